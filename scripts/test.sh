@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Everything that must pass: lint, types, tests. Arguments go to pytest: scripts/test.sh -m "not slow"
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bash scripts/setup_venv.sh
+.venv/bin/ruff check --quiet .
+.venv/bin/mypy -p ir -p executor -p dy2st
+.venv/bin/python -m pytest -n 2 "$@"
