@@ -1,0 +1,61 @@
+"""The intermediate representation of dy2st: types, ops, programs, text and reference evaluation.
+
+Knows neither Paddle nor a device.
+"""
+
+from ir import ops as ops  # fills the op table
+from ir.core import (
+    Builder,
+    Carry,
+    Const,
+    Fused,
+    Input,
+    Last,
+    Op,
+    Program,
+    Require,
+    Scan,
+    Seq,
+    Stack,
+    Value,
+    VerifyError,
+    verify,
+)
+from ir.loc import Dy2stError, Loc, SourceError
+from ir.opdef import OPS, OpDef, ShapeError
+from ir.text import parse
+from ir.types import DType, Size, Type
+from ir.walk import evaluate
+
+OWNER = "dy2st"
+
+__all__ = [
+    "OPS",
+    "OWNER",
+    "Builder",
+    "Carry",
+    "Const",
+    "DType",
+    "Dy2stError",
+    "Fused",
+    "Input",
+    "Last",
+    "Loc",
+    "Op",
+    "OpDef",
+    "Program",
+    "Require",
+    "Scan",
+    "Seq",
+    "ShapeError",
+    "Size",
+    "SourceError",
+    "Stack",
+    "Type",
+    "Value",
+    "VerifyError",
+    "evaluate",
+    "ops",
+    "parse",
+    "verify",
+]

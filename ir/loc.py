@@ -1,0 +1,89 @@
+"""Places in a user's source, and the one class that formats every error about them.
+
+`SourceError` shows what is wrong, the lines around it with a caret, and what to do. Low-level code
+raises plain facts; the boundary that knows the user's line turns them into a `SourceError`.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CONTEXT = 2
+
+
+@dataclass(frozen=True)
+class Loc:
+    """A place in a source file: line is 1-based, column is 0-based or None when unknown."""
+
+    file: str
+    line: int
+    column: int | None = None
+    function: str = ""
+    end_column: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+
+
+UNKNOWN = Loc("<unknown>", 0)
+
+
+class Dy2stError(Exception):
+    """Base of every error that dy2st raises on purpose."""
+
+
+class SourceError(Dy2stError):
+    """A program that cannot be translated: what is wrong, where, and what to do.
+
+    Args:
+        message: what is wrong, naming the user's variable.
+        loc: the place; None if there is none.
+        here: what to say beside the caret.
+        reason: why this cannot be translated.
+        remedy: what the user can do.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        loc: Loc | None = None,
+        *,
+        here: str = "",
+        reason: str = "",
+        remedy: str = "",
+    ) -> None:
+        self.message, self.loc, self.here = message, loc, here
+        self.reason, self.remedy = reason, remedy
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        parts = [f"dy2st: {self.message}"]
+        if self.loc is not None and self.loc.line > 0:
+            parts.append("\n".join(excerpt(self.loc, self.here)))
+        tail = "\n".join(t for t in (self.reason, self.remedy) if t)
+        if tail:
+            parts.append(tail)
+        return "\n\n".join(parts)
+
+
+def excerpt(loc: Loc, here: str = "") -> Sequence[str]:
+    """The lines around `loc` with a caret under its column, as in a compiler's message."""
+    where = f", {loc.function}" if loc.function else ""
+    out = [f"  {loc.file.rsplit('/', 1)[-1]}:{loc.line}{where}"]
+    lines = [(n, linecache.getline(loc.file, n)) for n in range(loc.line - CONTEXT, loc.line + 1)]
+    lines = [(n, text.rstrip()) for n, text in lines if n > 0 and text]
+    if not lines or lines[-1][0] != loc.line:
+        return out + ([f"  {here}"] if here else [])
+    while len(lines) > 1 and not lines[0][1].strip():
+        lines.pop(0)
+    width = max(len(str(n)) for n, _ in lines) + 3
+    out += [f"{n:>{width}} | {text}".rstrip() for n, text in lines]
+    text = lines[-1][1]
+    column = loc.column if loc.column is not None else len(text) - len(text.lstrip())
+    end = loc.end_column if loc.end_column is not None else column + 1
+    pad = "".join(c if c == "\t" else " " for c in text[:column])
+    mark = "^" + "~" * (max(1, min(end, len(text)) - column) - 1)
+    out.append(f"{'':>{width}}   {pad}{mark} {here}".rstrip())
+    return out

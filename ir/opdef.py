@@ -1,0 +1,201 @@
+"""The op table: one row per op, and everything about the op in its row.
+
+`op("matmul(x, y, *, trans_x=False)", types=..., ref=..., ...)` declares a row. Operands come before
+the star, attributes after it. A variadic operand is written `*xs`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from ir.types import Dim, Size, Type
+
+OPS: dict[str, OpDef] = {}
+
+
+class ShapeError(ValueError):
+    """Operands that do not fit an op: the bare fact; a boundary adds where."""
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """A reduction: `combine(acc, x)` from `init(dtype)`; `lift` prepares an element."""
+
+    init: Callable[..., Any]
+    combine: Callable[..., Any]
+    lift: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """Operand types and attributes for the tests that are derived from a row."""
+
+    types: tuple[str, ...]
+    attrs: dict[str, Any] = field(default_factory=dict)
+    low: float = -2.0
+    high: float = 2.0
+
+
+def example(*types: str, low: float = -2.0, high: float = 2.0, **attrs: Any) -> Example:
+    return Example(types, attrs, low, high)
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """One row.
+
+    name, operands, variadic, attrs: the signature; `attrs` maps a name to its default.
+    types: operand types and attributes -> the result type, or a tuple of them.
+    ref: the same on NumPy arrays.
+    kernel: the op on scalars (`ir.kernel`): elementwise with broadcasting.
+    reduce: a reduction over the attribute `axes`.
+    expand: the op in terms of smaller ops, on a builder.
+    views: the result shares the storage of operand 0; `unview(b, base, new, **attrs)` is the base
+        after `new` was written through the view.
+    writes: operand 0's storage is overwritten.
+    effect: runs in program order and is never dropped, merged or moved.
+    paddle: the `_C_ops` entry with the same operands and attributes, if there is one.
+    examples: operand types and attributes for derived tests.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    variadic: bool
+    attrs: dict[str, Any]
+    types: Callable[..., Type | tuple[Type, ...]]
+    ref: Callable[..., Any] | None = None
+    kernel: Callable[..., Any] | None = None
+    reduce: Reduce | None = None
+    expand: Callable[..., Any] | None = None
+    views: bool = False
+    unview: Callable[..., Any] | None = None
+    writes: bool = False
+    effect: bool = False
+    paddle: str | None = None
+    examples: tuple[Example, ...] = ()
+
+    def result_types(self, types: Sequence[Type], attrs: dict[str, Any]) -> tuple[Type, ...]:
+        """Raises ShapeError when the operands do not fit."""
+        if not self.variadic and len(types) != len(self.operands):
+            raise ShapeError(f"{self.name} takes {len(self.operands)} operands, not {len(types)}")
+        out = self.types(*types, **attrs)
+        return out if isinstance(out, tuple) else (out,)
+
+
+_REQUIRED = inspect.Parameter.empty
+
+
+def op(signature: str, **row: Any) -> OpDef:
+    """Declare a row of the table; raises ValueError for a second row of one name."""
+    scope: dict[str, Any] = {}
+    exec(f"def {signature}: pass", scope)  # noqa: S102  a literal of this package
+    name = signature.split("(")[0]
+    parameters = list(inspect.signature(scope[name]).parameters.values())
+    kinds = inspect.Parameter
+    positional = (kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
+    operands = [p for p in parameters if p.kind in positional]
+    attrs = {p.name: p.default for p in parameters if p.kind == kinds.KEYWORD_ONLY}
+    if name in OPS:
+        raise ValueError(f"op {name} is declared twice")
+    examples = tuple(q if isinstance(q, Example) else example(*q) for q in row.pop("examples", ()))
+    OPS[name] = OpDef(
+        name,
+        tuple(p.name for p in operands),
+        any(p.kind == kinds.VAR_POSITIONAL for p in operands),
+        attrs,
+        examples=examples,
+        **row,
+    )
+    return OPS[name]
+
+
+def complete_attrs(row: OpDef, attrs: dict[str, Any]) -> dict[str, Any]:
+    """Defaults filled in, in the row's order; raises ShapeError for unknown or missing ones."""
+    unknown = set(attrs) - set(row.attrs)
+    if unknown:
+        raise ShapeError(f"{row.name} has no attribute {sorted(unknown)[0]!r}")
+    full = {k: attrs.get(k, d) for k, d in row.attrs.items()}
+    missing = [k for k, v in full.items() if v is _REQUIRED]
+    if missing:
+        raise ShapeError(f"{row.name} needs the attribute {missing[0]!r}")
+    return full
+
+
+# ---------------------------------------------------------------- conditions on named sizes
+@dataclass(frozen=True)
+class Wanted:
+    """A condition on named sizes that a row assumed: `left == right` or `left >= right`."""
+
+    left: Dim
+    relation: str
+    right: Dim
+
+
+_WANTED: ContextVar[list[Wanted] | None] = ContextVar("wanted", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[list[Wanted]]:
+    """Collect the conditions that rows assume about named sizes."""
+    out: list[Wanted] = []
+    token = _WANTED.set(out)
+    try:
+        yield out
+    finally:
+        _WANTED.reset(token)
+
+
+def assume(left: Dim, relation: str, right: Dim) -> None:
+    """Assume a condition: decided now for numbers (ShapeError when false), else recorded."""
+    gap = left - right
+    if not isinstance(gap, Size):
+        if not (gap == 0 if relation == "==" else gap >= 0):
+            raise ShapeError(f"{left} {relation} {right} does not hold")
+        return
+    wanted = _WANTED.get()
+    if wanted is None:
+        raise ShapeError(f"{left} {relation} {right} cannot be decided")
+    wanted.append(Wanted(left, relation, right))
+
+
+def same_dim(a: Dim, b: Dim) -> Dim:
+    """One dim for two that must be equal; the more concrete one is kept."""
+    if a == b:
+        return a
+    assume(a, "==", b)
+    return a if isinstance(a, int) else b
+
+
+def broadcast_dim(a: Dim, b: Dim) -> Dim:
+    """NumPy's rule; a named size against another size must be equal to it."""
+    if a == 1:
+        return b
+    if b == 1:
+        return a
+    return same_dim(a, b)
+
+
+def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The shape that these shapes broadcast to; raises ShapeError."""
+    ndim = max(map(len, shapes), default=0)
+    out: list[Dim] = [1] * ndim
+    for s in shapes:
+        for i, d in enumerate(s, ndim - len(s)):
+            try:
+                out[i] = broadcast_dim(out[i], d)
+            except ShapeError:
+                text = " and ".join("[" + ", ".join(map(str, q)) + "]" for q in shapes)
+                raise ShapeError(f"shapes {text} do not broadcast") from None
+    return tuple(out)
+
+
+def axis_in(axis: int, ndim: int, name: str = "axis") -> int:
+    """A non-negative axis; raises ShapeError outside [-ndim, ndim)."""
+    if not -ndim <= axis < ndim:
+        raise ShapeError(f"{name} {axis} is out of range for {ndim} dimensions")
+    return axis % ndim

@@ -1,0 +1,5 @@
+"""The rows of the op table, by family. Importing this package fills the table."""
+
+from ir.ops import elementwise, linalg, nn, tensor
+
+__all__ = ["elementwise", "linalg", "nn", "tensor"]

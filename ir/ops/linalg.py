@@ -1,0 +1,55 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ir.opdef import ShapeError, broadcast, example, op, same_dim
+from ir.ops.elementwise import require_kind, same_dtype
+from ir.types import Type
+
+
+def matmul_types(x: Type, y: Type, trans_x: bool, trans_y: bool) -> Type:
+    same_dtype("matmul", x, y)
+    require_kind("matmul", x, "f")
+    if not x.ndim or not y.ndim:
+        raise ShapeError("matmul of a 0-d tensor")
+    a, b = list(x.shape), list(y.shape)
+    row, column = len(a) == 1, len(b) == 1
+    a = [1, *a] if row else a
+    b = [*b, 1] if column else b
+    m, ka = (a[-1], a[-2]) if trans_x and not row else (a[-2], a[-1])
+    kb, n = (b[-1], b[-2]) if trans_y and not column else (b[-2], b[-1])
+    try:
+        same_dim(ka, kb)
+    except ShapeError:
+        raise ShapeError(f"matmul of {x} and {y}: {ka} columns meet {kb} rows") from None
+    batch = broadcast(a[:-2], b[:-2])
+    return Type(x.dtype, (*batch, *([] if row else [m]), *([] if column else [n])))
+
+
+def matmul_ref(x: np.ndarray, y: np.ndarray, trans_x: bool, trans_y: bool) -> np.ndarray:
+    a = np.swapaxes(x, -1, -2) if trans_x and x.ndim > 1 else x
+    b = np.swapaxes(y, -1, -2) if trans_y and y.ndim > 1 else y
+    return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(x.dtype)
+
+
+op(
+    "matmul(x, y, *, trans_x=False, trans_y=False)",
+    types=matmul_types,
+    ref=matmul_ref,
+    examples=(
+        example("f32[3,4]", "f32[4,5]"),
+        example("f64[3,4]", "f64[4,5]"),
+        example("f32[4,3]", "f32[5,4]", trans_x=True, trans_y=True),
+        example("f32[2,3,4]", "f32[4,5]"),
+        example("f32[2,1,3,4]", "f32[3,4,5]"),
+        example("f32[2,3,4]", "f32[2,5,4]", trans_y=True),
+        example("f32[4]", "f32[4]"),
+        example("f32[4]", "f32[4,5]"),
+        example("f32[3,4]", "f32[4]"),
+        example("f32[0,4]", "f32[4,5]"),
+        example("f32[3,0]", "f32[0,5]"),
+        example("f32[17,33]", "f32[33,70]"),
+    ),
+)

@@ -1,0 +1,512 @@
+"""Making, moving and indexing tensors; views, writes, and calls of foreign kernels.
+
+A slice is (start, length, step): element i is `x[start + step * i]`, so a negative step needs no
+special case. Indices that come from data are checked against their bounds when the program runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ir.core import Builder, Value
+from ir.opdef import ShapeError, assume, axis_in, broadcast, example, op, same_dim
+from ir.ops.elementwise import require_kind, same_dtype
+from ir.types import BOOL, F32, F64, I64, Dim, DType, Size, Type, divide, product
+
+
+# ---------------------------------------------------------------- making
+def _full_types(value: Any, shape: tuple[Dim, ...], dtype: DType) -> Type:
+    require_kind("full", Type(dtype), "fibu")
+    return Type(dtype, tuple(shape))
+
+
+op(
+    "full(*, value, shape=(), dtype)",
+    types=_full_types,
+    ref=lambda value, shape, dtype: np.full(shape, value, dtype.numpy),
+    examples=(
+        example(value=1.5, shape=(3, 4), dtype=F32),
+        example(value=7, shape=(), dtype=I64),
+        example(value=True, shape=(0, 2), dtype=BOOL),
+        example(value=float("-inf"), shape=(5,), dtype=F64),
+    ),
+)
+op(
+    "size(*, n)",
+    types=lambda n: Type(I64),
+    ref=lambda n: np.asarray(n, np.int64),
+    examples=(example(n=5),),
+)
+
+
+def _iota_types(n: Dim, start: Any, step: Any, dtype: DType) -> Type:
+    require_kind("iota", Type(dtype), "fi")
+    return Type(dtype, (n,))
+
+
+op(
+    "iota(*, n, start=0, step=1, dtype)",
+    types=_iota_types,
+    ref=lambda n, start, step, dtype: (start + step * np.arange(n)).astype(dtype.numpy),
+    examples=(
+        example(n=5, dtype=I64),
+        example(n=0, dtype=I64),
+        example(n=7, start=3, step=-2, dtype=I64),
+        example(n=6, start=0.5, step=0.25, dtype=F32),
+    ),
+)
+op(
+    "assign(x)",
+    types=lambda x: x,
+    kernel=lambda x: x,
+    ref=lambda x: x.copy(),
+    paddle="assign",
+    examples=[("f32[3,4]",), ("i64[]",), ("bool[0,2]",)],
+)
+
+
+# ---------------------------------------------------------------- shape
+def resolve_shape(x: Type, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """`shape` with its one -1 replaced; raises ShapeError when the sizes do not agree."""
+    known = product(d for d in shape if d != -1)
+    total = product(x.shape)
+    if -1 not in shape:
+        assume(known, "==", total)
+        return tuple(shape)
+    if list(shape).count(-1) > 1:
+        raise ShapeError(f"reshape to {list(shape)}: more than one -1")
+    rest = divide(total, known) if known != 0 else None
+    if rest is None:
+        raise ShapeError(f"reshape of {x} to {list(shape)}: {total} elements do not fit")
+    return tuple(rest if d == -1 else d for d in shape)
+
+
+def _reshape_types(x: Type, shape: tuple[Dim, ...]) -> Type:
+    try:
+        return x.with_shape(resolve_shape(x, tuple(shape)))
+    except ShapeError:
+        text = ", ".join(map(str, shape))
+        raise ShapeError(f"reshape of {x} to [{text}]: the sizes do not agree") from None
+
+
+def _reshape_ref(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    if -1 in shape and x.size == 0:
+        shape = tuple(resolve_shape(Type(F32, x.shape), shape))  # type: ignore[arg-type]
+    return x.reshape(shape)
+
+
+op(
+    "reshape(x, *, shape)",
+    types=_reshape_types,
+    ref=_reshape_ref,
+    views=True,
+    unview=lambda b, base, new, shape: b.reshape(new, shape=base.type.shape),
+    examples=(
+        example("f32[3,4]", shape=(2, 6)),
+        example("i64[2,3,4]", shape=(6, -1)),
+        example("f32[0,4]", shape=(4, 0)),
+        example("f32[]", shape=(1, 1)),
+    ),
+)
+
+
+def _permutation(perm: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    full = tuple(axis_in(p, ndim) for p in perm)
+    if sorted(full) != list(range(ndim)):
+        raise ShapeError(f"{list(perm)} is no permutation of {ndim} axes")
+    return full
+
+
+def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(perm.index(i) for i in range(len(perm)))
+
+
+op(
+    "transpose(x, *, perm)",
+    types=lambda x, perm: x.with_shape(x.shape[p] for p in _permutation(perm, x.ndim)),
+    ref=lambda x, perm: np.transpose(x, perm),
+    views=True,
+    unview=lambda b, base, new, perm: b.transpose(
+        new, perm=inverse(_permutation(perm, base.type.ndim))
+    ),
+    examples=(
+        example("f32[3,4]", perm=(1, 0)),
+        example("i64[2,3,4]", perm=(2, 0, 1)),
+        example("f32[0,4]", perm=(1, 0)),
+        example("f64[35,70]", perm=(1, 0)),
+    ),
+)
+
+
+def _expand_types(x: Type, shape: tuple[Dim, ...]) -> Type:
+    full = broadcast(x.shape, shape)
+    if len(full) != len(shape) or any(a != b for a, b in zip(full, shape)):
+        raise ShapeError(f"{x} does not expand to {list(shape)}")
+    return x.with_shape(shape)
+
+
+op(
+    "expand(x, *, shape)",
+    types=_expand_types,
+    ref=lambda x, shape: np.broadcast_to(x, shape).copy(),
+    examples=(
+        example("f32[3,1]", shape=(3, 4)),
+        example("i64[4]", shape=(2, 4)),
+        example("f32[]", shape=(0, 2)),
+    ),
+)
+
+
+# ---------------------------------------------------------------- joining and splitting
+def _concat_types(*xs: Type, axis: int) -> Type:
+    if not xs:
+        raise ShapeError("concat of nothing")
+    same_dtype("concat", *xs)
+    at = axis_in(axis, xs[0].ndim)
+    out = list(xs[0].shape)
+    total: Dim = 0
+    for x in xs:
+        if x.ndim != len(out):
+            raise ShapeError(f"concat of {xs[0]} and {x}")
+        try:
+            out = [d if i == at else same_dim(d, e) for i, (d, e) in enumerate(zip(out, x.shape))]
+        except ShapeError:
+            raise ShapeError(f"concat of {xs[0]} and {x} along axis {at}") from None
+        total = total + x.shape[at]
+    out[at] = total
+    return xs[0].with_shape(out)
+
+
+op(
+    "concat(*xs, axis)",
+    types=_concat_types,
+    ref=lambda *xs, axis: np.concatenate(xs, axis),
+    examples=(
+        example("f32[3,4]", "f32[3,2]", axis=1),
+        example("i64[3,4]", "i64[0,4]", "i64[2,4]", axis=0),
+        example("f32[5]", axis=0),
+    ),
+)
+
+
+def _stack_types(*xs: Type, axis: int) -> Type:
+    if not xs:
+        raise ShapeError("stack of nothing")
+    same_dtype("stack", *xs)
+    out = list(xs[0].shape)
+    for x in xs:
+        if x.ndim != len(out):
+            raise ShapeError(f"stack of {xs[0]} and {x}")
+        try:
+            out = [same_dim(d, e) for d, e in zip(out, x.shape)]
+        except ShapeError:
+            raise ShapeError(f"stack of {xs[0]} and {x}") from None
+    out.insert(axis_in(axis, len(out) + 1), len(xs))
+    return xs[0].with_shape(out)
+
+
+op(
+    "stack(*xs, axis=0)",
+    types=_stack_types,
+    ref=lambda *xs, axis: np.stack(xs, axis),
+    examples=(
+        example("f32[3,4]", "f32[3,4]", axis=1),
+        example("i64[]", "i64[]", "i64[]"),
+        example("f32[0,4]", "f32[0,4]", axis=-1),
+    ),
+)
+
+
+def _split_types(x: Type, axis: int, sections: tuple[Dim, ...]) -> tuple[Type, ...]:
+    at = axis_in(axis, x.ndim)
+    total: Dim = 0
+    for s in sections:
+        total = total + s
+    try:
+        assume(total, "==", x.shape[at])
+    except ShapeError:
+        raise ShapeError(f"split of {x} along axis {at} into {list(sections)}") from None
+    return tuple(x.with_shape((*x.shape[:at], s, *x.shape[at + 1 :])) for s in sections)
+
+
+def _split_ref(x: np.ndarray, axis: int, sections: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(p.copy() for p in np.split(x, np.cumsum(sections)[:-1], axis))
+
+
+op(
+    "split(x, *, axis, sections)",
+    types=_split_types,
+    ref=_split_ref,
+    examples=(
+        example("f32[3,8]", axis=1, sections=(2, 2, 4)),
+        example("i64[5,2]", axis=0, sections=(5, 0)),
+        example("f32[3,64]", axis=-1, sections=(16, 16, 32)),
+    ),
+)
+
+
+# ---------------------------------------------------------------- slices
+def _at(axis: int, index: Any) -> tuple[Any, ...]:
+    return (*(slice(None),) * axis, index, ...)
+
+
+def sliced(x: np.ndarray, axis: int, start: int, length: int, step: int) -> np.ndarray:
+    """The NumPy view of `start + step * i` for i < length."""
+    stop: int | None = start + step * length
+    stop = None if step < 0 and stop is not None and stop < 0 else stop
+    cut = slice(start, stop, step) if length else slice(0, 0)
+    return x[_at(axis, cut)]
+
+
+def _slice_types(x: Type, axis: int, start: Dim, length: Dim, step: int) -> Type:
+    at = axis_in(axis, x.ndim)
+    if step == 0:
+        raise ShapeError("a slice with step 0")
+    for bound in (length, start):
+        if isinstance(bound, int) and bound < 0:
+            raise ShapeError(f"a slice of {x} from {start}, {length} long")
+    last = start + (length - 1) * step
+    if isinstance(last, int) and isinstance(x.shape[at], int) and length != 0:
+        low, high = (start, last) if step > 0 else (last, start)
+        if low < 0 or high >= x.shape[at]:  # type: ignore[operator]
+            raise ShapeError(f"a slice of {x} from {start}, {length} long, leaves axis {at}")
+    return x.with_shape((*x.shape[:at], length, *x.shape[at + 1 :]))
+
+
+op(
+    "slice(x, *, axis, start, length, step=1)",
+    types=_slice_types,
+    ref=lambda x, axis, start, length, step: sliced(x, axis % x.ndim, start, length, step),
+    views=True,
+    unview=lambda b, base, new, axis, start, length, step: b.set_slice(
+        base, new, axis=axis, start=start, step=step
+    ),
+    examples=(
+        example("f32[3,8]", axis=1, start=2, length=4),
+        example("i64[7,2]", axis=0, start=6, length=7, step=-1),
+        example("f32[8]", axis=0, start=1, length=3, step=3),
+        example("f32[3,8]", axis=1, start=0, length=0),
+    ),
+)
+
+
+def _set_slice_types(x: Type, y: Type, axis: int, start: Dim, step: int) -> Type:
+    same_dtype("set_slice", x, y)
+    at = axis_in(axis, x.ndim)
+    if y.ndim != x.ndim:
+        raise ShapeError(f"{y} cannot be written into a slice of {x}")
+    want = _slice_types(x, at, start, y.shape[at], step)
+    if want != y:
+        raise ShapeError(f"{y} cannot be written into a slice {want}")
+    return x
+
+
+def _set_slice_ref(x: np.ndarray, y: np.ndarray, axis: int, start: int, step: int) -> np.ndarray:
+    out = x.copy()
+    sliced(out, axis % x.ndim, start, y.shape[axis], step)[...] = y
+    return out
+
+
+op(
+    "set_slice(x, y, *, axis, start, step=1)",
+    types=_set_slice_types,
+    ref=_set_slice_ref,
+    examples=(
+        example("f32[3,8]", "f32[3,4]", axis=1, start=2),
+        example("i64[7,2]", "i64[7,2]", axis=0, start=6, step=-1),
+        example("f32[3,8]", "f32[3,0]", axis=1, start=0),
+    ),
+)
+
+
+def _without(x: Type, axis: int) -> Type:
+    at = axis_in(axis, x.ndim)
+    return x.with_shape((*x.shape[:at], *x.shape[at + 1 :]))
+
+
+def _pick_types(x: Type, axis: int, index: Dim) -> Type:
+    out = _without(x, axis)
+    n = x.shape[axis_in(axis, x.ndim)]
+    if isinstance(n, int) and isinstance(index, int) and not 0 <= index < n:
+        raise ShapeError(f"index {index} is out of range for axis {axis} of {x}")
+    if isinstance(n, Size) or isinstance(index, Size):
+        assume(n, ">=", index + 1)
+        if isinstance(index, Size):
+            assume(index, ">=", 0)
+    return out
+
+
+def _set_pick_types(x: Type, y: Type, axis: int, index: Dim) -> Type:
+    return _set_types(x, y, _pick_types(x, axis, index))
+
+
+def _set_types(x: Type, y: Type, want: Type) -> Type:
+    if y != want:
+        raise ShapeError(f"{y} cannot be written into {want} of {x}")
+    return x
+
+
+def _set_at(x: np.ndarray, y: np.ndarray, axis: int, index: int) -> np.ndarray:
+    out = x.copy()
+    out[_at(axis % x.ndim, index)] = y
+    return out
+
+
+op(
+    "pick(x, *, axis, index)",
+    types=_pick_types,
+    ref=lambda x, axis, index: x[_at(axis % x.ndim, index)],
+    views=True,
+    unview=lambda b, base, new, axis, index: b.set_pick(base, new, axis=axis, index=index),
+    examples=(
+        example("f32[3,8]", axis=1, index=2),
+        example("i64[7,2,3]", axis=0, index=6),
+        example("f32[4]", axis=-1, index=0),
+    ),
+)
+op(
+    "set_pick(x, y, *, axis, index)",
+    types=_set_pick_types,
+    ref=_set_at,
+    examples=(
+        example("f32[3,8]", "f32[3]", axis=1, index=2),
+        example("i64[7]", "i64[]", axis=0, index=6),
+    ),
+)
+
+
+def _index_type(index: Type) -> None:
+    if index.dtype != I64 or index.ndim:
+        raise ShapeError(f"an index is i64[], not {index}")
+
+
+def _select_types(x: Type, index: Type, axis: int) -> Type:
+    _index_type(index)
+    return _without(x, axis)
+
+
+def _set_select_types(x: Type, y: Type, index: Type, axis: int) -> Type:
+    _index_type(index)
+    return _set_types(x, y, _without(x, axis))
+
+
+def wrapped(index: np.ndarray, n: int) -> int:
+    """A checked non-negative index, negative ones counted from the end."""
+    i = int(index)
+    if not -n <= i < n:
+        raise IndexError(f"index {i} is out of range for {n} elements")
+    return i % n
+
+
+op(
+    "select(x, index, *, axis)",
+    types=_select_types,
+    ref=lambda x, index, axis: x[_at(axis % x.ndim, wrapped(index, x.shape[axis]))],
+    views=True,
+    unview=lambda b, base, new, index, axis: b.set_select(base, new, index, axis=axis),
+    examples=(
+        example("f32[3,8]", "i64[]", axis=1),
+        example("i64[7,2,3]", "i64[]", axis=0),
+        example("f32[4]", "i64[]", axis=0),
+    ),
+)
+op(
+    "set_select(x, y, index, *, axis)",
+    types=_set_select_types,
+    ref=lambda x, y, index, axis: _set_at(x, y, axis, wrapped(index, x.shape[axis])),
+    examples=(
+        example("f32[3,8]", "f32[3]", "i64[]", axis=1),
+        example("i64[7]", "i64[]", "i64[]", axis=0),
+    ),
+)
+
+
+def _gather_types(x: Type, index: Type, axis: int) -> Type:
+    require_kind("gather", index, "i")
+    at = axis_in(axis, x.ndim)
+    return x.with_shape((*x.shape[:at], *index.shape, *x.shape[at + 1 :]))
+
+
+def _gather_ref(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    n = x.shape[axis]
+    if index.size and (index.min() < -n or index.max() >= n):
+        raise IndexError(f"gather: an index is outside of [-{n}, {n})")
+    return np.take(x, index, axis)
+
+
+op(
+    "gather(x, index, *, axis=0)",
+    types=_gather_types,
+    ref=_gather_ref,
+    examples=(
+        example("f32[5,4]", "i64[7]", low=0, high=3),
+        example("i64[5,4]", "i64[2,3]", axis=1, low=0, high=3),
+        example("f32[5,4]", "i64[0]"),
+    ),
+)
+
+
+# ---------------------------------------------------------------- composites
+def _triangle(b: Builder, x: Value, diagonal: int, keep: str) -> Value:
+    rows, columns = x.type.shape[-2:]
+    r = b.reshape(b.iota(n=rows, start=diagonal, dtype=I64), shape=(rows, 1))
+    c = b.iota(n=columns, dtype=I64)
+    test = b.less_equal(c, r) if keep == "lower" else b.greater_equal(c, r)
+    zero = b.full(value=0, dtype=x.type.dtype)
+    return b.where(test, x, zero)
+
+
+def _matrix_types(x: Type, diagonal: int) -> Type:
+    require_kind("tril", x, "fi")
+    if x.ndim < 2:
+        raise ShapeError(f"tril and triu need 2 dimensions, not {x}")
+    return x
+
+
+for _name, _keep, _ref in (("tril", "lower", np.tril), ("triu", "upper", np.triu)):
+    op(
+        f"{_name}(x, *, diagonal=0)",
+        types=_matrix_types,
+        ref=lambda x, diagonal, _ref=_ref: _ref(x, diagonal),
+        expand=lambda b, x, diagonal, _keep=_keep: _triangle(b, x, diagonal, _keep),
+        paddle=_name,
+        examples=(example("f32[3,4]"), example("i64[2,5,3]", diagonal=-1)),
+    )
+
+
+def _one_hot_types(x: Type, n: Dim) -> Type:
+    require_kind("one_hot", x, "i")
+    return Type(F32, (*x.shape, n))
+
+
+def _one_hot_expand(b: Builder, x: Value, n: Dim) -> Value:
+    column = b.reshape(x, shape=(*x.type.shape, 1))
+    return b.cast(b.equal(column, b.iota(n=n, dtype=x.type.dtype)), dtype=F32)
+
+
+op(
+    "one_hot(x, *, n)",
+    types=_one_hot_types,
+    ref=lambda x, n: (x[..., None] == np.arange(n)).astype(np.float32),
+    expand=_one_hot_expand,
+    examples=(example("i64[3,4]", n=5, low=0, high=4), example("i64[]", n=3, low=0, high=2)),
+)
+
+
+# ---------------------------------------------------------------- writes and foreign kernels
+def _copy_types(x: Type, y: Type) -> tuple[Type, ...]:
+    if x != y:
+        raise ShapeError(f"{y} cannot be written into {x}")
+    return ()
+
+
+op("copy_(x, y)", types=_copy_types, writes=True)
+op(
+    "foreign(*xs, call, args, types, writes=())",
+    types=lambda *xs, call, args, types, writes: tuple(types),
+    effect=True,
+)
+
+__all__ = ["inverse", "resolve_shape", "sliced"]

@@ -1,0 +1,438 @@
+"""Programs as text and back. The text is the format: it is printed, diffed, saved and parsed.
+
+`parse(str(p))` is equal to `p`: `str` of both is the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ir.core import (
+    Carry,
+    Const,
+    Fused,
+    Input,
+    Last,
+    Node,
+    Op,
+    Port,
+    Program,
+    Require,
+    Scan,
+    Seq,
+    Stack,
+    Value,
+    VerifyError,
+)
+from ir.loc import UNKNOWN, Loc
+from ir.opdef import OPS
+from ir.types import DTYPES, I64, Dim, DType, Size, Type, parse_dim, parse_type
+
+TYPE_COLUMN, LOC_COLUMN = 48, 70
+
+
+# ---------------------------------------------------------------- printing
+def print_program(program: Program) -> str:
+    return "\n".join(_Printer(program).lines)
+
+
+def print_attr(value: Any) -> str:
+    """A literal of the text; `parse_attr` reads it back."""
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(print_attr, value)) + "]"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{print_attr(k)}: {print_attr(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (bool, int, float, Size, DType, Type)) or value is None:
+        return repr(value)
+    raise TypeError(f"no text for the attribute {value!r}")
+
+
+class _Printer:
+    def __init__(self, program: Program) -> None:
+        self.names: dict[Value, str] = {}
+        self.taken: set[str] = set(program.sizes)
+        self.lines: list[str] = []
+        self.program(program)
+
+    def name(self, v: Value) -> str:
+        if v not in self.names:
+            stem = re.sub(r"\W", "_", v.name) if v.name else ""
+            stem = f"_{stem}" if stem[:1].isdigit() else stem
+            k, name = 0, stem
+            while not name or name in self.taken:
+                k += 1
+                name = f"{stem}{'_' if stem[-1:].isdigit() else ''}{k}"
+            self.taken.add(name)
+            self.names[v] = "%" + name
+        return self.names[v]
+
+    def list(self, values: Iterable[Value]) -> str:
+        return ", ".join(map(self.name, values))
+
+    def line(self, pad: int, left: str, types: str = "", loc: Loc = UNKNOWN) -> None:
+        text = " " * pad + left
+        if types:
+            text = f"{text:<{TYPE_COLUMN}} : {types}"
+        if loc.line > 0:
+            text = f"{text:<{LOC_COLUMN}} @ {loc}"
+        self.lines.append(text)
+
+    def program(self, p: Program) -> None:
+        inputs = [
+            f"{self.name(i.value)}: {i.value.type} {i.kind} {print_attr(i.name)}" for i in p.inputs
+        ]
+        self.lines.append(f"program {p.name}({', '.join(inputs)}) {{")
+        for r in p.requires:
+            self.line(2, f"require {r} {print_attr(r.reason)}", loc=r.loc)
+        self.block(p.ops, 2)
+        self.line(2, f"return {self.list(p.outputs)}".rstrip())
+        for target, value in p.writes:
+            self.line(2, f"write {self.name(target)} = {self.name(value)}")
+        self.lines.append("}")
+
+    def block(self, ops: Iterable[Node], pad: int) -> None:
+        for node in ops:
+            if isinstance(node, Scan):
+                self.scan(node, pad)
+            elif isinstance(node, Fused):
+                self.fused(node, pad)
+            else:
+                self.op(node, pad)
+
+    def op(self, op: Op, pad: int) -> None:
+        row = OPS[op.name]
+        parts = [self.name(v) for v in op.operands]
+        parts += [f"{k}={print_attr(v)}" for k, v in op.attrs.items() if not _is(v, row.attrs[k])]
+        call = f"{op.name}({', '.join(parts)})"
+        left = f"{self.list(op.results)} = {call}" if op.results else call
+        self.line(pad, left, ", ".join(str(r.type) for r in op.results), op.loc)
+
+    def scan(self, s: Scan, pad: int) -> None:
+        self.line(pad, f"scan {self.name(s.index)} < {s.trip} {{", loc=s.loc)
+        for p in s.ports:
+            self.port(s, p, pad + 2)
+        self.line(pad + 2, "body")
+        self.block(s.body, pad + 4)
+        self.line(pad, "}")
+
+    def port(self, s: Scan, p: Port, pad: int) -> None:
+        n = self.name
+        if isinstance(p, Const):
+            self.line(pad, f"const {n(p.inner)} = {n(p.outer)}", str(p.inner.type))
+        elif isinstance(p, Seq):
+            at = Size.named(n(s.index)[1:]) * p.step + p.start
+            cut = ":, " * p.axis + str(at)
+            self.line(pad, f"seq   {n(p.inner)} = {n(p.outer)}[{cut}]", str(p.inner.type))
+        elif isinstance(p, Carry):
+            last = f" last {n(p.last)}" if p.last is not None else ""
+            left = f"carry {n(p.inner)} = {n(p.init)} then {n(p.next)}{last}"
+            self.line(pad, left, str(p.inner.type))
+        elif isinstance(p, Stack):
+            left = f"stack {n(p.outer)} = {n(p.inner)} axis {p.axis}"
+            self.line(pad, left, str(p.outer.type))
+        else:
+            self.line(pad, f"last  {n(p.outer)} = {n(p.inner)}", str(p.outer.type))
+
+    def fused(self, f: Fused, pad: int) -> None:
+        shape = ", ".join(map(str, f.shape))
+        self.line(pad, f"fused [{shape}] {{", loc=f.loc)
+        for p in f.ins:
+            self.line(
+                pad + 2, f"const {self.name(p.inner)} = {self.name(p.outer)}", str(p.inner.type)
+            )
+        for outer, inner in f.outs:
+            self.line(pad + 2, f"out   {self.name(outer)} = {self.name(inner)}", str(outer.type))
+        self.line(pad + 2, "body")
+        self.block(f.body, pad + 4)
+        self.line(pad, "}")
+
+
+def _is(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and print_attr(value) == print_attr(default)
+
+
+# ---------------------------------------------------------------- reading
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<float>[+-]?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)(?!\w))
+    | (?P<type>\w+\[[\w+*\-,]*\](?=[,\]\s)}]|$))
+    | (?P<size>[+-]?\w+(?:[+*\-]\w+)*)
+    | (?P<mark>[\[\],{}:])
+    )""",
+    re.VERBOSE,
+)
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+def parse_attr(text: str) -> Any:
+    """The literal that `print_attr` printed; raises VerifyError when it is none."""
+    value, at = _literal(text, 0)
+    if text[at:].strip():
+        raise VerifyError(f"trailing text in {text!r}")
+    return value
+
+
+def _literal(text: str, at: int) -> tuple[Any, int]:
+    m = _TOKEN.match(text, at)
+    if not m:
+        raise VerifyError(f"not a literal: {text[at:]!r}")
+    if m["string"] is not None:
+        return re.sub(r"\\(.)", lambda q: "\n" if q[1] == "n" else q[1], m["string"][1:-1]), m.end()
+    if m["float"] is not None:
+        return float(m["float"]), m.end()
+    if m["type"] is not None:
+        return _checked(parse_type, m["type"]), m.end()
+    if m["size"] is not None:
+        word = m["size"]
+        if word in _WORDS:
+            return _WORDS[word], m.end()
+        return (DTYPES[word] if word in DTYPES else _checked(parse_dim, word)), m.end()
+    if m["mark"] == "[":
+        return _sequence(text, m.end())
+    if m["mark"] == "{":
+        return _mapping(text, m.end())
+    raise VerifyError(f"not a literal: {text[at:]!r}")
+
+
+def _checked(f: Any, text: str) -> Any:
+    try:
+        return f(text)
+    except ValueError as e:
+        raise VerifyError(str(e)) from None
+
+
+def _mark(text: str, at: int, mark: str) -> int | None:
+    m = _TOKEN.match(text, at)
+    return m.end() if m and m["mark"] == mark else None
+
+
+def _sequence(text: str, at: int) -> tuple[tuple[Any, ...], int]:
+    out: list[Any] = []
+    while (end := _mark(text, at, "]")) is None:
+        value, at = _literal(text, at)
+        out.append(value)
+        at = _mark(text, at, ",") or at
+    return tuple(out), end
+
+
+def _mapping(text: str, at: int) -> tuple[dict[Any, Any], int]:
+    out: dict[Any, Any] = {}
+    while (end := _mark(text, at, "}")) is None:
+        key, at = _literal(text, at)
+        colon = _mark(text, at, ":")
+        if colon is None:
+            raise VerifyError(f"not a mapping: {text!r}")
+        out[key], at = _literal(text, colon)
+        at = _mark(text, at, ",") or at
+    return out, end
+
+
+def parse(text: str) -> Program:
+    """A program from its text; raises VerifyError naming the line that is wrong."""
+    reader = _Reader(text)
+    try:
+        return reader.program()
+    except (VerifyError, ValueError, KeyError, IndexError) as e:
+        raise VerifyError(f"line {reader.at}: {e}: {reader.last!r}") from e
+
+
+_NAME = r"%\w+"
+_HEAD = re.compile(r"program (\w+)\((.*)\) \{$")
+_INPUT = re.compile(rf'({_NAME}): (\w+\[[^\]]*\]) (\w+) ("(?:[^"\\]|\\.)*")(?:, )?')
+_LOC = re.compile(r"\s+@ (\S+):(\d+)$")
+_TYPES = re.compile(r"\s+: (\w+\[[^\]]*\](?:, \w+\[[^\]]*\])*)$")
+_CALL = re.compile(rf"(?:({_NAME}(?:, {_NAME})*)\s+= )?(\w+)\((.*)\)$")
+_PORTS = {
+    "const": re.compile(rf"const ({_NAME})\s+= ({_NAME})$"),
+    "seq": re.compile(rf"seq\s+({_NAME})\s+= ({_NAME})\[((?::, )*)([^\]]+)\]$"),
+    "carry": re.compile(rf"carry ({_NAME})\s+= ({_NAME}) then ({_NAME})(?: last ({_NAME}))?$"),
+    "stack": re.compile(rf"stack ({_NAME})\s+= ({_NAME}) axis (\d+)$"),
+    "last": re.compile(rf"last\s+({_NAME}) = ({_NAME})$"),
+    "out": re.compile(rf"out\s+({_NAME}) = ({_NAME})$"),
+}
+_REQUIRE = re.compile(r'require (\S+) (==|!=|>=) (\S+) ("(?:[^"\\]|\\.)*")$')
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.lines = [q.rstrip() for q in text.strip("\n").split("\n")]
+        self.at, self.last = 0, ""
+        self.values: dict[str, Value] = {}
+
+    def next(self) -> str:
+        if self.at >= len(self.lines):
+            raise VerifyError("the text ends too early")
+        self.last = self.lines[self.at].strip()
+        self.at += 1
+        return self.last
+
+    def peek(self) -> str:
+        return self.lines[self.at].strip() if self.at < len(self.lines) else ""
+
+    def match(self, pattern: re.Pattern[str], text: str) -> re.Match[str]:
+        m = pattern.match(text)
+        if not m:
+            raise VerifyError("this line cannot be read")
+        return m
+
+    def new(self, name: str, type: Type) -> Value:
+        if name in self.values:
+            raise VerifyError(f"{name} is defined twice")
+        hint = name[1:]
+        self.values[name] = Value(type, "" if hint.isdigit() else hint)
+        return self.values[name]
+
+    def value(self, name: str) -> Value:
+        if name not in self.values:
+            raise VerifyError(f"{name} is not defined")
+        return self.values[name]
+
+    def program(self) -> Program:
+        head = self.match(_HEAD, self.next())
+        inputs, at = [], 0
+        while at < len(head[2]):
+            m = _INPUT.match(head[2], at)
+            if not m:
+                raise VerifyError(f"not an input: {head[2][at:]!r}")
+            value = self.new(m[1], parse_type(m[2]))
+            inputs.append(Input(value, m[3], parse_attr(m[4])))
+            at = m.end()
+        requires = []
+        while self.peek().startswith("require "):
+            requires.append(self.require())
+        ops = self.block(("return",))
+        outputs = tuple(self.value(n) for n in re.findall(_NAME, self.next()))
+        writes = []
+        while self.peek().startswith("write "):
+            m = self.match(re.compile(rf"write ({_NAME}) = ({_NAME})$"), self.next())
+            writes.append((self.value(m[1]), self.value(m[2])))
+        if self.next() != "}" or self.at != len(self.lines):
+            raise VerifyError("the program does not end here")
+        return Program(head[1], tuple(inputs), ops, outputs, tuple(writes), tuple(requires))
+
+    def require(self) -> Require:
+        text, loc = self.loc(self.next())
+        m = self.match(_REQUIRE, text)
+        return Require(parse_dim(m[1]), m[2], parse_dim(m[3]), parse_attr(m[4]), loc)
+
+    def block(self, ends: tuple[str, ...]) -> tuple[Node, ...]:
+        out: list[Node] = []
+        while not self.peek().startswith(ends):
+            line = self.next()
+            if line.startswith("scan "):
+                out.append(self.scan(line))
+            elif line.startswith("fused "):
+                out.append(self.fused(line))
+            else:
+                out.append(self.op(line))
+        return tuple(out)
+
+    def loc(self, line: str) -> tuple[str, Loc]:
+        m = _LOC.search(line)
+        return (line[: m.start()], Loc(m[1], int(m[2]))) if m else (line, UNKNOWN)
+
+    def types(self, line: str) -> tuple[str, tuple[Type, ...]]:
+        m = _TYPES.search(line)
+        if not m:
+            return line, ()
+        return line[: m.start()], tuple(parse_type(t) for t in re.split(r",\s+", m[1]))
+
+    def op(self, line: str) -> Op:
+        line, loc = self.loc(line)
+        line, types = self.types(line)
+        m = self.match(_CALL, line)
+        if m[2] not in OPS:
+            raise VerifyError(f"unknown op {m[2]!r}")
+        names = m[1].split(", ") if m[1] else []
+        if len(names) != len(types):
+            raise VerifyError("one type for every result")
+        operands, attrs = self.arguments(m[3])
+        full = {k: attrs.pop(k, d) for k, d in OPS[m[2]].attrs.items()}
+        if attrs:
+            raise VerifyError(f"{m[2]} has no attribute {sorted(attrs)[0]!r}")
+        results = tuple(self.new(n, t) for n, t in zip(names, types))
+        return Op(m[2], operands, results, full, loc)
+
+    def arguments(self, text: str) -> tuple[tuple[Value, ...], dict[str, Any]]:
+        operands: list[Value] = []
+        attrs: dict[str, Any] = {}
+        at = 0
+        while at < len(text):
+            m = re.compile(rf"\s*({_NAME})|\s*(\w+)=").match(text, at)
+            if not m:
+                raise VerifyError(f"not an argument: {text[at:]!r}")
+            if m[1]:
+                operands.append(self.value(m[1]))
+                at = m.end()
+            else:
+                attrs[m[2]], at = _literal(text, m.end())
+            at = _mark(text, at, ",") or at
+        return tuple(operands), attrs
+
+    def scan(self, line: str) -> Scan:
+        line, loc = self.loc(line)
+        m = self.match(re.compile(rf"scan ({_NAME}) < (\S+) \{{$"), line)
+        index, trip = self.new(m[1], Type(I64)), parse_dim(m[2])
+        rows = []
+        while self.peek() != "body":
+            text, types = self.types(self.next())
+            kind = text.split()[0]
+            if kind not in _PORTS or kind == "out" or len(types) != 1:
+                raise VerifyError("not a port")
+            rows.append((kind, self.match(_PORTS[kind], text), types[0]))
+        inner = [self._in(kind, m, t) for kind, m, t in rows]
+        self.next()
+        body = self.block(("}",))
+        self.next()
+        ports = tuple(self._port(row, v, m[1][1:]) for row, v in zip(rows, inner))
+        return Scan(index, trip, ports, body, loc)
+
+    def _in(self, kind: str, m: re.Match[str], t: Type) -> Value | None:
+        return self.new(m[1], t) if kind in ("const", "seq", "carry") else None
+
+    def _port(self, row: tuple[str, re.Match[str], Type], inner: Value | None, i: str) -> Port:
+        kind, m, t = row
+        if kind == "stack":
+            return Stack(self.new(m[1], t), self.value(m[2]), int(m[3]))
+        if kind == "last":
+            return Last(self.new(m[1], t), self.value(m[2]))
+        assert inner is not None
+        if kind == "const":
+            return Const(inner, self.value(m[2]))
+        if kind == "carry":
+            last = self.new(m[4], t) if m[4] else None
+            return Carry(inner, self.value(m[2]), self.value(m[3]), last)
+        at = parse_dim(m[4])
+        step = at.substitute({i: 1}) - at.substitute({i: 0}) if isinstance(at, Size) else 0
+        start: Dim = at.substitute({i: 0}) if isinstance(at, Size) else at
+        if not isinstance(step, int):
+            raise VerifyError("the step of a seq port is a number")
+        return Seq(inner, self.value(m[2]), m[3].count(":"), start, step)
+
+    def fused(self, line: str) -> Fused:
+        line, loc = self.loc(line)
+        m = self.match(re.compile(r"fused \[([^\]]*)\] \{$"), line)
+        shape = tuple(parse_dim(d) for d in m[1].split(", ")) if m[1] else ()
+        ins, outs = [], []
+        while self.peek() != "body":
+            text, types = self.types(self.next())
+            kind = text.split()[0]
+            if kind not in ("const", "out") or len(types) != 1:
+                raise VerifyError("not a port")
+            q = self.match(_PORTS[kind], text)
+            if kind == "const":
+                ins.append(Const(self.new(q[1], types[0]), self.value(q[2])))
+            else:
+                outs.append((q[1], q[2], types[0]))
+        self.next()
+        body = self.block(("}",))
+        self.next()
+        results = tuple((self.new(o, t), self.value(i)) for o, i, t in outs)
+        if not all(isinstance(op, Op) for op in body):
+            raise VerifyError("a loop inside of a kernel")
+        return Fused(shape, tuple(ins), body, results, loc)  # type: ignore[arg-type]

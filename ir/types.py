@@ -1,0 +1,240 @@
+"""Types: an element type and a shape whose dims are integers or sizes.
+
+A `Size` is a polynomial with integer coefficients over named sizes (`B`, `T`, `2*T+1`, `B*T`),
+kept in normal form, so equal sizes are equal objects to Python. Arithmetic on dims gives an `int`
+whenever the names cancel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+Monomial: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type. `kind`: b bool, u unsigned, i signed, f float."""
+
+    name: str
+    kind: str
+    bits: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @cached_property
+    def numpy(self) -> np.dtype:
+        """The NumPy dtype; raises TypeError for types that NumPy lacks (bf16)."""
+        names = {"b": "bool", "u": f"uint{self.bits}", "i": f"int{self.bits}"}
+        return np.dtype(
+            names.get(self.kind, f"float{self.bits}" if self.name != "bf16" else "bf16")
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes of one element."""
+        return max(1, self.bits // 8)
+
+
+BOOL = DType("bool", "b", 8)
+U8, I8, I16 = DType("u8", "u", 8), DType("i8", "i", 8), DType("i16", "i", 16)
+I32, I64 = DType("i32", "i", 32), DType("i64", "i", 64)
+F16, BF16 = DType("f16", "f", 16), DType("bf16", "f", 16)
+F32, F64 = DType("f32", "f", 32), DType("f64", "f", 64)
+DTYPES = {d.name: d for d in (BOOL, U8, I8, I16, I32, I64, F16, BF16, F32, F64)}
+FLOATS = (F32, F64)
+
+
+def dtype_of(numpy_dtype: np.dtype | type | str) -> DType:
+    """The DType of a NumPy dtype; raises TypeError where there is none."""
+    want = np.dtype(numpy_dtype)
+    for d in (BOOL, U8, I8, I16, I32, I64, F16, F32, F64):
+        if d.numpy == want:
+            return d
+    raise TypeError(f"no element type for {want}")
+
+
+@dataclass(frozen=True)
+class Size:
+    """A polynomial over named sizes; `terms` are (monomial, coefficient), sorted."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    @staticmethod
+    def named(name: str) -> Size:
+        return Size((((name,), 1),))
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(n for m, _ in self.terms for n in m)
+
+    def __add__(self, other: Dim) -> Dim:
+        return _collect([*self.terms, *_terms(other)])
+
+    def __mul__(self, other: Dim) -> Dim:
+        pairs = [(p, q) for p in self.terms for q in _terms(other)]
+        return _collect((tuple(sorted(m + n)), a * b) for (m, a), (n, b) in pairs)
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + other * -1
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return -self + other
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        """The value for given named sizes; raises KeyError for one that is missing."""
+        total = 0
+        for names, k in self.terms:
+            for n in names:
+                k *= sizes[n]
+            total += k
+        return total
+
+    def substitute(self, sizes: Mapping[str, Dim]) -> Dim:
+        """Replace names by dims; names that are not in `sizes` stay."""
+        total: Dim = 0
+        for names, k in self.terms:
+            part: Dim = k
+            for n in names:
+                part = part * sizes.get(n, Size.named(n))
+            total = total + part
+        return total
+
+    def __str__(self) -> str:
+        parts: list[str] = []
+        for names, k in self.terms:
+            body = "*".join(names)
+            text = str(k) if not names else body if abs(k) == 1 else f"{abs(k)}*{body}"
+            sign = ("-" if k < 0 else "+") if parts else ("-" if k < 0 and names else "")
+            parts.append(sign + (text if names else str(abs(k)) if parts else str(k)))
+        return "".join(parts)
+
+    __repr__ = __str__
+
+
+Dim: TypeAlias = int | Size
+
+
+def _terms(d: Dim) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(d, Size):
+        return d.terms
+    return (((), int(d)),)
+
+
+def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
+    total: dict[Monomial, int] = {}
+    for m, k in terms:
+        total[m] = total.get(m, 0) + k
+    left = sorted(((m, k) for m, k in total.items() if k), key=lambda q: (-len(q[0]), q[0]))
+    if not left:
+        return 0
+    if len(left) == 1 and not left[0][0]:
+        return left[0][1]
+    return Size(tuple(left))
+
+
+def evaluate_dim(d: Dim, sizes: Mapping[str, int]) -> int:
+    return d.evaluate(sizes) if isinstance(d, Size) else d
+
+
+def substitute_dim(d: Dim, sizes: Mapping[str, Dim]) -> Dim:
+    return d.substitute(sizes) if isinstance(d, Size) else d
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    total: Dim = 1
+    for d in dims:
+        total = total * d
+    return total
+
+
+def divide(a: Dim, b: Dim) -> Dim | None:
+    """a / b where b is one term that divides every term of a, else None."""
+    divisor = _terms(b)
+    if len(divisor) != 1 or divisor[0][1] == 0:
+        return None
+    names, k = divisor[0]
+    out = []
+    for m, c in _terms(a) if a != 0 else ():
+        rest = list(m)
+        for n in names:
+            if n not in rest:
+                return None
+            rest.remove(n)
+        if c % k:
+            return None
+        out.append((tuple(rest), c // k))
+    return _collect(out)
+
+
+@dataclass(frozen=True)
+class Type:
+    """An element type and a shape, printed `f32[B,T,8]`; `f32[]` is 0-d."""
+
+    dtype: DType
+    shape: tuple[Dim, ...] = ()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(n for d in self.shape if isinstance(d, Size) for n in d.names)
+
+    def with_dtype(self, dtype: DType) -> Type:
+        return Type(dtype, self.shape)
+
+    def with_shape(self, shape: Iterable[Dim]) -> Type:
+        return Type(self.dtype, tuple(shape))
+
+    def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(evaluate_dim(d, sizes) for d in self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    __repr__ = __str__
+
+
+_TYPE = re.compile(r"\s*(\w+)\[([^\]]*)\]\s*$")
+_TERM = re.compile(r"\s*([+-]?)\s*(\d+|[A-Za-z_]\w*)((?:\*(?:\d+|[A-Za-z_]\w*))*)\s*")
+
+
+def parse_dim(text: str) -> Dim:
+    """`2*T+1` -> a Dim; raises ValueError when it is none."""
+    total: Dim = 0
+    at, first = 0, True
+    while at < len(text) or first:
+        m = _TERM.match(text, at)
+        if not m or not (m[1] or first):
+            raise ValueError(f"not a size: {text!r}")
+        part: Dim = -1 if m[1] == "-" else 1
+        for factor in (m[2] + m[3]).split("*"):
+            part = part * (int(factor) if factor.isdigit() else Size.named(factor))
+        total, at, first = total + part, m.end(), False
+    return total
+
+
+def parse_type(text: str) -> Type:
+    """`f32[B,T,8]` -> a Type; raises ValueError when it is none."""
+    m = _TYPE.match(text)
+    if not m or m[1] not in DTYPES:
+        raise ValueError(f"not a type: {text!r}")
+    inner = m[2].strip()
+    return Type(DTYPES[m[1]], tuple(parse_dim(d) for d in inner.split(",")) if inner else ())
