@@ -1,0 +1,110 @@
+"""The pipeline: what happens to a captured program, in order, with a reason per entry.
+
+A pass is a function Program -> Program. A contributor adds one function and one line here.
+`DUMP=<pass>` (or `all`) in the environment prints the program after that pass to stderr;
+`DY2ST_CHECK=1` verifies it after every pass, as the tests do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection
+from typing import TypeAlias
+
+from ir.core import Program, VerifyError, verify
+from ir.passes.expand import expand
+from ir.passes.functionalize import functionalize
+from ir.passes.fuse import fuse
+from ir.passes.hoist import hoist_from_scan, hoist_invariants
+from ir.passes.loops import to_seq, to_stack
+from ir.passes.ports import drop_unused_ports
+from ir.passes.simplify import simplify
+
+Pass: TypeAlias = Callable[[Program], Program]
+
+PIPELINE: list[tuple[Pass, str]] = [
+    (functionalize, "after this no op writes; what goes back is listed on the program"),
+    (simplify, "views derived twice and dead ones go before anything looks at loops"),
+    (drop_unused_ports, "carries that never change become const ports, which to_seq looks for"),
+    (hoist_invariants, "indices and views that are the same in every iteration become visible"),
+    (to_seq, "slices by the index become seq ports: now it shows what an iteration reads"),
+    (to_stack, "buffers filled slice by slice become stack ports: no carry of size T is copied"),
+    (drop_unused_ports, "buffers and indices that nothing reads any more go before gradients"),
+    (expand, "primitive ops only from here: hoisting and fusion see inside of composites"),
+    (simplify, "what expansion made twice is made once"),
+    (hoist_invariants, "parts of composites that read only weights leave the loop"),
+    (hoist_from_scan, "matmuls of sequences become one large matmul"),
+    (drop_unused_ports, "slices that hoisting left unread go, loops that became empty too"),
+    (simplify, "reshapes that hoisting added meet those that were there"),
+    (fuse, "last: what elementwise work is left becomes kernels"),
+]
+REQUIRED = ("functionalize", "expand")
+
+
+def run(
+    program: Program,
+    *,
+    start_at: str | None = None,
+    stop_before: str | None = None,
+    disabled: Collection[str] = frozenset(),
+    check: bool = False,
+) -> Program:
+    """The program after the pipeline, or after a part of it.
+
+    Args:
+        start_at, stop_before: names of passes; the part begins with, and ends before, the first
+            pass of that name (`stop_before`: the first one behind the start).
+        disabled: names of passes to leave out; functionalize and expand cannot be.
+        check: verify the program after every pass.
+
+    Raises ValueError for a name that is no pass, AliasError (`ir.alias`) for a write that cannot
+    be followed, VerifyError naming the pass for a defect of a pass.
+    """
+    names = [name_of(f) for f, _ in PIPELINE]
+    for name in (start_at, stop_before, *disabled):
+        if name is not None and name not in names:
+            raise ValueError(f"no pass is called {name!r}; there are {', '.join(names)}")
+    refused = set(disabled) & set(REQUIRED)
+    if refused:
+        raise ValueError(f"{refused.pop()} cannot be disabled: what follows relies on it")
+    begin = names.index(start_at) if start_at is not None else 0
+    end = names.index(stop_before, begin) if stop_before is not None else len(names)
+    check = check or os.environ.get("DY2ST_CHECK", "") == "1"
+    for f, _ in PIPELINE[begin:end]:
+        if name_of(f) not in disabled:
+            program = _applied(f, program, check)
+    return program
+
+
+def name_of(f: Pass) -> str:
+    return f.__name__
+
+
+def _applied(f: Pass, program: Program, check: bool) -> Program:
+    out = f(program)
+    if os.environ.get("DUMP") in ("all", name_of(f)):
+        print(f"---- after {name_of(f)}\n{out}", file=sys.stderr)
+    if check:
+        try:
+            verify(out)
+        except VerifyError as e:
+            raise VerifyError(f"after {name_of(f)}: {e}") from e
+    return out
+
+
+__all__ = [
+    "PIPELINE",
+    "Pass",
+    "drop_unused_ports",
+    "expand",
+    "functionalize",
+    "fuse",
+    "hoist_from_scan",
+    "hoist_invariants",
+    "name_of",
+    "run",
+    "simplify",
+    "to_seq",
+    "to_stack",
+]

@@ -1,0 +1,348 @@
+"""Rewrites of single ops, by op name: each is exact to the last bit and says so with an example.
+
+A rule gets the block and the op, its operands already simplified, and returns the value that
+stands for the result, or None. Not exact, hence not here: `x + 0` and `scale(x, scale=1, bias=0)`
+turn -0.0 into 0.0; `x * 0` loses NaN; `x - x` likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ir.core import Op, Value
+from ir.rewrite import Block
+from ir.types import BOOL, I64, Dim, DType, Size, Type
+
+Rule: TypeAlias = Callable[[Block, Op], "Value | None"]
+RULES: dict[str, list[Rule]] = {}
+CHECKED = {"select", "set_select", "gather", "embedding"}
+DIVIDING = {"floor_divide", "remainder"}
+
+
+def rule_for(*names: str) -> Callable[[Rule], Rule]:
+    def add(rule: Rule) -> Rule:
+        for n in names:
+            RULES.setdefault(n, []).append(rule)
+        return rule
+
+    return add
+
+
+def may_raise(op: Op) -> bool:
+    """Whether the op checks its data when it runs: an index, or a divisor that is an integer."""
+    return op.name in CHECKED or (op.name in DIVIDING and op.result.type.dtype.kind != "f")
+
+
+def full_value(b: Block, v: Value) -> Any:
+    """The number that fills `v`, or None."""
+    op = b.op_of(v, "full")
+    return op.attrs["value"] if op is not None else None
+
+
+def is_number(b: Block, v: Value, number: float) -> bool:
+    """Whether `v` is filled with `number`; the sign of a zero counts for floats."""
+    value = full_value(b, v)
+    if value is None or value != number:
+        return False
+    return v.type.dtype.kind != "f" or np.signbit(float(value)) == np.signbit(float(number))
+
+
+def full(b: Block, value: Any, t: Type) -> Value:
+    return b.full(value=value, shape=t.shape, dtype=t.dtype)
+
+
+def axis_of(op: Op) -> int:
+    return int(op.attrs["axis"]) % op.operands[0].type.ndim
+
+
+# ---------------------------------------------------------------- constants
+def fold(b: Block, op: Op) -> Value | None:
+    """add(full(2), full(3)) => full(5): elementwise ops on filled tensors, by the row's `ref`."""
+    row = op.row
+    if row.kernel is None or row.ref is None or row.effect or may_raise(op):
+        return None
+    values = [full_value(b, v) for v in op.operands]
+    if not values or any(v is None for v in values):
+        return None
+    arrays = [np.full((1,), x, v.type.dtype.numpy) for x, v in zip(values, op.operands)]
+    with np.errstate(all="ignore"):
+        out = np.asarray(row.ref(*arrays, **op.attrs))
+    return full(b, out.reshape(()).item(), op.result.type)
+
+
+@rule_for("size")
+def size_of_number(b: Block, op: Op) -> Value | None:
+    """size(n=5) => full(value=5, dtype=i64)"""
+    n = op.attrs["n"]
+    return None if isinstance(n, Size) else b.full(value=n, dtype=I64)
+
+
+@rule_for("reshape", "transpose", "expand", "slice", "pick")
+def view_of_full(b: Block, op: Op) -> Value | None:
+    """transpose(full(0, shape=[2, 3]), perm=[1, 0]) => full(0, shape=[3, 2])"""
+    value = full_value(b, op.operands[0])
+    return None if value is None else full(b, value, op.result.type)
+
+
+@rule_for("where")
+def where_of_constant(b: Block, op: Op) -> Value | None:
+    """where(full(True), x, y) => x"""
+    test, x, y = op.operands
+    value = full_value(b, test)
+    if value is None:
+        return None
+    chosen = x if value else y
+    return chosen if chosen.type == op.result.type else None
+
+
+# ---------------------------------------------------------------- algebra
+@rule_for("assign")
+def assign_is_its_operand(b: Block, op: Op) -> Value | None:
+    """assign(x) => x"""
+    return op.operands[0]
+
+
+@rule_for("multiply", "divide")
+def times_one(b: Block, op: Op) -> Value | None:
+    """multiply(x, full(1.0)) => x; divide(x, full(1.0)) => x. Only if x has the result's type."""
+    x, y = op.operands
+    if op.name == "multiply" and is_number(b, x, 1) and y.type == op.result.type:
+        return y
+    return x if is_number(b, y, 1) and x.type == op.result.type else None
+
+
+@rule_for("add")
+def plus_nothing(b: Block, op: Op) -> Value | None:
+    """add(x, full(0)) => x for integers, add(x, full(-0.0)) => x for floats; 0.0 changes -0.0."""
+    x, y = op.operands
+    nothing = -0.0 if x.type.dtype.kind == "f" else 0
+    if is_number(b, x, nothing) and y.type == op.result.type:
+        return y
+    return x if is_number(b, y, nothing) and x.type == op.result.type else None
+
+
+@rule_for("subtract")
+def minus_nothing(b: Block, op: Op) -> Value | None:
+    """subtract(x, full(0)) => x: -0.0 - 0.0 is -0.0."""
+    x, y = op.operands
+    return x if is_number(b, y, 0) and x.type == op.result.type else None
+
+
+@rule_for("scale")
+def scale_of_integers(b: Block, op: Op) -> Value | None:
+    """scale(x, scale=1, bias=0) => x for integers only."""
+    x = op.operands[0]
+    same = op.attrs["scale"] == 1 and op.attrs["bias"] == 0
+    return x if same and x.type.dtype.kind != "f" else None
+
+
+@rule_for("neg", "logical_not")
+def twice_negated(b: Block, op: Op) -> Value | None:
+    """neg(neg(x)) => x; logical_not(logical_not(x)) => x for bool"""
+    inner = b.op_of(op.operands[0], op.name)
+    return inner.operands[0] if inner and inner.operands[0].type == op.result.type else None
+
+
+# ---------------------------------------------------------------- casts
+@rule_for("cast")
+def cast_to_itself(b: Block, op: Op) -> Value | None:
+    """cast(x, dtype=f32) => x if x is f32"""
+    return op.operands[0] if op.operands[0].type == op.result.type else None
+
+
+@rule_for("cast")
+def cast_of_cast(b: Block, op: Op) -> Value | None:
+    """cast(cast(x, dtype=f64), dtype=f32) => x for x in f32: the first cast loses nothing."""
+    inner = b.op_of(op.operands[0], "cast")
+    if inner is None:
+        return None
+    x = inner.operands[0]
+    exact = loses_nothing(x.type.dtype, inner.result.type.dtype)
+    return b.cast(x, dtype=op.attrs["dtype"]) if exact else None
+
+
+def loses_nothing(a: DType, b: DType) -> bool:
+    """Whether every value of `a` is a value of `b`."""
+    if a == b or (a == BOOL and b.kind != "b"):
+        return True
+    if a.kind == b.kind:
+        return a.bits <= b.bits and a.kind in "iuf" and "bf16" not in (a.name, b.name)
+    mantissa = {16: 11, 32: 24, 64: 53}
+    if b.kind == "f" and a.kind in "iu" and b.name != "bf16":
+        return a.bits - (a.kind == "i") <= mantissa[b.bits]
+    return a.kind == "u" and b.kind == "i" and a.bits < b.bits
+
+
+# ---------------------------------------------------------------- shapes
+@rule_for("reshape", "expand")
+def same_shape(b: Block, op: Op) -> Value | None:
+    """reshape(x, shape=[3, 4]) => x if x has this shape"""
+    return op.operands[0] if op.operands[0].type == op.result.type else None
+
+
+@rule_for("reshape", "expand")
+def twice_reshaped(b: Block, op: Op) -> Value | None:
+    """reshape(reshape(x, shape=a), shape=b) => reshape(x, shape=b); likewise expand"""
+    inner = b.op_of(op.operands[0], op.name)
+    if inner is None:
+        return None
+    return b.emit(op.name, inner.operands, {"shape": op.result.type.shape})[0]
+
+
+@rule_for("transpose")
+def same_order(b: Block, op: Op) -> Value | None:
+    """transpose(x, perm=[0, 1]) => x"""
+    ndim = op.result.type.ndim
+    straight = [p % ndim for p in op.attrs["perm"]] == list(range(ndim))
+    return op.operands[0] if straight else None
+
+
+@rule_for("transpose")
+def twice_transposed(b: Block, op: Op) -> Value | None:
+    """transpose(transpose(x, perm=p), perm=q) => transpose(x, perm=[p[i] for i in q])"""
+    inner = b.op_of(op.operands[0], "transpose")
+    if inner is None:
+        return None
+    ndim = op.result.type.ndim
+    perm = tuple(inner.attrs["perm"][q % ndim] % ndim for q in op.attrs["perm"])
+    return b.transpose(inner.operands[0], perm=perm)
+
+
+@rule_for("matmul")
+def matmul_of_transpose(b: Block, op: Op) -> Value | None:
+    """matmul(transpose(x), y) => matmul(x, y, trans_x=True). Only a swap of the last two axes."""
+    operands, attrs, found = list(op.operands), dict(op.attrs), False
+    for i, flag in enumerate(("trans_x", "trans_y")):
+        inner = b.op_of(operands[i], "transpose")
+        if inner is None or not swaps_last_two(inner.attrs["perm"]):
+            continue
+        operands[i], attrs[flag], found = inner.operands[0], not attrs[flag], True
+    return b.emit("matmul", operands, attrs)[0] if found else None
+
+
+def swaps_last_two(perm: tuple[int, ...]) -> bool:
+    n = len(perm)
+    return n >= 2 and [p % n for p in perm] == [*range(n - 2), n - 1, n - 2]
+
+
+# ---------------------------------------------------------------- slices
+@rule_for("slice")
+def whole_slice(b: Block, op: Op) -> Value | None:
+    """slice(x, axis=0, start=0, length=4) => x if the axis has 4 elements"""
+    x = op.operands[0]
+    whole = op.attrs["start"] == 0 and op.attrs["step"] == 1
+    return x if whole and x.type == op.result.type else None
+
+
+@rule_for("slice", "pick")
+def slice_of_slice(b: Block, op: Op) -> Value | None:
+    """slice(slice(x, start=2, length=6), start=1, length=3) => slice(x, start=3, length=3)"""
+    inner = b.op_of(op.operands[0], "slice")
+    if inner is None or axis_of(inner) != axis_of(op):
+        return None
+    start, step = inner.attrs["start"], inner.attrs["step"]
+    if op.name == "pick":
+        at = start + step * op.attrs["index"]
+        return b.pick(inner.operands[0], axis=axis_of(op), index=at)
+    return b.slice(
+        inner.operands[0],
+        axis=axis_of(op),
+        start=start + step * op.attrs["start"],
+        length=op.attrs["length"],
+        step=step * op.attrs["step"],
+    )
+
+
+@rule_for("slice", "pick")
+def slice_of_concat(b: Block, op: Op) -> Value | None:
+    """slice(concat(x, y), start=len(x), length=len(y)) => y. Only what lies within one part."""
+    inner = b.op_of(op.operands[0], "concat")
+    if inner is None or axis_of(inner) != axis_of(op):
+        return None
+    axis = axis_of(op)
+    if op.name == "slice" and op.attrs["step"] != 1:
+        return None
+    length = op.attrs.get("length", 1)
+    start = op.attrs["start"] if op.name == "slice" else op.attrs["index"]
+    for part in inner.operands:
+        n = part.type.shape[axis]
+        if _within(start, length, n):
+            if op.name == "pick":
+                return b.pick(part, axis=axis, index=start)
+            return b.slice(part, axis=axis, start=start, length=length)
+        start = start - n
+        if isinstance(start, int) and start < 0:
+            return None
+    return None
+
+
+def _within(start: Dim, length: Dim, n: Dim) -> bool:
+    room = n - length - start
+    return isinstance(start, int) and start >= 0 and isinstance(room, int) and room >= 0
+
+
+@rule_for("pick")
+def pick_of_stack(b: Block, op: Op) -> Value | None:
+    """pick(stack(x, y), axis=0, index=1) => y"""
+    inner = b.op_of(op.operands[0], "stack")
+    same = inner is not None and inner.attrs["axis"] % op.operands[0].type.ndim == axis_of(op)
+    index = op.attrs["index"]
+    if inner is None or not same or not isinstance(index, int):
+        return None
+    return inner.operands[index]
+
+
+SETS = {"slice": "set_slice", "pick": "set_pick", "select": "set_select"}
+
+
+@rule_for(*SETS)
+def read_what_was_set(b: Block, op: Op) -> Value | None:
+    """pick(set_pick(x, y, axis=0, index=1), axis=0, index=1) => y"""
+    inner = b.op_of(op.operands[0], SETS[op.name])
+    if inner is None or not _same_place(op, inner):
+        return None
+    y = inner.operands[1]
+    return y if y.type == op.result.type else None
+
+
+@rule_for(*SETS.values())
+def set_again(b: Block, op: Op) -> Value | None:
+    """set_pick(set_pick(x, y, axis=0, index=1), z, axis=0, index=1) => set_pick(x, z, ...)"""
+    inner = b.op_of(op.operands[0], op.name)
+    same = inner is not None and _same_place(op, inner)
+    if inner is None or not same or inner.operands[1].type != op.operands[1].type:
+        return None
+    return b.emit(op.name, (inner.operands[0], *op.operands[1:]), op.attrs)[0]
+
+
+def _same_place(op: Op, inner: Op) -> bool:
+    """Whether both name the same slice: by attributes, or by the same index value."""
+    keys = ("start", "step", "index")
+    places = [[o.attrs.get(k) for k in keys] + [axis_of(o)] for o in (op, inner)]
+    indices = [o.operands[-1] for o in (op, inner) if o.name.endswith("select")]
+    return places[0] == places[1] and len(set(indices)) <= 1
+
+
+@rule_for("set_slice")
+def set_everything(b: Block, op: Op) -> Value | None:
+    """set_slice(x, y, axis=0, start=0) => y if y has the type of x"""
+    whole = op.attrs["start"] == 0 and op.attrs["step"] == 1
+    return op.operands[1] if whole and op.operands[1].type == op.result.type else None
+
+
+@rule_for("pick")
+def pick_beside_what_was_set(b: Block, op: Op) -> Value | None:
+    """pick(set_pick(x, y, axis=0, index=1), axis=0, index=2) => pick(x, axis=0, index=2)"""
+    inner = b.op_of(op.operands[0], "set_pick")
+    if inner is None or axis_of(inner) != axis_of(op):
+        return None
+    apart = op.attrs["index"] - inner.attrs["index"]
+    if isinstance(apart, Size) or apart == 0:
+        return None
+    return b.pick(inner.operands[0], axis=axis_of(op), index=op.attrs["index"])
+
+
+__all__ = ["RULES", "fold", "full_value", "may_raise", "rule_for", "swaps_last_two"]
