@@ -1,0 +1,24 @@
+"""The boundary of the backend: what lowering must know of it, and the compilation."""
+
+from __future__ import annotations
+
+from executor.cpu.gemm import columns
+from executor.cpu.jit import Native
+from executor.cpu.program import source
+from executor.cpu.target import Target, current
+from executor.launches import Lowered
+from executor.lower import Machine
+from executor.plan import Layout
+
+
+def machine_for(target: Target) -> Machine:
+    return Machine(lambda dtype, rows, n: columns(target, dtype, rows, n))
+
+
+def machine() -> Machine:
+    return machine_for(current())
+
+
+def build(lowered: Lowered, layout: Layout) -> Native:
+    target = current()
+    return Native(source(lowered, layout, target), target)

@@ -1,0 +1,209 @@
+"""The native function of a program: addresses, loops and checks around calls of kernels.
+
+It takes one pointer to a table of i64: named sizes, addresses of the inputs, of the outputs, and
+of the arena. It returns 0, or the number of the failure that stopped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from executor.cpu.elementwise import iota_kernel, map_kernel
+from executor.cpu.gemm import gemm_kernel
+from executor.cpu.index import gather_kernel
+from executor.cpu.kernel import Call
+from executor.cpu.pack import pack_kernel
+from executor.cpu.reduce import argmax_kernel, reduce_kernel
+from executor.cpu.target import Target
+from executor.cpu.text import Function, Int, Module, element
+from executor.launches import (
+    ArgMax,
+    Check,
+    Gather,
+    Gemm,
+    Index,
+    Iota,
+    Launch,
+    Loop,
+    Lowered,
+    Map,
+    Number64,
+    Pack,
+    Reduce,
+    When,
+)
+from executor.plan import ALIGN, Layout
+from executor.views import Buffer, View
+from ir.types import Dim, Size
+
+
+class _Program:
+    def __init__(self, lowered: Lowered, layout: Layout, target: Target) -> None:
+        self.target, self.module = target, Module()
+        self.f = Function("?", "i64")
+        self.table = self.f.argument("ptr")
+        self.symbols: dict[str, Int] = {}
+        self.bases: dict[Buffer, str] = {}
+        self.known: list[dict[Dim, Int]] = [{}]
+        self.body, self.f.body = self.f.body, self.f.entry
+        self._prologue(lowered, layout)
+        self.f.body = self.body
+        self.block(lowered.launches)
+        self.name = self.module.define(self.f, "0")
+
+    def _prologue(self, lowered: Lowered, layout: Layout) -> None:
+        f, sizes = self.f, lowered.program.sizes
+        at = 0
+        for name in sizes:
+            self.symbols[name] = f.load("i64", f.at(self.table, at, "i64"), 8)
+            at += 1
+        for b in (*lowered.inputs, *lowered.outputs):
+            self.bases[b] = f.load("ptr", f.at(self.table, at, "i64"), 8)
+            at += 1
+        arena = f.load("ptr", f.at(self.table, at, "i64"), 8)
+        for b, offset in layout.offsets.items():
+            self.bases[b] = f.at(arena, offset, "i8")
+        place: Int = layout.fixed
+        for slot in layout.slots:
+            address = f.at(arena, place, "i8")
+            self.bases.update(dict.fromkeys(slot.buffers, address))
+            size = f.op(f"call i64 @llvm.smax.i64(i64 {self.number(slot.size)}, i64 0)")
+            rounded = f.op(f"and i64 {f.op(f'add i64 {size}, {ALIGN - 1}')}, {-ALIGN}")
+            place = f.add(place, rounded)
+        f.declarations.add("declare i64 @llvm.smax.i64(i64, i64)")
+
+    # ------------------------------------------------------------ numbers and addresses
+    def number(self, d: Dim) -> Int:
+        """A dim as a literal or a name; those of sizes only are computed in the prologue."""
+        if isinstance(d, int):
+            return d
+        for known in reversed(self.known):
+            if d in known:
+                return known[d]
+        if not any(n.startswith("#") for n in d.names):
+            held, self.f.body = self.f.body, self.f.entry
+            self.known[0][d] = self._sum(d)
+            self.f.body = held
+            return self.known[0][d]
+        self.known[-1][d] = self._sum(d)
+        return self.known[-1][d]
+
+    def _sum(self, d: Size) -> Int:
+        """Terms without symbols are summed apart, so that the prologue can hold them."""
+        fixed = tuple(t for t in d.terms if not any(n.startswith("#") for n in t[0]))
+        if not fixed or len(fixed) == len(d.terms):
+            return self._terms(d.terms)
+        moving = tuple(t for t in d.terms if t not in fixed)
+        return self.f.add(
+            self.number(Size(fixed) if fixed[0][0] else fixed[0][1]), self._terms(moving)
+        )
+
+    def _terms(self, terms: Sequence[tuple[tuple[str, ...], int]]) -> Int:
+        total: Int = 0
+        for names, factor in terms:
+            part: Int = factor
+            for n in names:
+                part = self.f.mul(part, self.symbols[n])
+            total = self.f.add(total, part)
+        return total
+
+    def pointer(self, v: View) -> str:
+        return self.f.at(self.bases[v.buffer], self.number(v.offset), element(v.dtype, True))
+
+    # ------------------------------------------------------------ launches
+    def block(self, launches: Sequence[Launch]) -> None:
+        for launch in launches:
+            self.launch(launch)
+
+    def launch(self, x: Launch) -> None:
+        if isinstance(x, Loop):
+            self.loop(x)
+        elif isinstance(x, When):
+            test = self.f.op(f"icmp {x.relation} i64 {self.number(x.value)}, 0")
+            self.known.append({})
+            with self.f.when(test):
+                self.block(x.body)
+            self.known.pop()
+        elif isinstance(x, Check):
+            below = self.f.op(f"icmp slt i64 {self.number(x.value)}, 0")
+            self.f.leave_when(below, x.error)
+        elif isinstance(x, Index):
+            self.index(x)
+        elif isinstance(x, Number64):
+            self.f.store("i64", str(self.number(x.value)), self.pointer(x.out), 8)
+        else:
+            self.kernel(x)
+
+    def loop(self, x: Loop) -> None:
+        f, trip = self.f, self.number(x.trip)
+        self.known.append({})
+        with f.loop(0, trip) as i:
+            self.symbols[x.index] = i
+            self.symbols[x.parity] = f.op(f"and i64 {i}, 1")
+            self.block(x.body)
+        self.known.pop()
+        self.symbols[x.after] = f.op(f"and i64 {trip}, 1")
+
+    def index(self, x: Index) -> None:
+        f, n = self.f, self.number(x.n)
+        if isinstance(x.source, View):
+            at: Int = f.load("i64", self.pointer(x.source), 8)
+        else:
+            at = self.number(x.source)
+        below = f.op(f"icmp slt i64 {at}, 0")
+        wrapped = f.op(f"select i1 {below}, i64 {f.op(f'add i64 {at}, {n}')}, i64 {at}")
+        f.leave_when(f.op(f"icmp uge i64 {wrapped}, {n}"), x.error)
+        self.symbols[x.symbol] = wrapped
+
+    def kernel(self, x: Launch) -> None:
+        call, result = self._kernel(x)
+        name = call.finish(self.module, result)
+        arguments = [
+            ("ptr", self.pointer(q)) if isinstance(q, View) else ("i64", str(self.number(q)))
+            for q in call.actual
+        ]
+        code = self.f.call("i64", name, *arguments)
+        error = getattr(x, "error", 0)
+        if error:
+            self.f.leave_when(self.f.op(f"icmp ne i64 {code}, 0"), error)
+
+    def _kernel(self, x: Launch) -> tuple[Call, str]:
+        if isinstance(x, Map):
+            return map_kernel(self.target, x)
+        if isinstance(x, Reduce):
+            return reduce_kernel(self.target, x), "0"
+        if isinstance(x, Gemm):
+            return gemm_kernel(self.target, self.module, x), "0"
+        if isinstance(x, Pack):
+            return pack_kernel(self.target, self.module, x), "0"
+        if isinstance(x, Gather):
+            return gather_kernel(self.target, x), "0"
+        if isinstance(x, ArgMax):
+            return argmax_kernel(self.target, x), "0"
+        if isinstance(x, Iota):
+            return iota_kernel(self.target, x), "0"
+        raise NotImplementedError(type(x).__name__)
+
+
+def source(lowered: Lowered, layout: Layout, target: Target) -> str:
+    """LLVM text; the function to call is `run`.
+
+    `run` flushes denormals (FTZ, DAZ) for the duration of the program and restores the caller's
+    mode. The program is a function of its own, so that no arithmetic moves across the change.
+    """
+    p = _Program(lowered, layout, target)
+    entry = f"""declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define i64 @run(ptr %table) nounwind {{
+  %saved = alloca i32
+  %mode = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %saved)
+  %old = load i32, ptr %saved
+  %new = or i32 %old, {0x8040}
+  store i32 %new, ptr %mode
+  call void @llvm.x86.sse.ldmxcsr(ptr %mode)
+  %code = call i64 @{p.name}(ptr %table)
+  call void @llvm.x86.sse.ldmxcsr(ptr %saved)
+  ret i64 %code
+}}"""
+    return p.module.text(entry)

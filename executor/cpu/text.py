@@ -1,0 +1,207 @@
+"""An emitter of LLVM IR text.
+
+Index arithmetic takes Python ints (folded) or SSA names (emitted). Mutable values are allocas;
+the pass `sroa` turns them into registers. Names are numbered per function, so two functions that
+do the same have the same text and are emitted once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from ir.kernel import Number
+from ir.types import BOOL, DType
+
+#: an i64: a literal or an SSA name
+Int: TypeAlias = int | str
+
+
+def element(dtype: DType, memory: bool = False) -> str:
+    """The LLVM type of one element; bool is i1 in registers and i8 in memory."""
+    if dtype.kind == "f":
+        return "float" if dtype.bits == 32 else "double"
+    return "i1" if dtype == BOOL and not memory else f"i{dtype.bits}"
+
+
+def literal(value: Number, dtype: DType) -> str:
+    if dtype.kind == "f":
+        (bits,) = struct.unpack("<Q", struct.pack("<d", float(value)))
+        return f"0x{bits:016X}"
+    if dtype == BOOL:
+        return "true" if value else "false"
+    return str(int(value))
+
+
+class Function:
+    """One function: `op` appends an instruction and returns its SSA name."""
+
+    def __init__(self, name: str, result: str = "void", internal: bool = True) -> None:
+        self.name, self.result, self.internal = name, result, internal
+        self.arguments: list[str] = []
+        self.entry: list[str] = []
+        self.body: list[str] = []
+        self.declarations: set[str] = set()
+        self.count = 0
+
+    def fresh(self, stem: str = "v") -> str:
+        self.count += 1
+        return f"%{stem}{self.count}"
+
+    def argument(self, kind: str) -> str:
+        name = f"%a{len(self.arguments)}"
+        self.arguments.append(f"{kind} {name}")
+        return name
+
+    def do(self, text: str) -> None:
+        self.body.append("  " + text)
+
+    def op(self, text: str) -> str:
+        r = self.fresh()
+        self.do(f"{r} = {text}")
+        return r
+
+    def alloca(self, kind: str, align: int = 8) -> str:
+        r = self.fresh()
+        self.entry.append(f"  {r} = alloca {kind}, align {align}")
+        return r
+
+    def add(self, a: Int, b: Int) -> Int:
+        if isinstance(a, int) and isinstance(b, int):
+            return a + b
+        if b == 0 or a == 0:
+            return a if b == 0 else b
+        return self.op(f"add nsw i64 {a}, {b}")
+
+    def sub(self, a: Int, b: Int) -> Int:
+        if isinstance(a, int) and isinstance(b, int):
+            return a - b
+        return a if b == 0 else self.op(f"sub nsw i64 {a}, {b}")
+
+    def mul(self, a: Int, b: Int) -> Int:
+        if isinstance(a, int) and isinstance(b, int):
+            return a * b
+        if b == 1 or a == 1:
+            return a if b == 1 else b
+        if b == 0 or a == 0:
+            return 0
+        return self.op(f"mul nsw i64 {a}, {b}")
+
+    def floor_to(self, n: Int, step: int) -> Int:
+        """The largest multiple of `step`, a power of two, up to n."""
+        return n & -step if isinstance(n, int) else self.op(f"and i64 {n}, {-step}")
+
+    def at(self, pointer: str, index: Int, kind: str) -> str:
+        """The address of element `index`."""
+        if index == 0:
+            return pointer
+        return self.op(f"getelementptr inbounds {kind}, ptr {pointer}, i64 {index}")
+
+    def load(self, kind: str, pointer: str, align: int) -> str:
+        return self.op(f"load {kind}, ptr {pointer}, align {align}")
+
+    def store(self, kind: str, value: str, pointer: str, align: int) -> None:
+        self.do(f"store {kind} {value}, ptr {pointer}, align {align}")
+
+    def intrinsic(self, kind: str, name: str, *arguments: tuple[str, str]) -> str:
+        """Call a function declared on the way; "" for void."""
+        self.declarations.add(f"declare {kind} @{name}({', '.join(t for t, _ in arguments)})")
+        return self.call(kind, name, *arguments)
+
+    def call(self, kind: str, name: str, *arguments: tuple[str, str]) -> str:
+        text = f"call {kind} @{name}({', '.join(f'{t} {v}' for t, v in arguments)})"
+        if kind == "void":
+            self.do(text)
+            return ""
+        return self.op(text)
+
+    def label(self, name: str) -> None:
+        self.body.append(name + ":")
+
+    @contextmanager
+    def loop(self, low: Int, high: Int, step: int = 1) -> Iterator[Int]:
+        """The body runs while i < high."""
+        if isinstance(low, int) and isinstance(high, int) and low < high <= low + step:
+            yield low
+            return
+        self.count += 1
+        k, i = self.count, f"%i{self.count}"
+        self.do(f"br label %pre{k}")
+        self.label(f"pre{k}")
+        self.do(f"br label %head{k}")
+        self.label(f"head{k}")
+        self.do(f"{i} = phi i64 [ {low}, %pre{k} ], [ %next{k}, %latch{k} ]")
+        self.do(f"%more{k} = icmp slt i64 {i}, {high}")
+        self.do(f"br i1 %more{k}, label %body{k}, label %exit{k}")
+        self.label(f"body{k}")
+        yield i
+        self.do(f"br label %latch{k}")
+        self.label(f"latch{k}")
+        self.do(f"%next{k} = add nsw i64 {i}, {step}")
+        self.do(f"br label %head{k}")
+        self.label(f"exit{k}")
+
+    @contextmanager
+    def when(self, test: str) -> Iterator[None]:
+        """The body runs if the i1 `test` holds."""
+        self.count += 1
+        k = self.count
+        self.do(f"br i1 {test}, label %then{k}, label %end{k}")
+        self.label(f"then{k}")
+        yield
+        self.do(f"br label %end{k}")
+        self.label(f"end{k}")
+
+    def leave_when(self, test: str, code: Int) -> None:
+        """Return `code` if the i1 `test` holds."""
+        with self._bail(test):
+            self.do(f"ret i64 {code}")
+
+    @contextmanager
+    def _bail(self, test: str) -> Iterator[None]:
+        self.count += 1
+        k = self.count
+        self.do(f"br i1 {test}, label %bail{k}, label %on{k}")
+        self.label(f"bail{k}")
+        yield
+        self.label(f"on{k}")
+
+    def text(self, result: str = "") -> str:
+        """`result`: what to return at the end, for a function that returns something."""
+        head = f"define {'internal ' if self.internal else ''}{self.result} @{self.name}"
+        kind = ("noinline " if self.internal else "") + "nounwind"
+        last = f"  ret {self.result} {result}".rstrip()
+        return "\n".join(
+            [
+                f"{head}({', '.join(self.arguments)}) {kind} {{",
+                "entry:",
+                *self.entry,
+                *self.body,
+                last,
+                "}",
+                "",
+            ]
+        )
+
+
+class Module:
+    """Functions with equal text are kept once."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, str] = {}
+        self.declarations: set[str] = set()
+
+    def define(self, f: Function, result: str = "") -> str:
+        """Add a function named `?`; returns the name it gets."""
+        text = f.text(result)
+        self.declarations |= f.declarations
+        if text not in self.functions:
+            self.functions[text] = f"f{len(self.functions)}"
+        return self.functions[text]
+
+    def text(self, *extra: str) -> str:
+        parts = sorted(self.declarations)
+        parts += [t.replace("@?(", f"@{n}(", 1) for t, n in self.functions.items()]
+        return "\n".join([*parts, *extra, ""])
