@@ -1,0 +1,191 @@
+"""`to_static` and the translated function: cache, translation, inspection."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+import types
+from collections import UserString
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+
+from dy2st import calls
+from dy2st.arguments import Signature, spec_signature
+from dy2st.bridge import MISS, Entry
+from dy2st.capture.trace import current
+from dy2st.report import Report
+from dy2st.source import render
+from dy2st.translate import translate
+from ir import Program
+
+#: a trace stores stand-ins in the user's objects; CPython's syntax trees are built by one thread
+_TRANSLATING = threading.RLock()
+MOST_PROGRAMS = 64
+
+
+class StaticFunction:
+    """A translated function. Call it like the original.
+
+    Args:
+        function: a function, or a bound method.
+        input_spec: `paddle.static.InputSpec` for each tensor argument; a dim of None is any size.
+    """
+
+    def __init__(self, function: Callable[..., Any], input_spec: Sequence[Any] | None) -> None:
+        self.__dy2st_original__ = function
+        self._input_spec = None if input_spec is None else tuple(input_spec)
+        self._cache: dict[Any, tuple[Entry, ...]] = {}
+        self._bound: dict[int, tuple[Any, StaticFunction]] = {}
+        functools.update_wrapper(self, function)
+
+    def __get__(self, obj: Any, owner: Any = None) -> Any:
+        """As a method: one translated function per object, which it keeps alive."""
+        if obj is None:
+            return self
+        known = self._bound.get(id(obj))
+        if known is None or known[0] is not obj:
+            bound = types.MethodType(self.__dy2st_original__, obj)
+            known = self._bound[id(obj)] = (obj, StaticFunction(bound, self._input_spec))
+        return known[1]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The same results, writes and rebound attributes as the eager call.
+
+        Raises:
+            SourceError: the function cannot be translated; nothing has been changed.
+        """
+        if current() is not None:
+            return calls.fn(self.__dy2st_original__)(*args, **kwargs)
+        signature = Signature(args, kwargs)
+        for entry in self._cache.get(signature.key, ()):
+            result = entry.call(signature.leaves)
+            if result is not MISS:
+                return result
+        if self._input_spec is not None:
+            for entry in self._cache.get(signature.general, ()):
+                result = entry.call(signature.leaves)
+                if result is not MISS:
+                    return result
+        return self._translate(signature)[1]
+
+    def _translate(self, signature: Signature, call: bool = True) -> tuple[Entry, Any]:
+        """Translate for these arguments, and call what was made."""
+        with _TRANSLATING:
+            for spec in {self._input_spec: 0, None: 0}:
+                entry = translate(self.__dy2st_original__, signature, spec)
+                if spec is not None and not entry.accepts(signature.leaves):
+                    continue
+                key = signature.key if spec is None else signature.general
+                self._cache[key] = (entry, *self._cache.get(key, ())[: MOST_PROGRAMS - 1])
+                break
+        result = entry.call(signature.leaves) if call else None
+        if result is MISS:
+            raise AssertionError("a fresh translation does not accept its own arguments")
+        return entry, result
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StaticFunction:
+        """Of the function (a bound one with its object), without what was translated."""
+        new = StaticFunction(copy.deepcopy(self.__dy2st_original__, memo), self._input_spec)
+        memo[id(self)] = new
+        return new
+
+    def __reduce__(self) -> Any:
+        return StaticFunction, (self.__dy2st_original__, self._input_spec)
+
+    # ------------------------------------------------------------ inspection
+    def entry(self, *args: Any, **kwargs: Any) -> Entry:
+        """The translation that a call with these arguments uses; the call is not made.
+
+        Without arguments the `input_spec` is used.
+        """
+        signature = Signature(args, kwargs) if args or kwargs else self._spec_signature()
+        for key in (signature.key, signature.general):
+            for entry in self._cache.get(key, ()):
+                if entry.accepts(signature.leaves):
+                    return entry
+        return self._translate(signature, call=False)[0]
+
+    def _spec_signature(self) -> Signature:
+        if self._input_spec is None:
+            raise TypeError("give arguments, or an input_spec to to_static")
+        return spec_signature(self._input_spec)
+
+    def program(self, *args: Any, **kwargs: Any) -> Program:
+        """The program for these arguments; `print` shows its text."""
+        return self.entry(*args, **kwargs).program
+
+    def report(self, *args: Any, **kwargs: Any) -> Report:
+        """Every loop and what became of it, and every op that Paddle's own kernels run."""
+        return self.entry(*args, **kwargs).report
+
+    @property
+    def code(self) -> str:
+        """The translated Python."""
+        function = self.__dy2st_original__
+        with _TRANSLATING:
+            raw: Any = getattr(function, "__func__", function)
+            new: Any = calls.converted(raw)
+            return render(new.__dy2st_tree__)
+
+    def __repr__(self) -> str:
+        return f"<dy2st.to_static of {self.__dy2st_original__!r}>"
+
+
+class Code(UserString):
+    """The translated Python of a function, made when it is first looked at."""
+
+    def __init__(self, static: StaticFunction) -> None:
+        self._static = static
+
+    @property
+    def data(self) -> str:  # type: ignore[override]
+        return self._static.code
+
+
+def to_static(function: Any = None, input_spec: Sequence[Any] | None = None, **options: Any) -> Any:
+    """Translate a function, a method or the `forward` of a Layer.
+
+    Used as a decorator, with or without arguments, or called. A Layer comes back as the same Layer
+    with `forward` replaced, and with `program`, `report` and `code` as on a translated function.
+    Nothing is translated before the first call. Public behaviour follows `paddle.jit.to_static`.
+
+    Args:
+        function: the function, method or Layer; None makes a decorator.
+        input_spec: one `paddle.static.InputSpec` for each tensor argument. A dim of None is a
+            named size: one program then serves every value of it.
+        options: accepted for `paddle.jit.to_static` compatibility: `full_graph`, `backend`,
+            `build_strategy`; they change nothing here.
+
+    Raises:
+        TypeError: an unknown option, or something that cannot be translated.
+    """
+    unknown = set(options) - {"full_graph", "backend", "build_strategy"}
+    if unknown:
+        raise TypeError(f"to_static has no option {sorted(unknown)[0]!r}")
+    if function is None:
+        return functools.partial(to_static, input_spec=input_spec)
+    if isinstance(function, StaticFunction):
+        return (
+            function
+            if input_spec is None
+            else StaticFunction(function.__dy2st_original__, input_spec)
+        )
+    if isinstance(function, paddle.nn.Layer):
+        return _layer(function, input_spec)
+    if not isinstance(function, (types.FunctionType, types.MethodType)):
+        raise TypeError(f"to_static takes a function, a method or a Layer, not {function!r}")
+    return StaticFunction(function, input_spec)
+
+
+def _layer(layer: Any, input_spec: Sequence[Any] | None) -> Any:
+    forward = layer.forward
+    original = getattr(forward, "__dy2st_original__", forward)
+    static = StaticFunction(original, input_spec)
+    object.__setattr__(layer, "forward", static)
+    for name in ("program", "report"):
+        object.__setattr__(layer, name, getattr(static, name))
+    object.__setattr__(layer, "code", Code(static))
+    return layer

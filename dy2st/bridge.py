@@ -1,0 +1,257 @@
+"""Between Paddle's tensors and a compiled program: one call.
+
+The call is itself compiled: a generated Python function checks the guards, looks the inputs up,
+binds sizes, collects addresses, allocates outputs, and makes one native call. It answers `MISS`
+when the program is not right for these arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import paddle
+from paddle.base import core
+
+from dy2st.arguments import Signature
+from dy2st.capture.fake import DTYPE_TO_PADDLE, FakeTensor, Tensor
+from dy2st.capture.trace import Lifted
+from dy2st.gradient import without_gradient
+from dy2st.guards import Guards, lookup
+from dy2st.journal import Attr, Place
+from dy2st.report import Report
+from dy2st.results import Filler, Out, OutputPlan
+from ir import Program, Size, Type
+from ir.types import Dim, product
+
+MISS: Any = object()
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What `translate` made: `program` for the eyes, `executable` to run, `bound` to its inputs.
+
+    `lifted` are all tensors that the trace met; `shown_bound` those of `program`'s inputs.
+    """
+
+    program: Program
+    executable: Any
+    bound: Sequence[Lifted]
+    shown_bound: Sequence[Lifted]
+    lifted: Sequence[Lifted]
+    plan: OutputPlan
+    guards: Guards
+    report: Report
+
+
+class Entry:
+    """One translation, ready to be called with arguments like those of `signature`."""
+
+    def __init__(self, made: Translation, signature: Signature) -> None:
+        self.program, self.executable = made.program, made.executable
+        self.report, self.plan = made.report, made.plan
+        self.lifted, self.shown_bound = list(made.lifted), list(made.shown_bound)
+        self.arguments = {id(q): k for k, q in enumerate(signature.leaves)}
+        self.args = [self.arguments.get(id(q.tensor)) for q in self.lifted]
+        self.pinned = [None if a is not None else q.tensor for q, a in zip(self.lifted, self.args)]
+        self.alive = [q for q in signature.leaves if not isinstance(q, Tensor)]
+        self.trainable = not all(made.plan.flags)
+        self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
+        made.guards.finish()
+        self._check = _Writer(self, made).compile(only_check=True)
+        for q, arg in zip(self.lifted, self.args):
+            q.tensor = q.tensor if arg is None else None
+
+    def accepts(self, leaves: Sequence[Any]) -> bool:
+        """Whether this program is right for a call with these leaves, now."""
+        return self._check(leaves) is True
+
+    def input(self, k: int, leaves: Sequence[Any]) -> Any:
+        """The tensor that lifted input k is in a call with these leaves."""
+        arg = self.args[k]
+        if arg is not None:
+            return leaves[arg]
+        place = self.lifted[k].place
+        found = self.pinned[k] if place is None else place.get()
+        return self.pinned[k] if type(found) is FakeTensor else found
+
+    def finish(
+        self, leaves: Sequence[Any], outputs: list[Any], tensors: Sequence[Any], sizes: Any
+    ) -> Any:
+        """The result of a call that is more than one new tensor."""
+        if self.trainable:
+            outputs = without_gradient(outputs, self.plan.flags, tensors)
+        names = dict(zip(self.executable.program.sizes, sizes))
+        return Filler(self.plan, lambda k: self.input(k, leaves), outputs, names).result()
+
+
+def overlap(written: str, other: str) -> NoReturn:
+    raise ValueError(
+        f"dy2st: {written} is written in place and shares memory with {other}. "
+        "Pass a copy of one of them."
+    )
+
+
+def contiguous(name: str, written: bool, tensor: Any) -> Any:
+    if written:
+        raise ValueError(
+            f"dy2st: {name} is written in place, but it is not contiguous. "
+            f"Pass a contiguous tensor: `{name} = {name}.contiguous()`."
+        )
+    return tensor.contiguous()
+
+
+class _Writer:
+    """Writes the Python of one entry's call."""
+
+    def __init__(self, entry: Entry, made: Translation) -> None:
+        self.entry, self.made, self.program = entry, made, made.executable.program
+        self.names: dict[str, Any] = dict(made.guards.names)
+        self.names.update(
+            _MISS=MISS,
+            _ENTRY=entry,
+            _RUN=made.executable.run,
+            _EMPTY=core.eager.ops.empty,
+            _CPU=paddle.CPUPlace(),
+            _fix=contiguous,
+            _FAKE=FakeTensor,
+            _overlap=overlap,
+        )
+        self.written = {target for target, _ in self.program.writes}
+        self.lines: list[str] = []
+
+    def compile(self, only_check: bool = False) -> Callable[[Sequence[Any]], Any]:
+        """The call; with `only_check` one that stops after the checks and returns True."""
+        n = len(self.program.inputs)
+        tensors = [f"_t{k}" for k in range(n)]
+        self.checks(tensors)
+        if only_check:
+            self.line("return True")
+            return self.function()
+        for k, i in enumerate(self.program.inputs):
+            flag = i.value in self.written
+            self.line(f"if not _t{k}.is_contiguous(): _t{k} = _fix({i.name!r}, {flag}, _t{k})")
+        self.outputs()
+        self.line(f"_a = ({''.join(f'{t}.data_ptr() or 0, ' for t in tensors)})")
+        self.overlaps()
+        outputs = [f"_o{k}" for k in range(len(self.program.outputs))]
+        addresses = "".join(f"{o}.data_ptr() or 0, " for o in outputs)
+        sizes = f"({_tuple(self.program.sizes)})"
+        self.line(f"_RUN({sizes}, _a, ({addresses}))")
+        for k, i in enumerate(self.program.inputs):
+            if i.value in self.written:
+                self.line(f"_t{k}._bump_inplace_version()")
+        self.finish(tensors, outputs, sizes)
+        return self.function()
+
+    def function(self) -> Callable[[Sequence[Any]], Any]:
+        source = "def call(_L):\n" + "\n".join(self.lines)
+        exec(compile(source, "<dy2st call>", "exec"), self.names)
+        return self.names["call"]
+
+    def line(self, text: str, depth: int = 1) -> None:
+        self.lines.append("    " * depth + text)
+
+    def checks(self, tensors: Sequence[str]) -> None:
+        """Guards, lookups, types and sizes: everything that may answer MISS."""
+        self.line("try:")
+        self.line("pass", 2)
+        for term in self.made.guards.expressions():
+            self.line(f"if not ({term}): return _MISS", 2)
+        for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
+            self.line(f"_t{k} = {self.source(k, q)}", 2)
+            dtype = self.constant(DTYPE_TO_PADDLE[i.value.type.dtype])
+            check = f"(q := _t{k}.dtype) is not {dtype} and q != {dtype}"
+            self.line(f"if {check}: return _MISS", 2)
+        self.twins()
+        self.sizes()
+        for r in self.program.requires:
+            self.line(f"if not ({r.left} {r.relation} {r.right}): return _MISS", 2)
+        self.line("except (AttributeError, KeyError, IndexError, TypeError): return _MISS")
+
+    def twins(self) -> None:
+        """Inputs that were different objects when one of them is written must still be."""
+        inputs = self.program.inputs
+        for k, i in enumerate(inputs):
+            if i.value in self.written:
+                others = [f"_t{k} is _t{j}" for j in range(len(inputs)) if j != k]
+                if others:
+                    self.line(f"if {' or '.join(others)}: return _MISS", 2)
+
+    def source(self, k: int, q: Lifted) -> str:
+        arg = self.entry.arguments.get(id(q.tensor))
+        if arg is not None:
+            return f"_L[{arg}]"
+        pinned = self.constant(q.tensor)
+        if not isinstance(q.place, Place):
+            return pinned
+        if isinstance(q.place, Attr):
+            found = lookup(q.place.obj, q.place.name, self.constant)
+        else:
+            found = f"{self.constant(q.place)}.get()"
+        return f"{pinned} if type(_t{k} := {found}) is _FAKE else _t{k}"
+
+    def sizes(self) -> None:
+        """Bind named sizes where they stand alone, then check every dim."""
+        seen: set[str] = set()
+        checks = []
+        for k, i in enumerate(self.program.inputs):
+            shape = i.value.type.shape
+            self.line(f"_s = _t{k}.shape", 2)
+            if any(isinstance(d, Size) for d in shape):
+                self.line(f"if len(_s) != {len(shape)}: return _MISS", 2)
+                for axis, d in enumerate(shape):
+                    if isinstance(d, Size) and d == Size.named(str(d)) and str(d) not in seen:
+                        self.line(f"{d} = _s[{axis}]", 2)
+                        seen.add(str(d))
+                checks.append(f"if _t{k}.shape != {_shape(shape)}: return _MISS")
+            else:
+                self.line(f"if _s != {_shape(shape)}: return _MISS", 2)
+        for text in checks:
+            self.line(text, 2)
+
+    def overlaps(self) -> None:
+        """A written input must not share memory with another input object."""
+        inputs = self.program.inputs
+        ends = [f"_a[{k}] + {_bytes(i.value.type)}" for k, i in enumerate(inputs)]
+        for k, i in enumerate(inputs):
+            if i.value not in self.written:
+                continue
+            for j, other in enumerate(inputs):
+                if j != k:
+                    test = f"_a[{k}] < {ends[j]} and _a[{j}] < {ends[k]}"
+                    self.line(f"if {test}: _overlap({i.name!r}, {other.name!r})")
+
+    def outputs(self) -> None:
+        for k, v in enumerate(self.program.outputs):
+            dtype = self.constant(DTYPE_TO_PADDLE[v.type.dtype])
+            self.line(f"_o{k} = _EMPTY({_shape(v.type.shape)}, {dtype}, _CPU)")
+
+    def finish(self, tensors: Sequence[str], outputs: Sequence[str], sizes: str) -> None:
+        plan = self.entry.plan
+        simple = isinstance(plan.result, Out) and not plan.result.recipe and not plan.stores
+        if simple and not self.entry.trainable:
+            self.line(f"return _o{plan.result.index}")
+            return
+        self.line(f"return _ENTRY.finish(_L, [{_tuple(outputs)}], ({_tuple(tensors)}), {sizes})")
+
+    def constant(self, value: Any) -> str:
+        name = f"_k{len(self.names)}"
+        self.names[name] = value
+        return name
+
+
+def _bytes(t: Type) -> str:
+    return f"({product(t.shape)}) * {t.dtype.size}"
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return "".join(f"{p}, " for p in parts)
+
+
+def _shape(shape: Sequence[Dim]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+__all__ = ["MISS", "Entry", "Translation"]

@@ -1,0 +1,21 @@
+"""Paddle's entries as rows: one adapter per `_C_ops` name, with the arguments of that entry.
+
+Some entries are reached straight from user code and take the public argument names too (`input`,
+`dim`, `other`); `ALIASES` maps them. A case that the rows do not cover raises `NoRow`.
+"""
+
+from dy2st.capture.adapters import elementwise, layers, tensors
+from dy2st.capture.adapters.elementwise import COMPARISONS, arithmetic, comparison
+from dy2st.capture.adapters.table import ADAPTERS
+from dy2st.capture.adapters.tensors import alias
+
+__all__ = [
+    "ADAPTERS",
+    "COMPARISONS",
+    "alias",
+    "arithmetic",
+    "comparison",
+    "elementwise",
+    "layers",
+    "tensors",
+]

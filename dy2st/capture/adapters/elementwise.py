@@ -1,0 +1,140 @@
+"""Adapters of elementwise entries, arithmetic with Paddle's promotion, and comparisons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dy2st.capture.adapters.table import adapter, dtype_of
+from dy2st.capture.emitter import Emitter, NoRow
+from dy2st.capture.fake import FakeTensor, Tensor
+from dy2st.capture.promotion import result_dtype
+from dy2st.symbols import is_sym
+from ir import OPS
+from ir.types import BOOL, I32
+
+
+def _plain(name: str, row: str) -> None:
+    adapter(name)(lambda e, x: getattr(e, row)(x))
+
+
+for _row in list(OPS.values()):
+    if _row.paddle and not _row.attrs and len(_row.operands) == 1 and not _row.variadic:
+        _plain(_row.paddle, _row.name)
+_plain("swish", "silu")
+
+
+def arithmetic(e: Emitter, row: str, x: Any, y: Any) -> FakeTensor:
+    dtype = result_dtype(e.trace, row, e.type(x).dtype, e.type(y).dtype)
+    if dtype.name in ("f16", "bf16"):
+        raise NoRow(str(dtype))
+    return getattr(e, row)(e.cast_to(x, dtype), e.cast_to(y, dtype))
+
+
+def comparison(e: Emitter, row: str, x: Any, y: Any) -> FakeTensor:
+    a, b = e.type(x).dtype, e.type(y).dtype
+    if a != b:
+        result_dtype(e.trace, "compare", a, b)
+        wide = result_dtype(e.trace, "add", a, b)
+        x, y = e.cast_to(x, wide), e.cast_to(y, wide)
+    elif a == BOOL and row not in ("equal", "not_equal"):
+        x, y = e.cast(x, dtype=I32), e.cast(y, dtype=I32)
+    return getattr(e, row)(x, y)
+
+
+ARITHMETIC = {
+    "add": "add",
+    "subtract": "subtract",
+    "multiply": "multiply",
+    "divide": "divide",
+    "floor_divide": "floor_divide",
+    "remainder": "remainder",
+    "elementwise_pow": "pow",
+    "maximum": "maximum",
+    "minimum": "minimum",
+}
+COMPARISONS = "equal not_equal less_than less_equal greater_than greater_equal".split()
+for _name, _to in ARITHMETIC.items():
+    adapter(_name)(lambda e, x, y, axis=-1, _to=_to: arithmetic(e, _to, x, y))
+for _name in COMPARISONS:
+    adapter(_name)(lambda e, x, y, axis=-1, _to=_name: comparison(e, _to, x, y))
+for _name in ("logical_and", "logical_or", "logical_xor"):
+    adapter(_name)(lambda e, x, y, _to=_name: getattr(e, _to)(x, y))
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    adapter(_name)(lambda e, x, y, _to=_name: getattr(e, _to)(x, y))
+
+
+@adapter("bitwise_not")
+def bitwise_not(e: Emitter, x: Any) -> FakeTensor:
+    if e.type(x).dtype != BOOL:
+        raise NoRow("bitwise_not of integers")
+    return e.logical_not(x)
+
+
+@adapter("scale")
+def scale(e: Emitter, x: Any, scale: Any = 1.0, bias: Any = 0.0, after: bool = True) -> FakeTensor:
+    if not (isinstance(scale, (int, float)) and isinstance(bias, (int, float))):
+        raise NoRow("a scale that is a tensor")
+    if is_sym(scale) or is_sym(bias):
+        return _symbolic_scale(e, x, scale, bias, after)
+    return e.scale(x, scale=float(scale), bias=float(bias), bias_after_scale=bool(after))
+
+
+def _symbolic_scale(e: Emitter, x: Any, scale: Any, bias: Any, after: bool) -> FakeTensor:
+    dtype = e.type(x).dtype
+    s, b = e.scalar(scale, dtype), e.scalar(bias, dtype)
+    return e.add(e.multiply(x, s), b) if after else e.multiply(e.add(x, b), s)
+
+
+@adapter("pow")
+def pow_(e: Emitter, x: Any, y: Any = 1.0) -> FakeTensor:
+    if isinstance(y, Tensor):
+        return arithmetic(e, "pow", x, y)
+    if is_sym(y) or e.type(x).dtype.kind != "f":
+        raise NoRow("an integer power")
+    if float(y) == 2.0:
+        return e.square(x)
+    return e.pow(x, e.full(float(y), e.type(x).dtype))
+
+
+@adapter("clip")
+def clip(e: Emitter, x: Any, min: Any, max: Any) -> FakeTensor:
+    if not (type(min) in (int, float) and type(max) in (int, float)):
+        raise NoRow("bounds that are tensors")
+    return e.clip(x, min=min, max=max)
+
+
+@adapter("relu6")
+def relu6(e: Emitter, x: Any) -> FakeTensor:
+    return e.clip(x, min=0.0, max=6.0)
+
+
+@adapter("leaky_relu")
+def leaky_relu(e: Emitter, x: Any, negative_slope: float = 0.02) -> FakeTensor:
+    return e.leaky_relu(x, negative_slope=float(negative_slope))
+
+
+@adapter("elu")
+def elu(e: Emitter, x: Any, alpha: float = 1.0) -> FakeTensor:
+    return e.elu(x, alpha=float(alpha))
+
+
+@adapter("softplus")
+def softplus(e: Emitter, x: Any, beta: float = 1.0, threshold: float = 20.0) -> FakeTensor:
+    return e.softplus(x, beta=float(beta), threshold=float(threshold))
+
+
+@adapter("gelu")
+def gelu(e: Emitter, x: Any, approximate: bool = False) -> FakeTensor:
+    return e.gelu(x, approximate=bool(approximate))
+
+
+@adapter("where")
+def where(e: Emitter, condition: Any, x: Any, y: Any) -> FakeTensor:
+    dtype = result_dtype(e.trace, "where", e.type(x).dtype, e.type(y).dtype)
+    return e.where(condition, e.cast_to(x, dtype), e.cast_to(y, dtype))
+
+
+@adapter("cast")
+def cast(e: Emitter, x: Any, dtype: Any) -> FakeTensor:
+    want = dtype_of(dtype)
+    return e.assign(x) if e.type(x).dtype == want else e.cast(x, dtype=want)

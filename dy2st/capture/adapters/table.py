@@ -1,0 +1,82 @@
+"""The table of adapters, and reading the arguments of Paddle's entries."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+
+from dy2st.capture.emitter import Emitter, NoRow
+from dy2st.capture.fake import DTYPE_FROM_PADDLE, Tensor
+from dy2st.symbols import dim_of, is_sym
+from ir.types import Dim, DType
+
+ADAPTERS: dict[str, Callable[..., Any]] = {}
+ALIASES = {"input": "x", "dim": "axis", "other": "y", "keepdims": "keepdim"}
+
+
+def _most_positional(f: Callable[..., Any]) -> float:
+    """How many arguments besides the emitter; entries may add a None for `out`."""
+    found = inspect.signature(f).parameters.values()
+    if any(p.kind == inspect.Parameter.VAR_POSITIONAL for p in found):
+        return float("inf")
+    return sum(not p.name.startswith("_") for p in found) - 1
+
+
+def adapter(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def declare(f: Callable[..., Any]) -> Callable[..., Any]:
+        most = _most_positional(f)
+
+        def call(e: Emitter, *args: Any, **kwargs: Any) -> Any:
+            while len(args) > most and args[-1] is None:
+                args = args[:-1]
+            out = kwargs.pop("out", None)
+            if out is not None or kwargs.pop("predefined_out", None) is not None:
+                raise NoRow("out=")
+            kwargs.pop("name", None)
+            return f(e, *args, **{ALIASES.get(k, k): v for k, v in kwargs.items()})
+
+        for n in names:
+            ADAPTERS[n] = call
+        return f
+
+    return declare
+
+
+def is_number(x: Any) -> bool:
+    return isinstance(x, (bool, int, float)) or is_sym(x)
+
+
+def axes_of(axis: Any) -> tuple[int, ...]:
+    if axis is None:
+        return ()
+    if isinstance(axis, (list, tuple)):
+        return tuple(int_of(a) for a in axis)
+    return (int_of(axis),)
+
+
+def int_of(a: Any) -> int:
+    if isinstance(a, Tensor) or is_sym(a):
+        raise NoRow("an axis that is a tensor")
+    return int(a)
+
+
+def dims_of(shape: Any) -> tuple[Dim, ...]:
+    if isinstance(shape, Tensor) or any(isinstance(d, Tensor) for d in shape):
+        raise NoRow("a shape that is a tensor")
+    return tuple(dim_of(d) for d in shape)
+
+
+def dtype_of(dtype: Any) -> DType:
+    if isinstance(dtype, str):
+        dtype = getattr(paddle, dtype)
+    found = DTYPE_FROM_PADDLE.get(dtype)
+    if found is None or found.name in ("f16", "bf16"):
+        raise NoRow(f"dtype {dtype}")
+    return found
+
+
+def given(dtype: Any) -> bool:
+    return dtype is not None and str(dtype) not in ("paddle.undefined", "Undefined", "UNDEFINED")

@@ -1,0 +1,265 @@
+"""Adapters of entries that make, move, join and cut tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
+from dy2st.capture.emitter import Emitter, NoRow
+from dy2st.capture.fake import FakeTensor, Tensor
+from dy2st.symbols import dim_of, is_sym
+from ir.types import BOOL, F32, Dim, Size
+
+
+@adapter("full")
+def full(e: Emitter, shape: Any, value: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+    kind = dtype_of(dtype) if given(dtype) else F32
+    dims = dims_of(shape)
+    if is_sym(value):
+        out = e.expand(e.scalar(value, kind), shape=dims)
+        e.trace.literals[out._value] = value
+        return out
+    if not isinstance(value, (bool, int, float)):
+        raise NoRow("a fill value that is a tensor")
+    value = bool(value) if kind == BOOL else float(value) if kind.kind == "f" else int(value)
+    return e.full(value, kind, dims)
+
+
+@adapter("zeros")
+def zeros(e: Emitter, shape: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+    return full(e, shape, 0, dtype, place)
+
+
+@adapter("ones")
+def ones(e: Emitter, shape: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+    return full(e, shape, 1, dtype, place)
+
+
+@adapter("full_like")
+def full_like(e: Emitter, x: Any, value: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+    kind = dtype if given(dtype) else x.dtype
+    shape = [e.trace.sym(d) for d in e.type(x).shape]
+    out = full(e, shape, value, kind, place)
+    e.stop_gradient = True
+    return out
+
+
+@adapter("zeros_like")
+def zeros_like(e: Emitter, x: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+    return full_like(e, x, 0, dtype, place)
+
+
+@adapter("ones_like")
+def ones_like(e: Emitter, x: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+    return full_like(e, x, 1, dtype, place)
+
+
+@adapter("arange")
+def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: Any, place: Any = None) -> Any:
+    start, end, step = (e.literal(q) for q in (start, end, step))
+    if None in (start, end, step):
+        raise NoRow("arange of tensors")
+    kind = dtype_of(dtype)
+    if kind.kind != "f":
+        start, end, step = (int(q) if isinstance(q, float) else q for q in (start, end, step))
+    if not any(is_sym(q) for q in (start, end, step)):
+        n: Dim = max(0, math.ceil((end - start) / step))
+    elif step == 1 and not any(isinstance(q, float) for q in (start, end)):
+        n = dim_of(end) - dim_of(start)
+        e.trace.require(n, 0, "arange")
+    else:
+        raise NoRow("arange of floats")
+    if is_sym(start):
+        counted = e.wrap(e.trace.emit("iota", [], {"n": n, "start": 0, "step": 1, "dtype": kind}))
+        return e.add(counted, e.scalar(start, kind))
+    attrs = {"n": n, "start": start, "step": step, "dtype": kind}
+    return e.wrap(e.trace.emit("iota", [], attrs))
+
+
+@adapter("assign")
+def assign(e: Emitter, x: Any) -> FakeTensor:
+    return e.assign(x)
+
+
+@adapter("share_data_", "share_data", "view_shape_noop")
+def share_data(e: Emitter, x: Any) -> FakeTensor:
+    e.value(x)
+    return alias(e, x)
+
+
+def alias(e: Emitter, x: Any) -> FakeTensor:
+    """Another object on the same storage."""
+    return e.wrap(e.value(x))
+
+
+@adapter("reshape", "view_shape")
+def reshape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
+    dims = list(dims_of(shape))
+    have = e.type(x).shape
+    for i, d in enumerate(dims):
+        if d == 0 and isinstance(d, int) and i < len(have) and 0 not in have:
+            for n in have:
+                e.trace.require(n, 1, "reshape with a 0 in the shape")
+            dims[i] = have[i]
+    return e.reshape(x, shape=tuple(dims))
+
+
+@adapter("flatten")
+def flatten(e: Emitter, x: Any, start_axis: int = 1, stop_axis: int = 1) -> FakeTensor:
+    shape = e.type(x).shape
+    if not shape:
+        return e.reshape(x, shape=(1,))
+    a, b = start_axis % len(shape), stop_axis % len(shape)
+    total: Dim = 1
+    for d in shape[a : b + 1]:
+        total = total * d
+    return e.reshape(x, shape=(*shape[:a], total, *shape[b + 1 :]))
+
+
+@adapter("squeeze")
+def squeeze(e: Emitter, x: Any, axis: Any = ()) -> FakeTensor:
+    shape = e.type(x).shape
+    axes = [a % len(shape) for a in axes_of(axis)] or range(len(shape))
+    for a in axes:
+        if isinstance(shape[a], Size):
+            e.trace.require_sign(shape[a] - 1, "ne")
+    gone = [a for a in axes if shape[a] == 1]
+    return e.reshape(x, shape=tuple(d for i, d in enumerate(shape) if i not in gone))
+
+
+@adapter("unsqueeze")
+def unsqueeze(e: Emitter, x: Any, axis: Any) -> FakeTensor:
+    shape: list[Dim] = list(e.type(x).shape)
+    for a in axes_of(axis):
+        n = len(shape) + 1
+        if not -n <= a < n:
+            raise NoRow(f"unsqueeze at {a}")
+        shape.insert(a % n, 1)
+    return e.reshape(x, shape=tuple(shape))
+
+
+@adapter("transpose")
+def transpose(e: Emitter, x: Any, perm: Any) -> FakeTensor:
+    n = e.type(x).ndim
+    return e.transpose(x, perm=tuple(int(p) % n for p in perm))
+
+
+@adapter("expand")
+def expand(e: Emitter, x: Any, shape: Any) -> FakeTensor:
+    dims, have = list(dims_of(shape)), e.type(x).shape
+    for i in range(1, min(len(dims), len(have)) + 1):
+        if dims[-i] == -1:
+            dims[-i] = have[-i]
+    return e.expand(x, shape=tuple(dims))
+
+
+@adapter("expand_as")
+def expand_as(e: Emitter, x: Any, y: Any = None, target_shape: Any = ()) -> FakeTensor:
+    shape = e.type(y).shape if y is not None else tuple(target_shape)
+    return e.expand(x, shape=shape)
+
+
+@adapter("concat")
+def concat(e: Emitter, x: Sequence[Any], axis: Any = 0) -> FakeTensor:
+    parts = list(x)
+    kinds = {e.type(p).dtype for p in parts}
+    if len(kinds) > 1:
+        raise NoRow("concat of several dtypes")
+    if len({e.type(p).ndim for p in parts}) > 1:
+        raise NoRow("concat of tensors with different ranks")
+    return e.concat(*parts, axis=int_of(axis))
+
+
+@adapter("stack")
+def stack(e: Emitter, x: Sequence[Any], axis: int = 0) -> FakeTensor:
+    return e.stack(*list(x), axis=int_of(axis))
+
+
+@adapter("split")
+def split(e: Emitter, x: Any, sections: Any, axis: Any = 0) -> list[FakeTensor]:
+    at, parts = int_of(axis), list(dims_of(sections))
+    size = e.type(x).shape[at]
+    if parts.count(-1) == 1:
+        rest = size - sum(d for d in parts if d != -1)
+        e.trace.require(rest, 0, "split with -1")
+        parts = [rest if d == -1 else d for d in parts]
+    return _pieces(e, x, at, parts)
+
+
+@adapter("split_with_num")
+def split_with_num(e: Emitter, x: Any, num: int, axis: Any = 0) -> list[FakeTensor]:
+    at = int_of(axis)
+    size = e.type(x).shape[at]
+    if isinstance(size, Size) or int(num) < 1 or size % int(num):
+        raise NoRow("split of a named size")
+    return _pieces(e, x, at, [size // int(num)] * int(num))
+
+
+def _pieces(e: Emitter, x: Any, axis: int, sections: Sequence[Dim]) -> list[FakeTensor]:
+    out = e.split(x, axis=axis % e.type(x).ndim, sections=tuple(sections))
+    return list(out) if isinstance(out, tuple) else [out]
+
+
+@adapter("unbind")
+def unbind(e: Emitter, x: Any, axis: int = 0) -> list[FakeTensor]:
+    at = int_of(axis) % e.type(x).ndim
+    n = e.type(x).shape[at]
+    if isinstance(n, Size):
+        raise NoRow("unbind of a named size")
+    return [e.pick(x, axis=at, index=i) for i in range(n)]
+
+
+@adapter("unstack")
+def unstack(e: Emitter, x: Any, axis: int = 0, num: int = 0) -> list[FakeTensor]:
+    return [e.assign(p) for p in unbind(e, x, axis)]
+
+
+@adapter("flip")
+def flip(e: Emitter, x: Any, axis: Any) -> FakeTensor:
+    out = x
+    for a in axes_of(axis):
+        n = e.type(out).shape[a]
+        out = e.slice(out, axis=a % e.type(x).ndim, start=n - 1, length=n, step=-1)
+    return e.assign(out)
+
+
+@adapter("tril")
+def tril(e: Emitter, x: Any, diagonal: int = 0) -> FakeTensor:
+    return e.tril(x, diagonal=int(diagonal))
+
+
+@adapter("triu")
+def triu(e: Emitter, x: Any, diagonal: int = 0) -> FakeTensor:
+    return e.triu(x, diagonal=int(diagonal))
+
+
+@adapter("slice")
+def slice_(
+    e: Emitter, x: Any, axes: Any, starts: Any, ends: Any, flags: Any = (), decrease: Any = ()
+) -> FakeTensor:
+    if any(isinstance(q, Tensor) for s in (starts, ends) for q in s):
+        raise NoRow("a slice with tensor bounds")
+    out = x
+    for a, start, end in zip(axes, starts, ends):
+        n = e.type(out).shape[a]
+        low, high = _clamp(e, start, n), _clamp(e, end, n)
+        gap = high - low
+        if isinstance(gap, int):
+            gap = max(0, gap)
+        out = e.slice(out, axis=int(a), start=low, length=gap, step=1)
+    shape = [d for i, d in enumerate(e.type(out).shape) if i not in set(decrease)]
+    return e.reshape(out, shape=tuple(shape)) if decrease else out
+
+
+def _clamp(e: Emitter, at: Any, n: Dim) -> Dim:
+    """A slice bound as Python clamps it; for named sizes the typical case is a condition."""
+    if isinstance(n, int) and not is_sym(at):
+        at = int(at) + n if at < 0 else int(at)
+        return min(max(at, 0), n)
+    size = e.trace.sym(n)
+    at = at + size if at < 0 else at
+    if at < 0:
+        return 0
+    return dim_of(size if at > size else at)

@@ -1,0 +1,67 @@
+"""`paddle.to_tensor` inside translated code: Python data becomes part of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dy2st.capture import foreign
+from dy2st.capture.emitter import Emitter
+from dy2st.capture.fake import Tensor, dtype_from, type_of
+from dy2st.capture.trace import Trace
+from dy2st.symbols import is_sym
+from ir.types import I64
+
+
+def to_tensor(
+    trace: Trace,
+    original: Callable[..., Any],
+    data: Any,
+    dtype: Any = None,
+    place: Any = None,
+    stop_gradient: bool = True,
+) -> Any:
+    """Numbers become `full`, arrays a const input, tensors a copy."""
+    e = Emitter(trace)
+    if isinstance(data, Tensor):
+        have = e.type(data).dtype
+        want = have if dtype is None else dtype_from(_paddle_dtype(dtype))
+        fake = e.assign(data) if want == have else e.cast(data, dtype=want)
+    elif is_sym(data):
+        fake = e.scalar(data, I64 if dtype is None else dtype_from(_paddle_dtype(dtype)))
+    elif _holds_tensor(data):
+        error = TypeError("a list of tensors")
+        raise foreign.refusal(trace, "to_tensor", error)
+    else:
+        fake = _constant(trace, e, original, data, dtype)
+    fake.stop_gradient = stop_gradient
+    return fake
+
+
+def _paddle_dtype(dtype: Any) -> Any:
+    return getattr(paddle, dtype) if isinstance(dtype, str) else dtype
+
+
+def _holds_tensor(data: Any) -> bool:
+    if isinstance(data, (list, tuple)):
+        return any(_holds_tensor(q) for q in data)
+    return isinstance(data, Tensor) or is_sym(data)
+
+
+def _constant(trace: Trace, e: Emitter, original: Callable[..., Any], data: Any, dtype: Any) -> Any:
+    with trace.pause():
+        real = original(data, dtype=dtype)
+    type = type_of(real)
+    array: np.ndarray = _array(trace, real)
+    if array.size and array.tobytes() == array.flat[0].tobytes() * array.size:
+        return e.full(array.flat[0].item(), type.dtype, array.shape)
+    name = f"constant_{sum(q.kind == 'const' for q in trace.lifted.values())}"
+    return e.assign(trace.add_input(real, "const", name, type))
+
+
+def _array(trace: Trace, real: Any) -> np.ndarray:
+    with trace.pause():
+        return real.numpy()

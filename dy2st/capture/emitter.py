@@ -1,0 +1,143 @@
+"""Emitting rows on fake tensors, and lifting real tensors to inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paddle.base import framework
+
+from dy2st.capture.fake import FakeTensor, Tensor, type_of
+from dy2st.capture.trace import Trace
+from dy2st.stops import Refused
+from dy2st.symbols import dim_of, is_sym
+from ir import SourceError, Value
+from ir.types import BF16, I64, DType, Size
+
+
+class NoRow(Exception):
+    """No row covers this call."""
+
+
+def grad_enabled() -> bool:
+    tracer = framework._dygraph_tracer()
+    return bool(tracer is None or tracer._has_grad)
+
+
+def lift(trace: Trace, tensor: Any) -> FakeTensor:
+    """The fake tensor that stands for a real one: one input per object."""
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    known = trace.lifted.get(id(tensor))
+    if known is not None:
+        return known.fake
+    kind, name = trace.names.get(id(tensor), ("buffer", ""))
+    if not name:
+        place = trace.place_of(tensor)
+        name = str(place) if place is not None else f"tensor_{len(trace.lifted)}"
+    try:
+        if not tensor._is_initialized() and 0 not in tensor.shape:
+            raise TypeError("a tensor without storage")
+        type = type_of(tensor)
+        if type.dtype == BF16:
+            raise TypeError("bfloat16 tensors are not covered yet")
+    except TypeError as e:
+        raise Refused(SourceError(f"{name} cannot become an input: {e}.", trace.where())) from None
+    return trace.add_input(tensor, kind, name, type)
+
+
+class Emitter:
+    """Emits rows on fake tensors. `e.add(x, y)` takes and returns fake tensors."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.stop_gradient = True
+
+    def value(self, x: Any) -> Value:
+        if isinstance(x, Tensor):
+            fake = lift(self.trace, x)
+            if not fake.stop_gradient:
+                self.stop_gradient = False
+            return fake._value
+        if is_sym(x) or type(x) is int:
+            return self.trace.index_value(x)
+        raise NoRow(f"an operand of type {type(x).__name__}")
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*operands: Any, **attrs: Any) -> Any:
+            values = [self.value(x) for x in operands]
+            out = self.trace.emit(name, values, attrs)
+            return tuple(map(self.wrap, out)) if isinstance(out, tuple) else self.wrap(out)
+
+        return call
+
+    def wrap(self, value: Value) -> FakeTensor:
+        floating = value.type.dtype.kind == "f"
+        keep = self.stop_gradient or not grad_enabled() or not floating
+        return self.trace.fake(value, keep)
+
+    def write(self, target: Any, value: FakeTensor) -> Any:
+        """In-place: the storage of `target` becomes `value`; returns the target object."""
+        fake = lift(self.trace, target)
+        self.check_leaf(target, fake)
+        if fake._value.type != value._value.type:
+            raise NoRow("an in-place call that changes the type")
+        self.check_trained(fake, value)
+        self.trace.write(fake, value._value)
+        if grad_enabled() and not value.stop_gradient:
+            fake.stop_gradient = False
+        return target if isinstance(target, FakeTensor) else fake
+
+    def check_trained(self, fake: FakeTensor, value: FakeTensor) -> None:
+        """An input that would get a gradient: backward is not there yet, so it is refused."""
+        root = self.trace.root(self.trace.read_value(fake._value))
+        inputs = {q.value for q in self.trace.lifted.values() if q.kind != "const"}
+        if grad_enabled() and not value.stop_gradient and root in inputs:
+            raise Refused(
+                SourceError(
+                    f"{fake.name} is written in place with a value that requires a gradient.",
+                    self.trace.where(),
+                    reason="Gradients of translated functions are not there yet.",
+                    remedy="Write `value.detach()`, or call the function under paddle.no_grad().",
+                )
+            )
+
+    def check_leaf(self, target: Any, fake: FakeTensor) -> None:
+        if grad_enabled() and not fake.stop_gradient and not isinstance(target, FakeTensor):
+            if target.is_leaf:
+                raise Refused(
+                    SourceError(
+                        f"{fake.name} requires a gradient and is written in place.",
+                        self.trace.where(),
+                        reason="Eager Paddle refuses this for leaf tensors, too.",
+                        remedy="Write under `paddle.no_grad()`.",
+                    )
+                )
+
+    # ------------------------------------------------------------ conveniences for adapters
+    def type(self, x: Any) -> Any:
+        return lift(self.trace, x)._value.type
+
+    def full(self, value: Any, dtype: DType, shape: Sequence[Any] = ()) -> FakeTensor:
+        dims = tuple(d if isinstance(d, Size) else dim_of(d) for d in shape)
+        attrs = {"value": value, "shape": dims, "dtype": dtype}
+        out = self.wrap(self.trace.emit("full", [], attrs))
+        if dims in ((), (1,)):
+            self.trace.literals[out._value] = value
+        return out
+
+    def literal(self, x: Any) -> Any:
+        """The Python number that a one-element tensor is known to hold, or None."""
+        if not isinstance(x, Tensor):
+            return x
+        return self.trace.literals.get(x._value) if isinstance(x, FakeTensor) else None
+
+    def cast_to(self, x: Any, dtype: DType) -> Any:
+        return x if self.type(x).dtype == dtype else self.cast(x, dtype=dtype)
+
+    def scalar(self, n: Any, dtype: DType) -> FakeTensor:
+        """A Python number, or a Sym, as a 0-d tensor."""
+        if is_sym(n):
+            index = self.wrap(self.trace.index_value(n))
+            return index if dtype == I64 else self.cast(index, dtype=dtype)
+        return self.full(n, dtype)

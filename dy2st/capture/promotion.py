@@ -1,0 +1,51 @@
+"""Result types of binary operators, asked of Paddle once per pair of element types.
+
+The real operator runs on one-element tensors, so the answer (and the TypeError for pairs that
+Paddle refuses) is eager's own.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import paddle
+
+from dy2st.capture.fake import DTYPE_TO_PADDLE, dtype_from
+from ir.types import DType
+
+_FUNCTIONS: dict[str, Any] = {
+    "add": lambda x, y: x + y,
+    "subtract": lambda x, y: x - y,
+    "multiply": lambda x, y: x * y,
+    "divide": lambda x, y: x / y,
+    "floor_divide": lambda x, y: x // y,
+    "remainder": lambda x, y: x % y,
+    "pow": lambda x, y: x**y,
+    "matmul": lambda x, y: paddle.matmul(x, y),
+    "maximum": lambda x, y: paddle.maximum(x, y),
+    "minimum": lambda x, y: paddle.minimum(x, y),
+    "compare": lambda x, y: x < y,
+    "where": lambda x, y: paddle.where(paddle.ones([1], "bool"), x, y),
+}
+
+
+@functools.cache
+def _ask(function: str, x: DType, y: DType, default: Any) -> DType | str:
+    one = [paddle.ones([1], DTYPE_TO_PADDLE[d]) for d in (x, y)]
+    try:
+        with paddle.no_grad():
+            return dtype_from(_FUNCTIONS[function](*one).dtype)
+    except Exception as e:
+        return str(e)
+
+
+def result_dtype(trace: Any, function: str, x: DType, y: DType) -> DType:
+    """The element type of `function` of two tensors; raises TypeError where Paddle does."""
+    if x == y and function not in ("divide",):
+        return x
+    with trace.pause():
+        answer = _ask(function, x, y, paddle.get_default_dtype())
+    if isinstance(answer, str):
+        raise TypeError(answer)
+    return answer

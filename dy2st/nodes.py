@@ -1,0 +1,86 @@
+"""Making nodes. Those made without a place get that of their parent before compiling."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+RT = "__dy2st__"
+Stmts = list[ast.stmt]
+
+
+def place(new: Any, node: Any) -> Any:
+    """Give a new node the place of what it stands for: of a block, its header only."""
+    ast.copy_location(new, node)
+    if isinstance(node, (ast.For, ast.While, ast.If)):
+        last = node.iter if isinstance(node, ast.For) else node.test
+        new.end_lineno, new.end_col_offset = last.end_lineno, last.end_col_offset
+    elif isinstance(node, ast.stmt) and hasattr(node, "body"):
+        new.end_lineno, new.end_col_offset = node.lineno, node.col_offset + 1
+    if isinstance(new, ast.Call) and not hasattr(new.func, "lineno"):
+        point_at(new.func, new)
+    return new
+
+
+def point_at(func: ast.expr, call: ast.Call) -> None:
+    """Place a runtime method on its call's first line, which Python takes for the call's line."""
+    if isinstance(func, ast.Attribute):
+        ast.copy_location(func, call)
+        func.end_lineno, func.end_col_offset = call.lineno, call.col_offset + 1
+
+
+def start_at_name(new: Any, node: ast.expr) -> Any:
+    """What loads or calls `obj.name` over several lines starts at the name, as in Python's code."""
+    if isinstance(node, ast.Attribute) and node.lineno != node.end_lineno:
+        new.lineno = node.end_lineno
+        new.col_offset = max(0, (node.end_col_offset or 0) - len(node.attr))
+        point_at(new.func, new)
+    return new
+
+
+def load(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())
+
+
+def store(name: str) -> ast.Name:
+    return ast.Name(name, ast.Store())
+
+
+def assign(target: ast.expr, value: ast.expr) -> ast.Assign:
+    return ast.Assign([target], value)
+
+
+def undefined() -> ast.expr:
+    return ast.Attribute(load(RT), "UNDEF", ast.Load())
+
+
+def rt(name: str, *args: ast.expr) -> ast.Call:
+    """A call of the runtime."""
+    return ast.Call(ast.Attribute(load(RT), name, ast.Load()), list(args), [])
+
+
+def arguments(names: Sequence[str]) -> ast.arguments:
+    return ast.arguments([], [ast.arg(n, None) for n in names], None, [], [], None, [])
+
+
+def lambda_(body: ast.expr, *names: str) -> ast.Lambda:
+    return ast.Lambda(arguments(names), body)
+
+
+def define(name: str, params: Sequence[str], rebound: Sequence[str], body: Stmts) -> Any:
+    """`def name(params): nonlocal rebound; body`"""
+    new: Any = ast.parse(f"def {name}(): pass").body[0]
+    new.args = arguments(params)
+    new.body = [ast.Nonlocal(list(rebound))] if rebound else []
+    new.body += body or [ast.Pass()]
+    return new
+
+
+def declare(name: str) -> ast.stmt:
+    """A statement without code that makes a name local, for functions that rebind it."""
+    return ast.AnnAssign(store(name), ast.Constant("local"), None, 1)
+
+
+def names_only(target: ast.expr) -> bool:
+    return not any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(target))

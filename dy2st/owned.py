@@ -1,0 +1,53 @@
+"""Which Python objects a trace may change, and noting what it read of the others."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+from dy2st.capture.fake import FakeTensor
+from dy2st.capture.trace import Trace, current
+from dy2st.containers import TraceList
+from dy2st.stops import Refused
+from ir import SourceError
+
+#: packages whose functions are called as they are
+LIBRARIES = frozenset(sys.stdlib_module_names) | {
+    "paddle", "numpy", "dy2st", "ir", "executor", "scipy", "astor", "llvmlite", "safetensors",
+}  # fmt: skip
+
+
+def refuse(message: str, reason: str = "", remedy: str = "") -> Refused:
+    trace = current()
+    where = trace.where() if trace is not None else None
+    return Refused(SourceError(message, where, reason=reason, remedy=remedy))
+
+
+def made_here(trace: Trace, x: Any) -> bool:
+    """Made by converted code in this trace, so nobody outside knows it."""
+    return isinstance(x, TraceList) or id(x) in trace.made or id(x) in trace.arguments
+
+
+def check_mutable(trace: Trace, x: Any, what: str) -> None:
+    if not made_here(trace, x) or id(x) in trace.arguments:
+        raise refuse(
+            f"{what} changes a {type(x).__name__} that was made outside.",
+            "A cached call could not repeat this change.",
+            "Make the container inside of the function and return it.",
+        )
+
+
+def note_contents(trace: Trace, x: Any) -> None:
+    """A container from outside was read as a whole: the program depends on its elements."""
+    if trace.guards is not None and not isinstance(x, TraceList) and not made_here(trace, x):
+        trace.guards.contents(x)
+
+
+def note_attr(trace: Trace, obj: Any, name: str, value: Any) -> None:
+    """The program depends on this attribute, unless the trace made it."""
+    if isinstance(obj, types.ModuleType) and obj.__name__.split(".")[0] in LIBRARIES:
+        return
+    if ("attr", id(obj), name) not in trace.stored and not made_here(trace, obj):
+        if not isinstance(value, FakeTensor):
+            trace.guards.attr(obj, name, value)

@@ -1,0 +1,92 @@
+"""What goes into a file: program, manifest and weights of a translated function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dy2st.api import StaticFunction, to_static
+from dy2st.bridge import Entry
+from dy2st.capture.fake import Tensor
+from dy2st.export import attrs_text
+from dy2st.journal import Place
+from dy2st.results import Number, Out, Same, ShapeOf
+from ir import Dy2stError, Program
+from ir.text import print_attr
+
+
+def parts_of(
+    function: Any, input_spec: Sequence[Any]
+) -> tuple[Program, dict[str, Any], dict[str, np.ndarray]]:
+    """The program, the manifest's entries, and weights by the number of their input."""
+    original = _original(function)
+    with paddle.no_grad():
+        entry = StaticFunction(original, input_spec).entry()
+    foreign = entry.report.foreign_counts
+    if foreign:
+        raise Dy2stError(
+            f"the program cannot be saved: {', '.join(sorted(foreign))} "
+            f"run{'s' if len(foreign) == 1 else ''} on Paddle's own kernels."
+        )
+    weights = {}
+    for k, q in enumerate(entry.shown_bound):
+        number = entry.lifted.index(q)
+        if entry.args[number] is None:
+            weights[str(k)] = _array(entry.input(number, ()))
+    manifest = {
+        "result": _tree(entry, entry.plan.result),
+        "stores": [[_input_of(entry, place), _tree(entry, t)] for place, t in entry.plan.stores],
+    }
+    return entry.program, manifest, weights
+
+
+def _original(function: Any) -> Any:
+    if isinstance(function, paddle.nn.Layer):
+        forward = function.forward
+        return getattr(forward, "__dy2st_original__", forward)
+    static = function if isinstance(function, StaticFunction) else to_static(function)
+    return static.__dy2st_original__
+
+
+def _array(tensor: Any) -> np.ndarray:
+    return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
+
+
+def _input_of(entry: Entry, place: Place) -> int:
+    """The input that reads a stored place: it is state of the program."""
+    for k, q in enumerate(entry.shown_bound):
+        if q.place is not None and q.place.key == place.key:
+            return k
+    raise Dy2stError(
+        f"the program cannot be saved: it stores {place}, which it does not read as a tensor. "
+        "Make it a buffer (register_buffer) of the right shape."
+    )
+
+
+def _tree(entry: Entry, tree: Any) -> Any:
+    if isinstance(tree, Out):
+        return ["out", tree.index, [[n, attrs_text(a)] for n, a in tree.recipe]]
+    if isinstance(tree, Same):
+        wanted = entry.lifted[tree.index]
+        index = next((k for k, q in enumerate(entry.shown_bound) if q is wanted), None)
+        if index is None:
+            raise Dy2stError(f"the program cannot be saved: it returns {wanted.name} unread.")
+        return ["same", index, [[n, attrs_text(a)] for n, a in tree.recipe]]
+    if isinstance(tree, Number):
+        return ["size", print_attr(tree.dim)]
+    if isinstance(tree, ShapeOf):
+        return ["list", [["size", print_attr(d)] for d in tree.dims]]
+    if isinstance(tree, dict):
+        return ["dict", [[print_attr(k), _tree(entry, q)] for k, q in tree.items()]]
+    if isinstance(tree, (list, tuple)):
+        kind = "list" if isinstance(tree, list) else "tuple"
+        return [kind, [_tree(entry, q) for q in tree]]
+    if isinstance(tree, Tensor):
+        raise Dy2stError("the program cannot be saved: its result holds a tensor from outside.")
+    try:
+        return ["constant", print_attr(tree)]
+    except TypeError as e:
+        raise Dy2stError(f"the program cannot be saved: {e}") from None

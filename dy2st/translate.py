@@ -1,0 +1,241 @@
+"""From a function and one call's arguments to a compiled program."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+
+import executor
+from dy2st import calls
+from dy2st.arguments import Signature, grad_enabled
+from dy2st.bridge import Entry, Translation
+from dy2st.capture import foreign, intercept
+from dy2st.capture.fake import FakeTensor, Tensor, dtype_from, make_fake
+from dy2st.capture.trace import Lifted, Trace, active
+from dy2st.guards import Guards
+from dy2st.journal import Attr, Item
+from dy2st.report import make_report
+from dy2st.results import output_plan
+from dy2st.stops import Learned, NeedsConcrete, Refused
+from dy2st.where import user_loc
+from ir import Input, Program, Size, SourceError, Type, Value
+from ir.alias import AliasError
+from ir.passes import run as run_passes
+
+
+def translate(
+    function: Callable[..., Any], signature: Signature, spec: Sequence[Any] | None
+) -> Entry:
+    """Trace, optimise and compile; raises SourceError and leaves nothing changed."""
+    trace = Trace(user_names(function), user_loc, make_fake, calls.fn, calls.call_layer)
+    trace.guards = Guards(Tensor)
+    try:
+        with intercept.installed(), active(trace):
+            try:
+                return _captured(trace, function, signature, spec)
+            finally:
+                with trace.pause():
+                    trace.journal.undo_to(0)
+    except Refused as stop:
+        raise stop.error from stop.error.__cause__
+    except NeedsConcrete as stop:
+        raise SourceError(
+            "a size or an index of the program is needed as a plain number.",
+            trace.where(),
+            reason=stop.reason,
+            remedy="Give this size as a number in input_spec, or compute with tensors.",
+        ) from None
+    except Learned:
+        raise AssertionError("a loop learned outside of its trace") from None
+
+
+def _captured(
+    trace: Trace, function: Callable[..., Any], signature: Signature, spec: Sequence[Any] | None
+) -> Entry:
+    check_amp()
+    leaves = fake_arguments(trace, function, signature, spec)
+    containers: list[Any] = []
+    args, kwargs = signature.rebuild(leaves, containers)
+    trace.arguments = {id(q): q for q in containers}
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, paddle.nn.Layer):
+        trace.guards.layer(owner)
+    mode = grad_enabled()
+    out = calls.fn(function)(*args, **kwargs)
+    check_mode(mode)
+    check_leaks(trace)
+    stores = list(trace.frames[0].stores.values())
+    held = [(place, place.get()) for place in stores if id(place.obj) not in trace.made]
+    plan = output_plan(trace, out, held)
+    program = build_program(trace, function, plan.values)
+    lifted = list(trace.lifted.values())
+    with trace.pause():
+        optimised, bound = prune_inputs(optimise(program), lifted)
+        shown, shown_bound = prune_inputs(run_passes(program, stop_before="expand"), lifted)
+        executable = executor.compile(optimised, foreign.handler)
+    made = Translation(
+        shown, executable, bound, shown_bound, lifted, plan, trace.guards,
+        make_report(trace.frames[0].notes),
+    )  # fmt: skip
+    return Entry(made, signature)
+
+
+def optimise(program: Program) -> Program:
+    """The pipeline; a write that cannot be followed is refused at the user's line."""
+    try:
+        return run_passes(program)
+    except AliasError as e:
+        raise Refused(
+            SourceError(
+                f"a write that cannot be followed: {e}.",
+                e.loc,
+                remedy="Write to a copy (`x.clone()`), or give sizes as numbers in input_spec.",
+            )
+        ) from None
+
+
+def check_mode(before: bool) -> None:
+    """A mode that the function leaves behind would not be set by a cached call."""
+    if grad_enabled() != before:
+        paddle.set_grad_enabled(before)
+        raise Refused(
+            SourceError(
+                "the function changes whether gradients are recorded.",
+                reason="A cached call could not repeat this.",
+                remedy="Use `with paddle.no_grad():` around the code it is meant for.",
+            )
+        )
+
+
+def check_leaks(trace: Trace) -> None:
+    """Code that is not converted may have stored a stand-in where the journal did not see it."""
+    assert trace.guards is not None
+    for obj in trace.guards.objects():
+        fields = obj if isinstance(obj, dict) else getattr(obj, "__dict__", None)
+        for name, value in list(fields.items()) if isinstance(fields, dict) else ():
+            place = Item(obj, name) if fields is obj else Attr(obj, name)
+            if isinstance(value, FakeTensor) and place.key not in trace.stored:
+                raise Refused(
+                    SourceError(
+                        f"{place} was stored by code that is not translated.",
+                        reason="A cached call could not repeat this.",
+                        remedy="Store it in the translated function itself.",
+                    )
+                )
+
+
+def check_amp() -> None:
+    tracer = paddle.base.framework._dygraph_tracer()
+    if tracer is not None and str(tracer._amp_level) not in ("AmpLevel.O0", "0"):
+        raise Refused(
+            SourceError(
+                "automatic mixed precision is on.",
+                reason="auto_cast is not translated yet.",
+                remedy="Call the translated function outside of paddle.amp.auto_cast.",
+            )
+        )
+
+
+def user_names(function: Callable[..., Any]) -> dict[int, tuple[str, str]]:
+    """The names of parameters and buffers, by the identity of the tensor."""
+    owner = getattr(function, "__self__", None)
+    if not isinstance(owner, paddle.nn.Layer):
+        return {}
+    names = {id(p): ("param", n) for n, p in owner.named_parameters()}
+    names.update((id(b), ("buffer", n)) for n, b in owner.named_buffers())
+    return names
+
+
+# ---------------------------------------------------------------- arguments
+def argument_names(function: Callable[..., Any], signature: Signature) -> list[str]:
+    """The user's name for each leaf: `x`, `states.0`, ..."""
+    raw = getattr(function, "__func__", function)
+    code: types.CodeType | None = getattr(raw, "__code__", None)
+    known = list(code.co_varnames[: code.co_argcount]) if code is not None else []
+    if isinstance(function, types.MethodType):
+        known = known[1:]
+    out = []
+    for first, *rest in signature.paths:
+        if isinstance(first, int):
+            first = known[first] if first < len(known) else f"arg{first}"
+        out.append(".".join([first, *map(str, rest)]))
+    return out
+
+
+def fake_arguments(
+    trace: Trace, function: Callable[..., Any], signature: Signature, spec: Sequence[Any] | None
+) -> list[Any]:
+    """The leaves with fakes for tensors; dims that the spec leaves open get names."""
+    names = argument_names(function, signature)
+    specs = list(spec) if spec is not None else []
+    out, seen = [], 0
+    for leaf, name in zip(signature.leaves, names):
+        if not isinstance(leaf, Tensor):
+            out.append(leaf)
+            continue
+        one = specs[seen] if seen < len(specs) else None
+        seen += 1
+        if trace.guards is not None:
+            trace.guards.found.setdefault(id(leaf), f"_L[{len(out)}]")
+        known = trace.lifted.get(id(leaf))
+        out.append(known.fake if known else add_argument(trace, leaf, name, one))
+    return out
+
+
+def add_argument(trace: Trace, tensor: Any, name: str, spec: Any) -> FakeTensor:
+    try:
+        dtype = dtype_from(tensor.dtype)
+    except TypeError as e:
+        raise Refused(SourceError(f"the argument {name} cannot be an input: {e}.")) from None
+    shape: list[Any] = [int(d) for d in tensor.shape]
+    if spec is not None:
+        check_spec(tensor, name, spec)
+        for axis, d in enumerate(spec.shape):
+            if d is None or int(d) < 0:
+                size = re.sub(r"\W", "_", f"{name}_{axis}")
+                trace.hints[size] = shape[axis]
+                shape[axis] = Size.named(size)
+    return trace.add_input(tensor, "arg", name, Type(dtype, tuple(shape)))
+
+
+def check_spec(tensor: Any, name: str, spec: Any) -> None:
+    fits = len(spec.shape) == len(tensor.shape) and all(
+        d is None or int(d) < 0 or int(d) == int(n) for d, n in zip(spec.shape, tensor.shape)
+    )
+    if not fits or spec.dtype != tensor.dtype:
+        raise Refused(
+            SourceError(
+                f"the argument {name} does not fit its input_spec.",
+                reason=f"It is {tensor.dtype}{list(tensor.shape)}, the spec says {spec}.",
+                remedy="Call it with what the spec says, or change the spec.",
+            )
+        )
+
+
+# ---------------------------------------------------------------- the program
+def build_program(trace: Trace, function: Callable[..., Any], outputs: Sequence[Value]) -> Program:
+    inputs = tuple(Input(q.value, q.kind, q.name) for q in trace.lifted.values())
+    name = getattr(function, "__name__", "program")
+    name = name if name.isidentifier() else "program"
+    frame = trace.frames[0]
+    return Program(
+        name, inputs, tuple(frame.builder.ops), tuple(outputs), (), tuple(frame.requires.values())
+    )
+
+
+def prune_inputs(program: Program, lifted: Sequence[Lifted]) -> tuple[Program, list[Lifted]]:
+    """Without inputs that nothing reads; what each of the others is bound to.
+
+    An argument whose shape gives a named size stays.
+    """
+    used = {v for op in program.ops for v in op.operands} | set(program.outputs)
+    used |= {v for pair in program.writes for v in pair}
+    keep = [bool(i.value in used or i.value.type.names) for i in program.inputs]
+    inputs = tuple(i for i, k in zip(program.inputs, keep) if k)
+    bound = [q for q, k in zip(lifted, keep) if k]
+    return dataclasses.replace(program, inputs=inputs), bound

@@ -1,0 +1,51 @@
+"""The user's line that is running: the innermost frame outside of Paddle and of dy2st."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import types
+
+import numpy
+import paddle
+
+import ir
+from ir import Loc
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_SITE = os.path.dirname(os.path.dirname(os.path.abspath(numpy.__file__))) + os.sep
+_STANDARD = os.path.dirname(os.path.abspath(types.__file__)) + os.sep
+_SKIPPED = tuple(
+    os.path.dirname(os.path.abspath(q)) + os.sep
+    for q in (paddle.__file__, numpy.__file__, __file__, ir.__file__)
+)
+
+
+def is_user_file(name: str) -> bool:
+    if name.startswith(_SKIPPED) or name.startswith("<frozen"):
+        return False
+    return not name.startswith(_STANDARD) or name.startswith(_SITE)
+
+
+def user_loc() -> Loc:
+    frame = sys._getframe(1)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back  # type: ignore[assignment]
+    if frame is None:
+        return Loc("<unknown>", 0)
+    code = frame.f_code
+    name = getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
+    line, column, end_line, end = _position(frame)
+    return Loc(code.co_filename, line, column, name, end if end_line == line else None)
+
+
+def _position(frame: types.FrameType) -> tuple[int, int | None, int | None, int | None]:
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is None:
+        return frame.f_lineno, None, None, None
+    found = next(itertools.islice(positions(), frame.f_lasti // 2, None), None)
+    if found is None or found[0] is None:
+        return frame.f_lineno, None, None, None
+    line, end_line, column, end = found
+    return line or frame.f_lineno, column, end_line, end

@@ -1,0 +1,169 @@
+"""The runtime object of converted code with Python's own meaning, and no more."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import operator
+
+WRITES = ("STORE_DEREF", "DELETE_DEREF")
+
+AUGMENTED = {
+    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "@": operator.imatmul,
+    "/": operator.itruediv, "//": operator.ifloordiv, "%": operator.imod, "**": operator.ipow,
+    "<<": operator.ilshift, ">>": operator.irshift, "|": operator.ior, "^": operator.ixor,
+    "&": operator.iand,
+}  # fmt: skip
+
+
+class Forgotten:
+    """Stands in a variable that is said to be dead."""
+
+    def __repr__(self):
+        return "FORGOTTEN"
+
+
+FORGOTTEN = Forgotten()
+
+
+class Undefined:
+    def __repr__(self):
+        return "UNDEF"
+
+
+def plain(names):
+    return [n.rstrip("=") for n in names]
+
+
+def forget(names, *functions):
+    """Overwrite what the functions assign beside `names`: nobody may miss what is dead."""
+    for f in functions:
+        for name in set(stored(f.__code__)) - set(names):
+            cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
+            if name in cells:
+                cells[name].cell_contents = FORGOTTEN
+
+
+@functools.cache
+def stored(code):
+    """The outer variables that a generated function assigns or deletes, those in it included."""
+    found = [i.argval for i in dis.get_instructions(code) if i.opname in WRITES]
+    inner = [c for c in code.co_consts if hasattr(c, "co_code") and c.co_name == code.co_name]
+    return {n for n in found if n in code.co_freevars}.union(*map(stored, inner))
+
+
+class Runtime:
+    """What `dy2st.convert` asks of a runtime. Every loop and branch reads and rewrites its state,
+    and what it assigns beside that is forgotten, so that a name too few in `names` is noticed."""
+
+    UNDEF = Undefined()
+
+    def __init__(self, convert=None):
+        self.convert = convert
+        self.asked = []
+
+    def for_(self, iterable, body, get_state, set_state, names, test=None):
+        self.note("for", names, get_state)
+        items = iter(iterable)
+        carried = [n for n in names if not n.endswith("=")]
+        first = True
+        while test is None or test():
+            try:
+                item = next(items)
+            except StopIteration:
+                break
+            if not first:
+                forget(carried, body)
+            body(item)
+            first = False
+            set_state(get_state())
+            forget(plain(names), body)
+
+    def while_(self, test, body, get_state, set_state, names):
+        self.note("while", names, get_state)
+        carried = [n for n in names if not n.endswith("=")]
+        first = True
+        while test():
+            if not first:
+                forget([*carried, *stored(test.__code__)], body)
+            body()
+            first = False
+            set_state(get_state())
+            forget(plain(names), body, test)
+
+    def if_(self, test, then, orelse, get_state, set_state, names):
+        self.note("if", names, get_state)
+        set_state(get_state())
+        (then if test else orelse)()
+        set_state(get_state())
+        forget(plain(names), then, orelse)
+
+    def note(self, kind, names, get_state):
+        assert len(names) == len(get_state())
+        self.asked.append((kind, names))
+
+    def and_(self, *thunks):
+        for thunk in thunks:
+            value = thunk()
+            if not value:
+                break
+        return value
+
+    def or_(self, *thunks):
+        for thunk in thunks:
+            value = thunk()
+            if value:
+                break
+        return value
+
+    def ifexp(self, test, then, orelse):
+        return then() if test else orelse()
+
+    def assert_(self, test, message):
+        if not test():
+            raise AssertionError(*(() if message is None else (message(),)))
+
+    def read(self, thunk):
+        try:
+            return thunk()
+        except NameError:
+            return self.UNDEF
+
+    def fn(self, f):
+        return f if self.convert is None else self.convert(f)
+
+    def list_(self, x):
+        assert type(x) is list
+        return x
+
+    def dict_(self, x):
+        assert type(x) is dict
+        return x
+
+    def set_(self, x):
+        assert type(x) is set
+        return x
+
+    def aug(self, op, x, value):
+        return AUGMENTED[op](x, value)
+
+    def store_attr(self, value, obj, name):
+        setattr(obj, name, value)
+
+    def store_item(self, value, obj, index):
+        obj[index] = value
+
+    def in_(self, a, b):
+        return a in b
+
+    def not_in(self, a, b):
+        return a not in b
+
+    not_ = staticmethod(operator.not_)
+    is_ = staticmethod(operator.is_)
+    is_not = staticmethod(operator.is_not)
+    load_attr = staticmethod(getattr)
+    del_attr = staticmethod(delattr)
+    load_item = staticmethod(operator.getitem)
+    del_item = staticmethod(operator.delitem)
+    slice_ = staticmethod(slice)
