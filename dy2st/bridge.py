@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import paddle
 from paddle.base import core
@@ -22,8 +22,8 @@ from dy2st.guards import Guards, lookup
 from dy2st.journal import Attr, Place
 from dy2st.report import Report
 from dy2st.results import Filler, Out, OutputPlan
-from ir import Program, Size, Type
-from ir.types import Dim, product
+from ir import Program, Size
+from ir.types import Dim
 
 MISS: Any = object()
 
@@ -57,6 +57,7 @@ class Entry:
         self.pinned = [None if a is not None else q.tensor for q, a in zip(self.lifted, self.args)]
         self.alive = [q for q in signature.leaves if not isinstance(q, Tensor)]
         self.trainable = not all(made.plan.flags)
+        self.verified: set[Any] = set()
         self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
         made.guards.finish()
         self._check = _Writer(self, made).compile(only_check=True)
@@ -76,6 +77,27 @@ class Entry:
         found = self.pinned[k] if place is None else place.get()
         return self.pinned[k] if type(found) is FakeTensor else found
 
+    def separate(self, addresses: tuple[int, ...], sizes: Any, tensors: Sequence[Any]) -> bool:
+        """Whether no written input is another input as well; raises ValueError when it only
+        shares memory with one."""
+        program = self.executable.program
+        written = {target for target, _ in program.writes}
+        extents = [(a, _bytes(t)) for a, t in zip(addresses, tensors)]
+        for k, i in enumerate(program.inputs):
+            for j, t in enumerate(tensors) if i.value in written else ():
+                if j == k or disjoint(*extents[k], *extents[j]):
+                    continue
+                if t is tensors[k]:
+                    return False
+                raise ValueError(
+                    f"dy2st: {i.name} is written in place and shares memory with "
+                    f"{program.inputs[j].name}. Pass a copy of one of them."
+                )
+        if len(self.verified) > 256:
+            self.verified.clear()
+        self.verified.add((addresses, sizes))
+        return True
+
     def finish(
         self, leaves: Sequence[Any], outputs: list[Any], tensors: Sequence[Any], sizes: Any
     ) -> Any:
@@ -86,11 +108,8 @@ class Entry:
         return Filler(self.plan, lambda k: self.input(k, leaves), outputs, names).result()
 
 
-def overlap(written: str, other: str) -> NoReturn:
-    raise ValueError(
-        f"dy2st: {written} is written in place and shares memory with {other}. "
-        "Pass a copy of one of them."
-    )
+def disjoint(a: int, a_bytes: int, b: int, b_bytes: int) -> bool:
+    return a + a_bytes <= b or b + b_bytes <= a
 
 
 def contiguous(name: str, written: bool, tensor: Any) -> Any:
@@ -116,7 +135,7 @@ class _Writer:
             _CPU=paddle.CPUPlace(),
             _fix=contiguous,
             _FAKE=FakeTensor,
-            _overlap=overlap,
+            _VERIFIED=entry.verified,
         )
         self.written = {target for target, _ in self.program.writes}
         self.lines: list[str] = []
@@ -134,10 +153,10 @@ class _Writer:
             self.line(f"if not _t{k}.is_contiguous(): _t{k} = _fix({i.name!r}, {flag}, _t{k})")
         self.outputs()
         self.line(f"_a = ({''.join(f'{t}.data_ptr() or 0, ' for t in tensors)})")
-        self.overlaps()
+        sizes = f"({_tuple(self.program.sizes)})"
+        self.overlaps(tensors, sizes)
         outputs = [f"_o{k}" for k in range(len(self.program.outputs))]
         addresses = "".join(f"{o}.data_ptr() or 0, " for o in outputs)
-        sizes = f"({_tuple(self.program.sizes)})"
         self.line(f"_RUN({sizes}, _a, ({addresses}))")
         for k, i in enumerate(self.program.inputs):
             if i.value in self.written:
@@ -164,20 +183,10 @@ class _Writer:
             dtype = self.constant(DTYPE_TO_PADDLE[i.value.type.dtype])
             check = f"(q := _t{k}.dtype) is not {dtype} and q != {dtype}"
             self.line(f"if {check}: return _MISS", 2)
-        self.twins()
         self.sizes()
         for r in self.program.requires:
             self.line(f"if not ({r.left} {r.relation} {r.right}): return _MISS", 2)
         self.line("except (AttributeError, KeyError, IndexError, TypeError): return _MISS")
-
-    def twins(self) -> None:
-        """Inputs that were different objects when one of them is written must still be."""
-        inputs = self.program.inputs
-        for k, i in enumerate(inputs):
-            if i.value in self.written:
-                others = [f"_t{k} is _t{j}" for j in range(len(inputs)) if j != k]
-                if others:
-                    self.line(f"if {' or '.join(others)}: return _MISS", 2)
 
     def source(self, k: int, q: Lifted) -> str:
         arg = self.entry.arguments.get(id(q.tensor))
@@ -211,17 +220,11 @@ class _Writer:
         for text in checks:
             self.line(text, 2)
 
-    def overlaps(self) -> None:
-        """A written input must not share memory with another input object."""
-        inputs = self.program.inputs
-        ends = [f"_a[{k}] + {_bytes(i.value.type)}" for k, i in enumerate(inputs)]
-        for k, i in enumerate(inputs):
-            if i.value not in self.written:
-                continue
-            for j, other in enumerate(inputs):
-                if j != k:
-                    test = f"_a[{k}] < {ends[j]} and _a[{j}] < {ends[k]}"
-                    self.line(f"if {test}: _overlap({i.name!r}, {other.name!r})")
+    def overlaps(self, tensors: Sequence[str], sizes: str) -> None:
+        """Written inputs must not share memory; addresses that were checked are remembered."""
+        if self.written:
+            self.line(f"if (_a, {sizes}) not in _VERIFIED:")
+            self.line(f"if not _ENTRY.separate(_a, {sizes}, ({_tuple(tensors)})): return _MISS", 2)
 
     def outputs(self) -> None:
         for k, v in enumerate(self.program.outputs):
@@ -242,8 +245,11 @@ class _Writer:
         return name
 
 
-def _bytes(t: Type) -> str:
-    return f"({product(t.shape)}) * {t.dtype.size}"
+def _bytes(t: Any) -> int:
+    n = 1
+    for d in t.shape:
+        n *= d
+    return n * t.element_size()
 
 
 def _tuple(parts: Sequence[str]) -> str:

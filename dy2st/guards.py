@@ -58,7 +58,7 @@ class Guards:
         self.places: dict[int, Place] = {}
         self.held: list[Any] = []
         self.names: dict[str, Any] = {"MISSING": MISSING, "same": same_constant, "TENSOR": tensor}
-        self.names["same_array"] = same_array
+        self.names.update(same_array=same_array, IS=operator.is_)
         self.ids: dict[int, str] = {}
 
     def ref(self, obj: Any) -> str:
@@ -211,10 +211,10 @@ class Guards:
         get = operator.itemgetter(*chosen)
         f = self.ref(fields)
         now = f"{self.ref(get)}({f})"
-        out = [f"{now} == {self.ref_constant(get(fields))}"]
         if len(chosen) > 1:
-            kinds = self.ref_constant(tuple(map(type, get(fields))))
-            out.append(f"tuple(map(type, {now})) == {kinds}")
+            out = [f"all(map(IS, {now}, {self.ref_constant(get(fields))}))"]
+        else:
+            out = [f"{now} is {self.ref_constant(get(fields))}"]
         if fields.get("_sub_layers"):
             o = self.ref(fields["_sub_layers"])
             ids = tuple(map(id, fields["_sub_layers"].values()))
