@@ -112,7 +112,11 @@ def disjoint(a: int, a_bytes: int, b: int, b_bytes: int) -> bool:
     return a + a_bytes <= b or b + b_bytes <= a
 
 
-def contiguous(name: str, written: bool, tensor: Any) -> Any:
+def contiguous(name: str, written: bool, tensor: Any, pinned: Any) -> Any:
+    """A contiguous tensor for an input. Where another thread's trace has put a stand-in (which is
+    contiguous to that thread only), it is what was there before."""
+    if type(tensor) is FakeTensor:
+        return pinned
     if written:
         raise ValueError(
             f"dy2st: {name} is written in place, but it is not contiguous. "
@@ -134,7 +138,6 @@ class _Writer:
             _EMPTY=core.eager.ops.empty,
             _CPU=paddle.CPUPlace(),
             _fix=contiguous,
-            _FAKE=FakeTensor,
             _VERIFIED=entry.verified,
         )
         self.written = {target for target, _ in self.program.writes}
@@ -148,9 +151,13 @@ class _Writer:
         if only_check:
             self.line("return True")
             return self.function()
+        number = {id(q): k for k, q in enumerate(self.entry.lifted)}
+        k_of = [number[id(q)] for q in self.made.bound]
         for k, i in enumerate(self.program.inputs):
             flag = i.value in self.written
-            self.line(f"if not _t{k}.is_contiguous(): _t{k} = _fix({i.name!r}, {flag}, _t{k})")
+            pinned = self.constant(self.entry.pinned[k_of[k]])
+            fix = f"_fix({i.name!r}, {flag}, _t{k}, {pinned})"
+            self.line(f"if not _t{k}.is_contiguous(): _t{k} = {fix}")
         self.outputs()
         self.line(f"_a = ({''.join(f'{t}.data_ptr() or 0, ' for t in tensors)})")
         sizes = f"({_tuple(self.program.sizes)})"
@@ -176,7 +183,8 @@ class _Writer:
         """Guards, lookups, types and sizes: everything that may answer MISS."""
         self.line("try:")
         self.line("pass", 2)
-        for term in self.made.guards.expressions():
+        bound = {q.place.key for q in self.made.bound if q.place is not None}
+        for term in self.made.guards.expressions(bound):
             self.line(f"if not ({term}): return _MISS", 2)
         for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
             self.line(f"_t{k} = {self.source(k, q)}", 2)
@@ -192,14 +200,13 @@ class _Writer:
         arg = self.entry.arguments.get(id(q.tensor))
         if arg is not None:
             return f"_L[{arg}]"
-        pinned = self.constant(q.tensor)
         if not isinstance(q.place, Place):
-            return pinned
+            return self.constant(q.tensor)
         if isinstance(q.place, Attr):
             found = lookup(q.place.obj, q.place.name, self.constant)
         else:
             found = f"{self.constant(q.place)}.get()"
-        return f"{pinned} if type(_t{k} := {found}) is _FAKE else _t{k}"
+        return found
 
     def sizes(self) -> None:
         """Bind named sizes where they stand alone, then check every dim."""

@@ -49,7 +49,7 @@ def same_constant(a: Any, b: Any) -> bool:
 
 
 class Guards:
-    """Collected while tracing; `expressions()` over `names` are true while nothing has changed."""
+    """Collected while tracing; `expressions` over `names` are true while nothing has changed."""
 
     def __init__(self, tensor: type) -> None:
         self.tensor = tensor
@@ -180,7 +180,8 @@ class Guards:
             value = getattr(f, name)
             terms.append(f"{o}.{name} is {'None' if value is None else self.ref(value)}")
         self.terms["function", id(f)] = " and ".join(terms)
-        self.contents(f.__defaults__ or ())
+        if f.__defaults__:
+            self.contents(f.__defaults__)
 
     def cell(self, cell: Any, value: Any) -> None:
         place = Attr(cell, "cell_contents")
@@ -221,9 +222,14 @@ class Guards:
             out.append(f"tuple(map(id, {o}.values())) == {ids!r}")
         return out
 
-    def expressions(self) -> list[str]:
-        """The checks as Python expressions over `names`."""
-        return list(self.terms.values())
+    def expressions(self, bound: set[tuple[Any, ...]]) -> list[str]:
+        """The checks as Python expressions over `names`. The places in `bound` are looked up and
+        checked as inputs, so that they hold a tensor needs no check of its own."""
+        return [
+            test
+            for key, test in self.terms.items()
+            if not (key in bound and test.startswith("isinstance("))
+        ]
 
     def objects(self) -> list[Any]:
         """Objects from outside that the trace met."""

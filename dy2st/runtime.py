@@ -12,9 +12,11 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import paddle
+
 from dy2st import loops
 from dy2st.calls import fn
-from dy2st.capture.fake import FakeTensor, Tensor
+from dy2st.capture.fake import FakeTensor, Shape, Tensor
 from dy2st.capture.trace import current
 from dy2st.containers import TraceList
 from dy2st.journal import MISSING, Attr, Item, container_snapshot
@@ -251,7 +253,8 @@ def load_item(obj: Any, index: Any) -> Any:
         trace.journal.note(container_snapshot(obj))
         trace.store(Item(obj, index), obj[index])
     value = obj[index]
-    known = isinstance(obj, (list, dict, tuple)) and not made_here(trace, obj)
+    shape = isinstance(obj, (Shape, paddle.Size))
+    known = isinstance(obj, (list, dict, tuple)) and not shape and not made_here(trace, obj)
     if known and trace.guards is not None and isinstance(index, (int, str)) and not is_sym(index):
         if ("item", id(obj), index) not in trace.stored and not _holds_fake(obj):
             trace.guards.item(obj, index, value)

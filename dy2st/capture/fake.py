@@ -143,7 +143,8 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     ndimension = rank = dim
 
     def is_contiguous(self) -> bool:
-        return True
+        """To the thread that traces; others must not take its address."""
+        return current() is not None
 
     def contiguous(self) -> Any:
         return self
