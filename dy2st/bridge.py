@@ -46,7 +46,10 @@ class Translation:
 
 
 class Entry:
-    """One translation, ready to be called with arguments like those of `signature`."""
+    """One translation, ready to be called with arguments like those of `signature`.
+
+    `alive` keeps objects that the cache's key knows by `id`.
+    """
 
     def __init__(self, made: Translation, signature: Signature) -> None:
         self.program, self.executable = made.program, made.executable

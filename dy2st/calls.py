@@ -176,7 +176,11 @@ def other(trace: Trace, f: Any) -> Any:
     owner = getattr(f, "__self__", None)
     if isinstance(owner, type) and issubclass(owner, paddle.autograd.PyLayer):
         return functools.partial(call_pylayer, owner) if f.__name__ == "apply" else f
-    if f in CONTAINERS or isinstance(f, type) and f.__module__.split(".")[0] not in LIBRARIES:
+    if (
+        any(f is c for c in CONTAINERS)
+        or isinstance(f, type)
+        and f.__module__.split(".")[0] not in LIBRARIES
+    ):
         return functools.partial(make_object, trace, f)
     if isinstance(f, types.BuiltinMethodType) and isinstance(owner, MUTABLE):
         return container_method(trace, f, owner)

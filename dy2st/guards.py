@@ -23,11 +23,7 @@ def same_array(a: Any, b: np.ndarray) -> bool:
     """The same dtype, shape and bytes."""
     if type(a) is not np.ndarray or a.dtype != b.dtype or a.shape != b.shape:
         return False
-    return (
-        bool(np.array_equal(a.view(np.uint8), b.view(np.uint8)))
-        if a.flags.c_contiguous
-        else (np.array_equal(a, b))
-    )
+    return a.tobytes() == b.tobytes()
 
 
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
@@ -195,13 +191,7 @@ class Guards:
         if ("layer", id(layer)) in self.terms:
             return
         fields = layer.__dict__
-        hooks = [fields[n] for n in ("_forward_pre_hooks", "_forward_post_hooks")]
-        names = [self.ref(h) for h in hooks]
-        ids = [tuple(map(id, h.values())) for h in hooks]
-        tests = [
-            f"tuple(map(id, {n}.values())) == {i!r}" if i else f"not {n}"
-            for n, i in zip(names, ids)
-        ]
+        tests = [self.same_values(fields[n]) for n in ("_forward_pre_hooks", "_forward_post_hooks")]
         if type(layer).__module__.split(".")[0] == "paddle":
             tests += self._settings(fields)
         self.terms["layer", id(layer)] = " and ".join(tests)
@@ -217,10 +207,16 @@ class Guards:
         else:
             out = [f"{now} is {self.ref_constant(get(fields))}"]
         if fields.get("_sub_layers"):
-            o = self.ref(fields["_sub_layers"])
-            ids = tuple(map(id, fields["_sub_layers"].values()))
-            out.append(f"tuple(map(id, {o}.values())) == {ids!r}")
+            out.append(self.same_values(fields["_sub_layers"]))
         return out
+
+    def same_values(self, held: Any) -> str:
+        """The very same objects in a dict, which the check keeps alive."""
+        o = self.ref(held)
+        if not held:
+            return f"not {o}"
+        values = self.ref_constant(tuple(held.values()))
+        return f"len({o}) == {len(held)} and all(map(IS, {o}.values(), {values}))"
 
     def expressions(self, bound: set[tuple[Any, ...]]) -> list[str]:
         """The checks as Python expressions over `names`. The places in `bound` are looked up and

@@ -76,7 +76,7 @@ class Plan:
         self.settle_gradients()
         self.freeze_shared()
         self.collect_tails()
-        self.check_aliases(rows)
+        self.check_aliases()
         self.cell = ScanCell(self.outer, self.build())
 
     def values_read(self, rows: Sequence[tuple[Any, ...]]) -> set[Value]:
@@ -312,7 +312,7 @@ class Plan:
         self.carries[tail.inner] = Carry(tail.inner, init, inner, None)
 
     # ------------------------------------------------------------ the loop
-    def check_aliases(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def check_aliases(self) -> None:
         """A storage that the body writes must not also be the start of a carried place."""
         written = {self.trace.root(v) for v in self.frame.written}
         for c in self.carries.values():

@@ -791,3 +791,11 @@ def test_a_view_that_a_loop_may_leave_alone():
     x = X[:, :1].clone()
     static(x).zero_()
     assert not x.any()
+
+
+def test_a_layer_of_a_sequential_is_replaced_again_and_again():
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    static = dy2st.to_static(net)
+    for _ in range(4):
+        check.same(static(X), nn.functional.relu(net[0](X)))
+        net[0] = nn.Linear(4, 4)

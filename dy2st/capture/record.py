@@ -29,7 +29,7 @@ def record(
     if adapter is not None:
         try:
             return adapter(Emitter(trace), *args, **kwargs)
-        except (NoRow, ShapeError, TypeError, AttributeError) as e:
+        except (NoRow, ShapeError, TypeError) as e:
             trace.journal.undo_to(mark)
             _drop_ops(trace, count)
             cause = e
