@@ -5,11 +5,16 @@ Knows neither Paddle nor a device.
 
 from ir import ops as ops  # fills the op table
 from ir.core import (
+    ENDLESS,
     Builder,
     Carry,
+    Cond,
     Const,
+    Custom,
     Fused,
+    Go,
     Input,
+    Join,
     Last,
     Op,
     Program,
@@ -19,26 +24,31 @@ from ir.core import (
     Stack,
     Value,
     VerifyError,
-    verify,
 )
 from ir.loc import Dy2stError, Loc, SourceError
 from ir.opdef import OPS, OpDef, ShapeError
 from ir.text import parse
 from ir.types import DType, Size, Type
+from ir.verify import verify
 from ir.walk import evaluate
 
 OWNER = "dy2st"
 
 __all__ = [
+    "ENDLESS",
     "OPS",
     "OWNER",
     "Builder",
     "Carry",
+    "Cond",
     "Const",
+    "Custom",
     "DType",
     "Dy2stError",
     "Fused",
+    "Go",
     "Input",
+    "Join",
     "Last",
     "Loc",
     "Op",

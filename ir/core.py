@@ -1,4 +1,4 @@
-"""Programs: values, ops, loops with named ports, and the builder and verifier for them.
+"""Programs: values, ops, loops and branches with named ports, and the builder for them.
 
 Everything is immutable. A pass re-emits (`ir.rewrite`); types, lifetimes and aliases are
 recomputed, never maintained. Values and ops are compared by identity, programs by their text.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ir.loc import UNKNOWN, Dy2stError, Loc
-from ir.opdef import OPS, OpDef, ShapeError, Wanted, broadcast, collecting, complete_attrs
-from ir.types import I64, Dim, Size, Type, evaluate_dim
+from ir.opdef import OPS, OpDef, ShapeError, Wanted, collecting, complete_attrs
+from ir.types import Dim, Size, Type, evaluate_dim
 
 
 class VerifyError(Dy2stError):
@@ -100,25 +100,54 @@ class Last:
     inner: Value
 
 
-Port: TypeAlias = Const | Seq | Carry | Stack | Last
+@dataclass(frozen=True, eq=False)
+class Go:
+    """A bool[]: whether the first iteration runs (`init`), and whether another one (`next`)."""
+
+    init: Value
+    next: Value
+
+
+Port: TypeAlias = Const | Seq | Carry | Stack | Last | Go
+
+#: the `trip` of a loop that only its `Go` port ends
+ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """A counted loop: `trip` iterations of `body`; `index` is the iteration number, i64[]."""
+    """A counted loop: `trip` iterations of `body`; `index` is the iteration number, i64[].
+
+    With a `Go` port it is a `while` loop: `trip` (which may be ENDLESS) is the most iterations it
+    can run. `count` is then the name of a size, defined from here to the end of the block: the
+    iterations that it did run. Stacked results have that length.
+    """
 
     index: Value
     trip: Dim
     ports: tuple[Port, ...]
     body: tuple[Node, ...]
     loc: Loc = UNKNOWN
-    name: str = field(default="scan", init=False)
+    count: str = ""
+
+    @property
+    def name(self) -> str:
+        return "while" if self.count else "scan"
+
+    @property
+    def go(self) -> Go | None:
+        return next((p for p in self.ports if isinstance(p, Go)), None)
+
+    @property
+    def length(self) -> Dim:
+        """How many iterations it runs: the length of what it stacks."""
+        return Size.named(self.count) if self.count else self.trip
 
     @property
     def operands(self) -> tuple[Value, ...]:
         """Outer values that the loop reads, in the order of the ports."""
-        out = [p.outer if isinstance(p, (Const, Seq)) else p.init for p in self.ins]
-        return tuple(out)
+        read = (p for p in self.ports if isinstance(p, (Const, Seq, Carry, Go)))
+        return tuple(p.outer if isinstance(p, (Const, Seq)) else p.init for p in read)
 
     @property
     def results(self) -> tuple[Value, ...]:
@@ -151,9 +180,9 @@ class Scan:
     def needed(self) -> tuple[Value, ...]:
         """Values of the body that leave it or are carried."""
         return tuple(
-            p.next if isinstance(p, Carry) else p.inner
+            p.next if isinstance(p, (Carry, Go)) else p.inner
             for p in self.ports
-            if isinstance(p, (Carry, Stack, Last))
+            if isinstance(p, (Carry, Stack, Last, Go))
         )
 
 
@@ -180,7 +209,81 @@ class Fused:
         return tuple(outer for outer, _ in self.outs)
 
 
-Node: TypeAlias = Op | Scan | Fused
+@dataclass(frozen=True, eq=False)
+class Join:
+    """`outer` is `then` or `orelse`, as the branch that runs says."""
+
+    outer: Value
+    then: Value
+    orelse: Value
+
+
+@dataclass(frozen=True, eq=False)
+class Cond:
+    """One of two blocks, by the bool[] `test`. Both read outer values through `ins` only."""
+
+    test: Value
+    ins: tuple[Const, ...]
+    then: tuple[Node, ...]
+    orelse: tuple[Node, ...]
+    outs: tuple[Join, ...]
+    loc: Loc = UNKNOWN
+    name: str = field(default="cond", init=False)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The test, then what the branches read."""
+        return (self.test, *(p.outer for p in self.ins))
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        return tuple(j.outer for j in self.outs)
+
+    @property
+    def branches(self) -> tuple[tuple[tuple[Node, ...], tuple[Value, ...]], ...]:
+        """Both blocks, each with the values that leave it."""
+        then, orelse = tuple(j.then for j in self.outs), tuple(j.orelse for j in self.outs)
+        return (self.then, then), (self.orelse, orelse)
+
+
+@dataclass(frozen=True, eq=False)
+class Custom:
+    """A block whose gradient the user wrote (`paddle.autograd.PyLayer`).
+
+    forward reads outer values through `ins`; `outs` pairs an outer result with an inner value.
+    given: what `backward` calls the gradient of each result.
+    saved: what `backward` reads of the forward block, as `inner`.
+    grads: the gradient of each of `ins`, a value of `backward`, or None where there is none.
+
+    `backward` is used by `ir.autodiff` only: a program that is run has `forward` in place of this.
+    """
+
+    ins: tuple[Const, ...]
+    forward: tuple[Node, ...]
+    outs: tuple[tuple[Value, Value], ...]
+    given: tuple[Value, ...]
+    saved: tuple[Const, ...]
+    backward: tuple[Node, ...]
+    grads: tuple[Value | None, ...]
+    loc: Loc = UNKNOWN
+    name: str = field(default="custom", init=False)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        return tuple(p.outer for p in self.ins)
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        return tuple(outer for outer, _ in self.outs)
+
+    @property
+    def branches(self) -> tuple[tuple[tuple[Node, ...], tuple[Value, ...]], ...]:
+        """The forward and the backward block, each with the values that leave it."""
+        leaving = (*(inner for _, inner in self.outs), *(p.outer for p in self.saved))
+        return (self.forward, leaving), (self.backward, tuple(g for g in self.grads if g))
+
+
+Node: TypeAlias = Op | Scan | Cond | Fused | Custom
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,140 +387,17 @@ class Builder:
         self.ops.append(node)
 
 
-# ---------------------------------------------------------------- verifying
-def verify(program: Program) -> Program:
-    """Check every rule of the IR and return the program; raises VerifyError."""
-    defined: set[Value] = set()
-    for i in program.inputs:
-        if i.kind not in INPUT_KINDS:
-            raise VerifyError(f"input {i.name!r} has the unknown kind {i.kind!r}")
-        _define(defined, [i.value], "inputs")
-    plain = {str(d) for i in program.inputs for d in i.value.type.shape if isinstance(d, Size)}
-    for n in program.sizes:
-        if n not in plain:
-            raise VerifyError(f"no input has the size {n} as a plain dimension")
-    _verify_block(program.ops, defined, frozenset(program.sizes))
-    _available(defined, program.outputs, "return")
-    inputs = {i.value for i in program.inputs}
-    written: set[Value] = set()
-    for target, value in program.writes:
-        _available(defined, [target, value], "write")
-        if target not in inputs or target in written:
-            raise VerifyError(f"{target!r} is written back twice or is no input")
-        if target.type != value.type:
-            raise VerifyError(f"write of {value.type} to {target.type}")
-        written.add(target)
-    return program
-
-
-def _define(defined: set[Value], values: Iterable[Value], where: str) -> None:
-    for v in values:
-        if v in defined:
-            raise VerifyError(f"{v!r} is defined twice ({where})")
-        defined.add(v)
-
-
-def _available(defined: set[Value], values: Iterable[Value], where: str) -> None:
-    for v in values:
-        if v not in defined:
-            raise VerifyError(f"{v!r} is used before it is defined ({where})")
-
-
-def _verify_block(ops: Iterable[Node], defined: set[Value], sizes: frozenset[str]) -> None:
-    for node in ops:
-        _available(defined, node.operands, node.name)
-        if isinstance(node, Scan):
-            _verify_scan(node, sizes)
-        elif isinstance(node, Fused):
-            _verify_fused(node, sizes)
-        else:
-            _verify_op(node)
-        for r in node.results:
-            if not r.type.names <= sizes:
-                raise VerifyError(f"{r!r} uses a size that no input has")
-        _define(defined, node.results, node.name)
-
-
-def _verify_op(op: Op) -> None:
-    if op.name not in OPS:
-        raise VerifyError(f"unknown op {op.name!r}")
-    try:
-        attrs = complete_attrs(op.row, dict(op.attrs))
-        with collecting():
-            types = op.row.result_types([v.type for v in op.operands], attrs)
-    except VerifyError:
-        raise
-    except Exception as e:
-        raise VerifyError(f"{op.name}: {e}") from e
-    have = tuple(r.type for r in op.results)
-    if have != types:
-        raise VerifyError(f"{op.name} gives {types}, but its results are {have}")
-
-
-def _verify_scan(scan: Scan, sizes: frozenset[str]) -> None:
-    if scan.index.type != Type(I64):
-        raise VerifyError(f"the index of a scan is i64[], not {scan.index.type}")
-    if isinstance(scan.trip, Size) and not scan.trip.names <= sizes:
-        raise VerifyError(f"scan of {scan.trip}: a size that no input has")
-    if isinstance(scan.trip, int) and scan.trip < 0:
-        raise VerifyError(f"scan of {scan.trip} iterations")
-    defined: set[Value] = set()
-    _define(defined, scan.inner, "ports")
-    _verify_block(scan.body, defined, sizes)
-    _available(defined, scan.needed, "ports of a scan")
-    for p in scan.ports:
-        want, have = _port_types(scan, p)
-        if want != have:
-            raise VerifyError(
-                f"{type(p).__name__.lower()} port of {p.inner!r}: {have} is not {want}"
-            )
-
-
-def _port_types(scan: Scan, p: Port) -> tuple[Any, Any]:
-    if isinstance(p, Const):
-        return p.outer.type, p.inner.type
-    if isinstance(p, Seq):
-        shape = list(p.outer.type.shape)
-        if not 0 <= p.axis < len(shape):
-            raise VerifyError(f"seq port of {p.inner!r}: no axis {p.axis}")
-        del shape[p.axis]
-        return p.outer.type.with_shape(shape), p.inner.type
-    if isinstance(p, Carry):
-        last = p.last.type if p.last is not None else p.inner.type
-        return (p.inner.type,) * 3, (p.init.type, p.next.type, last)
-    if isinstance(p, Last):
-        return p.inner.type, p.outer.type
-    shape = list(p.inner.type.shape)
-    if not 0 <= p.axis <= len(shape):
-        raise VerifyError(f"stack port of {p.inner!r}: no axis {p.axis}")
-    shape.insert(p.axis, scan.trip)
-    return p.inner.type.with_shape(shape), p.outer.type
-
-
-def _verify_fused(fused: Fused, sizes: frozenset[str]) -> None:
-    defined: set[Value] = set()
-    _define(defined, [p.inner for p in fused.ins], "fused")
-    _verify_block(fused.body, defined, sizes)
-    _available(defined, [v for _, v in fused.outs], "fused")
-    for p in fused.ins:
-        if p.inner.type != p.outer.type:
-            raise VerifyError(f"fused operand {p.inner!r} is not {p.outer.type}")
-    for op in fused.body:
-        if not isinstance(op, Op) or op.row.kernel is None:
-            raise VerifyError(f"{op.name} cannot be fused: it has no kernel")
-    for outer, inner in fused.outs:
-        with collecting():
-            full = inner.type.with_shape(broadcast(inner.type.shape, fused.shape))
-        if outer.type != full:
-            raise VerifyError(f"fused result {outer!r} is not {full}")
-
-
 __all__ = [
+    "ENDLESS",
     "Builder",
     "Carry",
+    "Cond",
     "Const",
+    "Custom",
     "Fused",
+    "Go",
     "Input",
+    "Join",
     "Last",
     "Node",
     "Op",
@@ -430,5 +410,4 @@ __all__ = [
     "Stack",
     "Value",
     "VerifyError",
-    "verify",
 ]

@@ -55,6 +55,11 @@ class OpDef:
     kernel: the op on scalars (`ir.kernel`): elementwise with broadcasting.
     reduce: a reduction over the attribute `axes`.
     expand: the op in terms of smaller ops, on a builder.
+    grad: `grad(b, g, y, *operands, **attrs)` emits the gradient of each operand from that of the
+        result, `g`, and may read the result `y`; `g` and `y` are tuples if there are several
+        results. A gradient is a Value, None, or something with `add_to` (`ir.ops.reverse`).
+        `no_gradient`: results do not depend on operands in a way that can be differentiated.
+        A row without it is differentiated through `expand`, or refused.
     views: the result shares the storage of operand 0; `unview(b, base, new, **attrs)` is the base
         after `new` was written through the view.
     writes: operand 0's storage is overwritten.
@@ -72,6 +77,7 @@ class OpDef:
     kernel: Callable[..., Any] | None = None
     reduce: Reduce | None = None
     expand: Callable[..., Any] | None = None
+    grad: Callable[..., Sequence[Any]] | None = None
     views: bool = False
     unview: Callable[..., Any] | None = None
     writes: bool = False
@@ -85,6 +91,11 @@ class OpDef:
             raise ShapeError(f"{self.name} takes {len(self.operands)} operands, not {len(types)}")
         out = self.types(*types, **attrs)
         return out if isinstance(out, tuple) else (out,)
+
+
+def no_gradient(b: Any, g: Any, y: Any, *operands: Any, **attrs: Any) -> list[None]:
+    """The `grad` of a row whose results are constant almost everywhere."""
+    return [None] * len(operands)
 
 
 _REQUIRED = inspect.Parameter.empty

@@ -2,8 +2,11 @@
 
 A pass hands `rewrite` a `visit(block, node)`. The node arrives with its operands already replaced;
 `visit` returns the values that stand for its results, having emitted on `block` what computes
-them, or None to keep the node. A loop's body is re-emitted before the loop itself is visited.
-Values that nobody replaces keep their identity, so names and locations survive.
+them, or None to keep the node. What is inside of a loop or a branch is re-emitted before the node
+itself is visited. Values that nobody replaces keep their identity, so names and locations survive.
+
+Passes see the inside of loops and branches as `blocks(node)`, and rebuild a node around other
+blocks by `with_blocks`; only what is about ports or joins asks which of the two it is.
 
 What a pass emits assumes no more about named sizes than what it replaces, so `requires` stay.
 """
@@ -11,23 +14,33 @@ What a pass emits assumes no more about named sizes than what it replaces, so `r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ir.core import (
     Builder,
     Carry,
+    Cond,
     Const,
+    Custom,
     Fused,
+    Go,
+    Join,
+    Last,
     Node,
     Op,
     Port,
     Program,
     Scan,
     Seq,
+    Stack,
     Value,
 )
+from ir.types import Size, Type
+
+Region: TypeAlias = Scan | Cond | Custom
+REGIONS = (Scan, Cond, Custom)
 
 
 class Block(Builder):
@@ -35,23 +48,31 @@ class Block(Builder):
 
     env: old value -> the new one, for the values that were replaced.
     producer: value -> the node of this block that defines it.
-    outer, scan: for the body of a loop, the block around it and the loop.
+    outer, node: the block around it and the node that it is inside of: a loop, a branch, a custom.
     """
 
-    def __init__(self, outer: Block | None = None, scan: Scan | None = None) -> None:
+    def __init__(self, outer: Block | None = None, node: Region | None = None) -> None:
         super().__init__()
-        self.outer, self.scan = outer, scan
+        self.outer, self.node = outer, node
         self.env: dict[Value, Value] = {}
         self.producer: dict[Value, Node] = {}
         self.hint = ""
 
     @staticmethod
-    def of_body(scan: Scan, outer: Block | None) -> Block:
-        """The body of `scan` as a block, to ask who produces a value."""
-        block = Block(outer, scan)
-        for node in scan.body:
-            block.append(node)
-        return block
+    def inside(node: Region, outer: Block | None) -> tuple[Block, ...]:
+        """The blocks inside of a node as they are, to ask who produces a value."""
+        out = []
+        for ops, _ in blocks(node):
+            block = Block(outer, node)
+            for n in ops:
+                block.append(n)
+            out.append(block)
+        return tuple(out)
+
+    @property
+    def scan(self) -> Scan | None:
+        """The loop of whose body this is the block."""
+        return self.node if isinstance(self.node, Scan) else None
 
     def emit(
         self,
@@ -85,16 +106,21 @@ class Block(Builder):
     def resolve(self, v: Value) -> tuple[Block, Value]:
         """Where `v` comes from when const ports are followed outwards."""
         block, at = self, v
-        while block.outer is not None and block.scan is not None:
-            port = next(
-                (p for p in block.scan.ports if isinstance(p, Const) and p.inner is at), None
-            )
+        while block.outer is not None and block.node is not None:
+            port = next((p for p in consts(block.node) if p.inner is at), None)
             if port is None:
                 break
             block, at = block.outer, port.outer
         return block, at
 
+    def constant(self, v: Value) -> Any:
+        """The number that fills `v`, here or outside, or None."""
+        block, at = self.resolve(v)
+        op = block.op_of(at, "full")
+        return op.attrs["value"] if op is not None else None
 
+
+New: TypeAlias = Callable[[Value], Value]
 Visit: TypeAlias = Callable[[Block, Node], "Sequence[Value] | None"]
 
 
@@ -118,10 +144,13 @@ def with_ops(program: Program, block: Block) -> Program:
 def reemit(ops: Iterable[Node], block: Block, visit: Visit) -> None:
     for old in ops:
         node = with_operands(old, block.new)
-        if isinstance(node, Scan):
-            body = Block(block, node)
-            reemit(node.body, body, visit)
-            node = with_body(node, body.ops, body.new)
+        if isinstance(node, REGIONS):
+            inside = []
+            for inner, _ in blocks(node):
+                body = Block(block, node)
+                reemit(inner, body, visit)
+                inside.append((body.ops, body.new))
+            node = with_blocks(node, inside)
         out = visit(block.at(node), node)
         if out is None:
             block.append(node)
@@ -129,33 +158,133 @@ def reemit(ops: Iterable[Node], block: Block, visit: Visit) -> None:
             block.env.update(zip(node.results, out))
 
 
-def with_operands(node: Node, new: Callable[[Value], Value]) -> Node:
+def with_operands(node: Node, new: New) -> Node:
     """`node` reading the new values; the same object when nothing changes."""
     if all(new(v) is v for v in node.operands):
         return node
     if isinstance(node, Op):
         return replace(node, operands=tuple(map(new, node.operands)))
-    if isinstance(node, Fused):
-        return replace(node, ins=tuple(Const(p.inner, new(p.outer)) for p in node.ins))
-    return replace(node, ports=tuple(_outside(p, new) for p in node.ports))
+    if isinstance(node, Scan):
+        return replace(node, ports=tuple(_outside(p, new) for p in node.ports))
+    ins = tuple(Const(p.inner, new(p.outer)) for p in node.ins)
+    if isinstance(node, Cond):
+        return replace(node, test=new(node.test), ins=ins)
+    return replace(node, ins=ins)
 
 
-def _outside(p: Port, new: Callable[[Value], Value]) -> Port:
+def _outside(p: Port, new: New) -> Port:
     if isinstance(p, (Const, Seq)):
         return replace(p, outer=new(p.outer))
-    return replace(p, init=new(p.init)) if isinstance(p, Carry) else p
+    return replace(p, init=new(p.init)) if isinstance(p, (Carry, Go)) else p
 
 
-def with_body(scan: Scan, body: Iterable[Node], new: Callable[[Value], Value]) -> Scan:
+def renewed(node: Node) -> Node:
+    """The node with results of its own, so that it can stand beside the old one."""
+    new = {r: Value(r.type, r.name) for r in node.results}
+    if isinstance(node, Op):
+        return replace(node, results=tuple(new.values()))
+    if isinstance(node, (Fused, Custom)):
+        return replace(node, outs=tuple((new[o], i) for o, i in node.outs))
+    if isinstance(node, Cond):
+        return replace(node, outs=tuple(replace(j, outer=new[j.outer]) for j in node.outs))
+    ports: list[Port] = []
+    for p in node.ports:
+        if isinstance(p, Carry) and p.last is not None:
+            p = replace(p, last=new[p.last])
+        elif isinstance(p, (Stack, Last)):
+            p = replace(p, outer=new[p.outer])
+        ports.append(p)
+    return replace(node, ports=tuple(ports))
+
+
+# ---------------------------------------------------------------- blocks inside of nodes
+def blocks(node: Node) -> tuple[tuple[tuple[Node, ...], tuple[Value, ...]], ...]:
+    """The blocks inside of a node, each with the values that leave it."""
+    if isinstance(node, Scan):
+        return ((node.body, node.needed),)
+    return node.branches if isinstance(node, (Cond, Custom)) else ()
+
+
+def with_blocks(node: Node, inside: Sequence[tuple[Iterable[Node], New]]) -> Node:
+    """`node` around other blocks, in the order of `blocks`; what leaves one follows its `new`."""
+    if isinstance(node, Scan):
+        ((body, new),) = inside
+        return with_body(node, body, new)
+    if isinstance(node, Custom):
+        return _with_halves(node, *inside)
+    if not isinstance(node, Cond):
+        return node
+    (then, new_then), (orelse, new_orelse) = inside
+    outs = tuple(Join(j.outer, new_then(j.then), new_orelse(j.orelse)) for j in node.outs)
+    return replace(node, then=tuple(then), orelse=tuple(orelse), outs=outs)
+
+
+def _with_halves(
+    c: Custom, forward: tuple[Iterable[Node], New], backward: tuple[Iterable[Node], New]
+) -> Custom:
+    (ops, new), (back, new_back) = forward, backward
+    return replace(
+        c,
+        forward=tuple(ops),
+        outs=tuple((outer, new(inner)) for outer, inner in c.outs),
+        saved=tuple(Const(p.inner, new(p.outer)) for p in c.saved),
+        backward=tuple(back),
+        grads=tuple(g if g is None else new_back(g) for g in c.grads),
+    )
+
+
+def inlined(b: Builder, c: Custom) -> Sequence[Value]:
+    """Emit the forward block of `c` on `b`; returns what stands for its results."""
+    env = {p.inner: p.outer for p in c.ins}
+    for node in substitute(c.forward, env):
+        b.append(node)
+    return [env.get(inner, inner) for _, inner in c.outs]
+
+
+def map_blocks(
+    node: Node, change: Callable[[Sequence[Node], tuple[Value, ...]], Iterable[Node]]
+) -> Node:
+    """`node` with `change(ops, values that leave)` in place of the ops of each block inside."""
+    return with_blocks(node, [(change(*block), _as_is) for block in blocks(node)])
+
+
+def _as_is(v: Value) -> Value:
+    return v
+
+
+def with_body(scan: Scan, body: Iterable[Node], new: New) -> Scan:
     """`scan` around another body; what leaves the body follows `new`."""
-    ports = []
+    ports: list[Port] = []
     for p in scan.ports:
-        if isinstance(p, Carry):
+        if isinstance(p, (Carry, Go)):
             p = replace(p, next=new(p.next))
-        elif not isinstance(p, (Const, Seq)):
+        elif isinstance(p, (Stack, Last)):
             p = replace(p, inner=new(p.inner))
         ports.append(p)
     return replace(scan, ports=tuple(ports), body=tuple(body))
+
+
+ORDER = (Go, Const, Seq, Carry, Stack, Last)
+
+
+def in_order(ports: Iterable[Port]) -> tuple[Port, ...]:
+    """Ports in the order of the text: go, const, seq, carry, stack, last."""
+    return tuple(sorted(ports, key=lambda p: ORDER.index(type(p))))
+
+
+def consts(node: Node) -> tuple[Const, ...]:
+    """The const ports of a node with blocks inside."""
+    if isinstance(node, Scan):
+        return tuple(p for p in node.ports if isinstance(p, Const))
+    return node.ins if isinstance(node, (Cond, Custom)) else ()
+
+
+def walk(ops: Iterable[Node]) -> Iterator[Node]:
+    """All nodes, each before those inside of it."""
+    for node in ops:
+        yield node
+        for inner, _ in blocks(node):
+            yield from walk(inner)
 
 
 def substitute(ops: Iterable[Node], env: dict[Value, Value]) -> tuple[Node, ...]:
@@ -193,9 +322,49 @@ def free_values(ops: Iterable[Node]) -> tuple[Value, ...]:
 
 def has_effect(node: Node) -> bool:
     """Whether the node, or one inside of it, must stay where it is."""
+    if isinstance(node, Op):
+        return node.row.effect or node.row.writes
+    return any(has_effect(n) for ops, _ in blocks(node) for n in ops)
+
+
+# ---------------------------------------------------------------- sizes that loops define
+def counts(ops: Iterable[Node]) -> Iterator[str]:
+    """The counts of all while loops among `ops` and inside of them."""
+    return (n.count for n in walk(ops) if isinstance(n, Scan) and n.count)
+
+
+def dim_names(value: object) -> set[str]:
+    """The sizes named in an attribute: a dim, a type, or a container of such."""
+    if isinstance(value, (Size, Type)):
+        return set(value.names)
+    if isinstance(value, dict):
+        return dim_names(tuple(value.values()))
+    if isinstance(value, (tuple, list)):
+        return {n for v in value for n in dim_names(v)}
+    return set()
+
+
+def size_names(node: Node) -> set[str]:
+    """The sizes that a node, or one inside of it, names in types and attributes."""
+    names = {n for r in node.results for n in r.type.names}
+    if isinstance(node, Op):
+        return names | dim_names(tuple(node.attrs.values()))
+    if isinstance(node, Fused):
+        return names.union(dim_names(node.shape), *map(size_names, node.body))
     if isinstance(node, Scan):
-        return any(map(has_effect, node.body))
-    return isinstance(node, Op) and (node.row.effect or node.row.writes)
+        names |= dim_names((node.trip, *(p.start for p in node.ports if isinstance(p, Seq))))
+    return names.union(*(size_names(n) for ops, _ in blocks(node) for n in ops))
+
+
+def needs(node: Node, named: Collection[str]) -> set[Value | str]:
+    """What must be defined before `node`: its operands, and the counts of `named` that it names."""
+    return {*node.operands, *(size_names(node) & set(named) if named else ())}
+
+
+def gives(node: Node) -> tuple[Value | str, ...]:
+    """What `node` defines: its results, and the count of a while loop."""
+    count = (node.count,) if isinstance(node, Scan) and node.count else ()
+    return (*node.results, *count)
 
 
 # ---------------------------------------------------------------- dead code
@@ -205,14 +374,25 @@ def drop_dead(program: Program) -> Program:
     return replace(program, ops=live_ops(program.ops, needed))
 
 
-def live_ops(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:
-    live, out = set(needed), []
+Inside: TypeAlias = Callable[[Node, "set[Value | str]"], Node]
+
+
+def live_ops(
+    ops: Sequence[Node], needed: Iterable[Value], inside: Inside | None = None
+) -> tuple[Node, ...]:
+    """The ops that `needed` and the effects need, in order.
+
+    `inside(node, live)` is what a loop or a branch of which some results are live becomes; without
+    it, the blocks inside lose what they do not need.
+    """
+    live: set[Value | str] = set(needed)
+    named = {n.count for n in ops if isinstance(n, Scan) and n.count}
+    out: list[Node] = []
     for node in reversed(ops):
-        if not has_effect(node) and live.isdisjoint(node.results):
+        if not has_effect(node) and live.isdisjoint(gives(node)):
             continue
-        if isinstance(node, Scan):
-            node = replace(node, body=live_ops(node.body, node.needed))
-        live.update(node.operands)
+        node = inside(node, live) if inside else map_blocks(node, live_ops)
+        live |= needs(node, named)
         out.append(node)
     return tuple(reversed(out))
 
@@ -223,17 +403,33 @@ def same(a: Program, b: Program) -> bool:
 
 
 __all__ = [
+    "REGIONS",
     "Block",
+    "New",
+    "Region",
+    "blocks",
+    "consts",
+    "counts",
+    "dim_names",
     "drop_dead",
     "free_values",
+    "gives",
     "has_effect",
+    "in_order",
+    "inlined",
     "live_ops",
+    "map_blocks",
+    "needs",
     "reemit",
+    "renewed",
     "rewrite",
     "same",
+    "size_names",
     "substitute",
     "users",
     "uses",
+    "walk",
+    "with_blocks",
     "with_body",
     "with_operands",
     "with_ops",

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from ir.core import (
+    ENDLESS,
     Carry,
+    Cond,
     Const,
+    Custom,
     Fused,
+    Go,
     Input,
+    Join,
     Last,
     Node,
     Op,
@@ -26,9 +31,11 @@ from ir.core import (
     Value,
     VerifyError,
 )
+from ir.literal import parse_attr, print_attr, read_literal, read_mark
 from ir.loc import UNKNOWN, Loc
 from ir.opdef import OPS
-from ir.types import DTYPES, I64, Dim, DType, Size, Type, parse_dim, parse_type
+from ir.rewrite import counts
+from ir.types import BOOL, I64, Dim, Size, Type, parse_dim, parse_type
 
 TYPE_COLUMN, LOC_COLUMN = 48, 70
 
@@ -38,23 +45,10 @@ def print_program(program: Program) -> str:
     return "\n".join(_Printer(program).lines)
 
 
-def print_attr(value: Any) -> str:
-    """A literal of the text; `parse_attr` reads it back."""
-    if isinstance(value, (tuple, list)):
-        return "[" + ", ".join(map(print_attr, value)) + "]"
-    if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{print_attr(k)}: {print_attr(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (bool, int, float, Size, DType, Type)) or value is None:
-        return repr(value)
-    raise TypeError(f"no text for the attribute {value!r}")
-
-
 class _Printer:
     def __init__(self, program: Program) -> None:
         self.names: dict[Value, str] = {}
-        self.taken: set[str] = set(program.sizes)
+        self.taken: set[str] = {*program.sizes, *counts(program.ops)}
         self.lines: list[str] = []
         self.program(program)
 
@@ -98,6 +92,10 @@ class _Printer:
         for node in ops:
             if isinstance(node, Scan):
                 self.scan(node, pad)
+            elif isinstance(node, Cond):
+                self.cond(node, pad)
+            elif isinstance(node, Custom):
+                self.custom(node, pad)
             elif isinstance(node, Fused):
                 self.fused(node, pad)
             else:
@@ -112,16 +110,52 @@ class _Printer:
         self.line(pad, left, ", ".join(str(r.type) for r in op.results), op.loc)
 
     def scan(self, s: Scan, pad: int) -> None:
-        self.line(pad, f"scan {self.name(s.index)} < {s.trip} {{", loc=s.loc)
+        most = "" if s.trip == ENDLESS else f" < {s.trip}"
+        count = f" as {s.count}" if s.count else ""
+        self.line(pad, f"{s.name} {self.name(s.index)}{most}{count} {{", loc=s.loc)
         for p in s.ports:
             self.port(s, p, pad + 2)
         self.line(pad + 2, "body")
         self.block(s.body, pad + 4)
         self.line(pad, "}")
 
+    def cond(self, c: Cond, pad: int) -> None:
+        n = self.name
+        self.line(pad, f"cond {n(c.test)} {{", loc=c.loc)
+        for p in c.ins:
+            self.line(pad + 2, f"const {n(p.inner)} = {n(p.outer)}", str(p.inner.type))
+        for j in c.outs:
+            left = f"join  {n(j.outer)} = {n(j.then)} else {n(j.orelse)}"
+            self.line(pad + 2, left, str(j.outer.type))
+        self.line(pad + 2, "then")
+        self.block(c.then, pad + 4)
+        self.line(pad + 2, "else")
+        self.block(c.orelse, pad + 4)
+        self.line(pad, "}")
+
+    def custom(self, c: Custom, pad: int) -> None:
+        n = self.name
+        self.line(pad, "custom {", loc=c.loc)
+        for p in c.ins:
+            self.line(pad + 2, f"const {n(p.inner)} = {n(p.outer)}", str(p.inner.type))
+        for outer, inner in c.outs:
+            self.line(pad + 2, f"out   {n(outer)} = {n(inner)}", str(outer.type))
+        self.line(pad + 2, "forward")
+        self.block(c.forward, pad + 4)
+        for given in c.given:
+            self.line(pad + 2, f"given {n(given)}", str(given.type))
+        for p in c.saved:
+            self.line(pad + 2, f"saved {n(p.inner)} = {n(p.outer)}", str(p.inner.type))
+        self.line(pad + 2, "backward")
+        self.block(c.backward, pad + 4)
+        self.line(pad + 2, f"grads {', '.join('none' if g is None else n(g) for g in c.grads)}")
+        self.line(pad, "}")
+
     def port(self, s: Scan, p: Port, pad: int) -> None:
         n = self.name
-        if isinstance(p, Const):
+        if isinstance(p, Go):
+            self.line(pad, f"go    {n(p.init)} then {n(p.next)}")
+        elif isinstance(p, Const):
             self.line(pad, f"const {n(p.inner)} = {n(p.outer)}", str(p.inner.type))
         elif isinstance(p, Seq):
             at = Size.named(n(s.index)[1:]) * p.step + p.start
@@ -156,82 +190,6 @@ def _is(value: Any, default: Any) -> bool:
 
 
 # ---------------------------------------------------------------- reading
-_TOKEN = re.compile(
-    r"""\s*(?:
-      (?P<string>"(?:[^"\\]|\\.)*")
-    | (?P<float>[+-]?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)(?!\w))
-    | (?P<type>\w+\[[\w+*\-,]*\](?=[,\]\s)}]|$))
-    | (?P<size>[+-]?\w+(?:[+*\-]\w+)*)
-    | (?P<mark>[\[\],{}:])
-    )""",
-    re.VERBOSE,
-)
-_WORDS = {"True": True, "False": False, "None": None}
-
-
-def parse_attr(text: str) -> Any:
-    """The literal that `print_attr` printed; raises VerifyError when it is none."""
-    value, at = _literal(text, 0)
-    if text[at:].strip():
-        raise VerifyError(f"trailing text in {text!r}")
-    return value
-
-
-def _literal(text: str, at: int) -> tuple[Any, int]:
-    m = _TOKEN.match(text, at)
-    if not m:
-        raise VerifyError(f"not a literal: {text[at:]!r}")
-    if m["string"] is not None:
-        return re.sub(r"\\(.)", lambda q: "\n" if q[1] == "n" else q[1], m["string"][1:-1]), m.end()
-    if m["float"] is not None:
-        return float(m["float"]), m.end()
-    if m["type"] is not None:
-        return _checked(parse_type, m["type"]), m.end()
-    if m["size"] is not None:
-        word = m["size"]
-        if word in _WORDS:
-            return _WORDS[word], m.end()
-        return (DTYPES[word] if word in DTYPES else _checked(parse_dim, word)), m.end()
-    if m["mark"] == "[":
-        return _sequence(text, m.end())
-    if m["mark"] == "{":
-        return _mapping(text, m.end())
-    raise VerifyError(f"not a literal: {text[at:]!r}")
-
-
-def _checked(f: Any, text: str) -> Any:
-    try:
-        return f(text)
-    except ValueError as e:
-        raise VerifyError(str(e)) from None
-
-
-def _mark(text: str, at: int, mark: str) -> int | None:
-    m = _TOKEN.match(text, at)
-    return m.end() if m and m["mark"] == mark else None
-
-
-def _sequence(text: str, at: int) -> tuple[tuple[Any, ...], int]:
-    out: list[Any] = []
-    while (end := _mark(text, at, "]")) is None:
-        value, at = _literal(text, at)
-        out.append(value)
-        at = _mark(text, at, ",") or at
-    return tuple(out), end
-
-
-def _mapping(text: str, at: int) -> tuple[dict[Any, Any], int]:
-    out: dict[Any, Any] = {}
-    while (end := _mark(text, at, "}")) is None:
-        key, at = _literal(text, at)
-        colon = _mark(text, at, ":")
-        if colon is None:
-            raise VerifyError(f"not a mapping: {text!r}")
-        out[key], at = _literal(text, colon)
-        at = _mark(text, at, ",") or at
-    return out, end
-
-
 def parse(text: str) -> Program:
     """A program from its text; raises VerifyError naming the line that is wrong."""
     reader = _Reader(text)
@@ -247,15 +205,23 @@ _INPUT = re.compile(rf'({_NAME}): (\w+\[[^\]]*\]) (\w+) ("(?:[^"\\]|\\.)*")(?:, 
 _LOC = re.compile(r"\s+@ (\S+):(\d+)$")
 _TYPES = re.compile(r"\s+: (\w+\[[^\]]*\](?:, \w+\[[^\]]*\])*)$")
 _CALL = re.compile(rf"(?:({_NAME}(?:, {_NAME})*)\s+= )?(\w+)\((.*)\)$")
+_LOOP = re.compile(rf"(scan|while) ({_NAME})(?: < (\S+))?(?: as ([A-Za-z_]\w*))? \{{$")
 _PORTS = {
+    "go": re.compile(rf"go\s+({_NAME}) then ({_NAME})$"),
     "const": re.compile(rf"const ({_NAME})\s+= ({_NAME})$"),
     "seq": re.compile(rf"seq\s+({_NAME})\s+= ({_NAME})\[((?::, )*)([^\]]+)\]$"),
     "carry": re.compile(rf"carry ({_NAME})\s+= ({_NAME}) then ({_NAME})(?: last ({_NAME}))?$"),
     "stack": re.compile(rf"stack ({_NAME})\s+= ({_NAME}) axis (\d+)$"),
     "last": re.compile(rf"last\s+({_NAME}) = ({_NAME})$"),
     "out": re.compile(rf"out\s+({_NAME}) = ({_NAME})$"),
+    "given": re.compile(rf"given ({_NAME})$"),
+    "saved": re.compile(rf"saved ({_NAME})\s+= ({_NAME})$"),
+    "join": re.compile(rf"join\s+({_NAME})\s+= ({_NAME}) else ({_NAME})$"),
 }
 _REQUIRE = re.compile(r'require (\S+) (==|!=|>=) (\S+) ("(?:[^"\\]|\\.)*")$')
+
+
+_PortLine: TypeAlias = "tuple[str, re.Match[str], Type]"
 
 
 class _Reader:
@@ -324,8 +290,12 @@ class _Reader:
         out: list[Node] = []
         while not self.peek().startswith(ends):
             line = self.next()
-            if line.startswith("scan "):
+            if line.startswith(("scan ", "while ")):
                 out.append(self.scan(line))
+            elif line.startswith("cond "):
+                out.append(self.cond(line))
+            elif line.startswith("custom {"):
+                out.append(self.custom(line))
             elif line.startswith("fused "):
                 out.append(self.fused(line))
             else:
@@ -370,33 +340,76 @@ class _Reader:
                 operands.append(self.value(m[1]))
                 at = m.end()
             else:
-                attrs[m[2]], at = _literal(text, m.end())
-            at = _mark(text, at, ",") or at
+                attrs[m[2]], at = read_literal(text, m.end())
+            at = read_mark(text, at, ",") or at
         return tuple(operands), attrs
 
     def scan(self, line: str) -> Scan:
         line, loc = self.loc(line)
-        m = self.match(re.compile(rf"scan ({_NAME}) < (\S+) \{{$"), line)
-        index, trip = self.new(m[1], Type(I64)), parse_dim(m[2])
-        rows = []
-        while self.peek() != "body":
-            text, types = self.types(self.next())
-            kind = text.split()[0]
-            if kind not in _PORTS or kind == "out" or len(types) != 1:
-                raise VerifyError("not a port")
-            rows.append((kind, self.match(_PORTS[kind], text), types[0]))
-        inner = [self._in(kind, m, t) for kind, m, t in rows]
-        self.next()
+        m = self.match(_LOOP, line)
+        if (m[1] == "while") != bool(m[4]) or not (m[3] or m[4]):
+            raise VerifyError("a scan has a trip, a while loop a name for its count")
+        index, trip = self.new(m[2], Type(I64)), parse_dim(m[3]) if m[3] else ENDLESS
+        rows = self.ports("body", ("go", "const", "seq", "carry", "stack", "last"))
+        inner = [self._in(*row) for row in rows]
         body = self.block(("}",))
         self.next()
-        ports = tuple(self._port(row, v, m[1][1:]) for row, v in zip(rows, inner))
-        return Scan(index, trip, ports, body, loc)
+        ports = tuple(self._port(row, v, m[2][1:]) for row, v in zip(rows, inner))
+        return Scan(index, trip, ports, body, loc, m[4] or "")
+
+    def ports(self, end: str, kinds: tuple[str, ...]) -> list[_PortLine]:
+        """The lines up to `end`, which is read too."""
+        rows = []
+        while self.peek() != end:
+            text, types = self.types(self.next())
+            kind = text.split()[0] if text else ""
+            if kind not in kinds or len(types) != (kind != "go"):
+                raise VerifyError("not a port")
+            rows.append((kind, self.match(_PORTS[kind], text), types[0] if types else Type(BOOL)))
+        self.next()
+        return rows
+
+    def cond(self, line: str) -> Cond:
+        line, loc = self.loc(line)
+        test = self.value(self.match(re.compile(rf"cond ({_NAME}) \{{$"), line)[1])
+        rows = self.ports("then", ("const", "join"))
+        ins = [Const(self.new(m[1], t), self.value(m[2])) for k, m, t in rows if k == "const"]
+        then = self.block(("else",))
+        self.next()
+        orelse = self.block(("}",))
+        self.next()
+        outs = [
+            Join(self.new(m[1], t), self.value(m[2]), self.value(m[3]))
+            for k, m, t in rows
+            if k == "join"
+        ]
+        return Cond(test, tuple(ins), then, orelse, tuple(outs), loc)
+
+    def custom(self, line: str) -> Custom:
+        _, loc = self.loc(line)
+        rows = self.ports("forward", ("const", "out"))
+        ins = [Const(self.new(m[1], t), self.value(m[2])) for k, m, t in rows if k == "const"]
+        forward = self.block(("given ", "saved ", "backward"))
+        outs = [(self.new(m[1], t), self.value(m[2])) for k, m, t in rows if k == "out"]
+        rows = self.ports("backward", ("given", "saved"))
+        given = [self.new(m[1], t) for k, m, t in rows if k == "given"]
+        saved = [Const(self.new(m[1], t), self.value(m[2])) for k, m, t in rows if k == "saved"]
+        backward = self.block(("grads",))
+        names = [q.strip() for q in self.next().removeprefix("grads").split(",") if q.strip()]
+        grads = tuple(None if q == "none" else self.value(q) for q in names)
+        if self.next() != "}":
+            raise VerifyError("the custom block does not end here")
+        return Custom(
+            tuple(ins), forward, tuple(outs), tuple(given), tuple(saved), backward, grads, loc
+        )
 
     def _in(self, kind: str, m: re.Match[str], t: Type) -> Value | None:
         return self.new(m[1], t) if kind in ("const", "seq", "carry") else None
 
-    def _port(self, row: tuple[str, re.Match[str], Type], inner: Value | None, i: str) -> Port:
+    def _port(self, row: _PortLine, inner: Value | None, i: str) -> Port:
         kind, m, t = row
+        if kind == "go":
+            return Go(self.value(m[1]), self.value(m[2]))
         if kind == "stack":
             return Stack(self.new(m[1], t), self.value(m[2]), int(m[3]))
         if kind == "last":
@@ -418,21 +431,11 @@ class _Reader:
         line, loc = self.loc(line)
         m = self.match(re.compile(r"fused \[([^\]]*)\] \{$"), line)
         shape = tuple(parse_dim(d) for d in m[1].split(", ")) if m[1] else ()
-        ins, outs = [], []
-        while self.peek() != "body":
-            text, types = self.types(self.next())
-            kind = text.split()[0]
-            if kind not in ("const", "out") or len(types) != 1:
-                raise VerifyError("not a port")
-            q = self.match(_PORTS[kind], text)
-            if kind == "const":
-                ins.append(Const(self.new(q[1], types[0]), self.value(q[2])))
-            else:
-                outs.append((q[1], q[2], types[0]))
-        self.next()
+        rows = self.ports("body", ("const", "out"))
+        ins = [Const(self.new(q[1], t), self.value(q[2])) for k, q, t in rows if k == "const"]
         body = self.block(("}",))
         self.next()
-        results = tuple((self.new(o, t), self.value(i)) for o, i, t in outs)
+        outs = [(self.new(q[1], t), self.value(q[2])) for k, q, t in rows if k == "out"]
         if not all(isinstance(op, Op) for op in body):
             raise VerifyError("a loop inside of a kernel")
-        return Fused(shape, tuple(ins), body, results, loc)  # type: ignore[arg-type]
+        return Fused(shape, tuple(ins), body, tuple(outs), loc)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
 """The reference: programs evaluated with NumPy, op by op, with real storage.
 
 Views share memory and writes overwrite it, so a program means the same before and after
-`functionalize`. Slow and simple on purpose.
+`functionalize`. Slow and simple on purpose. The `count` of a while loop is a size from the end of
+the loop on.
 """
 
 from __future__ import annotations
@@ -11,7 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from ir.core import Carry, Const, Fused, Last, Node, Op, Program, Scan, Seq, Stack, Value
+from ir.core import (
+    Carry,
+    Cond,
+    Const,
+    Custom,
+    Fused,
+    Last,
+    Node,
+    Op,
+    Program,
+    Scan,
+    Seq,
+    Stack,
+    Value,
+)
 from ir.opdef import OPS
 from ir.types import Size, Type, evaluate_dim
 
@@ -43,7 +58,7 @@ def evaluate(
     """Outputs and the values to write back, in the program's order.
 
     `inputs` are not changed. Raises ValueError when shapes do not fit the program and IndexError
-    for an index outside of its tensor.
+    for an index outside of its tensor, and what a `check` that fails names.
     """
     arrays = [np.array(a, i.value.type.dtype.numpy) for a, i in zip(inputs, program.inputs)]
     if len(inputs) != len(program.inputs):
@@ -57,12 +72,16 @@ def evaluate(
 
 class _Walker:
     def __init__(self, sizes: Mapping[str, int], foreign: Foreign | None) -> None:
-        self.sizes, self.foreign = sizes, foreign
+        self.sizes, self.foreign = dict(sizes), foreign
 
     def block(self, ops: Sequence[Node], env: Env) -> None:
         for node in ops:
             if isinstance(node, Scan):
                 self.scan(node, env)
+            elif isinstance(node, Cond):
+                self.cond(node, env)
+            elif isinstance(node, Custom):
+                self.custom(node, env)
             elif isinstance(node, Fused):
                 self.fused(node, env)
             else:
@@ -99,20 +118,36 @@ class _Walker:
         return r
 
     def scan(self, s: Scan, env: Env) -> None:
-        n = evaluate_dim(s.trip, self.sizes)
+        trip, n = evaluate_dim(s.trip, self.sizes), 0
         inner: Env = dict(env)
         state = {p: env[p.init] for p in s.carries}
         rows: dict[Stack, list[np.ndarray]] = {p: [] for p in s.ports if isinstance(p, Stack)}
-        for i in range(n):
-            inner[s.index] = np.asarray(i, np.int64)
-            self.enter(s, env, inner, i)
+        go = s.go is None or bool(env[s.go.init])
+        while n < trip and go:
+            inner[s.index] = np.asarray(n, np.int64)
+            self.enter(s, env, inner, n)
             inner.update((p.inner, state[p]) for p in s.carries)
             self.block(s.body, inner)
             state = {p: inner[p.next] for p in s.carries}
             for stack, row in rows.items():
                 row.append(np.array(inner[stack.inner]))
+            go = s.go is None or bool(inner[s.go.next])
+            n += 1
+        if s.count:
+            self.sizes[s.count] = n
         for p in s.outs:
             env[_outer(p)] = self.leave(s, p, state, rows, inner, n)
+
+    def cond(self, c: Cond, env: Env) -> None:
+        inner: Env = {p.inner: env[p.outer] for p in c.ins}
+        ops, leaving = c.branches[0] if env[c.test] else c.branches[1]
+        self.block(ops, inner)
+        env.update((j.outer, inner[v]) for j, v in zip(c.outs, leaving))
+
+    def custom(self, c: Custom, env: Env) -> None:
+        inner: Env = {p.inner: env[p.outer] for p in c.ins}
+        self.block(c.forward, inner)
+        env.update((outer, inner[v]) for outer, v in c.outs)
 
     def enter(self, s: Scan, env: Env, inner: Env, i: int) -> None:
         for p in s.ports:

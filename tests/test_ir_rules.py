@@ -232,6 +232,27 @@ program p(%x: f32[T] arg "x") {
   }
   return %ys
 }""",
+    "flag_and_constant": """
+program p(%p: bool[T] arg "p", %x: f32[T] arg "x") {
+  %yes = full(value=True, dtype=bool)  : bool[]
+  %no = full(value=False, dtype=bool)  : bool[]
+  %one = full(value=1.0, dtype=f32)  : f32[]
+  %a = logical_and(%p, %yes)  : bool[T]
+  %b = logical_and(%no, %p)  : bool[T]
+  %c = logical_or(%yes, %p)  : bool[T]
+  %d = logical_or(%p, %no)  : bool[T]
+  %kept = logical_and(%x, %one)  : bool[T]
+  return %a, %b, %c, %d, %kept
+}""",
+    "where_of_flags": """
+program p(%p: bool[] arg "p") {
+  %yes = full(value=True, dtype=bool)  : bool[]
+  %no = full(value=False, dtype=bool)  : bool[]
+  %a = where(%p, %yes, %no)  : bool[]
+  %b = where(%p, %no, %yes)  : bool[]
+  %kept = where(%p, %yes, %p)  : bool[]
+  return %a, %b, %kept
+}""",
     "scan_of_nothing": """
 program p(%x: f32[T] arg "x") {
   scan %t < 0 {

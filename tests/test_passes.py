@@ -25,17 +25,13 @@ from ir import (
 )
 from ir.passes import PIPELINE, expand, fuse, name_of, run
 from ir.passes.fuse import GROUP_LIMIT
+from ir.rewrite import walk
 from ir.types import F32
 from tests.test_ir_random import check, program, same_values
 
 
 def nodes(ops) -> list:
-    out = []
-    for n in ops:
-        out.append(n)
-        if isinstance(n, Scan):
-            out += nodes(n.body)
-    return out
+    return list(walk(ops))
 
 
 def ports(p: Program) -> list[str]:
@@ -117,6 +113,27 @@ program p(%x: f32[T] arg "x") {
   return %b, %c
 }""",
         lambda p: _counts(p) == {"exp": 1},
+    ),
+    "select_cond": (
+        """
+program p(%x: f32[T,3] arg "x", %h0: f32[3] arg "h", %p: bool[] arg "p") {
+  scan %t < T {
+    const %p1 = %p  : bool[]
+    seq %xt = %x[t]  : f32[3]
+    carry %h = %h0 then %h2 last %hT  : f32[3]
+    body
+      cond %p1 {
+        const %h1 = %h  : f32[3]
+        const %x1 = %xt  : f32[3]
+        join %h2 = %a else %h1  : f32[3]
+        then
+          %a = add(%h1, %x1)  : f32[3]
+        else
+      }
+  }
+  return %hT
+}""",
+        lambda p: _counts(p) == {"scan": 1, "fused": 1},
     ),
     "hoist_invariants": (
         """

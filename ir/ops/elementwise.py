@@ -1,4 +1,4 @@
-"""Elementwise ops: one scalar kernel each, broadcasting as NumPy does.
+"""Elementwise ops of one operand, one scalar kernel each, and what all elementwise rows share.
 
 Operands have one dtype (capture inserts the casts that Paddle's promotion makes).
 """
@@ -13,7 +13,9 @@ import numpy as np
 
 import ir.functions as fn
 import ir.kernel as k
-from ir.opdef import Example, ShapeError, broadcast, example, op
+from ir.core import Builder, Value
+from ir.opdef import Example, ShapeError, broadcast, example, no_gradient, op
+from ir.ops.reverse import masked, number
 from ir.types import BOOL, F32, F64, DType, Type
 
 
@@ -44,7 +46,7 @@ def elementwise(
     def quiet(*arrays: Any, **attrs: Any) -> np.ndarray:
         with np.errstate(all="ignore"):
             out = np.asarray(ref(*arrays, **attrs))
-        return out.astype(np.bool_ if to_bool else arrays[0].dtype, copy=False)
+            return out.astype(np.bool_ if to_bool else arrays[0].dtype, copy=False)
 
     op(signature, types=types, kernel=kernel, ref=quiet, **row)
 
@@ -76,38 +78,148 @@ def _erfc(x: np.ndarray) -> np.ndarray:
     return np.vectorize(math.erfc, otypes=[np.float64])(x)
 
 
-unary("exp", "f", fn.exp, wide(np.exp))
-unary("expm1", "f", fn.expm1, wide(np.expm1))
-unary("log", "f", fn.log, wide(np.log), low=0.1, high=9.0)
-unary("log2", "f", fn.log2, wide(np.log2), low=0.1, high=9.0)
-unary("log10", "f", fn.log10, wide(np.log10), low=0.1, high=9.0)
-unary("log1p", "f", fn.log1p, wide(np.log1p), low=-0.9, high=9.0)
-unary("tanh", "f", fn.tanh, wide(np.tanh))
-unary("sigmoid", "f", fn.sigmoid, wide(lambda x: 1 / (1 + np.exp(-x))))
-unary("erf", "f", fn.erf, _erf)
-unary("sin", "f", fn.sin, wide(np.sin))
-unary("cos", "f", fn.cos, wide(np.cos))
-unary("sqrt", "f", k.sqrt, np.sqrt, low=0.0, high=9.0)
-unary("rsqrt", "f", fn.rsqrt, wide(lambda x: 1 / np.sqrt(x)), low=0.1, high=9.0)
-unary("reciprocal", "f", lambda x: 1 / x, lambda x: 1 / x, low=0.1, high=9.0)
-unary("square", "fi", lambda x: x * x, lambda x: x * x)
-unary("abs", "fi", k.abs_, np.abs)
-unary("floor", "f", k.floor, np.floor)
-unary("ceil", "f", k.ceil, np.ceil)
-unary("trunc", "f", k.trunc, np.trunc)
-unary("relu", "fi", lambda x: k.maximum(x, 0), lambda x: np.maximum(x, 0))
-unary("silu", "f", lambda x: x / (1 + fn.exp(-x)), wide(lambda x: x / (1 + np.exp(-x))))
-unary("softsign", "f", lambda x: x / (1 + k.abs_(x)), lambda x: x / (1 + np.abs(x)))
+def _erf_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:
+    slope = b.scale(b.exp(b.neg(b.square(x))), scale=2 / math.sqrt(math.pi))
+    return [b.multiply(g, slope)]
+
+
+def _silu_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:
+    """s + x s (1 - s), with s = sigmoid(x)."""
+    s = b.sigmoid(x)
+    rest = b.multiply(x, b.scale(s, scale=-1.0, bias=1.0))
+    return [b.multiply(g, b.multiply(s, b.scale(rest, bias=1.0)))]
+
+
+unary("exp", "f", fn.exp, wide(np.exp), grad=lambda b, g, y, x: [b.multiply(g, y)])
+unary(
+    "expm1",
+    "f",
+    fn.expm1,
+    wide(np.expm1),
+    grad=lambda b, g, y, x: [b.multiply(g, b.scale(y, bias=1.0))],
+)
+unary("log", "f", fn.log, wide(np.log), low=0.1, high=9.0, grad=lambda b, g, y, x: [b.divide(g, x)])
+unary(
+    "log2",
+    "f",
+    fn.log2,
+    wide(np.log2),
+    low=0.1,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.divide(g, b.scale(x, scale=math.log(2.0)))],
+)
+unary(
+    "log10",
+    "f",
+    fn.log10,
+    wide(np.log10),
+    low=0.1,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.divide(g, b.scale(x, scale=math.log(10.0)))],
+)
+unary(
+    "log1p",
+    "f",
+    fn.log1p,
+    wide(np.log1p),
+    low=-0.9,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.divide(g, b.scale(x, bias=1.0))],
+)
+unary(
+    "tanh",
+    "f",
+    fn.tanh,
+    wide(np.tanh),
+    grad=lambda b, g, y, x: [b.multiply(g, b.scale(b.square(y), scale=-1.0, bias=1.0))],
+)
+unary(
+    "sigmoid",
+    "f",
+    fn.sigmoid,
+    wide(lambda x: 1 / (1 + np.exp(-x))),
+    grad=lambda b, g, y, x: [b.multiply(g, b.multiply(y, b.scale(y, scale=-1.0, bias=1.0)))],
+)
+unary("erf", "f", fn.erf, _erf, grad=_erf_grad)
+unary("sin", "f", fn.sin, wide(np.sin), grad=lambda b, g, y, x: [b.multiply(g, b.cos(x))])
+unary("cos", "f", fn.cos, wide(np.cos), grad=lambda b, g, y, x: [b.neg(b.multiply(g, b.sin(x)))])
+unary(
+    "sqrt",
+    "f",
+    k.sqrt,
+    np.sqrt,
+    low=0.0,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.divide(g, b.scale(y, scale=2.0))],
+)
+unary(
+    "rsqrt",
+    "f",
+    fn.rsqrt,
+    wide(lambda x: 1 / np.sqrt(x)),
+    low=0.1,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.multiply(g, b.scale(b.multiply(b.square(y), y), scale=-0.5))],
+)
+unary(
+    "reciprocal",
+    "f",
+    lambda x: 1 / x,
+    lambda x: 1 / x,
+    low=0.1,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.multiply(g, b.neg(b.square(y)))],
+)
+unary(
+    "square",
+    "fi",
+    lambda x: x * x,
+    lambda x: x * x,
+    grad=lambda b, g, y, x: [b.multiply(g, b.scale(x, scale=2.0))],
+)
+unary("abs", "fi", k.abs_, np.abs, grad=lambda b, g, y, x: [b.multiply(g, b.sign(x))])
+unary("floor", "f", k.floor, np.floor, grad=no_gradient)
+unary("ceil", "f", k.ceil, np.ceil, grad=no_gradient)
+unary("trunc", "f", k.trunc, np.trunc, grad=no_gradient)
+unary(
+    "relu",
+    "fi",
+    lambda x: k.maximum(x, 0),
+    lambda x: np.maximum(x, 0),
+    grad=lambda b, g, y, x: [masked(b, b.greater_than(y, number(b, 0.0, y)), g)],
+)
+unary(
+    "silu",
+    "f",
+    lambda x: x / (1 + fn.exp(-x)),
+    wide(lambda x: x / (1 + np.exp(-x))),
+    grad=_silu_grad,
+)
+unary(
+    "softsign",
+    "f",
+    lambda x: x / (1 + k.abs_(x)),
+    lambda x: x / (1 + np.abs(x)),
+    grad=lambda b, g, y, x: [b.divide(g, b.square(b.scale(b.abs(x), bias=1.0)))],
+)
 unary(
     "sign",
     "fi",
     lambda x: k.select(x > 0, k.const(1, x.dtype), k.select(x < 0, k.const(-1, x.dtype), x)),
     np.sign,
+    grad=no_gradient,
 )
 unary("logical_not", "bfi", lambda x: ~k.cast(x, BOOL), np.logical_not, to_bool=True)
 unary("isnan", "f", k.isnan, np.isnan, to_bool=True)
 unary("isfinite", "f", lambda x: k.eq(x - x, 0), np.isfinite, to_bool=True)
-elementwise("neg(x)", "fi", lambda x: -x, np.negative, examples=unary_examples("fi"))
+elementwise(
+    "neg(x)",
+    "fi",
+    lambda x: -x,
+    np.negative,
+    grad=lambda b, g, y, x: [b.neg(g)],
+    examples=unary_examples("fi"),
+)
 
 
 # ---------------------------------------------------------------- with attributes
@@ -127,6 +239,7 @@ elementwise(
     "fi",
     scale_kernel,
     scale_ref,
+    grad=lambda b, g, y, x, scale, bias, bias_after_scale: [b.scale(g, scale=scale)],
     examples=(
         example("f32[3,4]", scale=3.3, bias=1.1),
         example("f64[37]", scale=-0.5, bias=2.0, bias_after_scale=False),
@@ -139,6 +252,9 @@ elementwise(
     "f",
     lambda x, negative_slope: k.select(x > 0, x, x * negative_slope),
     lambda x, negative_slope: np.where(x > 0, x, x * x.dtype.type(negative_slope)),
+    grad=lambda b, g, y, x, negative_slope: [
+        b.where(b.less_than(x, number(b, 0.0, x)), b.scale(g, scale=negative_slope), g)
+    ],
     paddle="leaky_relu",
     examples=(example("f32[3,4]", negative_slope=0.1), example("f64[7]")),
 )
@@ -147,6 +263,11 @@ elementwise(
     "f",
     lambda x, alpha: k.select(x > 0, x, fn.expm1(x) * alpha),
     lambda x, alpha: np.where(x > 0, x, np.expm1(x.astype(np.longdouble)) * alpha),
+    grad=lambda b, g, y, x, alpha: [
+        b.where(
+            b.greater_than(x, number(b, 0.0, x)), g, b.multiply(g, b.scale(b.exp(x), scale=alpha))
+        )
+    ],
     paddle="elu",
     examples=(example("f32[3,4]", alpha=0.7), example("f64[7]")),
 )
@@ -164,6 +285,13 @@ elementwise(
         x * beta > threshold, x, fn.log1p(fn.exp(x * beta)) / k.const(beta, x.dtype)
     ),
     _softplus_ref,
+    grad=lambda b, g, y, x, beta, threshold: [
+        b.where(
+            b.greater_than(b.scale(x, scale=beta), number(b, threshold, x)),
+            g,
+            b.multiply(g, b.sigmoid(b.scale(x, scale=beta))),
+        )
+    ],
     paddle="softplus",
     examples=(example("f32[3,4]", low=-30, high=30), example("f64[7]", beta=2.0)),
 )
@@ -183,11 +311,27 @@ def gelu_ref(x: np.ndarray, approximate: bool) -> np.ndarray:
     return 0.5 * w * _erfc(-x.astype(np.float64) / math.sqrt(2))
 
 
+def gelu_grad(b: Builder, g: Value, y: Value, x: Value, approximate: bool) -> list[Value]:
+    """Exact: P(x) + x p(x), of the normal distribution. Approximate: of 0.5 x (1 + tanh(u(x)))."""
+    if not approximate:
+        below = b.scale(b.erf(b.scale(x, scale=math.sqrt(0.5))), scale=0.5, bias=0.5)
+        density = b.exp(b.scale(b.square(x), scale=-0.5))
+        at = b.multiply(x, b.scale(density, scale=1 / math.sqrt(2 * math.pi)))
+        return [b.multiply(g, b.add(below, at))]
+    c = math.sqrt(2 / math.pi)
+    square = b.square(x)
+    t = b.tanh(b.multiply(x, b.scale(square, scale=0.044715 * c, bias=c)))
+    slope = b.multiply(x, b.scale(square, scale=3 * 0.044715 * c, bias=c))
+    inner = b.multiply(b.scale(b.square(t), scale=-1.0, bias=1.0), slope)
+    return [b.multiply(g, b.scale(b.add(b.scale(t, bias=1.0), inner), scale=0.5))]
+
+
 elementwise(
     "gelu(x, *, approximate=False)",
     "f",
     gelu_kernel,
     gelu_ref,
+    grad=gelu_grad,
     paddle="gelu",
     examples=(example("f32[3,4]"), example("f64[7]"), example("f32[9]", approximate=True)),
 )
@@ -198,117 +342,23 @@ def clip_kernel(x: k.Scalar, min: float, max: float) -> k.Scalar:
     return k.select(x < low, low, k.select(x > high, high, x))
 
 
+def clip_grad(b: Builder, g: Value, y: Value, x: Value, min: float, max: float) -> list[Value]:
+    """Inside of the bounds, and on them."""
+    above = b.greater_equal(x, number(b, min, x))
+    return [masked(b, b.logical_and(above, b.less_equal(x, number(b, max, x))), g)]
+
+
 elementwise(
     "clip(x, *, min, max)",
     "fi",
     clip_kernel,
     lambda x, min, max: np.clip(x, x.dtype.type(min), x.dtype.type(max)),
+    grad=clip_grad,
     examples=(example("f32[3,4]", min=-0.5, max=0.7), example("i64[7]", min=0, max=1)),
 )
 
 
-# ---------------------------------------------------------------- two operands
-def pair_examples(kinds: str, low: float = -2.0, high: float = 2.0) -> tuple[Example, ...]:
-    dtypes = [d for d in ("f32", "f64", "i64", "i32", "bool") if d[0] in kinds]
-    shapes = (("[3,4]", "[3,4]"), ("[3,1]", "[4]"), ("[]", "[5]"), ("[0,4]", "[4]"))
-    return tuple(example(d + a, d + b, low=low, high=high) for d in dtypes for a, b in shapes)
-
-
-def pair(
-    name: str, kinds: str, kernel: Callable[..., Any], ref: Callable[..., Any], **row: Any
-) -> None:
-    low, high = row.pop("low", -2.0), row.pop("high", 2.0)
-    paddle = row.pop("paddle", name)
-    examples = pair_examples(kinds, low, high)
-    elementwise(f"{name}(x, y)", kinds, kernel, ref, paddle=paddle, examples=examples, **row)
-
-
-def _logical(x: k.Scalar) -> k.Scalar:
-    return k.cast(x, BOOL)
-
-
-def floor_mod(x: k.Scalar, y: k.Scalar) -> k.Scalar:
-    """The remainder with the sign of y, as Python's %."""
-    r = x % y
-    zero = k.const(0, x.dtype)
-    return k.select(k.ne(r, zero) & ((r < zero) ^ (y < zero)), r + y, r)
-
-
-def floor_div(x: k.Scalar, y: k.Scalar) -> k.Scalar:
-    """Floats: floor(x / y), as Paddle's kernel. Integers round towards minus infinity."""
-    if x.dtype.kind == "f":
-        return k.floor(x / y)
-    q, r = x / y, x % y
-    down = k.ne(r, 0) & ((r < 0) ^ (y < 0))
-    return k.select(down, q - 1, q)
-
-
-def _floor_div_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.floor(x / y) if x.dtype.kind == "f" else x // y
-
-
-pair("add", "fib", lambda x, y: x + y if x.dtype != BOOL else x | y, np.add)
-pair("subtract", "fi", lambda x, y: x - y, np.subtract)
-pair("multiply", "fib", lambda x, y: x * y if x.dtype != BOOL else x & y, np.multiply)
-pair("divide", "f", lambda x, y: x / y, np.divide, low=0.5)
-pair("floor_divide", "fi", floor_div, _floor_div_ref, low=1.0, high=9.0)
-pair("remainder", "fi", floor_mod, np.mod, low=1.0, high=9.0)
-pair("maximum", "fi", k.maximum, np.maximum)
-pair("minimum", "fi", k.minimum, np.minimum)
-pair(
-    "pow",
-    "f",
-    fn.pow_,
-    lambda x, y: np.power(x.astype(np.longdouble), y.astype(np.longdouble)),
-    paddle="elementwise_pow",
-    low=0.1,
-    high=3.0,
-)
-pair("equal", "fib", k.eq, np.equal, to_bool=True)
-pair("not_equal", "fib", k.ne, np.not_equal, to_bool=True)
-pair("less_than", "fi", lambda x, y: x < y, np.less, to_bool=True)
-pair("less_equal", "fi", lambda x, y: x <= y, np.less_equal, to_bool=True)
-pair("greater_than", "fi", lambda x, y: x > y, np.greater, to_bool=True)
-pair("greater_equal", "fi", lambda x, y: x >= y, np.greater_equal, to_bool=True)
-for _name, _op in (("and", "__and__"), ("or", "__or__"), ("xor", "__xor__")):
-    pair(
-        f"logical_{_name}",
-        "bfi",
-        lambda x, y, _op=_op: getattr(_logical(x), _op)(_logical(y)),
-        getattr(np, f"logical_{_name}"),
-        to_bool=True,
-    )
-    pair(
-        f"bitwise_{_name}",
-        "bi",
-        lambda x, y, _op=_op: getattr(x, _op)(y),
-        getattr(np, f"bitwise_{_name}"),
-    )
-
-
-# ---------------------------------------------------------------- where, cast
-def _where_types(test: Type, x: Type, y: Type) -> Type:
-    same_dtype("where", x, y)
-    if test.dtype != BOOL:
-        raise ShapeError(f"the condition of where is bool, not {test.dtype}")
-    require_kind("where", x, "fib")
-    return Type(x.dtype, broadcast(test.shape, x.shape, y.shape))
-
-
-op(
-    "where(test, x, y)",
-    types=_where_types,
-    kernel=k.select,
-    ref=np.where,
-    paddle="where",
-    examples=[
-        ("bool[3,4]", "f32[3,4]", "f32[3,4]"),
-        ("bool[3,1]", "i64[4]", "i64[]"),
-        ("bool[]", "f64[0,2]", "f64[2]"),
-    ],
-)
-
-
+# ---------------------------------------------------------------- cast
 def _cast_types(x: Type, dtype: DType) -> Type:
     require_kind("cast", x, "fibu")
     require_kind("cast", Type(dtype), "fibu")
@@ -325,6 +375,7 @@ op(
     types=_cast_types,
     kernel=lambda x, dtype: k.cast(x, dtype),
     ref=_cast_ref,
+    grad=lambda b, g, y, x, dtype: [b.cast(g, dtype=x.type.dtype)],
     examples=(
         example("f32[3,4]", dtype=F64),
         example("bool[5]", dtype=F32),

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from ir.core import Builder, Value
 from ir.opdef import ShapeError, assume, axis_in, example, op
 from ir.ops.elementwise import require_kind, same_dtype
+from ir.ops.reverse import Placed, Scattered, flat_index, overwritten
 from ir.types import I64, Dim, Size, Type
 
 
@@ -35,7 +37,8 @@ def _slice_types(x: Type, axis: int, start: Dim, length: Dim, step: int) -> Type
         if isinstance(bound, int) and bound < 0:
             raise ShapeError(f"a slice of {x} from {start}, {length} long")
     last = start + (length - 1) * step
-    if isinstance(last, int) and isinstance(x.shape[at], int) and length != 0:
+    known = isinstance(last, int) and isinstance(start, int) and isinstance(x.shape[at], int)
+    if known and length != 0:
         low, high = (start, last) if step > 0 else (last, start)
         if low < 0 or high >= x.shape[at]:  # type: ignore[operator]
             raise ShapeError(f"a slice of {x} from {start}, {length} long, leaves axis {at}")
@@ -46,6 +49,7 @@ op(
     "slice(x, *, axis, start, length, step=1)",
     types=_slice_types,
     ref=lambda x, axis, start, length, step: sliced(x, axis % x.ndim, start, length, step),
+    grad=lambda b, g, y, x, **attrs: [Placed("slice", g, (), attrs)],
     views=True,
     unview=lambda b, base, new, axis, start, length, step: b.set_slice(
         base, new, axis=axis, start=start, step=step
@@ -80,6 +84,9 @@ op(
     "set_slice(x, y, *, axis, start, step=1)",
     types=_set_slice_types,
     ref=_set_slice_ref,
+    grad=lambda b, g, out, x, y, axis, start, step: overwritten(
+        b, g, "slice", axis=axis, start=start, length=y.type.shape[axis], step=step
+    ),
     examples=(
         example("f32[3,8]", "f32[3,4]", axis=1, start=2),
         example("i64[7,2]", "i64[7,2]", axis=0, start=6, step=-1),
@@ -125,6 +132,7 @@ op(
     "pick(x, *, axis, index)",
     types=_pick_types,
     ref=lambda x, axis, index: x[_at(axis % x.ndim, index)],
+    grad=lambda b, g, y, x, **attrs: [Placed("pick", g, (), attrs)],
     views=True,
     unview=lambda b, base, new, axis, index: b.set_pick(base, new, axis=axis, index=index),
     examples=(
@@ -137,6 +145,7 @@ op(
     "set_pick(x, y, *, axis, index)",
     types=_set_pick_types,
     ref=_set_at,
+    grad=lambda b, g, out, x, y, **attrs: overwritten(b, g, "pick", **attrs),
     examples=(
         example("f32[3,8]", "f32[3]", axis=1, index=2),
         example("i64[7]", "i64[]", axis=0, index=6),
@@ -171,6 +180,7 @@ op(
     "select(x, index, *, axis)",
     types=_select_types,
     ref=lambda x, index, axis: x[_at(axis % x.ndim, wrapped(index, x.shape[axis]))],
+    grad=lambda b, g, y, x, index, axis: [Placed("select", g, (index,), {"axis": axis}), None],
     views=True,
     unview=lambda b, base, new, index, axis: b.set_select(base, new, index, axis=axis),
     examples=(
@@ -183,9 +193,67 @@ op(
     "set_select(x, y, index, *, axis)",
     types=_set_select_types,
     ref=lambda x, y, index, axis: _set_at(x, y, axis, wrapped(index, x.shape[axis])),
+    grad=lambda b, g, out, x, y, index, axis: overwritten(b, g, "select", index, axis=axis),
     examples=(
         example("f32[3,8]", "f32[3]", "i64[]", axis=1),
         example("i64[7]", "i64[]", "i64[]", axis=0),
+    ),
+)
+
+
+def _window_types(x: Type, index: Type, axis: int, length: Dim) -> Type:
+    _index_type(index)
+    at = axis_in(axis, x.ndim)
+    n = x.shape[at]
+    if isinstance(n, int) and isinstance(length, int) and not 0 <= length <= n:
+        raise ShapeError(f"a window of {length} of axis {axis} of {x}")
+    return x.with_shape((*x.shape[:at], length, *x.shape[at + 1 :]))
+
+
+def _set_window_types(x: Type, y: Type, index: Type, axis: int) -> Type:
+    at = axis_in(axis, x.ndim)
+    if y.ndim != x.ndim:
+        raise ShapeError(f"{y} cannot be written into a window of {x}")
+    return _set_types(x, y, _window_types(x, index, axis, y.shape[at]))
+
+
+def windowed(x: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
+    """The NumPy view of `length` elements from `index` on."""
+    i = int(index)
+    if not 0 <= i <= x.shape[axis] - length:
+        raise IndexError(f"{length} elements from {i} on leave an axis of {x.shape[axis]}")
+    return x[_at(axis % x.ndim, slice(i, i + length))]
+
+
+def _set_window_ref(x: np.ndarray, y: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    out = x.copy()
+    windowed(out, index, axis, y.shape[axis])[...] = y
+    return out
+
+
+op(
+    "window(x, index, *, axis, length)",
+    types=_window_types,
+    ref=windowed,
+    grad=lambda b, g, y, x, index, **attrs: [Placed("window", g, (index,), attrs), None],
+    views=True,
+    unview=lambda b, base, new, index, axis, length: b.set_window(base, new, index, axis=axis),
+    examples=(
+        example("f32[3,8]", "i64[]", axis=1, length=3, low=0, high=4),
+        example("i64[7,2]", "i64[]", axis=0, length=1, low=0, high=6),
+        example("f32[4]", "i64[]", axis=0, length=4, low=0, high=0),
+    ),
+)
+op(
+    "set_window(x, y, index, *, axis)",
+    types=_set_window_types,
+    ref=_set_window_ref,
+    grad=lambda b, g, out, x, y, index, axis: overwritten(
+        b, g, "window", index, axis=axis, length=y.type.shape[axis]
+    ),
+    examples=(
+        example("f32[3,8]", "f32[3,3]", "i64[]", axis=1, low=0, high=4),
+        example("i64[7]", "i64[2]", "i64[]", axis=0, low=0, high=5),
     ),
 )
 
@@ -203,10 +271,20 @@ def _gather_ref(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
     return np.take(x, index, axis)
 
 
+def _gather_grad(
+    b: Builder, g: Value, y: Value, x: Value, index: Value, axis: int
+) -> list[Scattered | None]:
+    at = axis % x.type.ndim
+    flat = flat_index(b, index)
+    shape = (*x.type.shape[:at], flat.type.shape[0], *x.type.shape[at + 1 :])
+    return [Scattered(b.reshape(g, shape=shape), flat, at), None]
+
+
 op(
     "gather(x, index, *, axis=0)",
     types=_gather_types,
     ref=_gather_ref,
+    grad=_gather_grad,
     examples=(
         example("f32[5,4]", "i64[7]", low=0, high=3),
         example("i64[5,4]", "i64[2,3]", axis=1, low=0, high=3),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ir.core import Builder, Value
 from ir.opdef import ShapeError, broadcast, example, op, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
-from ir.types import Type
+from ir.ops.reverse import fitted
+from ir.types import Type, product
 
 
 def matmul_types(x: Type, y: Type, trans_x: bool, trans_y: bool) -> Type:
@@ -34,10 +36,45 @@ def matmul_ref(x: np.ndarray, y: np.ndarray, trans_x: bool, trans_y: bool) -> np
     return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(x.dtype)
 
 
+def _matmul_grad(
+    b: Builder, g: Value, out: Value, x: Value, y: Value, trans_x: bool, trans_y: bool
+) -> list[Value]:
+    """Vectors are matrices of one row or column, whose flags mean nothing."""
+    m, n = x, y
+    if x.type.ndim == 1:
+        m, trans_x = b.reshape(x, shape=(1, x.type.shape[0])), False
+    if y.type.ndim == 1:
+        n, trans_y = b.reshape(y, shape=(y.type.shape[0], 1)), False
+    rows, columns = m.type.shape[-1 if trans_x else -2], n.type.shape[-2 if trans_y else -1]
+    batch = out.type.shape[: out.type.ndim - (x.type.ndim > 1) - (y.type.ndim > 1)]
+    if 1 in (x.type.ndim, y.type.ndim):
+        g = b.reshape(g, shape=(*batch, rows, columns))
+    if trans_x:
+        dx = b.matmul(n, g, trans_x=trans_y, trans_y=True)
+    else:
+        dx = b.matmul(g, n, trans_y=not trans_y)
+    dy = _right_grad(b, g, m, n, trans_x, trans_y)
+    pairs = ((fitted(b, dx, m.type), x), (fitted(b, dy, n.type), y))
+    return [d if d.type == v.type else b.reshape(d, shape=v.type.shape) for d, v in pairs]
+
+
+def _right_grad(b: Builder, g: Value, x: Value, y: Value, trans_x: bool, trans_y: bool) -> Value:
+    """One matrix for a batch of left ones: all their rows are rows of one product."""
+    if y.type.ndim == 2 and x.type.ndim > 2 and not trans_x:
+        x, g = (b.reshape(v, shape=(product(v.type.shape[:-1]), v.type.shape[-1])) for v in (x, g))
+    new: Value
+    if trans_y:
+        new = b.matmul(g, x, trans_x=True, trans_y=trans_x)
+    else:
+        new = b.matmul(x, g, trans_x=not trans_x)
+    return new
+
+
 op(
     "matmul(x, y, *, trans_x=False, trans_y=False)",
     types=matmul_types,
     ref=matmul_ref,
+    grad=_matmul_grad,
     examples=(
         example("f32[3,4]", "f32[4,5]"),
         example("f64[3,4]", "f64[4,5]"),

@@ -10,6 +10,7 @@ from ir import kernel as k
 from ir.core import Builder, Value
 from ir.opdef import Reduce, ShapeError, axis_in, example, op
 from ir.ops.elementwise import require_kind
+from ir.ops.reverse import Scattered, fitted, flat_index, masked
 from ir.types import BOOL, I32, I64, Dim, Type, product
 
 
@@ -26,7 +27,45 @@ def reduced_shape(x: Type, axes: tuple[int, ...], keepdim: bool) -> tuple[Dim, .
     return tuple(d for i, d in enumerate(x.shape) if i not in gone)
 
 
-def _reduction(name: str, kinds: str, reduce: Reduce, ref: Any, examples: Any) -> None:
+def spread(b: Builder, v: Value, x: Value, axes: tuple[int, ...]) -> Value:
+    """The result of a reduction of `x`, so that it broadcasts against `x`."""
+    shape = reduced_shape(x.type, axes, True)
+    new: Value = v if v.type.shape == shape else b.reshape(v, shape=shape)
+    return new
+
+
+def _sum_grad(
+    b: Builder, g: Value, y: Value, x: Value, axes: tuple[int, ...], keepdim: bool
+) -> list[Value]:
+    return [b.expand(spread(b, g, x, axes), shape=x.type.shape)]
+
+
+def _mean_grad(
+    b: Builder, g: Value, y: Value, x: Value, axes: tuple[int, ...], keepdim: bool
+) -> list[Value]:
+    count = b.cast(b.size(n=_count(x.type, axes)), dtype=x.type.dtype)
+    return [b.expand(spread(b, b.divide(g, count), x, axes), shape=x.type.shape)]
+
+
+def _prod_grad(
+    b: Builder, g: Value, y: Value, x: Value, axes: tuple[int, ...], keepdim: bool
+) -> list[Value]:
+    """As Paddle: NaN where x is zero."""
+    return [b.divide(spread(b, b.multiply(g, y), x, axes), x)]
+
+
+def _extremum_grad(
+    b: Builder, g: Value, y: Value, x: Value, axes: tuple[int, ...], keepdim: bool
+) -> list[Value]:
+    """Equal elements share it."""
+    hit = b.cast(b.equal(x, spread(b, y, x, axes)), dtype=x.type.dtype)
+    count = b.sum(hit, axes=axes, keepdim=True)
+    return [b.multiply(hit, b.divide(spread(b, g, x, axes), count))]
+
+
+def _reduction(
+    name: str, kinds: str, reduce: Reduce, ref: Any, examples: Any, grad: Any = None
+) -> None:
     def types(x: Type, axes: tuple[int, ...], keepdim: bool) -> Type:
         require_kind(name, x, kinds)
         return Type(x.dtype, reduced_shape(x, axes, keepdim))
@@ -40,6 +79,7 @@ def _reduction(name: str, kinds: str, reduce: Reduce, ref: Any, examples: Any) -
         types=types,
         ref=run,
         reduce=reduce,
+        grad=grad,
         examples=examples,
     )
 
@@ -59,12 +99,10 @@ _EXAMPLES = (
 )
 _EMPTY = (example("f32[0,4]", axes=(0,)), example("f32[3,0]", axes=(1,)))
 
-_reduction(
-    "sum", "fi", Reduce(lambda d: k.const(0, d), lambda a, x: a + x), _sum_ref, _EXAMPLES + _EMPTY
-)
-_reduction(
-    "prod", "fi", Reduce(lambda d: k.const(1, d), lambda a, x: a * x), np.prod, _EXAMPLES + _EMPTY
-)
+_SUM = Reduce(lambda d: k.const(0, d), lambda a, x: a + x)
+_PROD = Reduce(lambda d: k.const(1, d), lambda a, x: a * x)
+_reduction("sum", "fi", _SUM, _sum_ref, _EXAMPLES + _EMPTY, _sum_grad)
+_reduction("prod", "fi", _PROD, np.prod, _EXAMPLES + _EMPTY, _prod_grad)
 
 
 def _lowest(d: Any) -> k.Scalar:
@@ -75,8 +113,8 @@ def _highest(d: Any) -> k.Scalar:
     return k.const(np.inf if d.kind == "f" else np.iinfo(d.numpy).max, d)
 
 
-_reduction("max", "fi", Reduce(_lowest, k.maximum), np.max, _EXAMPLES)
-_reduction("min", "fi", Reduce(_highest, k.minimum), np.min, _EXAMPLES)
+_reduction("max", "fi", Reduce(_lowest, k.maximum), np.max, _EXAMPLES, _extremum_grad)
+_reduction("min", "fi", Reduce(_highest, k.minimum), np.min, _EXAMPLES, _extremum_grad)
 
 
 def _bool_reduction(name: str, start: bool, combine: Any, ref: Any) -> None:
@@ -110,6 +148,7 @@ op(
         x.astype(np.float64).mean(axis=normal_axes(axes, x.ndim), keepdims=keepdim)
     ).astype(x.dtype),
     expand=_mean_expand,
+    grad=_mean_grad,
     examples=tuple(e for e in _EXAMPLES if e.types[0][0] == "f"),
 )
 
@@ -172,6 +211,17 @@ def _log_softmax_ref(x: np.ndarray, axis: int) -> np.ndarray:
     return (z - np.log(np.exp(z).sum(axis=axis, keepdims=True))).astype(x.dtype)
 
 
+def _softmax_grad(b: Builder, g: Value, y: Value, x: Value, axis: int) -> list[Value]:
+    axes = (axis,) if x.type.ndim else ()
+    part = b.multiply(g, y)
+    return [b.subtract(part, b.multiply(y, b.sum(part, axes=axes, keepdim=True)))]
+
+
+def _log_softmax_grad(b: Builder, g: Value, y: Value, x: Value, axis: int) -> list[Value]:
+    axes = (axis,) if x.type.ndim else ()
+    return [b.subtract(g, b.multiply(b.exp(y), b.sum(g, axes=axes, keepdim=True)))]
+
+
 _SOFT = (
     example("f32[3,4]", axis=-1),
     example("f64[3,4]", axis=0),
@@ -183,6 +233,7 @@ op(
     types=_softmax_types,
     ref=_softmax_ref,
     expand=_softmax_expand,
+    grad=_softmax_grad,
     paddle="softmax",
     examples=_SOFT,
 )
@@ -191,6 +242,7 @@ op(
     types=_softmax_types,
     ref=_log_softmax_ref,
     expand=_log_softmax_expand,
+    grad=_log_softmax_grad,
     paddle="log_softmax",
     examples=_SOFT,
 )
@@ -229,11 +281,38 @@ def _norm_expand(
     return b.add(y, b.reshape(bias, shape=shape))
 
 
+def _norm_grad(
+    b: Builder,
+    g: Value,
+    y: Value,
+    x: Value,
+    weight: Value,
+    bias: Value,
+    epsilon: float,
+    begin_norm_axis: int,
+) -> list[Value]:
+    """Mean and deviation are computed again from x."""
+    axes = tuple(range(begin_norm_axis, x.type.ndim))
+    shape = x.type.shape[begin_norm_axis:]
+    z = b.subtract(x, b.mean(x, axes=axes, keepdim=True))
+    variance = b.mean(b.square(z), axes=axes, keepdim=True)
+    unit = b.rsqrt(b.scale(variance, bias=epsilon))
+    n = b.multiply(z, unit)
+    dn = b.multiply(g, b.reshape(weight, shape=shape))
+    along = b.multiply(n, b.mean(b.multiply(dn, n), axes=axes, keepdim=True))
+    centred = b.subtract(dn, b.mean(dn, axes=axes, keepdim=True))
+    dx = b.multiply(unit, b.subtract(centred, along))
+    inner = x.type.with_shape(shape)
+    rows = [fitted(b, v, inner) for v in (b.multiply(g, n), g)]
+    return [dx, *(b.reshape(v, shape=weight.type.shape) for v in rows)]
+
+
 op(
     "layer_norm(x, weight, bias, *, epsilon=1e-05, begin_norm_axis)",
     types=_norm_types,
     ref=_norm_ref,
     expand=_norm_expand,
+    grad=_norm_grad,
     examples=(
         example("f32[3,4]", "f32[4]", "f32[4]", begin_norm_axis=1),
         example("f64[2,3,5]", "f64[15]", "f64[15]", begin_norm_axis=1),
@@ -258,10 +337,22 @@ def _embedding_ref(ids: np.ndarray, weight: np.ndarray, padding_idx: int) -> np.
     return out
 
 
+def _embedding_grad(
+    b: Builder, g: Value, y: Value, ids: Value, weight: Value, padding_idx: int
+) -> list[Scattered | None]:
+    flat = flat_index(b, ids)
+    rows = b.reshape(g, shape=(flat.type.shape[0], weight.type.shape[1]))
+    if padding_idx >= 0:
+        test = b.not_equal(flat, b.full(value=padding_idx, dtype=I64))
+        rows = masked(b, b.reshape(test, shape=(flat.type.shape[0], 1)), rows)
+    return [None, Scattered(rows, flat, 0)]
+
+
 op(
     "embedding(ids, weight, *, padding_idx=-1)",
     types=_embedding_types,
     ref=_embedding_ref,
+    grad=_embedding_grad,
     examples=(
         example("i64[3,4]", "f32[9,5]", low=0, high=8),
         example("i64[6]", "f64[9,5]", low=0, high=8, padding_idx=2),

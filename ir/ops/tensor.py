@@ -1,14 +1,16 @@
-"""Making and moving tensors; writes, and calls of foreign kernels."""
+"""Making and moving tensors; writes, checks, and calls of foreign kernels."""
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import numpy as np
 
 from ir.core import Builder, Value
-from ir.opdef import ShapeError, assume, axis_in, broadcast, example, op, same_dim
+from ir.opdef import ShapeError, assume, axis_in, broadcast, example, no_gradient, op, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
+from ir.ops.reverse import fitted
 from ir.types import BOOL, F32, F64, I64, Dim, DType, Type, divide, product
 
 
@@ -58,8 +60,35 @@ op(
     types=lambda x: x,
     kernel=lambda x: x,
     ref=lambda x: x.copy(),
+    grad=lambda b, g, y, x: [g],
     paddle="assign",
     examples=[("f32[3,4]",), ("i64[]",), ("bool[0,2]",)],
+)
+
+
+def _kept_type(x: Type, y: Type) -> Type:
+    if x != y:
+        raise ShapeError(f"keep_gradient: {y} does not replace {x}")
+    return y
+
+
+op(
+    "detach(x)",
+    types=lambda x: x,
+    ref=lambda x: x,
+    expand=lambda b, x: x,
+    grad=no_gradient,
+    views=True,
+    unview=lambda b, base, new: b.keep_gradient(base, new),
+    examples=[("f32[3,4]",), ("i64[]",), ("bool[0,2]",)],
+)
+op(
+    "keep_gradient(x, y)",
+    types=_kept_type,
+    ref=lambda x, y: y,
+    expand=lambda b, x, y: y,
+    grad=lambda b, g, r, x, y: [g, None],
+    examples=[("f32[3,4]", "f32[3,4]"), ("i64[]", "i64[]")],
 )
 
 
@@ -97,6 +126,7 @@ op(
     "reshape(x, *, shape)",
     types=_reshape_types,
     ref=_reshape_ref,
+    grad=lambda b, g, y, x, shape: [b.reshape(g, shape=x.type.shape)],
     views=True,
     unview=lambda b, base, new, shape: b.reshape(new, shape=base.type.shape),
     examples=(
@@ -123,6 +153,7 @@ op(
     "transpose(x, *, perm)",
     types=lambda x, perm: x.with_shape(x.shape[p] for p in _permutation(perm, x.ndim)),
     ref=lambda x, perm: np.transpose(x, perm),
+    grad=lambda b, g, y, x, perm: [b.transpose(g, perm=inverse(_permutation(perm, x.type.ndim)))],
     views=True,
     unview=lambda b, base, new, perm: b.transpose(
         new, perm=inverse(_permutation(perm, base.type.ndim))
@@ -147,6 +178,7 @@ op(
     "expand(x, *, shape)",
     types=_expand_types,
     ref=lambda x, shape: np.broadcast_to(x, shape).copy(),
+    grad=lambda b, g, y, x, shape: [fitted(b, g, x.type)],
     examples=(
         example("f32[3,1]", shape=(3, 4)),
         example("i64[4]", shape=(2, 4)),
@@ -179,12 +211,19 @@ op(
     "concat(*xs, axis)",
     types=_concat_types,
     ref=lambda *xs, axis: np.concatenate(xs, axis),
+    grad=lambda b, g, y, *xs, axis: _as_tuple(
+        b.split(g, axis=axis, sections=tuple(x.type.shape[axis] for x in xs))
+    ),
     examples=(
         example("f32[3,4]", "f32[3,2]", axis=1),
         example("i64[3,4]", "i64[0,4]", "i64[2,4]", axis=0),
         example("f32[5]", axis=0),
     ),
 )
+
+
+def _as_tuple(values: Value | tuple[Value, ...]) -> tuple[Value, ...]:
+    return values if isinstance(values, tuple) else (values,)
 
 
 def _stack_types(*xs: Type, axis: int) -> Type:
@@ -207,6 +246,7 @@ op(
     "stack(*xs, axis=0)",
     types=_stack_types,
     ref=lambda *xs, axis: np.stack(xs, axis),
+    grad=lambda b, g, y, *xs, axis: [b.pick(g, axis=axis, index=i) for i in range(len(xs))],
     examples=(
         example("f32[3,4]", "f32[3,4]", axis=1),
         example("i64[]", "i64[]", "i64[]"),
@@ -235,6 +275,7 @@ op(
     "split(x, *, axis, sections)",
     types=_split_types,
     ref=_split_ref,
+    grad=lambda b, g, y, x, axis, sections: [b.concat(*g, axis=axis)],
     examples=(
         example("f32[3,8]", axis=1, sections=(2, 2, 4)),
         example("i64[5,2]", axis=0, sections=(5, 0)),
@@ -266,6 +307,9 @@ for _name, _keep, _ref in (("tril", "lower", np.tril), ("triu", "upper", np.triu
         types=_matrix_types,
         ref=lambda x, diagonal, _ref=_ref: _ref(x, diagonal),
         expand=lambda b, x, diagonal, _keep=_keep: _triangle(b, x, diagonal, _keep),
+        grad=lambda b, g, y, x, diagonal, _name=_name: list(
+            b.emit(_name, [g], {"diagonal": diagonal})
+        ),
         paddle=_name,
         examples=(example("f32[3,4]"), example("i64[2,5,3]", diagonal=-1)),
     )
@@ -290,7 +334,7 @@ op(
 )
 
 
-# ---------------------------------------------------------------- writes and foreign kernels
+# ---------------------------------------------------------------- writes, checks, foreign kernels
 def _copy_types(x: Type, y: Type) -> tuple[Type, ...]:
     if x != y:
         raise ShapeError(f"{y} cannot be written into {x}")
@@ -301,6 +345,33 @@ op("copy_(x, y)", types=_copy_types, writes=True)
 op(
     "foreign(*xs, call, args, types, writes=())",
     types=lambda *xs, call, args, types, writes: tuple(types),
+    effect=True,
+)
+
+
+def _check_types(ok: Type, error: str, message: str) -> tuple[Type, ...]:
+    if ok != Type(BOOL):
+        raise ShapeError(f"check of {ok}: it takes bool[]")
+    if not _is_error(error):
+        raise ShapeError(f"check raises {error!r}, which is no exception of Python")
+    return ()
+
+
+def _is_error(name: object) -> bool:
+    found = vars(builtins).get(name) if isinstance(name, str) else None
+    return isinstance(found, type) and issubclass(found, Exception)
+
+
+def _check_ref(ok: np.ndarray, error: str, message: str) -> tuple[np.ndarray, ...]:
+    if not ok:
+        raise vars(builtins)[error](message)
+    return ()
+
+
+op(
+    "check(ok, *, error, message)",
+    types=_check_types,
+    ref=_check_ref,
     effect=True,
 )
 

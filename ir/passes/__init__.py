@@ -12,14 +12,17 @@ import sys
 from collections.abc import Callable, Collection
 from typing import TypeAlias
 
-from ir.core import Program, VerifyError, verify
+from ir.core import Program, VerifyError
 from ir.passes.expand import expand
 from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
-from ir.passes.hoist import hoist_from_scan, hoist_invariants
+from ir.passes.hoist import hoist_from_scan
+from ir.passes.invariants import hoist_invariants
 from ir.passes.loops import to_seq, to_stack
 from ir.passes.ports import drop_unused_ports
+from ir.passes.select import select_cond
 from ir.passes.simplify import simplify
+from ir.verify import verify
 
 Pass: TypeAlias = Callable[[Program], Program]
 
@@ -34,6 +37,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (expand, "primitive ops only from here: hoisting and fusion see inside of composites"),
     (simplify, "what expansion made twice is made once"),
     (hoist_invariants, "parts of composites that read only weights leave the loop"),
+    (select_cond, "branches of a few elementwise ops become ops that fuse with those around them"),
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
     (drop_unused_ports, "slices that hoisting left unread go, loops that became empty too"),
     (simplify, "reshapes that hoisting added meet those that were there"),
@@ -104,6 +108,7 @@ __all__ = [
     "hoist_invariants",
     "name_of",
     "run",
+    "select_cond",
     "simplify",
     "to_seq",
     "to_stack",

@@ -3,7 +3,8 @@
 An interpreter that keeps, for every storage, the value that holds its contents now, and for every
 old value how it views its storage (`ir.alias`). Reading a view whose storage has been written since
 derives it again; writing through a view rebuilds the storage with the rows' `unview`, last step
-first. A storage that a loop's body writes becomes a carry of that loop and of the loops around it.
+first. A storage that a loop's body writes becomes a carry of that loop, one that a branch writes a
+join: the branch that does not write it hands the old contents on. So do the nodes around it.
 
     copy_(%row, %y)   where %row = pick(%x, axis=0, index=2)
     =>  %x1 = set_pick(%x, %y, axis=0, index=2)         and later reads of %x see %x1
@@ -18,10 +19,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.alias import AliasError, Aliases, Step, View, analyse
-from ir.core import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
+from ir.core import (
+    Carry,
+    Cond,
+    Const,
+    Custom,
+    Go,
+    Join,
+    Last,
+    Node,
+    Op,
+    Port,
+    Program,
+    Scan,
+    Seq,
+    Stack,
+    Value,
+)
 from ir.loc import Loc
 from ir.opdef import OPS
-from ir.rewrite import Block
+from ir.rewrite import Block, Region, in_order, walk
 from ir.types import I64, Dim
 
 WRITTEN_BACK = ("arg", "param", "buffer", "rng")
@@ -48,17 +65,20 @@ def functionalize(program: Program) -> Program:
 
 
 def _writes(ops: Sequence[Node]) -> bool:
-    return any(
-        _writes(n.body) if isinstance(n, Scan) else isinstance(n, Op) and n.row.writes for n in ops
-    )
+    return any(isinstance(n, Op) and n.row.writes for n in walk(ops))
 
 
 @dataclass(eq=False)
 class _State:
-    """What all blocks share. `doubtful`: base -> where a storage that it may be was written."""
+    """What all blocks share.
+
+    doubtful: base -> where a storage that it may be was written.
+    carried: the loop variables of the loops around.
+    """
 
     aliases: Aliases
     doubtful: dict[Value, Loc] = field(default_factory=dict)
+    carried: set[Value] = field(default_factory=set)
 
     def written(self, base: Value, loc: Loc) -> None:
         for other in self.aliases.relatives(base):
@@ -68,8 +88,21 @@ class _State:
         if base in self.doubtful:
             raise AliasError(
                 f"{base!r} may share its storage with a tensor that is written in place; "
-                "whether it does depends on the sizes of the call or on the iteration",
+                "whether it does depends on the call: its sizes, the iteration, the branch taken",
                 self.doubtful[base],
+            )
+
+    def require_own(self, base: Value, loc: Loc) -> None:
+        """A written base is not, and cannot be, a loop variable."""
+        found = self.carried & self.aliases.may_be(base)
+        if found:
+            what = f"{base!r} may share its storage with the loop variable {found.pop()!r} and"
+            if base in self.carried:
+                what = f"the loop variable {base!r}"
+            raise AliasError(
+                f"{what} is written in place: in the first iteration that would write the "
+                "tensor that it was before the loop",
+                loc,
             )
 
 
@@ -118,12 +151,7 @@ class _Contents:
     def store(self, view: View, new: Value, loc: Loc) -> None:
         """`new` is written through `view`; every view on the way holds what it now sees."""
         base = view.base
-        if base in self.state.aliases.carried:
-            raise AliasError(
-                f"the loop variable {base!r} is written in place: in the first iteration that "
-                "would write the tensor that it was before the loop",
-                loc,
-            )
+        self.state.require_own(base, loc)
         self.state.require_certain(base)
         levels = [View(base, view.steps[:n]) for n in range(len(view.steps) + 1)]
         values = [new]
@@ -145,6 +173,10 @@ class _Contents:
             self.out.at(node)
             if isinstance(node, Scan):
                 self.scan(node)
+            elif isinstance(node, Cond):
+                self.cond(node)
+            elif isinstance(node, Custom):
+                self.custom(node)
             elif isinstance(node, Op) and node.row.writes:
                 self.out.hint = self.views[node.operands[0]].base.name
                 self.store(self.views[node.operands[0]], self.read(node.operands[1]), node.loc)
@@ -163,86 +195,158 @@ class _Contents:
                 step = Step(node.name, operands[1:], node.attrs, r.name)
                 self.bind(r, source.then(step))
 
-    # -------- loops
+    # -------- loops and branches
     def scan(self, s: Scan) -> None:
-        written = self.state.aliases.written[s]
         body = _Contents(self.state, self.out)
-        ports = _Ports(self, body, s)
+        entry = _Entry(self, s, (body,))
+        body.define(s.index)
+        inits: dict[Port, Value] = {p: self.read(p.init) for p in s.carries}
+        if s.go is not None:
+            inits[s.go] = self.read(s.go.init)
         for p in s.ports:
-            ports.enter(p)
-        for base in written:
-            ports.carry(base)
-            self.state.written(base, s.loc)
+            if isinstance(p, Const):
+                entry.const(p)
+            elif isinstance(p, Seq):
+                entry.seq(p, s.index)
+        for base, loc in self.state.aliases.touched[s].items():
+            self.state.written(base, loc)
         for p in s.carries:
-            self.state.doubtful.pop(p.inner, None)
+            body.define(p.inner)
+        before = set(self.state.carried)
+        self.state.carried |= {p.inner for p in s.carries}
         body.run(s.body)
-        self.out.at(s)
-        self.out.append(replace(s, ports=ports.leave(), body=tuple(body.out.ops)))
-        for v in s.results:
-            self.define(v)
-        for base, last in ports.lasts.items():
+        self.state.carried = before
+        ports = [*entry.ports, *(self.leaving(body, p, inits) for p in s.ports if _leaves(p))]
+        for base, inner in entry.written.items():
+            last = Value(base.type, base.name)
+            ports.append(Carry(inner, self.contents[base], body.contents[base], last))
             self.contents[base] = last
             self.version[base] += 1
+        self.out.at(s)
+        self.out.append(replace(s, ports=in_order(ports), body=tuple(body.out.ops)))
+        for v in s.results:
+            self.define(v)
+
+    @staticmethod
+    def leaving(body: _Contents, p: Port, inits: dict[Port, Value]) -> Port:
+        """A port whose inner side is read at the end of the body."""
+        if isinstance(p, (Carry, Go)):
+            return replace(p, init=inits[p], next=body.read(p.next))
+        assert isinstance(p, (Stack, Last))
+        return replace(p, inner=body.read(p.inner))
+
+    def cond(self, c: Cond) -> None:
+        bodies = _Contents(self.state, self.out), _Contents(self.state, self.out)
+        test = self.read(c.test)
+        entry = _Entry(self, c, bodies)
+        for p in c.ins:
+            entry.const(p)
+        for base, inner in entry.written.items():
+            entry.ports.append(Const(inner, self.contents[base]))
+        before = dict(self.state.doubtful)
+        after: dict[Value, Loc] = {}
+        leaving = []
+        for body, (ops, values) in zip(bodies, c.branches):
+            self.state.doubtful = dict(before)
+            body.run(ops)
+            leaving.append([body.read(v) for v in values])
+            after |= self.state.doubtful
+        self.state.doubtful = after
+        outs = [Join(j.outer, a, b) for j, a, b in zip(c.outs, *leaving)]
+        for base in entry.written:
+            now = Value(base.type, base.name)
+            outs.append(Join(now, *(body.contents[base] for body in bodies)))
+            self.contents[base] = now
+            self.version[base] += 1
+        then, orelse = (tuple(body.out.ops) for body in bodies)
+        ins = tuple(p for p in entry.ports if isinstance(p, Const))
+        self.out.at(c)
+        self.out.append(Cond(test, ins, then, orelse, tuple(outs), c.loc))
+        for v in c.results:
+            self.define(v)
+
+    def custom(self, c: Custom) -> None:
+        if self.state.aliases.written[c]:
+            raise AliasError(
+                "forward or backward of a PyLayer writes a tensor of the code around it in place",
+                c.loc,
+            )
+        body, back = _Contents(self.state, self.out), _Contents(self.state, self.out)
+        entry = _Entry(self, c, (body,))
+        for p in c.ins:
+            entry.const(p)
+        body.run(c.forward)
+        for v in (*c.given, *(p.inner for p in c.saved)):
+            back.define(v)
+        back.run(c.backward)
+        self.out.at(c)
+        self.out.append(
+            replace(
+                c,
+                ins=tuple(p for p in entry.ports if isinstance(p, Const)),
+                forward=tuple(body.out.ops),
+                outs=tuple((outer, body.read(inner)) for outer, inner in c.outs),
+                saved=tuple(Const(p.inner, body.read(p.outer)) for p in c.saved),
+                backward=tuple(back.out.ops),
+                grads=tuple(g if g is None else back.read(g) for g in c.grads),
+            )
+        )
+        for v in c.results:
+            self.define(v)
 
 
-class _Ports:
-    """The ports of one loop, from the block around it to its body and back."""
+class _Entry:
+    """What enters the blocks of a loop or a branch: its const and seq ports, and the storages that
+    it writes. `written`: their bases, with the contents on entry; the caller makes ports for them.
+    """
 
-    def __init__(self, outer: _Contents, body: _Contents, scan: Scan) -> None:
-        self.outer, self.body, self.scan = outer, body, scan
-        self.written = outer.state.aliases.written[scan]
-        self.before: list[Const | Seq | Carry] = []
+    def __init__(self, outer: _Contents, node: Region, bodies: tuple[_Contents, ...]) -> None:
+        self.outer, self.bodies = outer, bodies
+        self.ports: list[Const | Seq] = []
         self.imported: dict[Value, Value] = {}
-        self.lasts: dict[Value, Value] = {}
-        self.carries: dict[Value, Carry] = {}
-        body.define(scan.index)
+        bases = outer.state.aliases.written[node]
+        self.written = {base: Value(base.type, base.name) for base in bases}
+        for body in bodies:
+            body.contents |= self.written
 
-    def enter(self, p: Port) -> None:
-        if isinstance(p, Carry):
-            self.before.append(replace(p, init=self.outer.read(p.init)))
-            self.body.define(p.inner)
-        elif isinstance(p, (Const, Seq)):
-            view = self.outer.views[p.outer]
-            if view.base in self.written:
-                self.body.views[p.inner] = self.inside(view, p)
-                return
-            self.before.append(replace(p, outer=self.outer.read(p.outer)))
-            self.body.bind(p.inner, View(view.base, (Step("port", (), {}),)))
+    def const(self, p: Const) -> None:
+        view = self.outer.views[p.outer]
+        if view.base in self.written:
+            for body in self.bodies:
+                body.views[p.inner] = self.inside(view)
+        else:
+            self.bind(replace(p, outer=self.outer.read(p.outer)), view.base)
 
-    def inside(self, view: View, p: Const | Seq) -> View:
-        """A view of a storage that the body writes, on values of the body."""
+    def seq(self, p: Seq, index: Value) -> None:
+        view = self.outer.views[p.outer]
+        if view.base not in self.written:
+            self.bind(replace(p, outer=self.outer.read(p.outer)), view.base)
+            return
+        (body,) = self.bodies
+        at = affine_index(body.out, index, p.start, p.step)
+        select = Step("select", (at,), {"axis": p.axis}, p.inner.name)
+        body.views[p.inner] = self.inside(view).then(select)
+
+    def bind(self, p: Const | Seq, base: Value) -> None:
+        self.ports.append(p)
+        for body in self.bodies:
+            body.bind(p.inner, View(base, (Step("port", (), {}),)))
+
+    def inside(self, view: View) -> View:
+        """A view of a storage that is written inside, on values of the inside."""
         steps = [replace(s, operands=tuple(map(self.bring, s.operands))) for s in view.steps]
-        out = View(view.base, tuple(steps))
-        if isinstance(p, Const):
-            return out
-        at = affine_index(self.body.out, self.scan.index, p.start, p.step)
-        return out.then(Step("select", (at,), {"axis": p.axis}, p.inner.name))
+        return View(view.base, tuple(steps))
 
     def bring(self, v: Value) -> Value:
-        """A value of the outer block, in the body."""
+        """A value of the outer block, inside."""
         if v not in self.imported:
             self.imported[v] = Value(v.type, v.name)
-            self.before.append(Const(self.imported[v], v))
+            self.ports.append(Const(self.imported[v], v))
         return self.imported[v]
 
-    def carry(self, base: Value) -> None:
-        inner, now = Value(base.type, base.name), self.outer.contents[base]
-        self.body.contents[base] = inner
-        self.lasts[base] = Value(base.type, base.name)
-        self.carries[base] = Carry(inner, now, inner, self.lasts[base])
 
-    def leave(self) -> tuple[Port, ...]:
-        """All ports, their inner sides read at the end of the body."""
-        body = self.body
-        out: list[Port] = []
-        for p in self.before:
-            out.append(replace(p, next=body.read(p.next)) if isinstance(p, Carry) else p)
-        for base, carry in self.carries.items():
-            out.append(replace(carry, next=body.contents[base]))
-        for q in self.scan.ports:
-            if isinstance(q, (Stack, Last)):
-                out.append(replace(q, inner=body.read(q.inner)))
-        return tuple(out)
+def _leaves(p: Port) -> bool:
+    return not isinstance(p, (Const, Seq))
 
 
 def affine_index(b: Block, index: Value, start: Dim, step: int) -> Value:

@@ -8,7 +8,8 @@ when a path leaves one part of the group, passes through another node, and comes
     %y = tanh(%a)                  =>      out %y = %y1
                                            body  add, tanh
 
-Arithmetic on 0-d integers (indices, counters) stays as it is. Limits: GROUP_LIMIT ops a kernel.
+Arithmetic on 0-d integers (indices, counters) stays as it is. Effects keep their order, and what
+may raise stays between the effects around it. Limits: GROUP_LIMIT ops a kernel.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ir.core import Const, Fused, Node, Op, Program, Scan, Value
-from ir.rewrite import free_values, has_effect, substitute
+from ir.core import Const, Fused, Node, Op, Program, Value
+from ir.passes.rules import can_fail
+from ir.rewrite import free_values, gives, has_effect, map_blocks, needs, substitute
 from ir.types import Dim
 
 GROUP_LIMIT = 64
@@ -29,9 +31,7 @@ def fuse(program: Program) -> Program:
 
 
 def _fuse_block(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:
-    inner = [
-        replace(n, body=_fuse_block(n.body, n.needed)) if isinstance(n, Scan) else n for n in ops
-    ]
+    inner = [map_blocks(n, _fuse_block) for n in ops]
     groups = _Groups(inner)
     for at, node in enumerate(inner):
         if fusable(node):
@@ -57,16 +57,26 @@ class _Groups:
         self.ops = ops
         self.of = list(range(len(ops)))
         self.members = {i: [i] for i in self.of}
-        maker = {r: i for i, node in enumerate(ops) for r in node.results}
-        self.before = [{maker[v] for v in node.operands if v in maker} for node in ops]
-        effects = [i for i, node in enumerate(ops) if has_effect(node)]
-        for first, then in zip(effects, effects[1:]):
-            self.before[then].add(first)
+        maker = {r: i for i, node in enumerate(ops) for r in gives(node)}
+        named = {name for name in maker if isinstance(name, str)}
+        self.before = [{maker[v] for v in needs(n, named) if v in maker} for n in ops]
+        self._order_effects()
         self.above: dict[int, int] = {}
         for i, before in enumerate(self.before):
             self.above[i] = 0
             for p in before:
                 self.above[i] |= self.above[p] | 1 << p
+
+    def _order_effects(self) -> None:
+        last: set[int] = set()
+        since: set[int] = set()
+        for i, node in enumerate(self.ops):
+            if has_effect(node):
+                self.before[i] |= last | since
+                last, since = {i}, set()
+            elif can_fail(node):
+                self.before[i] |= last
+                since.add(i)
 
     def producers(self, at: int) -> list[int]:
         return sorted(p for p in self.before[at] if fusable(self.ops[p]))

@@ -1,10 +1,10 @@
-"""Work leaves loops: what is the same in every iteration, and what can be done for all at once.
+"""Work on sequences leaves loops: it is done for all iterations at once.
 
-`hoist_invariants`: ops that read only const ports. `hoist_from_scan`: ops that read only slices of
-tensors known before the loop, and ops whose results are only collected after it. The prize is a
-matmul: T small ones become one large one. Elementwise work stays in the loop, where it is fused
-and its data is in cache, unless a matmul or an embedding that leaves needs it, or it replaces its
-operand by something as large (a bias added to a matmul that left).
+Ops that read only slices of tensors known before the loop run before it, ops whose results are
+only collected run after it. The prize is a matmul: T small ones become one large one. Elementwise
+work stays in the loop, where it is fused and its data is in cache, unless a matmul or an embedding
+that leaves needs it, or it replaces its operand by something as large (a bias added to a matmul
+that left).
 """
 
 from __future__ import annotations
@@ -12,92 +12,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ir.alias import at_least_once
-from ir.core import Carry, Const, Fused, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.passes.affine import facts_of, in_range
+from ir.core import (
+    Carry,
+    Const,
+    Last,
+    Node,
+    Op,
+    Port,
+    Program,
+    Scan,
+    Seq,
+    Stack,
+    Value,
+)
 from ir.passes.batch import Batched, batch
 from ir.passes.loops import is_reversed, is_whole, put
 from ir.passes.rules import may_raise
-from ir.rewrite import Block, has_effect, live_ops, rewrite, users, uses, with_operands
+from ir.rewrite import (
+    Block,
+    consts,
+    has_effect,
+    live_ops,
+    rewrite,
+    users,
+    uses,
+)
 from ir.types import Dim, Type
 
 ANCHORS = ("matmul", "embedding")
 
 
-# ---------------------------------------------------------------- invariants
-def hoist_invariants(program: Program) -> Program:
-    """Ops on const ports are computed once, before the loop.
-
-        body                                         %y = tanh(%w)
-          %y = tanh(%w1)   of const %w1 = %w   =>    const %y1 = %y
-
-    An op that checks its data stays where the loop may run no iteration.
-    """
-    facts = facts_of(program)
-
-    def visit(b: Block, node: Node) -> Sequence[Value] | None:
-        return _invariants(b, node, program, facts) if isinstance(node, Scan) else None
-
-    return rewrite(program, visit)
-
-
-def _invariants(
-    b: Block, s: Scan, program: Program, facts: tuple[Dim, ...]
-) -> Sequence[Value] | None:
-    runs = at_least_once(s.trip, program)
-    outside = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
-    body, made = [], []
-    for node in s.body:
-        if has_effect(node) or not all(v in outside for v in node.operands):
-            body.append(node)
-            continue
-        moved = with_operands(node, lambda v: outside[v])
-        if not (runs or _safe(b, moved, facts)):
-            body.append(node)
-            continue
-        fresh = _renewed(moved)
-        b.append(fresh)
-        outside.update(zip(node.results, fresh.results))
-        made += [Const(r, v) for r, v in zip(node.results, fresh.results)]
-    if not made:
-        return None
-    read = uses(body, s.needed)
-    kept = [p for p in s.ports if not isinstance(p, Const) or p.inner in read]
-    ports: list[Port] = [*kept, *(p for p in made if p.inner in read)]
-    put(b, replace(s, ports=tuple(ports), body=tuple(body)))
-    return s.results
-
-
-def _safe(b: Block, node: Node, facts: tuple[Dim, ...]) -> bool:
-    """Whether the node can run although the loop around it may not."""
-    if isinstance(node, Scan):
-        inner = Block.of_body(node, b)
-        return all(_safe(inner, n, facts) for n in node.body) and not any(
-            isinstance(p, Last) for p in node.ports
-        )
-    if isinstance(node, Fused):
-        return not any(map(may_raise, node.body))
-    return not may_raise(node) or node.name == "select" and in_range(b, node, facts)
-
-
-def _renewed(node: Node) -> Node:
-    """The node with results of its own."""
-    if isinstance(node, Op):
-        return replace(node, results=tuple(Value(r.type, r.name) for r in node.results))
-    new = {r: Value(r.type, r.name) for r in node.results}
-    if not isinstance(node, Scan):
-        return replace(node, outs=tuple((new[o], i) for o, i in node.outs))
-    ports: list[Port] = []
-    for p in node.ports:
-        if isinstance(p, Carry) and p.last is not None:
-            p = replace(p, last=new[p.last])
-        elif isinstance(p, (Stack, Last)):
-            p = replace(p, outer=new[p.outer])
-        ports.append(p)
-    return replace(node, ports=tuple(ports))
-
-
-# ---------------------------------------------------------------- batches
 def hoist_from_scan(program: Program) -> Program:
     """Matmuls and embeddings of sequences run once, before the loop, on all iterations.
 
@@ -105,7 +49,9 @@ def hoist_from_scan(program: Program) -> Program:
         body                                   =>    seq %at = %a[:, %t]
           %at = matmul(%xt, %w1)
 
-    And, mirrored, matmuls whose results are only collected run once after it.
+    And, mirrored, matmuls whose results are only collected run once after it. For a while loop that
+    is more than it asks for if it ends before `trip` iterations; one large matmul is worth that.
+    What may raise does not leave a while loop, nor a loop with effects.
     """
 
     def visit(b: Block, node: Node) -> Sequence[Value] | None:
@@ -170,8 +116,9 @@ def _worth_hoisting(s: Scan) -> list[Op]:
     trial = Block()
     plan = _Plan(trial, s, _known_outside(trial, s))
     able: dict[Value, Op] = {}
+    in_place = s.count != "" or any(map(has_effect, s.body))
     for node in s.body:
-        if isinstance(node, Op) and not has_effect(node):
+        if isinstance(node, Op) and not has_effect(node) and not (in_place and may_raise(node)):
             out = plan.tried(trial, node)
             if out is not None:
                 plan.outside[node.result] = out
@@ -215,10 +162,10 @@ def _after(b: Block, s: Scan) -> Sequence[Value] | None:
     body = tuple(n for n in s.body if n not in sunk)
     put(b, _read_only(replace(s, ports=ports, body=body)))
     outside = {(v, axis): Batched(p.outer, axis) for (v, axis), p in stacks.items()}
-    consts = {p.inner: Batched(p.outer) for p in s.ports if isinstance(p, Const)}
+    constant = {p.inner: Batched(p.outer) for p in consts(s)}
     for op, axis in sunk.items():
-        operands = [consts[v] if v in consts else outside[v, axis] for v in op.operands]
-        out = batch(b.at(op), op, operands, s.trip)
+        operands = [constant[v] if v in constant else outside[v, axis] for v in op.operands]
+        out = batch(b.at(op), op, operands, s.length)
         assert out is not None
         outside[op.result, axis] = out
     gone = {p.outer: (p.inner, p.axis) for p in s.ports if isinstance(p, Stack)}
@@ -226,11 +173,12 @@ def _after(b: Block, s: Scan) -> Sequence[Value] | None:
 
 
 def _outers(ports: Sequence[Port]) -> set[Value]:
-    return {v for p in ports for v in (p.last if isinstance(p, Carry) else p.outer,) if v}
+    lasts = {p.last for p in ports if isinstance(p, Carry) and p.last is not None}
+    return lasts | {p.outer for p in ports if isinstance(p, (Stack, Last))}
 
 
 def _is_const(s: Scan, v: Value) -> bool:
-    return any(isinstance(p, Const) and p.inner is v for p in s.ports)
+    return any(p.inner is v for p in consts(s))
 
 
 def _read_only(s: Scan) -> Scan:
@@ -244,7 +192,7 @@ def _stack_of(s: Scan, v: Value, axis: int) -> Stack:
     for p in s.ports:
         if isinstance(p, Stack) and p.inner is v and p.axis == axis:
             return p
-    shape = (*v.type.shape[:axis], s.trip, *v.type.shape[axis:])
+    shape = (*v.type.shape[:axis], s.length, *v.type.shape[axis:])
     return Stack(Value(Type(v.type.dtype, shape), v.name), v, axis)
 
 
@@ -254,7 +202,8 @@ def _worth_sinking(s: Scan) -> dict[Op, int]:
     axes = _only_stacked(s)
     read = users(s.body)
     other = set(s.needed) - set(axes) | {p.next for p in s.carries}
-    consts = {p.inner for p in s.ports if isinstance(p, Const)}
+    other |= {s.go.next} if s.go is not None else set()
+    constant = {p.inner for p in consts(s)}
     sunk: dict[Op, int] = {}
     for node in reversed(s.body):
         if not isinstance(node, Op) or has_effect(node) or may_raise(node):
@@ -267,7 +216,7 @@ def _worth_sinking(s: Scan) -> dict[Op, int]:
         if len(wanted) != 1 or not all(u in sunk for u in using):
             continue
         axis = wanted.pop()
-        if _sinks(node, consts, axis, s.trip):
+        if _sinks(node, constant, axis, s.length):
             sunk[node] = axis
     return _with_matmul(dict(reversed(sunk.items())))
 
@@ -283,20 +232,20 @@ def _only_stacked(s: Scan) -> dict[Value, int]:
     return {v: min(a) for v, a in axes.items() if len(a) == 1 and min(a) >= 0}
 
 
-def _sinks(op: Op, consts: set[Value], axis: int, trip: Dim) -> bool:
+def _sinks(op: Op, constant: set[Value], axis: int, length: Dim) -> bool:
     """Whether the op, on operands stacked along `axis`, gives its results along `axis`."""
     if op.row.kernel is None and op.name != "matmul":
         return False
     operands = []
     for v in op.operands:
-        if v in consts:
+        if v in constant:
             operands.append(Batched(v))
         elif axis <= v.type.ndim:
-            shape = (*v.type.shape[:axis], trip, *v.type.shape[axis:])
+            shape = (*v.type.shape[:axis], length, *v.type.shape[axis:])
             operands.append(Batched(Value(v.type.with_shape(shape)), axis))
         else:
             return False
-    out = batch(Block(), op, operands, trip)
+    out = batch(Block(), op, operands, length)
     return out is not None and out.axis == axis
 
 
@@ -311,4 +260,4 @@ def _with_matmul(sunk: dict[Op, int]) -> dict[Op, int]:
     return out
 
 
-__all__ = ["hoist_from_scan", "hoist_invariants"]
+__all__ = ["hoist_from_scan"]

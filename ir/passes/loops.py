@@ -10,26 +10,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ir.core import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
+from ir.core import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.passes.affine import Affine, affine, facts_of, stays_inside
-from ir.rewrite import Block, live_ops, rewrite, substitute, users
+from ir.rewrite import (
+    Block,
+    blocks,
+    in_order,
+    live_ops,
+    rewrite,
+    substitute,
+    users,
+    walk,
+    with_body,
+)
 from ir.types import Dim
-
-ORDER = (Const, Seq, Carry, Stack, Last)
 
 
 def put(b: Block, scan: Scan) -> None:
-    """Emit `scan` with its ports in the order of the text: const, seq, carry, stack, last."""
-    b.append(replace(scan, ports=tuple(sorted(scan.ports, key=lambda p: ORDER.index(type(p))))))
+    """Emit `scan` with its ports in the order of the text."""
+    b.append(replace(scan, ports=in_order(scan.ports)))
 
 
 def is_whole(s: Scan, p: Seq) -> bool:
-    """Whether iteration i reads slice i and all slices are read."""
+    """Whether iteration i reads slice i and all slices are read, if all iterations run."""
     return p.start == 0 and p.step == 1 and p.outer.type.shape[p.axis] == s.trip
 
 
 def is_reversed(s: Scan, p: Seq) -> bool:
-    """Whether all slices are read, last one first."""
+    """Whether all slices are read, last one first, if all iterations run."""
     return p.start == s.trip - 1 and p.step == -1 and p.outer.type.shape[p.axis] == s.trip
 
 
@@ -77,7 +85,7 @@ def _as_it_lies(b: Block, s: Scan) -> Scan:
 
 
 def _seq_ports(b: Block, s: Scan, facts: tuple[Dim, ...]) -> Scan:
-    body = Block.of_body(s, b)
+    (body,) = Block.inside(s, b)
     outer = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
     made: dict[tuple[Value, int, Dim, int], Seq] = {}
     env: dict[Value, Value] = {}
@@ -119,14 +127,7 @@ def _with_seqs(s: Scan, seqs: list[Seq], env: dict[Value, Value]) -> Scan:
 
 def rename(s: Scan, env: dict[Value, Value]) -> Scan:
     """`s` whose body reads `env[v]` for `v`."""
-    ports: list[Port] = []
-    for p in s.ports:
-        if isinstance(p, Carry):
-            p = replace(p, next=env.get(p.next, p.next))
-        elif not isinstance(p, (Const, Seq)):
-            p = replace(p, inner=env.get(p.inner, p.inner))
-        ports.append(p)
-    return replace(s, ports=tuple(ports), body=substitute(s.body, env))
+    return with_body(s, substitute(s.body, env), lambda v: env.get(v, v))
 
 
 # ---------------------------------------------------------------- stack ports
@@ -137,8 +138,8 @@ def to_stack(program: Program) -> Program:
         body                                   =>    body
           %b2 = set_select(%b, %y, %t, axis=1)
 
-    The loop must fill the whole axis: its trip is the axis' size. A stack that is only read by a
-    transpose is collected in that order.
+    The loop must fill the whole axis: its trip is the axis' size, and it is no while loop, which
+    may end before. A stack that is only read by a transpose is collected in that order.
     """
     read = _all_users(program)
     collected: set[Value] = set()
@@ -161,17 +162,9 @@ def to_stack(program: Program) -> Program:
 def _all_users(program: Program) -> dict[Value, list[object]]:
     """Who reads each value, in any block; the program itself for its outputs and writes."""
     out: dict[Value, list[object]] = {}
-
-    def block(ops: Sequence[Node]) -> None:
-        for n in ops:
-            for v in n.operands:
-                out.setdefault(v, []).append(n)
-            if isinstance(n, Scan):
-                block(n.body)
-                for v in n.needed:
-                    out.setdefault(v, []).append(n)
-
-    block(program.ops)
+    for n in walk(program.ops):
+        for v in (*n.operands, *(v for _, leaving in blocks(n) for v in leaving)):
+            out.setdefault(v, []).append(n)
     for v in (*program.outputs, *(v for _, v in program.writes)):
         out.setdefault(v, []).append(program)
     return out
@@ -197,7 +190,7 @@ def _in_final_order(s: Scan, read: dict[Value, list[object]]) -> tuple[Scan, tup
 
 
 def _stack_ports(b: Block, s: Scan) -> Scan:
-    body = Block.of_body(s, b)
+    (body,) = Block.inside(s, b)
     read = users(s.body)
     ports = tuple(_as_stack(body, s, p, read) or p for p in s.ports)
     if ports == s.ports:
@@ -207,7 +200,7 @@ def _stack_ports(b: Block, s: Scan) -> Scan:
 
 
 def _as_stack(body: Block, s: Scan, p: Port, read: dict[Value, list[Node]]) -> Stack | None:
-    if not isinstance(p, Carry) or p.last is None or s.needed.count(p.next) != 1:
+    if not isinstance(p, Carry) or p.last is None or s.needed.count(p.next) != 1 or s.count:
         return None
     write = body.op_of(p.next, "set_select")
     if write is None or write.operands[0] is not p.inner or p.inner in write.operands[1:]:

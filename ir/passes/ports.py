@@ -1,4 +1,5 @@
 """Ports that carry nothing new disappear: unused ones, duplicates, carries that never change.
+The joins of branches and what they read are ports like the others (`ir.passes.branches`).
 
 `drop_unused_ports` first replaces ports by simpler ones (a rule a function, each with its example),
 then removes what nobody reads. A carry is read when its last value is, or when something that
@@ -12,9 +13,10 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ir.alias import at_least_once
-from ir.core import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
+from ir.core import Carry, Cond, Const, Go, Last, Node, Port, Program, Scan, Seq, Stack, Value
+from ir.passes.branches import fewer_ports, only_read
 from ir.passes.loops import is_whole, put, rename
-from ir.rewrite import Block, has_effect, rewrite
+from ir.rewrite import Block, live_ops, map_blocks, rewrite
 
 Env: TypeAlias = dict[Value, Value]
 
@@ -23,11 +25,13 @@ def drop_unused_ports(program: Program) -> Program:
     """Every port that is left is read, and no two say the same."""
 
     def visit(b: Block, node: Node) -> Sequence[Value] | None:
+        if isinstance(node, Cond):
+            return fewer_ports(b, node)
         return _simpler(b, node, program) if isinstance(node, Scan) else None
 
     program = rewrite(program, visit)
     needed = {*program.outputs, *(v for _, v in program.writes)}
-    return replace(program, ops=_used(program.ops, needed))
+    return replace(program, ops=live_ops(program.ops, needed, _trim))
 
 
 # ---------------------------------------------------------------- simpler ports
@@ -72,12 +76,13 @@ def same_port_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | N
     seen: dict[object, Port] = {}
     for p in s.ports:
         first = seen.setdefault(_identity(p), p)
-        if first is p:
+        if first is p or isinstance(p, Go):
             continue
         if isinstance(p, (Stack, Last)):
             assert isinstance(first, (Stack, Last))
             return without(s, p), {p.outer: first.outer}
         if not isinstance(p, Carry):
+            assert isinstance(first, (Const, Seq))
             return rename(without(s, p), {p.inner: first.inner}), {}
         assert isinstance(first, Carry)
         last = first.last if first.last is not None else p.last
@@ -94,6 +99,8 @@ def _identity(p: Port) -> object:
         return (Seq, p.outer, p.axis, p.start, p.step)
     if isinstance(p, Carry):
         return (Carry, p.init, p.next)
+    if isinstance(p, Go):
+        return Go
     return (Stack, p.inner, p.axis) if isinstance(p, Stack) else (Last, p.inner)
 
 
@@ -117,7 +124,8 @@ def last_of_carried(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | N
 
 def carry_that_nobody_reads(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
     """carry %h = %h0 then %h2 last %hT, %h unread  =>  last %hT = %h2, if the loop surely runs."""
-    if not at_least_once(s.trip, program):
+    starts = s.go is not None and b.constant(s.go.init)
+    if not at_least_once(s, program, bool(starts)):
         return None
     read = {v for n in s.body for v in n.operands} | set(s.needed)
     for p in s.carries:
@@ -127,7 +135,12 @@ def carry_that_nobody_reads(b: Block, s: Scan, program: Program) -> tuple[Scan, 
 
 
 def stack_of_whole_seq(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
-    """stack %ys = %xt axis 0 of seq %xt = %x[:, %t]  =>  %ys is transpose(%x), the loop aside."""
+    """stack %ys = %xt axis 0 of seq %xt = %x[:, %t]  =>  %ys is transpose(%x), the loop aside.
+
+    Not in a while loop, which may end before it has read all of %x.
+    """
+    if s.count:
+        return None
     seqs = {p.inner: p for p in s.ports if isinstance(p, Seq)}
     for p in s.ports:
         q = seqs.get(p.inner) if isinstance(p, Stack) else None
@@ -152,23 +165,22 @@ RULES: tuple[Rule, ...] = (
 
 
 # ---------------------------------------------------------------- unused ports
+def _trim(node: Node, live: set[Value | str]) -> Node:
+    if isinstance(node, Cond):
+        outs = tuple(j for j in node.outs if j.outer in live)
+        return only_read(map_blocks(replace(node, outs=outs), _used))
+    return _trim_loop(node, live) if isinstance(node, Scan) else node
+
+
 def _used(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:
-    """`ops` without what `needed` does not need, inside of loops too."""
-    live, out = set(needed), []
-    for node in reversed(ops):
-        if not has_effect(node) and live.isdisjoint(node.results):
-            continue
-        if isinstance(node, Scan):
-            node = _trim(node, live)
-        live.update(node.operands)
-        out.append(node)
-    return tuple(reversed(out))
+    return live_ops(ops, needed, _trim)
 
 
-def _trim(s: Scan, live: set[Value]) -> Scan:
+def _trim_loop(s: Scan, live: set[Value | str]) -> Scan:
     """`s` with the ports that give `live` values or feed something that does."""
     needed = {p.inner for p in s.ports if isinstance(p, (Stack, Last)) and p.outer in live}
     needed |= {p.next for p in s.carries if p.last in live}
+    needed |= {s.go.next} if s.go is not None else set()
     while True:
         body = _used(s.body, needed)
         read = {v for n in body for v in n.operands} | needed
@@ -183,6 +195,8 @@ def _trim(s: Scan, live: set[Value]) -> Scan:
         elif isinstance(p, (Const, Seq)) and p.inner in read:
             ports.append(p)
         elif isinstance(p, (Stack, Last)) and p.outer in live:
+            ports.append(p)
+        elif isinstance(p, Go):
             ports.append(p)
     return replace(s, ports=tuple(ports), body=body)
 

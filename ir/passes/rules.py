@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ir.core import Op, Value
-from ir.rewrite import Block
+from ir.core import ENDLESS, Fused, Node, Op, Scan, Value
+from ir.rewrite import Block, blocks
 from ir.types import BOOL, I64, Dim, DType, Size, Type
 
 Rule: TypeAlias = Callable[[Block, Op], "Value | None"]
 RULES: dict[str, list[Rule]] = {}
-CHECKED = {"select", "set_select", "gather", "embedding"}
+CHECKED = {"select", "set_select", "window", "set_window", "gather", "embedding"}
 DIVIDING = {"floor_divide", "remainder"}
 
 
@@ -34,6 +34,16 @@ def rule_for(*names: str) -> Callable[[Rule], Rule]:
 def may_raise(op: Op) -> bool:
     """Whether the op checks its data when it runs: an index, or a divisor that is an integer."""
     return op.name in CHECKED or (op.name in DIVIDING and op.result.type.dtype.kind != "f")
+
+
+def can_fail(node: Node) -> bool:
+    """Whether a node, or one inside of it, may raise or may never end."""
+    if isinstance(node, Op):
+        return node.name == "check" or may_raise(node)
+    if isinstance(node, Fused):
+        return any(map(may_raise, node.body))
+    endless = isinstance(node, Scan) and node.trip == ENDLESS
+    return endless or any(can_fail(n) for ops, _ in blocks(node) for n in ops)
 
 
 def full_value(b: Block, v: Value) -> Any:
@@ -96,6 +106,30 @@ def where_of_constant(b: Block, op: Op) -> Value | None:
         return None
     chosen = x if value else y
     return chosen if chosen.type == op.result.type else None
+
+
+@rule_for("where")
+def where_of_flags(b: Block, op: Op) -> Value | None:
+    """where(p, full(True), full(False)) => p for bool; the other way round, logical_not(p)"""
+    test, x, y = op.operands
+    if x.type.dtype != BOOL or test.type != op.result.type:
+        return None
+    if is_number(b, x, True) and is_number(b, y, False):
+        return test
+    return b.logical_not(test) if is_number(b, x, False) and is_number(b, y, True) else None
+
+
+@rule_for("logical_and", "logical_or")
+def flag_and_constant(b: Block, op: Op) -> Value | None:
+    """logical_and(x, full(True)) => x; logical_and(x, full(False)) => full(False); or likewise"""
+    for x, other in (op.operands, op.operands[::-1]):
+        value = full_value(b, other)
+        if value is None or x.type != op.result.type:
+            continue
+        if bool(value) == (op.name == "logical_and"):
+            return x
+        return full(b, bool(value), op.result.type)
+    return None
 
 
 # ---------------------------------------------------------------- algebra
@@ -345,4 +379,12 @@ def pick_beside_what_was_set(b: Block, op: Op) -> Value | None:
     return b.pick(inner.operands[0], axis=axis_of(op), index=op.attrs["index"])
 
 
-__all__ = ["RULES", "fold", "full_value", "may_raise", "rule_for", "swaps_last_two"]
+__all__ = [
+    "RULES",
+    "can_fail",
+    "fold",
+    "full_value",
+    "may_raise",
+    "rule_for",
+    "swaps_last_two",
+]

@@ -1,0 +1,112 @@
+"""Which values have a gradient that somebody asks for.
+
+A value is active if it varies with an input whose gradient is wanted and is useful for an output
+that receives one, through floats only. Loops are walked until nothing is added: a carry passes on
+what its next value depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ir.core import Carry, Cond, Const, Custom, Last, Node, Op, Program, Scan, Seq, Stack, Value
+from ir.opdef import no_gradient
+
+
+class Activity:
+    """`varies`: depends on an input of `wrt`. `useful`: an output of `of` depends on it."""
+
+    def __init__(self, program: Program, of: Sequence[int], wrt: Sequence[int]) -> None:
+        self.varies: set[Value] = set()
+        self.useful: set[Value] = set()
+        self._vary(program.inputs[i].value for i in wrt)
+        self._forward(program.ops)
+        self._use(program.outputs[i] for i in of)
+        self._backward(program.ops)
+
+    def active(self, v: Value) -> bool:
+        return v in self.varies and v in self.useful
+
+    def _vary(self, values: Iterable[Value | None]) -> None:
+        self.varies.update(v for v in values if v is not None and is_float(v))
+
+    def _use(self, values: Iterable[Value | None]) -> None:
+        self.useful.update(v for v in values if v is not None and is_float(v))
+
+    # -------- forwards
+    def _forward(self, ops: Sequence[Node]) -> None:
+        for node in ops:
+            if isinstance(node, Scan):
+                self._loop(node)
+            elif isinstance(node, Cond):
+                self._vary(p.inner for p in node.ins if p.outer in self.varies)
+                for inside, _ in node.branches:
+                    self._forward(inside)
+                self._vary(j.outer for j in node.outs if {j.then, j.orelse} & self.varies)
+            elif isinstance(node, Custom):
+                if any(g and p.outer in self.varies for p, g in zip(node.ins, node.grads)):
+                    self._vary(node.results)
+            elif depends(node) and not self.varies.isdisjoint(node.operands):
+                self._vary(node.results)
+
+    def _loop(self, s: Scan) -> None:
+        self._vary(p.inner for p in s.ins if _entry(p) in self.varies)
+        while True:
+            before = len(self.varies)
+            self._forward(s.body)
+            self._vary(p.inner for p in s.carries if p.next in self.varies)
+            if len(self.varies) == before:
+                break
+        for p in s.ports:
+            if isinstance(p, (Stack, Last)) and p.inner in self.varies:
+                self._vary([p.outer])
+        self._vary(p.last for p in s.carries if p.inner in self.varies)
+
+    # -------- backwards
+    def _backward(self, ops: Sequence[Node]) -> None:
+        for node in reversed(ops):
+            if self.useful.isdisjoint(node.results) and not isinstance(node, Scan):
+                continue
+            if isinstance(node, Scan):
+                self._loop_back(node)
+            elif isinstance(node, Cond):
+                used = [j for j in node.outs if j.outer in self.useful]
+                self._use(v for j in used for v in (j.then, j.orelse))
+                for inside, _ in node.branches:
+                    self._backward(inside)
+                self._use(p.outer for p in node.ins if p.inner in self.useful)
+            elif isinstance(node, Custom):
+                self._use(p.outer for p, g in zip(node.ins, node.grads) if g)
+            elif depends(node):
+                self._use(node.operands)
+
+    def _loop_back(self, s: Scan) -> None:
+        for p in s.ports:
+            if isinstance(p, (Stack, Last)) and p.outer in self.useful:
+                self._use([p.inner])
+        while True:
+            before = len(self.useful)
+            self._use(p.next for p in s.carries if p.last in self.useful or p.inner in self.useful)
+            self._backward(s.body)
+            if len(self.useful) == before:
+                break
+        for q in s.ins:
+            last = isinstance(q, Carry) and q.last in self.useful
+            if q.inner in self.useful or last:
+                self._use([_entry(q)])
+
+
+def _entry(p: Const | Seq | Carry) -> Value:
+    return p.init if isinstance(p, Carry) else p.outer
+
+
+def is_float(v: Value) -> bool:
+    return v.type.dtype.kind == "f"
+
+
+def depends(node: Node) -> bool:
+    """Whether the results of an op can vary with its operands."""
+    return not isinstance(node, Op) or node.row.grad is not no_gradient
+
+
+__all__ = ["Activity", "is_float"]

@@ -1,0 +1,103 @@
+"""Attributes as literals of the text, and back: numbers, strings, sizes, types and containers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ir.core import VerifyError
+from ir.types import DTYPES, DType, Size, Type, parse_dim, parse_type
+
+
+def print_attr(value: Any) -> str:
+    """A literal of the text; `parse_attr` reads it back."""
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(print_attr, value)) + "]"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{print_attr(k)}: {print_attr(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (bool, int, float, Size, DType, Type)) or value is None:
+        return repr(value)
+    raise TypeError(f"no text for the attribute {value!r}")
+
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<float>[+-]?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)(?!\w))
+    | (?P<type>\w+\[[\w+*\-,]*\](?=[,\]\s)}]|$))
+    | (?P<size>[+-]?\w+(?:[+*\-]\w+)*)
+    | (?P<mark>[\[\],{}:])
+    )""",
+    re.VERBOSE,
+)
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+def parse_attr(text: str) -> Any:
+    """The literal that `print_attr` printed; raises VerifyError when it is none."""
+    value, at = read_literal(text, 0)
+    if text[at:].strip():
+        raise VerifyError(f"trailing text in {text!r}")
+    return value
+
+
+def read_literal(text: str, at: int) -> tuple[Any, int]:
+    """The literal at a position, and where it ends."""
+    m = _TOKEN.match(text, at)
+    if not m:
+        raise VerifyError(f"not a literal: {text[at:]!r}")
+    if m["string"] is not None:
+        return re.sub(r"\\(.)", lambda q: "\n" if q[1] == "n" else q[1], m["string"][1:-1]), m.end()
+    if m["float"] is not None:
+        return float(m["float"]), m.end()
+    if m["type"] is not None:
+        return _checked(parse_type, m["type"]), m.end()
+    if m["size"] is not None:
+        word = m["size"]
+        if word in _WORDS:
+            return _WORDS[word], m.end()
+        return (DTYPES[word] if word in DTYPES else _checked(parse_dim, word)), m.end()
+    if m["mark"] == "[":
+        return _sequence(text, m.end())
+    if m["mark"] == "{":
+        return _mapping(text, m.end())
+    raise VerifyError(f"not a literal: {text[at:]!r}")
+
+
+def _checked(f: Any, text: str) -> Any:
+    try:
+        return f(text)
+    except ValueError as e:
+        raise VerifyError(str(e)) from None
+
+
+def read_mark(text: str, at: int, mark: str) -> int | None:
+    """Where a punctuation mark ends, or None if it is not what comes next."""
+    m = _TOKEN.match(text, at)
+    return m.end() if m and m["mark"] == mark else None
+
+
+def _sequence(text: str, at: int) -> tuple[tuple[Any, ...], int]:
+    out: list[Any] = []
+    while (end := read_mark(text, at, "]")) is None:
+        value, at = read_literal(text, at)
+        out.append(value)
+        at = read_mark(text, at, ",") or at
+    return tuple(out), end
+
+
+def _mapping(text: str, at: int) -> tuple[dict[Any, Any], int]:
+    out: dict[Any, Any] = {}
+    while (end := read_mark(text, at, "}")) is None:
+        key, at = read_literal(text, at)
+        colon = read_mark(text, at, ":")
+        if colon is None:
+            raise VerifyError(f"not a mapping: {text!r}")
+        out[key], at = read_literal(text, colon)
+        at = read_mark(text, at, ",") or at
+    return out, end
+
+
+__all__ = ["parse_attr", "print_attr", "read_literal", "read_mark"]
