@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from executor import cpu, products, rules, scans
-from executor.interpret import Foreign, Interpreted, has_foreign
+from executor import branches, cpu, products, rules, scans
+from executor.interpret import Foreign, Interpreted
 from executor.lower import lower
 from executor.plan import layout
 from executor.runtime import Executable
+from executor.steps import growing, has_foreign
 from ir import Program
 
 OWNER = "dy2st"
@@ -18,13 +19,16 @@ OWNER = "dy2st"
 def compile(program: Program, foreign: Foreign | None = None) -> Executable | Interpreted:
     """Compile a functional program: no op of it writes its operands.
 
-    `foreign(op, arrays, sizes)` runs the ops named `foreign`; a program that has one is split into
-    native segments. Raises NotImplementedError for an op without a kernel, and ValueError for a
-    program with foreign ops and no `foreign`.
+    `foreign(op, arrays, sizes)` runs the ops named `foreign`. A program that has one, or a value
+    whose size only a loop without a bound finds, is split into native segments.
+
+    Raises NotImplementedError for an op without a kernel, and ValueError for a program with
+    foreign ops and no `foreign`.
     """
-    if has_foreign(program.ops):
-        if foreign is None:
-            raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
+    calls = has_foreign(program.ops)
+    if calls and foreign is None:
+        raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
+    if calls or growing(program.ops):
         return Interpreted(program, foreign, native)
     return native(program)
 
@@ -36,4 +40,4 @@ def native(program: Program) -> Executable:
     return Executable(program, cpu.build(lowered, plan), plan, lowered.failures)
 
 
-__all__ = ["OWNER", "Executable", "compile", "native", "products", "rules", "scans"]
+__all__ = ["OWNER", "Executable", "compile", "branches", "native", "products", "rules", "scans"]

@@ -1,100 +1,97 @@
-"""Programs that call foreign kernels: native segments, with the foreign calls between them.
-
-Every op list is cut into maximal runs of native ops, each compiled as a program of its own. A loop
-that contains a foreign call is run by Python, iteration by iteration; any other loop stays inside
-of its segment.
-"""
+"""Running programs that native code cannot run in one piece: its steps, one after the other."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from executor.runtime import Executable, call_with_arrays
-from ir import Input, Op, Program, Scan, Size, Type, Value
-from ir.core import Const, Last, Node, Seq, Stack
-from ir.types import BOOL, evaluate_dim
+from executor.counts import counts
+from executor.runtime import Found, call_with_arrays
+from executor.steps import (
+    Choice,
+    Chunks,
+    Compile,
+    Cutter,
+    Env,
+    Loop,
+    Segment,
+    Step,
+    growing,
+    require_iteration,
+)
+from ir import Input, Op, Program, Scan, Type
+from ir.core import Const, Last, Seq, Stack
+from ir.types import evaluate_dim, product
 
 #: (op, operands, named sizes) -> results
 Foreign: TypeAlias = Callable[[Op, list[np.ndarray], dict[str, int]], Sequence[np.ndarray]]
-Env: TypeAlias = dict[Value, np.ndarray]
-
-
-def has_foreign(nodes: Iterable[Node]) -> bool:
-    return any(_is_foreign(n) for n in nodes)
-
-
-def _is_foreign(node: Node) -> bool:
-    return has_foreign(node.body) if isinstance(node, Scan) else node.name == "foreign"
-
-
-@dataclass(frozen=True, eq=False)
-class _Segment:
-    """A native run of ops. Its first input only names the sizes and has no storage."""
-
-    native: Executable
-    ins: tuple[Value, ...]
-    outs: tuple[Value, ...]
-
-    def run(self, env: Env, sizes: Mapping[str, int]) -> None:
-        arrays = [np.ascontiguousarray(env[v]) for v in self.ins]
-        outs = [np.empty(v.type.concrete(sizes), v.type.dtype.numpy) for v in self.outs]
-        addresses = [0, *(a.ctypes.data for a in arrays)]
-        self.native.run(list(sizes.values()), addresses, [a.ctypes.data for a in outs])
-        env.update(zip(self.outs, outs))
-
-
-@dataclass(frozen=True, eq=False)
-class _Loop:
-    scan: Scan
-    steps: tuple[_Step, ...]
-
-
-_Step: TypeAlias = "_Segment | _Loop | Op"
 
 
 class Interpreted:
-    """Like `Executable`; `run` raises also what a foreign kernel raises."""
+    """Like `Executable`; `run` raises also what a foreign kernel raises.
 
-    def __init__(
-        self, program: Program, foreign: Foreign, compile_: Callable[[Program], Executable]
-    ) -> None:
+    Where an output's type names a count, `bounds` says None. The caller passes None for its
+    address, and finds the array in what `run` returns.
+    """
+
+    def __init__(self, program: Program, foreign: Foreign | None, compile_: Compile) -> None:
+        """`foreign` may be None for a program without foreign ops."""
         self.program, self.foreign = program, foreign
         self.sizes: tuple[str, ...] = program.sizes
         self.inputs: tuple[Input, ...] = program.inputs
         self.outputs: tuple[Type, ...] = tuple(v.type for v in program.outputs)
+        self.counts: tuple[str, ...] = counts(program.ops)
         needed = {*program.outputs, *(v for _, v in program.writes)}
-        self._steps = _cut(program.ops, needed, self.sizes, compile_)
+        cutter = Cutter(compile_, growing(program.ops))
+        self._steps = cutter.cut(program.ops, needed, self.sizes)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """As `Executable.__call__`."""
         return call_with_arrays(self, arrays)
 
-    def run(self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    def bounds(self, sizes: Sequence[int]) -> list[int | None]:
+        """How many elements each output has; None where only a call finds out."""
+        named, known = dict(zip(self.sizes, map(int, sizes))), set(self.sizes)
+        return [
+            evaluate_dim(product(t.shape), named) if t.names <= known else None
+            for t in self.outputs
+        ]
+
+    def run(
+        self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
+    ) -> Found | None:
         """As `Executable.run`, with the interpreter lock held between native segments."""
         named = dict(zip(self.sizes, map(int, sizes)))
         env = {i.value: _at(a, i.value.type, named) for i, a in zip(self.inputs, inputs)}
         self._block(self._steps, env, named)
-        for v, address in zip(self.program.outputs, outputs):
-            _at(address, v.type, named)[...] = env[v]
+        arrays: dict[int, np.ndarray] = {}
+        for k, (v, address) in enumerate(zip(self.program.outputs, outputs)):
+            if address is None:
+                arrays[k] = np.array(env[v], order="C")
+            else:
+                _at(address, v.type, named)[...] = env[v]
         values = [np.array(env[v]) for _, v in self.program.writes]
         for (target, _), value in zip(self.program.writes, values):
             env[target][...] = value
+        return Found({n: named[n] for n in self.counts}, arrays) if self.counts else None
 
-    def _block(self, steps: Sequence[_Step], env: Env, sizes: dict[str, int]) -> None:
+    def _block(self, steps: Sequence[Step], env: Env, sizes: dict[str, int]) -> None:
+        """`env` and `sizes` gain what the steps define."""
         for step in steps:
-            if isinstance(step, _Segment):
+            if isinstance(step, (Segment, Chunks)):
                 step.run(env, sizes)
-            elif isinstance(step, _Loop):
+            elif isinstance(step, Loop):
                 self._loop(step, env, sizes)
+            elif isinstance(step, Choice):
+                self._choice(step, env, sizes)
             else:
                 self._call(step, env, sizes)
 
     def _call(self, op: Op, env: Env, sizes: dict[str, int]) -> None:
+        assert self.foreign is not None, op
         results = self.foreign(op, [env[v] for v in op.operands], dict(sizes))
         for v, r in zip(op.results, results, strict=True):
             if r.dtype != v.type.dtype.numpy or r.shape != v.type.concrete(sizes):
@@ -102,27 +99,34 @@ class Interpreted:
                 raise TypeError(f"{what} gave {r.dtype}{list(r.shape)}, not {v.type} ({op.loc})")
             env[v] = r
 
-    def _loop(self, loop: _Loop, env: Env, sizes: dict[str, int]) -> None:
-        s = loop.scan
+    def _choice(self, choice: Choice, env: Env, sizes: dict[str, int]) -> None:
+        c = choice.cond
+        taken = bool(env[c.test])
+        inner = {p.inner: env[p.outer] for p in c.ins}
+        self._block(choice.then if taken else choice.orelse, inner, dict(sizes))
+        env.update((j.outer, inner[j.then if taken else j.orelse]) for j in c.outs)
+
+    def _loop(self, loop: Loop, env: Env, sizes: dict[str, int]) -> None:
+        s, ran = loop.scan, 0
         trip = evaluate_dim(s.trip, sizes)
-        if trip < 1 and any(isinstance(p, Last) for p in s.ports):
-            raise ValueError(f"a loop without an iteration has no last value ({s.loc})")
         state = {p: env[p.init] for p in s.carries}
-        stacks = {
-            p: np.empty(p.outer.type.concrete(sizes), p.outer.type.dtype.numpy)
-            for p in s.ports
-            if isinstance(p, Stack)
-        }
+        rows: dict[Stack, list[np.ndarray]] = {p: [] for p in s.ports if isinstance(p, Stack)}
         inner: Env = {}
-        for t in range(trip):
-            inner = {s.index: np.asarray(t, np.int64)}
-            inner.update(_enter(s, env, t, sizes))
+        go = s.go is None or bool(env[s.go.init])
+        while ran < trip and go:
+            inner = {s.index: np.asarray(ran, np.int64)}
+            inner.update(_enter(s, env, ran, sizes))
             inner.update((p.inner, state[p]) for p in s.carries)
-            self._block(loop.steps, inner, sizes)
+            self._block(loop.steps, inner, dict(sizes))
             state = {p: inner[p.next] for p in s.carries}
-            for p, out in stacks.items():
-                out[_slot(p.axis, t)] = inner[p.inner]
-        env.update((p.outer, out) for p, out in stacks.items())
+            for p, collected in rows.items():
+                collected.append(inner[p.inner])
+            go = s.go is None or bool(inner[s.go.next])
+            ran += 1
+        if s.count:
+            sizes[s.count] = ran
+        require_iteration(s, ran)
+        env.update((p.outer, _stacked(p, collected, sizes)) for p, collected in rows.items())
         env.update((p.last, state[p]) for p in s.carries if p.last is not None)
         env.update((p.outer, inner[p.inner]) for p in s.ports if isinstance(p, Last))
 
@@ -140,6 +144,13 @@ def _enter(s: Scan, env: Env, t: int, sizes: Mapping[str, int]) -> Env:
     return out
 
 
+def _stacked(p: Stack, rows: Sequence[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
+    out = np.empty(p.outer.type.concrete(sizes), p.outer.type.dtype.numpy)
+    for t, row in enumerate(rows):
+        out[_slot(p.axis, t)] = row
+    return out
+
+
 def _slot(axis: int, at: int) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, at, ...)
 
@@ -152,43 +163,3 @@ def _at(address: int, t: Type, sizes: Mapping[str, int]) -> np.ndarray:
         return np.empty(shape, t.dtype.numpy)
     memory = (ctypes.c_uint8 * (count * t.dtype.size)).from_address(address)
     return np.frombuffer(memory, t.dtype.numpy).reshape(shape)  # type: ignore[call-overload]
-
-
-# ---------------------------------------------------------------- cutting
-def _cut(
-    nodes: Sequence[Node],
-    needed: set[Value],
-    sizes: Sequence[str],
-    compile_: Callable[[Program], Executable],
-) -> tuple[_Step, ...]:
-    """`needed` are values of the block that are used after it."""
-    steps: list[_Step] = []
-    run: list[Node] = []
-    for at, node in enumerate([*nodes, None]):
-        if node is not None and not _is_foreign(node):
-            run.append(node)
-            continue
-        if run:
-            later = needed | {v for n in nodes[at:] for v in n.operands}
-            steps.append(_segment(run, later, sizes, compile_))
-            run = []
-        if isinstance(node, Scan):
-            steps.append(_Loop(node, _cut(node.body, set(node.needed), sizes, compile_)))
-        elif isinstance(node, Op):
-            steps.append(node)
-    return tuple(steps)
-
-
-def _segment(
-    run: Sequence[Node],
-    later: set[Value],
-    sizes: Sequence[str],
-    compile_: Callable[[Program], Executable],
-) -> _Segment:
-    made = dict.fromkeys(v for n in run for v in n.results)
-    ins = tuple(dict.fromkeys(v for n in run for v in n.operands if v not in made))
-    outs = tuple(v for v in made if v in later)
-    names = Value(Type(BOOL, tuple(Size.named(n) for n in sizes)))
-    inputs = [Input(names, "arg", "sizes"), *(Input(v, "arg", v.name or "value") for v in ins)]
-    native = compile_(Program("segment", tuple(inputs), tuple(run), outs))
-    return _Segment(native, ins, outs)

@@ -21,7 +21,7 @@ from ir.types import Dim
 class Failure:
     """What a nonzero result of the native code means."""
 
-    kind: type[Exception]
+    kind: type[BaseException]
     text: str
 
 
@@ -126,13 +126,23 @@ class Check:
 
 
 @dataclass(frozen=True, eq=False)
+class Fail:
+    """The call fails unless the bool[] `unless` is true."""
+
+    unless: View
+    error: int
+
+
+@dataclass(frozen=True, eq=False)
 class Index:
-    """Bind `symbol` to an index in [-n, n), wrapped; from memory or from a symbol."""
+    """Bind `symbol` to an index in [-n, n), wrapped; from memory or from a symbol. Without `wrap`
+    negative ones are out of range."""
 
     symbol: str
     source: View | Dim
     n: Dim
     error: int
+    wrap: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,18 +155,46 @@ class When:
 
 
 @dataclass(frozen=True, eq=False)
+class Branch:
+    """Run `then` if the bool[] `test` is true, else `orelse`."""
+
+    test: View
+    then: tuple[Launch, ...]
+    orelse: tuple[Launch, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Loop:
-    """`index` counts from 0 to `trip`; `parity` is its lowest bit, `after` that of `trip`."""
+    """`index` counts from 0 to `trip`; `parity` is its lowest bit, `after` that of its final value.
+
+    With `go`, a bool[], the loop ends as soon as that is false before an iteration. `count`, if it
+    has a name, is bound to the number of iterations.
+    """
 
     index: str
     parity: str
     after: str
     trip: Dim
     body: tuple[Launch, ...]
+    go: View | None = None
+    count: str = ""
 
 
 Launch: TypeAlias = (
-    Map | Iota | Number64 | Reduce | ArgMax | Gather | Pack | Gemm | Check | Index | When | Loop
+    Map
+    | Iota
+    | Number64
+    | Reduce
+    | ArgMax
+    | Gather
+    | Pack
+    | Gemm
+    | Check
+    | Fail
+    | Index
+    | When
+    | Branch
+    | Loop
 )
 
 
@@ -181,6 +219,13 @@ def results(launch: Launch) -> tuple[View, ...]:
     return () if out is None else (out,)
 
 
+def blocks(launch: Launch) -> tuple[tuple[Launch, ...], ...]:
+    """The launches inside of a loop or a branch; two blocks of a branch never both run."""
+    if isinstance(launch, Branch):
+        return launch.then, launch.orelse
+    return (launch.body,) if isinstance(launch, (When, Loop)) else ()
+
+
 def safe(launches: Sequence[Launch]) -> bool:
     """Whether nothing can fail once an input has been written."""
     return _safe(launches, False)[0]
@@ -191,11 +236,18 @@ def _safe(launches: Sequence[Launch], written: bool) -> tuple[bool, bool]:
         written = written or any(v.buffer.kind == "input" for v in results(x))
         if getattr(x, "error", 0) and written:
             return False, written
-        for _ in range(2 if isinstance(x, Loop) else isinstance(x, When)):
-            ok, written = _safe(x.body, written)  # type: ignore[union-attr]
-            if not ok:
-                return False, written
+        ok, after = _safe_inside(x, written)
+        if ok and after and not written and isinstance(x, Loop):
+            ok, after = _safe_inside(x, after)
+        if not ok:
+            return False, after
+        written = after
     return True, written
+
+
+def _safe_inside(launch: Launch, written: bool) -> tuple[bool, bool]:
+    found = [_safe(b, written) for b in blocks(launch)]
+    return all(ok for ok, _ in found), written or any(w for _, w in found)
 
 
 def views(launch: Launch) -> Iterator[View]:

@@ -11,13 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from executor.counts import bound
 from executor.expand import expand_composites
 from executor.launches import Check, Failure, Launch, Lowered, Map, Reduce, safe
-from executor.uses import Block, analyse, carried
+from executor.uses import Block, Inside, analyse, carried
 from executor.views import Buffer, View, whole
-from ir import OPS, Fused, Loc, Op, Program, Scan, Value
+from ir import OPS, Cond, Fused, Loc, Op, Program, Scan, Value
 from ir import kernel as k
-from ir.core import Carry, Node
+from ir.core import Node
 from ir.ops.nn import normal_axes
 from ir.types import Dim, DType, Size, Type, product
 
@@ -43,8 +44,21 @@ class Machine:
 
 
 @dataclass
+class Scope:
+    """The launches of one block while they are collected; `loop`: it is the body of a loop.
+
+    `packed` are the weights packed in it, `bounds` what counts of loops in it can be at most.
+    """
+
+    loop: bool = False
+    launches: list[Launch] = field(default_factory=list)
+    packed: dict[tuple[Value, View, int], View] = field(default_factory=dict)
+    bounds: dict[str, Dim | None] = field(default_factory=dict)
+
+
+@dataclass
 class Lowerer:
-    """`env` is where a value lies; `level` the number of loops in which its data varies.
+    """`env` is where a value lies; `level` the innermost scope in which its data varies.
 
     `constants` are values that one literal fills, `known` are integers that are sizes or symbols.
     `origin` is the outermost value that a const port hands on. `owned` values may be overwritten.
@@ -60,26 +74,43 @@ class Lowerer:
     origin: dict[Value, Value] = field(default_factory=dict)
     owned: set[Value] = field(default_factory=set)
     places: dict[Value, list[View]] = field(default_factory=dict)
-    packed: dict[tuple[Value, View, int], View] = field(default_factory=dict)
     merged: set[Node] = field(default_factory=set)
-    blocks: list[list[Launch]] = field(default_factory=lambda: [[]])
+    scopes: list[Scope] = field(default_factory=lambda: [Scope()])
     uses: list[Block] = field(default_factory=list)
+    inside: Inside = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     symbols: int = 0
 
     @property
     def depth(self) -> int:
-        return len(self.blocks) - 1
+        return len(self.scopes) - 1
 
     def emit(self, launch: Launch) -> None:
-        self.blocks[-1].append(launch)
+        self.scopes[-1].launches.append(launch)
+
+    def open(self, loop: bool = False) -> None:
+        """What is emitted from here to `close` belongs to a block inside."""
+        self.scopes.append(Scope(loop))
+
+    def close(self) -> tuple[Launch, ...]:
+        return tuple(self.scopes.pop().launches)
+
+    def outside_of_loops(self, v: Value) -> Scope | None:
+        """The scope around the outermost loop in which `v` does not vary; None if it varies."""
+        for at in range(self.level[v] + 1, len(self.scopes)):
+            if self.scopes[at].loop:
+                return self.scopes[at - 1]
+        return None
 
     def symbol(self, letter: str) -> str:
         self.symbols += 1
         return f"#{letter}{self.symbols}"
 
     def arena(self, elements: Dim, dtype: DType) -> Buffer:
-        return Buffer("arena", 0, elements * dtype.size)
+        most = bound(elements, {n: b for s in self.scopes for n, b in s.bounds.items()})
+        if most is None:
+            raise NotImplementedError(f"{elements} elements of a loop without a bound")
+        return Buffer("arena", 0, most * dtype.size)
 
     def temporary(self, t: Type) -> View:
         return whole(self.arena(product(t.shape), t.dtype), t)
@@ -110,7 +141,7 @@ class Lowerer:
         source = k.input_(0, x.dtype)
         self.emit(Map(out.shape, (x.expand(out.shape),), (source,), (out,)))
 
-    def failure(self, kind: type[Exception], text: str, loc: Loc) -> int:
+    def failure(self, kind: type[BaseException], text: str, loc: Loc) -> int:
         where = f" ({loc})" if loc.line > 0 else ""
         self.failures.append(Failure(kind, text + where))
         return len(self.failures)
@@ -136,19 +167,19 @@ class Lowerer:
                 continue
             self.node(node)
             for r in node.results:
-                if r in self.owned:
+                if r in self.owned or r in self.uses[-1].early:
                     self.settle(r)
 
     def node(self, node: Node) -> None:
-        if isinstance(node, Scan):
-            RULES["scan"](self, node)
+        if isinstance(node, (Scan, Cond)):
+            RULES[type(node).__name__.lower()](self, node)
         elif isinstance(node, Fused):
             self.fused(node)
         elif node.name in RULES:
             RULES[node.name](self, node)
-        elif OPS[node.name].kernel is not None:
+        elif isinstance(node, Op) and node.row.kernel is not None:
             self.elementwise(node)
-        elif OPS[node.name].reduce is not None:
+        elif isinstance(node, Op) and node.row.reduce is not None:
             self.reduce(node)
         else:
             raise NotImplementedError(f"no kernel for {node.name} ({node.loc})")
@@ -236,10 +267,10 @@ def _lower(program: Program, machine: Machine, in_place: bool) -> Lowered:
         low.bind(i.value, whole(b, i.value.type))
     for v, b in zip(program.outputs, outputs):
         low.places.setdefault(v, []).append(whole(b, v.type))
-    states = [Carry(target, target, v) for target, v in program.writes if in_place]
+    states = {target: v for target, v in program.writes if in_place}
     needed = [*program.outputs, *(v for _, v in program.writes)]
-    low.uses.append(analyse(program.ops, states, needed))
-    done = {p.inner for p, ok in carried(states, low.uses[0]).items() if ok}
+    low.uses.append(analyse(program.ops, states, needed, low.inside))
+    done = {target for target, ok in carried(states, low.uses[0]).items() if ok}
     for target, v in program.writes:
         if target in done:
             low.owned.add(target)
@@ -248,7 +279,7 @@ def _lower(program: Program, machine: Machine, in_place: bool) -> Lowered:
     for v in list(low.places):
         low.settle(v)
     _write_back(low, [(t, v) for t, v in program.writes if t not in done])
-    return Lowered(program, inputs, outputs, tuple(low.blocks[0]), tuple(low.failures))
+    return Lowered(program, inputs, outputs, low.close(), tuple(low.failures))
 
 
 def _buffer(kind: str, number: int, t: Type) -> Buffer:

@@ -1,7 +1,8 @@
 """The arena: lifetimes of buffers from the launches that touch them, and where each one lies.
 
-A buffer lives from its first to its last launch. Where it is touched inside of a loop and also
-outside of it, it lives through the whole loop. Buffers whose size is a number share memory by
+A buffer lives from its first to its last launch. Where it is touched inside of a loop or a branch
+and also outside of it, it lives through all of that; buffers of the two sides of a branch never
+live at the same time. Buffers whose size is a number share memory by
 offset; a buffer of symbolic size shares a slot with buffers of the same size.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from executor.launches import Launch, Loop, When, views
+from executor.launches import Launch, blocks, views
 from executor.views import Buffer
 from ir.types import Dim, evaluate_dim
 
@@ -72,8 +73,8 @@ def _walk(launches: Sequence[Launch], at: int) -> tuple[_Block, int]:
                 low, high = block.touched.get(v.buffer, (at, at))
                 block.touched[v.buffer] = (min(low, at), max(high, at))
         at += 1
-        if isinstance(launch, (Loop, When)):
-            inner, at = _walk(launch.body, at)
+        for body in blocks(launch):
+            inner, at = _walk(body, at)
             block.inside.append(inner)
     block.end = at
     return block, at

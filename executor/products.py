@@ -1,7 +1,7 @@
 """How `matmul` becomes launches: shapes brought to [batch..., M, K] @ [batch..., K, N].
 
 Weights that do not vary in the loop of the product are packed once, before the outermost loop in
-which they do not vary.
+which they do not vary; where such a loop is inside of a branch, only if the branch runs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from executor.launches import Gemm, Pack
-from executor.lower import Lowerer, rule
+from executor.lower import Lowerer, Scope, rule
 from executor.uses import added
 from executor.views import View, collapse, row_major
 from ir import Op, Value
@@ -56,8 +56,15 @@ def _sum_start(low: Lowerer, op: Op) -> tuple[Op, View] | None:
     if shared and block.updates.get(found[1]) is found[0].result:
         return None
     view = low.env[found[1]].expand(op.result.type.shape)
-    rows = op.result.type.ndim and (view.strides[-1] == 1 or view.shape[-1] == 1)
-    return (found[0], view) if rows and found[1] not in low.constants else None
+    return (found[0], view) if _in_rows(view) and found[1] not in low.constants else None
+
+
+def _in_rows(v: View) -> bool:
+    """Whether a product can start from `v`: contiguous rows, or one contiguous column, which
+    becomes a row when the product is turned."""
+    if v.ndim == 0 or v.shape[-1] != 1:
+        return v.ndim > 0 and v.strides[-1] == 1
+    return v.ndim == 1 or v.shape[-2] == 1 or v.strides[-2] == 1
 
 
 def _gemm(low: Lowerer, x: View, y: View, c: View, yv: Value, initial: View | None) -> None:
@@ -71,8 +78,9 @@ def _gemm(low: Lowerer, x: View, y: View, c: View, yv: Value, initial: View | No
     full = y.expand((*c.shape[:-2], *y.shape[-2:]))
     columns = low.machine.columns(y.dtype, *c.shape[-2:])
     packed, scratch = None, None
-    if low.level[yv] < low.depth:
-        panels = _packed(low, yv, y, columns)
+    scope = low.outside_of_loops(yv)
+    if scope is not None:
+        panels = _packed(low, scope, yv, y, columns)
         packed = panels.expand((*c.shape[:-2], *y.shape[-2:]))
     else:
         scratch = low.temporary(Type(y.dtype, (y.shape[-2], columns)))
@@ -102,15 +110,17 @@ def _merge(x: View, c: View, initial: View | None) -> tuple[View, View, View | N
     return out[0], out[1], out[2] if initial is not None else None
 
 
-def _packed(low: Lowerer, yv: Value, y: View, columns: int) -> View:
-    """Panels of `y`, [batch..., K, N] with room for whole panels."""
+def _packed(low: Lowerer, scope: Scope, yv: Value, y: View, columns: int) -> View:
+    """Panels of `y`, [batch..., K, N] with room for whole panels, made in `scope` or before."""
     key = (low.origin.get(yv, yv), y, columns)
-    if key not in low.packed:
-        batch, (depth, n) = y.shape[:-2], y.shape[-2:]
-        wide = -(-n // columns) * columns if isinstance(n, int) else n + (columns - 1)
-        buffer = low.arena(product(batch) * depth * wide, y.dtype)
-        strides = tuple(s * depth * wide for s in row_major(batch))
-        out = View(buffer, y.dtype, 0, y.shape, (*strides, columns, 1))
-        low.blocks[low.level[yv]].append(Pack(y, out, columns))
-        low.packed[key] = out
-    return low.packed[key]
+    for s in low.scopes:
+        if key in s.packed:
+            return s.packed[key]
+    batch, (depth, n) = y.shape[:-2], y.shape[-2:]
+    wide = -(-n // columns) * columns if isinstance(n, int) else n + (columns - 1)
+    buffer = low.arena(product(batch) * depth * wide, y.dtype)
+    strides = tuple(s * depth * wide for s in row_major(batch))
+    out = View(buffer, y.dtype, 0, y.shape, (*strides, columns, 1))
+    scope.launches.append(Pack(y, out, columns))
+    scope.packed[key] = out
+    return out

@@ -22,7 +22,7 @@ def full(low: Lowerer, op: Op) -> None:
         low.emit(Map(out.shape, (), (root,), (out,)))
         return
     one = low.temporary(v.type.with_shape(()))
-    low.blocks[0].append(Map((), (), (root,), (one,)))
+    low.scopes[0].launches.append(Map((), (), (root,), (one,)))
     low.bind(v, one.expand(v.type.shape), level=0)
 
 
@@ -124,14 +124,14 @@ def split(low: Lowerer, op: Op) -> None:
         start = start + n
 
 
-def index_symbol(low: Lowerer, op: Op, index: Value, n: Dim) -> Dim:
+def index_symbol(low: Lowerer, op: Op, index: Value, n: Dim, wrap: bool = True) -> Dim:
     """A checked index from data, as a symbol that offsets may use."""
     at = low.known.get(index)
-    if isinstance(at, int) and isinstance(n, int) and -n <= at < n:
+    if isinstance(at, int) and isinstance(n, int) and (-n if wrap else 0) <= at < n:
         return at % n
     name = low.symbol("s")
     error = low.failure(IndexError, f"{op.name}: the index is out of range", op.loc)
-    low.emit(Index(name, low.env[index] if at is None else at, n, error))
+    low.emit(Index(name, low.env[index] if at is None else at, n, error, wrap))
     return Size.named(name)
 
 
@@ -142,6 +142,22 @@ def select(low: Lowerer, op: Op) -> None:
     at = index_symbol(low, op, index, x.type.shape[axis])
     low.bind(op.result, low.env[x].pick(axis, at))
     keep_constant(low, op)
+
+
+@rule("window")
+def window(low: Lowerer, op: Op) -> None:
+    x, index = op.operands
+    low.bind(op.result, low.env[x].slice(*window_place(low, op, x, index, op.result)))
+
+
+def window_place(low: Lowerer, op: Op, x: Value, index: Value, y: Value) -> tuple[int, Dim, Dim]:
+    """Axis, start and length; the start is checked."""
+    axis = op.attrs["axis"] % x.type.ndim
+    length = y.type.shape[axis]
+    room = x.type.shape[axis] - length + 1
+    low.natural((length,), "a window")
+    low.check(room - 1, f"{op.name}: longer than axis {axis}", op.loc)
+    return axis, index_symbol(low, op, index, room, wrap=False), length
 
 
 # ---------------------------------------------------------------- writes into a part
@@ -187,6 +203,13 @@ def set_select(low: Lowerer, op: Op) -> None:
     axis = op.attrs["axis"] % x.type.ndim
     at = index_symbol(low, op, index, x.type.shape[axis])
     put(low, y, updated(low, op).pick(axis, at))
+
+
+@rule("set_window")
+def set_window(low: Lowerer, op: Op) -> None:
+    x, y, index = op.operands
+    place = window_place(low, op, x, index, y)
+    put(low, y, updated(low, op).slice(*place))
 
 
 @rule("concat")

@@ -3,48 +3,49 @@
 const and seq ports are views of the outer value. A stacked value is written into its slot. A carry
 that its body only updates keeps one buffer; any other has two halves: the body reads the half of
 the iteration's parity and writes the other, which makes swaps and hand-overs safe without copies.
+
+A `while` is a loop that also reads, before an iteration, one byte: the go port. How long its stacks
+are is known only afterwards, so their memory is for `trip` iterations, with the axis of the loop
+outermost. Any of its iterations may be the last, so each stores what a `last` port asks for.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from executor.launches import Loop, Number64, When
+from executor.counts import most
+from executor.launches import Fail, Loop, Number64, When
 from executor.lower import Lowerer, rule
-from executor.uses import body, carried
-from executor.views import View
+from executor.uses import body, carried, next_values
+from executor.views import View, whole
 from ir import Scan
 from ir.core import Carry, Const, Last, Seq, Stack
-from ir.types import Dim, Size
+from ir.types import Dim, Size, Type, product
 
 
 @rule("scan")
 def scan(low: Lowerer, s: Scan) -> None:
     index, parity, after = low.symbol("i"), low.symbol("p"), low.symbol("q")
-    uses = body(s)
-    in_place = carried(s.carries, uses)
-    for p in s.ports:
-        if isinstance(p, Seq):
-            _check_seq(low, s, p)
-        if isinstance(p, Last):
-            text = "a loop without an iteration has no last value"
-            low.check(s.trip - 1, text, s.loc, ValueError)
+    if s.count:
+        bounds = {n: b for scope in low.scopes for n, b in scope.bounds.items()}
+        low.scopes[-1].bounds[s.count] = most(s.trip, bounds)
+    uses = body(s, low.inside)
+    kept = carried(next_values(s.carries), uses)
+    in_place = {p: kept[p.inner] for p in s.carries}
+    _check_ports(low, s)
     states = {p: _state(low, s, p, in_place[p]) for p in s.carries}
-    results = {p: low.fresh(p.outer) for p in s.ports if isinstance(p, (Stack, Last))}
-    low.blocks.append([])
+    go = _go(low, s)
+    results = {p: _collected(low, s, p) for p in s.ports if isinstance(p, (Stack, Last))}
+    low.open(loop=True)
     low.uses.append(uses)
     _enter(low, s, index)
     for p, state in states.items():
         _carry(low, p, state, in_place[p], Size.named(parity))
-    for p in s.ports:
-        if isinstance(p, Stack):
-            slot = results[p].pick(p.axis, Size.named(index))
-            low.places.setdefault(p.inner, []).append(slot)
+    _give(low, s, go, results, index)
     low.block(s.body)
     _leave(low, s, results, index)
     low.uses.pop()
-    launches = tuple(low.blocks.pop())
-    low.emit(Loop(index, parity, after, s.trip, launches))
+    low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count))
     for p in s.carries:
         if p.last is not None:
             view = states[p] if in_place[p] else _half(states[p], Size.named(after))
@@ -52,19 +53,38 @@ def scan(low: Lowerer, s: Scan) -> None:
             low.owned.add(p.last)
 
 
+# ---------------------------------------------------------------- checks
+def _check_ports(low: Lowerer, s: Scan) -> None:
+    for p in s.ports:
+        if isinstance(p, Seq) and not s.count:
+            _check_seq(low, s, p)
+    if not any(isinstance(p, Last) for p in s.ports):
+        return
+    text = "a loop without an iteration has no last value"
+    low.check(s.trip - 1, text, s.loc, ValueError)
+    if s.go is not None:
+        low.emit(Fail(low.env[s.go.init], low.failure(ValueError, text, s.loc)))
+
+
+def _outside(p: Seq) -> str:
+    return f"a loop reads {p.outer!r} outside of its axis {p.axis}"
+
+
 def _check_seq(low: Lowerer, s: Scan, p: Seq) -> None:
     """Iteration i reads `start + step * i`: the first and the last must be there."""
-    n = p.outer.type.shape[p.axis]
-    final = p.start + (s.trip - 1) * p.step
     if s.trip == 0:
         return
-    checks = []
-    for at in (p.start, final):
-        for value in (at, n - 1 - at):
-            if not _surely_natural(value):
-                checks.append(value)
+    checks = _doubtful(s, p)
     if checks:
-        _check_if(low, s.trip, checks, f"a loop reads {p.outer!r} outside of its axis {p.axis}", s)
+        _check_if(low, s.trip, checks, _outside(p), s)
+
+
+def _doubtful(s: Scan, p: Seq) -> list[Dim]:
+    """What may be negative if `trip` iterations of `s` read `p`: distances to the ends."""
+    n = p.outer.type.shape[p.axis]
+    final = p.start + (s.trip - 1) * p.step
+    distances = [q for at in (p.start, final) for q in (at, n - 1 - at)]
+    return [q for q in distances if not _surely_natural(q)]
 
 
 def _surely_natural(value: Dim) -> bool:
@@ -73,13 +93,13 @@ def _surely_natural(value: Dim) -> bool:
 
 def _check_if(low: Lowerer, trip: Dim, checks: list[Dim], text: str, s: Scan) -> None:
     """Conditions that must hold if the loop runs at all."""
-    low.blocks.append([])
+    low.open()
     for value in checks:
         low.check(value, text, s.loc)
-    launches = tuple(low.blocks.pop())
-    low.emit(When(trip - 1, "sge", launches))
+    low.emit(When(trip - 1, "sge", low.close()))
 
 
+# ---------------------------------------------------------------- storage
 def _state(low: Lowerer, s: Scan, p: Carry, in_place: bool) -> View:
     """The storage of a carry, with its first value in it."""
     init = low.env[p.init]
@@ -100,6 +120,33 @@ def _half(state: View, which: Dim) -> View:
     return state.pick(0, which)
 
 
+def _go(low: Lowerer, s: Scan) -> View | None:
+    """The byte that a `while` reads before an iteration, with its first value in it."""
+    if s.go is None:
+        return None
+    go = low.temporary(s.go.init.type)
+    low.copy(low.env[s.go.init], go)
+    return go
+
+
+def _collected(low: Lowerer, s: Scan, p: Stack | Last) -> View:
+    """The storage of a result that is not a carry. No stride of it is known only afterwards."""
+    if isinstance(p, Last) or not s.count:
+        return low.fresh(p.outer)
+    inner = p.inner.type
+    shape = (s.length, *inner.shape)
+    wanted = low.places.get(p.outer, [])
+    if p.axis == 0 and wanted:
+        return low.fresh(p.outer)
+    buffer = low.arena(product(shape), inner.dtype)
+    order = (*range(1, p.axis + 1), 0, *range(p.axis + 1, len(shape)))
+    view = whole(buffer, Type(inner.dtype, shape)).transpose(order)
+    low.bind(p.outer, view)
+    low.owned.add(p.outer)
+    return view
+
+
+# ---------------------------------------------------------------- the body
 def _enter(low: Lowerer, s: Scan, index: str) -> None:
     low.known[s.index] = Size.named(index)
     if s.index in low.uses[-1].last:
@@ -107,15 +154,23 @@ def _enter(low: Lowerer, s: Scan, index: str) -> None:
         low.emit(Number64(Size.named(index), view))
     for p in s.ports:
         if isinstance(p, Const):
-            low.bind(p.inner, low.env[p.outer], low.level[p.outer])
-            low.origin[p.inner] = low.origin.get(p.outer, p.outer)
-            if p.outer in low.constants:
-                low.constants[p.inner] = low.constants[p.outer]
-            if p.outer in low.known:
-                low.known[p.inner] = low.known[p.outer]
+            hand_in(low, p)
         elif isinstance(p, Seq):
             at = Size.named(index) * p.step + p.start
+            if s.count and _doubtful(s, p):
+                for distance in (at, p.outer.type.shape[p.axis] - 1 - at):
+                    low.check(distance, _outside(p), s.loc)
             low.bind(p.inner, low.env[p.outer].pick(p.axis, at))
+
+
+def hand_in(low: Lowerer, p: Const) -> None:
+    """An outer value is the inner one: the same storage, and whatever else is known of it."""
+    low.bind(p.inner, low.env[p.outer], low.level[p.outer])
+    low.origin[p.inner] = low.origin.get(p.outer, p.outer)
+    if p.outer in low.constants:
+        low.constants[p.inner] = low.constants[p.outer]
+    if p.outer in low.known:
+        low.known[p.inner] = low.known[p.outer]
 
 
 def _carry(low: Lowerer, p: Carry, state: View, in_place: bool, parity: Dim) -> None:
@@ -126,14 +181,27 @@ def _carry(low: Lowerer, p: Carry, state: View, in_place: bool, parity: Dim) -> 
     low.places.setdefault(p.next, []).insert(0, following)
 
 
+def _give(
+    low: Lowerer, s: Scan, go: View | None, results: dict[Stack | Last, View], index: str
+) -> None:
+    """Values of the body are wanted where its results are."""
+    for p in s.ports:
+        if isinstance(p, Stack):
+            slot = results[p].pick(p.axis, Size.named(index))
+            low.places.setdefault(p.inner, []).append(slot)
+        elif isinstance(p, Last) and s.count:
+            low.places.setdefault(p.inner, []).append(results[p])
+    if s.go is not None and go is not None:
+        low.places.setdefault(s.go.next, []).append(go)
+
+
 def _leave(low: Lowerer, s: Scan, results: dict[Stack | Last, View], index: str) -> None:
     for v in s.needed:
         low.settle(v)
-    lasts = [p for p in s.ports if isinstance(p, Last)]
+    lasts = [p for p in s.ports if isinstance(p, Last) and not s.count]
     if not lasts:
         return
-    low.blocks.append([])
+    low.open()
     for p in lasts:
         low.copy(low.env[p.inner], results[p])
-    launches = tuple(low.blocks.pop())
-    low.emit(When(s.trip - 1 - Size.named(index), "eq", launches))
+    low.emit(When(s.trip - 1 - Size.named(index), "eq", low.close()))

@@ -5,42 +5,55 @@ A block is the op list of a program or of a loop body; it reads only its own val
 analysis here is of one block. Position `len(block)` is its end: ports and outputs use values there.
 
 A value may be updated in place when the op that makes its successor is its last use: `set_*` ops,
-nested loops that carry it and, for carries, elementwise ops.
+nested loops that carry it, branches that both update it or hand it on and, for carries, elementwise
+ops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from ir import OPS, Fused, Op, Scan, Value
-from ir.core import Carry, Node
+from ir import OPS, Cond, Fused, Op, Scan, Value
+from ir.core import Carry, Const, Join, Last, Node, Stack
 
-VIEWS = {"slice", "pick", "select", "reshape", "transpose", "expand", "split"}
-SETTERS = {"set_slice", "set_pick", "set_select"}
+VIEWS = {"slice", "pick", "select", "window", "reshape", "transpose", "expand", "split"}
+SETTERS = {"set_slice", "set_pick", "set_select", "set_window"}
 
 
 @dataclass
 class Block:
     """`root` maps a value to the value whose storage it shares; `last` is by root.
 
-    `updates` maps a value to the one that takes over its storage.
+    `updates` maps a value to the one that takes over its storage. `early` are views that a loop
+    stacks: they are copied where they are made, so that their storage may change afterwards.
     """
 
     nodes: Sequence[Node]
     root: dict[Value, Value] = field(default_factory=dict)
     last: dict[Value, int] = field(default_factory=dict)
     updates: dict[Value, Value] = field(default_factory=dict)
+    early: frozenset[Value] = frozenset()
 
     def of(self, v: Value) -> Value:
         return self.root.get(v, v)
 
 
+#: loops and branches -> the analyses of the blocks inside, so that each is made once
+Inside: TypeAlias = dict[Node, tuple[Block, ...]]
+
+
 def analyse(
-    nodes: Sequence[Node], carries: Sequence[Carry] = (), needed: Iterable[Value] = ()
+    nodes: Sequence[Node],
+    following: Mapping[Value, Value | None],
+    needed: Iterable[Value],
+    inside: Inside,
+    early: frozenset[Value] = frozenset(),
 ) -> Block:
-    """`needed` are used at the end of the block."""
-    b = Block(nodes)
+    """`following` are the values that the block is given and may update, with the next values of
+    those that are carries; `needed` are used at the end of the block."""
+    b = Block(nodes, early=early)
     for at, node in enumerate(nodes):
         for v in node.operands:
             b.last[b.of(v)] = at
@@ -48,9 +61,9 @@ def analyse(
             b.root.update((r, b.of(node.operands[0])) for r in node.results)
     for v in needed:
         b.last[b.of(v)] = len(nodes)
-    following = {p.inner: p.next for p in carries}
+    joined: set[Value] = set()
     for v in [*following, *(r for n in nodes for r in n.results)]:
-        after = _successor(b, v, following.get(v)) if b.of(v) is v else None
+        after = _successor(b, v, following.get(v), inside, joined) if b.of(v) is v else None
         if after is not None:
             b.updates[v] = after
     return b
@@ -78,40 +91,108 @@ def added(b: Block, at: int) -> tuple[Op, Value] | None:
     return node, other
 
 
-def carried(carries: Iterable[Carry], b: Block) -> dict[Carry, bool]:
+def carried(following: Mapping[Value, Value], b: Block) -> dict[Value, bool]:
     """For every carry whether its storage is updated in place through the whole block."""
     out = {}
-    for p in carries:
-        v = p.inner
-        while v is not p.next and v in b.updates:
-            v = b.updates[v]
-        out[p] = v is p.next and v is not p.inner
+    for v, after in following.items():
+        at = v
+        while at is not after and at in b.updates:
+            at = b.updates[at]
+        out[v] = at is after and after is not v
     return out
 
 
-def body(scan: Scan) -> Block:
-    return analyse(scan.body, scan.carries, scan.needed)
+def next_values(carries: Iterable[Carry]) -> dict[Value, Value]:
+    return {p.inner: p.next for p in carries}
 
 
-def _successor(b: Block, v: Value, following: Value | None) -> Value | None:
-    """`following` is the next value of the carry `v`, which an elementwise op may put there."""
+def body(scan: Scan, inside: Inside) -> Block:
+    if scan not in inside:
+        early = _stacked_views(scan)
+        needed = [v for v in scan.needed if v not in early]
+        found = analyse(scan.body, next_values(scan.carries), needed, inside, early)
+        inside[scan] = (found,)
+    return inside[scan][0]
+
+
+def _stacked_views(scan: Scan) -> frozenset[Value]:
+    """Results of views that the end of the body needs for stacks only."""
+    made = {r for n in scan.body if n.name in VIEWS for r in n.results}
+    stacks = {p.inner for p in scan.ports if isinstance(p, Stack)}
+    rest = {p.inner for p in scan.ports if isinstance(p, Last)} | {p.next for p in scan.carries}
+    return frozenset(made & stacks - rest)
+
+
+def branches(cond: Cond, inside: Inside) -> tuple[Block, ...]:
+    """Both blocks; what they are given has no next value yet."""
+    if cond not in inside:
+        given = dict.fromkeys(p.inner for p in cond.ins)
+        inside[cond] = tuple(analyse(b, given, leaving, inside) for b, leaving in cond.branches)
+    return inside[cond]
+
+
+def _successor(
+    b: Block, v: Value, following: Value | None, inside: Inside, joined: set[Value]
+) -> Value | None:
+    """`following` is the next value of the carry `v`, which an elementwise op may put there.
+
+    `joined` are results of branches that have a predecessor already.
+    """
     at = b.last.get(v, -1)
     if not 0 <= at < len(b.nodes):
         return None
     node = b.nodes[at]
     sharing = [q for q in node.operands if b.of(q) is v]
     if isinstance(node, Scan):
-        return _through_loop(node, v, sharing)
+        return _through_loop(node, v, sharing, inside)
+    if isinstance(node, Cond):
+        return _through_branches(node, v, sharing, inside, joined)
     if isinstance(node, Op) and node.name in SETTERS:
         return node.result if node.operands[0] is v else None
-    kernel = isinstance(node, Fused) or OPS[node.name].kernel is not None
-    if not kernel or any(q is not v for q in sharing):
-        return None
-    return following if following in node.results else None
+    return following if following is not None and _may_overwrite(b, v, following) else None
 
 
-def _through_loop(scan: Scan, v: Value, sharing: Sequence[Value]) -> Value | None:
+def _may_overwrite(b: Block, v: Value, following: Value) -> bool:
+    """Whether the last use of `v` is an elementwise op that may put `following` there."""
+    node = b.nodes[b.last[v]]
+    kernel = isinstance(node, Fused) or (isinstance(node, Op) and OPS[node.name].kernel is not None)
+    sharing = (q for q in node.operands if b.of(q) is v)
+    return kernel and all(q is v for q in sharing) and following in node.results
+
+
+def _through_loop(scan: Scan, v: Value, sharing: Sequence[Value], inside: Inside) -> Value | None:
     ports = [p for p in scan.carries if p.init is v and p.last is not None]
     if len(sharing) != 1 or not ports:
         return None
-    return ports[0].last if carried(ports, body(scan))[ports[0]] else None
+    kept = carried(next_values(ports[:1]), body(scan, inside))[ports[0].inner]
+    return ports[0].last if kept else None
+
+
+def _through_branches(
+    cond: Cond, v: Value, sharing: Sequence[Value], inside: Inside, joined: set[Value]
+) -> Value | None:
+    ports = [p for p in cond.ins if p.outer is v]
+    if len(sharing) != 1 or not ports:
+        return None
+    for j in cond.outs:
+        if j.outer in joined or j.outer.type != v.type:
+            continue
+        sides = zip(branches(cond, inside), (j.then, j.orelse))
+        if all(_handed_on(b, ports[0].inner, leaving) for b, leaving in sides):
+            joined.add(j.outer)
+            return j.outer
+    return None
+
+
+def _handed_on(b: Block, v: Value, leaving: Value) -> bool:
+    """Whether a branch leaves `leaving` in the storage of `v`."""
+    at = b.last.get(v, -1)
+    if v is leaving or (0 <= at < len(b.nodes) and _may_overwrite(b, v, leaving)):
+        return True
+    return carried({v: leaving}, b)[v]
+
+
+def taken_over(cond: Cond, b: Block) -> dict[Join, Const]:
+    """The results of `cond` that take over the storage of an operand, as `b` around it says."""
+    ports = {b.updates.get(p.outer): p for p in cond.ins}
+    return {j: ports[j.outer] for j in cond.outs if j.outer in ports}

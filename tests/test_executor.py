@@ -13,7 +13,7 @@ from executor import cpu, plan
 from executor.cpu import target as targets
 from executor.cpu.jit import assembly
 from executor.cpu.program import source
-from executor.launches import Loop, results, views
+from executor.launches import Loop, views
 from executor.lower import lower
 from ir import kernel as k
 from ir import kernel_numpy
@@ -345,6 +345,25 @@ program p(%x: f32[T] arg "x") {{
         run(floats(t))
 
 
+WINDOW = """
+program p(%x: f32[T] arg "x", %k: i64[] arg "k", %y: f32[B] arg "y") {
+  %w = window(%x, %k, axis=0, length=2)          : f32[2]
+  %z = set_window(%x, %y, %k, axis=0)            : f32[T]
+  return %w, %z
+}
+"""
+
+
+def test_a_window_longer_than_its_axis():
+    """Then there is no good index, not every one."""
+    run = executor.compile(ir.parse(WINDOW))
+    run_text(WINDOW, floats(4), np.asarray(2), floats(2))
+    run_text(WINDOW, floats(3), np.asarray(0), floats(3))
+    for t, at, b in ((1, 0, 1), (3, 2, 1), (3, -1, 1), (1, 1000, 1), (3, 0, 4), (3, 1000, 4)):
+        with pytest.raises(IndexError, match="window"):
+            run(floats(t), np.asarray(at), floats(b))
+
+
 def test_last_of_no_iteration():
     text = """
 program p(%x: f32[T,2] arg "x") {
@@ -430,52 +449,3 @@ def test_foreign_calls_inside_of_loops():
         for g, w in zip(run(x, h), want):
             np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(h, written[0], rtol=1e-5, atol=1e-6)
-
-
-# ---------------------------------------------------------------- plans
-@pytest.mark.parametrize("seed", range(40))
-def test_no_two_live_buffers_overlap(seed):
-    layout = plan.layout(lower(Generator(seed).program(), cpu.machine()).launches)
-    for sizes in ({"B": 0, "T": 0}, {"B": 3, "T": 7}):
-        assert layout.bytes(sizes) >= layout.fixed
-    fixed = [(b, at, at + max(b.size, 1)) for b, at in layout.offsets.items()]
-    for n, (b, low, high) in enumerate(fixed):
-        assert high <= layout.fixed
-        for c, start, end in fixed[:n]:
-            if plan.overlap(layout.lives[b], layout.lives[c]):
-                assert high <= start or end <= low
-    for slot in layout.slots:
-        lives = sorted(layout.lives[b] for b in slot.buffers)
-        assert all(a[1] < b[0] for a, b in zip(lives, lives[1:]))
-        assert all(b.size == slot.size for b in slot.buffers)
-
-
-STEP = """
-program p(%w: f32[N] param "w", %g: f32[N] arg "g", %k: i64[1] arg "k", %c: f32[4,3] buffer "c", %y: f32[3] arg "y", %n: i64[] arg "n") {
-  %d = scale(%g, scale=0.1)                      : f32[N]
-  %v = subtract(%w, %d)                          : f32[N]
-  %c2 = set_select(%c, %y, %n, axis=0)           : f32[4,3]
-  %s = sum(%v)                                   : f32[]
-  return %s
-  write %w = %v
-  write %c = %c2
-}
-"""  # noqa: E501
-
-
-def test_written_inputs_are_updated_in_place_if_nothing_can_fail_later():
-    early = STEP.splitlines(keepends=True)
-    early.insert(2, early.pop(4))
-    for text, direct in (("".join(early), True), (STEP, False)):
-        program = ir.verify(ir.parse(text))
-        low = lower(program, cpu.machine())
-        copies = [q for q in low.launches if results(q) and results(q)[0].buffer is low.inputs[0]]
-        assert len(copies) == 1 and bool(len(copies[0].ins) == 2) == direct
-        w, c = floats(5), floats(4, 3)
-        arrays = w, floats(5, seed=1), np.zeros(1, np.int64), c, floats(3), np.asarray(2)
-        run_text(text, *arrays)
-        bad = (*arrays[:5], np.asarray(9))
-        before = w.copy(), c.copy()
-        with pytest.raises(IndexError):
-            executor.compile(program)(*bad)
-        assert np.array_equal(w, before[0]) and np.array_equal(c, before[1])

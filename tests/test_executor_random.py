@@ -1,4 +1,5 @@
-"""Random functional programs against the reference: loops in loops, views of views, all ports.
+"""Random functional programs against the reference: loops and branches in each other, views of
+views, all ports, sizes that loops find, foreign calls, checks that fail.
 
 `DY2ST_SEED=n pytest tests/test_executor_random.py` repeats one program.
 """
@@ -12,9 +13,25 @@ import pytest
 
 import executor
 import ir
-from ir.core import Builder, Carry, Const, Fused, Input, Last, Program, Scan, Seq, Stack, Value
+from ir.core import (
+    ENDLESS,
+    Builder,
+    Carry,
+    Cond,
+    Const,
+    Fused,
+    Go,
+    Input,
+    Join,
+    Last,
+    Program,
+    Scan,
+    Seq,
+    Stack,
+    Value,
+)
 from ir.opdef import OPS
-from ir.types import F32, F64, I64, DType, Size, Type, product
+from ir.types import BOOL, F32, F64, I64, DType, Size, Type, product
 from tests.conftest import mostly_slow
 
 B, T = Size.named("B"), Size.named("T")
@@ -24,11 +41,14 @@ BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 class Generator:
-    """Blocks of random ops on a growing pool of values."""
+    """Blocks of random ops on a growing pool of values. `control`: with branches and `while`."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, control: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
         self.dtype = F32 if seed % 3 else F64
+        self.control, self.foreign = control, control and seed % 7 == 0
+        self.sizes: set[str] = {"B", "T"}
+        self.counts = 0
 
     def program(self) -> Program:
         shapes = [(B, T, 3), (T, B, 4), (4, 4), (B, 4), (3, 17), (5,), (), (B, 3, T), (17, 4)]
@@ -61,13 +81,17 @@ class Generator:
     def fill(self, b: Builder, pool: list[Value], depth: int, count: int) -> None:
         makers = [self.unary, self.binary, self.view, self.view, self.move, self.reduce]
         makers += [self.setter, self.matmul, self.fused, self.integer, self.gather]
+        deep = [self.scan] + [self.cond, self.cond] * self.control
         if depth < 3:
-            makers += [self.scan] * 3
+            makers += deep * (2 if self.control else 3)
+        if self.control:
+            makers += [self.check, self.length, self.window] + [self.call] * self.foreign
         for _ in range(count):
-            maker = self.choice(makers)
+            maker, sizes = self.choice(makers), set(self.sizes)
             try:
-                made = maker(b, pool, depth) if maker == self.scan else maker(b, pool)
+                made = maker(b, pool, depth) if maker in deep else maker(b, pool)
             except LookupError:
+                self.sizes = sizes
                 continue
             pool += [made] if isinstance(made, Value) else list(made or ())
 
@@ -200,10 +224,18 @@ class Generator:
         return b.gather(x, inside, axis=axis)
 
     # ------------------------------------------------------------ loops
+    def trip(self):
+        known = [Size.named(n) for n in sorted(self.sizes - {"B", "T"})]
+        return self.choice([T, B, 0, 1, 2, 3, 3, *known])
+
     def scan(self, b, pool, depth):
-        trip = self.choice([T, B, 0, 1, 2, 3, 3])
-        index = Value(Type(I64), "t")
-        ports, inner = [], [index]
+        index, trip, count = Value(Type(I64), "t"), self.trip(), ""
+        ports = []
+        if self.control and self.rng.random() < 0.6:
+            self.counts += 1
+            count, limit = f"n{self.counts}", self.limit(b, pool)
+            ports = [Const(Value(Type(I64)), limit)]
+            trip = ENDLESS if self.rng.random() < 0.4 else trip
         for v in dict.fromkeys(self.choice(pool) for _ in range(3)):
             ports.append(Const(Value(v.type), v))
         for v in self.floats(pool):
@@ -216,20 +248,119 @@ class Generator:
         inits = [self.choice(self.floats(pool)) for _ in range(2)]
         inits += [v for v in inits if self.rng.random() < 0.5]
         state = [(Value(v.type), v) for v in inits]
-        inner += [p.inner for p in ports] + [v for v, _ in state]
-        body = Builder()
-        body_pool = list(inner)
+        body, body_pool, outside = Builder(), [index], set(self.sizes)
+        body_pool += [p.inner for p in ports] + [v for v, _ in state]
         self.fill(body, body_pool, depth + 1, int(self.rng.integers(1, 6)))
+        self.sizes = outside
+        body_pool = [v for v in body_pool if v.type.names <= outside]
         for v, init in state:
             after = self.successor(body, body_pool, v, index)
             last = Value(v.type) if self.rng.random() < 0.8 else None
             ports.append(Carry(v, init, after, last))
-        ports += self.results(trip, body_pool)
-        if not body_pool:
-            return None
-        scan = Scan(index, trip, tuple(ports), tuple(body.ops))
+        sure = isinstance(trip, int) and trip > 0
+        if count:
+            after = self.less(body, index, ports[0].inner, body_pool, trip != ENDLESS)
+            init, always = self.first(b, ports[0].outer, pool)
+            ports.append(Go(init, after))
+            sure = sure and always
+        ports += self.results(Size.named(count) if count else trip, body_pool, sure)
+        scan = Scan(index, trip, tuple(ports), tuple(body.ops), count=count)
         b.append(scan)
+        self.sizes |= {count} - {""}
         return scan.results
+
+    def limit(self, b, pool):
+        """How many iterations a `while` may run: a number, or data."""
+        numbers = [v for v in pool if v.type == Type(I64, (6,))]
+        if numbers and self.rng.random() < 0.7:
+            return b.pick(self.choice(numbers), axis=0, index=int(self.rng.integers(6)))
+        return b.full(value=int(self.rng.integers(0, 5)), dtype=I64)
+
+    def first(self, b, limit, pool):
+        """Whether a `while` starts, and whether that is sure."""
+        if self.rng.random() < 0.3:
+            return b.full(value=True, dtype=BOOL), True
+        return b.less_than(b.full(value=0, dtype=I64), limit), False
+
+    def less(self, b, index, limit, pool, free):
+        """Whether it goes on; a loop that has a trip may ask its data instead."""
+        if free and self.rng.random() < 0.3:
+            return self.test(b, pool)
+        return b.less_than(b.add(index, b.full(value=1, dtype=I64)), limit)
+
+    def length(self, b, pool):
+        known = sorted(self.sizes - {"B", "T"})
+        n = Size.named(self.choice(known))
+        kind = int(self.rng.integers(3))
+        if kind == 0:
+            return b.size(n=2 * n + 1)
+        return b.iota(n=n, start=0.5, dtype=self.dtype) if kind == 1 else b.iota(n=n, dtype=I64)
+
+    # ------------------------------------------------------------ branches
+    def test(self, b, pool):
+        """A bool[] that depends on data, or on the index of a loop."""
+        numbers = [v for v in pool if v.type == Type(I64)]
+        if numbers and self.rng.random() < 0.6:
+            half = b.remainder(self.choice(numbers), b.full(value=2, dtype=I64))
+            return b.equal(half, b.full(value=0, dtype=I64))
+        x = self.choice(self.floats(pool))
+        return b.greater_than(
+            b.sum(x, axes=tuple(range(x.type.ndim))),
+            b.full(value=float(self.rng.uniform(-1, 1)), dtype=self.dtype),
+        )
+
+    def cond(self, b, pool, depth):
+        test, outside = self.test(b, pool), set(self.sizes)
+        inits = [self.choice(pool) for _ in range(int(self.rng.integers(1, 5)))]
+        ins = [Const(Value(v.type), v) for v in inits]
+        sides = []
+        for _ in range(2):
+            side, own = Builder(), [p.inner for p in ins]
+            if self.rng.random() < 0.7:
+                self.fill(side, own, depth + 1, int(self.rng.integers(1, 5)))
+            for p in ins[:2]:
+                if self.rng.random() < 0.6 and p.inner in self.floats(own):
+                    own.append(self.changed(side, own, p.inner))
+            self.sizes = set(outside)
+            sides.append((side, [v for v in own if v.type.names <= outside]))
+        (then, mine), (orelse, yours) = sides
+        outs = []
+        for v in [*mine[-2:], *(self.choice(mine) for _ in range(3))]:
+            same = [w for w in yours if w.type == v.type]
+            if same:
+                w = same[-1] if self.rng.random() < 0.5 else self.choice(same)
+                outs.append(Join(Value(v.type), v, w))
+        b.append(Cond(test, tuple(ins), tuple(then.ops), tuple(orelse.ops), tuple(outs)))
+        return [j.outer for j in outs]
+
+    def changed(self, b, pool, x):
+        """A value of the type of `x`, often one that may take over its storage."""
+        if self.rng.random() < 0.5:
+            return self.set_in(b, pool, x)
+        return b.tanh(b.add(x, self.partner(pool, x)))
+
+    def check(self, b, pool):
+        if self.rng.random() < 0.3:
+            ok = (
+                b.logical_not(self.test(b, pool)) if self.rng.random() < 0.3 else self.test(b, pool)
+            )
+            b.emit("check", [ok], {"error": "OverflowError", "message": "random"})
+
+    def window(self, b, pool):
+        x = self.choice([v for v in self.floats(pool) if v.type.ndim])
+        axis = int(self.rng.integers(x.type.ndim))
+        n, at = x.type.shape[axis], b.full(value=0, dtype=I64)
+        numbers = [v for v in pool if v.type == Type(I64)]
+        if isinstance(n, int) and n > 1:
+            n -= 1
+            if numbers:
+                at = b.remainder(self.choice(numbers), b.full(value=2, dtype=I64))
+        y = b.window(x, at, axis=axis, length=n)
+        return [y, b.set_window(x, b.tanh(y), at, axis=axis)]
+
+    def call(self, b, pool):
+        x = self.choice(self.floats(pool))
+        return b.foreign(x, call="double", args=[], types=[x.type])
 
     def successor(self, b, pool, v, index):
         kind = int(self.rng.integers(6))
@@ -247,14 +378,15 @@ class Generator:
             return self.set_in(b, pool, self.set_in(b, pool, v), index)
         return self.choice([q for q in pool if q.type == v.type])
 
-    def results(self, trip, pool):
+    def results(self, trip, pool, sure):
+        """Stacks of length `trip`, and a last value; seldom one that is not `sure` to exist."""
         out = []
         for v in [self.choice(pool) for _ in range(3)]:
             axis = int(self.rng.integers(v.type.ndim + 1))
             shape = (*v.type.shape[:axis], trip, *v.type.shape[axis:])
             if v.type.ndim < 4:
                 out.append(Stack(Value(v.type.with_shape(shape)), v, axis))
-        if isinstance(trip, int) and trip > 0:
+        if sure or (self.control and self.rng.random() < 0.05):
             v = self.choice(pool)
             out.append(Last(Value(v.type), v))
         return out
@@ -281,15 +413,26 @@ def agree(got: np.ndarray, want: np.ndarray, what: str) -> None:
     np.testing.assert_allclose(got, want, rtol=small, atol=small, err_msg=what)
 
 
+def double(op, xs, sizes):
+    return [xs[0] * 2]
+
+
 def check(p: Program, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    run = executor.compile(p)
+    run = executor.compile(p, double)
     for b, t in ((2, 3), (1, 1), (3, 0), (0, 2), (5, 7)):
         xs = arrays(p, {"B": b, "T": t}, rng)
-        outputs, written = ir.evaluate(p, xs)
         own = [x.copy() for x in xs]
-        got = run(*own)
         what = f"DY2ST_SEED={seed}, B={b}, T={t}\n{p}"
+        try:
+            outputs, written = ir.evaluate(p, xs, double)
+        except (OverflowError, ValueError, ZeroDivisionError) as e:
+            with pytest.raises((OverflowError, ValueError, ZeroDivisionError)):
+                run(*own)
+                pytest.fail(f"{e!r} was not raised: {what}")
+            assert all(np.array_equal(x, y, True) for x, y in zip(xs, own)), what
+            continue
+        got = run(*own)
         for g, w in zip(got, outputs):
             agree(g, w, what)
         after = dict(zip((target for target, _ in p.writes), written))
@@ -302,9 +445,14 @@ def test_random_program(seed):
     check(Generator(seed).program(), seed)
 
 
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 25))
+def test_random_program_with_branches(seed):
+    check(Generator(seed, control=True).program(), seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ["generic", "wide"])
 def test_random_programs_on_other_targets(target, monkeypatch):
     monkeypatch.setenv("DY2ST_CPU", target)
-    for seed in range(1000, 1012):
-        check(Generator(seed).program(), seed)
+    for seed in range(1000, 1024):
+        check(Generator(seed, control=seed % 2 == 0).program(), seed)

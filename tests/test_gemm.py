@@ -185,3 +185,21 @@ program p(%x: f32[{m},37] arg "x", %w: f32{shape} param "w", %b: f32[11] param "
     program = ir.verify(ir.parse(text))
     xs = operands(np.random.default_rng(m), np.float32, (m, 37), eval(shape), (11,))
     close(executor.compile(program)(*xs)[0], ir.evaluate(program, xs)[0][0])
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 17])
+@pytest.mark.parametrize("bias", ["1", "{m},1"])
+def test_one_column_with_a_bias(m, bias, on_target):
+    """The product is computed as a row: a bias that is the same in all rows is not contiguous."""
+    bias = bias.format(m=m)
+    text = f"""
+program p(%x: f32[{m},37] arg "x", %w: f32[37,1] param "w", %b: f32[{bias}] param "b") {{
+  %y = matmul(%x, %w)                            : f32[{m},1]
+  %z = add(%y, %b)                               : f32[{m},1]
+  return %z
+}}
+"""
+    program = ir.verify(ir.parse(text))
+    shape = tuple(map(int, bias.split(",")))
+    xs = operands(np.random.default_rng(m), np.float32, (m, 37), (37, 1), shape)
+    close(executor.compile(program)(*xs)[0], ir.evaluate(program, xs)[0][0])

@@ -18,7 +18,7 @@ LEVELS = [
     {"ir.opdef"},
     {"ir.core"},
     {"ir.ops"},
-    {"ir.walk", "ir.text", "ir.alias", "ir.rewrite"},
+    {"ir.walk", "ir.text", "ir.literal", "ir.alias", "ir.rewrite", "ir.verify"},
     {"ir"},
     {"ir.autodiff", "ir.passes"},
 ]

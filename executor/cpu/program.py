@@ -1,13 +1,15 @@
 """The native function of a program: addresses, loops and checks around calls of kernels.
 
 It takes one pointer to a table of i64: named sizes, addresses of the inputs, of the outputs, and
-of the arena. It returns 0, or the number of the failure that stopped it.
+of the arena, then room for the counts of the outermost loops, which it stores, and what `interrupt`
+says. It returns 0, or the number of the failure that stopped it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from executor.counts import counts
 from executor.cpu.elementwise import iota_kernel, map_kernel
 from executor.cpu.gemm import gemm_kernel
 from executor.cpu.index import gather_kernel
@@ -16,9 +18,12 @@ from executor.cpu.pack import pack_kernel
 from executor.cpu.reduce import argmax_kernel, reduce_kernel
 from executor.cpu.target import Target
 from executor.cpu.text import Function, Int, Module, element
+from executor.interrupt import INTERRUPTED, asks, endless
 from executor.launches import (
     ArgMax,
+    Branch,
     Check,
+    Fail,
     Gather,
     Gemm,
     Index,
@@ -31,10 +36,47 @@ from executor.launches import (
     Pack,
     Reduce,
     When,
+    blocks,
 )
 from executor.plan import ALIGN, Layout
 from executor.views import Buffer, View
 from ir.types import Dim, Size
+
+#: processor cycles between two questions for signals
+PATIENCE = 1 << 28
+
+#: `%t` are the entries of `interrupt`: the functions, then room for an exception. Denormals are not
+#: flushed while handlers of signals run.
+ASK = """define internal i32 @ask(ptr %t) noinline nounwind {
+  %t1 = getelementptr ptr, ptr %t, i64 1
+  %t2 = getelementptr ptr, ptr %t, i64 2
+  %t3 = getelementptr ptr, ptr %t, i64 3
+  %type = getelementptr ptr, ptr %t, i64 4
+  %value = getelementptr ptr, ptr %t, i64 5
+  %traceback = getelementptr ptr, ptr %t, i64 6
+  %ensure = load ptr, ptr %t
+  %check = load ptr, ptr %t1
+  %fetch = load ptr, ptr %t2
+  %release = load ptr, ptr %t3
+  %flushing = alloca i32
+  %plain = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %flushing)
+  %old = load i32, ptr %flushing
+  %new = and i32 %old, -32833
+  store i32 %new, ptr %plain
+  call void @llvm.x86.sse.ldmxcsr(ptr %plain)
+  %lock = call i32 %ensure()
+  %code = call i32 %check()
+  %none = icmp eq i32 %code, 0
+  br i1 %none, label %done, label %raised
+raised:
+  call void %fetch(ptr %type, ptr %value, ptr %traceback)
+  br label %done
+done:
+  call void %release(i32 %lock)
+  call void @llvm.x86.sse.ldmxcsr(ptr %flushing)
+  ret i32 %code
+}"""
 
 
 class _Program:
@@ -43,6 +85,8 @@ class _Program:
         self.f = Function("?", "i64")
         self.table = self.f.argument("ptr")
         self.symbols: dict[str, Int] = {}
+        self.late = set(_counts(lowered.launches))
+        self.slots: dict[str, int] = {}
         self.bases: dict[Buffer, str] = {}
         self.known: list[dict[Dim, Int]] = [{}]
         self.body, self.f.body = self.f.body, self.f.entry
@@ -61,6 +105,13 @@ class _Program:
             self.bases[b] = f.load("ptr", f.at(self.table, at, "i64"), 8)
             at += 1
         arena = f.load("ptr", f.at(self.table, at, "i64"), 8)
+        names = counts(lowered.program.ops)
+        self.slots = {n: k for k, n in enumerate(names, at + 1)}
+        self.asks = asks(lowered.program.ops)
+        if self.asks:
+            self.clock = f.alloca("i64")
+            f.store("i64", self.time(), self.clock, 8)
+            self.asked = f.at(self.table, at + 1 + len(names), "i64")
         for b, offset in layout.offsets.items():
             self.bases[b] = f.at(arena, offset, "i8")
         place: Int = layout.fixed
@@ -80,7 +131,7 @@ class _Program:
         for known in reversed(self.known):
             if d in known:
                 return known[d]
-        if not any(n.startswith("#") for n in d.names):
+        if not self.moves(d.names):
             held, self.f.body = self.f.body, self.f.entry
             self.known[0][d] = self._sum(d)
             self.f.body = held
@@ -88,9 +139,13 @@ class _Program:
         self.known[-1][d] = self._sum(d)
         return self.known[-1][d]
 
+    def moves(self, names: Iterable[str]) -> bool:
+        """Whether one of them is bound on the way: a symbol, or the count of a loop."""
+        return any(n.startswith("#") or n in self.late for n in names)
+
     def _sum(self, d: Size) -> Int:
         """Terms without symbols are summed apart, so that the prologue can hold them."""
-        fixed = tuple(t for t in d.terms if not any(n.startswith("#") for n in t[0]))
+        fixed = tuple(t for t in d.terms if not self.moves(t[0]))
         if not fixed or len(fixed) == len(d.terms):
             return self._terms(d.terms)
         moving = tuple(t for t in d.terms if t not in fixed)
@@ -120,13 +175,17 @@ class _Program:
             self.loop(x)
         elif isinstance(x, When):
             test = self.f.op(f"icmp {x.relation} i64 {self.number(x.value)}, 0")
-            self.known.append({})
             with self.f.when(test):
-                self.block(x.body)
-            self.known.pop()
+                self.inside(x.body)
+        elif isinstance(x, Branch):
+            test = self.f.nonzero(self.pointer(x.test))
+            self.f.either(test, lambda: self.inside(x.then), lambda: self.inside(x.orelse))
         elif isinstance(x, Check):
             below = self.f.op(f"icmp slt i64 {self.number(x.value)}, 0")
             self.f.leave_when(below, x.error)
+        elif isinstance(x, Fail):
+            holds = self.f.nonzero(self.pointer(x.unless))
+            self.f.leave_when(self.f.op(f"xor i1 {holds}, true"), x.error)
         elif isinstance(x, Index):
             self.index(x)
         elif isinstance(x, Number64):
@@ -134,15 +193,40 @@ class _Program:
         else:
             self.kernel(x)
 
+    def inside(self, launches: Sequence[Launch]) -> None:
+        """A block that may not run: what is computed in it is known only there."""
+        self.known.append({})
+        self.block(launches)
+        self.known.pop()
+
     def loop(self, x: Loop) -> None:
         f, trip = self.f, self.number(x.trip)
-        self.known.append({})
-        with f.loop(0, trip) as i:
+        if isinstance(x.trip, Size) and any(k < 0 for _, k in x.trip.terms):
+            trip = f.intrinsic("i64", "llvm.smax.i64", ("i64", str(trip)), ("i64", "0"))
+        go = self.pointer(x.go) if x.go is not None else ""
+        with f.loop(0, trip, go=go) as i:
             self.symbols[x.index] = i
             self.symbols[x.parity] = f.op(f"and i64 {i}, 1")
-            self.block(x.body)
-        self.known.pop()
+            if endless(x.trip):
+                self.ask()
+            self.inside(x.body)
+        if x.count:
+            self.symbols[x.count] = trip = i
         self.symbols[x.after] = f.op(f"and i64 {trip}, 1")
+        if x.count in self.slots and len(self.known) == 1:
+            f.store("i64", str(i), f.at(self.table, self.slots[x.count], "i64"), 8)
+
+    def time(self) -> str:
+        return self.f.intrinsic("i64", "llvm.readcyclecounter")
+
+    def ask(self) -> None:
+        """Ask for signals, if the last time is `PATIENCE` cycles ago."""
+        f, now = self.f, self.time()
+        waited = f.op(f"sub i64 {now}, {f.load('i64', self.clock, 8)}")
+        with f.when(f.op(f"icmp ugt i64 {waited}, {PATIENCE}")):
+            f.store("i64", now, self.clock, 8)
+            code = f.call("i32", "ask", ("ptr", self.asked))
+            f.leave_when(f.op(f"icmp ne i32 {code}, 0"), INTERRUPTED)
 
     def index(self, x: Index) -> None:
         f, n = self.f, self.number(x.n)
@@ -150,8 +234,10 @@ class _Program:
             at: Int = f.load("i64", self.pointer(x.source), 8)
         else:
             at = self.number(x.source)
-        below = f.op(f"icmp slt i64 {at}, 0")
-        wrapped = f.op(f"select i1 {below}, i64 {f.op(f'add i64 {at}, {n}')}, i64 {at}")
+        wrapped = at
+        if x.wrap:
+            below = f.op(f"icmp slt i64 {at}, 0")
+            wrapped = f.op(f"select i1 {below}, i64 {f.op(f'add i64 {at}, {n}')}, i64 {at}")
         f.leave_when(f.op(f"icmp uge i64 {wrapped}, {n}"), x.error)
         self.symbols[x.symbol] = wrapped
 
@@ -185,6 +271,14 @@ class _Program:
         raise NotImplementedError(type(x).__name__)
 
 
+def _counts(launches: Sequence[Launch]) -> Iterator[str]:
+    for x in launches:
+        if isinstance(x, Loop) and x.count:
+            yield x.count
+        for inside in blocks(x):
+            yield from _counts(inside)
+
+
 def source(lowered: Lowered, layout: Layout, target: Target) -> str:
     """LLVM text; the function to call is `run`.
 
@@ -206,4 +300,4 @@ define i64 @run(ptr %table) nounwind {{
   call void @llvm.x86.sse.ldmxcsr(ptr %saved)
   ret i64 %code
 }}"""
-    return p.module.text(entry)
+    return p.module.text(entry, *([ASK] if p.asks else []))

@@ -8,7 +8,7 @@ do the same have the same text and are emitted once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
@@ -121,9 +121,13 @@ class Function:
         self.body.append(name + ":")
 
     @contextmanager
-    def loop(self, low: Int, high: Int, step: int = 1) -> Iterator[Int]:
-        """The body runs while i < high."""
-        if isinstance(low, int) and isinstance(high, int) and low < high <= low + step:
+    def loop(self, low: Int, high: Int, step: int = 1, go: str = "") -> Iterator[Int]:
+        """The body runs while i < high and, with an address `go`, while the byte there is not 0.
+
+        With `go` the SSA name that it yields may be used after the loop: where it ended.
+        """
+        once = isinstance(low, int) and isinstance(high, int) and low < high <= low + step
+        if once and not go:
             yield low
             return
         self.count += 1
@@ -134,7 +138,11 @@ class Function:
         self.label(f"head{k}")
         self.do(f"{i} = phi i64 [ {low}, %pre{k} ], [ %next{k}, %latch{k} ]")
         self.do(f"%more{k} = icmp slt i64 {i}, {high}")
-        self.do(f"br i1 %more{k}, label %body{k}, label %exit{k}")
+        self.do(f"br i1 %more{k}, label %{'go' if go else 'body'}{k}, label %exit{k}")
+        if go:
+            self.label(f"go{k}")
+            test = self.nonzero(go)
+            self.do(f"br i1 {test}, label %body{k}, label %exit{k}")
         self.label(f"body{k}")
         yield i
         self.do(f"br label %latch{k}")
@@ -152,6 +160,21 @@ class Function:
         self.label(f"then{k}")
         yield
         self.do(f"br label %end{k}")
+        self.label(f"end{k}")
+
+    def nonzero(self, address: str) -> str:
+        """Whether the byte there is not 0, as i1."""
+        return self.op(f"icmp ne i8 {self.load('i8', address, 1)}, 0")
+
+    def either(self, test: str, then: Callable[[], None], orelse: Callable[[], None]) -> None:
+        """Run `then` if the i1 `test` holds, else `orelse`."""
+        self.count += 1
+        k = self.count
+        self.do(f"br i1 {test}, label %then{k}, label %else{k}")
+        for name, body in (("then", then), ("else", orelse)):
+            self.label(f"{name}{k}")
+            body()
+            self.do(f"br label %end{k}")
         self.label(f"end{k}")
 
     def leave_when(self, test: str, code: Int) -> None:

@@ -1,0 +1,51 @@
+"""Ctrl-C in native code: an endless loop asks Python, now and then, whether a signal has come.
+
+The table of a call then ends in addresses of functions of Python's own interface, and in room for
+the exception that a signal handler raised; native code returns `INTERRUPTED`, and the exception is
+raised from here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable
+from typing import NoReturn
+
+from executor.counts import LIMIT
+from ir import Scan
+from ir.core import Node
+from ir.rewrite import walk
+
+#: what native code returns when a signal handler raised
+INTERRUPTED = -1
+
+FUNCTIONS = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyErr_Fetch", "PyGILState_Release")
+#: entries of the table: the functions, then type, value and traceback of an exception
+ENTRIES = len(FUNCTIONS) + 3
+ADDRESSES = tuple(
+    ctypes.cast(getattr(ctypes.pythonapi, n), ctypes.c_void_p).value for n in FUNCTIONS
+)
+
+
+def asks(nodes: Iterable[Node]) -> bool:
+    """Whether there is a loop that may not end, here or inside."""
+    return any(isinstance(n, Scan) and endless(n.trip) for n in walk(nodes))
+
+
+def endless(trip: object) -> bool:
+    return isinstance(trip, int) and trip > LIMIT
+
+
+def prepare(table: ctypes.Array[ctypes.c_char], at: int) -> None:
+    """Write the addresses into a table, from byte `at` on."""
+    struct.pack_into(f"={len(FUNCTIONS)}q", table, at, *ADDRESSES)
+
+
+def raise_from(table: ctypes.Array[ctypes.c_char], at: int) -> NoReturn:
+    """Raise the exception that native code put behind the addresses."""
+    found = struct.unpack_from("=3q", table, at + 8 * len(FUNCTIONS))
+    restore = ctypes.pythonapi.PyErr_Restore
+    restore.argtypes, restore.restype = [ctypes.c_void_p] * 3, None
+    restore(*(p or None for p in found))
+    raise KeyboardInterrupt
