@@ -13,7 +13,9 @@ import ir
 
 if TYPE_CHECKING:
     from dy2st.api import StaticFunction, to_static
+    from dy2st.capture.aliases import AliasWarning
     from dy2st.export import LoadedProgram, load, save
+    from dy2st.ignored import ignore_module, not_to_static
 
 for _module in (ir, executor):
     if getattr(_module, "OWNER", None) != "dy2st":
@@ -25,19 +27,25 @@ for _module in (ir, executor):
 from ir import Dy2stError, SourceError  # noqa: E402
 
 _HOME = {
+    "AliasWarning": "dy2st.capture.aliases",
     "to_static": "dy2st.api",
     "StaticFunction": "dy2st.api",
     "save": "dy2st.export",
     "load": "dy2st.export",
     "LoadedProgram": "dy2st.export",
+    "ignore_module": "dy2st.ignored",
+    "not_to_static": "dy2st.ignored",
 }
 __version__ = "0.1.0"
 __all__ = [
+    "AliasWarning",
     "Dy2stError",
     "LoadedProgram",
     "SourceError",
     "StaticFunction",
+    "ignore_module",
     "load",
+    "not_to_static",
     "save",
     "to_static",
 ]

@@ -16,10 +16,11 @@ from dy2st import calls
 from dy2st.arguments import Signature, spec_signature
 from dy2st.bridge import MISS, Entry
 from dy2st.capture.trace import current
+from dy2st.moving import Moving
 from dy2st.report import Report
 from dy2st.source import render
 from dy2st.translate import translate
-from ir import Program
+from ir import Program, SourceError
 
 #: a trace stores stand-ins in the user's objects; CPython's syntax trees are built by one thread
 _TRANSLATING = threading.RLock()
@@ -32,12 +33,20 @@ class StaticFunction:
     Args:
         function: a function, or a bound method.
         input_spec: `paddle.static.InputSpec` for each tensor argument; a dim of None is any size.
+        checkpoint: how often loops keep their state for the backward program (`to_static`).
     """
 
-    def __init__(self, function: Callable[..., Any], input_spec: Sequence[Any] | None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        input_spec: Sequence[Any] | None,
+        checkpoint: str | int = "none",
+    ) -> None:
         self.__dy2st_original__ = function
+        self._checkpoint = checkpoint
         self._input_spec = None if input_spec is None else tuple(input_spec)
         self._cache: dict[Any, tuple[Entry, ...]] = {}
+        self._moving = Moving()
         self._bound: dict[int, tuple[Any, StaticFunction]] = {}
         functools.update_wrapper(self, function)
 
@@ -48,7 +57,8 @@ class StaticFunction:
         known = self._bound.get(id(obj))
         if known is None or known[0] is not obj:
             bound = types.MethodType(self.__dy2st_original__, obj)
-            known = self._bound[id(obj)] = (obj, StaticFunction(bound, self._input_spec))
+            new = StaticFunction(bound, self._input_spec, self._checkpoint)
+            known = self._bound[id(obj)] = (obj, new)
         return known[1]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -64,6 +74,11 @@ class StaticFunction:
             result = entry.call(signature.leaves)
             if result is not MISS:
                 return result
+        if self._moving.leaves:
+            for entry in self._cache.get(self._moving.key(signature), ()):
+                result = entry.call(signature.leaves)
+                if result is not MISS:
+                    return result
         if self._input_spec is not None:
             for entry in self._cache.get(signature.general, ()):
                 result = entry.call(signature.leaves)
@@ -75,10 +90,10 @@ class StaticFunction:
         """Translate for these arguments, and call what was made."""
         with _TRANSLATING:
             for spec in {self._input_spec: 0, None: 0}:
-                entry = translate(self.__dy2st_original__, signature, spec)
+                entry = self._made(signature, spec)
                 if spec is not None and not entry.accepts(signature.leaves):
                     continue
-                key = signature.key if spec is None else signature.general
+                key = self._moving.key(signature) if spec is None else signature.general
                 self._cache[key] = (entry, *self._cache.get(key, ())[: MOST_PROGRAMS - 1])
                 break
         result = entry.call(signature.leaves) if call else None
@@ -86,14 +101,29 @@ class StaticFunction:
             raise AssertionError("a fresh translation does not accept its own arguments")
         return entry, result
 
+    def _made(self, signature: Signature, spec: Any) -> Entry:
+        """A new translation, with the numbers that move as inputs if it can do with that."""
+        entries = [e for q in self._cache.values() for e in q]
+        self._moving.learn(entries, self._cache, signature)
+        if self._moving:
+            try:
+                return self._traced(signature, spec, self._moving)
+            except SourceError:
+                self._moving.pin()
+        return self._traced(signature, spec)
+
+    def _traced(self, signature: Signature, spec: Any, moving: Moving | None = None) -> Entry:
+        return translate(self.__dy2st_original__, signature, spec, moving, self._checkpoint)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> StaticFunction:
         """Of the function (a bound one with its object), without what was translated."""
-        new = StaticFunction(copy.deepcopy(self.__dy2st_original__, memo), self._input_spec)
+        function = copy.deepcopy(self.__dy2st_original__, memo)
+        new = StaticFunction(function, self._input_spec, self._checkpoint)
         memo[id(self)] = new
         return new
 
     def __reduce__(self) -> Any:
-        return StaticFunction, (self.__dy2st_original__, self._input_spec)
+        return StaticFunction, (self.__dy2st_original__, self._input_spec, self._checkpoint)
 
     # ------------------------------------------------------------ inspection
     def entry(self, *args: Any, **kwargs: Any) -> Entry:
@@ -102,7 +132,7 @@ class StaticFunction:
         Without arguments the `input_spec` is used.
         """
         signature = Signature(args, kwargs) if args or kwargs else self._spec_signature()
-        for key in (signature.key, signature.general):
+        for key in (signature.key, self._moving.key(signature), signature.general):
             for entry in self._cache.get(key, ()):
                 if entry.accepts(signature.leaves):
                     return entry
@@ -145,7 +175,12 @@ class Code(UserString):
         return self._static.code
 
 
-def to_static(function: Any = None, input_spec: Sequence[Any] | None = None, **options: Any) -> Any:
+def to_static(
+    function: Any = None,
+    input_spec: Sequence[Any] | None = None,
+    checkpoint: str | int = "none",
+    **options: Any,
+) -> Any:
     """Translate a function, a method or the `forward` of a Layer.
 
     Used as a decorator, with or without arguments, or called. A Layer comes back as the same Layer
@@ -156,34 +191,43 @@ def to_static(function: Any = None, input_spec: Sequence[Any] | None = None, **o
         function: the function, method or Layer; None makes a decorator.
         input_spec: one `paddle.static.InputSpec` for each tensor argument. A dim of None is a
             named size: one program then serves every value of it.
+        checkpoint: what loops keep for the backward program: "none" everything it needs, "sqrt" or
+            a number k the state of every sqrt(T)th or kth iteration; the rest is computed again.
         options: accepted for `paddle.jit.to_static` compatibility: `full_graph`, `backend`,
             `build_strategy`; they change nothing here.
 
     Raises:
         TypeError: an unknown option, or something that cannot be translated.
+        ValueError: a checkpoint that is neither "none", "sqrt" nor a positive number.
     """
+    if checkpoint not in ("none", "sqrt") and not (type(checkpoint) is int and checkpoint > 0):
+        raise ValueError(f'checkpoint is "none", "sqrt" or a positive int, not {checkpoint!r}')
     unknown = set(options) - {"full_graph", "backend", "build_strategy"}
     if unknown:
         raise TypeError(f"to_static has no option {sorted(unknown)[0]!r}")
     if function is None:
-        return functools.partial(to_static, input_spec=input_spec)
+        return functools.partial(to_static, input_spec=input_spec, checkpoint=checkpoint)
+    if isinstance(function, calls.PaddleStatic):
+        function = function.dygraph_function
     if isinstance(function, StaticFunction):
         return (
             function
-            if input_spec is None
-            else StaticFunction(function.__dy2st_original__, input_spec)
+            if input_spec is None and checkpoint == function._checkpoint
+            else StaticFunction(function.__dy2st_original__, input_spec, checkpoint)
         )
     if isinstance(function, paddle.nn.Layer):
-        return _layer(function, input_spec)
+        return _layer(function, input_spec, checkpoint)
     if not isinstance(function, (types.FunctionType, types.MethodType)):
         raise TypeError(f"to_static takes a function, a method or a Layer, not {function!r}")
-    return StaticFunction(function, input_spec)
+    return StaticFunction(function, input_spec, checkpoint)
 
 
-def _layer(layer: Any, input_spec: Sequence[Any] | None) -> Any:
+def _layer(layer: Any, input_spec: Sequence[Any] | None, checkpoint: str | int) -> Any:
     forward = layer.forward
+    if isinstance(forward, calls.PaddleStatic):
+        forward = forward.dygraph_function
     original = getattr(forward, "__dy2st_original__", forward)
-    static = StaticFunction(original, input_spec)
+    static = StaticFunction(original, input_spec, checkpoint)
     object.__setattr__(layer, "forward", static)
     for name in ("program", "report"):
         object.__setattr__(layer, name, getattr(static, name))

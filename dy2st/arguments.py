@@ -30,7 +30,7 @@ class Signature:
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.args, self.kwargs = args, kwargs
-        self.leaves: list[Any] = []
+        self.leaves = Leaves(args, kwargs)
         structure: list[Any] = [grad_enabled()]
         for a in args:
             self._walk(a, structure)
@@ -40,7 +40,7 @@ class Signature:
         self.structure = tuple(structure)
         self.key = (self.structure, *[_key(q, True) for q in self.leaves])
         if len(self.leaves) > 1:
-            self.structure = (*self.structure, *_twins(self.leaves))
+            self.structure = (*self.structure, *_twins(self.leaves), *self.twin_containers())
             self.key = (self.structure, *self.key[1:])
 
     @property
@@ -61,6 +61,15 @@ class Signature:
             structure.append(0)
             self.leaves.append(a)
 
+    def twin_containers(self) -> list[tuple[int, int]]:
+        """Which lists and dicts are one object."""
+        if not any(isinstance(a, (list, tuple, dict)) for a in (*self.args, *self.kwargs.values())):
+            return []
+        found = [q for a in (*self.args, *self.kwargs.values()) for q in _containers(a)]
+        first: dict[int, int] = {}
+        pairs = [(first.setdefault(id(q), k), k) for k, q in enumerate(found)]
+        return [(a, b) for a, b in pairs if a != b]
+
     @property
     def paths(self) -> list[Path]:
         """Where each leaf stands: the number or name of the argument, then keys and indices."""
@@ -73,10 +82,26 @@ class Signature:
 
     def rebuild(self, leaves: Sequence[Any], made: list[Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments with other leaves; lists and dicts are new ones, added to `made`."""
-        new = iter(leaves)
-        args = [_fill(a, new, made) for a in self.args]
-        named = {k: _fill(self.kwargs[k], new, made) for k in sorted(self.kwargs)}
+        new, known = iter(leaves), dict[int, Any]()
+        args = [_fill(a, new, known) for a in self.args]
+        named = {k: _fill(self.kwargs[k], new, known) for k in sorted(self.kwargs)}
+        made.extend(known.values())
         return args, {k: named[k] for k in self.kwargs}
+
+
+class Leaves(list):
+    """The leaves of a call's arguments, which know the containers around them."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.args, self.kwargs = args, kwargs
+
+    def containers(self) -> list[Any]:
+        """The lists and dicts of the arguments, in the order in which `rebuild` makes theirs."""
+        every = (*self.args, *(self.kwargs[k] for k in sorted(self.kwargs)))
+        return list({id(q): q for a in every for q in _containers(a)}.values())
 
 
 def _twins(leaves: Sequence[Any]) -> list[tuple[int, int]]:
@@ -102,21 +127,30 @@ def _paths(a: Any, path: Path) -> list[Path]:
     return [path]
 
 
-def _fill(a: Any, new: Iterator[Any], made: list[Any]) -> Any:
+def _containers(a: Any) -> Iterator[Any]:
+    """Lists and dicts, inner ones first."""
+    if isinstance(a, (list, tuple)) or type(a) is dict:
+        for q in a.values() if isinstance(a, dict) else a:
+            yield from _containers(q)
+    if type(a) in (list, dict):
+        yield a
+
+
+def _fill(a: Any, new: Iterator[Any], known: dict[int, Any]) -> Any:
+    """`a` with the next leaves; `known` are the new lists and dicts by the id of the old ones."""
     kind = type(a)
     if kind is tuple:
-        return tuple(_fill(q, new, made) for q in a)
+        return tuple(_fill(q, new, known) for q in a)
     if hasattr(a, "_fields"):
-        return kind(*(_fill(q, new, made) for q in a))
+        return kind(*(_fill(q, new, known) for q in a))
     if kind is not dict and kind is not list:
         return next(new)
     filled: Any = (
-        {k: _fill(q, new, made) for k, q in a.items()}
+        {k: _fill(q, new, known) for k, q in a.items()}
         if kind is dict
-        else [_fill(q, new, made) for q in a]
+        else [_fill(q, new, known) for q in a]
     )
-    made.append(filled)
-    return filled
+    return known.setdefault(id(a), filled)
 
 
 def spec_signature(spec: Sequence[Any]) -> Signature:

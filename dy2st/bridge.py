@@ -14,16 +14,18 @@ from typing import Any
 import paddle
 from paddle.base import core
 
-from dy2st.arguments import Signature
+from dy2st.arguments import Signature, grad_enabled
+from dy2st.autograd import Node
 from dy2st.capture.fake import DTYPE_TO_PADDLE, FakeTensor, Tensor
 from dy2st.capture.trace import Lifted
-from dy2st.gradient import without_gradient
+from dy2st.gradient import Training, without_gradient
 from dy2st.guards import Guards, lookup
 from dy2st.journal import Attr, Place
 from dy2st.report import Report
 from dy2st.results import Filler, Out, OutputPlan
-from ir import Program, Size
-from ir.types import Dim
+from executor.runtime import output_bounds
+from ir import Program, Size, Value
+from ir.types import product
 
 MISS: Any = object()
 
@@ -43,6 +45,7 @@ class Translation:
     plan: OutputPlan
     guards: Guards
     report: Report
+    training: Training | str = ""
 
 
 class Entry:
@@ -59,8 +62,10 @@ class Entry:
         self.args = [self.arguments.get(id(q.tensor)) for q in self.lifted]
         self.pinned = [None if a is not None else q.tensor for q, a in zip(self.lifted, self.args)]
         self.alive = [q for q in signature.leaves if not isinstance(q, Tensor)]
-        self.trainable = not all(made.plan.flags)
+        self.training = made.training
+        self.trainable = bool(made.training) or not all(made.plan.flags)
         self.verified: set[Any] = set()
+        self.numbers = made.guards.numbers
         self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
         made.guards.finish()
         self._check = _Writer(self, made).compile(only_check=True)
@@ -105,10 +110,18 @@ class Entry:
         self, leaves: Sequence[Any], outputs: list[Any], tensors: Sequence[Any], sizes: Any
     ) -> Any:
         """The result of a call that is more than one new tensor."""
-        if self.trainable:
-            outputs = without_gradient(outputs, self.plan.flags, tensors)
-        names = dict(zip(self.executable.program.sizes, sizes))
-        return Filler(self.plan, lambda k: self.input(k, leaves), outputs, names).result()
+        if not isinstance(self.training, Training):
+            outputs = without_gradient(outputs, self.plan.flags, tensors, self.training)
+        names = dict(zip((*self.executable.program.sizes, *self.executable.counts), sizes))
+        given = getattr(leaves, "containers", list)
+        inputs = lambda k: self.input(k, leaves)  # noqa: E731
+        return Filler(self.plan, inputs, outputs, names, given).result()
+
+
+def number_tensor(n: Any) -> Any:
+    """A Python number as a 0-d tensor: int64 or float64."""
+    dtype = paddle.int64 if type(n) is int else paddle.float64
+    return core.eager.ops.full([], n, dtype, paddle.CPUPlace())
 
 
 def disjoint(a: int, a_bytes: int, b: int, b_bytes: int) -> bool:
@@ -140,11 +153,20 @@ class _Writer:
             _RUN=made.executable.run,
             _EMPTY=core.eager.ops.empty,
             _CPU=paddle.CPUPlace(),
+            _TENSOR=paddle.to_tensor,
+            _NUMBER=number_tensor,
             _fix=contiguous,
+            _NODE=Node,
+            _TRAINING=made.training,
             _VERIFIED=entry.verified,
         )
         self.written = {target for target, _ in self.program.writes}
         self.lines: list[str] = []
+        self.counts: tuple[str, ...] = made.executable.counts
+        self.bounds = output_bounds(self.program)
+        self.training = made.training if isinstance(made.training, Training) else None
+        of = self.training.of if self.training else ()
+        self.trained = {k: n for n, k in enumerate(of)}
 
     def compile(self, only_check: bool = False) -> Callable[[Sequence[Any]], Any]:
         """The call; with `only_check` one that stops after the checks and returns True."""
@@ -166,12 +188,16 @@ class _Writer:
         sizes = f"({_tuple(self.program.sizes)})"
         self.overlaps(tensors, sizes)
         outputs = [f"_o{k}" for k in range(len(self.program.outputs))]
-        addresses = "".join(f"{o}.data_ptr() or 0, " for o in outputs)
-        self.line(f"_RUN({sizes}, _a, ({addresses}))")
+        unknown = {k for k, n in enumerate(self.bounds) if n is None}
+        addresses = "".join(
+            "None, " if k in unknown else f"{o}.data_ptr() or 0, " for k, o in enumerate(outputs)
+        )
+        self.line(f"{'_found = ' if self.counts else ''}_RUN({sizes}, _a, ({addresses}))")
         for k, i in enumerate(self.program.inputs):
             if i.value in self.written:
                 self.line(f"_t{k}._bump_inplace_version()")
-        self.finish(tensors, outputs, sizes)
+        self.found()
+        self.finish(tensors, outputs, f"({_tuple((*self.program.sizes, *self.counts))})")
         return self.function()
 
     def function(self) -> Callable[[Sequence[Any]], Any]:
@@ -190,14 +216,30 @@ class _Writer:
         for term in self.made.guards.expressions(bound):
             self.line(f"if not ({term}): return _MISS", 2)
         for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
+            if q.number is not None:
+                self.number(k, q)
+                continue
             self.line(f"_t{k} = {self.source(k, q)}", 2)
             dtype = self.constant(DTYPE_TO_PADDLE[i.value.type.dtype])
             check = f"(q := _t{k}.dtype) is not {dtype} and q != {dtype}"
             self.line(f"if {check}: return _MISS", 2)
+            if i.value.type.dtype.kind == "f" and grad_enabled():
+                stops = bool(q.tensor.stop_gradient)
+                self.line(f"if _t{k}.stop_gradient is not {stops}: return _MISS", 2)
         self.sizes()
         for r in self.program.requires:
             self.line(f"if not ({r.left} {r.relation} {r.right}): return _MISS", 2)
         self.line("except (AttributeError, KeyError, IndexError, TypeError): return _MISS")
+
+    def number(self, k: int, q: Lifted) -> None:
+        """A Python number of the same type, as a 0-d tensor."""
+        assert q.number is not None
+        (kind, at), of = q.number[0][:2], self.constant(q.number[1])
+        found = f"_L[{at}]" if kind == "leaf" else self.source(k, q)
+        self.line(f"_n = {found}", 2)
+        self.line(f"if type(_n) is not {of}: return _MISS", 2)
+        self.line(f"if not -{1 << 63} <= _n < {1 << 63} and type(_n) is int: return _MISS", 2)
+        self.line(f"_t{k} = _NUMBER(_n)", 2)
 
     def source(self, k: int, q: Lifted) -> str:
         arg = self.entry.arguments.get(id(q.tensor))
@@ -237,14 +279,45 @@ class _Writer:
             self.line(f"if not _ENTRY.separate(_a, {sizes}, ({_tuple(tensors)})): return _MISS", 2)
 
     def outputs(self) -> None:
+        """Memory for what comes back: as much as it can need, where a loop decides."""
+        if self.trained:
+            tensors = "".join(f"_t{k}, " for k in range(len(self.program.inputs)))
+            self.line(f"_node = _NODE(_TRAINING, ({tensors}))")
         for k, v in enumerate(self.program.outputs):
+            shape = v.type.shape if not self.counted(v) else (self.bounds[k],)
             dtype = self.constant(DTYPE_TO_PADDLE[v.type.dtype])
-            self.line(f"_o{k} = _EMPTY({_shape(v.type.shape)}, {dtype}, _CPU)")
+            if k in self.trained and not self.counted(v):
+                self.line(f"_o{k} = _node.result({self.trained[k]}, {_shape(shape)}, {dtype})")
+            elif None not in shape:
+                self.line(f"_o{k} = _EMPTY({_shape(shape)}, {dtype}, _CPU)")
+
+    def counted(self, v: Value) -> bool:
+        """Whether its shape follows from how often a loop ran."""
+        return not v.type.names.isdisjoint(self.counts)
+
+    def found(self) -> None:
+        """The counts of the call, and the outputs in the shapes that follow from them."""
+        for name in self.counts:
+            self.line(f"{name} = _found.counts[{name!r}]")
+        for k, v in enumerate(self.program.outputs):
+            if self.counted(v) and self.bounds[k] is None:
+                self.line(f"_o{k} = _TENSOR(_found.arrays[{k}])")
+            elif self.counted(v):
+                size = str(product(v.type.shape))
+                self.line(f"_o{k} = _o{k}[:{size}].reshape({_shape(v.type.shape)})")
+            if self.counted(v) and k in self.trained:
+                self.line(f"_o{k} = _node.filled({self.trained[k]}, _o{k})")
 
     def finish(self, tensors: Sequence[str], outputs: Sequence[str], sizes: str) -> None:
         plan = self.entry.plan
+        if self.training:
+            names = "".join(f"{n!r}: {n}, " for n in (*self.program.sizes, *self.counts))
+            self.line(f"_node.close(({_tuple(tensors)}), ({_tuple(outputs)}), {{{names}}})")
+            outputs = outputs[: self.training.results]
+            self.line("del _node")
         simple = isinstance(plan.result, Out) and not plan.result.recipe and not plan.stores
-        if simple and not self.entry.trainable:
+        simple = simple and plan.result.origin is None
+        if simple and (self.trained or not self.entry.trainable):
             self.line(f"return _o{plan.result.index}")
             return
         self.line(f"return _ENTRY.finish(_L, [{_tuple(outputs)}], ({_tuple(tensors)}), {sizes})")
@@ -266,7 +339,7 @@ def _tuple(parts: Sequence[str]) -> str:
     return "".join(f"{p}, " for p in parts)
 
 
-def _shape(shape: Sequence[Dim]) -> str:
+def _shape(shape: Sequence[Any]) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
 
 

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import collections
-import dis
 import functools
 import importlib
-import inspect
 import types
 from typing import Any
 
 import paddle
+from paddle.jit.dy2static.program_translator import StaticFunction as PaddleStatic
 
-from dy2st.capture.emitter import grad_enabled, lift
+from dy2st import changed, pylayer
 from dy2st.capture.fake import FakeTensor, Tensor
 from dy2st.capture.trace import Trace, current
-from dy2st.checks import is_converted, is_generator
+from dy2st.checks import is_converted
 from dy2st.containers import TraceList
 from dy2st.convert import convert
-from dy2st.journal import MISSING, container_snapshot
-from dy2st.owned import LIBRARIES, check_mutable, note_contents, refuse
+from dy2st.generators import maker, manager_maker
+from dy2st.ignored import is_ignored, is_plain
+from dy2st.journal import Attr, Item
+from dy2st.moving import held
+from dy2st.objects import cached_call, make_object
+from dy2st.owned import LIBRARIES, note_contents, refuse
 from dy2st.replaced import SUBSTITUTES
-from dy2st.stops import NeedsConcrete
+from dy2st.rewritten import REWRITTEN
+from dy2st.text import str_method
 
 Layer = paddle.nn.Layer
 CONTAINERS = (
@@ -34,29 +38,31 @@ REGISTRATION = frozenset(
 )
 MUTATORS = frozenset(
     "append extend insert pop popitem remove clear update setdefault add discard sort reverse "
-    "appendleft popleft".split()
+    "appendleft popleft rotate extendleft move_to_end subtract difference_update "
+    "intersection_update symmetric_difference_update".split()
 )
 EFFECTS = (
-    print, input, open, exec, eval, setattr, delattr, paddle.grad, paddle.autograd.backward,
+    input, open, exec, eval, setattr, delattr, paddle.grad, paddle.autograd.backward,
     paddle.seed, paddle.set_rng_state, paddle.save, paddle.load, object.__setattr__,
 )  # fmt: skip
 
 
 def converted(fn: types.FunctionType) -> types.FunctionType:
     """The converted form of a user's function, once per function, with its defaults of today."""
-    new = _converted(fn, fn.__code__)
+    new = _converted(fn, fn.__code__, is_plain(fn))
     new.__defaults__, new.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
     return new
 
 
 @functools.cache
-def _converted(fn: types.FunctionType, code: types.CodeType) -> types.FunctionType:
+def _converted(fn: types.FunctionType, code: types.CodeType, plain: bool) -> types.FunctionType:
     """The runtime imports this module, so it is looked up."""
-    return convert(fn, importlib.import_module("dy2st.runtime"))
+    return convert(fn, importlib.import_module("dy2st.plain" if plain else "dy2st.runtime"))
 
 
 def is_library(fn: types.FunctionType) -> bool:
-    return (fn.__module__ or "").split(".")[0] in LIBRARIES
+    name = fn.__module__ or ""
+    return name.split(".")[0] in LIBRARIES or is_ignored(name)
 
 
 def fn(f: Any) -> Any:
@@ -74,7 +80,9 @@ def fn(f: Any) -> Any:
         replaced = SUBSTITUTES.get(id(f))
         if replaced is not None:
             return replaced
-        return f if is_library(f) or made_inside(trace, f) else use(trace, f)
+        if f in REWRITTEN:
+            return library_code(trace, REWRITTEN[f])
+        return maker(f) if is_library(f) or made_inside(trace, f) else use(trace, f)
     if isinstance(f, types.MethodType):
         return method(trace, f)
     if isinstance(f, Layer):
@@ -97,37 +105,20 @@ def use(trace: Trace, f: types.FunctionType) -> Any:
     inner = getattr(f, "__dy2st_original__", None)
     if inner is not None:
         return fn(inner)
-    if is_generator(inspect.unwrap(f)):
-        raise refuse(
-            f"the generator function {f.__name__} is called.",
-            "Its body would run when the function is traced, unseen by the program.",
-            "Collect the items in a list, or write the loop in the function itself.",
-        )
-    stored = outer_stores(f.__code__)
-    if stored:
-        raise refuse(
-            f"the variable {sorted(stored)[0]!r} of an enclosing function is assigned.",
-            "A cached call could not repeat this.",
-            "Return the new value, or keep it in an attribute of an object.",
-        )
+    manager = manager_maker(f, fn)
+    if manager is not None:
+        return manager
     new = converted(f)
     trace.codes |= inner_codes(new.__code__)
     note_function(trace, f, new)
+    return maker(new)
+
+
+def library_code(trace: Trace, f: types.FunctionType) -> Any:
+    """A function of Paddle or of dy2st, converted; it does not change, so nothing is guarded."""
+    new = converted(f)
+    trace.codes |= inner_codes(new.__code__)
     return new
-
-
-@functools.cache
-def outer_stores(code: types.CodeType) -> frozenset[str]:
-    """Variables of enclosing functions that this code, or code inside of it, assigns."""
-    found = {
-        i.argval
-        for i in dis.get_instructions(code)
-        if i.opname in ("STORE_DEREF", "DELETE_DEREF") and i.argval in code.co_freevars
-    }
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            found |= outer_stores(inner) & set(code.co_freevars)
-    return frozenset(found)
 
 
 def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
@@ -136,14 +127,20 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
     trace.functions.add(f)
     trace.guards.function(f)
     for name in getattr(new, "__dy2st_globals__", ()):
-        trace.guards.global_(f.__globals__, name)
-    for cell in f.__closure__ or ():
+        if ("item", id(f.__globals__), name) not in trace.stored:
+            if trace.moving and held(trace, Item(f.__globals__, name)):
+                continue
+            trace.guards.global_(f.__globals__, name, name not in new.__dy2st_receivers__)
+    for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
         try:
             value = cell.cell_contents
         except ValueError:
             continue
-        if not isinstance(value, FakeTensor):
-            trace.guards.cell(cell, value)
+        if name in new.__dy2st_reads__ and ("attr", id(cell), "cell_contents") not in trace.stored:
+            if trace.moving and held(trace, Attr(cell, "cell_contents")):
+                continue
+            if not isinstance(value, FakeTensor):
+                trace.guards.cell(cell, value, name not in new.__dy2st_receivers__)
 
 
 def method(trace: Trace, f: types.MethodType) -> Any:
@@ -153,11 +150,17 @@ def method(trace: Trace, f: types.MethodType) -> Any:
             "A cached call could not repeat it.",
             "Register it in __init__.",
         )
+    if isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN:
+        if trace.guards is not None and isinstance(f.__self__, Layer):
+            trace.guards.layer(f.__self__)
+        return library_code(trace, REWRITTEN[f.__func__]).__get__(f.__self__)
+    if id(f.__func__) in SUBSTITUTES and isinstance(f.__self__, Tensor):
+        return functools.partial(SUBSTITUTES[id(f.__func__)], f.__self__)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
-        return fn(translated.__get__(f.__self__)) if translated is not None else f
+        return fn(translated.__get__(f.__self__)) if translated is not None else maker(f)
     if made_inside(trace, f.__func__):
-        return f
+        return maker(f)
     return use(trace, f.__func__).__get__(f.__self__)
 
 
@@ -171,17 +174,23 @@ def other(trace: Trace, f: Any) -> Any:
     if isinstance(f, functools.partial):
         return functools.partial(fn(f.func), *f.args, **f.keywords)
     original = getattr(f, "__dy2st_original__", None)
+    if original is None and isinstance(f, PaddleStatic):
+        original = f.dygraph_function
     if original is not None:
         return fn(original)
     owner = getattr(f, "__self__", None)
     if isinstance(owner, type) and issubclass(owner, paddle.autograd.PyLayer):
-        return functools.partial(call_pylayer, owner) if f.__name__ == "apply" else f
+        return functools.partial(pylayer.apply, owner) if f.__name__ == "apply" else f
     if (
         any(f is c for c in CONTAINERS)
         or isinstance(f, type)
         and f.__module__.split(".")[0] not in LIBRARIES
     ):
         return functools.partial(make_object, trace, f)
+    if isinstance(f, functools._lru_cache_wrapper):
+        return cached_call(trace, f)
+    if isinstance(f, types.BuiltinMethodType) and type(owner) is str:
+        return str_method(f, owner)
     if isinstance(f, types.BuiltinMethodType) and isinstance(owner, MUTABLE):
         return container_method(trace, f, owner)
     call = next((vars(k)["__call__"] for k in type(f).__mro__ if "__call__" in vars(k)), None)
@@ -196,61 +205,7 @@ def container_method(trace: Trace, f: Any, owner: Any) -> Any:
     if f.__name__ not in MUTATORS:
         note_contents(trace, owner)
         return f
-    check_mutable(trace, owner, f".{f.__name__}()")
-    if trace.tentative and type(owner) not in (list, dict, set):
-        raise NeedsConcrete(f"a {type(owner).__name__} changes in the loop")
-
-    def journaled(*args: Any, **kwargs: Any) -> Any:
-        trace.journal.note(container_snapshot(owner))
-        return f(*args, **kwargs)
-
-    return journaled
-
-
-def make_object(trace: Trace, kind: type, *args: Any, **kwargs: Any) -> Any:
-    """An instance of a user's class: nobody outside knows it, so its stores are not replayed."""
-    made = kind(*args, **kwargs)
-    trace.made[id(made)] = made
-    return made
-
-
-class PyLayerContext:
-    """The `ctx` of a PyLayer whose forward is traced. What it saves is for a backward to come."""
-
-    def __init__(self) -> None:
-        self.container: tuple[Any, ...] = ()
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        self.container = tensors
-
-    def saved_tensor(self) -> tuple[Any, ...]:
-        return self.container
-
-    def mark_not_inplace(self, *tensors: Any) -> None:
-        pass
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        pass
-
-    def set_materialize_grads(self, value: bool) -> None:
-        pass
-
-
-def call_pylayer(kind: Any, *args: Any, **kwargs: Any) -> Any:
-    """`MyFunction.apply(...)`: its forward, which eager runs without recording gradients."""
-    trace = current()
-    assert trace is not None
-    context = PyLayerContext()
-    trace.made[id(context)] = context
-    with paddle.no_grad():
-        out = fn(kind.forward)(context, *args, **kwargs)
-    inputs = [q for q in (*args, *kwargs.values()) if isinstance(q, Tensor)]
-    stop = not grad_enabled() or all(lift(trace, q).stop_gradient for q in inputs)
-    results = out if isinstance(out, (tuple, list)) else (out,)
-    for q in results:
-        if isinstance(q, FakeTensor) and q._value.type.dtype.kind == "f":
-            q.stop_gradient = stop
-    return out
+    return changed.method(trace, f, owner)
 
 
 def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -269,18 +224,30 @@ def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def with_hooks(layer: Any, forward: Any, args: Any, kwargs: Any) -> Any:
-    """Paddle's own call, with `forward` and the hooks converted."""
-    fields = layer.__dict__
-    new: dict[str, Any] = {"forward": forward}
-    for name in ("_forward_pre_hooks", "_forward_post_hooks"):
-        new[name] = type(fields[name])((k, fn(h)) for k, h in fields[name].items())
-    held = {k: fields.get(k, MISSING) for k in new}
-    fields.update(new)
-    try:
-        return layer._dygraph_call_func(*args, **kwargs)
-    finally:
-        for k, v in held.items():
-            if v is MISSING:
-                fields.pop(k, None)
-            else:
-                fields[k] = v
+    """`Layer._dygraph_call_func`: hooks and `forward` in Paddle's order."""
+    check_hooks(layer)
+    for key, hook in tuple(layer._forward_pre_hooks.items()):
+        if key in layer._forward_pre_hooks_with_kwargs_flag:
+            new = fn(hook)(layer, args, kwargs)
+            args, kwargs = (args, kwargs) if new is None else new
+        else:
+            new = fn(hook)(layer, args)
+            args = args if new is None else new if isinstance(new, tuple) else (new,)
+    if type(layer)._build_once is not Layer._build_once and not layer._built:
+        layer._build_once(*args, **kwargs)
+        layer._built = True
+    out = forward(*args, **kwargs)
+    for key, hook in tuple(layer._forward_post_hooks.items()):
+        named = (kwargs,) if key in layer._forward_post_hooks_with_kwargs_flag else ()
+        new = fn(hook)(layer, args, *named, out)
+        out = out if new is None else new
+    return out
+
+
+def check_hooks(layer: Any) -> None:
+    if layer._forward_post_hooks_always_called:
+        raise refuse(
+            f"a hook of {type(layer).__name__} is registered with always_call=True.",
+            "It would also have to run where the program fails.",
+            "Register it without always_call.",
+        )

@@ -1,4 +1,4 @@
-"""What is refused before anything is built: asynchronous code, writes to globals."""
+"""What is refused before anything is built: asynchronous code, some ways to bind outer names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from dy2st.nodes import RT
-from dy2st.scope import FUNCTIONS, binds, body_of, declared, own_nodes
+from dy2st.scope import binds, body_of, own_nodes
 from dy2st.source import Source
 from ir.loc import SourceError
 
@@ -15,7 +15,7 @@ ASYNC = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
 
 
 def is_generator(fn: Callable[..., Any]) -> bool:
-    """Whether a call of `fn` makes a generator. Such functions are not converted."""
+    """Whether a call of `fn` makes a generator."""
     return bool(getattr(getattr(fn, "__code__", None), "co_flags", 0) & 0x20)
 
 
@@ -29,16 +29,13 @@ def check(source: Source) -> None:
     for node in translated(source.node):
         if isinstance(node, ASYNC) or getattr(node, "is_async", False):
             refuse_async(source, node)
-        if isinstance(node, FUNCTIONS):
-            check_globals(source, node)
 
 
 def translated(node: ast.AST) -> list[ast.AST]:
-    """A function's nodes in source order, without classes and generators inside it."""
+    """A function's nodes in source order, without classes inside it."""
     found = [node]
     for child in ast.iter_child_nodes(node):
-        kept = isinstance(child, ast.ClassDef) or (isinstance(child, FUNCTIONS) and yields(child))
-        found += [] if kept else translated(child)
+        found += [] if isinstance(child, ast.ClassDef) else translated(child)
     return found
 
 
@@ -53,17 +50,16 @@ def refuse_async(source: Source, node: Any) -> NoReturn:
     )
 
 
-def check_globals(source: Source, fn: ast.AST) -> None:
-    outer = declared(body_of(fn), ast.Global)
-    for node in own_nodes(body_of(fn)) if outer else ():
-        for name in outer.intersection(binds(node)):
-            refuse(
-                source,
-                f"the global variable '{name}' is assigned.",
-                node,
-                reason="A translated function must not rebind the globals of its module.",
-                remedy=f"Return the new value of '{name}', or keep it in an object's attribute.",
-            )
+def check_binding(source: Source, node: ast.AST, outside: frozenset[str]) -> None:
+    """Refuse to bind a name from outside of the function where no store can be noted."""
+    for name in sorted(outside.intersection(binds(node))):
+        refuse(
+            source,
+            f"'{name}', a variable from outside of the function, is bound here.",
+            node,
+            reason="Only assignments to such variables are repeated when a cached program runs.",
+            remedy=f"Bind a local variable, then assign it: `{name} = ...`.",
+        )
 
 
 def refuse(source: Source, message: str, node: ast.AST, *, reason: str, remedy: str) -> NoReturn:
@@ -71,4 +67,10 @@ def refuse(source: Source, message: str, node: ast.AST, *, reason: str, remedy: 
 
 
 def yields(fn: ast.AST) -> bool:
-    return any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(body_of(fn)))
+    """Whether a function is a generator function."""
+    return has_yield(*body_of(fn))
+
+
+def has_yield(*nodes: ast.AST) -> bool:
+    """Whether a `yield` of the function around them is in these nodes."""
+    return any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in own_nodes(nodes))

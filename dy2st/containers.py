@@ -7,87 +7,20 @@ made on first use, along the axis that the first use wants, so `paddle.stack(ys,
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dy2st.capture.emitter import lift
+from dy2st.capture.fake import Tensor
 from dy2st.capture.trace import Frame, Trace, current
 from dy2st.journal import Item
-from dy2st.stops import NeedsConcrete, Refused
+from dy2st.number import DTYPES, Number, check, is_number, kind_of, negate, stop, value_in
+from dy2st.segments import Known, Leaf, Rows, ScanCell, Segment, kinds_of, mapped
+from dy2st.stops import Learned, NeedsConcrete, Refused
 from dy2st.symbols import is_sym
-from ir import Scan, SourceError, Stack, Value
+from ir import Size, SourceError
 from ir.types import Dim
-
-
-class ScanCell:
-    """The loop that a segment comes from; its node is replaced when a port is added."""
-
-    def __init__(self, frame: Frame, scan: Scan) -> None:
-        self.frame, self.scan = frame, scan
-
-    def add_stack(self, inner: Value, axis: int, trace: Trace) -> Value:
-        shape = list(inner.type.shape)
-        shape.insert(axis, self.scan.trip)
-        outer = trace.new_value(inner.type.with_shape(shape), inner.name, self.frame)
-        root = trace.root(inner)
-        if root in trace.frozen:
-            trace.freeze(outer, trace.frozen[root])
-        ports = (*self.scan.ports, Stack(outer, inner, axis))
-        new = dataclasses.replace(self.scan, ports=ports)
-        ops = self.frame.builder.ops
-        ops[next(i for i, op in enumerate(ops) if op is self.scan)] = new
-        self.scan = new
-        return outer
-
-
-class Leaf:
-    """One tensor per iteration of a loop."""
-
-    def __init__(self, cell: ScanCell, inner: Value, stop_gradient: bool) -> None:
-        self.cell, self.inner, self.stop_gradient = cell, inner, stop_gradient
-        self.whole: tuple[Any, int] | None = None
-
-    def stacked(self, trace: Trace, axis: int) -> Any:
-        """All iterations as one tensor with the loop's axis at `axis`."""
-        ndim = self.inner.type.ndim + 1
-        axis %= ndim
-        if self.whole is None:
-            outer = self.cell.add_stack(self.inner, axis, trace)
-            self.whole = (trace.fake(outer, self.stop_gradient), axis)
-        fake, have = self.whole
-        if have == axis:
-            return fake
-        perm = [a for a in range(ndim) if a != have]
-        perm.insert(axis, have)
-        value = trace.emit("transpose", [fake._value], {"perm": tuple(perm)})
-        return trace.fake(value, self.stop_gradient)
-
-    def item(self, trace: Trace, i: Any) -> Any:
-        fake = self.stacked(trace, 0) if self.whole is None else self.whole[0]
-        axis = 0 if self.whole is None else self.whole[1]
-        return fake[(slice(None),) * axis + (i,)]
-
-
-class Segment:
-    """`trip` elements; `tree` is a Leaf, or a tuple of trees for appended tuples."""
-
-    def __init__(self, trip: Dim, tree: Any) -> None:
-        self.trip, self.tree = trip, tree
-
-    def item(self, trace: Trace, i: Any) -> Any:
-        return _map(lambda leaf: leaf.item(trace, i), self.tree)
-
-    def stacked(self, trace: Trace, axis: int) -> Any:
-        if not isinstance(self.tree, Leaf):
-            raise TypeError("stack of a list of tuples")
-        return self.tree.stacked(trace, axis)
-
-
-def _map(f: Callable[[Leaf], Any], tree: Any) -> Any:
-    if isinstance(tree, Leaf):
-        return f(tree)
-    parts = [_map(f, q) for q in tree]
-    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
 
 
 class TraceList(list):
@@ -106,11 +39,75 @@ class TraceList(list):
         return list.__getitem__(self, slice(None))
 
     def size(self) -> Dim:
-        self._observe("len")
+        """How many elements there are now; in a loop that is known to grow the list, that follows
+        from the loop's index."""
         total: Dim = 0
+        for frame in self._loops_since_birth():
+            if id(self) in frame.growth and frame.loop is not None:
+                total = total + Size.named(frame.loop.name) * frame.growth[id(self)]
+            else:
+                frame.asked.add(id(self))
         for q in self.parts():
             total = total + (q.trip if isinstance(q, Segment) else 1)
         return total
+
+    def grows_in_loop(self) -> bool:
+        """Whether it came from outside into the body of a loop."""
+        return bool(self._loops_since_birth())
+
+    def split(self, trace: Trace) -> None:
+        """Its elements one by one, if their number is known and small; in the frame it lives in."""
+        size = list.__len__(self) and self.length()
+        if type(size) is not int or size > MOST_ELEMENTS or self.born not in trace.frames:
+            return
+        at = trace.frames.index(self.born) + 1
+        inner, trace.frames[at:] = trace.frames[at:], []
+        try:
+            list.__setitem__(self, slice(None), [self[i] for i in range(size)])
+        finally:
+            trace.frames[at:] = inner
+
+    def _learn_queue(self, name: str, loops: list[Frame]) -> None:
+        """A loop that shifts a list of constant length carries its elements."""
+        if len(loops) > 1 or self.segmented or not self.parts():
+            raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
+        queues = loops[0].known_queues
+        if queues is None or id(self) in queues:
+            raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
+        queues[id(self)] = self
+        raise Learned
+
+    def _note_change(self, trace: Trace) -> None:
+        """Undone with the trace; the branches around see that the list is another one."""
+        if trace.private(self.born):
+            return
+        old = self.parts()
+        trace.journal.note(lambda: list.__setitem__(self, slice(None), old))
+        if self.born in trace.frames:
+            for frame in trace.frames[trace.frames.index(self.born) + 1 :]:
+                if id(self) not in frame.changed:
+                    frame.changed[id(self)] = self
+                    trace.journal.note(functools.partial(frame.changed.pop, id(self), None))
+
+    def replace_parts(self, items: list[Any]) -> None:
+        trace = current()
+        assert trace is not None
+        self._note_change(trace)
+        list.__setitem__(self, slice(None), items)
+
+    def _note(self, reason: str) -> None:
+        trace = current()
+        rows = all(isinstance(q, Segment) and isinstance(q.tree, Rows) for q in self.parts())
+        if trace is not None and len(self) > 1 and not rows:
+            trace.frame.notes.append(("unrolled", trace.where(), reason))
+
+    def _loops_since_birth(self) -> list[Frame]:
+        """The loop bodies that are being traced and that the list comes into from outside."""
+        trace = current()
+        if trace is None or self.born not in trace.frames:
+            return []
+        inner = trace.frames[trace.frames.index(self.born) + 1 :]
+        return [f for f in inner if not f.branch]
 
     # ------------------------------------------------------------ growing
     def append(self, value: Any) -> None:
@@ -118,12 +115,16 @@ class TraceList(list):
         if trace is None:
             return super().append(value)
         frame = trace.frame
+        if any(id(self) in f.queues for f in trace.frames):
+            self._note_change(trace)
+            return super().append(value)
         if frame is not self.born:
             entry = frame.appends.setdefault(id(self), (self, []))
             entry[1].append(value)
             trace.journal.note(entry[1].pop)
         super().append(value)
-        trace.journal.note(lambda: list.pop(self))
+        if not trace.private(self.born):
+            trace.journal.note(lambda: list.pop(self))
         return None
 
     def extend(self, values: Any) -> None:
@@ -137,10 +138,14 @@ class TraceList(list):
     def __setitem__(self, i: Any, value: Any) -> None:
         """A slot of a list from outside of a loop is a place that the loop may carry."""
         trace = current()
+        if trace is not None and self.segmented:
+            self.split(trace)
         if trace is None or self.segmented or type(i) is not int:
             return _replace_items(self, i, value)
         if not -len(self.parts()) <= i < len(self.parts()):
             raise IndexError("list assignment index out of range")
+        if trace.private(self.born):
+            return list.__setitem__(self, i, value)
         trace.store(Item(self, i % len(self.parts())), value)
         return None
 
@@ -166,24 +171,91 @@ class TraceList(list):
         trace = current()
         if trace is None:
             return super().__getitem__(i)
+        if is_number(i) and not self.segmented:
+            raise stop(i, "a list index")
+        loops = self._loops_since_birth()
+        last = bool(loops) and not isinstance(i, slice) and self._is_last(trace, i)
+        if last and not self._has_slots(trace):
+            return self._tail(trace, loops)
+        if isinstance(i, slice):
+            return self._slice(trace, i)
         if is_sym(i) and not self.segmented:
             raise NeedsConcrete(f"list[{i!r}]", i.loops)
-        if trace.frame is not self.born and not isinstance(i, slice) and not is_sym(i) and i == -1:
-            return self._tail(trace)
-        if isinstance(i, slice):
-            self._observe("a slice")
-            out = list.__getitem__(self, i) if not self.segmented else list(self)[i]
-            return TraceList(out)
         if not self.segmented:
-            self._observe("an item")
+            if type(i) is not int or not 0 <= i < len(self.parts()) - self._new(loops):
+                self._observe("an item")
             return super().__getitem__(i)
         return self._segment_item(trace, i)
 
+    def _new(self, loops: list[Frame]) -> int:
+        """How many elements the loops have appended so far."""
+        return sum(len(f.appends[id(self)][1]) for f in loops if id(self) in f.appends)
+
+    def _slice(self, trace: Trace, at: slice) -> TraceList:
+        self._observe("a slice")
+        if not self.segmented:
+            return TraceList(list.__getitem__(self, at))
+        whole = self.as_segment(trace)
+        return TraceList(list(self)[at] if whole is None else [whole.slice(trace, at)])
+
+    def as_segment(self, trace: Trace) -> Segment | None:
+        """The whole list as one segment; None for one of different or of Python values."""
+        parts = self.parts()
+        if any(q is Known for part in parts for q in kinds_of(part)):
+            return None
+        if len(parts) == 1:
+            return parts[0]  # type: ignore[no-any-return]
+        trees = [q.tree if isinstance(q, Segment) else q for q in parts]
+        first = trees[0]
+        if isinstance(first, tuple):
+            if not all(type(t) is type(first) and len(t) == len(first) for t in trees):
+                return None
+            columns = [
+                TraceList([Segment(q.trip, t[k]) if isinstance(q, Segment) else t[k]
+                           for q, t in zip(parts, trees)])
+                for k in range(len(first))
+            ]  # fmt: skip
+            made = [c.as_segment(trace) for c in columns]
+            if None in made:
+                return None
+            return Segment(self.size(), mapped(lambda q: q.tree, tuple(made)))
+        return Segment(self.size(), Rows(self._whole(trace, parts), False))
+
+    def _whole(self, trace: Trace, parts: list[Any]) -> Any:
+        """All elements along a new first axis."""
+        pieces = []
+        for q in parts:
+            if isinstance(q, Segment):
+                pieces.append(q.stacked(trace, 0))
+            else:
+                value = lift(trace, q)._value
+                shape = (1, *value.type.shape)
+                one = trace.emit("reshape", [value], {"shape": shape})
+                pieces.append(trace.fake(one, q.stop_gradient))
+        value = trace.emit("concat", [q._value for q in pieces], {"axis": 0})
+        return trace.fake(value, all(q.stop_gradient for q in pieces))
+
+    def _is_last(self, trace: Trace, i: Any) -> bool:
+        """Whether `self[i]` is the last element."""
+        if not is_sym(i):
+            return bool(i == -1)
+        return bool(i.dim + 1 == self.size())
+
+    def _has_slots(self, trace: Trace) -> bool:
+        """Whether the loops store the last element by its index: it is a place, and no tail."""
+        key = ("item", id(self), len(self.parts()) - 1)
+        return any(key in f.stores for f in trace.frames[trace.frames.index(self.born) + 1 :])
+
     def _segment_item(self, trace: Trace, i: Any) -> Any:
         n = self.length()
+        if is_number(i):
+            return self._number_item(trace, i, n)
         at = i + n if i < 0 else i
-        if at < 0 or at >= n:
-            raise IndexError("list index out of range")
+        for bad in (at < 0, at >= n):
+            if is_number(bad):
+                check(trace, negate(bad).value, "IndexError", "list index out of range")
+            elif bad:
+                raise IndexError("list index out of range")
         for q in self.parts():
             size = trace.sym(q.trip) if isinstance(q, Segment) else 1
             if at < size:
@@ -191,39 +263,52 @@ class TraceList(list):
             at = at - size
         raise IndexError("list index out of range")
 
+    def _number_item(self, trace: Trace, i: Any, n: Any) -> Any:
+        """An index from data into a list that one loop has filled."""
+        parts = self.parts()
+        if len(parts) != 1:
+            raise stop(i, "a list index")
+        return parts[0].item(trace, trace.fake(i.value))
+
     def __iter__(self) -> Iterator[Any]:
         if current() is None or not self.segmented:
             self._observe("iteration")
             return super().__iter__()
+        self._note("a list that a loop has filled is taken apart")
         return (self[i] for i in range(len(self)))
 
-    def _tail(self, trace: Trace) -> Any:
+    def _tail(self, trace: Trace, loops: list[Frame]) -> Any:
         """`ys[-1]` in a loop that may grow ys: this iteration's element, else a carry."""
         frame = trace.frame
-        grown = frame.appends.get(id(self))
-        if grown and grown[1]:
-            return grown[1][-1]
+        for f in reversed(trace.frames[trace.frames.index(loops[0]) :]):
+            grown = f.appends.get(id(self))
+            if grown and grown[1]:
+                last = grown[1][-1]
+                return last.item(trace, last.size - 1) if isinstance(last, Segment) else last
+        if len(loops) > 1:
+            raise NeedsConcrete("the last element of a list that an outer loop may grow")
+        frame = loops[0]
         if not self.parts():
             raise IndexError("list index out of range")
-        if trace.frames[-2] is not self.born:
-            raise NeedsConcrete("the last element of a list that an outer loop may grow")
         if id(self) not in frame.tails:
-            trace.frames.pop()
-            try:
-                first = self[-1]
-            finally:
-                trace.frames.append(frame)
-            frame.tails[id(self)] = TailPort(self, first, trace)
+            frame.tails[id(self)] = self._tail_port(trace, frame)
         return frame.tails[id(self)].fake
+
+    def _tail_port(self, trace: Trace, frame: Frame) -> TailPort:
+        at = trace.frames.index(frame)
+        inner = trace.frames[at:]
+        del trace.frames[at:]
+        try:
+            first = self[-1]
+            trace.frames.append(frame)
+            return TailPort(self, first, trace)
+        finally:
+            trace.frames[at:] = inner
 
     def _observe(self, what: str) -> None:
         """Reading the list's length or its elements from inside of a loop that may grow it."""
-        trace = current()
-        if trace is None or self.born not in trace.frames:
-            return
-        for frame in trace.frames[trace.frames.index(self.born) + 1 :]:
-            if id(self) not in frame.tails:
-                frame.tails[id(self)] = Observed(self, what)
+        for frame in self._loops_since_birth():
+            frame.observed.setdefault(id(self), Observed(self, what))
 
     # ------------------------------------------------------------ stacking
     def stacked(self, trace: Trace, axis: int, stack: Callable[..., Any], concat: Any) -> Any:
@@ -241,6 +326,8 @@ class TraceList(list):
             pieces.append(_fresh(trace, q.stacked(trace, axis)))
         if run:
             pieces.append(stack(run, axis))
+        if self.size() == 0:
+            return stack([], axis)
         trace.require(self.size(), 1, "stack of a list")
         return pieces[0] if len(pieces) == 1 else concat(pieces, axis)
 
@@ -261,15 +348,24 @@ class TailPort:
     """The last element of a list at the start of an iteration."""
 
     def __init__(self, target: TraceList, first: Any, trace: Trace) -> None:
-        if not hasattr(first, "_value"):
+        kind = kind_of(first)
+        if kind is None and not isinstance(first, Tensor):
             raise NeedsConcrete("the last element of a list is no tensor")
-        self.target, self.first = target, first
-        self.inner = trace.new_value(first._value.type, "tail")
+        self.target = target
+        with trace.outside():
+            self.init = value_in(trace, first, DTYPES[kind]) if kind else lift(trace, first)._value
+        self.inner = trace.new_value(self.init.type, "tail")
         trace.placeholders.add(self.inner)
-        self.fake = trace.fake(self.inner, first.stop_gradient)
+        self.kind = kind
+        stop_gradient = kind is not None or first.stop_gradient
+        self.fake: Any = (
+            Number(self.inner, trace) if kind else trace.fake(self.inner, stop_gradient)
+        )
 
 
-def _unsupported(name: str) -> Callable[..., Any]:
+# ---------------------------------------------------------------- other methods of list
+def _changing(name: str) -> Callable[..., Any]:
+    """A method of list that may change the list."""
     plain = getattr(list, name)
 
     def method(self: TraceList, *args: Any, **kwargs: Any) -> Any:
@@ -277,39 +373,58 @@ def _unsupported(name: str) -> Callable[..., Any]:
         if trace is None:
             return plain(self, *args, **kwargs)
         self._observe(name)
+        if self.segmented and name not in _KEEPING:
+            self.split(trace)
+        loops = self._loops_since_birth()
+        if loops and name not in _READS and not all(id(self) in f.queues for f in loops):
+            self._learn_queue(name, loops)
+        if name not in _READS:
+            self._note_change(trace)
         if self.segmented:
-            raise Refused(
-                SourceError(
-                    f"list.{name} on a list that a loop has filled.",
-                    trace.where(),
-                    reason="The loop leaves one stacked tensor, not separate elements.",
-                    remedy="Stack the list first and work on the tensor.",
-                )
-            )
-        if trace.frame is not self.born and name not in _READS:
-            raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
-        old = self.parts()
-        trace.journal.note(lambda: list.__setitem__(self, slice(None), old))
-        return plain(self, *args, **kwargs)
+            return _on_filled(trace, self, name, args)
+        out = plain(self, *args, **kwargs)
+        return TraceList(out) if type(out) is list else out
 
     return method
 
 
-_replace_items = _unsupported("__setitem__")
+def _on_filled(trace: Trace, self: TraceList, name: str, args: tuple[Any, ...]) -> Any:
+    """The methods that keep a list of a loop's elements one piece."""
+    if name == "copy":
+        return TraceList(self.parts())
+    if name == "__add__":
+        other = args[0].parts() if isinstance(args[0], TraceList) else list(args[0])
+        return TraceList([*self.parts(), *other])
+    if name == "clear":
+        return list.clear(self)
+    if name == "insert" and args[0] == 0:
+        return list.insert(self, 0, args[1])
+    if name == "pop" and (not args or args[0] in (-1, 0)):
+        at = args[0] if args else -1
+        item, rest = self[at], self[1:] if at == 0 else self[:-1]
+        list.__setitem__(self, slice(None), rest.parts())
+        return item
+    if name == "reverse":
+        return list.__setitem__(self, slice(None), self[::-1].parts())
+    raise Refused(
+        SourceError(
+            f"list.{name} on a list that a loop has filled.",
+            trace.where(),
+            reason="The loop leaves one stacked tensor, not separate elements.",
+            remedy="Stack the list first and work on the tensor.",
+        )
+    )
+
+
+_replace_items = _changing("__setitem__")
+_KEEPING = ("copy", "__add__", "clear", "insert", "pop", "reverse")
+MOST_ELEMENTS = 64
 _READS = ("index", "count", "copy", "__contains__", "__add__", "__mul__", "__rmul__")
 for _name in (
     *_READS,
-    "insert",
-    "pop",
-    "remove",
-    "clear",
-    "sort",
-    "reverse",
-    "__delitem__",
-    "__iadd__",
-    "__imul__",
+    *"insert pop remove clear sort reverse __delitem__ __iadd__ __imul__".split(),
 ):
-    setattr(TraceList, _name, _unsupported(_name))
+    setattr(TraceList, _name, _changing(_name))
 
 
 def plain_parts(x: Any) -> bool:
@@ -324,5 +439,6 @@ __all__ = [
     "Segment",
     "TailPort",
     "TraceList",
+    "mapped",
     "plain_parts",
 ]

@@ -12,20 +12,34 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.and_(thunk, ...)  RT.or_(thunk, ...)  RT.not_(x)  RT.ifexp(test_value, thunk, thunk)
     RT.is_(a, b)  RT.is_not(a, b)  RT.in_(a, b)  RT.not_in(a, b)
     RT.fn(f)                                    the function to call instead of f
+    RT.unzip(f, x)                              f(*x), where f was written `zip`
+    RT.subject(x)                               what a match statement looks at
     RT.list_(x)  RT.dict_(x)  RT.set_(x)        a display or comprehension just made
+    RT.receiver(obj, name)                      load_attr of what is only appended to
     RT.load_attr(obj, name)  RT.store_attr(value, obj, name)  RT.del_attr(obj, name)
     RT.load_item(obj, index) RT.store_item(value, obj, index) RT.del_item(obj, index)
     RT.slice_(start, stop, step)
+    RT.joined(string, (value, conversion, spec), ...)   an f-string
+    RT.percent(string, values)                  `string % values`
     RT.aug(op, x, value)                        the new value of `x op= value`; op is '+', '**', ...
     RT.assert_(test_thunk, message_thunk)       message_thunk is None without a message
     RT.read(thunk)                              the thunk's value, RT.UNDEF if it raises NameError
+    RT.holds(value)                             for `if` and `while` that contain a `yield`
+    RT.items(iterable, test=None)               the items, for a `for` that contains a `yield`
+    RT.generator_(g)                            a generator expression just made
+    RT.comprehension(f, iterable)               f(iterable), the list of a list comprehension
+    RT.trying()                                 entered around what a handler guards
+    RT.manager(x)                               the context manager of a `with`
+    RT.rebinding(value, lambda: name)           value, to which a variable from outside is bound
+    RT.rebinds(lambda: name)                    a statement that binds or deletes one comes next
 
 Generated nodes carry the place of what they stand for; a loop's or branch's call that of its first
 line up to the end of its iterable or test. The result is compiled under the user's file name and
 its generated functions bear the user's function's name.
 
-Left as Python: generator functions, class statements, f-strings, `and`, `or`, `if else` and chained
-comparisons with `:=` inside where no statement can precede them (comprehensions, lambdas).
+Left as Python: loops and branches that contain a `yield`, class statements, `and`, `or`, `if else`
+and chained comparisons with `yield` inside, or with `:=` where no statement can precede
+them (comprehensions, lambdas).
 """
 
 from __future__ import annotations
@@ -36,8 +50,8 @@ import types
 from typing import Any, NoReturn
 
 from dy2st.assemble import build, global_reads
-from dy2st.checks import check, is_converted, is_generator, refuse, yields
-from dy2st.expressions import Expressions
+from dy2st.checks import check, check_binding, has_yield, is_converted, refuse
+from dy2st.expressions import Expressions, loads, only_receivers
 from dy2st.jumps import lower
 from dy2st.nodes import (
     Stmts,
@@ -52,7 +66,17 @@ from dy2st.nodes import (
     store,
     undefined,
 )
-from dy2st.scope import Fresh, Scope, bound, declared, local_names, parameters
+from dy2st.scope import (
+    NONE,
+    Fresh,
+    Names,
+    Scope,
+    bound,
+    declared,
+    local_names,
+    nonlocal_writes,
+    parameters,
+)
 from dy2st.source import source_of
 
 OPERATORS = {
@@ -65,23 +89,27 @@ OPERATORS = {
 def convert(fn: types.FunctionType, runtime: object) -> types.FunctionType:
     """The function over the same globals and cells that asks `runtime` at every construct.
 
-    Generator functions and functions that are converted already (nested ones are, with the function
-    around them) come back unchanged. The result has `__wrapped__` (the original),
-    `__dy2st_tree__` (its tree) and `__dy2st_globals__` (names of the globals it reads).
+    Functions that are converted already (nested ones are, with the function around them) come back
+    unchanged. The result has `__wrapped__` (the original), `__dy2st_tree__` (its tree),
+    `__dy2st_globals__` (names of the globals it reads), `__dy2st_reads__` (all names it reads) and
+    `__dy2st_receivers__` (those that it does nothing with but append).
 
     Raises:
         SourceError: no source, or a construct that cannot be translated, named with its place.
     """
-    if is_generator(fn) or is_converted(fn):
+    if is_converted(fn):
         return fn
     source = source_of(fn)
     check(source)
     fresh = Fresh(source.node)
+    receivers, read = only_receivers(source.node), frozenset(loads(source.node))
     node = Convert(source, fresh).root(source.node)
     new = build(fn, node, runtime, fresh.made)
     new.__wrapped__ = fn  # type: ignore[attr-defined]
     new.__dy2st_tree__ = node  # type: ignore[attr-defined]
     new.__dy2st_globals__ = global_reads(fn.__code__)  # type: ignore[attr-defined]
+    new.__dy2st_receivers__ = receivers  # type: ignore[attr-defined]
+    new.__dy2st_reads__ = read  # type: ignore[attr-defined]
     return new
 
 
@@ -90,7 +118,12 @@ def elements(target: Any) -> list[ast.expr]:
 
 
 class Convert(Expressions):
-    """Statements: one method per construct. A statement becomes a list of statements."""
+    """Statements: one method per construct. A statement becomes a list of statements.
+
+    `inside`: the local names of the functions around the one at hand, up to the converted one.
+    """
+
+    inside: Names = NONE
 
     def root(self, node: Any) -> Any:
         if not isinstance(node, ast.Lambda):
@@ -104,29 +137,45 @@ class Convert(Expressions):
         """Convert the body of a function, in place."""
         names = local_names(node)
         outer = [t([*declared(node.body, t)]) for t in (ast.Global, ast.Nonlocal)]
-        keep, self.scope = self.scope, Scope(lower(node, self.fresh, self.refuse))
+        keep = self.scope, self.outside, self.global_names, self.inside
+        nonlocals = declared(node.body, ast.Nonlocal) | nonlocal_writes(node.body)
+        self.global_names |= declared(node.body, ast.Global)
+        self.global_names -= names
+        self.outside = self.global_names | (nonlocals - names - self.inside)
+        self.inside |= names
+        self.scope = Scope(lower(node, self.fresh, self.refuse), self.outside)
         doc = node.body[: ast.get_docstring(node, clean=False) is not None]
         body = self.suite(node.body[len(doc) :])
         lost = (names | self.scope.locals) - parameters(node) - bound(body)
         head = [n for n in outer if n.names] + [declare(n) for n in sorted(lost)]
-        node.body = [*doc, *(place(n, node) for n in head), *body]
-        self.scope = keep
+        node.body = [*doc, *(place(n, node) for n in head), *self.collected(node), *body]
+        self.scope, self.outside, self.global_names, self.inside = keep
         return node
+
+    def collected(self, node: ast.FunctionDef) -> Stmts:
+        """`kwargs = RT.dict_(kwargs)`: the call has just made this dict."""
+        arg = node.args.kwarg
+        if arg is None:
+            return []
+        return [place(assign(store(arg.arg), place(rt("dict_", load(arg.arg)), arg)), arg)]
 
     def refuse(self, message: str, node: ast.AST, *, reason: str, remedy: str) -> NoReturn:
         refuse(self.source, message, node, reason=reason, remedy=remedy)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        if yields(node):
-            return node
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Stmts:
         node.decorator_list = [self.visit(d) for d in node.decorator_list]
         self.defaults(node.args)
-        return self.function(node)
+        return [*self.rebinds(node, bound([node])), self.function(node)]
 
-    def as_it_is(self, node: ast.AST) -> ast.AST:
-        return node
+    def visit_ClassDef(self, node: ast.stmt) -> Stmts:
+        return [*self.rebinds(node, bound([node])), node]
 
-    visit_ClassDef = visit_JoinedStr = visit_Import = visit_ImportFrom = as_it_is
+    visit_Import = visit_ImportFrom = visit_ClassDef
+
+    def rebinds(self, node: ast.AST, names: Names) -> Stmts:
+        """Tell the runtime that the next statement binds or deletes names from outside."""
+        known = sorted(names & self.outside)
+        return [self.statement(rt("rebinds", lambda_(load(n))), node) for n in known]
 
     def nothing(self, node: ast.AST) -> Stmts:
         return []
@@ -147,20 +196,27 @@ class Convert(Expressions):
     def part(self, base: str, node: ast.AST, stmts: Stmts) -> ast.stmt:
         """A function of these statements, which rebinds the user's variables."""
         names = self.rebound(stmts)
-        return place(define(self.fresh(base), [], names, self.suite(stmts)), node)
+        return place(self.inner(self.fresh(base), [], names, self.suite(stmts)), node)
 
     def visit_For(self, node: Any) -> Stmts:
         names = self.scope.loop_names(node)
-        iterable, name, item = self.visit(node.iter), self.fresh("_body"), self.fresh("_item")
-        rebound = self.rebound([node.target, *node.body])
-        stmts = [*self.store(node.target, load(item)), *self.suite(node.body)]
-        body = place(define(name, [item], rebound, stmts), node)
+        iterable, item = self.visit(node.iter), self.fresh("_item")
+        name, rebound = self.fresh("_body"), self.rebound([node.target, *node.body])
+        value = place(load(item), node.target)
+        stmts = [*self.store(node.target, value), *self.suite(node.body)]
         test = [self.thunk(node.test)] if hasattr(node, "test") else []
+        if has_yield(*node.body):
+            items = place(rt("items", iterable, *test), node)
+            return [place(ast.For(place(store(item), node.target), items, stmts, []), node)]
+        body = place(self.inner(name, [item], rebound, stmts), node)
         return self.controlled(node, "for_", [iterable], [body], names, test)
 
     visit_ForTest = visit_For
 
     def visit_While(self, node: ast.While) -> Stmts:
+        if has_yield(node.test, *node.body):
+            go = place(rt("holds", self.visit(node.test)), node.test)
+            return [place(ast.While(go, self.suite(node.body), []), node)]
         names = self.scope.loop_names(node)
         test = self.thunk(node.test)
         return self.controlled(node, "while_", [test], [self.part("_body", node, node.body)], names)
@@ -168,6 +224,10 @@ class Convert(Expressions):
     def visit_If(self, node: ast.If) -> Stmts:
         names = self.scope.branch_names(node)
         test = self.visit(node.test)
+        if has_yield(*node.body, *node.orelse):
+            holds = place(rt("holds", test), node.test)
+            orelse = self.suite(node.orelse) if node.orelse else []
+            return [place(ast.If(holds, self.suite(node.body), orelse), node)]
         parts = [self.part("_then", node, node.body)]
         if node.orelse:
             parts.append(self.part("_else", node, node.orelse))
@@ -211,7 +271,11 @@ class Convert(Expressions):
 
     def visit_Try(self, node: Any) -> ast.stmt:
         node.body = self.suite(node.body)
+        if node.handlers:
+            trying = ast.withitem(place(rt("trying"), node))
+            node.body = [place(ast.With([trying], node.body), node)]
         for handler in node.handlers:
+            check_binding(self.source, handler, self.outside)
             handler.type = handler.type and self.visit(handler.type)
             handler.body = self.suite(handler.body)
         node.orelse = self.suite(node.orelse) if node.orelse else []
@@ -222,16 +286,17 @@ class Convert(Expressions):
 
     def visit_With(self, node: ast.With) -> ast.stmt:
         """One `with` per manager if a target is a store that must run between two of them."""
-        stmts, plain = node.body, all(names_only(i.optional_vars or load("_")) for i in node.items)
+        stmts, plain = node.body, all(self.plain(i.optional_vars or load("_")) for i in node.items)
         for item in node.items:
-            item.context_expr = self.visit(item.context_expr)
+            entered = rt("manager", self.visit(item.context_expr))
+            item.context_expr = place(entered, item.context_expr)
         body = self.suite(stmts)
         if plain:
             node.body = body
             return node
         for item in reversed(node.items):
             target = item.optional_vars
-            if target is not None and not names_only(target):
+            if target is not None and not self.plain(target):
                 name = self.fresh("_entered")
                 item.optional_vars = place(store(name), target)
                 body = [*self.store(target, place(load(name), target)), *body]
@@ -239,8 +304,10 @@ class Convert(Expressions):
         return body[0]
 
     def visit_Match(self, node: ast.Match) -> ast.stmt:
-        node.subject = self.visit(node.subject)
+        node.subject = place(rt("subject", self.visit(node.subject)), node.subject)
         for case in node.cases:
+            for part in ast.walk(case.pattern):
+                check_binding(self.source, part, self.outside)
             case.guard = case.guard and self.visit(case.guard)
             case.body = self.suite(case.body)
         return node
@@ -248,6 +315,8 @@ class Convert(Expressions):
     def visit_Assert(self, node: ast.Assert) -> Stmts:
         if not __debug__:
             return []
+        if has_yield(node):
+            return [place(ast.Assert(self.visit(node.test), node.msg), node)]
         message = self.thunk(node.msg) if node.msg else ast.Constant(None)
         return [self.statement(rt("assert_", self.thunk(node.test), message), node)]
 
@@ -256,11 +325,16 @@ class Convert(Expressions):
 
     # Stores
 
+    def plain(self, target: ast.expr) -> bool:
+        """Whether Python's own assignment to it will do; `*rest` becomes a list of the trace."""
+        starred = any(isinstance(q, ast.Starred) for q in ast.walk(target))
+        return names_only(target) and not starred and self.outside.isdisjoint(bound([target]))
+
     def visit_Assign(self, node: ast.Assign) -> Stmts:
         value = self.visit(node.value)
         if len(node.targets) == 1:
             return self.store(node.targets[0], value, node)
-        if all(names_only(t) for t in node.targets):
+        if all(self.plain(t) for t in node.targets):
             node.value = value
             return [node]
         name = self.fresh("_value")
@@ -286,7 +360,9 @@ class Convert(Expressions):
         if isinstance(target, ast.Subscript):
             place_ = self.visit(target.value), self.visit(target.slice)
             return [self.statement(rt("store_item", value, *place_), target)]
-        if names_only(target):
+        if isinstance(target, ast.Name):
+            value = self.rebinding(target.id, value)
+        if isinstance(target, ast.Name) or self.plain(target):
             return [place(assign(target, value), node or target)]
         return self.unpack(target, value, node or target)
 
@@ -299,7 +375,8 @@ class Convert(Expressions):
             starred = isinstance(element, ast.Starred)
             pattern.append(ast.Starred(store(name), ast.Store()) if starred else store(name))
             inner = element.value if starred else element
-            stores += self.store(inner, place(load(name), element))
+            part = rt("list_", load(name)) if starred else load(name)
+            stores += self.store(inner, place(part, element))
         new = ast.Tuple(pattern, ast.Store())
         return [place(assign(place(new, target), value), node), *stores]
 
@@ -308,7 +385,8 @@ class Convert(Expressions):
         target: Any = node.target
         if isinstance(target, ast.Name):
             new = rt("aug", op, place(load(target.id), target), self.visit(node.value))
-            return [place(assign(target, place(new, node)), node)]
+            value = self.rebinding(target.id, place(new, node))
+            return [place(assign(target, value), node)]
         out: Stmts = []
         stable = not bound([node.value, target])
         obj = self.once(target.value, out, stable)
@@ -341,7 +419,8 @@ class Convert(Expressions):
             index = self.visit(target.slice)
             return [self.statement(rt("del_item", self.visit(target.value), index), target)]
         if isinstance(target, ast.Name):
-            return [place(ast.Delete([target]), target)]
+            gone = self.rebinds(target, frozenset({target.id}))
+            return [*gone, place(ast.Delete([target]), target)]
         return [s for element in elements(target) for s in self.delete(element)]
 
 

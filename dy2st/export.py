@@ -22,8 +22,8 @@ from safetensors.numpy import save as save_tensors
 
 import executor
 from ir import OPS, Dy2stError, Input, Program, Size, Type, parse, verify
+from ir.literal import parse_attr, print_attr
 from ir.passes import run as run_passes
-from ir.text import parse_attr, print_attr
 from ir.types import evaluate_dim
 
 FORMAT, VERSION = "dy2st", 1

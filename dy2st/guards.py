@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from dy2st.ignored import is_ignored
 from dy2st.journal import MISSING, Attr, Item, Place
+from dy2st.number import is_number
 
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
 
@@ -53,9 +55,12 @@ class Guards:
         self.found: dict[int, str] = {}
         self.places: dict[int, Place] = {}
         self.held: list[Any] = []
+        self.numbers: dict[tuple[Any, ...], tuple[Place, Any]] = {}
         self.names: dict[str, Any] = {"MISSING": MISSING, "same": same_constant, "TENSOR": tensor}
         self.names.update(same_array=same_array, IS=operator.is_)
         self.ids: dict[int, str] = {}
+        self.tails: dict[int, tuple[Any, Any, Any]] = {}
+        self.on_read: Callable[[Any], None] = lambda obj: None
 
     def ref(self, obj: Any) -> str:
         """A name for an object in the check; keeps the object alive."""
@@ -66,28 +71,41 @@ class Guards:
         return self.ids[id(obj)]
 
     def expect(
-        self, key: tuple[Any, ...], expression: str, value: Any, place: Place | None = None
+        self,
+        key: tuple[Any, ...],
+        expression: str,
+        value: Any,
+        place: Place | None = None,
+        whole: bool = True,
     ) -> None:
-        if key in self.terms:
+        """`expression` must give `value` again; with `whole` also the elements of a container.
+
+        A number that is an input needs no check.
+        """
+        if is_number(value):
             return
-        if value is None or isinstance(value, bool):
-            test = f"{expression} is {value!r}"
-        elif type(value) in (int, str):
-            kind = type(value).__name__
-            test = f"(type(q := {expression}) is {kind} and q == {self.ref_constant(value)})"
-        elif value is MISSING:
-            test = f"{expression} is MISSING"
-        elif isinstance(value, np.ndarray):
-            test = f"same_array({expression}, {self.ref_constant(value.copy())})"
-        elif is_constant(value):
-            test = f"same({expression}, {self.ref_constant(value)})"
-        elif isinstance(value, self.tensor):
-            test = self.tensor_test(expression, value, place)
-        else:
-            test = f"{expression} is {self.ref(value)}"
-        self.terms[key] = test
-        if isinstance(value, (list, dict, set, frozenset, tuple)):
+        if key not in self.terms:
+            self.terms[key] = self.test(expression, value, place)
+            if type(value) in (int, float) and place is not None:
+                self.numbers[key] = (place, value)
+        if whole and isinstance(value, (list, dict, set, frozenset, tuple)):
             self.contents(value)
+
+    def test(self, expression: str, value: Any, place: Place | None) -> str:
+        if value is None or isinstance(value, bool):
+            return f"{expression} is {value!r}"
+        if type(value) in (int, str):
+            kind = type(value).__name__
+            return f"(type(q := {expression}) is {kind} and q == {self.ref_constant(value)})"
+        if value is MISSING:
+            return f"{expression} is MISSING"
+        if isinstance(value, np.ndarray):
+            return f"same_array({expression}, {self.ref_constant(value.copy())})"
+        if is_constant(value):
+            return f"same({expression}, {self.ref_constant(value)})"
+        if isinstance(value, self.tensor):
+            return self.tensor_test(expression, value, place)
+        return f"{expression} is {self.ref(value)}"
 
     def tensor_test(self, expression: str, value: Any, place: Place | None) -> str:
         """The first place of a tensor is where calls look it up; others must agree with it."""
@@ -104,7 +122,7 @@ class Guards:
         self.names[name] = value
         return name
 
-    def attr(self, obj: Any, name: str, value: Any) -> None:
+    def attr(self, obj: Any, name: str, value: Any, whole: bool = True) -> None:
         """`obj.name` gave `value`; a method is looked up on its class."""
         function = getattr(value, "__func__", None)
         if isinstance(value, types.MethodType) and isinstance(function, types.FunctionType):
@@ -114,7 +132,7 @@ class Guards:
                 self.expect(("method", id(kind), name), expression, function)
         if not isinstance(value, (types.MethodType, types.BuiltinMethodType)):
             place = Attr(obj, name)
-            self.expect(place.key, lookup(obj, name, self.ref), value, place)
+            self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
 
     def item(self, obj: Any, index: Any, value: Any) -> None:
         o, i = self.ref(obj), self.ref_constant(index)
@@ -128,11 +146,18 @@ class Guards:
         """A container from outside: any of its elements may be read, by code that is not seen."""
         if not isinstance(obj, (list, dict, set, frozenset, tuple)):
             return
-        o = self.ref(obj)
-        if ("contents", id(obj)) in self.terms or len(obj) == 0:
-            self.expect(("len", id(obj)), f"len({o})", len(obj))
+        if ("contents", id(obj)) in self.terms:
             return
         self.terms["contents", id(obj)] = "True"
+        self.elements(obj)
+        if id(obj) in self.tails:
+            self.on_read(obj)
+
+    def elements(self, obj: Any) -> None:
+        o = self.ref(obj)
+        if len(obj) == 0:
+            self.expect(("len", id(obj)), f"len({o})", 0)
+            return
         plain = obj.values() if isinstance(obj, dict) else obj
         if isinstance(obj, (set, frozenset)) or all(map(is_constant, plain)):
             if not isinstance(obj, (tuple, frozenset)):
@@ -161,12 +186,13 @@ class Guards:
         same = f"{now} == {self.ref_constant(value)}"
         return f"{same} and tuple(map(type, {types_now})) == {kinds}"
 
-    def global_(self, space: dict[str, Any], name: str) -> None:
+    def global_(self, space: dict[str, Any], name: str, whole: bool = True) -> None:
         if name in space:
             value = space[name]
             if not isinstance(value, types.ModuleType):
                 expression = f"{self.ref(space)}.get({name!r}, MISSING)"
-                self.expect(("global", id(space), name), expression, value, Item(space, name))
+                place = Item(space, name)
+                self.expect(("global", id(space), name), expression, value, place, whole)
 
     def function(self, f: Any) -> None:
         """A function that was converted: its code and defaults."""
@@ -179,9 +205,9 @@ class Guards:
         if f.__defaults__:
             self.contents(f.__defaults__)
 
-    def cell(self, cell: Any, value: Any) -> None:
+    def cell(self, cell: Any, value: Any, whole: bool = True) -> None:
         place = Attr(cell, "cell_contents")
-        self.expect(("cell", id(cell)), f"{self.ref(cell)}.cell_contents", value, place)
+        self.expect(("cell", id(cell)), f"{self.ref(cell)}.cell_contents", value, place, whole)
 
     def layer(self, layer: Any) -> None:
         """The settings of a Layer that was called: hooks, and for Paddle's own `p`, `training`...
@@ -192,7 +218,8 @@ class Guards:
             return
         fields = layer.__dict__
         tests = [self.same_values(fields[n]) for n in ("_forward_pre_hooks", "_forward_post_hooks")]
-        if type(layer).__module__.split(".")[0] == "paddle":
+        module = type(layer).__module__
+        if module.split(".")[0] == "paddle" or is_ignored(module):
             tests += self._settings(fields)
         self.terms["layer", id(layer)] = " and ".join(tests)
 

@@ -67,7 +67,7 @@ class Lowering:
         *first, last = node.body
         if RETURN not in jumps_in(first) and (isinstance(last, ast.Return) or not returns([last])):
             return self.block(node.body, True)
-        self.returned, self.value = self.fresh("_returned"), self.fresh("_value")
+        self.returned, self.value = self.fresh("_returned__"), self.fresh("_return_value__")
         stmts = list(node.body)
         if not exits(stmts):
             stmts.append(place(ast.Return(None), stmts[-1]))
@@ -105,7 +105,7 @@ class Lowering:
         if tail:
             return []
         if self.loop.skip is None:
-            self.loop.skip = self.fresh("_continue")
+            self.loop.skip = self.fresh("_continue__")
         return [self.raise_flag(self.loop.skip, s)]
 
     def leave_function(self, s: ast.Return, tail: bool) -> Stmts:
@@ -179,7 +179,7 @@ class Lowering:
         jumps = {JUMPS[type(j)]: j for j in reversed(list(own_jumps(s.body)))}
         orelse, s.orelse = s.orelse, []
         jump = jumps.get(BREAK) or jumps.get(RETURN) or s
-        own = self.fresh("_break") if BREAK in jumps else None
+        own = self.fresh("_break__") if BREAK in jumps else None
         leave = own or (self.returned if RETURN in jumps else None)
         out = [flag(own, False, s)] if own else []
         out.append(self.loop_with(s, leave, jump))

@@ -1,100 +1,182 @@
-"""How a Python loop becomes one `scan`.
+"""How a Python loop becomes one `scan` or one `while`.
 
 The body is traced once, with a symbolic index and a placeholder in every place that the loop
 rebinds. Then the places are compared with what they held before: same types give carries, a
 difference that vanishes after one iteration is peeled off, and anything else undoes the trace and
-unrolls the loop, with the line and the reason in the report.
+unrolls the loop, with the line and the reason in the report. A test that depends on data becomes
+the `go` port; one on the index alone bounds the number of iterations.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
-from dy2st.capture.emitter import lift
-from dy2st.capture.fake import Tensor
-from dy2st.capture.trace import Frame, Trace
-from dy2st.containers import Segment
-from dy2st.journal import MISSING
-from dy2st.plan import UNDEF, Mismatch, Plan, tree
+from dy2st.attempts import UNKNOWN, Attempt, Code, Item, Known, Sequence_
+from dy2st.branches import decide
+from dy2st.capture.trace import Trace
+from dy2st.number import Number, is_number
+from dy2st.places import Mismatch
 from dy2st.stops import Learned, NeedsConcrete, Refused
-from ir import Size, SourceError, Value
+from dy2st.where import call_stack
+from ir import ENDLESS, Require, Size, SourceError
 from ir.types import Dim
 
-Item = Callable[[Any], Any]
-MOST_TRACES = 8
+MOST_TRACES = 12
 
 
-@dataclasses.dataclass
-class Sequence_:
-    """What a `for` runs over: `trip` items, `item(i)` for an int or a symbolic i."""
-
-    trip: Dim
-    item: Item
-
-    def rest(self) -> Sequence_:
-        """Without the first item."""
-        return Sequence_(self.trip - 1, lambda i: self.item(i + 1))
-
-
-@dataclasses.dataclass
-class Known:
-    """What earlier traces of one loop learned: places that move, integers with their step, and
-    places whose tensors require gradients only after that many iterations."""
-
-    places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    steps: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
-    trained: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
-    flags: dict[Any, bool] = dataclasses.field(default_factory=dict)
-
-
-def run(
-    trace: Trace,
-    over: Sequence_,
-    body: Callable[[Any], None],
-    get_state: Callable[[], tuple[Any, ...]],
-    set_state: Callable[[tuple[Any, ...]], None],
-    names: Sequence[str],
-    test: Callable[[], Any] | None,
-) -> None:
+# ---------------------------------------------------------------- running a loop
+def run(trace: Trace, over: Sequence_, code: Code) -> None:
     """Roll the loop, after peeling at most two iterations, or unroll it."""
     site = trace.where()
     if isinstance(over.trip, Size) and any(n in trace.loops for n in over.trip.names):
         used = [trace.loops[n] for n in over.trip.names if n in trace.loops]
         raise NeedsConcrete("an inner loop is as long as the index of this one says", used)
-    known = trace.learned.setdefault((site, len(trace.frames)), Known())
-    why, peeled, traces, first = "", 0, 0, None
-    whole = over.trip
-    while traces < MOST_TRACES and over.trip != 0:
-        traces += 1
-        try:
-            reason = f"peeled {peeled}: {why}" if peeled else ""
-            Attempt(trace, over, body, get_state, set_state, names, test, known).roll(site, reason)
+    Runner(trace, site, over, code).run()
+
+
+class Runner:
+    """The attempts to roll one loop."""
+
+    def __init__(self, trace: Trace, site: Any, over: Sequence_, code: Code, peeled: int = 0):
+        self.trace, self.site, self.over, self.code = trace, site, over, code
+        self.whole, self.peeled, self.why = over.trip, peeled, ""
+        self.first_stop: BaseException = NeedsConcrete("")
+        self.first: BaseException | None = None
+
+    def run(self, go: Any = None) -> None:
+        """`go`: whether the first iteration runs, if that has been asked already."""
+        if self.over.trip == 0 or self.empty():
             return
-        except Learned:
-            continue
-        except (NeedsConcrete, Mismatch) as e:
-            foreign_loop(trace, e)
-            why = e.reason if isinstance(e, NeedsConcrete) else str(e)
-            first = first or e
-            if peeled == 2 or not getattr(e, "peel", True):
-                break
-            trace.require(over.trip, 1, "the first iteration of a loop runs apart")
-            if not step(trace, over.item(0), body, test):
+        go = self.first_test() if go is None else go
+        while go is not False and self.over.trip != 0:
+            if self.rolled(go):
                 return
-            over, peeled = over.rest(), peeled + 1
-        except Refused:
-            raise
-        except Exception as e:
-            why = f"{type(e).__name__}: {e}"
-            break
-    else:
-        why = why or "the body creates new places in every trace"
-    if isinstance(over.trip, Size):
-        raise cannot_unroll(whole, site, why, first)
-    unroll(trace, site, over, body, test, why)
+            if self.peeled == 2 or not getattr(self.first_stop, "peel", True):
+                return self.unroll(go)
+            self.peeled += 1
+            if is_number(go):
+                return self.peel_in_branch(go)
+            if isinstance(self.over.trip, Size):
+                self.trace.require(self.over.trip, 1, "the first iteration of a loop runs apart")
+            self.code.body(self.over.item(0))
+            self.over = self.over.rest()
+            if self.over.trip == 0:
+                return
+            go = self.code.more(self.trace, self.over, 0)
+
+    def empty(self) -> bool:
+        """Whether this call's size makes it no loop at all: the program is for that size only."""
+        trip = self.over.trip
+        if not isinstance(trip, Size) or any(n in self.trace.counts for n in trip.names):
+            return False
+        if self.trace.settle(trip) != 0:
+            return False
+        self.trace.add_require(Require(trip, "==", 0, "a loop that does not run", self.site))
+        return True
+
+    def first_test(self) -> Any:
+        """The test before the loop; what it assigns is carried."""
+        before = self.code.get_state()
+        go = self.code.more(self.trace, self.over, 0)
+        pairs = zip(self.code.names, before, self.code.get_state())
+        set_here = {n for n, a, b in pairs if n.endswith("=") and a is not b}
+        names = tuple(n.rstrip("=") if n in set_here else n for n in self.code.names)
+        self.code = dataclasses.replace(self.code, names=names)
+        return go
+
+    def rolled(self, go: Any) -> bool:
+        """Try until nothing new is learned; False leaves the reason in `why`."""
+        known = self.known()
+        reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
+        for _ in range(MOST_TRACES):
+            try:
+                Attempt(self.trace, self.over, self.code, known, go).roll(self.site, reason)
+                return True
+            except Learned:
+                continue
+            except (NeedsConcrete, Mismatch) as e:
+                foreign_loop(self.trace, e)
+                self.stopped(e, e.reason if isinstance(e, NeedsConcrete) else str(e))
+                return False
+            except Exception as e:
+                self.stopped(e, f"{type(e).__name__}: {e}")
+                peel = isinstance(self.over.trip, Size)
+                self.first_stop = NeedsConcrete(self.why, (), peel)
+                return False
+        self.stopped(NeedsConcrete(""), "the body creates new places in every trace")
+        return False
+
+    def stopped(self, e: BaseException, why: str) -> None:
+        self.why, self.first_stop = why, e
+        self.first = self.first or e
+
+    def known(self) -> Known:
+        """By the calls that led here: a function that is called twice has two loops."""
+        key = (call_stack(), self.peeled)
+        return self.trace.learned.setdefault(key, Known(peeled=self.peeled))
+
+    def peel_in_branch(self, go: Number) -> None:
+        """The first iteration and the rest of the loop run only if there is one."""
+
+        def rest() -> None:
+            self.code.body(self.over.item(0))
+            Runner(self.trace, self.site, self.over.rest(), self.code, self.peeled).run()
+
+        code = self.code
+        decide(self.trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+
+    # ------------------------------------------------------------ not rolled
+    def unroll(self, go: Any) -> None:
+        if isinstance(self.over.trip, Size) or is_number(go) and self.over.trip == ENDLESS:
+            raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
+        if self.over.trip:
+            self.trace.frame.notes.append(("unrolled", self.site, self.why))
+        if self.over.trip == ENDLESS:
+            return self.endless(go)
+        items = map(self.over.item, range(int(self.over.trip)))
+        more = functools.partial(self.code.more, self.trace, self.over)
+        return unrolled(self.trace, enumerate(items), self.code, more, go)
+
+    def later(self, start: int, i: Any) -> Any:
+        return self.over.item(i + start)
+
+    def endless(self, go: Any) -> None:
+        """A `while` on Python values, as Python runs it, until its test depends on data."""
+        for i in itertools.count():
+            if go is False:
+                return None
+            if is_number(go):
+                over = dataclasses.replace(self.over, item=functools.partial(self.later, i))
+                return Runner(self.trace, self.site, over, self.code, peeled=2).run(go)
+            self.code.body(self.over.item(i))
+            go = self.code.more(self.trace, self.over, i + 1)
+        return None
+
+
+def unrolled(
+    trace: Trace, items: Iterator[tuple[int, Any]], code: Code, more: Item, go: Any = None
+) -> None:
+    """Iteration by iteration; after a test on data the rest runs in a branch. `go`: what `more`
+    has answered for the first one."""
+    for i, item in items:
+        go = more(i) if go is None else go
+        if go is False:
+            return
+        if is_number(go):
+            first = item
+
+            def rest(first: Any = first) -> None:
+                code.body(first)
+                unrolled(trace, items, code, more)
+
+            decide(trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+            return
+        code.body(item)
+        go = None
 
 
 def foreign_loop(trace: Trace, e: BaseException) -> None:
@@ -105,158 +187,36 @@ def foreign_loop(trace: Trace, e: BaseException) -> None:
         raise e
 
 
-def step(trace: Trace, item: Any, body: Callable[[Any], None], test: Any) -> bool:
-    """One iteration in place; False when a `break` ended the loop before it."""
-    if test is not None and not truth(trace, test()):
-        return False
-    body(item)
-    return True
-
-
-def truth(trace: Trace, value: Any) -> bool:
-    """The truth of a Python value; a tensor is refused by name."""
-    if isinstance(value, Tensor):
-        raise Refused(
-            SourceError(
-                "a condition on a tensor.",
-                trace.where(),
-                reason="Branches and loops that depend on data are not translated yet.",
-                remedy="Select with `paddle.where`, or decide on a Python value.",
-            )
-        )
-    return bool(value)
-
-
-def cannot_unroll(trip: Dim, site: Any, why: str, first: Any) -> Refused:
-    """A loop over a named size must be one loop; `first` is what stood against it."""
+def cannot_unroll(trace: Trace, trip: Dim, site: Any, why: str, first: Any) -> BaseException:
+    """Why this must be one loop, and what stood against it."""
+    what = "depends on data" if trip == ENDLESS else f"over the named size {trip}"
     if isinstance(first, Mismatch) and first.loc is not None:
         return Refused(
             SourceError(
                 f"'{first.name}' changes type in this loop.",
                 first.loc,
                 here=f"{first.after} here, {first.before} before the loop (line {site.line})",
-                reason=f"A loop over the named size {trip} keeps the type of every variable it "
-                f"carries (here: {first.name}).",
+                reason=f"A loop that {what} keeps the type of every variable it "
+                f"carries (here: {first.name})."
+                if trip == ENDLESS
+                else f"A loop {what} keeps the type of every variable it carries "
+                f"(here: {first.name}).",
                 remedy=f"Give {first.name} its final shape before the loop, or collect the pieces "
                 "in a list and concat once after it.",
             )
         )
+    remedy = "Make every iteration alike, or give the size as a number in input_spec."
+    if trip == ENDLESS:
+        remedy = "Make every iteration alike, or bound the loop: `for t in range(n): ... break`."
+    head = "this loop, whose end depends on data," if trip == ENDLESS else f"this loop {what}"
     return Refused(
         SourceError(
-            f"this loop over the named size {trip} cannot become one loop.",
+            f"{head} cannot become one loop.",
             site,
             reason=f"In its body, {why}.",
-            remedy="Make every iteration alike, or give the size as a number in input_spec.",
+            remedy=remedy,
         )
     )
 
 
-def unroll(
-    trace: Trace, site: Any, over: Sequence_, body: Callable[[Any], None], test: Any, why: str
-) -> None:
-    if over.trip:
-        trace.frame.notes.append(("unrolled", site, why))
-    for i in range(int(over.trip)):  # type: ignore[arg-type]
-        if not step(trace, over.item(i), body, test):
-            return
-
-
-class Attempt:
-    """One tentative trace of the body."""
-
-    def __init__(
-        self,
-        trace: Trace,
-        over: Sequence_,
-        body: Callable[[Any], None],
-        get_state: Callable[[], tuple[Any, ...]],
-        set_state: Callable[[tuple[Any, ...]], None],
-        names: Sequence[str],
-        test: Any,
-        known: Known,
-    ) -> None:
-        self.trace, self.over, self.body, self.test, self.known = trace, over, body, test, known
-        self.get_state, self.set_state, self.names = get_state, set_state, names
-        self.loop = trace.new_loop(over.trip)
-        self.frame = Frame(loop=self.loop)
-        self.loop.frame = self.frame
-        trace.born[self.loop.index] = self.frame
-        self.held: dict[int, tuple[Any, Value]] = {}
-
-    def roll(self, site: Any, reason: str) -> None:
-        """Trace, undo, and append the loop to the program with the places set to its results."""
-        trace, mark = self.trace, self.trace.journal.mark()
-        before = self.get_state()
-        old = {k: place.get() for k, place in self.known.places.items()}
-        try:
-            trace.frames.append(self.frame)
-            plan = self.trace_once(before, old)
-        finally:
-            if self.frame in trace.frames:
-                trace.frames.remove(self.frame)
-            trace.journal.undo_to(mark)
-            self.set_state(before)
-        trace.frame.notes.append(("scan", site, reason))
-        trace.frame.adopt(self.frame)
-        self.commit(plan, before, old)
-
-    def trace_once(self, before: tuple[Any, ...], old: dict[Any, Any]) -> Plan:
-        trace = self.trace
-        state = tuple(
-            b if n.endswith("=") else tree(self.placeholder, b, (n,))
-            for n, b in zip(self.names, before)
-        )
-        held = {k: tree(self.placeholder, v, k) for k, v in old.items()}
-        for k, place in self.known.places.items():
-            if held[k] is not MISSING:
-                trace.store(place, held[k])
-        self.set_state(state)
-        self.body(self.over.item(trace.sym(Size.named(self.loop.name))))
-        if self.test is not None and not truth(trace, self.test()):
-            raise NeedsConcrete("the loop always ends after this iteration")
-        after = self.get_state()
-        self.learn_places()
-        rows = [
-            (n.rstrip("="), UNDEF if n.endswith("=") else b, p, a, (n,))
-            for n, b, p, a in zip(self.names, before, state, after)
-        ]
-        places = self.known.places
-        rows += [(str(q), old[k], held[k], q.get(), k) for k, q in places.items()]
-        return Plan(self, rows)
-
-    def placeholder(self, x: Any, path: tuple[Any, ...]) -> Any:
-        """What stands for `x` in the body: one per place, never per object."""
-        if isinstance(x, Tensor):
-            fake = lift(self.trace, x)
-            name = path[0] if isinstance(path[0], str) and path[0].isidentifier() else "state"
-            if path[0] in ("attr", "item"):
-                name = str(path[2]) if isinstance(path[2], str) else "state"
-            inner = self.trace.new_value(fake._value.type, name, self.frame)
-            self.trace.placeholders.add(inner)
-            stop = fake.stop_gradient and path not in self.known.trained
-            stand_in = self.trace.fake(inner, stop)
-            self.held[id(stand_in)] = (stand_in, fake._value)
-            return stand_in
-        if path in self.known.steps:
-            return x + self.trace.sym(Size.named(self.loop.name) * self.known.steps[path])
-        return x
-
-    def learn_places(self) -> None:
-        """Attributes and items that the body stored become carried places of the next trace."""
-        new = {k: q for k, q in self.frame.stores.items() if k not in self.known.places}
-        if new:
-            self.known.places.update(new)
-            raise Learned
-
-    def commit(self, plan: Plan, before: tuple[Any, ...], old: dict[Any, Any]) -> None:
-        trace = self.trace
-        trace.frame.builder.append(plan.cell.scan)
-        for target, items in plan.appends:
-            list.append(target, Segment(self.over.trip, plan.segment(items)))
-            trace.journal.note(functools.partial(list.pop, target))
-        for k, place in self.known.places.items():
-            if plan.finals[k] is not old[k]:
-                trace.store(place, plan.finals[k])
-        self.set_state(tuple(plan.finals[(n,)] for n in self.names))
-        for r in plan.needs_iteration:
-            trace.require(self.over.trip, 1, r)
+__all__ = ["UNKNOWN", "Code", "run", "unrolled"]

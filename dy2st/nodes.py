@@ -68,11 +68,18 @@ def lambda_(body: ast.expr, *names: str) -> ast.Lambda:
     return ast.Lambda(arguments(names), body)
 
 
-def define(name: str, params: Sequence[str], rebound: Sequence[str], body: Stmts) -> Any:
-    """`def name(params): nonlocal rebound; body`"""
+def define(
+    name: str,
+    params: Sequence[str],
+    rebound: Sequence[str],
+    body: Stmts,
+    global_names: Sequence[str] = (),
+) -> Any:
+    """`def name(params): global global_names; nonlocal rebound; body`"""
     new: Any = ast.parse(f"def {name}(): pass").body[0]
     new.args = arguments(params)
-    new.body = [ast.Nonlocal(list(rebound))] if rebound else []
+    new.body = [ast.Global(list(global_names))] if global_names else []
+    new.body += [ast.Nonlocal(list(rebound))] if rebound else []
     new.body += body or [ast.Pass()]
     return new
 

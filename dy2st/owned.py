@@ -29,25 +29,29 @@ def made_here(trace: Trace, x: Any) -> bool:
     return isinstance(x, TraceList) or id(x) in trace.made or id(x) in trace.arguments
 
 
-def check_mutable(trace: Trace, x: Any, what: str) -> None:
-    if not made_here(trace, x) or id(x) in trace.arguments:
-        raise refuse(
-            f"{what} changes a {type(x).__name__} that was made outside.",
-            "A cached call could not repeat this change.",
-            "Make the container inside of the function and return it.",
-        )
-
-
 def note_contents(trace: Trace, x: Any) -> None:
     """A container from outside was read as a whole: the program depends on its elements."""
-    if trace.guards is not None and not isinstance(x, TraceList) and not made_here(trace, x):
+    if isinstance(x, tuple):
+        for q in x:
+            note_contents(trace, q)
+        return
+    if trace.guards is None or isinstance(x, TraceList) or made_here(trace, x):
+        return
+    if not holds_fake(x) or any(k[0] == "item" and k[1] == id(x) for k in trace.stored):
         trace.guards.contents(x)
 
 
-def note_attr(trace: Trace, obj: Any, name: str, value: Any) -> None:
+def holds_fake(x: Any) -> bool:
+    """Whether a stand-in is in a container: it was made, or changed, in this trace."""
+    if not isinstance(x, (list, tuple, set, dict)):
+        return False
+    return any(isinstance(q, FakeTensor) for q in (x.values() if isinstance(x, dict) else x))
+
+
+def note_attr(trace: Trace, obj: Any, name: str, value: Any, whole: bool = True) -> None:
     """The program depends on this attribute, unless the trace made it."""
     if isinstance(obj, types.ModuleType) and obj.__name__.split(".")[0] in LIBRARIES:
         return
     if ("attr", id(obj), name) not in trace.stored and not made_here(trace, obj):
         if not isinstance(value, FakeTensor):
-            trace.guards.attr(obj, name, value)
+            trace.guards.attr(obj, name, value, whole)

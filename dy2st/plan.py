@@ -6,56 +6,40 @@ Places with equal types before and after are carries, a variable that the body s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dy2st import growing, number
+from dy2st.appended import collect, last_of, learn_growth
 from dy2st.capture.emitter import lift
 from dy2st.capture.fake import FakeTensor, Tensor
-from dy2st.containers import Leaf, Observed, ScanCell, TailPort, TraceList, plain_parts
+from dy2st.conflict import Conflict, unreadable
+from dy2st.containers import TailPort, TraceList, plain_parts
 from dy2st.guards import is_constant, same_constant
 from dy2st.journal import MISSING
+from dy2st.number import is_number
+from dy2st.places import (
+    UNDEF,
+    Mismatch,
+    changed_type,
+    describe,
+    held_value,
+    is_flag,
+    is_state,
+    leaves,
+    owned,
+    parts,
+    same_objects,
+)
+from dy2st.segments import ScanCell, Segment
 from dy2st.stops import Learned, NeedsConcrete
 from dy2st.symbols import is_sym, make
-from ir import Carry, Last, Scan, Size, Value
-from ir.types import Dim, substitute_dim
+from dy2st.uncertain import Maybe
+from ir import Carry, Go, Last, Scan, Size, Stack, Type, Value
+from ir.types import BOOL, I64, Dim, substitute_dim
 
 if TYPE_CHECKING:
     from dy2st.loops import Attempt
-
-UNDEF: Any = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
-
-
-class Mismatch(Exception):
-    """A place does not hold the same type before and after the body.
-
-    `name` is the user's; `before` and `after` describe the values; `loc` is where the new one
-    was made.
-    """
-
-    def __init__(self, name: str, before: str, after: str, loc: Any = None) -> None:
-        super().__init__(f"{name} is {before} before and {after} after an iteration")
-        self.name, self.before, self.after, self.loc = name, before, after, loc
-
-
-def tree(f: Callable[[Any, tuple[Any, ...]], Any], x: Any, path: tuple[Any, ...]) -> Any:
-    """Map over the leaves of tuples and of lists with a fixed structure."""
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(tree(f, q, (*path, i)) for i, q in enumerate(x)))
-    if isinstance(x, tuple):
-        return tuple(tree(f, q, (*path, i)) for i, q in enumerate(x))
-    if plain_parts(x):
-        return TraceList([tree(f, q, (*path, i)) for i, q in enumerate(x.parts())])
-    return f(x, path)
-
-
-def parts(x: Any) -> list[Any]:
-    return x.parts() if isinstance(x, TraceList) else list(x) if isinstance(x, tuple) else [x]
-
-
-def leaves(x: Any) -> list[Any]:
-    out: list[Any] = []
-    tree(lambda q, path: out.append(q), x, ())
-    return out
 
 
 class Plan:
@@ -66,13 +50,17 @@ class Plan:
         self.outer = attempt.trace.frames[-2]
         self.carries: dict[Value, Carry] = {}
         self.lasts: dict[Value, Value] = {}
+        self.stacks: list[Stack] = []
+        self.missed: dict[int, Value] = {}
         self.objects: dict[int, tuple[Any, Any]] = {}
         self.needs_iteration: list[str] = []
         self.flips: list[tuple[Any, ...]] = []
         self.leaving: dict[Any, bool] = {}
         self.reads = self.values_read(rows)
+        learn_growth(self)
         self.finals = {path: self.settle(n, b, p, a, path) for n, b, p, a, path in rows}
-        self.appends = self.collect_appends()
+        self.appends = collect(self)
+        self.broken = self.left_by_break(rows)
         self.settle_gradients()
         self.freeze_shared()
         self.collect_tails()
@@ -83,49 +71,151 @@ class Plan:
         """Values that the body needs: in an op, in a list, or taken over by another place."""
         out = {v for op in self.frame.builder.ops for v in op.operands}
         for _, items in self.frame.appends.values():
-            out |= {q._value for x in items for q in leaves(x) if isinstance(q, FakeTensor)}
+            plain = (x.item if isinstance(x, Maybe) else x for x in items)
+            found = (q for x in plain if not isinstance(x, Segment) for q in leaves(x))
+            out |= {q._value for q in found if isinstance(q, FakeTensor)}
         for _, _, p, a, _ in rows:
             own = {id(q) for q in leaves(p)}
-            taken = [q for q in leaves(a) if isinstance(q, FakeTensor) and id(q) not in own]
+            taken = [q for q in leaves(a) if type(q) is FakeTensor and id(q) not in own]
             out |= {q._value for q in taken}
         return out
 
     # ------------------------------------------------------------ one place
     def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """The value of one place after the loop; raises Mismatch or Learned."""
+        if isinstance(a, TraceList) and a is p and a is not b:
+            self.check_list(name, b, p, path)
+        if type(a) is Conflict and b is UNDEF:
+            return unreadable(a.__dict__["error"])
         if self.same_structure(a, b):
             new = [
                 self.settle(name, x, y, z, (*path, i))
                 for i, (x, y, z) in enumerate(zip(parts(b), parts(p), parts(a)))
             ]
             return self.like(a, new)
-        if a is p and b is not UNDEF and not is_sym(a):
-            return b
+        if a is p and b is not UNDEF and not is_sym(a) and not is_number(a):
+            if type(p) is not growing.Grown:
+                return b
         if isinstance(a, TraceList):
             return self.leave_list(name, b, p, a)
-        if isinstance(a, tuple) and b is UNDEF:
-            return self.like(
-                a, [self.settle(name, UNDEF, UNDEF, q, (*path, i)) for i, q in enumerate(a)]
-            )
+        if (isinstance(a, tuple) or is_state(a)) and b is UNDEF:
+            new = [self.settle(name, UNDEF, UNDEF, q, (*path, i)) for i, q in enumerate(parts(a))]
+            return self.like(a, new)
+        if type(p) is growing.Grown:
+            return growing.settle(self, name, p, a)
+        if isinstance(p, FakeTensor) and number.kind_of(a) is bool:
+            a = self.truth_tensor(p, a)
         if isinstance(a, Tensor):
             return self.tensor(name, b, p, lift(self.trace, a), path)
+        if is_sym(a) and self.trace.is_local(a.dim, self.frame):
+            a = number.make(self.trace, self.trace.index_value(a), a)
+        if is_number(a) or is_number(p):
+            return self.number(name, b, p, a, path)
         if is_sym(a):
             return self.symbol(name, b, p, a, path)
+        if self.trace.homes.get(id(a)) is self.frame:
+            raise NeedsConcrete(f"{name} is an object that the body makes")
         if b is UNDEF or a is b or (is_constant(a) and same_constant(a, b)):
             return a
-        if type(a) is type(b) is int and path not in self.attempt.known.steps:
-            self.attempt.known.steps[path] = a - b
+        return self.moved(name, b, a, path)
+
+    def moved(self, name: str, b: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """A Python value that is another one after the body."""
+        known = self.attempt.known
+        if type(a) is type(b) is int and path not in known.steps:
+            known.steps[path] = a - b
+            raise Learned
+        flips = type(a) is bool and known.peeled
+        if type(a) is type(b) and (type(a) in (int, float) or flips) and path not in known.numbers:
+            known.numbers[path] = (type(a), False)
             raise Learned
         raise Mismatch(name, describe(b), describe(a))
+
+    def truth_tensor(self, p: FakeTensor, a: Any) -> Any:
+        """A Python bool in the place of a bool tensor without axes is carried as a tensor."""
+        if p._value.type != Type(BOOL):
+            return a
+        return self.trace.fake(number.value_in(self.trace, a, BOOL), True)
+
+    # ------------------------------------------------------------ numbers
+    def number(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """A Python number that the program computes."""
+        known, kind = self.attempt.known, number.kind_of(a)
+        if kind is None:
+            raise Mismatch(name, describe(b), describe(a))
+        if is_flag(name) and is_number(a) and ("is", a.value) in self.attempt.ended:
+            return True
+        if b is UNDEF:
+            return self.last_number(name, a)
+        if kind is not number.kind_of(b):
+            raise Mismatch(name, describe(b), describe(a))
+        data = is_number(a) and a.data
+        held = self.attempt.held.get(id(p))
+        if held is None and (is_flag(name) and type(b) is bool):
+            with self.trace.outside():
+                init = number.value_in(self.trace, b, number.DTYPES[kind])
+            stand_in = number.make(self.trace, self.trace.new_value(init.type), a)
+        elif held is None or (data and not p.data):
+            known.numbers[path] = (kind, data)
+            raise Learned
+        else:
+            stand_in, init = held
+        if a is p:
+            return b
+        inner = self.trace.read_value(number.value_in(self.trace, a, number.DTYPES[kind]))
+        out = self.add_carry(stand_in.value, init, inner, name)
+        return self.outside_number(out, a, b)
+
+    def outside_number(self, value: Value, *sources: Any) -> Any:
+        """A Number after the loop: it no longer follows from this loop's index."""
+        n = number.make(self.trace, value, *sources)
+        loops = n.loops - {self.attempt.loop}
+        return number.Number(value, self.trace, loops, n.data or bool(self.attempt.count))
+
+    def last_number(self, name: str, a: Any) -> Any:
+        inner = self.trace.read_value(a.value)
+        out = self.add_last(inner, name)
+        return self.outside_number(out, a)
+
+    def left_by_break(self, rows: Sequence[tuple[Any, ...]]) -> dict[Any, tuple[str, Any]]:
+        """Per place that only a `break` leaves with another type: the flag that says so, and the
+        value it has then."""
+        flags = {n: a for n, _, _, a, _ in rows if is_flag(n) and is_number(a)}
+        out: dict[Any, tuple[str, Any]] = {}
+        for path, other in self.attempt.breaking.items():
+            facts = other.facts or frozenset()
+            same = [n for n, a in flags.items() if facts and facts <= a.implies & a.implied]
+            if len(facts) != 1 or not same or path not in self.finals:
+                continue
+            value = other.value
+            if isinstance(value, Tensor):
+                fake = lift(self.trace, value)
+                inner = self.trace.read_value(fake._value)
+                value = self.trace.fake(self.add_last(inner, "found"), fake.stop_gradient)
+            elif not is_constant(value):
+                continue
+            out[path] = (same[0], value)
+        return out
+
+    def check_list(self, name: str, b: Any, p: TraceList, path: tuple[Any, ...]) -> None:
+        """The body changed its stand-in for a list: it gets the list itself next time."""
+        old = self.attempt.lists.get(id(p))
+        if old is not None and not same_objects(old[1], p.parts()):
+            self.attempt.known.whole.add(path)
+            raise Learned
 
     @staticmethod
     def same_structure(a: Any, b: Any) -> bool:
         if isinstance(a, tuple):
             return type(a) is type(b) and len(a) == len(b)
+        if is_state(a) and is_state(b):
+            return a is not b and list(a) == list(b)
         both = plain_parts(a) and plain_parts(b) and a is not b
         return both and len(a.parts()) == len(b.parts())
 
     def like(self, a: Any, new: list[Any]) -> Any:
+        if type(a) is dict:
+            return owned(dict(zip(a, new)))
         if isinstance(a, TraceList):
             out = TraceList(new)
             out.born = self.outer
@@ -147,15 +237,26 @@ class Plan:
         inner = self.trace.read_value(a._value)
         if held is None:
             if b is UNDEF:
-                return self.last(a, inner, name)
-            raise Mismatch(name, describe(b), describe(a))
+                return self.first_defined(name, a, inner, path)
+            raise Mismatch(name, describe(b), describe(a), self.made_at(a))
         stand_in, init = held
         if init.type == inner.type:
             self.late_gradient(stand_in, a, path)
             return self.carry(name, stand_in, init, inner, a)
+        growing.learn(self, init, a, inner, path, stand_in._value)
+        if self.attempt.once:
+            return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if stand_in._value in self.reads:
             raise Mismatch(name, str(init.type), str(inner.type), self.made_at(a))
         return self.last(a, inner, name)
+
+    def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:
+        """A variable that the body defines: in every iteration, or only in some."""
+        doubt = self.trace.doubtful.get(a._value)
+        if doubt is None:
+            return self.last(a, inner, name)
+        self.attempt.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
+        raise Learned
 
     def late_gradient(self, stand_in: Any, a: FakeTensor, path: tuple[Any, ...]) -> None:
         """Note a place that requires a gradient only after some iterations."""
@@ -166,7 +267,7 @@ class Plan:
         """A tensor that leaves the loop in two ways is one object in eager: neither is written."""
         outs = [(c.next, c.last) for c in self.carries.values()]
         outs += [(inner, outer) for inner, outer in self.lasts.items()]
-        items = [q for _, item in self.appends for q in leaves(item) if isinstance(q, Tensor)]
+        items = [q for _, item, _ in self.appends for q in leaves(item) if isinstance(q, Tensor)]
         outs += [(self.trace.read_value(lift(self.trace, q)._value), None) for q in items]
         roots = [self.trace.root(inner) for inner, _ in outs]
         reason = "It left a loop under two names, which are one tensor in eager."
@@ -200,14 +301,59 @@ class Plan:
 
     def carry(self, name: str, stand_in: Any, init: Value, inner: Value, a: FakeTensor) -> Any:
         trace = self.trace
-        out = trace.new_value(inner.type, name if name.isidentifier() else "", self.outer)
         outer_init = trace.read_value(init, len(trace.frames) - 2)
-        if trace.root(outer_init) in {q.value for q in trace.lifted.values()}:
+        inputs = {q.value for q in trace.lifted.values()}
+        if self.attempt.certain and trace.root(outer_init) in inputs:
             self.needs_iteration.append(f"{name}, which is an input if the loop does not run")
-        self.carries[stand_in._value] = Carry(stand_in._value, outer_init, inner, out)
+        if self.attempt.certain and any(c.init is outer_init for c in self.carries.values()):
+            self.needs_iteration.append(f"{name}, which is another variable, too, without the loop")
+        out = self.add_carry(stand_in._value, init, inner, name)
         self.blur(inner, out)
-        trace.results[out] = self.attempt.loop.trip
-        return self.object(a, out, stand_in.stop_gradient and a.stop_gradient)
+        trace.results[out] = self.attempt.length
+        self.carry_doubt(stand_in._value, a, out)
+        self.final_origin(stand_in._value, a, out)
+        return self.object(a, out, self.stops(name, stand_in, a))
+
+    def stops(self, name: str, stand_in: Any, a: FakeTensor) -> bool:
+        """Whether a carried tensor requires no gradient after the loop: what the last iteration
+        made decides; where there may be none, what it was before must not require one either."""
+        if a.stop_gradient and not stand_in.stop_gradient and self.attempt.certain:
+            self.needs_iteration.append(f"{name}, which requires a gradient without the loop")
+            return True
+        return bool(stand_in.stop_gradient and a.stop_gradient)
+
+    def add_carry(self, inner: Value, init: Value, next_: Value, name: str) -> Value:
+        """A carry port; its value after the loop."""
+        trace = self.trace
+        out = trace.new_value(next_.type, name if name.isidentifier() else "", self.outer)
+        outer_init = trace.read_value(init, len(trace.frames) - 2)
+        self.carries[inner] = Carry(inner, outer_init, next_, out)
+        return out
+
+    def final_origin(self, inner: Value, a: FakeTensor, out: Value) -> None:
+        """Which input the tensor is after the loop."""
+        trace = self.trace
+        origin, before = trace.origin(a), trace.origins.get(inner)
+        if before is None:
+            return
+        _, init = self.attempt.held[id(before)]
+        known = isinstance(origin, Value)
+        after = origin if known else number.value_in(trace, -1 if origin is None else origin, I64)
+        last = self.add_carry(before, init, trace.read_value(after), "origin")
+        if origin is not None or not self.attempt.certain:
+            trace.origins[out] = last
+
+    def carry_doubt(self, inner: Value, a: FakeTensor, out: Value) -> None:
+        """Whether a variable is defined is carried with it."""
+        trace = self.trace
+        ok, message = trace.doubtful.get(inner, (None, ""))
+        if ok is None:
+            return
+        _, init = self.attempt.held[id(ok)]
+        after = trace.doubtful.get(a._value, (None, ""))[0]
+        after = number.value_in(trace, True, BOOL) if after is None else after
+        sure = self.add_carry(ok, init, trace.read_value(after), "defined")
+        trace.doubtful[out] = (sure, message)
 
     def object(self, a: FakeTensor, out: Value, stop_gradient: bool) -> Any:
         """One new object per object, so that two names of one tensor stay one tensor."""
@@ -218,11 +364,30 @@ class Plan:
     def last(self, a: FakeTensor, inner: Value, name: str) -> Any:
         """The value of the last iteration."""
         self.leaving[name] = a.stop_gradient
-        if inner not in self.lasts:
-            self.lasts[inner] = self.trace.new_value(inner.type, inner.name or name, self.outer)
-            self.blur(inner, self.lasts[inner])
-        self.needs_iteration.append(f"{name} after the loop")
-        return self.object(a, self.lasts[inner], a.stop_gradient)
+        out = self.add_last(inner, name)
+        self.blur(inner, out)
+        return self.object(a, out, a.stop_gradient)
+
+    def add_last(self, inner: Value, name: str) -> Value:
+        """The outer value, which is perhaps undefined where data decides if the loop runs."""
+        if inner in self.lasts:
+            return self.lasts[inner]
+        if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
+            raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
+        trace, go = self.trace, self.attempt.go
+        if self.attempt.certain and not is_flag(name):
+            self.needs_iteration.append(f"{name} after the loop")
+            out = trace.new_value(inner.type, inner.name or name, self.outer)
+            self.lasts[inner] = out
+            return out
+        with trace.outside():
+            attrs = {"value": 0, "shape": inner.type.shape, "dtype": inner.type.dtype}
+            zeros = trace.emit("full", [], attrs)
+        out = self.add_carry(trace.new_value(inner.type, name), zeros, inner, name)
+        if not is_flag(name):
+            message = f"{name!r} is set only if the loop runs, which depends on data"
+            trace.doubtful[out] = (go.value, message)
+        return out
 
     def blur(self, inner: Value, out: Value) -> None:
         """A result that may share memory with a tensor from outside must not be written."""
@@ -235,8 +400,9 @@ class Plan:
     def symbol(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """An integer that moves by a constant; or one that follows the index (`prev = t`)."""
         loop, home = self.attempt.loop, self.trace
+        known, length = self.attempt.known, self.attempt.length
         step = substitute_dim(a.dim, {loop.name: 1}) - substitute_dim(a.dim, {loop.name: 0})
-        final = make(substitute_dim(a.dim, {loop.name: loop.trip - 1}), home)
+        final = make(substitute_dim(a.dim, {loop.name: length - 1}), home)
         if b is UNDEF:
             self.needs_iteration.append(f"{name} after the loop")
             return final
@@ -245,68 +411,37 @@ class Plan:
         start: Dim = b.dim if is_sym(b) else b
         if a is p and not self.attempt.known.steps.get(path):
             return b
-        if path not in self.attempt.known.steps:
-            step = step or _constant(a.dim - start)
-            self.attempt.known.steps[path] = step
+        if path not in known.steps and isinstance(step or a.dim - start, int):
+            known.steps[path] = step or _constant(a.dim - start)
             raise Learned
-        if a.dim - step != start + Size.named(loop.name) * step:
-            raise Mismatch(name, repr(b), repr(a))
+        if not is_sym(p) or a.dim - p.dim != known.steps.get(path):
+            if path in known.numbers or not known.peeled:
+                raise Mismatch(name, repr(b), repr(a))
+            known.numbers[path] = (int, False)
+            raise Learned
         return final
 
     # ------------------------------------------------------------ lists
-    def collect_appends(self) -> list[tuple[TraceList, Any]]:
-        out: list[tuple[TraceList, Any]] = []
-        for target, items in self.frame.appends.values():
-            if not items:
-                continue
-            if len(items) != 1:
-                raise NeedsConcrete("more than one append to a list in an iteration")
-            if target.born is not self.outer:
-                raise NeedsConcrete("an append to a list of an outer loop")
-            for k, q in enumerate(leaves(items[0])):
-                self.check_item(q)
-                self.leaving[len(out), k] = bool(q.stop_gradient)
-            out.append((target, items[0]))
-        return out
-
-    def check_item(self, q: Any) -> None:
-        if not isinstance(q, Tensor):
-            raise NeedsConcrete(f"a {type(q).__name__} is appended to a list")
-        root = self.trace.root(self.trace.read_value(lift(self.trace, q)._value))
-        if root in self.frame.written:
-            raise NeedsConcrete("a tensor that the loop writes is appended to a list")
-        if self.trace.born[root] is not self.frame:
-            self.trace.freeze(root, "A loop collected it in a list, where eager keeps the tensor.")
-
-    def segment(self, item: Any) -> Any:
-        """The tree of one appended element; the scan is in the outer frame by now."""
-
-        def leaf(x: Any) -> Any:
-            if isinstance(x, tuple):
-                parts = [leaf(q) for q in x]
-                return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
-            return Leaf(self.cell, self.trace_value(x), x.stop_gradient)
-
-        return leaf(item)
-
-    def trace_value(self, x: Any) -> Value:
-        value = lift(self.trace, x)._value
-        return self.frame.consts[value].inner if value in self.frame.consts else value
-
     def collect_tails(self) -> None:
+        appends = self.frame.appends
+        for seen in self.frame.observed.values():
+            if id(seen.target) in appends and appends[id(seen.target)][1]:
+                peel = seen.what in ("the truth", "an item")
+                raise NeedsConcrete(f"{seen.what} of a list that the loop grows", (), peel)
         for tail in self.frame.tails.values():
-            grown = self.frame.appends.get(id(tail.target))
-            if isinstance(tail, Observed):
-                if grown and grown[1]:
-                    peel = tail.what == "the truth"
-                    raise NeedsConcrete(f"{tail.what} of a list that the loop grows", (), peel)
-                continue
-            self.tail_carry(tail, grown)
+            self.tail_carry(tail, appends.get(id(tail.target)))
 
     def tail_carry(self, tail: TailPort, grown: Any) -> None:
-        init = self.trace.read_value(tail.first._value, len(self.trace.frames) - 2)
-        after = tail.fake if not (grown and grown[1]) else grown[1][-1]
-        inner = self.trace.read_value(lift(self.trace, after)._value)
+        init = self.trace.read_value(tail.init, len(self.trace.frames) - 2)
+        after = tail.fake if not (grown and grown[1]) else last_of(self.trace, grown[1][-1])
+        kind = number.kind_of(after)
+        if kind is not tail.kind:
+            raise Mismatch("the last element of a list", describe(tail.fake), describe(after))
+        if kind is not None:
+            after_value = number.value_in(self.trace, after, number.DTYPES[kind])
+        else:
+            after_value = lift(self.trace, after)._value
+        inner = self.trace.read_value(after_value)
         if inner.type != tail.inner.type:
             raise Mismatch("the last element of a list", str(tail.inner.type), str(inner.type))
         self.carries[tail.inner] = Carry(tail.inner, init, inner, None)
@@ -324,32 +459,25 @@ class Plan:
                 raise NeedsConcrete("a tensor is written in place and also rebound")
 
     def build(self) -> Scan:
-        ports: list[Any] = list(self.frame.consts.values())
-        ports += list(self.carries.values())
+        attempt, loop, trace = self.attempt, self.attempt.loop, self.trace
+        depth = len(trace.frames) - 2
+        ports: list[Any] = []
+        if attempt.tests is not None:
+            with trace.outside():
+                go = number.value_in(trace, attempt.go, BOOL)
+            ports.append(Go(trace.read_value(go, depth), attempt.tests))
+        for p, init in attempt.held.values():
+            inner = held_value(p)
+            if inner not in self.carries:
+                self.carries[inner] = Carry(inner, trace.read_value(init, depth), inner, None)
+        ports = [*ports, *self.frame.consts.values(), *self.carries.values()]
         ports += [Last(outer, inner) for inner, outer in self.lasts.items()]
-        unset = [p for p, _ in self.attempt.held.values() if p._value not in self.carries]
-        for p in unset:
-            init = self.attempt.held[id(p)][1]
-            outer = self.trace.read_value(init, len(self.trace.frames) - 2)
-            ports.append(Carry(p._value, outer, p._value, None))
-        loop = self.attempt.loop
-        return Scan(
-            loop.index, loop.trip, tuple(ports), tuple(self.frame.builder.ops), self.trace.where()
-        )
+        ports += self.stacks
+        ops = tuple(self.frame.builder.ops)
+        return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), attempt.count)
 
 
 def _constant(dim: Dim) -> int:
     if isinstance(dim, Size):
         raise Mismatch("an integer", "a number", f"a number that moves by {dim}")
     return dim
-
-
-def describe(x: Any) -> str:
-    """A value in a message: type for tensors, text for Python values."""
-    if isinstance(x, FakeTensor):
-        return str(x._value.type)
-    if isinstance(x, Tensor):
-        return f"{str(x.dtype).split('.')[-1]}{list(x.shape)}"
-    if x is UNDEF or x is MISSING:
-        return "undefined"
-    return f"the {type(x).__name__} {x!r}"[:60]

@@ -7,6 +7,7 @@ are converted. Anywhere else every construct means what Python means.
 from __future__ import annotations
 
 import collections
+import functools
 import operator
 import types
 from collections.abc import Callable
@@ -15,17 +16,34 @@ from typing import Any
 import paddle
 
 from dy2st import loops
+from dy2st.branches import check_not_trying, choose, condition, decide
 from dy2st.calls import fn
+from dy2st.capture.emitter import lift
 from dy2st.capture.fake import FakeTensor, Shape, Tensor
+from dy2st.capture.record import drop_ops
 from dy2st.capture.trace import current
+from dy2st.changed import CONTAINERS, change
+from dy2st.conflict import Conflict, here, is_none, unreadable
 from dy2st.containers import TraceList
-from dy2st.journal import MISSING, Attr, Item, container_snapshot
-from dy2st.loops import truth
-from dy2st.owned import check_mutable, made_here, note_attr, note_contents, refuse
-from dy2st.plan import UNDEF
-from dy2st.sequences import sequence_of
+from dy2st.generators import comprehension, consume, generator_, holds, items
+from dy2st.journal import MISSING, Attr, Item
+from dy2st.moving import number_of
+from dy2st.number import check, is_number, negate
+from dy2st.objects import (
+    computed_attr,
+    iterable_of,
+    manager,
+    special,
+    store_computed,
+    trying,
+)  # fmt: skip
+from dy2st.outside import rebinding, rebinds
+from dy2st.owned import made_here, note_attr, note_contents, refuse
+from dy2st.places import UNDEF
+from dy2st.sequences import sequence_of, unzip
 from dy2st.stops import NeedsConcrete
 from dy2st.symbols import is_sym
+from dy2st.text import described, joined, percent
 
 
 # ---------------------------------------------------------------- loops
@@ -40,11 +58,16 @@ def for_(
     trace = current()
     if trace is None:
         return _python_for(iterable, body, test)
+    code = loops.Code(body, get_state, set_state, names, test)
     over = sequence_of(trace, iterable)
     if over is not None:
-        return loops.run(trace, over, body, get_state, set_state, names, test)
-    note_contents(trace, iterable)
-    return _python_for(iterable, body, test)
+        return loops.run(trace, over, code)
+    iterable = iterable_of(trace, iterable)
+    consume(trace, iterable)
+    if test is None:
+        return _python_for(iterable, body, None)
+    more = functools.partial(code.more, trace, loops.UNKNOWN)
+    return loops.unrolled(trace, enumerate(iterable), code, more)
 
 
 def _python_for(iterable: Any, body: Callable[[Any], None], test: Any) -> None:
@@ -53,7 +76,7 @@ def _python_for(iterable: Any, body: Callable[[Any], None], test: Any) -> None:
             body(item)
         return
     items = iter(iterable)
-    while truth_of(test()):
+    while test():
         try:
             item = next(items)
         except StopIteration:
@@ -68,8 +91,13 @@ def while_(
     set_state: Callable[[tuple[Any, ...]], None],
     names: tuple[str, ...],
 ) -> None:
-    while truth_of(test()):
+    trace = current()
+    if trace is not None:
+        code = loops.Code(lambda _: body(), get_state, set_state, names, test)
+        return loops.run(trace, loops.UNKNOWN, code)
+    while test():
         body()
+    return None
 
 
 def if_(
@@ -80,43 +108,96 @@ def if_(
     set_state: Callable[[tuple[Any, ...]], None],
     names: tuple[str, ...],
 ) -> None:
-    then() if truth_of(test) else orelse()
-
-
-def truth_of(value: Any) -> bool:
     trace = current()
-    return bool(value) if trace is None else truth(trace, value)
+    known = test if trace is None else condition(trace, test)
+    if trace is not None and is_number(known):
+        return decide(trace, known, then, orelse, get_state, set_state, names)
+    then() if known else orelse()
+    return None
 
 
 # ---------------------------------------------------------------- expressions
 def and_(*thunks: Callable[[], Any]) -> Any:
-    value: Any = True
-    for i, thunk in enumerate(thunks):
-        value = thunk()
-        if i + 1 < len(thunks) and not truth_of(value):
-            return value
-    return value
+    """The first value that is false, else the last."""
+    return _connected(True, thunks)
 
 
 def or_(*thunks: Callable[[], Any]) -> Any:
-    value: Any = False
-    for i, thunk in enumerate(thunks):
-        value = thunk()
-        if i + 1 < len(thunks) and truth_of(value):
+    """The first value that is true, else the last."""
+    return _connected(False, thunks)
+
+
+def _connected(go_on: bool, thunks: tuple[Callable[[], Any], ...]) -> Any:
+    trace = current()
+    value = thunks[0]()
+    for i, thunk in enumerate(thunks[1:]):
+        known = value if trace is None else condition(trace, value)
+        if trace is not None and is_number(known):
+            return _later(trace, go_on, value, known, thunks[i + 1 :])
+        if bool(known) is not go_on:
             return value
+        value = thunk()
     return value
 
 
-def not_(value: Any) -> bool:
-    return not truth_of(value)
+def _later(trace: Any, go_on: bool, first: Any, known: Any, rest: Any) -> Any:
+    """`first and rest`, decided at run time; where the two have different types, only its truth."""
+
+    def other() -> Any:
+        return _connected(go_on, rest)
+
+    def keep() -> Any:
+        return first
+
+    mark, ops = trace.journal.mark(), len(trace.builder.ops)
+    out = choose(trace, known, other, keep) if go_on else choose(trace, known, keep, other)
+    if type(out) is not Conflict:
+        return out
+    trace.journal.undo_to(mark)
+    drop_ops(trace, ops)
+    error = out.__dict__["error"]
+    sides = (lambda: truth_or(trace, other(), error)), (lambda: not go_on)
+    either = unreadable(error)
+    either.__dict__["truth"] = choose(trace, known, *(sides if go_on else sides[::-1]))
+    return either
+
+
+def truth_or(trace: Any, x: Any, error: BaseException) -> Any:
+    """The truth of the last operand; `error` if it is no condition."""
+    if isinstance(x, Tensor) and any(d != 1 for d in lift(trace, x)._value.type.shape):
+        raise error
+    return condition(trace, x)
+
+
+def subject(x: Any) -> Any:
+    """The subject of a `match`: patterns look at it without asking."""
+    found = here(x)
+    if type(found) is Conflict:
+        raise found.__dict__["error"]
+    return found
+
+
+def not_(value: Any) -> Any:
+    trace = current()
+    known = value if trace is None else condition(trace, value)
+    return negate(known) if trace is not None and is_number(known) else not known
 
 
 def ifexp(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
-    return then() if truth_of(test) else orelse()
-
-
-def is_(a: Any, b: Any) -> bool:
     trace = current()
+    known = test if trace is None else condition(trace, test)
+    if trace is not None and is_number(known):
+        return choose(trace, known, then, orelse)
+    return then() if known else orelse()
+
+
+def is_(a: Any, b: Any) -> Any:
+    trace = current()
+    for x, other in ((a, b), (b, a)):
+        if type(x) is Conflict and other is None:
+            return is_none(x)
+        if type(x) is Conflict:
+            raise x.__dict__["error"]
     if trace is not None and a is not b and isinstance(a, Tensor) and isinstance(b, Tensor):
         held = [q for q in (a, b) if isinstance(q, FakeTensor) and q._value in trace.placeholders]
         if held:
@@ -126,8 +207,8 @@ def is_(a: Any, b: Any) -> bool:
     return a is b
 
 
-def is_not(a: Any, b: Any) -> bool:
-    return not is_(a, b)
+def is_not(a: Any, b: Any) -> Any:
+    return not_(is_(a, b))
 
 
 def in_(a: Any, b: Any) -> bool:
@@ -135,6 +216,9 @@ def in_(a: Any, b: Any) -> bool:
     if trace is not None:
         if isinstance(a, Tensor):
             raise refuse("`in` with a tensor.", "It compares values, which a trace lacks.")
+        users = special(trace, b, "__contains__", a)
+        if users:
+            return bool(users[0])
         note_contents(trace, b)
     return a in b
 
@@ -157,19 +241,23 @@ def aug(op: str, x: Any, value: Any) -> Any:
     if trace is not None and isinstance(x, TraceList) and op == "+":
         x.extend(value)
         return x
-    if trace is not None and isinstance(x, (list, dict, set)):
-        check_mutable(trace, x, f"{op}=")
-        trace.journal.note(container_snapshot(x))
+    if trace is not None and isinstance(x, CONTAINERS):
+        change(trace, x)
     return AUGMENTED[op](x, value)
 
 
 def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
     trace = current()
     value = test()
-    if trace is not None and isinstance(value, Tensor):
-        truth(trace, value)
+    if trace is not None:
+        value = condition(trace, value)
+    if trace is not None and is_number(value):
+        check_not_trying(trace, value)
+        text = described(message()) if message is not None else ""
+        return check(trace, value.value, "AssertionError", text)
     if not value:
         raise AssertionError(message()) if message is not None else AssertionError
+    return None
 
 
 def read(thunk: Callable[[], Any]) -> Any:
@@ -185,17 +273,23 @@ def list_(items: list[Any]) -> list[Any]:
 
 
 def dict_(items: dict[Any, Any]) -> dict[Any, Any]:
+    if current() is not None:
+        for key in items:
+            check_key(items, key)
     return _made(items)
 
 
 def set_(items: set[Any]) -> set[Any]:
+    if current() is not None:
+        for key in items:
+            check_key(items, key)
     return _made(items)
 
 
 def _made(x: Any) -> Any:
     trace = current()
     if trace is not None:
-        trace.made[id(x)] = x
+        trace.make(x)
     return x
 
 
@@ -207,11 +301,26 @@ def load_attr(obj: Any, name: str) -> Any:
     trace = current()
     if trace is None or isinstance(obj, (Tensor, TraceList)) or trace.guards is None:
         return getattr(obj, name)
+    computed = computed_attr(trace, obj, name)
+    if computed:
+        return computed[0]
     value = getattr(obj, name, MISSING)
     if value is MISSING:
         note_attr(trace, obj, name, value)
         return getattr(obj, name)
-    note_attr(trace, obj, name, value)
+    moved = number_of(trace, Attr(obj, name), value) if trace.moving else value
+    if moved is value:
+        note_attr(trace, obj, name, value)
+    return moved
+
+
+def receiver(obj: Any, name: str) -> Any:
+    """An attribute that is only appended to: the elements of a list do not matter."""
+    trace = current()
+    value = getattr(obj, name, MISSING)
+    if trace is None or type(value) is not list or made_here(trace, value):
+        return load_attr(obj, name)
+    note_attr(trace, obj, name, value, whole=False)
     return value
 
 
@@ -220,6 +329,12 @@ def store_attr(value: Any, obj: Any, name: str) -> None:
     if trace is None:
         setattr(obj, name, value)
         return
+    if isinstance(obj, FakeTensor) and not hasattr(obj, name):
+        raise refuse(
+            f"the attribute {name} of a tensor is set.",
+            "A tensor of a program has no attributes of its own.",
+            "Keep it in a variable or in an attribute of the Layer.",
+        )
     if isinstance(obj, FakeTensor):
         old = getattr(obj, name)
         trace.journal.note(lambda: setattr(obj, name, old))
@@ -231,7 +346,8 @@ def store_attr(value: Any, obj: Any, name: str) -> None:
             "Only attributes of Layers and of plain objects are carried by a program.",
             "Set it outside of the translated function.",
         )
-    trace.store(Attr(obj, name), value)
+    if not store_computed(trace, obj, name, value):
+        trace.store(Attr(obj, name), value)
 
 
 def del_attr(obj: Any, name: str) -> None:
@@ -247,14 +363,20 @@ def load_item(obj: Any, index: Any) -> Any:
     trace = current()
     if trace is None or isinstance(obj, (Tensor, TraceList)):
         return obj[index]
+    check_key(obj, index)
+    users = special(trace, obj, "__getitem__", index)
+    if users:
+        return users[0]
     if isinstance(obj, collections.defaultdict) and index not in obj:
         if trace.tentative:
             raise NeedsConcrete("a defaultdict makes an item in the loop")
-        trace.journal.note(container_snapshot(obj))
-        trace.store(Item(obj, index), obj[index])
+        change(trace, obj)
+        return _made(obj[index])
     value = obj[index]
     shape = isinstance(obj, (Shape, paddle.Size))
     known = isinstance(obj, (list, dict, tuple)) and not shape and not made_here(trace, obj)
+    if known and trace.guards is not None and ("contents", id(obj)) in trace.guards.terms:
+        return value
     if known and trace.guards is not None and isinstance(index, (int, str)) and not is_sym(index):
         if ("item", id(obj), index) not in trace.stored and not _holds_fake(obj):
             trace.guards.item(obj, index, value)
@@ -271,24 +393,45 @@ def store_item(value: Any, obj: Any, index: Any) -> None:
     if trace is None or isinstance(obj, (Tensor, TraceList)):
         obj[index] = value
         return
+    check_key(obj, index)
+    if special(trace, obj, "__setitem__", index, value):
+        return
     if is_sym(index):
         raise NeedsConcrete(f"{type(obj).__name__}[{index!r}] = ...", index.loops)
-    if not isinstance(obj, (list, dict)) or isinstance(index, slice):
+    if not isinstance(obj, (list, dict)):
         raise refuse(
             f"an item of a {type(obj).__name__} is set.",
             "Only items of lists and dicts are carried by a program.",
         )
-    if id(obj) in trace.arguments:
-        check_mutable(trace, obj, "item assignment")
-    trace.store(Item(obj, index), value)
+    if isinstance(index, slice) or id(obj) in trace.arguments:
+        change(trace, obj)
+        obj[index] = value
+    else:
+        trace.store(Item(obj, index), value)
+
+
+def check_key(obj: Any, index: Any) -> None:
+    """Refuse a tensor as the key of a dict: eager looks it up by identity."""
+    if isinstance(obj, (dict, set)) and (isinstance(index, Tensor) or is_number(index)):
+        raise refuse(
+            "a tensor is a dict key.",
+            "Eager looks a tensor up by its identity, and values are known only when the program "
+            "runs.",
+            "Use a Python value as the key, or index a stacked tensor: "
+            "`paddle.stack(list(table.values()))[i]`.",
+        )
 
 
 def del_item(obj: Any, index: Any) -> None:
     trace = current()
-    if trace is not None and isinstance(obj, (list, dict, set)):
-        check_mutable(trace, obj, "del")
-        trace.journal.note(container_snapshot(obj))
+    if trace is not None and special(trace, obj, "__delitem__", index):
+        return
+    if trace is not None and isinstance(obj, CONTAINERS) and not isinstance(obj, TraceList):
+        change(trace, obj)
     del obj[index]
 
 
-__all__ = ["UNDEF", "current", "fn"]
+__all__ = [
+    "UNDEF", "comprehension", "current", "fn", "generator_", "holds", "items", "manager",
+    "joined", "percent", "rebinding", "trying", "rebinds", "unzip"
+]  # fmt: skip

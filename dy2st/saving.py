@@ -15,7 +15,7 @@ from dy2st.export import attrs_text
 from dy2st.journal import Place
 from dy2st.results import Number, Out, Same, ShapeOf
 from ir import Dy2stError, Program
-from ir.text import print_attr
+from ir.literal import print_attr
 
 
 def parts_of(

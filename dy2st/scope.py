@@ -355,14 +355,16 @@ class Scope:
 
     `after[s]`: names live after statement s. `before[s]`: names surely bound when s starts.
     `shared`: names that other functions may read at any time; `rebound`: names that they rebind.
+    `outside`: names bound here that belong to the module or to a function around the converted one.
     """
 
-    def __init__(self, fn: ast.AST) -> None:
+    def __init__(self, fn: ast.AST, outside: Names = NONE) -> None:
         body = body_of(fn)
         self.effects = Effects()
         self.locals = local_names(fn)
         self.reflects = uses_reflection(body)
-        self.rebound = nonlocal_writes(body)
+        self.outside = outside
+        self.rebound = nonlocal_writes(body) - outside
         self.shared = self.locals if self.reflects else self.captured(body)
         self.unsure = deleted(fn)
         self.after: dict[ast.AST, Names] = {}
@@ -374,7 +376,7 @@ class Scope:
         lazy = [n for n in own_nodes(body) if isinstance(n, ast.GeneratorExp)]
         names = {n for inner in nested(body) for n in free_names(inner)}
         names |= uses(lazy)
-        return frozenset(names) | declared(body, ast.Nonlocal)
+        return frozenset(names) | (declared(body, ast.Nonlocal) - self.outside)
 
     def block(self, stmts: Sequence[ast.stmt], sure: Names, after: Names, keep: Names) -> None:
         """Walk a statement list. `keep`: names live after each of its statements in any case."""
@@ -393,6 +395,7 @@ class Scope:
         sure, of = self.before[s], self.effects.of
         match s:
             case ast.If():
+                after |= frozenset(self.branch_names(s))
                 self.block(s.body, sure | self.effects.if_true(s.test).sets, after, keep)
                 self.block(s.orelse, sure | of(s.test).sets, after, keep)
             case ast.For() | ast.While():
@@ -424,7 +427,7 @@ class Scope:
         """What a loop carries: `x`, or `x=` if an iteration surely sets x before it reads it."""
         parts = (getattr(s, "test", None), getattr(s, "target", None), *s.body)
         nodes = [n for n in parts if n is not None]
-        assigned = bound(nodes) | self.rebound
+        assigned = (bound(nodes) | self.rebound) - self.outside
         kept = self.after[s] - self.effects.of(*nodes).sets
         carried = self.effects.iteration(s).reads | kept | self.shared
         live = sorted(assigned & (carried | self.after[s]))
@@ -432,7 +435,7 @@ class Scope:
 
     def branch_names(self, s: ast.If) -> tuple[str, ...]:
         """What a branch may change: assigned in either branch, and live after it or read in it."""
-        assigned = bound([*s.body, *s.orelse]) | self.rebound
+        assigned = (bound([*s.body, *s.orelse]) | self.rebound) - self.outside
         read = self.effects.any_of(s.body, s.orelse).reads
         return tuple(sorted(assigned & (read | self.after[s] | self.shared)))
 

@@ -4,7 +4,7 @@ A `Sym` is a polynomial over named sizes and loop indices (an `ir.Size`; the ind
 name like `t@3`). It is no subclass of `int`, because C code would read the value of one, yet it
 answers `isinstance(n, int)` as the eager value does. Comparisons are decided from the range of the
 indices; a comparison of named sizes is decided by typical sizes and becomes a condition of the
-program.
+program. What is no polynomial, and comparisons that differ between iterations, are `Number`s.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from dy2st import number
 from dy2st.stops import NeedsConcrete
 from ir.types import Dim, Size, divide, substitute_dim
 
@@ -36,6 +37,11 @@ class Sym:
         """The loops whose index this number depends on."""
         return frozenset(self.home.loops[n] for n in self.dim.names if n in self.home.loops)
 
+    @property
+    def data(self) -> bool:
+        """Whether a while loop's count has a part in it."""
+        return any(n in self.home.counts for n in self.dim.names)
+
     def __repr__(self) -> str:
         return re.sub(r"@\d+", "", str(self.dim))
 
@@ -50,6 +56,9 @@ class Sym:
 
     def __abs__(self) -> Any:
         negative: Any = self < 0  # type: ignore[operator]
+        if number.is_number(negative):
+            value = self.home.emit("abs", [self.home.index_value(self)], {})
+            return number.make(self.home, value, self)
         return -self if negative else self
 
     def __divmod__(self, other: Any) -> Any:
@@ -84,9 +93,8 @@ for _name in ("index", "int", "float", "hash", "str", "format", "round", "trunc"
 def _arithmetic(name: str, swap: bool) -> Callable[[Sym, Any], Any]:
     def method(self: Sym, other: Any) -> Any:
         if isinstance(other, bool) or not (is_sym(other) or type(other) is int):
-            if isinstance(other, float):
-                raise NeedsConcrete(f"{self!r} in arithmetic with a float", self.loops)
-            return NotImplemented
+            x, y = (other, self) if swap else (self, other)
+            return number.arithmetic(self.home, number.ROWS[name], x, y)
         a, b = dim_of(self), dim_of(other)
         return make(getattr(operator, name)(*((b, a) if swap else (a, b))), self.home)
 
@@ -105,13 +113,25 @@ def _division(name: str) -> Callable[[Sym, Any], Any]:
             return make(exact, self.home)
         if exact is not None and name == "mod":
             return 0
-        loops = self.loops | (other.loops if is_sym(other) else frozenset())
-        raise NeedsConcrete(f"{self!r} is divided by {other!r}", loops)
+        return number.arithmetic(self.home, number.ROWS[name], self, other)
 
     return method
 
 
-def _no_reverse(name: str) -> Callable[[Sym, Any], NoReturn]:
+def _reversed(name: str) -> Callable[[Sym, Any], Any]:
+    return lambda self, other: number.arithmetic(self.home, number.ROWS[name], other, self)
+
+
+def _power(self: Sym, other: Any) -> Any:
+    if type(other) is int and 0 <= other <= 4:
+        out: Any = 1
+        for _ in range(other):
+            out = self * out
+        return out
+    return number.arithmetic(self.home, "pow", self, other)
+
+
+def _no_operator(name: str) -> Callable[[Sym, Any], NoReturn]:
     def method(self: Sym, other: Any) -> NoReturn:
         raise NeedsConcrete(f"{self!r} is needed as a number ({name})", self.loops)
 
@@ -120,26 +140,36 @@ def _no_reverse(name: str) -> Callable[[Sym, Any], NoReturn]:
 
 for _name in ("floordiv", "mod", "truediv"):
     setattr(Sym, f"__{_name}__", _division(_name))
-for _name in ("rfloordiv", "rmod", "rtruediv", "pow", "rpow", "and", "rand", "or", "ror", "xor"):
-    setattr(Sym, f"__{_name}__", _no_reverse(_name))
+for _name in ("floordiv", "mod", "truediv", "pow"):
+    setattr(Sym, f"__r{_name}__", _reversed(_name))
+for _name, _method in (("pow", _power),):
+    setattr(Sym, f"__{_name}__", _method)
+for _name in ("and", "rand", "or", "ror", "xor", "rxor"):
+    setattr(Sym, f"__{_name}__", _no_operator(_name))
 for _name in ("lshift", "rshift", "rlshift", "rrshift"):
-    setattr(Sym, f"__{_name}__", _no_reverse(_name))
+    setattr(Sym, f"__{_name}__", _no_operator(_name))
 
 
 # ---------------------------------------------------------------- comparisons
-def bounds(dim: Dim, loops: dict[str, Any], skip: int = 0) -> tuple[Dim, Dim] | None:
-    """The smallest and the largest value over all iterations (from `skip` on) of the loops.
+def bounds(dim: Dim, home: Any, skip: int = 0) -> tuple[Dim, Dim] | None:
+    """The smallest and the largest value over all iterations (from `skip` on) of the loops, and
+    over all counts of the while loops that ended.
 
-    None when the number is not linear in each index.
+    None when the number is not linear in each of them.
     """
     low = high = dim
-    for name, loop in loops.items():
-        if not isinstance(dim, Size) or name not in dim.names:
-            continue
-        step = substitute_dim(dim, {name: 1}) - substitute_dim(dim, {name: 0})
-        if not isinstance(step, int) or any(m.count(name) > 1 for m, _ in dim.terms):
+    for name, least, most in home.ranges(dim, skip):
+        if not isinstance(dim, Size) or any(m.count(name) > 1 for m, _ in dim.terms):
             return None
-        ends = [[substitute_dim(b, {name: e}) for e in (skip, loop.trip - 1)] for b in (low, high)]
+        step = substitute_dim(dim, {name: 1}) - substitute_dim(dim, {name: 0})
+        if not isinstance(step, int):
+            return None
+        limit = home.limit(name, step)
+        if limit is not None:
+            low = substitute_dim(low, {name: 0})
+            high = substitute_dim(high, {name: 0}) + limit
+            continue
+        ends = [[substitute_dim(b, {name: e}) for e in (least, most)] for b in (low, high)]
         low = ends[0][0] if step > 0 else ends[0][1]
         high = ends[1][1] if step > 0 else ends[1][0]
     return low, high
@@ -158,25 +188,32 @@ def _decide(op: str, low: Dim, high: Dim, home: Any) -> bool | None:
 def _comparison(op: str) -> Callable[[Sym, Any], Any]:
     def method(self: Sym, other: Any) -> Any:
         if not (is_sym(other) or type(other) in (int, bool)):
-            if isinstance(other, float):
-                raise NeedsConcrete(f"{self!r} is compared with a float", self.loops)
-            return NotImplemented
+            return number.compare(self.home, op, self, other)
         gap = self.dim - dim_of(other)
         if not isinstance(gap, Size):
             return bool(getattr(operator, op)(gap, 0))
-        home, used = self.home, {n: home_loop for n, home_loop in self.home.loops.items()}
-        ends = bounds(gap, used)
+        home = self.home
+        ends = bounds(gap, home)
         known = None if ends is None else _decide(op, *ends, home)
         if known is not None and ends is not None:
             home.require_branch(op, *ends, known)
             return known
-        later = bounds(gap, used, skip=1)
-        peel = later is not None and _decide(op, *later, home) is not None
-        sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[op]
-        loops = make(gap, home).loops
-        raise NeedsConcrete(f"{self!r} {sign} {other!r} depends on the iteration", loops, peel)
+        later = bounds(gap, home, skip=1)
+        peelable = any(loop.peelable for loop in make(gap, home).loops)
+        if peelable and later is not None and _decide(op, *later, home) is not None:
+            sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[op]
+            reason = f"{self!r} {sign} {other!r} depends on the iteration"
+            raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
+        return affine_comparison(home, op, gap, self, other)
 
     return method
+
+
+def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: Any) -> number.Number:
+    """A comparison that differs between iterations."""
+    n = number.compare(home, op, x, y)
+    known = frozenset([(op, gap)])
+    return number.Number(n.value, home, n.loops, n.data, known, known)
 
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
@@ -199,6 +236,12 @@ class SymRange:
         if exact is None:
             raise NeedsConcrete(f"range with step {self.step}", self.loops)
         return exact
+
+    @property
+    def divides(self) -> bool:
+        """Whether the number of iterations is a polynomial."""
+        gap = dim_of(self.stop) - dim_of(self.start)
+        return abs(self.step) == 1 or divide(gap, self.step) is not None
 
     @property
     def loops(self) -> frozenset[Any]:

@@ -13,12 +13,15 @@ import paddle
 import executor
 from dy2st import calls
 from dy2st.arguments import Signature, grad_enabled
-from dy2st.bridge import Entry, Translation
+from dy2st.bridge import Entry, Translation, number_tensor
 from dy2st.capture import foreign, intercept
 from dy2st.capture.fake import FakeTensor, Tensor, dtype_from, make_fake
 from dy2st.capture.trace import Lifted, Trace, active
+from dy2st.changed import Contents, final_stores
+from dy2st.gradient import Checkpoint, Training, prepare
 from dy2st.guards import Guards
 from dy2st.journal import Attr, Item
+from dy2st.moving import Moving, leaves_of
 from dy2st.report import make_report
 from dy2st.results import output_plan
 from dy2st.stops import Learned, NeedsConcrete, Refused
@@ -29,15 +32,26 @@ from ir.passes import run as run_passes
 
 
 def translate(
-    function: Callable[..., Any], signature: Signature, spec: Sequence[Any] | None
+    function: Callable[..., Any],
+    signature: Signature,
+    spec: Sequence[Any] | None,
+    moving: Moving | None = None,
+    checkpoint: Checkpoint = "none",
 ) -> Entry:
-    """Trace, optimise and compile; raises SourceError and leaves nothing changed."""
+    """Trace, optimise and compile; raises SourceError and leaves nothing changed.
+
+    `moving`: the Python numbers that are inputs. `checkpoint`: how often loops keep their state for
+    the backward program.
+    """
     trace = Trace(user_names(function), user_loc, make_fake, calls.fn, calls.call_layer)
+    trace.make_tensor = lambda value, kind: number_tensor(value)
+    if moving is not None:
+        trace.moving = moving.places | {("leaf", k) for k in moving.leaves}
     trace.guards = Guards(Tensor)
     try:
         with intercept.installed(), active(trace):
             try:
-                return _captured(trace, function, signature, spec)
+                return _captured(trace, function, signature, spec, checkpoint)
             finally:
                 with trace.pause():
                     trace.journal.undo_to(0)
@@ -55,10 +69,16 @@ def translate(
 
 
 def _captured(
-    trace: Trace, function: Callable[..., Any], signature: Signature, spec: Sequence[Any] | None
+    trace: Trace,
+    function: Callable[..., Any],
+    signature: Signature,
+    spec: Sequence[Any] | None,
+    checkpoint: Checkpoint,
 ) -> Entry:
     check_amp()
     leaves = fake_arguments(trace, function, signature, spec)
+    chosen = {key[1] for key in trace.moving if key[0] == "leaf"}
+    leaves_of(trace, leaves, argument_names(function, signature), chosen)
     containers: list[Any] = []
     args, kwargs = signature.rebuild(leaves, containers)
     trace.arguments = {id(q): q for q in containers}
@@ -69,26 +89,28 @@ def _captured(
     out = calls.fn(function)(*args, **kwargs)
     check_mode(mode)
     check_leaks(trace)
-    stores = list(trace.frames[0].stores.values())
-    held = [(place, place.get()) for place in stores if id(place.obj) not in trace.made]
-    plan = output_plan(trace, out, held)
+    plan = output_plan(trace, out, list(final_stores(trace)))
     program = build_program(trace, function, plan.values)
     lifted = list(trace.lifted.values())
     with trace.pause():
-        optimised, bound = prune_inputs(optimise(program), lifted)
-        shown, shown_bound = prune_inputs(run_passes(program, stop_before="expand"), lifted)
+        shown, shown_bound = prune_inputs(functional(program), lifted)
+        training = prepare(trace, plan, shown, shown_bound, checkpoint)
+        if isinstance(training, Training):
+            optimised, bound = training.forward, shown_bound
+        else:
+            optimised, bound = prune_inputs(run_passes(shown, start_at="expand"), shown_bound)
         executable = executor.compile(optimised, foreign.handler)
     made = Translation(
         shown, executable, bound, shown_bound, lifted, plan, trace.guards,
-        make_report(trace.frames[0].notes),
+        make_report(trace.frames[0].notes), training,
     )  # fmt: skip
     return Entry(made, signature)
 
 
-def optimise(program: Program) -> Program:
-    """The pipeline; a write that cannot be followed is refused at the user's line."""
+def functional(program: Program) -> Program:
+    """Up to `expand`; a write that cannot be followed is refused at the user's line."""
     try:
-        return run_passes(program)
+        return run_passes(program, stop_before="expand")
     except AliasError as e:
         raise Refused(
             SourceError(
@@ -115,11 +137,14 @@ def check_mode(before: bool) -> None:
 def check_leaks(trace: Trace) -> None:
     """Code that is not converted may have stored a stand-in where the journal did not see it."""
     assert trace.guards is not None
+    places = [q for q in trace.frames[0].stores.values() if isinstance(q, Attr)]
+    attributes = {(id(getattr(q.obj, "__dict__", None)), q.name) for q in places}
     for obj in trace.guards.objects():
         fields = obj if isinstance(obj, dict) else getattr(obj, "__dict__", None)
         for name, value in list(fields.items()) if isinstance(fields, dict) else ():
             place = Item(obj, name) if fields is obj else Attr(obj, name)
-            if isinstance(value, FakeTensor) and place.key not in trace.stored:
+            known = {place.key, Contents(obj).key} & trace.stored
+            if isinstance(value, FakeTensor) and not known and (id(obj), name) not in attributes:
                 raise Refused(
                     SourceError(
                         f"{place} was stored by code that is not translated.",

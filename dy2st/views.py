@@ -23,7 +23,7 @@ def chain_of(trace: Trace, value: Value, root: Value) -> Recipe | None:
     steps: list[Any] = []
     while value is not root:
         op = makers.get(value)
-        if op is None or op.name == "select":
+        if op is None or op.name in ("select", "window"):
             return None
         steps.append((op.name, tuple(sorted(op.attrs.items()))))
         value = op.operands[0]
@@ -34,12 +34,15 @@ def replay(tensor: Any, recipe: Recipe, sizes: Mapping[str, int], stop_gradient:
     """The view of a real tensor."""
     with paddle.no_grad() if stop_gradient else paddle.enable_grad():
         for name, attrs in recipe:
-            tensor = _one(tensor, name, dict(attrs), sizes)
+            if name == "alias" and not stop_gradient:
+                tensor = tensor.view(tensor.shape)
+            else:
+                tensor = _one(tensor, name, dict(attrs), sizes)
     return tensor
 
 
 def _one(x: Any, name: str, attrs: dict[str, Any], sizes: Mapping[str, int]) -> Any:
-    if name == "alias":
+    if name in ("alias", "detach"):
         return x.detach()
     if name == "reshape":
         shape = [evaluate_dim(d, sizes) for d in attrs["shape"]]

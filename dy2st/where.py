@@ -28,6 +28,17 @@ def is_user_file(name: str) -> bool:
     return not name.startswith(_STANDARD) or name.startswith(_SITE)
 
 
+def call_stack() -> tuple[tuple[types.CodeType, int], ...]:
+    """The user's functions that are running, innermost first, each with its place."""
+    out = []
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            out.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(out)
+
+
 def user_loc() -> Loc:
     frame = sys._getframe(1)
     while frame is not None and not is_user_file(frame.f_code.co_filename):

@@ -13,10 +13,33 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+#: of these files every n-th test belongs to the quick part, the others are slow
+SAMPLED = {
+    "test_programs": 12,
+    "test_idioms": 12,
+    "test_adversarial_control": 6,
+    "test_gradients": 8,
+    "test_autodiff_rows": 6,
+    "test_layers": 6,
+    "test_static_nn": 4,
+    "test_decoding": 4,
+    "test_syntax": 4,
+    "test_outside": 4,
+    "test_errors": 3,
+}
 
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/")
+
+
+def pytest_collection_modifyitems(items):
+    seen = {}
+    for item in items:
+        name = Path(item.path).stem
+        k = seen[name] = seen.get(name, -1) + 1
+        if k % SAMPLED.get(name, 1):
+            item.add_marker(pytest.mark.slow)
 
 
 def mostly_slow(values, quick=1):

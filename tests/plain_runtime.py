@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
 import operator
+import types
 
 WRITES = ("STORE_DEREF", "DELETE_DEREF")
 
@@ -35,12 +37,12 @@ def plain(names):
     return [n.rstrip("=") for n in names]
 
 
-def forget(names, *functions):
+def forget(names, *functions, keep=()):
     """Overwrite what the functions assign beside `names`: nobody may miss what is dead."""
     for f in functions:
         for name in set(stored(f.__code__)) - set(names):
             cells = dict(zip(f.__code__.co_freevars, f.__closure__ or (), strict=True))
-            if name in cells:
+            if name in cells and not any(cells[name] is c for c in keep):
                 cells[name].cell_contents = FORGOTTEN
 
 
@@ -61,6 +63,48 @@ class Runtime:
     def __init__(self, convert=None):
         self.convert = convert
         self.asked = []
+        self.outside = []
+
+    def forget(self, names, *functions):
+        forget(names, *functions, keep=self.outside)
+
+    def rebinding(self, value, thunk):
+        self.rebinds(thunk)
+        return value
+
+    def rebinds(self, thunk):
+        self.outside += thunk.__closure__ or ()
+
+    def items(self, iterable, test=None):
+        items = iter(iterable)
+        while test is None or test():
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+            yield item
+
+    def joined(self, *parts):
+        how = {-1: lambda x: x, 115: str, 114: repr, 97: ascii}
+        return "".join(q if type(q) is str else format(how[q[1]](q[0]), q[2]) for q in parts)
+
+    def percent(self, text, values):
+        assert type(text) is str
+        return text % values
+
+    def trying(self):
+        return contextlib.nullcontext()
+
+    def manager(self, x):
+        assert hasattr(type(x), "__exit__")
+        return x
+
+    def comprehension(self, f, iterable):
+        return f(iterable)
+
+    def generator_(self, g):
+        assert isinstance(g, types.GeneratorType)
+        return g
 
     def for_(self, iterable, body, get_state, set_state, names, test=None):
         self.note("for", names, get_state)
@@ -73,11 +117,11 @@ class Runtime:
             except StopIteration:
                 break
             if not first:
-                forget(carried, body)
+                self.forget(carried, body)
             body(item)
             first = False
             set_state(get_state())
-            forget(plain(names), body)
+            self.forget(plain(names), body)
 
     def while_(self, test, body, get_state, set_state, names):
         self.note("while", names, get_state)
@@ -85,18 +129,18 @@ class Runtime:
         first = True
         while test():
             if not first:
-                forget([*carried, *stored(test.__code__)], body)
+                self.forget([*carried, *stored(test.__code__)], body)
             body()
             first = False
             set_state(get_state())
-            forget(plain(names), body, test)
+            self.forget(plain(names), body, test)
 
     def if_(self, test, then, orelse, get_state, set_state, names):
         self.note("if", names, get_state)
         set_state(get_state())
         (then if test else orelse)()
         set_state(get_state())
-        forget(plain(names), then, orelse)
+        self.forget(plain(names), then, orelse)
 
     def note(self, kind, names, get_state):
         assert len(names) == len(get_state())
@@ -128,6 +172,12 @@ class Runtime:
             return thunk()
         except NameError:
             return self.UNDEF
+
+    def unzip(self, f, x):
+        return f(*x)
+
+    def subject(self, x):
+        return x
 
     def fn(self, f):
         return f if self.convert is None else self.convert(f)
@@ -162,8 +212,9 @@ class Runtime:
     not_ = staticmethod(operator.not_)
     is_ = staticmethod(operator.is_)
     is_not = staticmethod(operator.is_not)
-    load_attr = staticmethod(getattr)
+    load_attr = receiver = staticmethod(getattr)
     del_attr = staticmethod(delattr)
     load_item = staticmethod(operator.getitem)
     del_item = staticmethod(operator.delitem)
     slice_ = staticmethod(slice)
+    holds = staticmethod(bool)

@@ -1,14 +1,17 @@
-"""Random eager programs: nested loops, lists, attributes, in-place writes, views, jumps.
+"""Random eager programs: loops, branches, jumps, lists, attributes, in-place writes, numbers.
 
-`source(seed)` gives the text of a Layer whose forward takes x[B, T, 4]. Values stay bounded, so
-results can be compared closely. Used by tests/test_random_programs.py and scripts/fuzz/programs.py.
+`source(seed)` gives the text of a Layer whose forward takes x[B, T, 4] and a Python number. Every
+condition may be one on tensors, on the index of a loop, or on Python numbers, which may come from
+tensors; every loop ends; values stay bounded, so results can be compared closely. Used by
+tests/test_random_programs.py and scripts/fuzz/programs.py.
 """
 
 from __future__ import annotations
 
 import copy
 import linecache
-import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from tests import check
+from tests.random_statements import PAIRS, Loop, Scope, Writer
 
 HEAD = """
 class Net(nn.Layer):
@@ -27,6 +31,8 @@ class Net(nn.Layer):
         self.register_buffer("b", paddle.zeros([4]))
         self.h = paddle.zeros([4])
         self.n = 0
+        self.rate = 0.5
+        self.flag = False
 
     def mix(self, a, b):
         return paddle.tanh(a + b * 0.5)
@@ -34,136 +40,49 @@ class Net(nn.Layer):
     def note(self, a):
         self.h = self.h * 0.5 + a.mean(0)
 
-    def forward(self, x):
-        h = paddle.zeros([x.shape[0], 4])
+    def early(self, h, c, k, f):
+{early}
+        return h * 0.5 + c * 0.5
+
+    def forward(self, x, n=2):
+        h = paddle.zeros([x.shape[0], 4]) + 0.1
         c = x[:, :1].sum(1) * 0.1
         g = None
-        ys, zs = [h], []
+        ys, zs, ps, qs = [h], [c], [(h, c)], [c, h]
         out = paddle.zeros([x.shape[0], x.shape[1], 4])
-        d = {"a": c}
+        grown = paddle.zeros([1, x.shape[0], 4])
+        p = h * 0.5
+        d = {{"a": c, "b": h * 1.5, "p": p * 0.5}}
         st = [h * 0.5, c]
-        k = 0
+        k, f, done = 0, 1.0, False
+        t = u = w = 0
+
+        def blend(q):
+            return q * 0.5 + h * 0.25
+
+        def count(by):
+            nonlocal k
+            k = k + by
+            return k
+
+{body}
+        return {tail}
 """
-TAIL = """
-        return h, c, paddle.stack(ys, 1), out, self.b * 1, d["a"], k, len(zs), st
-"""
-
-
-class Writer:
-    """Writes one program. `depth` counts the loops around, `t` is the innermost index of time."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.lines: list[str] = []
-        self.loops = 0
-
-    def pick(self, *choices: Any) -> Any:
-        return self.random.choice(choices)
-
-    def line(self, pad: int, text: str) -> None:
-        self.lines.append(" " * pad + text)
-
-    def value(self, t: str | None) -> str:
-        """A tensor [B, 4]."""
-        leaves = ["h", "c", "d['a']", "ys[-1]", "st[0]", "st[-1]"]
-        if t is not None:
-            leaves += [f"x[:, {t}]", f"x[:, {t}]", f"out[:, {t}]", f"out[:, {t} - 1]"]
-        return self.pick(*leaves)
-
-    def expression(self, t: str | None) -> str:
-        a, b = self.value(t), self.value(t)
-        return self.pick(
-            f"paddle.tanh({a} + {b})",
-            f"self.mix({a}, {b})",
-            f"paddle.tanh({a} @ self.w)",
-            f"{a} * 0.5 + {b} * 0.25",
-            f"paddle.where({a} > {b}, {a}, {b} * 0.5)",
-            f"({a} * {b}).clip(-1.0, 1.0)",
-            f"paddle.concat([{a}[:, 2:], {b}[:, :2]], axis=1)",
-            f"{a} * 0.5 + self.b",
-        )
-
-    def statement(self, pad: int, t: str | None, depth: int) -> None:
-        loops = depth > 0
-        kind = self.random.randrange(15 if loops else 11)
-        e = self.expression(t)
-        if kind <= 1:
-            self.line(pad, f"h = {e}")
-        elif kind == 2:
-            self.line(pad, f"c = {e}")
-        elif kind == 3:
-            self.line(pad, "h, c = c, h")
-        elif kind == 4:
-            self.line(pad, f"ys.append({e})")
-        elif kind == 5:
-            self.line(pad, f"self.b.add_(({e}).mean(0) * 0.1)")
-        elif kind == 6:
-            self.line(pad, self.pick(*self.stores(e)))
-        elif kind == 7:
-            self.line(pad, f"v = ({e}) * 1.0")
-            self.line(pad, f"v[:, {self.pick(0, 1, ':2', '-1')}] = 0.5")
-            self.line(pad, f"v.scale_({self.pick(0.5, 0.9)})")
-            self.line(pad, "c = v")
-        elif kind == 8 and depth < 2:
-            self.loop(pad, depth)
-        elif kind == 9:
-            self.line(pad, f"g = {e} if g is None else self.mix(g, {e})")
-            self.line(pad, "h = h * 0.5 + g * 0.5")
-        elif kind == 10:
-            self.line(pad, f"if {self.condition(t)}:")
-            self.statement(pad + 4, t, max(depth, 2))
-            if self.random.random() < 0.5:
-                self.line(pad, "else:")
-                self.statement(pad + 4, t, max(depth, 2))
-        elif kind == 11 and t is not None:
-            self.line(pad, f"out[:, {t}] = {e}")
-        elif kind == 12:
-            self.line(pad, f"zs.append({self.pick(e, f'({e}, {self.value(t)})')})")
-        elif kind == 13 and self.loops and self.random.random() < 0.4:
-            self.line(pad, f"if {self.condition(t)}:")
-            self.line(pad + 4, self.pick("break", "continue"))
-        else:
-            self.line(pad, "row = self.b[1:3] * 1")
-            self.line(pad, f"h = h * 0.9 + ({e}) * 0.1 + row.sum() * 0.01")
-
-    def stores(self, e: str) -> list[str]:
-        """Statements that store somewhere else than in a local variable."""
-        slot = self.pick("0", "1", "-1")
-        fixed = [f"self.note({e})", f"d['a'] = {e}", "k += 2", "self.n += 1"]
-        return [*fixed, f"st[{slot}] = {e}", f"st[0], st[1] = st[1], {e}"]
-
-    def condition(self, t: str | None) -> str:
-        python = ["k > 3", "self.n > 2", "self.training"]
-        if t is not None:
-            python += [f"{t} == 0", f"{t} > 0", f"{t} < 3", f"{t} % 2 == 0"]
-        return self.pick(*python)
-
-    def loop(self, pad: int, depth: int) -> None:
-        name = "tuv"[depth]
-        head, t = self.pick(
-            (f"for {name} in range(x.shape[1]):", name),
-            (f"for {name} in range(x.shape[1]):", name),
-            (f"for {name} in range(x.shape[1] - 1, -1, -1):", name),
-            (f"for {name}, q in enumerate(x.transpose([1, 0, 2])):", name),
-            (f"for {name} in range(3):", None),
-            ("for q in x.transpose([1, 0, 2]):", None),
-        )
-        self.line(pad, head)
-        self.loops += 1
-        for _ in range(self.random.randint(1, 4)):
-            self.statement(pad + 4, t, depth + 1)
-        self.loops -= 1
+SHAPES = f"paddle.stack(ys, 1), len(zs), {PAIRS}, grown, qs, st, d['a'], d['b']"
 
 
 def source(seed: int) -> str:
     """The text of the program of this seed."""
     w = Writer(seed)
-    for _ in range(w.random.randint(0, 2)):
-        w.statement(8, None, 0)
-    w.loop(8, 0)
-    for _ in range(w.random.randint(0, 2)):
-        w.statement(8, None, 0)
-    return HEAD + "\n".join(w.lines) + TAIL
+    w.block(Scope(8, helper=True), 3)
+    early, w.lines, w.loops = "\n".join(w.lines), [], [Loop()]
+    scope = Scope(8)
+    w.block(scope, 2)
+    w.loop(scope)
+    w.block(scope, 2)
+    last = w.result(scope).removeprefix("return ")
+    tail = last if w.returns else f"h, c, k, f, done, out, self.b * 1, {SHAPES}"
+    return HEAD.format(early=early, body="\n".join(w.lines), tail=tail)
 
 
 def build(seed: int) -> Any:
@@ -178,34 +97,60 @@ def build(seed: int) -> Any:
 
 def argument(seed: int, call: int, batch: int, steps: int) -> Any:
     rng = np.random.default_rng([seed, call])
-    return paddle.to_tensor(rng.normal(size=[batch, steps, 4]).astype("float32"))
+    return paddle.to_tensor(rng.normal(size=[batch, steps, 4]).astype(paddle.get_default_dtype()))
 
 
-def compare(seed: int, steps: int, named: bool = False) -> list[str]:
+@contextmanager
+def elements(dtype: str) -> Iterator[None]:
+    before = paddle.get_default_dtype()
+    paddle.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        paddle.set_default_dtype(before)
+
+
+def compare(seed: int, steps: int, named: bool = False, dtype: str = "float32") -> list[str]:
     """Eager against translated for three calls; gives the kinds of loops, or ['raises'].
 
-    Raises AssertionError where they differ; dy2st.SourceError where the program is refused.
+    Raises AssertionError where they differ; dy2st.SourceError where the program is refused. In
+    float64 no difference is due to rounding.
     """
-    eager = build(seed)
-    eager.train() if seed % 2 else eager.eval()
-    static = copy.deepcopy(eager)
-    spec = [InputSpec([None, None, 4], "float32", "x")] if named else None
-    dy2st.to_static(static, input_spec=spec)
-    kinds: list[str] = []
-    with paddle.no_grad():
+    with elements(dtype), paddle.no_grad():
+        eager = build(seed)
+        eager.train() if seed % 2 else eager.eval()
+        static = copy.deepcopy(eager)
+        spec = [InputSpec([None, None, 4], dtype, "x")] if named else None
+        dy2st.to_static(static, input_spec=spec)
         for call in range(3):
-            x = argument(seed, call, 2, steps)
-            want = check.outcome(eager, [x])
-            have = check.outcome(static, [x])
+            batch, length = (2 + call % 2, steps + call) if named else (2, steps)
+            n = (2, 3, 1)[call]
+            x, y = (argument(seed, call, batch, length) for _ in range(2))
+            want, have = check.outcome(eager, [x, n]), check.outcome(static, [y, n])
             if isinstance(want, Exception):
                 assert isinstance(have, Exception), f"eager raises {want!r}"
                 return ["raises"]
             if isinstance(have, Exception):
                 raise have
-            check.same(have, want, 1e-4, 1e-5, f"call {call}")
-            check.same(static.b, eager.b, 1e-4, 1e-5, f"call {call}: b")
-            check.same(static.h, eager.h, 1e-4, 1e-5, f"call {call}: h")
-            assert static.n == eager.n, (call, static.n, eager.n)
-        if not named:
-            kinds = [q.kind for q in static.report(x).loops]
-    return kinds
+            agree(f"call {call}", (have, y, static), (want, x, eager), dtype)
+        return [q.kind for q in static.report(y, n).loops]
+
+
+def with_tensors(x: Any) -> Any:
+    """A result with its Python floats as tensors of a shape that programs have not."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(with_tensors(q) for q in x)
+    return paddle.full([1, 1, 1, 1], x, "float64") if type(x) is float else x
+
+
+def agree(what: str, have: Any, want: Any, dtype: str) -> None:
+    """Results, argument, buffers and attributes."""
+    bounds = (1e-4, 1e-5) if dtype == "float32" else (1e-9, 1e-9)
+    (result, x, layer), (result_, x_, layer_) = have, want
+    check.same(with_tensors(result), with_tensors(result_), *bounds, f"{what}: result")
+    check.same(x, x_, *bounds, f"{what}: x")
+    check.same(layer.b, layer_.b, *bounds, f"{what}: b")
+    check.same(layer.h, layer_.h, *bounds, f"{what}: h")
+    assert (layer.n, layer.flag) == (layer_.n, layer_.flag), (what, layer.n, layer_.n)
+    assert type(layer.flag) is bool and type(layer.n) is int and type(layer.rate) is float, what
+    np.testing.assert_allclose(layer.rate, layer_.rate, *bounds, err_msg=f"{what}: rate")

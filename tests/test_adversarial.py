@@ -698,27 +698,6 @@ def test_stop_gradient_set_inside():
     agree(f, X, calls=2)
 
 
-def test_a_buffer_written_with_a_trained_value_is_refused_with_gradients():
-    class Net(nn.Layer):
-        def __init__(self):
-            super().__init__()
-            self.l = nn.Linear(4, 4)
-            self.register_buffer("b", paddle.zeros([3, 4]))
-
-        def forward(self, x):
-            self.b.add_(self.l(x.sum(1)))
-            return self.b * 2
-
-    eager = Net()
-    static = dy2st.to_static(copy.deepcopy(eager))
-    with pytest.raises(dy2st.SourceError, match="requires a gradient"):
-        static(X)
-    assert not static.b.any()
-    with paddle.no_grad():
-        check.same(static(X), eager(X))
-        check.same(static.b, eager.b)
-
-
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_gradient_flag_that_arrives_late(steps):
     net = nn.Linear(4, 4)

@@ -17,7 +17,7 @@ from dy2st.convert import convert
 from dy2st.source import loc_of, render, source_of
 from ir.loc import SourceError
 from tests import convert_cases
-from tests.convert_cases import CASES, LOG, blocks, data, flow, functions
+from tests.convert_cases import CASES, LOG, blocks, data, flow, functions, generators
 from tests.convert_cases.functions import LAMBDAS, METHODS, STATIC, Derived
 from tests.plain_runtime import Runtime
 
@@ -136,11 +136,13 @@ def test_closure_cells_are_shared():
     assert (new(2), bump(1), new(1), count) == (2, 3, 4, 4)
 
 
-def test_generators_come_back_unchanged():
-    def gen():
-        yield 1
-
-    assert convert(gen, Runtime()) is gen
+def test_a_loop_without_a_yield_asks_the_runtime():
+    runtime = Runtime()
+    new = convert(generators.numbers, runtime)
+    assert inspect.isgeneratorfunction(new) and new.__name__ == "numbers"
+    list(new(3))
+    loops = [kind for kind, _ in runtime.asked if kind != "if"]
+    assert loops == ["for", "for"]
 
 
 def test_globals_read():
@@ -161,17 +163,17 @@ def test_state_is_minimal():
     assert names_of(flow.branch_without_else, 1) == [("if", ("y",))]
     assert names_of(flow.previous_value, [1])[0] == ("for", ("prev",))
     assert names_of(data.walrus_not_none, [1])[0] == ("while", ("x=",))
-    assert names_of(flow.for_break, [1])[0] == ("for", ("_break", "s"))
-    assert names_of(flow.return_in_loop, [1])[0] == ("for", ("_returned", "_value"))
+    assert names_of(flow.for_break, [1])[0] == ("for", ("_break__", "s"))
+    assert names_of(flow.return_in_loop, [1])[0] == ("for", ("_return_value__", "_returned__"))
 
 
 def test_only_what_is_needed_is_lowered():
     text = render(convert(flow.accumulate, Runtime()).__dy2st_tree__)
-    assert "_break" not in text and "_returned" not in text and "_value:" not in text
+    assert "_break__" not in text and "_returned" not in text and "_return_value__:" not in text
     text = render(convert(flow.early_returns, Runtime()).__dy2st_tree__)
-    assert "_value" in text and "_returned" not in text
+    assert "_return_value__" in text and "_returned" not in text
     text = render(convert(flow.for_continue, Runtime()).__dy2st_tree__)
-    assert "_continue =" not in text
+    assert "_continue__ =" not in text
 
 
 def test_golden_loop_with_break():
@@ -191,36 +193,36 @@ GOLDEN = textwrap.dedent(
     def f(xs):
         x: 'local'
         s = 0
-        _break = False
+        _break__ = False
 
         def _body(_item):
-            nonlocal _break, s, x
+            nonlocal _break__, s, x
             x = _item
 
             def _then():
-                nonlocal _break
-                _break = True
+                nonlocal _break__
+                _break__ = True
 
             def _else():
                 nonlocal s
                 s = __dy2st__.aug('+', s, x)
 
             def _get():
-                return (_break, s)
+                return (_break__, s)
 
             def _set(_values):
-                nonlocal _break, s
-                _break, s = _values
-            __dy2st__.if_(x > 3, _then, _else, _get, _set, ('_break', 's'))
+                nonlocal _break__, s
+                _break__, s = _values
+            __dy2st__.if_(x > 3, _then, _else, _get, _set, ('_break__', 's'))
 
         def _get_1():
-            return (_break, s)
+            return (_break__, s)
 
         def _set_1(_values_1):
-            nonlocal _break, s
-            _break, s = _values_1
-        __dy2st__.for_(xs, _body, _get_1, _set_1, ('_break', 's'), lambda: __dy2st__.not_(_break))
-        return s"""
+            nonlocal _break__, s
+            _break__, s = _values_1
+        __dy2st__.for_(xs, _body, _get_1, _set_1, ('_break__', 's'), lambda: __dy2st__.not_(_break__))
+        return s"""  # noqa: E501
 )
 
 
@@ -365,32 +367,35 @@ def test_async_comprehension():
     assert "'async' cannot be translated" in text
 
 
-def test_global_assignment():
-    check_error(
-        """
-        def f(x):
-            global count
-            for i in range(x):
-                a, count = 1, i
-        """,
-        """
-        dy2st: the global variable 'count' is assigned.
+@pytest.mark.parametrize(
+    ("store", "times"),
+    [
+        ("k = 1", 1), ("k += 1", 1), ("a, k = 1, 2", 1), ("(k := 1)", 1),
+        ("for k in (1, 2): pass", 2), ("import k", 1), ("def k(): pass", 1), ("del k", 1),
+        ("class k: pass", 1), ("if k > 5: k = 1", 0), ("[k for k in (1, 2)]", 0),
+    ],
+)  # fmt: skip
+def test_stores_to_globals_are_announced(store, times):
+    announced = []
 
-          <notebook-1>:5, f
-           3 |     global count
-           4 |     for i in range(x):
-           5 |         a, count = 1, i
-                          ^~~~~
+    class Announced(Runtime):
+        def rebinds(self, thunk):
+            announced.append(thunk.__code__.co_names)
 
-        A translated function must not rebind the globals of its module.
-        Return the new value of 'count', or keep it in an object's attribute.
-        """,
+    fn = make(f"def f():\n    global k\n    {store}\n", k=0)
+    convert(fn, Announced())() if "import" not in store else pytest.raises(
+        ImportError, convert(fn, Announced())
     )
+    assert announced == [("k",)] * times
 
 
-@pytest.mark.parametrize("store", ["k += 1", "del k", "import k", "(k := 1)", "def k(): pass"])
-def test_other_global_stores(store):
-    assert "'k' is assigned" in refused(make(f"def f():\n    global k\n    {store}\n"))
+@pytest.mark.parametrize(
+    "how", ["try: f()\n    except E as k: pass", "match 1:\n        case k: 0"]
+)
+def test_outer_names_bound_without_an_assignment(how):
+    text = refused(make(f"def f():\n    global k\n    {how}\n"))
+    assert "'k', a variable from outside of the function, is bound here" in text
+    assert "`k = ...`" in text
 
 
 @pytest.mark.parametrize("jump", ["break", "continue", "return"])

@@ -263,11 +263,11 @@ def test_hooks_run_as_in_eager():
     assert calls == []
 
 
-def test_backward_says_that_it_is_missing():
-    net = dy2st.to_static(nn.Linear(4, 4))
+def test_backward_says_what_has_no_gradient():
+    net = dy2st.to_static(nn.Sequential(nn.Linear(4, 4), nn.RReLU()))
     loss = net(X).sum()
     assert not loss.stop_gradient
-    with pytest.raises(Exception, match="backward through a translated function"):
+    with pytest.raises(Exception, match="backward through a translated function: rrelu"):
         loss.backward()
     with paddle.no_grad():
         assert net(X).stop_gradient
@@ -586,18 +586,7 @@ def test_one_tensor_in_two_places_of_which_one_is_replaced():
     check.same(static(X), f(X))
 
 
-def test_assigning_a_variable_of_an_enclosing_function_is_refused():
-    n = 0
-
-    def f(x):
-        nonlocal n
-        n += 1
-        return x + n
-
-    with pytest.raises(dy2st.SourceError, match="'n' of an enclosing function"):
-        dy2st.to_static(f)(X)
-    assert n == 0
-
+def test_a_variable_of_the_function_is_assigned_by_one_inside():
     def g(x):
         k = 0
 
@@ -713,16 +702,7 @@ def test_running_statistics_of_batch_norm():
     assert static._mean.abs().sum() > 0
 
 
-def test_stores_into_arguments_are_refused():
-    def f(state, x):
-        state["h"] = state["h"] + x
-        return x * 1
-
-    state = {"h": ones(4)}
-    with pytest.raises(dy2st.SourceError, match="item assignment"):
-        dy2st.to_static(f)(state, X)
-    assert state["h"].tolist() == [1.0] * 4
-
+def test_a_dict_argument_is_read():
     def g(x, options):
         for _k, v in options.items():
             x = x * v

@@ -12,8 +12,8 @@ from dy2st.capture import foreign
 from dy2st.capture.emitter import Emitter
 from dy2st.capture.fake import Tensor, dtype_from, type_of
 from dy2st.capture.trace import Trace
-from dy2st.symbols import is_sym
-from ir.types import I64
+from dy2st.number import is_runtime, kind_of
+from ir.types import BOOL, I64
 
 
 def to_tensor(
@@ -30,8 +30,10 @@ def to_tensor(
         have = e.type(data).dtype
         want = have if dtype is None else dtype_from(_paddle_dtype(dtype))
         fake = e.assign(data) if want == have else e.cast(data, dtype=want)
-    elif is_sym(data):
-        fake = e.scalar(data, I64 if dtype is None else dtype_from(_paddle_dtype(dtype)))
+    elif is_runtime(data):
+        fake = e.scalar(data, _number_dtype(data, dtype))
+    elif isinstance(data, (list, tuple)) and any(map(is_runtime, data)):
+        fake = _of_numbers(e, data, dtype)
     elif _holds_tensor(data):
         error = TypeError("a list of tensors")
         raise foreign.refusal(trace, "to_tensor", error)
@@ -45,10 +47,29 @@ def _paddle_dtype(dtype: Any) -> Any:
     return getattr(paddle, dtype) if isinstance(dtype, str) else dtype
 
 
+def _number_dtype(n: Any, dtype: Any) -> Any:
+    """The element type of `to_tensor(n)` of a Python number."""
+    if dtype is not None:
+        return dtype_from(_paddle_dtype(dtype))
+    floating = dtype_from(_paddle_dtype(paddle.get_default_dtype()))
+    return {bool: BOOL, float: floating}.get(kind_of(n), I64)  # type: ignore[arg-type]
+
+
+def _of_numbers(e: Emitter, data: Any, dtype: Any) -> Any:
+    """`to_tensor([a, b, ...])` of Python numbers, of which the program computes some."""
+    if any(kind_of(q) is None for q in data):
+        raise foreign.refusal(e.trace, "to_tensor", TypeError("numbers mixed with other values"))
+    kinds = [_number_dtype(q, dtype) for q in data]
+    floating = [k for k in kinds if k.kind == "f"]
+    kind = floating[0] if floating else I64 if I64 in kinds else kinds[0]
+    parts = [e.reshape(e.scalar(q, kind), shape=(1,)) for q in data]
+    return e.concat(*parts, axis=0) if len(parts) > 1 else parts[0]
+
+
 def _holds_tensor(data: Any) -> bool:
     if isinstance(data, (list, tuple)):
         return any(_holds_tensor(q) for q in data)
-    return isinstance(data, Tensor) or is_sym(data)
+    return isinstance(data, Tensor) or is_runtime(data)
 
 
 def _constant(trace: Trace, e: Emitter, original: Callable[..., Any], data: Any, dtype: Any) -> Any:

@@ -7,11 +7,14 @@ from typing import Any
 
 from paddle.base import framework
 
+from dy2st.capture import aliases
 from dy2st.capture.fake import FakeTensor, Tensor, type_of
 from dy2st.capture.trace import Trace
+from dy2st.number import is_number
 from dy2st.stops import Refused
 from dy2st.symbols import dim_of, is_sym
 from ir import SourceError, Value
+from ir.opdef import OPS
 from ir.types import BF16, I64, DType, Size
 
 
@@ -46,6 +49,15 @@ def lift(trace: Trace, tensor: Any) -> FakeTensor:
     return trace.add_input(tensor, kind, name, type)
 
 
+def detached(trace: Trace, value: Value) -> Value:
+    """The same storage, through which no gradient passes."""
+    if value.type.dtype.kind != "f":
+        return value
+    out: Value = trace.emit("detach", [value], {})
+    trace.detached[out] = value
+    return out
+
+
 class Emitter:
     """Emits rows on fake tensors. `e.add(x, y)` takes and returns fake tensors."""
 
@@ -53,21 +65,35 @@ class Emitter:
         self.trace = trace
         self.stop_gradient = True
 
-    def value(self, x: Any) -> Value:
+    def value(self, x: Any, viewed: bool = False) -> Value:
+        """The value that `x` stands for. `viewed`: it is not read, but looked at in another way."""
         if isinstance(x, Tensor):
             fake = lift(self.trace, x)
-            if not fake.stop_gradient:
-                self.stop_gradient = False
+            if fake.stop_gradient:
+                return fake._value
+            if not grad_enabled():
+                return detached(self.trace, fake._value)
+            self.stop_gradient = False
+            if self.trace.overwritten and not viewed:
+                aliases.check(self.trace, fake)
             return fake._value
+        if is_number(x):
+            return x.value
         if is_sym(x) or type(x) is int:
             return self.trace.index_value(x)
         raise NoRow(f"an operand of type {type(x).__name__}")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*operands: Any, **attrs: Any) -> Any:
-            values = [self.value(x) for x in operands]
+            views = OPS[name].views
+            values = [self.value(x, views and k == 0) for k, x in enumerate(operands)]
             out = self.trace.emit(name, values, attrs)
-            return tuple(map(self.wrap, out)) if isinstance(out, tuple) else self.wrap(out)
+            if isinstance(out, tuple):
+                return tuple(map(self.wrap, out))
+            made = self.wrap(out)
+            if views and self.trace.epoch:
+                made.__dict__["_epoch"] = aliases.age(lift(self.trace, operands[0]))
+            return made
 
         return call
 
@@ -77,42 +103,42 @@ class Emitter:
         return self.trace.fake(value, keep)
 
     def write(self, target: Any, value: FakeTensor) -> Any:
-        """In-place: the storage of `target` becomes `value`; returns the target object."""
+        """In-place: the storage of `target` becomes `value`; returns the target object.
+
+        Without gradient mode autograd does not see it: the object keeps the gradient that it has.
+        """
         fake = lift(self.trace, target)
-        self.check_leaf(target, fake)
+        self.check_leaf(fake)
+        if fake._value.type.names != value._value.type.names:
+            value = self.expand(value, shape=fake._value.type.shape)
         if fake._value.type != value._value.type:
             raise NoRow("an in-place call that changes the type")
-        self.check_trained(fake, value)
-        self.trace.write(fake, value._value)
-        if grad_enabled() and not value.stop_gradient:
-            fake.stop_gradient = False
+        new, seen = value._value, grad_enabled()
+        if seen and not value.stop_gradient and fake.stop_gradient:
+            aliases.attach(self.trace, fake)
+        elif not seen and not fake.stop_gradient:
+            new = self.trace.emit("keep_gradient", [fake._value, new], {})
+        attached = seen and not (value.stop_gradient and fake.stop_gradient)
+        self.trace.write(fake, new)
+        if attached:
+            fake.__dict__["_stop_gradient"] = False
+            aliases.note(self.trace, fake)
         return target if isinstance(target, FakeTensor) else fake
 
-    def check_trained(self, fake: FakeTensor, value: FakeTensor) -> None:
-        """An input that would get a gradient: backward is not there yet, so it is refused."""
-        root = self.trace.root(self.trace.read_value(fake._value))
-        inputs = {q.value for q in self.trace.lifted.values() if q.kind != "const"}
-        if grad_enabled() and not value.stop_gradient and root in inputs:
+    def check_leaf(self, fake: FakeTensor) -> None:
+        if not grad_enabled() or fake.stop_gradient:
+            return
+        known = (q.tensor for q in self.trace.lifted.values() if q.fake is fake)
+        real = next(known, None)
+        if real is not None and not real.stop_gradient and real.is_leaf:
             raise Refused(
                 SourceError(
-                    f"{fake.name} is written in place with a value that requires a gradient.",
+                    f"{fake.name} requires a gradient and is written in place.",
                     self.trace.where(),
-                    reason="Gradients of translated functions are not there yet.",
-                    remedy="Write `value.detach()`, or call the function under paddle.no_grad().",
+                    reason="Eager Paddle refuses this for leaf tensors, too.",
+                    remedy="Write under `paddle.no_grad()`.",
                 )
             )
-
-    def check_leaf(self, target: Any, fake: FakeTensor) -> None:
-        if grad_enabled() and not fake.stop_gradient and not isinstance(target, FakeTensor):
-            if target.is_leaf:
-                raise Refused(
-                    SourceError(
-                        f"{fake.name} requires a gradient and is written in place.",
-                        self.trace.where(),
-                        reason="Eager Paddle refuses this for leaf tensors, too.",
-                        remedy="Write under `paddle.no_grad()`.",
-                    )
-                )
 
     # ------------------------------------------------------------ conveniences for adapters
     def type(self, x: Any) -> Any:
@@ -137,6 +163,12 @@ class Emitter:
 
     def scalar(self, n: Any, dtype: DType) -> FakeTensor:
         """A Python number, or a Sym, as a 0-d tensor."""
+        if is_number(n):
+            return (
+                self.wrap(self.trace.emit("cast", [n.value], {"dtype": dtype}))
+                if n.value.type.dtype != dtype
+                else self.trace.fake(n.value)
+            )
         if is_sym(n):
             index = self.wrap(self.trace.index_value(n))
             return index if dtype == I64 else self.cast(index, dtype=dtype)

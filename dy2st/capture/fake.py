@@ -87,6 +87,9 @@ class FakeTensor(Tensor):  # type: ignore[misc]
 
     @stop_gradient.setter
     def stop_gradient(self, flag: bool) -> None:
+        trace = current()
+        if trace is not None and bool(flag) is not self._stop_gradient:
+            set_flag(trace, self, bool(flag))
         self.__dict__["_stop_gradient"] = bool(flag)
 
     @property
@@ -152,6 +155,10 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def cpu(self) -> Any:
         return self
 
+    def register_hook(self, hook: Any) -> Any:
+        """For code that is not converted; `dy2st.pylayer` has what converted code calls."""
+        needs_value("register_hook")
+
     def _is_initialized(self) -> bool:
         return True
 
@@ -172,6 +179,48 @@ class FakeTensor(Tensor):  # type: ignore[misc]
 
     def _tensor_use_gpudnn(self, *args: Any) -> Any:
         return self
+
+
+def _while_tracing(name: str) -> Any:
+    """Operators in C crash on a tensor without storage; interception ends with the trace."""
+
+    def method(self: FakeTensor, *args: Any) -> Any:
+        if current() is None:
+            raise RuntimeError("a stand-in for a tensor is used after its translation has ended")
+        return getattr(Tensor, name)(self, *args)
+
+    return method
+
+
+def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
+    """`x.stop_gradient = flag`: from here on no gradient passes, or `x` gets one of its own."""
+    if any(q.fake is fake for q in trace.lifted.values()):
+        raise Refused(
+            SourceError(
+                "stop_gradient of a tensor from outside is set in a translated function.",
+                trace.where(),
+                reason="A cached call could not repeat it.",
+                remedy="Set it before the call, or use `x.detach()`.",
+            )
+        )
+    if not flag:
+        trace.leaves.append(fake)
+    elif fake._value.type.dtype.kind == "f":
+        old = fake._value
+        if trace.born[old] is not trace.frame:
+            raise NeedsConcrete("stop_gradient of a tensor from outside of the block is set")
+        new = trace.emit("detach", [old], {})
+        trace.detached[new] = old
+        trace.journal.note(lambda: fake.__dict__.update(_value=old, _stop_gradient=False))
+        fake.__dict__["_value"] = new
+
+
+_SHORT = "add sub mul div truediv floordiv mod pow matmul"
+OPERATORS = [f"__{p}{n}__" for n in _SHORT.split() for p in ("", "r")]
+OPERATORS = [n for n in OPERATORS if hasattr(Tensor, n)]
+OPERATORS += [f"__{n}__" for n in "eq ne lt le gt ge getitem setitem".split()]
+for _name in OPERATORS:
+    setattr(FakeTensor, _name, _while_tracing(_name))
 
 
 def make_fake(value: Value, stop_gradient: bool = True) -> FakeTensor:
@@ -220,7 +269,7 @@ def needs_value(name: str) -> NoReturn:
 #: methods of Tensor that give Python a value, or reach storage that a fake tensor does not have
 VALUE_METHODS = (
     "numpy item tolist __bool__ __int__ __float__ __index__ __array__ __complex__ __contains__ "
-    "data_ptr __dlpack__ __deepcopy__ backward gradient register_hook _grad_ivar _clear get_tensor "
+    "data_ptr __dlpack__ __deepcopy__ backward gradient _grad_ivar _clear get_tensor "
     "_share_buffer_to _copy_to _getitem_from_offset value_counts pin_memory cuda"
 ).split()
 

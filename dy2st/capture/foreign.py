@@ -14,9 +14,11 @@ import numpy as np
 import paddle
 from paddle.base import core
 
-from dy2st.capture.emitter import grad_enabled, lift
+from dy2st.capture import printing, tape
+from dy2st.capture.emitter import Emitter, detached, grad_enabled, lift
 from dy2st.capture.fake import DTYPE_TO_PADDLE, Tensor, dtype_from, type_of
 from dy2st.capture.trace import Trace
+from dy2st.number import is_number
 from dy2st.stops import NeedsConcrete, Refused
 from dy2st.symbols import is_sym
 from ir import Dy2stError, Op, Size, SourceError, Type
@@ -37,12 +39,16 @@ BY_VALUE = frozenset(
 )
 #: random ops whose one result has the type of the first operand: known without a stand-in run
 SAME_TYPE = frozenset(("dropout", "bernoulli"))
+#: ops with results of floats that never require a gradient
+NO_GRADIENT = frozenset(("bernoulli", "standard_gamma", "dirichlet", "nextafter"))
 SIGNS = {
     "add": "+", "radd": "+", "sub": "-", "rsub": "-", "mul": "*", "rmul": "*", "truediv": "/",
     "rtruediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "lt": "<",
     "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "getitem": "indexing",
     "setitem": "item assignment",
 }  # fmt: skip
+KEYS = {bool: "bool", int: "int", float: "float"}
+NUMBERS: dict[str, type] = {name: kind for kind, name in KEYS.items()}
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 
 
@@ -57,6 +63,8 @@ class _Template:
     def of(self, a: Any) -> Any:
         if isinstance(a, Tensor):
             return {"x": self.operand(lift(self.trace, a))}
+        if is_number(a):
+            return {KEYS[a.kind]: self.operand(self.trace.fake(a.value))}
         if is_sym(a):
             return self.symbol(a)
         if isinstance(a, (list, tuple)):
@@ -105,8 +113,8 @@ def rebuild(a: Any, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
     ((kind, value),) = a.items()
     if kind == "x":
         return tensors[value]
-    if kind == "int":
-        return int(tensors[value])
+    if kind in NUMBERS:
+        return NUMBERS[kind](tensors[value])
     if kind == "slice":
         return slice(*(rebuild(q, tensors, sizes) for q in value))
     return Ellipsis if kind == "ellipsis" else paddle.CPUPlace()
@@ -162,13 +170,14 @@ def record(
     try:
         with trace.pause():
             types, structure, written = probe.measure()
+            flags = probe.flags(template.operands, written)
     except (Refused, NeedsConcrete):
         raise
     except Exception as e:
         raise refusal(trace, name, e if cause is None or _informative(e) else cause) from e
     if any(t.dtype == BF16 for t in types):
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
-    return _emit(trace, name, literal, template.operands, types, structure, written)
+    return _emit(trace, name, literal, template.operands, types, structure, written, flags)
 
 
 def _informative(e: Exception) -> bool:
@@ -192,6 +201,19 @@ def refusal(trace: Trace, name: str, cause: Exception) -> Refused:
     return Refused(error)
 
 
+def shape_by_value(trace: Trace, what: str) -> Refused:
+    """A result whose shape is not known before the values are."""
+    return Refused(
+        SourceError(
+            f"the shape of {what} depends on values.",
+            trace.where(),
+            reason="In a program every shape follows from the shapes of the inputs.",
+            remedy="Keep the full shape and a mask: `paddle.where(mask, x, 0)`, and divide by "
+            "`mask.sum()` for a mean; or make this call outside of the translated function.",
+        )
+    )
+
+
 def _emit(
     trace: Trace,
     name: str,
@@ -200,20 +222,26 @@ def _emit(
     types: Sequence[Type],
     structure: Any,
     written: Sequence[int],
+    flags: Sequence[bool],
 ) -> Any:
-    stop = all(q.stop_gradient for q in operands) or not grad_enabled()
-    values = [q._value for q in operands]
+    floats = {id(q) for q in operands if not q.stop_gradient}
+    stop = name in NO_GRADIENT or not grad_enabled() or not floats
+    cut = (stop or name not in RANDOM) and name != "print"
+    values = [detached(trace, q._value) if cut and id(q) in floats else q._value for q in operands]
     for k in written:
-        trace.check_writable(trace.root(trace.read_value(values[k])))
+        trace.check_writable(trace.root(trace.read_value(operands[k]._value)))
     all_types = (*types, *(values[k].type for k in written))
     attrs = {"call": name, "args": literal, "types": all_types, "writes": tuple(written)}
     results = trace.emit("foreign", values, attrs)
     results = results if isinstance(results, tuple) else (results,)
     trace.frame.notes.append(("foreign", trace.where(), name))
-    for k, new in zip(written, results[len(types) :]):
-        trace.write(operands[k], new)
-    fakes = [trace.fake(r, stop or r.type.dtype.kind != "f") for r in results[: len(types)]]
-    return _restructure(structure, iter(fakes), operands)
+    open_ = not cut and not stop
+    fakes = [trace.fake(r, not open_ or r.type.dtype.kind != "f") for r in results]
+    if not stop and not open_:
+        fakes = tape.attach(trace, name, literal, operands, fakes, flags, written)
+    for k, new in zip(written, fakes[len(types) :]):
+        Emitter(trace).write(operands[k], new)
+    return _restructure(structure, iter(fakes[: len(types)]), operands)
 
 
 def _restructure(structure: Any, fakes: Any, operands: Sequence[Any]) -> Any:
@@ -236,7 +264,7 @@ class _Probe:
 
     def measure(self) -> tuple[list[Type], Any, list[int]]:
         if self.name in BY_VALUE:
-            raise ValueError("the shape of the result depends on values, which a trace lacks")
+            raise shape_by_value(self.trace, f"the result of {self.name}")
         if self.name in SAME_TYPE:
             return [self.types[0]], "new", []
         base = dict(zip(self.sizes, PRIMES))
@@ -250,6 +278,18 @@ class _Probe:
             if got.shape != t.concrete(check):
                 raise ValueError("the shape of the result does not follow from the named sizes")
         return types, structure, written
+
+    def flags(self, operands: Sequence[Any], written: Sequence[int]) -> list[bool]:
+        """Which results, and then which overwritten operands, require a gradient."""
+        trained = [k for k, q in enumerate(operands) if not q.stop_gradient]
+        if not trained or not grad_enabled() or self.name in RANDOM or self.name in BY_VALUE:
+            return []
+        sizes = dict(zip(self.sizes, PRIMES))
+        tensors = [
+            _stand_in(t, n, sizes, k) for k, (t, n) in enumerate(zip(self.types, self.known))
+        ]
+        _, found = tape.recorded(run, self.name, self.literal, tensors, trained, written, sizes)
+        return [not t.stop_gradient for t in found]
 
     def affine(self, i: int, t: Type, base: Any, moved: Any) -> Type:
         dims = []
@@ -327,8 +367,13 @@ def handler(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> l
 
     Raises Dy2stError when Paddle's kernel gives other types than the stand-ins did.
     """
+    if op.attrs["call"] == "print":
+        printing.run(op, arrays)
+        return []
     with paddle.no_grad():
         tensors = [paddle.to_tensor(np.ascontiguousarray(a).reshape(a.shape)) for a in arrays]
+        if op.attrs["call"].startswith(tape.PREFIX):
+            return [t.numpy() for t in tape.run_backward(run, op, tensors, sizes)]
         inputs = {id(t) for t in tensors}
         out = run(op.attrs["call"], op.attrs["args"], tensors, sizes)
         fresh = [t for t in out if id(t) not in inputs and not is_void(t)]

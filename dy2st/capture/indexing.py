@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.capture import foreign
+from dy2st.capture import aliases, foreign
 from dy2st.capture.adapters import alias
-from dy2st.capture.emitter import Emitter, NoRow
+from dy2st.capture.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.capture.fake import FakeTensor, Tensor
 from dy2st.capture.record import record
+from dy2st.capture.sizes import size_of
 from dy2st.capture.trace import Trace
+from dy2st.number import is_number, is_runtime, stop
 from dy2st.stops import NeedsConcrete
 from dy2st.symbols import bounds, dim_of, is_sym
 from ir import ShapeError
@@ -26,17 +28,18 @@ from ir.types import I64, Dim, Size
 
 
 def getitem(trace: Trace, x: Any, index: Any) -> Any:
+    if hasattr(x, "part_of"):
+        return x.part_of(trace, as_items(index))
     e = Emitter(trace)
     items = as_items(index)
-    if type(index) is int and not is_sym(index):
+    if type(index) is int:
         n = e.type(x).shape[0] if e.type(x).ndim else 0
         if isinstance(n, int) and not -n <= index < n:
             raise IndexError(f"index {index} is out of bounds for axis 0 with size {n}")
     if all(map(basic, items)):
         return checked(trace, x, index, lambda: view(e, x, items))
     if any(is_mask(q) for q in items):
-        error = ValueError("the shape of x[mask] depends on values, which a trace lacks")
-        raise foreign.refusal(trace, "Tensor.__getitem__", error)
+        raise foreign.shape_by_value(trace, "x[mask]")
     return record("Tensor.__getitem__", Tensor.__getitem__, (x, plain(index)), {})
 
 
@@ -46,17 +49,16 @@ def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
     if not all(map(basic, items)):
         record("Tensor.__setitem__", Tensor.__setitem__, (x, plain(index), value), {})
         return
+    fake = lift(trace, x)
+    e.check_leaf(fake)
+    trained = grad_enabled() and isinstance(value, Tensor) and not lift(trace, value).stop_gradient
+    if trained and fake.stop_gradient:
+        aliases.attach(trace, fake)
     target = checked(trace, x, index, lambda: view(e, x, items))
-    e.check_leaf(x, e_lift(e, x))
-    new = fitted(e, target, value)
-    e.write(target, new)
-    if not new.stop_gradient:
-        e_lift(e, x).stop_gradient = False
-
-
-def e_lift(e: Emitter, x: Any) -> FakeTensor:
-    e.value(x)
-    return x if isinstance(x, FakeTensor) else e.trace.lifted[id(x)].fake
+    e.write(target, fitted(e, target, value))
+    if trained or grad_enabled() and not fake.stop_gradient:
+        fake.__dict__["_stop_gradient"] = False
+        aliases.note(trace, fake)
 
 
 def checked(trace: Trace, x: Any, index: Any, make: Any) -> Any:
@@ -131,6 +133,8 @@ def picked(e: Emitter, x: Any, axis: int, item: Any) -> FakeTensor:
     n = e.type(x).shape[axis]
     known = e.literal(item)
     item = item if known is None else known
+    if is_number(item):
+        return e.select(x, e.trace.fake(item.value), axis=axis)
     if isinstance(item, Tensor):
         return e.select(x, e.cast_to(item, I64), axis=axis)
     if not is_sym(item):
@@ -142,7 +146,7 @@ def picked(e: Emitter, x: Any, axis: int, item: Any) -> FakeTensor:
 
 def symbolic_pick(e: Emitter, x: Any, axis: int, item: Any, n: Any) -> FakeTensor:
     if item.loops:
-        ends = bounds(item.dim, e.trace.loops)
+        ends = bounds(item.dim, e.trace)
         return e.select(x, in_range(e, item, n, ends), axis=axis)
     return e.pick(x, axis=axis, index=dim_of(item + e.trace.sym(n) if item < 0 else item))
 
@@ -152,7 +156,7 @@ def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> Any:
     if ends is None:
         return item
     gap = ends[1] - n
-    if isinstance(gap, int) and gap >= 0:
+    if isinstance(gap, int) and gap >= 0 and not all(q.open for q in item.loops):
         raise NeedsConcrete(f"index {item!r} leaves an axis of {n}", item.loops)
     high = ends[1]
     if isinstance(high, int) and high < 0:
@@ -163,6 +167,9 @@ def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> Any:
 def sliced(e: Emitter, x: Any, axis: int, item: slice) -> Any:
     n = e.type(x).shape[axis]
     step: Any = 1 if item.step is None else item.step
+    for q in (item.start, item.stop, step):
+        if is_number(q):
+            raise stop(q, "the bound of a slice")
     if is_sym(step):
         raise NeedsConcrete("a slice with a step of the program", step.loops)
     if item.start is None and item.stop is None and step == 1:
@@ -188,6 +195,9 @@ def _symbolic_slice(e: Emitter, x: Any, axis: int, item: slice, n: Dim, step: in
     gap = high - low
     if step != 1:
         gap = -(-gap // step)
+        if is_number(gap):
+            most = dim_of(high - low)
+            gap = e.trace.sym(size_of(e.trace, gap.value, most))
     if gap < 0:
         gap = 0
     return e.slice(x, axis=axis, start=dim_of(low), length=dim_of(gap), step=step)
@@ -202,15 +212,34 @@ def bound(at: Any, size: Any) -> Any:
 
 
 def _window(e: Emitter, x: Any, axis: int, item: slice, step: int, loops: Any) -> FakeTensor:
-    """`x[t:t+1]` is the element at t with an axis of 1; wider windows need the index."""
+    """`x[t:t+1]` is the element at t with an axis of 1; wider ones are windows that move."""
     if is_sym(item.start) and item.stop is not None and dim_of(item.stop) - item.start.dim == 1:
-        n, ends = e.type(x).shape[axis], bounds(item.start.dim, e.trace.loops)
+        n, ends = e.type(x).shape[axis], bounds(item.start.dim, e.trace)
         if step == 1 and ends is not None and inside(e, ends, n):
             one = e.select(x, item.start, axis=axis)
             shape = list(e.type(one).shape)
             return e.reshape(one, shape=(*shape[:axis], 1, *shape[axis:]))
+    made = _moving(e, x, axis, item, step)
+    if made is not None:
+        return made
     used = frozenset().union(*(q.loops for q in loops))
     raise NeedsConcrete(f"the slice {item.start!r}:{item.stop!r} moves with the index", used)
+
+
+def _moving(e: Emitter, x: Any, axis: int, item: slice, step: int) -> FakeTensor | None:
+    """`x[t:t+k]` where it stays on the axis in every iteration: Python does not clamp it then."""
+    if step != 1 or item.start is None or item.stop is None or not is_sym(item.start):
+        return None
+    n, length = e.type(x).shape[axis], dim_of(item.stop) - item.start.dim
+    low, high = bounds(item.start.dim, e.trace), bounds(dim_of(item.stop), e.trace)
+    if not isinstance(length, int) or length < 0 or low is None or high is None:
+        return None
+    if not isinstance(low[0], int) or low[0] < 0:
+        return None
+    room = e.trace.sym(n - high[1])
+    if room < 0:
+        return None
+    return e.window(x, item.start, axis=axis, length=length)
 
 
 def inside(e: Emitter, ends: tuple[Dim, Dim], n: Dim) -> bool:
@@ -241,10 +270,10 @@ def fitted(e: Emitter, target: FakeTensor, value: Any) -> FakeTensor:
 
 
 def number(e: Emitter, value: Any, t: Any) -> Any:
-    if isinstance(value, (bool, int, float)) and not is_sym(value):
+    if isinstance(value, (bool, int, float)) and not is_runtime(value):
         kinds = {"b": bool, "f": float}
         return e.full(kinds.get(t.dtype.kind, int)(value), t.dtype)
-    if is_sym(value):
+    if is_runtime(value):
         return e.scalar(value, t.dtype)
     return paddle.to_tensor(np.asarray(value))
 

@@ -11,12 +11,13 @@ import numpy as np
 import paddle
 
 from dy2st.capture import adapters, foreign
-from dy2st.capture.emitter import Emitter, NoRow, lift
+from dy2st.capture.emitter import Emitter, NoRow, detached, lift
 from dy2st.capture.fake import VALUE_METHODS, FakeTensor, Tensor, needs_value
 from dy2st.capture.indexing import getitem, setitem
 from dy2st.capture.record import record
+from dy2st.capture.scalars import item
 from dy2st.capture.trace import Trace, current
-from dy2st.symbols import is_sym
+from dy2st.number import is_number, is_runtime
 from ir.types import BOOL, F32, I64, DType
 
 Method = Callable[..., Any]
@@ -39,13 +40,13 @@ def scalar_dtype(have: DType, n: Any, division: bool) -> DType:
 
 
 def with_number(e: Emitter, row: str, x: Any, n: Any, reverse: bool) -> FakeTensor:
-    """`x op n` (or `n op x`) as Paddle's C++ operators compute it."""
+    """`x op n` (or `n op x`) as Paddle's C++ operators compute it; `x // n` has an axis."""
     have = e.type(x).dtype
     if have.name in ("f16", "bf16", "bool") or isinstance(n, bool):
         raise NoRow(f"{row} of {have} and {n!r}")
     dtype = scalar_dtype(have, n, row == "divide")
     x = e.cast_to(x, dtype)
-    if not is_sym(n) and row in ("add", "subtract", "multiply"):
+    if not is_runtime(n) and row in ("add", "subtract", "multiply"):
         factor, bias = {
             ("add", False): (1.0, n),
             ("add", True): (1.0, n),
@@ -55,10 +56,12 @@ def with_number(e: Emitter, row: str, x: Any, n: Any, reverse: bool) -> FakeTens
             ("multiply", True): (n, 0.0),
         }[row, reverse]
         return e.scale(x, scale=float(factor), bias=float(bias))
-    if row == "pow" and not reverse and n == 2 and not is_sym(n):
+    if row == "pow" and not reverse and not is_runtime(n) and n == 2:
         return e.square(x)
     other = e.scalar(n, dtype)
-    return getattr(e, row)(*((other, x) if reverse else (x, other)))
+    out = getattr(e, row)(*((other, x) if reverse else (x, other)))
+    single = row == "floor_divide" and not e.type(x).ndim
+    return e.reshape(out, shape=(1,)) if single else out
 
 
 def operator(name: str, row: str, reverse: bool = False) -> Method:
@@ -83,7 +86,7 @@ def operator(name: str, row: str, reverse: bool = False) -> Method:
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, (np.ndarray, np.generic)):
             other = other.item() if other.ndim == 0 else paddle.to_tensor(other)
-        if not (isinstance(other, (Tensor, bool, int, float)) or is_sym(other)):
+        if not isinstance(other, (Tensor, bool, int, float)):
             return NotImplemented
         return record(f"Tensor.{name}", getattr(Tensor, name), (self, other), {})
 
@@ -132,7 +135,8 @@ def detach(self: Any) -> Any:
     """Another object on the same storage, outside of autograd."""
     trace = recording()
     fake = lift(trace, self)
-    return trace.fake(fake._value, True)
+    value = fake._value if fake.stop_gradient else detached(trace, fake._value)
+    return trace.fake(value, True)
 
 
 def identity(self: Any, *args: Any) -> Any:
@@ -162,12 +166,15 @@ def overwrite(self: Any, value: Any, name: str) -> None:
     if e.type(self) != e.type(value):
         error = ValueError(f"{e.type(value)} cannot be written into {e.type(self)}")
         raise foreign.refusal(e.trace, name, error)
-    e.write(self, e.assign(value))
+    with paddle.no_grad():
+        e.write(self, e.assign(value))
 
 
 def fill_(self: Any, value: Any) -> Any:
     e = Emitter(recording())
     t = e.type(self)
+    if is_number(value):
+        return e.write(self, e.expand(e.scalar(value, t.dtype), shape=t.shape))
     number = bool(value) if t.dtype == BOOL else float(value) if t.dtype.kind == "f" else int(value)
     shape = [e.trace.sym(d) for d in t.shape]
     return e.write(self, e.full(number, t.dtype, shape))
@@ -188,6 +195,7 @@ def whole() -> dict[str, Method]:
         "copy_": copy_,
         "fill_": fill_,
         "zero_": zero_,
+        "item": item,
         "__getitem__": lambda self, index: getitem(recording(), self, index),
         "__setitem__": lambda self, index, value: setitem(recording(), self, index, value),
     }

@@ -31,12 +31,12 @@ def record(
             return adapter(Emitter(trace), *args, **kwargs)
         except (NoRow, ShapeError, TypeError) as e:
             trace.journal.undo_to(mark)
-            _drop_ops(trace, count)
+            drop_ops(trace, count)
             cause = e
     return foreign.record(trace, name, original, args, kwargs, cause)
 
 
-def _drop_ops(trace: Trace, count: int) -> None:
+def drop_ops(trace: Trace, count: int) -> None:
     """Forget what a failed adapter emitted; index values among it must be made again."""
     frame = trace.frame
     del frame.builder.ops[count:]

@@ -10,12 +10,13 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from dy2st.journal import Journal, Place
+from dy2st.number import DTYPES, Number
 from dy2st.stops import NeedsConcrete, Refused
 from dy2st.symbols import TYPICAL, Sym, make
 from ir import Builder, Const, Loc, Require, Size, SourceError, Type, Value
@@ -32,38 +33,55 @@ def current() -> Trace | None:
 
 @dataclass(eq=False)
 class Loop:
-    """One loop that is being traced. `name` stands for its iteration number in polynomials."""
+    """One loop that is being traced. `name` stands for its iteration number in polynomials; an
+    `open` one may end before `trip`, the first iteration of a `peelable` one may run apart.
+    `limit` is (step, most): `step` times the number stays below
+    or at `most`."""
 
     name: str
     trip: Dim
     index: Value
     frame: Frame | None = None
+    open: bool = False
+    peelable: bool = True
+    limit: tuple[int, Dim] | None = None
 
 
 @dataclass(eq=False)
 class Frame:
-    """The ops of the program, or of one loop body."""
+    """The ops of the program, of one loop body, or of one branch.
+
+    `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
+    `asked` are the lists whose length the body has read, `queues` those whose elements it shifts.
+    `facts` hold in a branch.
+    """
 
     builder: Builder = field(default_factory=Builder)
     loop: Loop | None = None
+    branch: bool = False
+    growth: dict[int, Dim] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+    queues: set[int] = field(default_factory=set)
+    known_queues: dict[int, Any] | None = None
+    facts: frozenset[Any] = frozenset()
     consts: dict[Value, Const] = field(default_factory=dict)
     stores: dict[tuple[Any, ...], Place] = field(default_factory=dict)
     appends: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
     tails: dict[int, Any] = field(default_factory=dict)
+    observed: dict[int, Any] = field(default_factory=dict)
+    changed: dict[int, Any] = field(default_factory=dict)
     written: dict[Value, Loc] = field(default_factory=dict)
     indices: dict[Dim, Value] = field(default_factory=dict)
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)
 
-    def adopt(self, inner: Frame) -> None:
-        """What a rolled body noted and required holds for the frame around it."""
-        self.notes += inner.notes
-        self.requires.update(inner.requires)
-
 
 @dataclass(eq=False)
 class Lifted:
-    """A real tensor that became an input. `place` says where it was found, for the next call."""
+    """A real tensor that became an input. `place` says where it was found, for the next call.
+
+    `number` is given for a Python number: the key of its place or argument, and its type.
+    """
 
     tensor: Any
     fake: Any
@@ -71,6 +89,7 @@ class Lifted:
     kind: str
     name: str
     place: Place | None = None
+    number: tuple[Any, type] | None = None
 
 
 class Trace:
@@ -86,6 +105,7 @@ class Trace:
     ) -> None:
         self.names, self.where, self.make_fake = names, where, make_fake
         self.call, self.call_layer = call, call_layer
+        self.make_tensor: Any = None
         self.frames = [Frame()]
         self.journal = Journal()
         self.paused = 0
@@ -95,16 +115,33 @@ class Trace:
         self.placeholders: set[Value] = set()
         self.frozen: dict[Value, str] = {}
         self.loops: dict[str, Loop] = {}
+        self.counts: dict[str, tuple[int, Dim]] = {}
+        self.count_homes: dict[str, Frame] = {}
+        self.origins: dict[Value, Value] = {}
+        self.doubtful: dict[Value, tuple[Any, str]] = {}
+        self.checked: set[tuple[Value, Frame]] = set()
+        self.trying = 0
+        self.undefined: dict[str, Loc] = {}
+        self.moving: set[Any] = set()
+        self.numbers: dict[Any, Any] = {}
         self.hints: dict[str, int] = {}
         self.learned: dict[Any, Any] = {}
         self.guards: Any = None
         self.made: dict[int, Any] = {}
+        self.homes: dict[int, Frame] = {}
         self.arguments: dict[int, Any] = {}
         self.literals: dict[Value, Any] = {}
+        self.detached: dict[Value, Value] = {}
+        self.leaves: list[Any] = []
+        self.attached: dict[Value, Loc] = {}
+        self.overwritten: dict[Value, tuple[int, Value, Loc]] = {}
+        self.epoch = 0
+        self.warned: set[Loc] = set()
         self.functions: set[Any] = set()
         self.codes: set[Any] = set()
         self.results: dict[Value, Dim] = {}
         self.stored: set[tuple[Any, ...]] = set()
+        self.iterators: dict[int, tuple[Any, Frame]] = {}
         self.counter = itertools.count()
 
     # ------------------------------------------------------------ frames and values
@@ -129,6 +166,15 @@ class Trace:
         finally:
             self.paused -= 1
 
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Ops are emitted in the frame around this one."""
+        inner = self.frames.pop()
+        try:
+            yield
+        finally:
+            self.frames.append(inner)
+
     def new_value(self, type: Type, hint: str = "", frame: Frame | None = None) -> Value:
         value = Value(type, hint)
         self.born[value] = frame or self.frame
@@ -136,7 +182,10 @@ class Trace:
 
     def fake(self, value: Value, stop_gradient: bool = True) -> Any:
         self.born.setdefault(value, self.frame)
-        return self.make_fake(value, stop_gradient)
+        made = self.make_fake(value, stop_gradient)
+        if self.epoch:
+            made.__dict__["_epoch"] = self.epoch
+        return made
 
     def read_value(self, value: Value, k: int | None = None) -> Value:
         """`value` as frame k sees it; from outside it comes in through const ports."""
@@ -168,11 +217,34 @@ class Trace:
         self.lifted[id(tensor)] = Lifted(tensor, fake, value, kind, name, place)
         return fake
 
+    def number_input(self, key: Any, value: Any, name: str, place: Place | None) -> Any:
+        """A Python number as an input: int64 or float64, 0-d."""
+        if key not in self.numbers:
+            kind = type(value)
+            with self.pause():
+                tensor = self.make_tensor(value, kind)
+            type_ = Type(DTYPES[kind])
+            fake = self.add_input(tensor, "buffer", name, type_)
+            lifted = self.lifted[id(tensor)]
+            lifted.place, lifted.number = place, (key, kind)
+            self.numbers[key] = Number(fake._value, self)
+        return self.numbers[key]
+
+    def origin(self, fake: Any) -> Any:
+        """The number of the input whose very object this is, as an int or, where data decides, as
+        an i64[] value (-1: it is a new tensor); None for a new tensor."""
+        for k, q in enumerate(self.lifted.values()):
+            if q.fake is fake:
+                return k if q.kind != "const" else None
+        return self.origins.get(fake._value)
+
     # ------------------------------------------------------------ emitting
     def emit(self, name: str, operands: Sequence[Value], attrs: dict[str, Any]) -> Any:
         """Append an op at the user's line; raises ShapeError when the operands do not fit."""
         builder = self.builder
         builder.loc = self.where()
+        if self.doubtful:
+            self.check_defined(operands)
         results = builder.emit(name, [self.read_value(v) for v in operands], attrs)
         op = builder.ops[-1]
         for r in results:
@@ -182,15 +254,32 @@ class Trace:
         self.note_requires(builder)
         return results[0] if len(results) == 1 else results
 
+    def check_defined(self, operands: Iterable[Value]) -> None:
+        """A variable that only some runs define fails where it is read, as in eager."""
+        for v in operands:
+            ok, message = self.doubtful.get(v, (None, ""))
+            if ok is not None and (v, self.frame) not in self.checked:
+                self.checked.add((v, self.frame))
+                attrs = {"error": "UnboundLocalError", "message": message}
+                self.emit("check", [ok], attrs)
+
     def note_requires(self, builder: Builder) -> None:
-        for r in builder.requires:
+        new, builder.requires[:] = list(builder.requires), []
+        for r in new:
             self.add_require(r)
-        builder.requires.clear()
 
     def add_require(self, r: Require) -> None:
         if any(n in self.loops for d in (r.left, r.right) if isinstance(d, Size) for n in d.names):
             raise NeedsConcrete(f"{r} depends on the iteration")
+        if any(n in self.counts for d in (r.left, r.right) if isinstance(d, Size) for n in d.names):
+            return self.check_require(r)
         self.frame.requires.setdefault(str(r), r)
+
+    def check_require(self, r: Require) -> None:
+        """A condition on the count of a while loop is checked when the program runs."""
+        row = {"==": "equal", "!=": "not_equal", ">=": "greater_equal"}[r.relation]
+        ok = self.emit(row, [self.dim_value(r.left), self.dim_value(r.right)], {})
+        self.emit("check", [ok], {"error": "ValueError", "message": f"{r.reason}: {r} must hold"})
 
     def index_value(self, n: Any) -> Value:
         """An i64[] value for an int or a Sym, once per frame."""
@@ -233,10 +322,22 @@ class Trace:
             self.require(self.results[root], 1, "a result of a loop that is written in place")
         self.literals.clear()
         self.emit("copy_", [value, new], {})
+        self.mark_written(root, self.where())
+
+    def mark_written(self, root: Value, loc: Loc) -> None:
+        """Every frame between the storage's own and this one writes it."""
         for frame in self.frames[self.frames.index(self.born[root]) + 1 :]:
             if root not in frame.written:
-                frame.written[root] = self.where()
+                frame.written[root] = loc
                 self.journal.note(functools.partial(frame.written.pop, root, None))
+
+    def adopt(self, inner: Frame, written: dict[Value, Loc]) -> None:
+        """What a loop's body or a branch noted, required and wrote holds for this frame."""
+        self.frame.notes += inner.notes
+        self.frame.requires.update(inner.requires)
+        for root, loc in written.items():
+            if self.born[root] in self.frames:
+                self.mark_written(root, loc)
 
     def check_writable(self, root: Value) -> None:
         if root in self.placeholders:
@@ -256,6 +357,26 @@ class Trace:
 
     # ------------------------------------------------------------ stores
     def store(self, place: Place, value: Any) -> None:
+        self.note_store(place)
+        with self.pause():
+            place.put(value)
+
+    def make(self, x: Any) -> None:
+        """The program has made this object: nobody outside knows it."""
+        self.made[id(x)] = x
+        self.homes[id(x)] = self.frame
+
+    def private(self, home: Frame | None) -> bool:
+        """Whether an object made in `home` is known in the running branch or body only. Its
+        changes are kept when that is undone, because it may have left in a variable."""
+        return home is self.frame and home is not self.frames[0]
+
+    def note_store(self, place: Place) -> None:
+        """The place is going to change: it can be put back, and calls repeat the change."""
+        obj = place.obj
+        home = getattr(obj, "born", None) if isinstance(obj, list) else self.homes.get(id(obj))
+        if self.private(home):
+            return
         self.journal.note(place.snapshot())
         if place.key not in self.stored:
             self.stored.add(place.key)
@@ -264,8 +385,6 @@ class Trace:
             frame = self.frame
             frame.stores[place.key] = place
             self.journal.note(lambda: frame.stores.pop(place.key, None))
-        with self.pause():
-            place.put(value)
 
     # ------------------------------------------------------------ sizes
     def settle(self, dim: Dim) -> int:
@@ -298,13 +417,50 @@ class Trace:
         self.add_require(Require(left, relation, right, "a branch of Python", self.where()))
 
     def require(self, dim: Dim, least: int, reason: str) -> None:
-        if isinstance(dim, Size) and not _surely(dim, least):
+        if isinstance(dim, Size) and not self.surely(dim, least):
             self.add_require(Require(dim, ">=", least, reason, self.where()))
+
+    def limit(self, name: str, factor: int) -> Dim | None:
+        """The most that `factor` times the number of an iteration can be, if it is limited."""
+        loop = self.loops.get(name)
+        if loop is None or loop.limit is None or factor <= 0 or factor % loop.limit[0]:
+            return None
+        return loop.limit[1] * (factor // loop.limit[0])
+
+    def ranges(self, dim: Dim, skip: int = 0) -> list[tuple[str, Dim, Dim]]:
+        """The least and the largest value of every index and count in `dim`."""
+        names = dim.names if isinstance(dim, Size) else frozenset()
+        loops = [(n, skip, self.loops[n].trip - 1) for n in sorted(names) if n in self.loops]
+        counts = [(n, *self.counts[n]) for n in sorted(names) if n in self.counts]
+        return [*loops, *counts]
+
+    def surely(self, dim: Size, least: int) -> bool:
+        """Whether every call has at least `least` of this size."""
+        for name, low, _ in self.ranges(dim):
+            dim = substitute_dim(dim, {name: Size.named(name) + low})  # type: ignore[assignment]
+        return isinstance(dim, int) and dim >= least or _surely(dim, least)
 
     def sym(self, dim: Dim) -> Any:
         return make(dim, self)
 
+    def new_count(self, least: int, most: Dim, home: Frame) -> str:
+        """A name for the iterations of a while loop in the frame `home`."""
+        name = f"n{next(self.counter)}"
+        while name in self.hints:
+            name = f"n{next(self.counter)}"
+        self.counts[name] = (least, most)
+        self.count_homes[name] = home
+        return name
+
+    def is_local(self, dim: Dim, frame: Frame) -> bool:
+        """Whether a size is known only in `frame`, which is about to end."""
+        names = dim.names if isinstance(dim, Size) else ()
+        known = self.frames[: self.frames.index(frame)] if frame in self.frames else self.frames
+        homes = [self.count_homes[n] for n in names if n in self.count_homes]
+        return any(home not in known for home in homes)
+
     def new_loop(self, trip: Dim) -> Loop:
+        """`trip` is the most iterations there can be."""
         name = f"t@{next(self.counter)}"
         loop = Loop(name, trip, Value(Type(I64), "t"))
         self.loops[name] = loop

@@ -16,7 +16,7 @@ def broadcast_does_not_fit(x, w):
 def changes_type(x):
     h = paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1]):
-        h = paddle.concat([h, x[:, t]], axis=-1)
+        h = paddle.stack([h, h + x[:, t]])
     return h
 
 
@@ -26,49 +26,11 @@ def asks_for_numpy(x):
     return x * scale
 
 
-def tensor_condition(x):
-    if x.sum() > 0:
-        return x
-    return -x
-
-
-def tensor_while(x):
-    while x.max() < 10:
-        x = x * 2
-    return x
-
-
-def tensor_and(x):
-    return x if x.sum() > 0 and x.max() < 1 else -x
-
-
-def prints(x):
-    print("mean", x.mean())
-    return x
-
-
 def coroutine_inside(x):
     async def later():
         return x
 
     return later
-
-
-total = 0
-
-
-def assigns_a_global(x):
-    global total
-    total = x.sum()
-    return x
-
-
-history = []
-
-
-def appends_to_a_list_from_outside(x):
-    history.append(x)
-    return x
 
 
 def index_out_of_range(x):
@@ -92,8 +54,8 @@ def returns_an_object(x):
 
 
 def half_named_loop(x):
+    factors = [1.0, 2.0, 3.0]
     out = x[:, 0]
     for t in range(x.shape[1]):
-        if t % 2 == 0:
-            out = out + F.relu(x[:, t])
+        out = out + F.relu(x[:, t]) * factors[t]
     return out

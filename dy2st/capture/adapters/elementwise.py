@@ -8,7 +8,7 @@ from dy2st.capture.adapters.table import adapter, dtype_of
 from dy2st.capture.emitter import Emitter, NoRow
 from dy2st.capture.fake import FakeTensor, Tensor
 from dy2st.capture.promotion import result_dtype
-from dy2st.symbols import is_sym
+from dy2st.number import is_runtime
 from ir import OPS
 from ir.types import BOOL, I32
 
@@ -74,7 +74,7 @@ def bitwise_not(e: Emitter, x: Any) -> FakeTensor:
 def scale(e: Emitter, x: Any, scale: Any = 1.0, bias: Any = 0.0, after: bool = True) -> FakeTensor:
     if not (isinstance(scale, (int, float)) and isinstance(bias, (int, float))):
         raise NoRow("a scale that is a tensor")
-    if is_sym(scale) or is_sym(bias):
+    if is_runtime(scale) or is_runtime(bias):
         return _symbolic_scale(e, x, scale, bias, after)
     return e.scale(x, scale=float(scale), bias=float(bias), bias_after_scale=bool(after))
 
@@ -89,7 +89,7 @@ def _symbolic_scale(e: Emitter, x: Any, scale: Any, bias: Any, after: bool) -> F
 def pow_(e: Emitter, x: Any, y: Any = 1.0) -> FakeTensor:
     if isinstance(y, Tensor):
         return arithmetic(e, "pow", x, y)
-    if is_sym(y) or e.type(x).dtype.kind != "f":
+    if is_runtime(y) or e.type(x).dtype.kind != "f":
         raise NoRow("an integer power")
     if float(y) == 2.0:
         return e.square(x)

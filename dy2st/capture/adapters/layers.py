@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from paddle.base import core
+
+from dy2st.capture import foreign
 from dy2st.capture.adapters.elementwise import arithmetic
 from dy2st.capture.adapters.table import adapter, axes_of, dtype_of, given, int_of
-from dy2st.capture.emitter import Emitter, NoRow
+from dy2st.capture.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.capture.fake import FakeTensor, Tensor
 from dy2st.capture.promotion import result_dtype
+from dy2st.number import is_runtime
 from dy2st.symbols import dim_of
-from ir.types import BOOL, I64, Dim, product
+from ir.types import BOOL, F32, F64, I64, Dim, product
 
 
 @adapter("matmul")
@@ -157,6 +162,22 @@ def index_select(e: Emitter, x: Any, index: Any, axis: int = 0) -> FakeTensor:
     return e.gather(x, index, axis=int(axis))
 
 
+def drawn(e: Emitter, x: Any, seed: Any, p: float, mode: str, rest: Any) -> FakeTensor:
+    """Dropout with a gradient: the kernel draws what is kept, on ones, and `where` applies it."""
+    dtype = e.type(x).dtype
+    if not grad_enabled() or lift(e.trace, x).stop_gradient or dtype not in (F32, F64) or p == 1:
+        raise NoRow("dropout draws random numbers")
+    ones = e.full(1.0, dtype, e.type(x).shape)
+    ones.__dict__["_stop_gradient"] = True
+    args = (ones, seed, p, False, "downscale_in_infer", *rest)
+    kept = foreign.record(e.trace, "dropout", core.eager.ops.dropout, args, {}, None)
+    zero = e.full(0.0, dtype)
+    scaled = x
+    if mode == "upscale_in_train":
+        scaled = e.divide(x, e.full(float(np.float32(1) - np.float32(p)), dtype))
+    return e.where(e.not_equal(kept, zero), scaled, zero)
+
+
 @adapter("dropout")
 def dropout(
     e: Emitter,
@@ -167,6 +188,8 @@ def dropout(
     mode: str = "downgrade_in_infer",
     *rest: Any,
 ) -> FakeTensor:
-    if not is_test or isinstance(p, Tensor):
-        raise NoRow("dropout draws random numbers")
+    if isinstance(p, Tensor) or is_runtime(p):
+        raise NoRow("dropout with a probability that the program computes")
+    if not is_test:
+        return drawn(e, x, seed, float(p), mode, rest)
     return e.assign(x) if mode == "upscale_in_train" else e.scale(x, scale=1.0 - float(p))

@@ -9,6 +9,7 @@ from typing import Any
 from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
 from dy2st.capture.emitter import Emitter, NoRow
 from dy2st.capture.fake import FakeTensor, Tensor
+from dy2st.number import is_number, is_runtime
 from dy2st.symbols import dim_of, is_sym
 from ir.types import BOOL, F32, Dim, Size
 
@@ -17,9 +18,10 @@ from ir.types import BOOL, F32, Dim, Size
 def full(e: Emitter, shape: Any, value: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
     kind = dtype_of(dtype) if given(dtype) else F32
     dims = dims_of(shape)
-    if is_sym(value):
+    if is_runtime(value):
         out = e.expand(e.scalar(value, kind), shape=dims)
-        e.trace.literals[out._value] = value
+        if is_sym(value):
+            e.trace.literals[out._value] = value
         return out
     if not isinstance(value, (bool, int, float)):
         raise NoRow("a fill value that is a tensor")
@@ -59,7 +61,7 @@ def ones_like(e: Emitter, x: Any, dtype: Any = None, place: Any = None) -> FakeT
 @adapter("arange")
 def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: Any, place: Any = None) -> Any:
     start, end, step = (e.literal(q) for q in (start, end, step))
-    if None in (start, end, step):
+    if any(q is None or is_number(q) for q in (start, end, step)):
         raise NoRow("arange of tensors")
     kind = dtype_of(dtype)
     if kind.kind != "f":

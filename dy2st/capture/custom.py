@@ -1,0 +1,138 @@
+"""Results whose gradient is a function that is traced: `Custom` nodes.
+
+The node takes tensors that are computed already and hands them on, so its forward block is empty;
+its backward block is what the function does with stand-ins for the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import paddle
+
+from dy2st.capture.emitter import lift
+from dy2st.capture.fake import FakeTensor
+from dy2st.capture.trace import Frame, Trace
+from dy2st.stops import Refused
+from ir import Const, Custom, Op, SourceError, Value
+
+Backward = Callable[..., Any]
+
+
+class Scratch:
+    """An object of one call, on which the traced function may set attributes."""
+
+
+def custom(
+    trace: Trace,
+    given: Sequence[FakeTensor],
+    results: Sequence[FakeTensor],
+    backward: Backward,
+    what: str,
+    saves: bool = True,
+) -> list[FakeTensor]:
+    """New tensors with the values of `results`. Their gradients go through `backward` to `given`.
+
+    `saves`: the results are other tensors than those given.
+    """
+    frame = Frame(branch=True)
+    with block(trace, frame, what):
+        stand_ins = [trace.new_value(q._value.type, "g") for q in results]
+        with paddle.no_grad():
+            found = backward(*(trace.fake(v) for v in stand_ins))
+        grads = [gradient(trace, q, g, what) for q, g in matched(trace, given, found, what)]
+    ins = [inner_const(trace, q._value) for q in given]
+    ends = [inner_const(trace, q._value) for q in results] if saves else list(ins)
+    kept = [inner_const(trace, p.outer, read=False) for p in frame.consts.values()]
+    saved = tuple(Const(p.inner, q.inner) for p, q in zip(frame.consts.values(), kept))
+    outs = tuple((trace.new_value(q._value.type, q._value.name), p.inner)
+                 for q, p in zip(results, ends))  # fmt: skip
+    every = (*ins, *ends, *kept) if saves else (*ins, *kept)
+    padded = (*grads, *[None] * (len(every) - len(grads)))
+    node = Custom(
+        every, (), outs, tuple(stand_ins), saved, tuple(frame.builder.ops), padded, trace.where()
+    )
+    trace.builder.append(node)
+    trace.adopt(frame, {})
+    return [trace.fake(outer, False) for outer, _ in outs]
+
+
+def inner_const(trace: Trace, value: Value, read: bool = True) -> Const:
+    outer = trace.read_value(value) if read else value
+    return Const(Value(outer.type, outer.name), outer)
+
+
+@contextmanager
+def block(trace: Trace, frame: Frame, what: str) -> Iterator[None]:
+    """Ops are emitted in `frame`; what the code inside stores is undone, or refused."""
+    mark = trace.journal.mark()
+    trace.frames.append(frame)
+    try:
+        yield
+        stored = [q for q in frame.stores.values() if not isinstance(owner(q), Scratch)]
+        if stored or frame.appends or frame.changed or frame.written:
+            raise Refused(
+                SourceError(
+                    f"{what} changes something outside of it"
+                    f"{': ' + str(stored[0]) if stored else ''}.",
+                    trace.where(),
+                    reason="It runs when the program runs backwards, not in the order of Python.",
+                    remedy="Compute the gradient only, and return it.",
+                )
+            )
+    finally:
+        del trace.frames[trace.frames.index(frame) :]
+        trace.journal.undo_to(mark)
+
+
+def owner(place: Any) -> Any:
+    return getattr(place, "obj", None)
+
+
+def floating(fake: FakeTensor) -> bool:
+    return fake._value.type.dtype.kind == "f"
+
+
+def matched(
+    trace: Trace, given: Sequence[FakeTensor], found: Any, what: str
+) -> list[tuple[FakeTensor, Any]]:
+    """Each input with the gradient that `backward` returned for it."""
+    out = list(found) if isinstance(found, (list, tuple)) else [found]
+    missing = [q for q in given[len(out) :] if not q.stop_gradient]
+    if len(out) > len(given) or missing:
+        raise Refused(
+            SourceError(
+                f"{what} returns {len(out)} gradients for {len(given)} tensors.",
+                trace.where(),
+                remedy="Return one gradient, or None, for each tensor that forward takes.",
+            )
+        )
+    return list(zip(given, [*out, *[None] * (len(given) - len(out))]))
+
+
+def gradient(trace: Trace, fake: FakeTensor, g: Any, what: str) -> Value | None:
+    """The gradient of one input in its own type."""
+    if g is None or fake.stop_gradient or not floating(fake):
+        return None
+    have, want = lift(trace, g)._value, fake._value.type
+    if have.type.dtype != want.dtype:
+        have = trace.emit("cast", [have], {"dtype": want.dtype})
+    if have.type != want:
+        raise Refused(
+            SourceError(
+                f"{what} returns {have.type} as the gradient of {want}.",
+                trace.where(),
+                remedy="Return a gradient of the shape of the tensor.",
+            )
+        )
+    out = trace.read_value(have)
+    return out if out in made_in(trace.frame) else trace.emit("assign", [out], {})
+
+
+def made_in(frame: Frame) -> set[Value]:
+    return {r for op in frame.builder.ops if isinstance(op, Op) for r in op.results}
+
+
+__all__ = ["Scratch", "custom", "floating", "owner"]
