@@ -1,0 +1,151 @@
+"""Training: tokens per second, the first backward of long loops, and what checkpoints cost.
+
+Prints Markdown. `python -m scripts.bench.bench_train [--steps 64]` from the root. Compared models
+train in turns, and the best round counts. `paddle.jit.to_static` unrolls the loop: its first call
+takes minutes for hundreds of steps, so `--steps` is small by default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import platform
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+
+import dy2st
+from ir.types import evaluate_dim
+from scripts.demo import fast_eager
+from tests.models.recurrent import CharLSTM
+
+VOCABULARY, HIDDEN, BATCH = 64, 256, 16
+
+
+def batches(steps: int, count: int = 4) -> list[Any]:
+    rng = np.random.default_rng(0)
+    shape = (count, BATCH, steps + 1)
+    return [paddle.to_tensor(q) for q in rng.integers(0, VOCABULARY, shape)]
+
+
+def trainer(model: Any) -> Callable[[Any], Any]:
+    """One step of Adam on a batch; gives the loss."""
+    optimizer = paddle.optimizer.Adam(1e-3, parameters=model.parameters())
+
+    def step(tokens: Any) -> Any:
+        logits = model(tokens[:, :-1])
+        loss = F.cross_entropy(logits.reshape([-1, VOCABULARY]), tokens[:, 1:].reshape([-1]))
+        loss.backward()
+        optimizer.step()
+        optimizer.clear_grad()
+        return loss
+
+    return step
+
+
+def seconds(f: Callable[..., Any], *args: Any) -> float:
+    start = time.perf_counter()
+    f(*args)
+    return time.perf_counter() - start
+
+
+def speed(steps: int, rounds: int, with_jit: bool) -> None:
+    paddle.seed(0)
+    model = CharLSTM(VOCABULARY, HIDDEN)
+    data = batches(steps)
+    models = {"eager": copy.deepcopy(model)}
+    if with_jit:
+        models["paddle.jit.to_static"] = paddle.jit.to_static(copy.deepcopy(model))
+    models["dy2st"] = dy2st.to_static(copy.deepcopy(model))
+    run = {name: trainer(m) for name, m in models.items()}
+    first = {name: seconds(step, data[0]) for name, step in run.items()}
+    best = dict.fromkeys(run, float("inf"))
+    losses: dict[str, float] = {}
+    for k in range(rounds):
+        for name, step in run.items():
+            start = time.perf_counter()
+            losses[name] = float(step(data[k % len(data)]))
+            best[name] = min(best[name], time.perf_counter() - start)
+    print(f"CharLSTM, B = {BATCH}, T = {steps}, H = {HIDDEN}, Adam, best of {rounds} rounds\n")
+    print("| | first step, s | a step, ms | tokens/s | times eager | loss |")
+    print("|---|---|---|---|---|---|")
+    for name in run:
+        rate, ratio = BATCH * steps / best[name], best["eager"] / best[name]
+        print(f"| {name} | {first[name]:.2f} | {1e3 * best[name]:.1f} | {rate:.0f} | {ratio:.1f} "
+              f"| {losses[name]:.4f} |")  # fmt: skip
+
+
+class Cell(paddle.nn.Layer):
+    """Paddle's LSTM cell in a Python loop."""
+
+    def __init__(self, features: int = 32, hidden: int = 64) -> None:
+        super().__init__()
+        self.cell = paddle.nn.LSTMCell(features, hidden)
+
+    def forward(self, x: Any) -> Any:
+        state, ys = self.cell.get_initial_states(x[:, 0], self.cell.state_shape), []
+        for t in range(x.shape[1]):
+            y, state = self.cell(x[:, t], state)
+            ys.append(y)
+        return paddle.stack(ys, 1)
+
+
+def first_backward(lengths: tuple[int, ...] = (64, 512, 2000)) -> None:
+    print("\nThe first call and the first backward of an LSTM cell in a loop, B = 4\n")
+    print("| T | first forward, s | first backward, s | second of each, s |")
+    print("|---|---|---|---|")
+    for steps in lengths:
+        net = dy2st.to_static(Cell())
+        x = paddle.randn([4, steps, 32])
+        times = []
+        for _ in range(2):
+            start = time.perf_counter()
+            loss = net(x).sum()
+            times.append(time.perf_counter() - start)
+            times.append(seconds(loss.backward))
+        forward, backward, again, back = times
+        print(f"| {steps} | {forward:.2f} | {backward:.2f} | {again + back:.3f} |")
+
+
+def there_and_back(net: Any, x: Any) -> None:
+    net(x).sum().backward()
+
+
+def checkpoints(lengths: tuple[int, ...] = (256, 1024, 4096), rounds: int = 5) -> None:
+    print("\nCheckpoints of the same loop, B = 4: what is kept for backward, and its time\n")
+    print("| T | checkpoint | kept, MiB | arenas, MiB | forward and backward, ms | times none |")
+    print("|---|---|---|---|---|---|")
+    for steps in lengths:
+        x = paddle.randn([4, steps, 32])
+        nets = {c: dy2st.to_static(Cell(), checkpoint=c) for c in ("none", "sqrt")}
+        best = dict.fromkeys(nets, float("inf"))
+        for _ in range(rounds):
+            for name, net in nets.items():
+                best[name] = min(best[name], seconds(there_and_back, net, x))
+        for name, net in nets.items():
+            entry = net.forward.entry(x)
+            kept = sum(evaluate_dim(r.bytes, {}) for r in entry.training.gradient.residuals)
+            arenas = sum(e.layout.bytes({}) for e in (entry.executable, entry.training.executable))
+            print(f"| {steps} | {name} | {kept / 2**20:.2f} | {arenas / 2**20:.2f} "
+                  f"| {1e3 * best[name]:.1f} | {best[name] / best['none']:.2f} |")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--without-jit", action="store_true", help="leave Paddle's own one out")
+    options = parser.parse_args()
+    fast_eager()
+    print(f"{platform.processor() or platform.machine()}, Paddle {paddle.__version__}\n")
+    speed(options.steps, options.rounds, not options.without_jit)
+    first_backward()
+    checkpoints()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""What a translation costs, and that it does not depend on the length of the loop.
+
+Prints Markdown: for each idiom of `tests/models/idioms.py` the time of the trace with its passes,
+the time of the compilation, the lines and the ops of the program, at T = 20 and at T = 2000. The
+two lengths take turns, each time on a fresh copy of the model, and the best round counts. Nothing
+is executed: `entry` translates for a call's arguments and does not make the call.
+
+`python -m scripts.bench.bench_translate [idiom ...]` from the root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import datetime
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+
+import dy2st
+import executor
+from ir.rewrite import walk
+from scripts.demo import processor
+from tests.models.idioms import IDIOMS, make
+
+COMMAND = ".venv/bin/python -m scripts.bench.bench_translate"
+LENGTHS = (20, 2000)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one translation: milliseconds, and the size of its program."""
+
+    trace: float
+    compilation: float
+    lines: int
+    ops: int
+
+
+@contextmanager
+def timed_compilation() -> Iterator[list[float]]:
+    """Milliseconds of every call of `executor.compile` inside of the block."""
+    original, times = executor.compile, []
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            times.append(1e3 * (time.perf_counter() - start))
+
+    executor.compile = timed
+    try:
+        yield times
+    finally:
+        executor.compile = original
+
+
+def translate(model: Any, args: list[Any]) -> Cost:
+    """Translate a fresh copy of the model for these arguments."""
+    static = dy2st.to_static(copy.deepcopy(model))
+    with timed_compilation() as compilation:
+        start = time.perf_counter()
+        program = static.forward.entry(*args).program
+        whole = 1e3 * (time.perf_counter() - start)
+    lines, ops = len(str(program).splitlines()), sum(1 for _ in walk(program.ops))
+    return Cost(whole - sum(compilation), sum(compilation), lines, ops)
+
+
+def best(costs: list[Cost]) -> Cost:
+    """The least times; the program is the same in every round."""
+    (size,) = {(c.lines, c.ops) for c in costs}
+    return Cost(min(c.trace for c in costs), min(c.compilation for c in costs), *size)
+
+
+def compare(name: str, rounds: int) -> tuple[Cost, Cost]:
+    """The costs at both lengths, in turns."""
+    rng = np.random.default_rng(0)
+    cases = [(make(name, steps), IDIOMS[name].args(rng, steps)) for steps in LENGTHS]
+    costs: list[list[Cost]] = [[], []]
+    for _ in range(rounds):
+        for (model, args), into in zip(cases, costs):
+            into.append(translate(model, args))
+    return best(costs[0]), best(costs[1])
+
+
+def row(name: str, short: Cost, long: Cost) -> str:
+    return (
+        f"| {name} | {short.trace:.0f} | {long.trace:.0f} | {long.trace / short.trace:.2f} "
+        f"| {short.compilation:.0f} | {long.compilation:.0f} "
+        f"| {long.compilation / short.compilation:.2f} "
+        f"| {short.lines} / {long.lines} | {short.ops} / {long.ops} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("idioms", nargs="*", help="names; all of them by default")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    unknown = set(options.idioms) - set(IDIOMS)
+    if unknown:
+        parser.error(f"no idiom is called {unknown.pop()!r}; there are {', '.join(IDIOMS)}")
+    print(
+        f"{datetime.date.today()}, `{COMMAND}`, {processor()}, Python "
+        f"{platform.python_version()}, Paddle {paddle.__version__}, best of {options.rounds}; "
+        f"sizes at T = {LENGTHS[0]} / T = {LENGTHS[1]}.\n"
+    )
+    short, long = (f"T = {t}" for t in LENGTHS)
+    print(
+        f"| idiom | trace and passes, ms, {short} | {long} | ratio "
+        f"| compilation, ms, {short} | {long} | ratio | lines | ops |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    with paddle.no_grad():
+        for name in options.idioms or IDIOMS:
+            print(row(name, *compare(name, options.rounds)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
