@@ -50,9 +50,13 @@ class Conflict(FakeTensor):  # type: ignore[misc]
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """`isinstance` asks it for every class that is none of a tensor's."""
+        if current() is None:
+            return Conflict
         raise self.__dict__["error"]
 
     def __getattr__(self, name: str) -> NoReturn:
+        if current() is None:
+            raise AttributeError(name)
         raise self.__dict__["error"]
 
     def __repr__(self) -> str:

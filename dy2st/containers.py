@@ -244,6 +244,8 @@ class TraceList(list):
     def _has_slots(self, trace: Trace) -> bool:
         """Whether the loops store the last element by its index: it is a place, and no tail."""
         key = ("item", id(self), len(self.parts()) - 1)
+        if self.born not in trace.frames:
+            return False
         return any(key in f.stores for f in trace.frames[trace.frames.index(self.born) + 1 :])
 
     def _segment_item(self, trace: Trace, i: Any) -> Any:

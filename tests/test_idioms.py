@@ -27,7 +27,8 @@ def foreign_in_loops(program: Program) -> set[str]:
     """Names of Paddle's kernels that run in an iteration."""
     loops = (q for q in walk(program.ops) if isinstance(q, Scan))
     found = (q for loop in loops for q in walk(loop.body))
-    return {q.attrs["call"] for q in found if isinstance(q, Op) and q.name == "foreign"}
+    calls = {q.attrs["call"] for q in found if isinstance(q, Op) and q.name == "foreign"}
+    return {q for q in calls if not q.startswith("backward of ")}
 
 
 def arguments(idiom: Idiom, steps: int) -> Any:
