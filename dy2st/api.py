@@ -16,6 +16,7 @@ from dy2st import calls
 from dy2st.arguments import Signature, spec_signature
 from dy2st.bridge import MISS, Entry
 from dy2st.capture.trace import current
+from dy2st.donation import check_names
 from dy2st.moving import Moving
 from dy2st.report import Report
 from dy2st.source import render
@@ -34,6 +35,7 @@ class StaticFunction:
         function: a function, or a bound method.
         input_spec: `paddle.static.InputSpec` for each tensor argument; a dim of None is any size.
         checkpoint: how often loops keep their state for the backward program (`to_static`).
+        donate: names of parameters whose tensors a call may use up (`to_static`).
     """
 
     def __init__(
@@ -41,9 +43,11 @@ class StaticFunction:
         function: Callable[..., Any],
         input_spec: Sequence[Any] | None,
         checkpoint: str | int = "none",
+        donate: Sequence[str] = (),
     ) -> None:
         self.__dy2st_original__ = function
         self._checkpoint = checkpoint
+        self._donate = tuple(donate)
         self._input_spec = None if input_spec is None else tuple(input_spec)
         self._cache: dict[Any, tuple[Entry, ...]] = {}
         self._moving = Moving()
@@ -57,7 +61,7 @@ class StaticFunction:
         known = self._bound.get(id(obj))
         if known is None or known[0] is not obj:
             bound = types.MethodType(self.__dy2st_original__, obj)
-            new = StaticFunction(bound, self._input_spec, self._checkpoint)
+            new = StaticFunction(bound, self._input_spec, self._checkpoint, self._donate)
             known = self._bound[id(obj)] = (obj, new)
         return known[1]
 
@@ -113,17 +117,19 @@ class StaticFunction:
         return self._traced(signature, spec)
 
     def _traced(self, signature: Signature, spec: Any, moving: Moving | None = None) -> Entry:
-        return translate(self.__dy2st_original__, signature, spec, moving, self._checkpoint)
+        options = self._checkpoint, self._donate
+        return translate(self.__dy2st_original__, signature, spec, moving, *options)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StaticFunction:
         """Of the function (a bound one with its object), without what was translated."""
         function = copy.deepcopy(self.__dy2st_original__, memo)
-        new = StaticFunction(function, self._input_spec, self._checkpoint)
+        new = StaticFunction(function, self._input_spec, self._checkpoint, self._donate)
         memo[id(self)] = new
         return new
 
     def __reduce__(self) -> Any:
-        return StaticFunction, (self.__dy2st_original__, self._input_spec, self._checkpoint)
+        options = self._input_spec, self._checkpoint, self._donate
+        return StaticFunction, (self.__dy2st_original__, *options)
 
     # ------------------------------------------------------------ inspection
     def entry(self, *args: Any, **kwargs: Any) -> Entry:
@@ -179,6 +185,7 @@ def to_static(
     function: Any = None,
     input_spec: Sequence[Any] | None = None,
     checkpoint: str | int = "none",
+    donate: Sequence[str] = (),
     **options: Any,
 ) -> Any:
     """Translate a function, a method or the `forward` of a Layer.
@@ -193,12 +200,16 @@ def to_static(
             named size: one program then serves every value of it.
         checkpoint: what loops keep for the backward program: "none" everything it needs, "sqrt" or
             a number k the state of every sqrt(T)th or kth iteration; the rest is computed again.
+        donate: names of parameters whose tensors nobody looks at after a call, nor at what shares
+            their memory: a call that records no gradients may use it for other values. What is in
+            them then is anything, also if the call fails.
         options: accepted for `paddle.jit.to_static` compatibility: `full_graph`, `backend`,
             `build_strategy`; they change nothing here.
 
     Raises:
         TypeError: an unknown option, or something that cannot be translated.
-        ValueError: a checkpoint that is neither "none", "sqrt" nor a positive number.
+        ValueError: a checkpoint that is neither "none", "sqrt" nor a positive number, or a name in
+            `donate` that is no parameter.
     """
     if checkpoint not in ("none", "sqrt") and not (type(checkpoint) is int and checkpoint > 0):
         raise ValueError(f'checkpoint is "none", "sqrt" or a positive int, not {checkpoint!r}')
@@ -206,28 +217,39 @@ def to_static(
     if unknown:
         raise TypeError(f"to_static has no option {sorted(unknown)[0]!r}")
     if function is None:
-        return functools.partial(to_static, input_spec=input_spec, checkpoint=checkpoint)
+        return functools.partial(
+            to_static, input_spec=input_spec, checkpoint=checkpoint, donate=donate
+        )
     if isinstance(function, calls.PaddleStatic):
         function = function.dygraph_function
     if isinstance(function, StaticFunction):
         return (
             function
-            if input_spec is None and checkpoint == function._checkpoint
-            else StaticFunction(function.__dy2st_original__, input_spec, checkpoint)
+            if input_spec is None and checkpoint == function._checkpoint and not donate
+            else _static(function.__dy2st_original__, input_spec, checkpoint, donate)
         )
     if isinstance(function, paddle.nn.Layer):
-        return _layer(function, input_spec, checkpoint)
+        return _layer(function, input_spec, checkpoint, donate)
     if not isinstance(function, (types.FunctionType, types.MethodType)):
         raise TypeError(f"to_static takes a function, a method or a Layer, not {function!r}")
-    return StaticFunction(function, input_spec, checkpoint)
+    return _static(function, input_spec, checkpoint, donate)
 
 
-def _layer(layer: Any, input_spec: Sequence[Any] | None, checkpoint: str | int) -> Any:
+def _static(
+    function: Any, input_spec: Sequence[Any] | None, checkpoint: str | int, donate: Sequence[str]
+) -> StaticFunction:
+    names = check_names(function, donate) if donate else ()
+    return StaticFunction(function, input_spec, checkpoint, names)
+
+
+def _layer(
+    layer: Any, input_spec: Sequence[Any] | None, checkpoint: str | int, donate: Sequence[str]
+) -> Any:
     forward = layer.forward
     if isinstance(forward, calls.PaddleStatic):
         forward = forward.dygraph_function
     original = getattr(forward, "__dy2st_original__", forward)
-    static = StaticFunction(original, input_spec, checkpoint)
+    static = _static(original, input_spec, checkpoint, donate)
     object.__setattr__(layer, "forward", static)
     for name in ("program", "report"):
         object.__setattr__(layer, name, getattr(static, name))

@@ -9,6 +9,7 @@ from typing import Any
 from dy2st import growing
 from dy2st.appended import put, segment
 from dy2st.branches import condition, decide
+from dy2st.capture import versions
 from dy2st.capture.emitter import lift
 from dy2st.capture.fake import Tensor
 from dy2st.capture.trace import Frame, Trace
@@ -169,10 +170,11 @@ class Attempt:
         old = {k: kept(trace, q) for k, q in self.known.places.items()}
         depth = len(trace.frames)
         written: dict[Value, Any] = {}
+        raised: dict[Value, Dim] = {}
         try:
             trace.frames.append(self.frame)
             plan = self.trace_once(before, old)
-            written = dict(self.frame.written)
+            written, raised = dict(self.frame.written), dict(self.frame.raised)
         finally:
             del trace.frames[depth:]
             trace.journal.undo_to(mark)
@@ -180,6 +182,7 @@ class Attempt:
         kind = "while" if self.count else "scan"
         trace.frame.notes.append((kind, site, reason))
         trace.adopt(self.frame, written)
+        versions.leave(trace, raised, self.length)
         self.commit(plan, state, old)
 
     def trace_once(self, before: tuple[Any, ...], old: dict[Any, Any]) -> Plan:

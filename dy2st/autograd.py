@@ -13,7 +13,7 @@ node runs twice, also with retain_graph.)
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import paddle
@@ -34,6 +34,8 @@ class Node:
         self.arrived: dict[int, Any] = {}
         self.gradients: list[Any] = []
         self.kept: Kept | None = None
+        wrt = enumerate(training.wrt)
+        self.leaves = {k: inputs[i] for k, i in wrt if inputs[i].is_leaf}
         pieces = [self.piece(k, inputs[i]) for k, i in enumerate(training.wrt)]
         joined = ops.concat(pieces, 0)
         joined._register_grad_hook(self.run)
@@ -50,21 +52,28 @@ class Node:
 
     def result(self, k: int, shape: Sequence[int], dtype: Any) -> Any:
         """Memory for output k of those with a gradient."""
-        token = self.tokens.get(dtype)
-        if token is None:
-            token = self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
-        made = ops.expand(token, shape)
-        zero = _ZERO.get(dtype)
-        if zero is None:
+        made = ops.expand(self.token(dtype), shape)
+        self.listen(k, made, ())
+        return ops.reshape(made, shape)
+
+    def token(self, dtype: Any) -> Any:
+        if dtype not in self.tokens:
+            self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
+        return self.tokens[dtype]
+
+    def listen(self, k: int, made: Any, shape: tuple[int, ...]) -> None:
+        """Note the gradient that arrives at `made`, and pass zeros of this shape on."""
+        key = (made.dtype, shape)
+        if key not in _ZERO:
             with paddle.no_grad():
-                zero = _ZERO[dtype] = paddle.zeros([], dtype)
+                _ZERO[key] = paddle.zeros(list(shape), made.dtype)
+        zero = _ZERO[key]
 
         def hook(g: Any) -> Any:
             self.arrived[k] = g
             return zero
 
         made._register_grad_hook(hook)
-        return ops.reshape(made, shape)
 
     def filled(self, k: int, source: Any) -> Any:
         """As `result`, with the values of a tensor."""
@@ -73,12 +82,22 @@ class Node:
             made.copy_(source, True)
         return made
 
+    def attach(self, k: int, tensor: Any) -> None:
+        """A tensor that the program has written becomes result k of those with a gradient.
+
+        Its memory stays as it is: the source of the assignment is given the same.
+        """
+        made = ops.reshape(self.token(tensor.dtype), [1])
+        self.listen(k, made, (1,))
+        made.get_tensor()._share_data_with(tensor.get_tensor())
+        paddle.assign(made, output=tensor)
+
     def close(
         self, inputs: Sequence[Any], outputs: Sequence[Any], sizes: Mapping[str, int]
     ) -> None:
         """The program has run: attach what it has written, and keep what backward will read."""
         for i, k in self.training.attached:
-            paddle.assign(outputs[k], output=inputs[i])
+            self.attach(self.training.of.index(k), inputs[i])
         self.kept = Kept(self.training, inputs, outputs, sizes)
         self.tokens.clear()
 
@@ -95,14 +114,29 @@ class Node:
         if self.kept is None:
             raise Dy2stError("dy2st: backward twice through a graph that was not retained")
         kept = self.kept
-        kept.check()
+        backward = self.training.compiled(arrived)
+        kept.check(backward.read)
         if not asked.get("retain_graph", True):
             self.kept = None
         self.gradients = self.training.backward(arrived, kept.residuals, kept.sizes)
+        without = [self.leaves[k] for k in backward.unreached if k in self.leaves]
+        leave_without([t for t in without if t.grad is None])
 
     def gradient(self, k: int) -> Any:
         found, self.gradients[k] = self.gradients[k], None
         return found
+
+
+def leave_without(tensors: Sequence[Any]) -> None:
+    """Parameters that eager's backward does not reach have no gradient after it, not zeros."""
+
+    def at_the_end() -> None:
+        for t in tensors:
+            if t.grad is not None and not bool(t.grad.any()):
+                t.clear_gradient(False)
+
+    if tensors:
+        core.eager._add_backward_final_hook(at_the_end)
 
 
 def caller() -> Mapping[str, Any]:
@@ -132,18 +166,19 @@ class Kept:
     ) -> None:
         self.sizes = sizes
         self.residuals: list[Any] = []
-        self.versions: list[tuple[Any, int, str]] = []
-        for r in training.gradient.residuals:
+        self.versions: list[tuple[int, Any, int, str]] = []
+        for k, r in enumerate(training.gradient.residuals):
             own = r.source == "kept"
             tensor = (outputs if own or r.source == "output" else inputs)[r.index]
             if not own:
                 tensor = tensor if tensor.is_leaf and r.source == "input" else tensor.detach()
-                self.versions.append((tensor, tensor.inplace_version, r.name))
+                self.versions.append((k, tensor, tensor.inplace_version, r.name))
             self.residuals.append(tensor)
 
-    def check(self) -> None:
-        for tensor, version, name in self.versions:
-            if tensor.inplace_version != version:
+    def check(self, read: Collection[int]) -> None:
+        """Raises RuntimeError if one of the residuals that are read has been overwritten."""
+        for k, tensor, version, name in self.versions:
+            if k in read and tensor.inplace_version != version:
                 raise RuntimeError(
                     f"{name}, which is needed for the gradient computation, has been modified by "
                     f"an inplace operation. Its version is {tensor.inplace_version} but the "

@@ -35,7 +35,8 @@ def condition(trace: Trace, value: Any) -> Any:
     if isinstance(value, Tensor):
         return tensor_truth(trace, value)
     if is_number(value):
-        return number.truth(value)
+        value = number.fixed(value)
+        return number.truth(value) if is_number(value) else value
     if is_sym(value):
         return value != 0
     return bool(value)

@@ -17,14 +17,17 @@ from paddle.base import core
 from dy2st.arguments import Signature, grad_enabled
 from dy2st.autograd import Node
 from dy2st.capture.fake import DTYPE_TO_PADDLE, FakeTensor, Tensor
+from dy2st.capture.layout import extent, meet
 from dy2st.capture.trace import Lifted
+from dy2st.giving import Filler
 from dy2st.gradient import Training, without_gradient
 from dy2st.guards import Guards, lookup
 from dy2st.journal import Attr, Place
 from dy2st.report import Report
-from dy2st.results import Filler, Out, OutputPlan
+from dy2st.results import Out, OutputPlan
+from dy2st.shares import lies, storage
 from executor.runtime import output_bounds
-from ir import Program, Size, Value
+from ir import Program, Size, Slot, Value
 from ir.types import product
 
 MISS: Any = object()
@@ -60,7 +63,13 @@ class Entry:
         self.lifted, self.shown_bound = list(made.lifted), list(made.shown_bound)
         self.arguments = {id(q): k for k, q in enumerate(signature.leaves)}
         self.args = [self.arguments.get(id(q.tensor)) for q in self.lifted]
-        self.pinned = [None if a is not None else q.tensor for q, a in zip(self.lifted, self.args)]
+        own = [a is None and q.memory is None for q, a in zip(self.lifted, self.args)]
+        self.pinned = [q.tensor if o else None for q, o in zip(self.lifted, own)]
+        self.around = {
+            k: (self._number(q.memory.of), q.memory.before, q.memory.n)
+            for k, q in enumerate(self.lifted)
+            if q.memory is not None
+        }
         self.alive = [q for q in signature.leaves if not isinstance(q, Tensor)]
         self.training = made.training
         self.trainable = bool(made.training) or not all(made.plan.flags)
@@ -69,8 +78,13 @@ class Entry:
         self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
         made.guards.finish()
         self._check = _Writer(self, made).compile(only_check=True)
-        for q, arg in zip(self.lifted, self.args):
-            q.tensor = q.tensor if arg is None else None
+        for q, o in zip(self.lifted, own):
+            q.tensor = q.tensor if o else None
+            q.memory = None
+
+    def _number(self, q: Lifted) -> int:
+        """The lifted input with the same tensor."""
+        return next(k for k, o in enumerate(self.lifted) if o.tensor is q.tensor)
 
     def accepts(self, leaves: Sequence[Any]) -> bool:
         """Whether this program is right for a call with these leaves, now."""
@@ -78,6 +92,9 @@ class Entry:
 
     def input(self, k: int, leaves: Sequence[Any]) -> Any:
         """The tensor that lifted input k is in a call with these leaves."""
+        if k in self.around:
+            of, before, n = self.around[k]
+            return storage(self.input(of, leaves), before, n)
         arg = self.args[k]
         if arg is not None:
             return leaves[arg]
@@ -85,22 +102,22 @@ class Entry:
         found = self.pinned[k] if place is None else place.get()
         return self.pinned[k] if type(found) is FakeTensor else found
 
-    def separate(self, addresses: tuple[int, ...], sizes: Any, tensors: Sequence[Any]) -> bool:
-        """Whether no written input is another input as well; raises ValueError when it only
-        shares memory with one."""
+    def separate(
+        self, addresses: tuple[int, ...], sizes: Any, tensors: Sequence[Any], odd: Sequence[Any]
+    ) -> bool:
+        """Whether no written input shares memory with another input; `odd` are inputs that are not
+        contiguous, of which `tensors` has copies."""
         program = self.executable.program
         written = {target for target, _ in program.writes}
-        extents = [(a, _bytes(t)) for a, t in zip(addresses, tensors)]
+        written |= {program.inputs[n].value for n in self.executable.donated}
+        extents = [extent(t) for t in tensors]
+        others = [extent(t) for t in odd]
         for k, i in enumerate(program.inputs):
-            for j, t in enumerate(tensors) if i.value in written else ():
-                if j == k or disjoint(*extents[k], *extents[j]):
-                    continue
-                if t is tensors[k]:
-                    return False
-                raise ValueError(
-                    f"dy2st: {i.name} is written in place and shares memory with "
-                    f"{program.inputs[j].name}. Pass a copy of one of them."
-                )
+            rest = (*extents[:k], *extents[k + 1 :], *others) if i.value in written else ()
+            if any(meet(extents[k], e) for e in rest):
+                return False
+        if odd:
+            return True
         if len(self.verified) > 256:
             self.verified.clear()
         self.verified.add((addresses, sizes))
@@ -124,21 +141,11 @@ def number_tensor(n: Any) -> Any:
     return core.eager.ops.full([], n, dtype, paddle.CPUPlace())
 
 
-def disjoint(a: int, a_bytes: int, b: int, b_bytes: int) -> bool:
-    return a + a_bytes <= b or b + b_bytes <= a
-
-
-def contiguous(name: str, written: bool, tensor: Any, pinned: Any) -> Any:
-    """A contiguous tensor for an input. Where another thread's trace has put a stand-in (which is
-    contiguous to that thread only), it is what was there before."""
-    if type(tensor) is FakeTensor:
-        return pinned
-    if written:
-        raise ValueError(
-            f"dy2st: {name} is written in place, but it is not contiguous. "
-            f"Pass a contiguous tensor: `{name} = {name}.contiguous()`."
-        )
-    return tensor.contiguous()
+def contiguous(tensor: Any, pinned: Any) -> Any:
+    """A contiguous copy of an input that is read; `Tensor.contiguous` would change the tensor
+    itself. Where another thread's trace has put a stand-in (which is contiguous to that thread
+    only), it is what was there before."""
+    return pinned if type(tensor) is FakeTensor else core.eager.ops.assign(tensor)
 
 
 class _Writer:
@@ -156,6 +163,9 @@ class _Writer:
             _TENSOR=paddle.to_tensor,
             _NUMBER=number_tensor,
             _fix=contiguous,
+            _STAND_IN=FakeTensor,
+            _STORAGE=storage,
+            _LIES=lies,
             _NODE=Node,
             _TRAINING=made.training,
             _VERIFIED=entry.verified,
@@ -176,13 +186,7 @@ class _Writer:
         if only_check:
             self.line("return True")
             return self.function()
-        number = {id(q): k for k, q in enumerate(self.entry.lifted)}
-        k_of = [number[id(q)] for q in self.made.bound]
-        for k, i in enumerate(self.program.inputs):
-            flag = i.value in self.written
-            pinned = self.constant(self.entry.pinned[k_of[k]])
-            fix = f"_fix({i.name!r}, {flag}, _t{k}, {pinned})"
-            self.line(f"if not _t{k}.is_contiguous(): _t{k} = {fix}")
+        self.contiguous()
         self.outputs()
         self.line(f"_a = ({''.join(f'{t}.data_ptr() or 0, ' for t in tensors)})")
         sizes = f"({_tuple(self.program.sizes)})"
@@ -193,10 +197,8 @@ class _Writer:
             "None, " if k in unknown else f"{o}.data_ptr() or 0, " for k, o in enumerate(outputs)
         )
         self.line(f"{'_found = ' if self.counts else ''}_RUN({sizes}, _a, ({addresses}))")
-        for k, i in enumerate(self.program.inputs):
-            if i.value in self.written:
-                self.line(f"_t{k}._bump_inplace_version()")
         self.found()
+        self.versions()
         self.finish(tensors, outputs, f"({_tuple((*self.program.sizes, *self.counts))})")
         return self.function()
 
@@ -212,7 +214,8 @@ class _Writer:
         """Guards, lookups, types and sizes: everything that may answer MISS."""
         self.line("try:")
         self.line("pass", 2)
-        bound = {q.place.key for q in self.made.bound if q.place is not None}
+        looked_up = [*self.made.bound, *(q for q in self.made.lifted if q.share is not None)]
+        bound = {q.place.key for q in looked_up if q.place is not None}
         for term in self.made.guards.expressions(bound):
             self.line(f"if not ({term}): return _MISS", 2)
         for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
@@ -226,7 +229,10 @@ class _Writer:
             if i.value.type.dtype.kind == "f" and grad_enabled():
                 stops = bool(q.tensor.stop_gradient)
                 self.line(f"if _t{k}.stop_gradient is not {stops}: return _MISS", 2)
+            if q.offset is not None:
+                self.line(f"if _t{k}.offset != {q.offset}: return _MISS", 2)
         self.sizes()
+        self.members()
         for r in self.program.requires:
             self.line(f"if not ({r.left} {r.relation} {r.right}): return _MISS", 2)
         self.line("except (AttributeError, KeyError, IndexError, TypeError): return _MISS")
@@ -241,7 +247,44 @@ class _Writer:
         self.line(f"if not -{1 << 63} <= _n < {1 << 63} and type(_n) is int: return _MISS", 2)
         self.line(f"_t{k} = _NUMBER(_n)", 2)
 
+    def versions(self) -> None:
+        """The version counters of inputs move as eager calls would move them; `Node.close` moves
+        those of inputs that it attaches."""
+        for k in sorted(self.made.executable.donated):
+            self.line(f"_t{k}._bump_inplace_version()")
+        known = {q.value: k for k, q in enumerate(self.made.bound)}
+        attached = {i for i, _ in self.training.attached} if self.training else set()
+        for root, n, output in self.entry.plan.moves:
+            unread = [q for q in self.made.lifted if q.value is root and root not in known]
+            tensor = self.source(0, unread[0]) if unread else f"_v{known[root]}"
+            bump = f"{tensor}._bump_inplace_version()"
+            if known.get(root) in attached:
+                n = n - 1
+            if output is None and n == 1:
+                self.line(bump)
+            else:
+                more = "" if output is None else f" + int(_o{output})"
+                self.line(f"for _ in range({n}{more}): {bump}")
+
+    def members(self) -> None:
+        """Inputs that are views of others must lie in them as they did."""
+        known = {id(q): k for k, q in enumerate(self.made.bound)}
+        for q in self.made.lifted:
+            if q.share is None or id(q.share.base) not in known:
+                continue
+            base, t = f"_t{known[id(q.share.base)]}", q.tensor
+            away = q.share.offset * t.element_size()
+            self.line(f"_m = {self.source(0, q)}", 2)
+            self.line(f"if _m.dtype != {self.constant(t.dtype)}: return _MISS", 2)
+            lies = f"_LIES(_m, {base}, {list(t.shape)}, {list(q.share.strides)}, {away})"
+            self.line(f"if not {lies}: return _MISS", 2)
+            if grad_enabled():
+                self.line(f"if _m.stop_gradient is not {bool(t.stop_gradient)}: return _MISS", 2)
+
     def source(self, k: int, q: Lifted) -> str:
+        if q.memory is not None:
+            of = self.source(k, q.memory.of)
+            return f"_STORAGE({of}, {q.memory.before}, {q.memory.n})"
         arg = self.entry.arguments.get(id(q.tensor))
         if arg is not None:
             return f"_L[{arg}]"
@@ -272,18 +315,45 @@ class _Writer:
         for text in checks:
             self.line(text, 2)
 
+    def contiguous(self) -> None:
+        """Inputs that are read may be copies; another program is for one that is written."""
+        number = {id(q): k for k, q in enumerate(self.entry.lifted)}
+        if self.written or self.made.executable.donated:
+            self.line("_odd = ()")
+        for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
+            pinned = self.constant(self.entry.pinned[number[id(q)]])
+            if any(root is q.value for root, _, _ in self.entry.plan.moves):
+                self.line(f"_v{k} = _t{k}")
+            self.line(f"if not _t{k}.is_contiguous():")
+            stand_in = f"type(_t{k}) is not _STAND_IN"
+            if i.value in self.written or q.fixed:
+                self.line(f"if {stand_in}: return _MISS", 2)
+            elif self.written:
+                self.line(f"if {stand_in}: _odd = (*_odd, _t{k})", 2)
+            self.line(f"_t{k} = _fix(_t{k}, {pinned})", 2)
+        for k in sorted(self.entry.plan.replayed) if self.written else ():
+            q = self.entry.lifted[k]
+            if q.share is None and q.memory is None and not any(q is o for o in self.made.bound):
+                self.line(f"_x = {self.source(k, q)}")
+                self.line("if not _x.is_contiguous() and type(_x) is not _STAND_IN:")
+                self.line("_odd = (*_odd, _x)", 2)
+
     def overlaps(self, tensors: Sequence[str], sizes: str) -> None:
         """Written inputs must not share memory; addresses that were checked are remembered."""
-        if self.written:
-            self.line(f"if (_a, {sizes}) not in _VERIFIED:")
-            self.line(f"if not _ENTRY.separate(_a, {sizes}, ({_tuple(tensors)})): return _MISS", 2)
+        if self.written or self.made.executable.donated:
+            call = f"_ENTRY.separate(_a, {sizes}, ({_tuple(tensors)}), _odd)"
+            self.line(f"if (_odd or (_a, {sizes}) not in _VERIFIED) and not {call}: return _MISS")
 
     def outputs(self) -> None:
         """Memory for what comes back: as much as it can need, where a loop decides."""
         if self.trained:
             tensors = "".join(f"_t{k}, " for k in range(len(self.program.inputs)))
             self.line(f"_node = _NODE(_TRAINING, ({tensors}))")
+        at = {i.value: k for k, i in enumerate(self.program.inputs)}
         for k, v in enumerate(self.program.outputs):
+            if isinstance(v, Slot):
+                self.line(f"_o{k} = _t{at[v.input]}")
+                continue
             shape = v.type.shape if not self.counted(v) else (self.bounds[k],)
             dtype = self.constant(DTYPE_TO_PADDLE[v.type.dtype])
             if k in self.trained and not self.counted(v):
@@ -291,7 +361,7 @@ class _Writer:
             elif None not in shape:
                 self.line(f"_o{k} = _EMPTY({_shape(shape)}, {dtype}, _CPU)")
 
-    def counted(self, v: Value) -> bool:
+    def counted(self, v: Value | Slot) -> bool:
         """Whether its shape follows from how often a loop ran."""
         return not v.type.names.isdisjoint(self.counts)
 
@@ -316,6 +386,7 @@ class _Writer:
             outputs = outputs[: self.training.results]
             self.line("del _node")
         simple = isinstance(plan.result, Out) and not plan.result.recipe and not plan.stores
+        simple = simple and not plan.reshaped
         simple = simple and plan.result.origin is None
         if simple and (self.trained or not self.entry.trainable):
             self.line(f"return _o{plan.result.index}")
@@ -326,13 +397,6 @@ class _Writer:
         name = f"_k{len(self.names)}"
         self.names[name] = value
         return name
-
-
-def _bytes(t: Any) -> int:
-    n = 1
-    for d in t.shape:
-        n *= d
-    return n * t.element_size()
 
 
 def _tuple(parts: Sequence[str]) -> str:

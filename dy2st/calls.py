@@ -213,7 +213,7 @@ def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
     trace = current()
     if trace is None:
         return layer(*args, **kwargs)
-    if trace.guards is not None:
+    if trace.guards is not None and Attr(layer, "_full_name").key not in trace.stored:
         trace.guards.layer(layer)
     forward = fn(layer.forward)
     plain = not (layer._forward_pre_hooks or layer._forward_post_hooks)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from dy2st.nodes import RT
+from dy2st.nodes import RT, children
 from dy2st.scope import binds, body_of, own_nodes
 from dy2st.source import Source
 from ir.loc import SourceError
@@ -34,7 +34,7 @@ def check(source: Source) -> None:
 def translated(node: ast.AST) -> list[ast.AST]:
     """A function's nodes in source order, without classes inside it."""
     found = [node]
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         found += [] if isinstance(child, ast.ClassDef) else translated(child)
     return found
 

@@ -207,6 +207,13 @@ def _check_tree(tree: Any, outputs: int, inputs: int) -> None:
     elif kind == "dict":
         for _, q in tree[1]:
             _check_tree(q, outputs, inputs)
+    elif kind == "elements":
+        if not list(_rows(tree[1])):
+            raise ValueError("a list without elements to take apart")
+        _check_tree(tree[1], outputs, inputs)
+    elif kind in ("number", "rows"):
+        if not 0 <= tree[1] < outputs:
+            raise ValueError(f"the result names output {tree[1]}")
     elif kind in ("out", "same"):
         if not 0 <= tree[1] < (outputs if kind == "out" else inputs):
             raise ValueError(f"the result names {kind} {tree[1]}")
@@ -231,11 +238,35 @@ def _fill(
         return parse_attr(body)
     if kind == "size":
         return evaluate_dim(parse_attr(body), sizes)
+    if kind == "number":
+        return outputs[body].item()
+    if kind == "elements":
+        length = len(outputs[next(_rows(body))])
+        return [_fill(_row(body, k), outputs, inputs, sizes) for k in range(length)]
+    if kind == "row":
+        row = outputs[body][tree[2], ...]
+        return row.item() if tree[3] else row
     array = (outputs if kind == "out" else inputs)[body]
     for name, attrs in tree[2]:
         if name != "alias":
             array = _view(array, name, attrs, sizes)
     return array
+
+
+def _rows(tree: Any) -> Iterator[int]:
+    """The outputs that the elements of a list are rows of."""
+    if tree[0] == "rows":
+        yield tree[1]
+    elif tree[0] in ("list", "tuple"):
+        for q in tree[1]:
+            yield from _rows(q)
+
+
+def _row(tree: Any, k: int) -> Any:
+    """The tree of element k."""
+    if tree[0] == "rows":
+        return ["row", tree[1], k, tree[2]]
+    return [tree[0], [_row(q, k) for q in tree[1]]] if tree[0] in ("list", "tuple") else tree
 
 
 def _view(x: np.ndarray, name: str, attrs: Sequence[Any], sizes: Mapping[str, int]) -> np.ndarray:

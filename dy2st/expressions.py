@@ -8,7 +8,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from dy2st.checks import has_yield, yields
-from dy2st.nodes import Stmts, assign, define, lambda_, load, place, rt, start_at_name, store
+from dy2st.nodes import (
+    Stmts,
+    assign,
+    define,
+    lambda_,
+    load,
+    place,
+    rt,
+    start_at_name,
+    store,
+    walk,
+)
 from dy2st.scope import NONE, REFLECTIVE, Fresh, Names, Scope, bound, own_nodes
 from dy2st.source import Source
 
@@ -27,13 +38,13 @@ def grows(node: ast.AST) -> ast.expr | None:
 def only_receivers(tree: ast.AST) -> Names:
     """The names that are loaded for nothing but to append to what they hold."""
     read = Counter(loads(tree))
-    receivers = Counter(q.id for q in map(grows, ast.walk(tree)) if isinstance(q, ast.Name))
+    receivers = Counter(q.id for q in map(grows, walk(tree)) if isinstance(q, ast.Name))
     return frozenset(name for name, n in receivers.items() if n == read[name])
 
 
 def loads(tree: ast.AST) -> Iterator[str]:
     """Every name that is read, as often as it is."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
             yield node.id
         elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):

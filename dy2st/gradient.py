@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,16 +24,28 @@ from dy2st.capture.fake import DTYPE_TO_PADDLE
 from dy2st.capture.trace import Lifted, Trace
 from dy2st.results import OutputPlan
 from dy2st.stops import Refused
-from ir import Dy2stError, Loc, Program, SourceError, Value
+from ir import Dy2stError, Loc, Program, Slot, SourceError, Value
 from ir.autodiff import Gradient, NotDifferentiable, differentiate
 from ir.autodiff.activity import Activity
+from ir.autodiff.arrived import inputs_read, unreached, with_arrived
 from ir.passes import run as run_passes
 from ir.types import evaluate_dim
 
+ops: Any = core.eager.ops
 #: how many iterations apart loops keep their state: all of them, sqrt(T), or a number
 Checkpoint = Any
 #: hoisting computes something for all iterations at once: with checkpoints there is no room for it
 SPACIOUS = frozenset(("hoist_from_scan",))
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The backward program for some gradients: the numbers of the residuals that it `read`s, and
+    those of `wrt` that none of the gradients reaches."""
+
+    executable: Any
+    read: frozenset[int]
+    unreached: frozenset[int]
 
 
 @dataclass(eq=False)
@@ -42,7 +54,7 @@ class Training:
 
     of: for each output with a gradient, its number among the outputs of `forward`; wrt: the inputs
     that get one. attached: pairs (input, output): an input that is written with a value that
-    requires a gradient, and the output that is this value.
+    requires a gradient, and the output that is its slot.
     """
 
     gradient: Gradient
@@ -52,7 +64,7 @@ class Training:
     results: int
     checkpoint: Checkpoint
     _lock: Any = field(default_factory=threading.Lock)
-    _executable: Any = None
+    _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
 
     def finished(self, program: Program) -> Program:
         """One of the two programs, ready to be compiled."""
@@ -63,24 +75,32 @@ class Training:
     def forward(self) -> Program:
         return self.finished(self.gradient.forward)
 
+    def compiled(self, arrived: Iterable[int]) -> Backward:
+        """For the gradients that are there."""
+        given, key = len(self.of), frozenset(arrived)
+        with self._lock:
+            if key not in self._compiled:
+                backward = self.gradient.backward
+                program = with_arrived(backward, given, key)
+                read = frozenset(k - given for k in inputs_read(program) if k >= given)
+                run = executor.compile(self.finished(program), foreign.handler)
+                self._compiled[key] = Backward(run, read, unreached(backward, given, key))
+            return self._compiled[key]
+
     @property
     def executable(self) -> Any:
-        """The compiled backward program."""
-        with self._lock:
-            if self._executable is None:
-                program = self.finished(self.gradient.backward)
-                self._executable = executor.compile(program, foreign.handler)
-            return self._executable
+        """The compiled backward program for gradients of all results."""
+        return self.compiled(range(len(self.of))).executable
 
     def backward(
         self, gradients: Mapping[int, Any], residuals: Sequence[Any], sizes: Mapping[str, int]
     ) -> list[Any]:
         """The gradients of the inputs `wrt`; those of outputs that are missing count as zero."""
-        run = self.executable
+        run = self.compiled(gradients).executable
         given = [gradients.get(k) for k in range(len(self.of))]
         missing = zip(run.inputs, given)
         inputs = [empty(i.value, sizes).zero_() if g is None else g for i, g in missing]
-        inputs = [t if t.is_contiguous() else t.contiguous() for t in (*inputs, *residuals)]
+        inputs = [t if t.is_contiguous() else ops.assign(t) for t in (*inputs, *residuals)]
         outputs = [empty(v, sizes) for v in run.program.outputs]
         run.run(
             tuple(sizes[n] for n in run.sizes),
@@ -101,8 +121,13 @@ def prepare(
     program: Program,
     bound: Sequence[Lifted],
     checkpoint: Checkpoint,
+    quiet: Collection[Value] = (),
 ) -> Training | str:
-    """The two programs; or why there is no backward program, empty if nothing asks for one."""
+    """The two programs; or why there is no backward program, empty if nothing asks for one.
+
+    quiet: inputs that Paddle's calls write without moving the version. What is kept of them for
+    the backward program is a copy: nothing would tell that they have been written again.
+    """
     if plan.leaf and grad_enabled():
         return "a result is a tensor that was made inside and requires a gradient of its own"
     written = [k for k, i in enumerate(program.inputs) if i.value in trace.attached]
@@ -115,7 +140,7 @@ def prepare(
     results = len(program.outputs)
     extended = dataclasses.replace(
         program,
-        outputs=(*program.outputs, *(values[program.inputs[k].value] for k in written)),
+        outputs=(*program.outputs, *(Slot(program.inputs[k].value) for k in written)),
     )
     of += range(results, len(extended.outputs))
     activity = Activity(extended, of, wrt)
@@ -123,7 +148,8 @@ def prepare(
     if not wrt:
         return ""
     try:
-        gradient = differentiate(extended, of, wrt, checkpoint, slots=not written)
+        slots = [k for k, i in enumerate(program.inputs) if i.value not in quiet]
+        gradient = differentiate(extended, of, wrt, checkpoint, slots=slots)
     except NotDifferentiable as e:
         if written:
             first = program.inputs[written[0]]

@@ -16,7 +16,7 @@ from dy2st.containers import TraceList, plain_parts
 from dy2st.guards import is_constant, same_constant
 from dy2st.journal import MISSING, Place
 from dy2st.moving import kept
-from dy2st.number import Number, is_number, kind_of
+from dy2st.number import Number, fixed, is_mixed, is_number, kind_of
 from dy2st.places import UNDEF, describe
 from dy2st.segments import Segment
 from dy2st.sides import Side, inside
@@ -114,13 +114,9 @@ class Joiner:
             and not self.trace.is_local(a.dim, self.yes.frame)
         ):
             return a
-        a, b = self.as_truth(a, b), self.as_truth(b, a)
-        a, b = self.decided(a, True), self.decided(b, False)
-        if is_constant(a) and same_constant(a, b):
-            return a
-        kinds = number.kind_of(a), number.kind_of(b)
-        if None not in kinds and kinds[0] is kinds[1]:
-            return self.number(a, b)
+        found = self.numbers(a, b)
+        if found is not None:
+            return found
         if same_structure(a, b):
             parts = [self.agreed(name, x, y) for x, y in zip(parts_of(a), parts_of(b))]
             return rebuilt(self.trace, a, parts)
@@ -129,6 +125,20 @@ class Joiner:
             self.trace.made[id(out)] = out
             return out
         raise Disagree from self.refusal(name, a, b)
+
+    def numbers(self, a: Any, b: Any) -> Any:
+        """The one number; None unless both are of one kind, or a bool and a bool tensor."""
+        mixed = isinstance(a, Tensor) or isinstance(b, Tensor) or is_mixed(a) or is_mixed(b)
+        a, b = self.as_truth(a, b), self.as_truth(b, a)
+        a, b = fixed(self.decided(a, True)), fixed(self.decided(b, False))
+        equal = is_constant(a) and same_constant(a, b)
+        if equal and not mixed:
+            return a
+        if kind_of(a) is None or kind_of(a) is not kind_of(b):
+            return None
+        out = self.number(a, b)
+        out.mixed, out.always = mixed, a if equal else None
+        return out
 
     def as_truth(self, x: Any, other: Any) -> Any:
         """A bool tensor beside a Python bool is taken for its truth."""
@@ -140,6 +150,12 @@ class Joiner:
     def refusal(self, name: str, a: Any, b: Any) -> BaseException:
         sides = f"{describe(a)} where the condition holds, {describe(b)} where it does not."
         what = plain(name)
+        if {kind_of(a), kind_of(b)} == {int, float}:
+            return self.stop(
+                f"{what} is an int in one branch of a condition on data, a float in the other.",
+                f"It is {sides}",
+                "Let it be a float in both: `0.0` instead of `0`, `float(n)` instead of `n`.",
+            )
         if isinstance(a, Tensor) and isinstance(b, Tensor) or kind_of(a) or kind_of(b):
             return self.stop(
                 f"{what} has different types in the branches of a condition on data.",
@@ -189,6 +205,7 @@ class Joiner:
         outer = self.out(a._value.type, hint, then, orelse)
         self.doubt(outer, self.certainty(a), self.certainty(b))
         self.trace_origin(outer, a, b)
+        self.trace.sources[outer] = (a._value, b._value)
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
 
     def trace_origin(self, outer: Value, a: FakeTensor, b: FakeTensor) -> None:

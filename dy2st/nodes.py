@@ -1,13 +1,49 @@
-"""Making nodes. Those made without a place get that of their parent before compiling."""
+"""Making nodes, and walking over them.
+
+Nodes made without a place get that of their parent before compiling.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 RT = "__dy2st__"
 Stmts = list[ast.stmt]
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """The nodes directly inside of a node, without operators and the contexts of names."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [v for v in value if isinstance(v, ast.AST)]
+        elif isinstance(value, ast.AST) and value._fields:
+            found.append(value)
+    return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and all nodes inside of it, in no particular order."""
+    todo = [node]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo += children(node)
+
+
+def copied(node: Any) -> Any:
+    """A copy of a tree; only operators and contexts, which hold nothing, are shared."""
+    if isinstance(node, list):
+        return [copied(n) for n in node]
+    if not isinstance(node, ast.AST) or not node._fields and not node._attributes:
+        return node
+    new = type(node).__new__(type(node))
+    for name, value in vars(node).items():
+        setattr(new, name, copied(value) if isinstance(value, (ast.AST, list)) else value)
+    return new
 
 
 def place(new: Any, node: Any) -> Any:
@@ -90,4 +126,4 @@ def declare(name: str) -> ast.stmt:
 
 
 def names_only(target: ast.expr) -> bool:
-    return not any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in ast.walk(target))
+    return not any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in walk(target))

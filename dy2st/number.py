@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from dy2st.stops import NeedsConcrete, Refused
+from dy2st.where import user_name
 from ir import SourceError, Value
 from ir.types import BOOL, F64, I64, DType
 
@@ -33,9 +34,11 @@ class Number:
 
     `loops` are the loops whose index it follows from; `data` says whether tensors had a part in it.
     `implies` are facts that hold where a bool is true, `implied` facts of which each makes it true.
+    `mixed`: data decides whether eager has a bool or a bool tensor here; computing with it, or
+    returning it, gives a tensor. `always` is its truth where that is known.
     """
 
-    __slots__ = ("data", "home", "implied", "implies", "loops", "value")
+    __slots__ = ("always", "data", "home", "implied", "implies", "loops", "mixed", "value")
 
     def __init__(
         self,
@@ -48,6 +51,8 @@ class Number:
     ) -> None:
         self.value, self.home, self.loops, self.data = value, home, loops, data
         self.implies, self.implied = implies, implied
+        self.mixed = False
+        self.always: bool | None = None
 
     @property
     def kind(self) -> type:
@@ -63,6 +68,9 @@ class Number:
 
     def __pos__(self) -> Any:
         return self
+
+    def __invert__(self) -> Any:
+        return -self - 1 if self.kind is not float else NotImplemented
 
     def __abs__(self) -> Any:
         row = self.home.emit("abs", [self.value], {})
@@ -86,6 +94,25 @@ def is_number(x: object) -> bool:
     return type(x) is Number
 
 
+def is_mixed(x: object) -> bool:
+    return type(x) is Number and x.mixed
+
+
+def plain(n: Number) -> Number:
+    """The same number, where eager surely has a Python number."""
+    return Number(n.value, n.home, n.loops, n.data, n.implies, n.implied)
+
+
+def fixed(x: Any) -> Any:
+    """The truth of a mixed number where it is known, else `x`."""
+    return x.always if is_mixed(x) and x.always is not None else x
+
+
+def settled(x: Any) -> Any:
+    """A tensor for what may be one, else `x`."""
+    return x.home.fake(x.value, True) if is_mixed(x) else x
+
+
 def like(source: Any, value: Value) -> Number:
     return Number(value, source.home, source.loops, source.data)
 
@@ -94,9 +121,11 @@ def stop(n: Any, use: str) -> BaseException:
     """What to raise where Python needs the number itself."""
     if not n.data:
         return NeedsConcrete(f"a number that the program computes is needed now ({use})", n.loops)
+    name = user_name(n)
+    what = f"'{name}' is computed from a tensor, and" if name else "a number computed from a tensor"
     return Refused(
         SourceError(
-            f"a number computed from a tensor is needed while the program is traced ({use}).",
+            f"{what} is needed while the program is traced ({use}).",
             n.home.where(),
             reason="Its value is known only when the program runs.",
             remedy="Keep it a tensor: shapes, list indices, dict keys and text take Python values.",
@@ -174,6 +203,9 @@ ROWS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
     "floordiv": "floor_divide", "mod": "remainder", "pow": "pow",
 }  # fmt: skip
+BITS = {
+    "and": "and", "or": "or", "xor": "xor", "lshift": "left_shift", "rshift": "right_shift"
+}  # fmt: skip
 COMPARISONS = {
     "eq": "equal", "ne": "not_equal", "lt": "less_than", "le": "less_equal",
     "gt": "greater_than", "ge": "greater_equal",
@@ -196,6 +228,21 @@ def arithmetic(home: Any, row: str, x: Any, y: Any) -> Any:
     ):
         check_divisor(home, right, y)
     return make(home, home.emit(row, [left, right], {}), x, y)
+
+
+def bits(home: Any, row: str, x: Any, y: Any) -> Any:
+    """`x row y` on integers of 64 bits, or on bools; NotImplemented for other operands."""
+    kinds = {kind_of(x), kind_of(y)}
+    if not kinds <= {bool, int}:
+        return NotImplemented
+    if kinds == {bool} and "shift" not in row:
+        left, right = value_in(home, x, BOOL), value_in(home, y, BOOL)
+        return make(home, home.emit(f"logical_{row}", [left, right], {}), x, y)
+    left, right = value_in(home, x, I64), value_in(home, y, I64)
+    if "shift" in row and not (type(y) is int and y >= 0):
+        ok = home.emit("greater_equal", [right, value_in(home, 0, I64)], {})
+        check(home, ok, "ValueError", "negative shift count")
+    return make(home, home.emit(f"bitwise_{row}", [left, right], {}), x, y)
 
 
 def check_divisor(home: Any, value: Value, y: Any) -> None:
@@ -233,20 +280,32 @@ def compare(home: Any, op: str, x: Any, y: Any) -> Any:
     return make(home, home.emit(COMPARISONS[op], [left, right], {}), x, y)
 
 
-def _operator(row: str, swap: bool) -> Callable[[Number, Any], Any]:
+def _operator(
+    name: str, row: str, swap: bool, of: Callable[[Any, str, Any, Any], Any]
+) -> Callable[[Number, Any], Any]:
     def method(self: Number, other: Any) -> Any:
-        return arithmetic(self.home, row, *((other, self) if swap else (self, other)))
+        if is_mixed(self) or is_mixed(other):
+            pair = (other, self) if swap else (self, other)
+            return getattr(operator, name)(*map(settled, pair))
+        return of(self.home, row, *((other, self) if swap else (self, other)))
 
     return method
 
 
 def _comparison(op: str) -> Callable[[Number, Any], Any]:
-    return lambda self, other: compare(self.home, op, self, other)
+    def method(self: Number, other: Any) -> Any:
+        if is_mixed(self) or is_mixed(other):
+            return getattr(operator, op)(settled(self), settled(other))
+        return compare(self.home, op, self, other)
+
+    return method
 
 
-for _name, _row in ROWS.items():
-    setattr(Number, f"__{_name}__", _operator(_row, False))
-    setattr(Number, f"__r{_name}__", _operator(_row, True))
+for _meaning, _table in ((arithmetic, ROWS), (bits, BITS)):
+    for _name, _row in _table.items():
+        _public = f"{_name}_" if _name in ("and", "or") else _name
+        setattr(Number, f"__{_name}__", _operator(_public, _row, False, _meaning))
+        setattr(Number, f"__r{_name}__", _operator(_public, _row, True, _meaning))
 for _name in COMPARISONS:
     setattr(Number, f"__{_name}__", _comparison(_name))
 
@@ -308,8 +367,11 @@ __all__ = [
     "Fact",
     "Number",
     "arithmetic",
+    "bits",
     "check",
     "compare",
+    "fixed",
+    "is_mixed",
     "is_number",
     "is_runtime",
     "joined",
@@ -318,6 +380,8 @@ __all__ = [
     "known",
     "negate",
     "negated",
+    "plain",
+    "settled",
     "stop",
     "truth",
     "value_in",

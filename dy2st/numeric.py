@@ -31,7 +31,8 @@ def of_tensor(trace: Trace, x: Any, what: str) -> Number:
 def converted_to(trace: Trace, x: Any, kind: type) -> Any:
     """`kind(x)` of a tensor or of a number of the program."""
     if kind is bool:
-        return condition(trace, x)
+        known = condition(trace, x)
+        return number.plain(known) if is_number(known) else known
     n = of_tensor(trace, x, f"the argument of {kind.__name__}()") if isinstance(x, Tensor) else x
     if kind is int and kind_of(n) is int:
         return n

@@ -31,7 +31,8 @@ class Mismatch(Exception):
     """
 
     def __init__(self, name: str, before: str, after: str, loc: Any = None) -> None:
-        super().__init__(f"{name} is {before} before and {after} after an iteration")
+        what = f"'{name}'" if name.isidentifier() else name
+        super().__init__(f"{what} is {before} before and {after} after an iteration")
         self.name, self.before, self.after, self.loc = name, before, after, loc
 
 

@@ -170,7 +170,9 @@ class Plan:
         """A Number after the loop: it no longer follows from this loop's index."""
         n = number.make(self.trace, value, *sources)
         loops = n.loops - {self.attempt.loop}
-        return number.Number(value, self.trace, loops, n.data or bool(self.attempt.count))
+        out = number.Number(value, self.trace, loops, n.data or bool(self.attempt.count))
+        out.mixed = any(map(number.is_mixed, sources))
+        return out
 
     def last_number(self, name: str, a: Any) -> Any:
         inner = self.trace.read_value(a.value)
@@ -309,6 +311,8 @@ class Plan:
             self.needs_iteration.append(f"{name}, which is another variable, too, without the loop")
         out = self.add_carry(stand_in._value, init, inner, name)
         self.blur(inner, out)
+        trace.sources[out] = (inner,)
+        trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
         trace.results[out] = self.attempt.length
         self.carry_doubt(stand_in._value, a, out)
         self.final_origin(stand_in._value, a, out)
@@ -366,6 +370,9 @@ class Plan:
         self.leaving[name] = a.stop_gradient
         out = self.add_last(inner, name)
         self.blur(inner, out)
+        self.trace.sources[out] = (inner,)
+        if self.attempt.certain:
+            self.trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
         return self.object(a, out, a.stop_gradient)
 
     def add_last(self, inner: Value, name: str) -> Value:

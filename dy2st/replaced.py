@@ -129,9 +129,7 @@ def unbind_(input: Any, axis: int = 0) -> Any:
     fake = lift(trace, input)
     n, ndim = fake._value.type.shape[axis], fake._value.type.ndim
     perm = [axis % ndim, *(a for a in range(ndim) if a != axis % ndim)]
-    value = trace.emit("assign", [fake._value], {})
-    value = trace.emit("transpose", [value], {"perm": tuple(perm)})
-    rows = Rows(trace.fake(value, fake.stop_gradient), False)
+    rows = Rows(Emitter(trace).transpose(input, perm=tuple(perm)), False)
     return TraceList([Segment(n, rows)])
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import paddle
@@ -11,18 +11,30 @@ import paddle
 from dy2st.capture import aliases
 from dy2st.capture.emitter import lift
 from dy2st.capture.fake import FakeTensor, Shape, Tensor
-from dy2st.capture.trace import Trace
-from dy2st.changed import Argument, Contents, from_outside
+from dy2st.capture.reshaping import Call, changes
+from dy2st.capture.trace import Lifted, Trace
+from dy2st.capture.versions import Moves
+from dy2st.changed import from_outside
 from dy2st.containers import TraceList
 from dy2st.guards import is_constant
 from dy2st.journal import MISSING, Place
-from dy2st.number import is_number
+from dy2st.number import is_mixed, is_number, settled
+from dy2st.segments import Leaf, Segment
 from dy2st.stops import Refused
 from dy2st.symbols import dim_of, is_sym
 from dy2st.text import Text
-from dy2st.views import Recipe, chain_of, replay
+from dy2st.views import Recipe, chain_in_loop, chain_of, in_iteration
 from ir import SourceError, Value
-from ir.types import evaluate_dim
+from ir.types import Dim
+
+
+@dataclass(frozen=True)
+class Reshaped:
+    """`calls` are made on lifted input `index`; then it is filled with output `output`, if any."""
+
+    index: int
+    calls: tuple[Call, ...]
+    output: int | None
 
 
 @dataclass(frozen=True)
@@ -30,6 +42,9 @@ class OutputPlan:
     """`result` and `stores` are trees whose leaves say where a value comes from.
 
     leaf: a result is a tensor that the function made to require a gradient of its own.
+    moves: (input, n, output): the input's version is raised by n, and by an output.
+    reshaped: arguments that look in another way when the program has run.
+    replayed: lifted inputs of which a result may be a copy, if they are not contiguous.
     """
 
     values: tuple[Value, ...]
@@ -37,6 +52,9 @@ class OutputPlan:
     result: Any
     stores: tuple[tuple[Place, Any], ...]
     leaf: bool = False
+    moves: tuple[tuple[Value, Dim, int | None], ...] = ()
+    reshaped: tuple[Reshaped, ...] = ()
+    replayed: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -109,31 +127,69 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Views:
+    """A list with a view of tensor `of` for every iteration `loop`, of which there are `trip`."""
+
+    of: Same | Out
+    recipe: Recipe
+    loop: str
+    trip: Dim
+
+
+@dataclass(frozen=True)
+class Final:
+    """The view of tensor `of` that the last of `trip` iterations of `loop` has made; `other` where
+    there is none."""
+
+    of: Same | Out
+    recipe: Recipe
+    loop: str
+    trip: Dim
+    key: int
+    other: Out
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A list of the elements of `parts`: Views, and trees of single elements in lists."""
+
+    parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class ShapeOf:
     """The shape of a tensor, as Paddle gives it."""
 
     dims: tuple[Any, ...]
 
 
-def output_plan(trace: Trace, result: Any, stores: Sequence[tuple[Place, Any]]) -> OutputPlan:
+def output_plan(
+    trace: Trace, result: Any, stores: Sequence[tuple[Place, Any]], moves: Sequence[Moves] = ()
+) -> OutputPlan:
     """Decide what the program returns; raises Refused for results that it cannot give back."""
     planner = _Planner(trace, [result, *(v for _, v in stores)])
     tree = planner.tree(result, "the result")
     kept = tuple((place, planner.tree(v, str(place))) for place, v in stores)
     own = {id(q) for q in trace.leaves if not q.stop_gradient}
     leaf = any(id(q) in own for q in planner.keep)
-    return OutputPlan(tuple(planner.values), tuple(planner.flags), tree, kept, leaf)
+    counts = [None if m.counted is None else planner.output(m.counted) for m in moves]
+    raised = tuple((m.root, m.fixed, n) for m, n in zip(moves, counts))
+    reshaped = tuple(planner.reshaped(q, calls) for q, calls in changes(trace))
+    flags = tuple(planner.flags)
+    replayed = frozenset(planner.replayed)
+    return OutputPlan(tuple(planner.values), flags, tree, kept, leaf, raised, reshaped, replayed)
 
 
 class _Planner:
     def __init__(self, trace: Trace, roots: Sequence[Any]) -> None:
         self.trace = trace
         self.keep: list[FakeTensor] = []
+        self.outs: dict[int, Out] = {}
         self.containers: dict[int, tuple[Any, Any]] = {}
         self.values: list[Value] = []
         self.flags: list[bool] = []
-        self.lifted = {q.value: (i, q) for i, q in enumerate(trace.lifted.values())}
-        self.objects = {id(q.fake): i for i, q in enumerate(trace.lifted.values())}
+        self.replayed: set[int] = set()
+        self.list_inputs()
         found: dict[int, FakeTensor] = {}
         for r in roots:
             self.collect(r, found)
@@ -152,9 +208,17 @@ class _Planner:
             for q in x:
                 self.collect(q, found)
 
+    def list_inputs(self) -> None:
+        inputs = list(self.trace.lifted.values())
+        self.lifted = {q.value: (i, q) for i, q in enumerate(inputs)}
+        self.objects = {id(q.fake): i for i, q in enumerate(inputs)}
+
     def tree(self, x: Any, what: str) -> Any:
         if isinstance(x, Tensor):
-            return self.tensor(lift(self.trace, x))
+            fake = lift(self.trace, x)
+            if len(self.objects) < len(self.trace.lifted):
+                self.list_inputs()
+            return self.tensor(fake)
         if type(x) is Text:
             raise no_text(what)
         if isinstance(x, (Shape, paddle.Size)):
@@ -171,6 +235,8 @@ class _Planner:
             return type(x)(*(self.tree(q, what) for q in x))
         if type(x) is tuple:
             return tuple(self.tree(q, what) for q in x)
+        if is_mixed(x):
+            return self.tensor(settled(x))
         if is_number(x) or is_sym(x) and x.data:
             value = x.value if is_number(x) else self.trace.index_value(x)
             return Scalar(self.output(value))
@@ -194,6 +260,9 @@ class _Planner:
 
     def elements(self, x: TraceList, what: str) -> Any:
         """A list whose length only the call knows: its elements are slices of stacked tensors."""
+        parts = x.parts()
+        if any(map(self.collected, parts)):
+            return self.collection(x, parts, what)
         whole = x.as_segment(self.trace)
         if whole is None and isinstance(x.size(), int):
             return self.container([x[i] for i in range(len(x))], what)
@@ -218,6 +287,36 @@ class _Planner:
             self.containers[id(x)] = (x, Elements(leaf(whole.tree)))
         return self.containers[id(x)][1]
 
+    def collected(self, part: Any) -> bool:
+        """Whether a loop has collected views of a tensor that others know, too."""
+        if not isinstance(part, Segment) or not isinstance(part.tree, Leaf) or part.tree.number:
+            return False
+        home = self.home(part.tree.inner)
+        return self.known(home) or self.shared.get(home, 0) > 0
+
+    def collection(self, x: TraceList, parts: Sequence[Any], what: str) -> Any:
+        if id(x) in self.containers:
+            return self.containers[id(x)][1]
+        made: list[Any] = []
+        for part in parts:
+            if not isinstance(part, Segment):
+                made.append([self.tree(part, what)])
+            elif self.collected(part) and part.tree.group == 0:
+                made.append(self.views(part, what))
+            else:
+                raise Refused(mixed_list(self.trace, what))
+        self.containers[id(x)] = (x, Joined(tuple(made)))
+        return self.containers[id(x)][1]
+
+    def views(self, part: Segment, what: str) -> Views:
+        inner, stop = part.tree.inner, part.tree.stop_gradient
+        home, frame = self.home(inner), self.trace.born[inner]
+        recipe = chain_in_loop(self.trace, inner, home, frame)
+        if recipe is None or frame.loop is None:
+            raise Refused(mixed_list(self.trace, what))
+        of = self.tensor(self.trace.fake(home, stop))
+        return Views(replace(of, stop_gradient=stop), recipe, frame.loop.name, part.trip)
+
     def container(self, x: Any, what: str) -> Any:
         """A list or dict; one that stands in two places stays one."""
         if id(x) not in self.containers:
@@ -235,20 +334,78 @@ class _Planner:
             aliases.check(trace, fake)
         if id(fake) in self.objects:
             return Same(self.objects[id(fake)], (), fake.stop_gradient, id(fake), True)
-        root = trace.root(fake._value)
-        if root in self.lifted and self.lifted[root][1].kind != "const":
+        root = self.home(fake._value)
+        if self.known(root):
             recipe = self.recipe(fake, root)
+            if any(name == "reshape" for name, _ in recipe):
+                self.replayed.add(self.lifted[root][0])
             return Same(self.lifted[root][0], recipe, fake.stop_gradient, id(fake))
+        if root in self.trace.finals and fake._value is root:
+            found = self.final(fake, root)
+            if found is not None:
+                return found
+        self.check_sources(root)
+        if root in self.trace.heirs:
+            raise Refused(moved_memory(self.trace))
         if self.shared.get(root, 0) > 1:
             return self.out(fake, root, self.recipe(fake, root))
         return self.out(fake, fake._value, ())
 
+    def known(self, home: Value) -> bool:
+        """Whether others know this storage: an input, or one of several results."""
+        return home in self.lifted and self.lifted[home][1].kind != "const"
+
+    def final(self, fake: FakeTensor, root: Value) -> Final | Same | None:
+        """A view that the last iteration of a loop has made of a tensor that others know."""
+        inner, loop, trip = self.trace.finals[root]
+        home, frame = self.home(inner), self.trace.born[inner]
+        if not self.known(home) or frame.loop is None or frame.loop.name != loop:
+            return None
+        recipe = chain_in_loop(self.trace, inner, home, frame)
+        if recipe is None:
+            return None
+        of = self.tensor(self.trace.fake(home, fake.stop_gradient))
+        if isinstance(trip, int):
+            recipe = (*of.recipe, *in_iteration(recipe, loop, trip - 1))
+            return replace(of, recipe=recipe, key=id(fake))
+        stop, other = fake.stop_gradient, self.out(fake, root, ())
+        return Final(replace(of, stop_gradient=stop), recipe, loop, trip, id(fake), other)
+
+    def check_sources(self, root: Value) -> None:
+        """What data, or the end of a loop, decides is a new tensor here; it must not be surely a
+        view in eager execution."""
+        if root in self.trace.sources and self.surely_known(root, {root}):
+            raise Refused(decided_view(self.trace))
+
+    def surely_known(self, at: Value, seen: set[Value]) -> bool:
+        for v in self.trace.sources[at]:
+            home = self.home(v)
+            if self.known(home) and not (v is home and at in self.trace.origins):
+                continue
+            if home in seen or home not in self.trace.sources:
+                return False
+            if not self.surely_known(home, {*seen, home}):
+                return False
+        return True
+
+    def home(self, value: Value) -> Value:
+        """The nearest input that `value` views, or its storage."""
+        return next((v for v in aliases.chain(self.trace, value) if v in self.lifted), None) or (
+            self.trace.root(value)
+        )
+
+    def reshaped(self, q: Lifted, calls: tuple[Call, ...]) -> Reshaped:
+        value = q.fake._value
+        other = self.trace.root(value) is not self.trace.root(q.value)
+        return Reshaped(self.lifted[q.value][0], calls, self.output(value) if other else None)
+
     def recipe(self, fake: FakeTensor, root: Value) -> Recipe:
-        found = chain_of(self.trace, fake._value, root)
+        found = chain_of(self.trace, fake._value, root, self.output)
         if found is None:
             raise Refused(
                 SourceError(
-                    "a result shares memory with another tensor at an index from data.",
+                    "a result shares memory with another tensor, at an index that is written later "
+                    "or in a way that is not known.",
                     self.trace.where(),
                     remedy="Return a copy: `.clone()`.",
                 )
@@ -264,6 +421,11 @@ class _Planner:
         return self.values.index(value)
 
     def out(self, fake: FakeTensor, value: Value, recipe: Recipe) -> Out:
+        if id(fake) not in self.outs:
+            self.outs[id(fake)] = self.new_out(fake, value, recipe)
+        return self.outs[id(fake)]
+
+    def new_out(self, fake: FakeTensor, value: Value, recipe: Recipe) -> Out:
         if value not in self.values:
             recipe = () if fake._value is value else recipe
         index = self.output(value)
@@ -271,6 +433,34 @@ class _Planner:
         origin = self.trace.origins.get(fake._value)
         at = None if origin is None else self.output(origin)
         return Out(index, recipe, fake.stop_gradient, id(fake), at)
+
+
+def mixed_list(trace: Trace, what: str) -> SourceError:
+    return SourceError(
+        f"{what} contains a list with views that a loop has collected.",
+        trace.where(),
+        reason="They share memory with a tensor outside, in a way that a call cannot repeat.",
+        remedy="Collect copies: `ys.append(y.clone())`.",
+    )
+
+
+def decided_view(trace: Trace) -> SourceError:
+    return SourceError(
+        "a result is a view of a tensor from outside; a condition on data, or a loop, decides "
+        "which one.",
+        trace.where(),
+        reason="The caller could write to it, and a program cannot give back one of several views.",
+        remedy="Return a copy: `.clone()`.",
+    )
+
+
+def moved_memory(trace: Trace) -> SourceError:
+    return SourceError(
+        "a result is a view of an argument that got other memory in this call (`cast_`, or "
+        "`reshape_` of a tensor that is not contiguous).",
+        trace.where(),
+        remedy="Return a copy: `.clone()`.",
+    )
 
 
 def no_text(what: str) -> Refused:
@@ -281,92 +471,3 @@ def no_text(what: str) -> Refused:
             remedy="Return the tensor, and format it outside.",
         )
     )
-
-
-# ---------------------------------------------------------------- giving it back
-class Filler:
-    """Fills the trees of one call. `inputs(k)` is the tensor of lifted input k, `containers()` are
-    the lists and dicts of the call's arguments."""
-
-    def __init__(
-        self,
-        plan: OutputPlan,
-        inputs: Any,
-        outputs: Sequence[Any],
-        sizes: Mapping[str, int],
-        containers: Callable[[], list[Any]] = list,
-    ) -> None:
-        self.plan, self.inputs, self.outputs, self.sizes = plan, inputs, outputs, sizes
-        self.containers = containers
-        self.made: dict[int, Any] = {}
-
-    def result(self) -> Any:
-        """Store what the trace stored, and the call's result."""
-        out = self.fill(self.plan.result)
-        stores = [(place, self.fill(tree)) for place, tree in self.plan.stores]
-        for place, value in stores:
-            if isinstance(place, Argument):
-                place = Contents(self.containers()[place.index])
-            place.put(value)
-        return out
-
-    def fill(self, tree: Any) -> Any:
-        kind = type(tree)
-        if kind is Out:
-            input_ = -1 if tree.origin is None else int(self.outputs[tree.origin])
-            if input_ >= 0:
-                return self.inputs(input_)
-            tensor = self.outputs[tree.index]
-            return self.view(tensor, tree) if tree.recipe else tensor
-        if kind is Same:
-            tensor = self.inputs(tree.index)
-            return tensor if tree.itself else self.view(tensor, tree)
-        if kind is Elements:
-            return self.elements(tree)
-        if kind is Scalar:
-            return self.outputs[tree.index].item()
-        if kind is Outside:
-            return tree.obj
-        if kind is Given:
-            return self.containers()[tree.index]
-        if kind is Number:
-            return evaluate_dim(tree.dim, self.sizes)
-        if kind is ShapeOf:
-            return paddle.Size([evaluate_dim(d, self.sizes) for d in tree.dims])
-        if kind is list or kind is dict:
-            return self.container(tree)
-        if isinstance(tree, tuple):
-            new = [self.fill(q) for q in tree]
-            return kind(*new) if hasattr(tree, "_fields") else tuple(new)
-        return tree
-
-    def elements(self, tree: Elements) -> Any:
-        if id(tree) not in self.made:
-            self.made[id(tree)] = self.rows(tree.tree)
-        return self.made[id(tree)]
-
-    def rows(self, tree: Any) -> list[Any]:
-        if isinstance(tree, tuple):
-            columns = [self.rows(q) for q in tree]
-            named = hasattr(tree, "_fields")
-            return [type(tree)(*row) if named else tuple(row) for row in zip(*columns)]
-        tensor = self.outputs[tree.index]
-        if tree.number:
-            return list(tensor.tolist())
-        rows = paddle.unbind(tensor, 0) if tensor.shape[0] else []
-        if tree.stop_gradient:
-            rows = [row.detach() for row in rows]
-        return list(rows)
-
-    def container(self, tree: Any) -> Any:
-        if id(tree) not in self.made:
-            if isinstance(tree, dict):
-                self.made[id(tree)] = {k: self.fill(q) for k, q in tree.items()}
-            else:
-                self.made[id(tree)] = [self.fill(q) for q in tree]
-        return self.made[id(tree)]
-
-    def view(self, tensor: Any, leaf: Out | Same) -> Any:
-        if leaf.key not in self.made:
-            self.made[leaf.key] = replay(tensor, leaf.recipe, self.sizes, leaf.stop_gradient)
-        return self.made[leaf.key]

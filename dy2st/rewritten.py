@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dy2st import decoding, layers, static_nn
+from dy2st import decoding, functions, layers, scattering, static_nn
 
-REWRITTEN: dict[Any, Any] = {**layers.REWRITTEN, **static_nn.REWRITTEN, **decoding.REWRITTEN}
+REWRITTEN: dict[Any, Any] = {
+    **layers.REWRITTEN,
+    **static_nn.REWRITTEN,
+    **decoding.REWRITTEN,
+    **functions.REWRITTEN,
+    **scattering.REWRITTEN,
+}

@@ -28,7 +28,7 @@ from dy2st.containers import TraceList
 from dy2st.generators import comprehension, consume, generator_, holds, items
 from dy2st.journal import MISSING, Attr, Item
 from dy2st.moving import number_of
-from dy2st.number import check, is_number, negate
+from dy2st.number import check, is_number, negate, settled
 from dy2st.objects import (
     computed_attr,
     iterable_of,
@@ -298,7 +298,7 @@ slice_ = slice
 
 # ---------------------------------------------------------------- attributes and items
 def load_attr(obj: Any, name: str) -> Any:
-    trace = current()
+    trace, obj = current(), settled(obj)
     if trace is None or isinstance(obj, (Tensor, TraceList)) or trace.guards is None:
         return getattr(obj, name)
     computed = computed_attr(trace, obj, name)

@@ -13,7 +13,7 @@ from dy2st.bridge import Entry
 from dy2st.capture.fake import Tensor
 from dy2st.export import attrs_text
 from dy2st.journal import Place
-from dy2st.results import Number, Out, Same, ShapeOf
+from dy2st.results import Elements, Final, Joined, Number, Out, Rows, Same, Scalar, ShapeOf
 from ir import Dy2stError, Program
 from ir.literal import print_attr
 
@@ -30,6 +30,10 @@ def parts_of(
         raise Dy2stError(
             f"the program cannot be saved: {', '.join(sorted(foreign))} "
             f"run{'s' if len(foreign) == 1 else ''} on Paddle's own kernels."
+        )
+    if entry.plan.reshaped or any(q.share is not None for q in entry.lifted):
+        raise Dy2stError(
+            "the program cannot be saved: its arguments share memory, or change their shape."
         )
     weights = {}
     for k, q in enumerate(entry.shown_bound):
@@ -67,6 +71,10 @@ def _input_of(entry: Entry, place: Place) -> int:
 
 
 def _tree(entry: Entry, tree: Any) -> Any:
+    if isinstance(tree, (Out, Same)) and any(n in ("select", "window") for n, _ in tree.recipe):
+        raise Dy2stError("the program cannot be saved: it returns a view at an index from data.")
+    if isinstance(tree, Final):
+        tree = tree.other
     if isinstance(tree, Out):
         return ["out", tree.index, [[n, attrs_text(a)] for n, a in tree.recipe]]
     if isinstance(tree, Same):
@@ -77,6 +85,14 @@ def _tree(entry: Entry, tree: Any) -> Any:
         return ["same", index, [[n, attrs_text(a)] for n, a in tree.recipe]]
     if isinstance(tree, Number):
         return ["size", print_attr(tree.dim)]
+    if isinstance(tree, Scalar):
+        return ["number", tree.index]
+    if isinstance(tree, Elements):
+        return ["elements", _tree(entry, tree.tree)]
+    if isinstance(tree, Rows):
+        return ["rows", tree.index, tree.number]
+    if isinstance(tree, Joined):
+        raise Dy2stError("the program cannot be saved: it returns views that a loop has collected.")
     if isinstance(tree, ShapeOf):
         return ["list", [["size", print_attr(d)] for d in tree.dims]]
     if isinstance(tree, dict):

@@ -19,9 +19,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from dy2st.nodes import children, walk
+
 Names = frozenset[str]
 NONE: Names = frozenset()
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+NESTED = (*FUNCTIONS, ast.ClassDef)
+BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 TRY: tuple[type, ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 REFLECTIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
@@ -32,7 +36,7 @@ class Fresh:
 
     def __init__(self, tree: ast.AST) -> None:
         fields = ("id", "arg", "name", "attr", "rest", "asname")
-        self.taken = {getattr(n, f, None) for n in ast.walk(tree) for f in fields}
+        self.taken = {getattr(n, f, None) for n in walk(tree) for f in fields}
         self.made: set[str] = set()
 
     def __call__(self, base: str) -> str:
@@ -91,7 +95,7 @@ def own_children(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, COMPREHENSIONS):
         walrus = [n for n in inner_nodes(node) if isinstance(n, ast.NamedExpr)]
         return [node.generators[0].iter, *(n.target for n in walrus)]
-    return list(ast.iter_child_nodes(node))
+    return children(node)
 
 
 def outside_function(node: Any) -> list[ast.AST]:
@@ -104,7 +108,7 @@ def outside_function(node: Any) -> list[ast.AST]:
 
 def inner_nodes(comp: ast.AST) -> Iterator[ast.AST]:
     """All nodes of a comprehension but the insides of lambdas."""
-    for child in ast.iter_child_nodes(comp):
+    for child in children(comp):
         yield child
         if not isinstance(child, ast.Lambda):
             yield from inner_nodes(child)
@@ -115,10 +119,17 @@ def bound(nodes: Iterable[ast.AST]) -> Names:
     return frozenset(name for node in own_nodes(nodes) for name in binds(node))
 
 
+BINDING = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias, ast.ExceptHandler, ast.pattern,
+)  # fmt: skip
+
+
 def binds(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Name):
+        return [] if isinstance(node.ctx, ast.Load) else [node.id]
+    if not isinstance(node, BINDING):
+        return []
     match node:
-        case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
-            return [name]
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
             return [name]
         case ast.alias():
@@ -130,13 +141,17 @@ def binds(node: ast.AST) -> list[str]:
     return []
 
 
-def declared(nodes: Iterable[ast.AST], kind: type) -> Names:
+def declared(nodes: Iterable[ast.AST], kind: Any) -> Names:
     """The names in the `global` or `nonlocal` statements of this scope."""
-    return frozenset(n for s in own_nodes(nodes) if isinstance(s, kind) for n in names_in(s))
-
-
-def names_in(node: Any) -> list[str]:
-    return node.names
+    found: list[str] = []
+    todo: list[Any] = [*nodes]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, kind):
+            found += node.names
+        if isinstance(node, BLOCKS) and not isinstance(node, NESTED):
+            todo += [n for n in children(node) if isinstance(n, BLOCKS)]
+    return frozenset(found)
 
 
 def arguments(node: Any) -> list[ast.arg]:
@@ -179,11 +194,11 @@ def uses(nodes: Iterable[ast.AST]) -> Names:
 def uses_of(node: ast.AST) -> Names:
     if isinstance(node, ast.Name):
         return NONE if isinstance(node.ctx, ast.Store) else frozenset({node.id})
-    if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+    if isinstance(node, NESTED):
         return uses(own_children(node)) | free_names(node)
     if isinstance(node, COMPREHENSIONS):
         return comprehension_uses(node)
-    return uses(ast.iter_child_nodes(node))
+    return uses(children(node))
 
 
 def comprehension_uses(node: Any) -> Names:
@@ -197,7 +212,7 @@ def nested(nodes: Iterable[ast.AST]) -> list[ast.AST]:
     """The functions and classes directly inside a scope, those in comprehensions too."""
     found: list[ast.AST] = []
     for node in own_nodes(nodes):
-        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+        if isinstance(node, NESTED):
             found.append(node)
         elif isinstance(node, COMPREHENSIONS):
             found += [n for n in inner_nodes(node) if isinstance(n, ast.Lambda)]
@@ -229,7 +244,7 @@ class Effects:
         return self.known[node]
 
     def of_children(self, node: ast.AST) -> Effect:
-        return self.of(*ast.iter_child_nodes(node))
+        return self.of(*children(node))
 
     def any_of(self, *lists: Sequence[ast.AST]) -> Effect:
         return reduce(Effect.either, (self.of(*nodes) for nodes in lists))
@@ -268,7 +283,7 @@ class Effects:
     of_AsyncFunctionDef = of_FunctionDef
 
     def of_ClassDef(self, node: ast.ClassDef) -> Effect:
-        used = {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name)}
+        used = {n.id for s in node.body for n in walk(s) if isinstance(n, ast.Name)}
         inside = Effect(frozenset(used), frozenset({node.name}))
         return self.of(*own_children(node)).then(inside)
 
@@ -447,7 +462,10 @@ def uses_reflection(body: list[ast.AST]) -> bool:
 
 def deleted(fn: ast.AST) -> Names:
     """Names that may become unbound: by `del`, at the end of `except ... as`, here or nested."""
-    gone = {n.id for n in ast.walk(fn) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del)}
-    return frozenset(
-        gone | {n.name for n in ast.walk(fn) if isinstance(n, ast.ExceptHandler) and n.name}
-    )
+    gone: set[str] = set()
+    for n in walk(fn):
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del):
+            gone.add(n.id)
+        elif isinstance(n, ast.ExceptHandler) and n.name:
+            gone.add(n.name)
+    return frozenset(gone)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dy2st.nodes import children, copied
 from ir.loc import Loc, SourceError
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -58,7 +59,7 @@ def source_of(fn: Callable[..., Any]) -> Source:
             remedy="Define it in a file or a notebook cell, or register its text in linecache.",
         )
     node, cls = find(fn, text)
-    node = copy.deepcopy(node)
+    node = copied(node)
     if not isinstance(node, ast.Lambda):
         node.decorator_list = []
     node = Mangler(cls).root(node) if cls else node
@@ -106,7 +107,7 @@ def functions_by_line(text: str) -> dict[int, tuple[tuple[FunctionNode, str | No
 
 def functions(node: ast.AST, cls: str | None) -> Iterator[tuple[FunctionNode, str | None]]:
     """All functions below `node`, each with the innermost class around it."""
-    for child in ast.iter_child_nodes(node):
+    for child in children(node):
         if isinstance(child, FUNCTIONS):
             yield child, cls
         yield from functions(child, child.name if isinstance(child, ast.ClassDef) else cls)
@@ -147,7 +148,7 @@ def by_code(candidates: Candidates, code: types.CodeType) -> Candidates:
 
 
 def compiled(node: ast.Lambda, cls: str | None, code: types.CodeType) -> types.CodeType:
-    node = copy.deepcopy(node)
+    node = copied(node)
     node = Mangler(cls).root(node) if cls else node
     return compile_function(node, code.co_freevars, code.co_filename, code.co_flags)
 

@@ -1,9 +1,10 @@
-"""What ends a trace. Both are `BaseException`s, so that the user's `except Exception` cannot
+"""What ends a trace. All are `BaseException`s, so that the user's `except Exception` cannot
 swallow them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ir.loc import SourceError
 
@@ -25,6 +26,15 @@ class NeedsConcrete(BaseException):
 
 class Learned(BaseException):
     """The body moves a place that was not known to move: undo and trace again."""
+
+
+class Shares(BaseException):
+    """Inputs share memory, or are not contiguous, in a way that matters: trace again with them as
+    views of one storage."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        super().__init__("inputs that share memory")
+        self.inputs = list(inputs)
 
 
 class Refused(BaseException):

@@ -51,6 +51,9 @@ class Sym:
     def __pos__(self) -> Any:
         return self
 
+    def __invert__(self) -> Any:
+        return -self - 1
+
     def __bool__(self) -> bool:
         return bool(self != 0)
 
@@ -131,6 +134,10 @@ def _power(self: Sym, other: Any) -> Any:
     return number.arithmetic(self.home, "pow", self, other)
 
 
+def _bits(name: str) -> Callable[[Sym, Any], Any]:
+    return lambda self, other: number.bits(self.home, name, self, other)
+
+
 def _no_operator(name: str) -> Callable[[Sym, Any], NoReturn]:
     def method(self: Sym, other: Any) -> NoReturn:
         raise NeedsConcrete(f"{self!r} is needed as a number ({name})", self.loops)
@@ -144,8 +151,9 @@ for _name in ("floordiv", "mod", "truediv", "pow"):
     setattr(Sym, f"__r{_name}__", _reversed(_name))
 for _name, _method in (("pow", _power),):
     setattr(Sym, f"__{_name}__", _method)
-for _name in ("and", "rand", "or", "ror", "xor", "rxor"):
-    setattr(Sym, f"__{_name}__", _no_operator(_name))
+for _name in ("and", "or", "xor"):
+    setattr(Sym, f"__{_name}__", _bits(_name))
+    setattr(Sym, f"__r{_name}__", _bits(_name))
 for _name in ("lshift", "rshift", "rlshift", "rrshift"):
     setattr(Sym, f"__{_name}__", _no_operator(_name))
 

@@ -11,24 +11,31 @@ from typing import Any
 import paddle
 
 import executor
-from dy2st import calls
+from dy2st import calls, shares
 from dy2st.arguments import Signature, grad_enabled
 from dy2st.bridge import Entry, Translation, number_tensor
 from dy2st.capture import foreign, intercept
 from dy2st.capture.fake import FakeTensor, Tensor, dtype_from, make_fake
 from dy2st.capture.trace import Lifted, Trace, active
+from dy2st.capture.versions import moves
 from dy2st.changed import Contents, final_stores
+from dy2st.donation import given_up
 from dy2st.gradient import Checkpoint, Training, prepare
 from dy2st.guards import Guards
 from dy2st.journal import Attr, Item
 from dy2st.moving import Moving, leaves_of
-from dy2st.report import make_report
+from dy2st.report import copies_of, finished_chains, make_report
 from dy2st.results import output_plan
-from dy2st.stops import Learned, NeedsConcrete, Refused
-from dy2st.where import user_loc
+from dy2st.stops import Learned, NeedsConcrete, Refused, Shares
+from dy2st.where import raised_at, user_loc
 from ir import Input, Program, Size, SourceError, Type, Value
 from ir.alias import AliasError
+from ir.chains import chains
 from ir.passes import run as run_passes
+from ir.passes import undistinguished
+
+#: how often a function is traced again because its inputs share memory
+MOST_TRACES = 8
 
 
 def translate(
@@ -37,12 +44,32 @@ def translate(
     spec: Sequence[Any] | None,
     moving: Moving | None = None,
     checkpoint: Checkpoint = "none",
+    donate: Sequence[str] = (),
 ) -> Entry:
     """Trace, optimise and compile; raises SourceError and leaves nothing changed.
 
     `moving`: the Python numbers that are inputs. `checkpoint`: how often loops keep their state for
-    the backward program.
+    the backward program. `donate`: parameters whose memory a call may use.
     """
+    shared: list[Lifted] = []
+    for _ in range(MOST_TRACES):
+        try:
+            return _traced(function, signature, spec, moving, (checkpoint, donate), shared)
+        except Shares as found:
+            known = {id(q.tensor) for q in shared}
+            shared += [q for q in found.inputs if id(q.tensor) not in known and not q.memory]
+    raise AssertionError("inputs share memory in ever new ways")
+
+
+def _traced(
+    function: Callable[..., Any],
+    signature: Signature,
+    spec: Sequence[Any] | None,
+    moving: Moving | None,
+    options: tuple[Checkpoint, Sequence[str]],
+    shared: Sequence[Lifted],
+) -> Entry:
+    """One trace, with `shared` of an earlier one as views of the memory that they share."""
     trace = Trace(user_names(function), user_loc, make_fake, calls.fn, calls.call_layer)
     trace.make_tensor = lambda value, kind: number_tensor(value)
     if moving is not None:
@@ -51,7 +78,7 @@ def translate(
     try:
         with intercept.installed(), active(trace):
             try:
-                return _captured(trace, function, signature, spec, checkpoint)
+                return _captured(trace, function, signature, spec, options, shared)
             finally:
                 with trace.pause():
                     trace.journal.undo_to(0)
@@ -60,8 +87,8 @@ def translate(
     except NeedsConcrete as stop:
         raise SourceError(
             "a size or an index of the program is needed as a plain number.",
-            trace.where(),
-            reason=stop.reason,
+            raised_at(stop),
+            reason=sentence(stop.reason),
             remedy="Give this size as a number in input_spec, or compute with tensors.",
         ) from None
     except Learned:
@@ -73,9 +100,13 @@ def _captured(
     function: Callable[..., Any],
     signature: Signature,
     spec: Sequence[Any] | None,
-    checkpoint: Checkpoint,
+    options: tuple[Checkpoint, Sequence[str]],
+    shared: Sequence[Lifted],
 ) -> Entry:
+    checkpoint, donate = options
     check_amp()
+    with trace.pause():
+        shares.declare(trace, shared)
     leaves = fake_arguments(trace, function, signature, spec)
     chosen = {key[1] for key in trace.moving if key[0] == "leaf"}
     leaves_of(trace, leaves, argument_names(function, signature), chosen)
@@ -89,22 +120,36 @@ def _captured(
     out = calls.fn(function)(*args, **kwargs)
     check_mode(mode)
     check_leaks(trace)
-    plan = output_plan(trace, out, list(final_stores(trace)))
+    plan = output_plan(trace, out, list(final_stores(trace)), moves(trace))
     program = build_program(trace, function, plan.values)
     lifted = list(trace.lifted.values())
     with trace.pause():
-        shown, shown_bound = prune_inputs(functional(program), lifted)
-        training = prepare(trace, plan, shown, shown_bound, checkpoint)
+        own = [q for q in lifted if q.share is None]
+        shown, shown_bound = prune_inputs(functional(program), own)
+        if sharing := shares.found(shown, shown_bound, own):
+            raise Shares(sharing)
+        shares.check_attached(trace, lifted)
+        links = chains(program)
+        quiet = {program.inputs[q.index].value for q in links if q.quiet}
+        training = prepare(trace, plan, shown, shown_bound, checkpoint, quiet)
         if isinstance(training, Training):
-            optimised, bound = training.forward, shown_bound
+            optimised, bound, donated = training.forward, shown_bound, []
         else:
+            shown, shown_bound = prune_inputs(undistinguished(shown), shown_bound)
             optimised, bound = prune_inputs(run_passes(shown, start_at="expand"), shown_bound)
-        executable = executor.compile(optimised, foreign.handler)
+            donated = given_up(donate, plan, lifted, optimised, bound) if donate else []
+        executable = executor.compile(optimised, foreign.handler, donated)
+    ends = finished_chains(program, links, lifted, plan, training, copies_of(executable))
+    policy = training.gradient.report if isinstance(training, Training) else ()
     made = Translation(
         shown, executable, bound, shown_bound, lifted, plan, trace.guards,
-        make_report(trace.frames[0].notes), training,
+        make_report(trace.frames[0].notes, ends, policy), training,
     )  # fmt: skip
     return Entry(made, signature)
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def functional(program: Program) -> Program:
@@ -114,11 +159,22 @@ def functional(program: Program) -> Program:
     except AliasError as e:
         raise Refused(
             SourceError(
-                f"a write that cannot be followed: {e}.",
+                f"a write that cannot be followed: {in_words(e)}.",
                 e.loc,
                 remedy="Write to a copy (`x.clone()`), or give sizes as numbers in input_spec.",
             )
         ) from None
+
+
+def in_words(e: AliasError) -> str:
+    """What it says with the user's names: `%h: f32[4]` is 'h' (f32[4]), `%12: ...` has none."""
+
+    def tensor(found: re.Match[str]) -> str:
+        name, type_ = found.groups()
+        return f"'{name}' ({type_})" if name.isidentifier() and name != "_" else f"a {type_}"
+
+    text = str(e).removesuffix(f" ({e.loc})")
+    return re.sub(r"%(\w+): (\w+\[[^\]]*\])", tensor, text)
 
 
 def check_mode(before: bool) -> None:
@@ -244,7 +300,8 @@ def check_spec(tensor: Any, name: str, spec: Any) -> None:
 
 # ---------------------------------------------------------------- the program
 def build_program(trace: Trace, function: Callable[..., Any], outputs: Sequence[Value]) -> Program:
-    inputs = tuple(Input(q.value, q.kind, q.name) for q in trace.lifted.values())
+    own = [q for q in trace.lifted.values() if q.share is None]
+    inputs = tuple(Input(q.value, q.kind, q.name) for q in own)
     name = getattr(function, "__name__", "program")
     name = name if name.isidentifier() else "program"
     frame = trace.frames[0]
@@ -256,11 +313,14 @@ def build_program(trace: Trace, function: Callable[..., Any], outputs: Sequence[
 def prune_inputs(program: Program, lifted: Sequence[Lifted]) -> tuple[Program, list[Lifted]]:
     """Without inputs that nothing reads; what each of the others is bound to.
 
-    An argument whose shape gives a named size stays.
+    An argument whose shape gives a named size stays, and one that is asked how it lies in memory.
     """
     used = {v for op in program.ops for v in op.operands} | set(program.outputs)
     used |= {v for pair in program.writes for v in pair}
-    keep = [bool(i.value in used or i.value.type.names) for i in program.inputs]
+    keep = [
+        bool(i.value in used or i.value.type.names or q.fixed)
+        for i, q in zip(program.inputs, lifted)
+    ]
     inputs = tuple(i for i, k in zip(program.inputs, keep) if k)
     bound = [q for q, k in zip(lifted, keep) if k]
     return dataclasses.replace(program, inputs=inputs), bound

@@ -45,18 +45,44 @@ def user_loc() -> Loc:
         frame = frame.f_back  # type: ignore[assignment]
     if frame is None:
         return Loc("<unknown>", 0)
-    code = frame.f_code
+    return _loc(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def user_name(x: object) -> str:
+    """The user's local variable that holds this object where the user's code is running, or ""."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    held = [] if frame is None else list(frame.f_locals.items())
+    return next((n for n, v in held if v is x and n.isidentifier() and n[0] != "_"), "")
+
+
+def raised_at(error: BaseException) -> Loc:
+    """The innermost of the user's lines that an exception has come through."""
+    found, at = None, error.__traceback__
+    while at is not None:
+        if is_user_file(at.tb_frame.f_code.co_filename):
+            found = at
+        at = at.tb_next
+    if found is None:
+        return Loc("<unknown>", 0)
+    return _loc(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)
+
+
+def _loc(code: types.CodeType, lasti: int, lineno: int) -> Loc:
     name = getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
-    line, column, end_line, end = _position(frame)
+    line, column, end_line, end = _position(code, lasti, lineno)
     return Loc(code.co_filename, line, column, name, end if end_line == line else None)
 
 
-def _position(frame: types.FrameType) -> tuple[int, int | None, int | None, int | None]:
-    positions = getattr(frame.f_code, "co_positions", None)
+def _position(
+    code: types.CodeType, lasti: int, lineno: int
+) -> tuple[int, int | None, int | None, int | None]:
+    positions = getattr(code, "co_positions", None)
     if positions is None:
-        return frame.f_lineno, None, None, None
-    found = next(itertools.islice(positions(), frame.f_lasti // 2, None), None)
+        return lineno, None, None, None
+    found = next(itertools.islice(positions(), lasti // 2, None), None)
     if found is None or found[0] is None:
-        return frame.f_lineno, None, None, None
+        return lineno, None, None, None
     line, end_line, column, end = found
-    return line or frame.f_lineno, column, end_line, end
+    return line or lineno, column, end_line, end

@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
-from executor import branches, cpu, products, rules, scans
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+
+from executor import branches, cpu, picking, placing, products, rules, scans
 from executor.interpret import Foreign, Interpreted
-from executor.lower import lower
 from executor.plan import layout
+from executor.poison import poisoned, wanted
+from executor.programs import lower
 from executor.runtime import Executable
 from executor.steps import growing, has_foreign
 from ir import Program
@@ -16,11 +21,20 @@ from ir import Program
 OWNER = "dy2st"
 
 
-def compile(program: Program, foreign: Foreign | None = None) -> Executable | Interpreted:
+def compile(
+    program: Program,
+    foreign: Foreign | None = None,
+    donated: Collection[int] = (),
+    poison: bool | None = None,
+) -> Executable | Interpreted:
     """Compile a functional program: no op of it writes its operands.
 
     `foreign(op, arrays, sizes)` runs the ops named `foreign`. A program that has one, or a value
     whose size only a loop without a bound finds, is split into native segments.
+
+    donated: numbers of inputs whose memory the program may use for other values: what is in them
+    after a call, also one that fails, is anything. A program in segments does without.
+    poison: fill memory with NaN where its content is dead; None asks `DY2ST_POISON`.
 
     Raises NotImplementedError for an op without a kernel, and ValueError for a program with
     foreign ops and no `foreign`.
@@ -29,15 +43,31 @@ def compile(program: Program, foreign: Foreign | None = None) -> Executable | In
     if calls and foreign is None:
         raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
     if calls or growing(program.ops):
-        return Interpreted(program, foreign, native)
-    return native(program)
+        return Interpreted(program, foreign, partial(native, poison=poison))
+    return native(program, donated, poison)
 
 
-def native(program: Program) -> Executable:
+def native(
+    program: Program, donated: Collection[int] = (), poison: bool | None = None
+) -> Executable:
     """Compile a program without foreign ops."""
-    lowered = lower(program, cpu.machine())
+    lowered = lower(program, cpu.machine(), donated)
     plan = layout(lowered.launches)
-    return Executable(program, cpu.build(lowered, plan), plan, lowered.failures)
+    if wanted() if poison is None else poison:
+        lowered = replace(lowered, launches=poisoned(lowered, donated))
+    code = cpu.build(lowered, plan)
+    return Executable(program, code, plan, lowered.failures, lowered.copies, donated)
 
 
-__all__ = ["OWNER", "Executable", "compile", "branches", "native", "products", "rules", "scans"]
+__all__ = [
+    "OWNER",
+    "Executable",
+    "branches",
+    "compile",
+    "native",
+    "picking",
+    "placing",
+    "products",
+    "rules",
+    "scans",
+]

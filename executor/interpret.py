@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from executor.copies import Copy
 from executor.counts import counts
 from executor.runtime import Found, call_with_arrays
 from executor.steps import (
@@ -22,8 +23,9 @@ from executor.steps import (
     growing,
     require_iteration,
 )
-from ir import Input, Op, Program, Scan, Type
+from ir import Input, Op, Program, Scan, Slot, Type, Value
 from ir.core import Const, Last, Seq, Stack
+from ir.loc import UNKNOWN
 from ir.types import evaluate_dim, product
 
 #: (op, operands, named sizes) -> results
@@ -44,9 +46,10 @@ class Interpreted:
         self.inputs: tuple[Input, ...] = program.inputs
         self.outputs: tuple[Type, ...] = tuple(v.type for v in program.outputs)
         self.counts: tuple[str, ...] = counts(program.ops)
-        needed = {*program.outputs, *(v for _, v in program.writes)}
         cutter = Cutter(compile_, growing(program.ops))
-        self._steps = cutter.cut(program.ops, needed, self.sizes)
+        self._steps = cutter.cut(program.ops, set(program.needed), self.sizes)
+        self.copies: tuple[Copy, ...] = tuple(_copies(program))
+        self.donated: frozenset[int] = frozenset()
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """As `Executable.__call__`."""
@@ -69,6 +72,8 @@ class Interpreted:
         self._block(self._steps, env, named)
         arrays: dict[int, np.ndarray] = {}
         for k, (v, address) in enumerate(zip(self.program.outputs, outputs)):
+            if isinstance(v, Slot):
+                continue
             if address is None:
                 arrays[k] = np.array(env[v], order="C")
             else:
@@ -129,6 +134,17 @@ class Interpreted:
         env.update((p.outer, _stacked(p, collected, sizes)) for p, collected in rows.items())
         env.update((p.last, state[p]) for p in s.carries if p.last is not None)
         env.update((p.outer, inner[p.inner]) for p in s.ports if isinstance(p, Last))
+
+
+def _copies(program: Program) -> Iterator[Copy]:
+    """Outputs and written inputs are stored at the end; between segments values lie elsewhere."""
+    reason = "the program runs in segments, between which values have storage of their own"
+    stored = [(v, None) for v in program.outputs if isinstance(v, Value)]
+    given = {i.value: i for i in program.inputs}
+    for v, target in [*stored, *((v, given[t]) for t, v in program.writes)]:
+        size = product(v.type.shape) * v.type.dtype.size
+        name = v.name or (target.name if target is not None else "a value")
+        yield Copy(name, UNKNOWN, size, reason, target)
 
 
 def _enter(s: Scan, env: Env, t: int, sizes: Mapping[str, int]) -> Env:

@@ -6,23 +6,42 @@ A backend turns every launch into code; nothing here knows how. `error` is the n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from executor.copies import Copy
 from executor.views import Buffer, View
 from ir import Program
 from ir.kernel import Number, Scalar
+from ir.loc import UNKNOWN, Loc
 from ir.opdef import Reduce as Reduction
 from ir.types import Dim
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What a nonzero result of the native code means."""
+    """What a nonzero result of the native code means, and the user's line that it is about.
+
+    impossible: it is checked all the same, but what is written before needs no care.
+    """
 
     kind: type[BaseException]
     text: str
+    loc: Loc = UNKNOWN
+    impossible: bool = False
+
+    def error(self) -> BaseException:
+        """The exception. Its line is a note, for the text may be the user's own; before Python
+        3.11, which has no notes, it is part of the text."""
+        where = str(self.loc) if self.loc.line > 0 else ""
+        error = self.kind(self.text)
+        if not where or where in self.text:
+            return error
+        if not hasattr(error, "add_note"):
+            return self.kind(f"{self.text} ({where})".lstrip())
+        error.add_note(f"{where}, {self.loc.function}" if self.loc.function else where)
+        return error
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +108,31 @@ class Gather:
     padding: int
     out: View
     error: int
+
+
+@dataclass(frozen=True, eq=False)
+class Take:
+    """out[pre, p, post] = x[pre, index[0][p], index[1][p], ..., post] at every place p.
+
+    The indices are known to be in [-n, n).
+    """
+
+    x: View
+    index: tuple[View, ...]
+    axis: int
+    out: View
+
+
+@dataclass(frozen=True, eq=False)
+class Put:
+    """out[pre, index[0][p], ..., post] gets `root` of itself (input 0) and of y[pre, p, post]
+    (input 1), place after place. The indices are known to be in [-n, n)."""
+
+    y: View
+    index: tuple[View, ...]
+    axis: int
+    root: Scalar
+    out: View
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +231,8 @@ Launch: TypeAlias = (
     | Reduce
     | ArgMax
     | Gather
+    | Take
+    | Put
     | Pack
     | Gemm
     | Check
@@ -207,6 +253,7 @@ class Lowered:
     outputs: tuple[Buffer, ...]
     launches: tuple[Launch, ...]
     failures: tuple[Failure, ...] = field(default=())
+    copies: tuple[Copy, ...] = field(default=())
 
 
 def results(launch: Launch) -> tuple[View, ...]:
@@ -224,30 +271,6 @@ def blocks(launch: Launch) -> tuple[tuple[Launch, ...], ...]:
     if isinstance(launch, Branch):
         return launch.then, launch.orelse
     return (launch.body,) if isinstance(launch, (When, Loop)) else ()
-
-
-def safe(launches: Sequence[Launch]) -> bool:
-    """Whether nothing can fail once an input has been written."""
-    return _safe(launches, False)[0]
-
-
-def _safe(launches: Sequence[Launch], written: bool) -> tuple[bool, bool]:
-    for x in launches:
-        written = written or any(v.buffer.kind == "input" for v in results(x))
-        if getattr(x, "error", 0) and written:
-            return False, written
-        ok, after = _safe_inside(x, written)
-        if ok and after and not written and isinstance(x, Loop):
-            ok, after = _safe_inside(x, after)
-        if not ok:
-            return False, after
-        written = after
-    return True, written
-
-
-def _safe_inside(launch: Launch, written: bool) -> tuple[bool, bool]:
-    found = [_safe(b, written) for b in blocks(launch)]
-    return all(ok for ok, _ in found), written or any(w for _, w in found)
 
 
 def views(launch: Launch) -> Iterator[View]:

@@ -11,14 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from executor.copies import OUTPUT, Copy, Want, line, read_later
 from executor.counts import bound
-from executor.expand import expand_composites
-from executor.launches import Check, Failure, Launch, Lowered, Map, Reduce, safe
-from executor.uses import Block, Inside, analyse, carried
+from executor.launches import Check, Failure, Launch, Map, Reduce
+from executor.limits import Limits
+from executor.uses import Block, Inside
 from executor.views import Buffer, View, whole
-from ir import OPS, Cond, Fused, Loc, Op, Program, Scan, Value
+from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Scan, Value
 from ir import kernel as k
 from ir.core import Node
+from ir.loc import UNKNOWN
 from ir.ops.nn import normal_axes
 from ir.types import Dim, DType, Size, Type, product
 
@@ -35,6 +37,16 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
+Start: TypeAlias = Callable[["Lowerer", Sequence[Node]], None]
+#: what is done before a block is lowered, when the places of what leaves it are known
+STARTS: list[Start] = []
+
+
+def starts_block(f: Start) -> Start:
+    STARTS.append(f)
+    return f
+
+
 @dataclass(frozen=True)
 class Machine:
     """`columns(dtype, rows, columns)`: how many columns of the right matrix of a product with so
@@ -45,14 +57,16 @@ class Machine:
 
 @dataclass
 class Scope:
-    """The launches of one block while they are collected; `loop`: it is the body of a loop.
+    """The launches of one block while they are collected; `loop`: it is the body of one, there.
 
-    `packed` are the weights packed in it, `bounds` what counts of loops in it can be at most.
+    `packed` are the weights packed in it, `indices` the symbols of indices that were checked in it,
+    `bounds` what counts of loops in it can be at most.
     """
 
-    loop: bool = False
+    loop: Loc | None = None
     launches: list[Launch] = field(default_factory=list)
     packed: dict[tuple[Value, View, int], View] = field(default_factory=dict)
+    indices: dict[tuple[Value | Dim, Dim, bool], Dim] = field(default_factory=dict)
     bounds: dict[str, Dim | None] = field(default_factory=dict)
 
 
@@ -60,20 +74,35 @@ class Scope:
 class Lowerer:
     """`env` is where a value lies; `level` the innermost scope in which its data varies.
 
-    `constants` are values that one literal fills, `known` are integers that are sizes or symbols.
-    `origin` is the outermost value that a const port hands on. `owned` values may be overwritten.
-    `places` are views that must hold a value when its block ends. `merged` are ops that an
-    earlier launch has done.
+    `constants` are values that one literal fills, `known` are integers that are sizes or symbols,
+    `highest` is the largest value of a symbol that counts from 0. `origin` is the outermost value
+    that a const port hands on. `owned` values may be overwritten. `reserved` is storage that a copy
+    at the end of the block fills. `places` are views that must hold a value when its block ends,
+    and `wants` says what for. `ahead` are values that a later op would copy, with how to find the
+    place where they are made instead (`executor.placing`), `parts` the stores whose part has been
+    found so. `merged` are ops that an earlier launch has done. `limits` bounds integers. `donated`
+    are inputs whose memory is spare, and `reasons` says why others are not updated in place.
     """
 
     machine: Machine
+    program: Program
+    limits: Limits
+    donated: frozenset[Value] = frozenset()
     env: dict[Value, View] = field(default_factory=dict)
     level: dict[Value, int] = field(default_factory=dict)
     constants: dict[Value, k.Scalar] = field(default_factory=dict)
     known: dict[Value, Dim] = field(default_factory=dict)
+    highest: dict[str, Dim] = field(default_factory=dict)
     origin: dict[Value, Value] = field(default_factory=dict)
     owned: set[Value] = field(default_factory=set)
+    reserved: frozenset[Buffer] = frozenset()
     places: dict[Value, list[View]] = field(default_factory=dict)
+    wants: dict[View, Want] = field(default_factory=dict)
+    lines: dict[Value, Loc] = field(default_factory=dict)
+    reasons: dict[Value, str] = field(default_factory=dict)
+    copies: list[Copy] = field(default_factory=list)
+    ahead: dict[Value, Callable[[], View | None]] = field(default_factory=dict)
+    parts: dict[Node, Callable[[View], View]] = field(default_factory=dict)
     merged: set[Node] = field(default_factory=set)
     scopes: list[Scope] = field(default_factory=lambda: [Scope()])
     uses: list[Block] = field(default_factory=list)
@@ -88,7 +117,7 @@ class Lowerer:
     def emit(self, launch: Launch) -> None:
         self.scopes[-1].launches.append(launch)
 
-    def open(self, loop: bool = False) -> None:
+    def open(self, loop: Loc | None = None) -> None:
         """What is emitted from here to `close` belongs to a block inside."""
         self.scopes.append(Scope(loop))
 
@@ -98,7 +127,7 @@ class Lowerer:
     def outside_of_loops(self, v: Value) -> Scope | None:
         """The scope around the outermost loop in which `v` does not vary; None if it varies."""
         for at in range(self.level[v] + 1, len(self.scopes)):
-            if self.scopes[at].loop:
+            if self.scopes[at].loop is not None:
                 return self.scopes[at - 1]
         return None
 
@@ -117,34 +146,94 @@ class Lowerer:
 
     def fresh(self, v: Value) -> View:
         """Storage of its own for `v`: where it is wanted, else a new buffer."""
-        final, updates = v, self.uses[-1].updates
-        while final in updates and final not in self.places:
-            final = updates[final]
-        wanted = self.places.get(final)
-        view = wanted[0] if wanted else self.temporary(v.type)
+        final = self.final(v)
+        ahead = self.ahead.pop(final, None)
+        view = ahead() if ahead is not None else None
+        if view is None:
+            wanted = self.places.get(final)
+            view = wanted[0] if wanted else self.temporary(v.type)
         self.natural(v.type.shape, v.name)
         self.bind(v, view)
         self.owned.add(v)
         return view
 
+    def final(self, v: Value) -> Value:
+        """The value that lies where `v` does, and that has a place if any such value has one."""
+        updates = self.uses[-1].updates
+        while v in updates and v not in self.places and v not in self.ahead:
+            v = updates[v]
+        return v
+
     def bind(self, v: Value, view: View, level: int | None = None) -> None:
         self.env[v] = view
         self.level[v] = self.depth if level is None else level
+
+    def want(self, v: Value, place: View, what: Want, first: bool = False) -> None:
+        """`place` must hold `v` at the end of the block; `first`: before other places."""
+        places = self.places.setdefault(v, [])
+        places.insert(0 if first else len(places), place)
+        self.wants[place] = what
 
     def settle(self, v: Value) -> None:
         """Copy `v` to every place that wants it and does not have it."""
         for place in self.places.pop(v, []):
             if place != self.env[v]:
                 self.copy(self.env[v], place)
+                self.keep(v, place, self.why_again(v, place))
 
     def copy(self, x: View, out: View) -> None:
         source = k.input_(0, x.dtype)
         self.emit(Map(out.shape, (x.expand(out.shape),), (source,), (out,)))
 
-    def failure(self, kind: type[BaseException], text: str, loc: Loc) -> int:
-        where = f" ({loc})" if loc.line > 0 else ""
-        self.failures.append(Failure(kind, text + where))
+    def failure(self, kind: type[BaseException], text: str, loc: Loc, said: bool = False) -> int:
+        """The number of a new failure; `said`: the text says all that there is to say."""
+        where = f" ({loc})" if loc.line > 0 and not said else ""
+        self.failures.append(Failure(kind, text + where, loc))
         return len(self.failures)
+
+    # ------------------------------------------------------------ copies that are kept
+    def keep(self, v: Value, out: View, reason: str) -> None:
+        """List a copy of `v` to `out`."""
+        if v in self.constants:
+            return
+        source = self.input_of(self.env[v])
+        where = self.input_of(out) or source
+        name = v.name or (where.name if where is not None else "a value")
+        loop = next((s.loop for s in reversed(self.scopes) if s.loop is not None), None)
+        size = product(out.shape) * out.dtype.size
+        self.copies.append(Copy(name, self.lines.get(v, UNKNOWN), size, reason, where, loop))
+
+    def input_of(self, view: View) -> Input | None:
+        b = view.buffer
+        return self.program.inputs[b.number] if b.kind == "input" else None
+
+    def why_again(self, v: Value, place: View) -> str:
+        """Why `v`, which has a place, is copied to another one."""
+        held, wanted = self.wants.get(self.env[v]), self.wants[place].text
+        if held is not None:
+            both = "two outputs" if held.text == wanted == OUTPUT else f"{held.text} and {wanted}"
+            return f"{both} hold the same value"
+        own = self.input_of(self.env[v])
+        if own is not None:
+            return f"{wanted} is the value of {own.name}, or a part of it"
+        if self.uses[-1].of(v) is not v:
+            return f"{wanted} is a view of a value that is stored otherwise"
+        if v not in self.uses[-1].made:
+            return f"{wanted} is the value of another tensor as it is"
+        where = line(self.lines.get(v, UNKNOWN))
+        return f"{wanted} is one of the two states that the loop {where} keeps"
+
+    def why_kept(self, v: Value) -> str:
+        """Why the storage of `v` is not taken over by the op that updates it last."""
+        root = self.uses[-1].of(v)
+        if root in self.reasons:
+            return self.reasons[root]
+        own = self.input_of(self.env[v])
+        if own is not None and root not in self.owned:
+            return f"{own.name} itself must stay as it is"
+        if root is not v:
+            return "it is a view of another value"
+        return read_later(self.uses[-1], v)
 
     def natural(self, shape: Sequence[Dim], what: str) -> None:
         """Check that no dim is negative."""
@@ -162,10 +251,13 @@ class Lowerer:
 
     # ------------------------------------------------------------ walking
     def block(self, nodes: Sequence[Node]) -> None:
+        for start in STARTS:
+            start(self, nodes)
         for node in nodes:
             if node in self.merged:
                 continue
             self.node(node)
+            self.lines.update(dict.fromkeys(node.results, node.loc))
             for r in node.results:
                 if r in self.owned or r in self.uses[-1].early:
                     self.settle(r)
@@ -217,11 +309,15 @@ class Lowerer:
         ins = tuple(self.env[v].expand(shape) for v in inputs.values)
         stores: list[tuple[k.Scalar, View]] = []
         for r, root in zip(node.results, roots):
-            views = [self.overwrite(node, r) or self.fresh(r)]
-            views += [p for p in self.places.pop(r, []) if p != views[0]]
+            views = [self.overwrite(node, r) or self.dying(node, r) or self.fresh(r)]
+            self.env[r] = views[0]
+            for place in self.places.pop(r, []):
+                if place != views[0]:
+                    views.append(place)
+                    self.keep(r, place, self.why_again(r, place))
             stores += [(root, v) for v in views]
         error = 0
-        if any(s.op in ("div", "rem") and s.dtype.kind in "iu" for s in k.nodes(list(roots))):
+        if any(map(_may_divide_by_zero, k.nodes(list(roots)))):
             error = self.failure(ZeroDivisionError, f"{node.name}: division by zero", node.loc)
         outs = tuple(v for _, v in stores)
         self.emit(Map(tuple(shape), ins, tuple(s for s, _ in stores), outs, error))
@@ -234,6 +330,27 @@ class Lowerer:
                 self.owned.add(result)
                 return self.env[x]
         return None
+
+    def dying(self, node: Op | Fused, result: Value) -> View | None:
+        """The storage of an operand that dies in `node`, for a result without a place."""
+        block, final = self.uses[-1], self.final(result)
+        if final in self.places or final in self.ahead:
+            return None
+        at = block.defined[result]
+        for x in node.operands:
+            alone = all(q is x for q in node.operands if block.of(q) is block.of(x))
+            dies = x not in block.updates and block.last[block.of(x)] == at
+            if x in self.owned and x.type == result.type and alone and dies and self.spare(x):
+                self.owned.discard(x)
+                self.bind(result, self.env[x])
+                self.owned.add(result)
+                return self.env[x]
+        return None
+
+    def spare(self, x: Value) -> bool:
+        b = self.env[x].buffer
+        given = b.kind == "input" and self.program.inputs[b.number].value in self.donated
+        return (b.kind == "arena" or given) and x not in self.places and b not in self.reserved
 
 
 @dataclass
@@ -251,50 +368,5 @@ class _Inputs:
         return k.input_(self.values.index(v), v.type.dtype)
 
 
-def lower(program: Program, machine: Machine) -> Lowered:
-    """Raises NotImplementedError for an op without a kernel."""
-    program = expand_composites(program)
-    lowered = _lower(program, machine, in_place=True)
-    return lowered if safe(lowered.launches) else _lower(program, machine, in_place=False)
-
-
-def _lower(program: Program, machine: Machine, in_place: bool) -> Lowered:
-    """`in_place`: a written input may be overwritten before the end of the program."""
-    low = Lowerer(machine)
-    inputs = tuple(_buffer("input", n, i.value.type) for n, i in enumerate(program.inputs))
-    outputs = tuple(_buffer("output", n, v.type) for n, v in enumerate(program.outputs))
-    for i, b in zip(program.inputs, inputs):
-        low.bind(i.value, whole(b, i.value.type))
-    for v, b in zip(program.outputs, outputs):
-        low.places.setdefault(v, []).append(whole(b, v.type))
-    states = {target: v for target, v in program.writes if in_place}
-    needed = [*program.outputs, *(v for _, v in program.writes)]
-    low.uses.append(analyse(program.ops, states, needed, low.inside))
-    done = {target for target, ok in carried(states, low.uses[0]).items() if ok}
-    for target, v in program.writes:
-        if target in done:
-            low.owned.add(target)
-            low.places.setdefault(v, []).insert(0, low.env[target])
-    low.block(program.ops)
-    for v in list(low.places):
-        low.settle(v)
-    _write_back(low, [(t, v) for t, v in program.writes if t not in done])
-    return Lowered(program, inputs, outputs, low.close(), tuple(low.failures))
-
-
-def _buffer(kind: str, number: int, t: Type) -> Buffer:
-    return Buffer(kind, number, product(t.shape) * t.dtype.size)
-
-
-def _write_back(low: Lowerer, writes: Sequence[tuple[Value, Value]]) -> None:
-    """Values that lie in inputs are saved first: another write may overwrite them."""
-    sources = []
-    for _, v in writes:
-        x = low.env[v]
-        if x.buffer.kind == "input":
-            saved = low.temporary(v.type)
-            low.copy(x, saved)
-            x = saved
-        sources.append(x)
-    for (target, _), x in zip(writes, sources):
-        low.copy(x, low.env[target])
+def _may_divide_by_zero(s: k.Scalar) -> bool:
+    return s.op in ("div", "rem") and s.dtype.kind in "iu" and not s.args[1].value

@@ -42,13 +42,14 @@ def matmul(low: Lowerer, op: Op) -> None:
     _gemm(low, x, y, target, yv, initial)
     if target is not c:
         low.copy(target, c)
+        low.keep(result, c, "a product is made row by row, and lies otherwise in its place")
     if start is not None:
         low.settle(result)
 
 
 def _sum_start(low: Lowerer, op: Op) -> tuple[Op, View] | None:
     """The sum that this product is a part of, if the product can start from the other part."""
-    found = added(low.uses[-1], low.uses[-1].nodes.index(op))
+    found = added(low.uses[-1], low.uses[-1].defined[op.result])
     if found is None or found[1] not in low.env or op.result in low.places:
         return None
     block = low.uses[-1]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from executor.launches import ArgMax, Gather, Index, Iota, Map, Number64
 from executor.lower import Lowerer, rule
 from executor.views import View
@@ -59,6 +62,7 @@ def reshape(low: Lowerer, op: Op) -> None:
         across = own.reshape(x.shape)
     assert across is not None
     low.copy(x, across)
+    low.keep(op.operands[0], across, "its strides do not allow to reshape it")
 
 
 def keep_constant(low: Lowerer, op: Op) -> None:
@@ -124,15 +128,48 @@ def split(low: Lowerer, op: Op) -> None:
         start = start + n
 
 
+@rule("strided")
+def strided(low: Lowerer, op: Op) -> None:
+    view(low, op, low.env[op.operands[0]].strided(**op.attrs))
+    keep_constant(low, op)
+
+
 def index_symbol(low: Lowerer, op: Op, index: Value, n: Dim, wrap: bool = True) -> Dim:
     """A checked index from data, as a symbol that offsets may use."""
     at = low.known.get(index)
     if isinstance(at, int) and isinstance(n, int) and (-n if wrap else 0) <= at < n:
         return at % n
+    if at is not None and _within(low, at, n):
+        return at
+    key = (low.origin.get(index, index) if at is None else at, n, wrap)
+    for scope in low.scopes:
+        if key in scope.indices:
+            return scope.indices[key]
     name = low.symbol("s")
-    error = low.failure(IndexError, f"{op.name}: the index is out of range", op.loc)
+    error = index_error(low, op, index, n, "the index")
     low.emit(Index(name, low.env[index] if at is None else at, n, error, wrap))
-    return Size.named(name)
+    return low.scopes[-1].indices.setdefault(key, Size.named(name))
+
+
+def _within(low: Lowerer, at: Dim, n: Dim) -> bool:
+    """Whether 0 <= at < n, whatever the values of the loop indices in `at`."""
+    lowest: Dim = 0
+    highest: Dim = 0
+    for names, factor in at.terms if isinstance(at, Size) else (((), at),):
+        loops = [q for q in names if q in low.highest]
+        rest = tuple(q for q in names if q not in low.highest)
+        if len(loops) > 1 or any(q.startswith("#") for q in rest):
+            return False
+        part: Dim = Size(((rest, factor),)) if rest else factor
+        top = part * low.highest[loops[0]] if loops else part
+        lowest = lowest + (top if factor < 0 or not loops else 0)
+        highest = highest + (top if factor > 0 or not loops else 0)
+    return natural(lowest) and natural(n - 1 - highest)
+
+
+def natural(value: Dim) -> bool:
+    """Whether it is surely not negative."""
+    return value >= 0 if isinstance(value, int) else all(c >= 0 for _, c in value.terms)
 
 
 @rule("select")
@@ -169,6 +206,7 @@ def updated(low: Lowerer, op: Op) -> View:
         out = low.fresh(op.result)
         if out != low.env[x]:
             low.copy(low.env[x], out)
+            low.keep(x, out, low.why_kept(x))
     return out
 
 
@@ -177,65 +215,73 @@ def put(low: Lowerer, y: Value, part: View) -> None:
     if source.buffer is part.buffer and source != part:
         saved = low.temporary(y.type)
         low.copy(source, saved)
+        low.keep(y, saved, "it is stored into the storage that it is a part of")
         source = saved
-    low.copy(source, part)
+    if source != part:
+        low.copy(source, part)
 
 
-@rule("set_slice")
-def set_slice(low: Lowerer, op: Op) -> None:
-    (x, y), a = op.operands, op.attrs
+def part_of(low: Lowerer, op: Op) -> Callable[[View], View]:
+    """The part of its operand that a `set_*` op stores into, checked here."""
+    x, y, *index = op.operands
+    a, old = op.attrs, low.env[x]
+    if op.name == "set_strided":
+        return lambda v: v.strided(y.type.shape, a["strides"], a["offset"])
+    if op.name == "set_window":
+        place = window_place(low, op, x, index[0], y)
+        return lambda v: v.slice(*place)
     axis = a["axis"] % x.type.ndim
-    length = y.type.shape[axis]
-    check_slice(low, op, low.env[x], axis, a["start"], length)
-    put(low, y, updated(low, op).slice(axis, a["start"], length, a["step"]))
+    if op.name == "set_slice":
+        length = y.type.shape[axis]
+        check_slice(low, op, old, axis, a["start"], length)
+        return lambda v: v.slice(axis, a["start"], length, a["step"])
+    if op.name == "set_pick":
+        check_slice(low, op, old, axis, a["index"], 1)
+    at = a["index"] if not index else index_symbol(low, op, index[0], x.type.shape[axis])
+    return lambda v: v.pick(axis, at)
 
 
-@rule("set_pick")
-def set_pick(low: Lowerer, op: Op) -> None:
-    (x, y), axis = op.operands, op.attrs["axis"] % op.result.type.ndim
-    check_slice(low, op, low.env[x], axis, op.attrs["index"], 1)
-    put(low, y, updated(low, op).pick(axis, op.attrs["index"]))
+@rule("set_slice", "set_pick", "set_strided", "set_select", "set_window")
+def set_part(low: Lowerer, op: Op) -> None:
+    part = low.parts.pop(op, None) or part_of(low, op)
+    put(low, op.operands[1], part(updated(low, op)))
 
 
-@rule("set_select")
-def set_select(low: Lowerer, op: Op) -> None:
-    x, y, index = op.operands
-    axis = op.attrs["axis"] % x.type.ndim
-    at = index_symbol(low, op, index, x.type.shape[axis])
-    put(low, y, updated(low, op).pick(axis, at))
+@rule("concat", "stack")
+def join(low: Lowerer, op: Op) -> None:
+    for x, part in zip(op.operands, parts_of_join(op, low.fresh(op.result))):
+        if low.env[x] != part:
+            low.copy(low.env[x], part)
 
 
-@rule("set_window")
-def set_window(low: Lowerer, op: Op) -> None:
-    x, y, index = op.operands
-    place = window_place(low, op, x, index, y)
-    put(low, y, updated(low, op).slice(*place))
-
-
-@rule("concat")
-def concat(low: Lowerer, op: Op) -> None:
-    out = low.fresh(op.result)
+def parts_of_join(op: Op, out: View) -> list[View]:
+    """Where the operands of a `concat` or `stack` lie in its result."""
     axis = op.attrs["axis"] % out.ndim
+    if op.name == "stack":
+        return [out.pick(axis, n) for n in range(len(op.operands))]
+    parts: list[View] = []
     start: Dim = 0
-    for x in op.operands:
-        n = x.type.shape[axis]
-        low.copy(low.env[x], out.slice(axis, start, n))
+    for v in op.operands:
+        n = v.type.shape[axis]
+        parts.append(out.slice(axis, start, n))
         start = start + n
-
-
-@rule("stack")
-def stack(low: Lowerer, op: Op) -> None:
-    out = low.fresh(op.result)
-    axis = op.attrs["axis"] % out.ndim
-    for n, x in enumerate(op.operands):
-        low.copy(low.env[x], out.pick(axis, n))
+    return parts
 
 
 # ---------------------------------------------------------------- indexing
+def index_error(low: Lowerer, op: Op, index: Value, n: Dim, what: str = "an index") -> int:
+    """The error of an index that is not in range; impossible if it surely is."""
+    most = low.limits.below(index) if isinstance(n, int) else None
+    error = low.failure(IndexError, f"{op.name}: {what} is out of range", op.loc)
+    if most is not None and isinstance(n, int) and most <= n:
+        low.failures[-1] = replace(low.failures[-1], impossible=True)
+    return error
+
+
 @rule("gather")
 def gather(low: Lowerer, op: Op) -> None:
     (x, index), axis = op.operands, op.attrs["axis"] % op.operands[0].type.ndim
-    error = low.failure(IndexError, f"{op.name}: an index is out of range", op.loc)
+    error = index_error(low, op, index, x.type.shape[axis])
     out = low.fresh(op.result)
     low.emit(Gather(low.env[x], low.env[index], axis, True, -1, out, error))
 
@@ -243,7 +289,7 @@ def gather(low: Lowerer, op: Op) -> None:
 @rule("embedding")
 def embedding(low: Lowerer, op: Op) -> None:
     ids, weight = op.operands
-    error = low.failure(IndexError, f"{op.name}: an index is out of range", op.loc)
+    error = index_error(low, op, ids, weight.type.shape[0])
     out = low.fresh(op.result)
     padding = op.attrs["padding_idx"]
     low.emit(Gather(low.env[weight], low.env[ids], 0, False, padding, out, error))

@@ -9,17 +9,18 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
 import numpy as np
 
 from executor import interrupt
+from executor.copies import Copy
 from executor.counts import bound, bounds_of, counts
 from executor.launches import Failure
 from executor.plan import ALIGN, Layout
-from ir import Input, Program, Type, Value
+from ir import Input, Program, Slot, Type, Value
 from ir.types import Dim, evaluate_dim, product
 from ir.walk import bind_sizes
 
@@ -66,13 +67,22 @@ class Executable:
     `sizes` are its named sizes, `inputs` and `outputs` what a call takes and gives. `counts` are
     the sizes that a call finds: how often the `while` loops of the outermost block ran. An output
     whose type names one of them has memory for the most elements that it can have (`bounds`), and
-    what it has comes first, row-major.
+    what it has comes first, row-major. `copies` are those that the plan could not avoid,
+    `donated` the numbers of inputs that a call may overwrite.
     """
 
     def __init__(
-        self, program: Program, native: Native, layout: Layout, failures: Sequence[Failure]
+        self,
+        program: Program,
+        native: Native,
+        layout: Layout,
+        failures: Sequence[Failure],
+        copies: Sequence[Copy] = (),
+        donated: Collection[int] = (),
     ) -> None:
         self.program, self.native, self.layout = program, native, layout
+        self.copies: tuple[Copy, ...] = tuple(copies)
+        self.donated = frozenset(donated)
         self.sizes: tuple[str, ...] = program.sizes
         self.inputs: tuple[Input, ...] = program.inputs
         self.outputs: tuple[Type, ...] = tuple(v.type for v in program.outputs)
@@ -98,7 +108,8 @@ class Executable:
     ) -> Found | None:
         """Run on addresses of contiguous row-major buffers; writes go into the inputs.
 
-        An input that is written overlaps no other input, and no output overlaps anything.
+        An input that is written or donated overlaps no other input, and no output overlaps
+        anything.
         Returns None if the program has no `counts`, which is what most have.
 
         Raises IndexError, ZeroDivisionError or ValueError for bad data, and what a `check` names;
@@ -136,8 +147,7 @@ class Executable:
         if code == interrupt.INTERRUPTED and self._asks is not None:
             interrupt.raise_from(frame.table, 8 * self._asks)
         self._frames.append(frame)
-        failure = self._failures[code - 1]
-        raise failure.kind(failure.text)
+        raise self._failures[code - 1].error()
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run on NumPy arrays; `program.writes` go back into the given arrays.
@@ -161,6 +171,7 @@ class Runnable(Protocol):
 
     program: Program
     sizes: tuple[str, ...]
+    donated: frozenset[int]
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]: ...
 
@@ -172,11 +183,14 @@ class Runnable(Protocol):
 def results_of(
     executable: Runnable, sizes: Mapping[str, int], inputs: Sequence[int]
 ) -> tuple[list[np.ndarray], dict[str, int]]:
-    """Allocate the outputs, run on addresses, and give the outputs and the counts of the call."""
+    """Allocate the outputs, run on addresses, and give the outputs and the counts of the call.
+
+    A slot is nothing that is allocated: its array is empty.
+    """
     given = [sizes[n] for n in executable.sizes]
     values = executable.program.outputs
     memory = [
-        None if n is None else np.empty(n, v.type.dtype.numpy)
+        None if n is None else np.empty(0 if isinstance(v, Slot) else n, v.type.dtype.numpy)
         for n, v in zip(executable.bounds(given), values)
     ]
     addresses = [None if a is None else a.ctypes.data for a in memory]
@@ -184,7 +198,7 @@ def results_of(
     named = {**sizes, **found.counts}
     outputs = []
     for k, (v, a) in enumerate(zip(values, memory)):
-        shape = v.type.concrete(named)
+        shape = (0,) if isinstance(v, Slot) else v.type.concrete(named)
         outputs.append(found.arrays[k] if a is None else a[: math.prod(shape)].reshape(shape))
     return outputs, found.counts
 
@@ -198,6 +212,7 @@ def call_with_arrays(executable: Runnable, arrays: Sequence[np.ndarray]) -> list
             raise ValueError(f"{i.name} is {i.value.type}, not of {a.dtype}")
     sizes = bind_sizes(program, [a.shape for a in arrays])
     written = {target for target, _ in program.writes}
+    written |= {program.inputs[n].value for n in executable.donated}
     _check_apart(program, arrays, written)
     ready = []
     for i, a in zip(program.inputs, arrays):
@@ -205,7 +220,9 @@ def call_with_arrays(executable: Runnable, arrays: Sequence[np.ndarray]) -> list
             raise ValueError(f"{i.name} is written, but the array is read-only or not contiguous")
         ready.append(a if a.flags.c_contiguous else np.ascontiguousarray(a))
     outputs, _ = results_of(executable, sizes, [a.ctypes.data for a in ready])
-    return outputs
+    at = {i.value: a for i, a in zip(program.inputs, arrays)}
+    slots = [at[v.input] if isinstance(v, Slot) else None for v in program.outputs]
+    return [a if s is None else s for a, s in zip(outputs, slots)]
 
 
 def _check_apart(program: Program, arrays: Sequence[np.ndarray], written: set[Value]) -> None:

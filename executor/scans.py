@@ -1,8 +1,10 @@
 """Loops: ports become views, so that a body reads and writes in place.
 
 const and seq ports are views of the outer value. A stacked value is written into its slot. A carry
-that its body only updates keeps one buffer; any other has two halves: the body reads the half of
-the iteration's parity and writes the other, which makes swaps and hand-overs safe without copies.
+keeps one buffer if its body updates it, or makes the next state only after the last use of the old
+one; any other has two halves: the body reads the half of the iteration's parity and writes the
+other, which makes swaps and hand-overs safe without copies. A carry that moves by a constant is
+known from the loop's index, so that what it indexes can be checked before the loop.
 
 A `while` is a loop that also reads, before an iteration, one byte: the go port. How long its stacks
 are is known only afterwards, so their memory is for `trip` iterations, with the axis of the loop
@@ -13,14 +15,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from executor.copies import Want, kept_apart_in, line
 from executor.counts import most
-from executor.launches import Fail, Loop, Number64, When
+from executor.launches import Fail, Index, Loop, Number64, When
 from executor.lower import Lowerer, rule
+from executor.rules import natural
 from executor.uses import body, carried, next_values
 from executor.views import View, whole
-from ir import Scan
+from ir import Op, Scan, Value
 from ir.core import Carry, Const, Last, Seq, Stack
-from ir.types import Dim, Size, Type, product
+from ir.types import I64, Dim, Size, Type, product
 
 
 @rule("scan")
@@ -36,11 +40,14 @@ def scan(low: Lowerer, s: Scan) -> None:
     states = {p: _state(low, s, p, in_place[p]) for p in s.carries}
     go = _go(low, s)
     results = {p: _collected(low, s, p) for p in s.ports if isinstance(p, (Stack, Last))}
-    low.open(loop=True)
+    low.highest[index] = s.trip - 1
+    counters = {p: _counter(low, s, p, index) for p in s.carries}
+    low.open(loop=s.loc)
     low.uses.append(uses)
     _enter(low, s, index)
     for p, state in states.items():
-        _carry(low, p, state, in_place[p], Size.named(parity))
+        _carry(low, s, p, state, in_place[p], Size.named(parity))
+    low.known.update((p.inner, at) for p, at in counters.items() if at is not None)
     _give(low, s, go, results, index)
     low.block(s.body)
     _leave(low, s, results, index)
@@ -84,11 +91,7 @@ def _doubtful(s: Scan, p: Seq) -> list[Dim]:
     n = p.outer.type.shape[p.axis]
     final = p.start + (s.trip - 1) * p.step
     distances = [q for at in (p.start, final) for q in (at, n - 1 - at)]
-    return [q for q in distances if not _surely_natural(q)]
-
-
-def _surely_natural(value: Dim) -> bool:
-    return value >= 0 if isinstance(value, int) else all(c >= 0 for _, c in value.terms)
+    return [q for q in distances if not natural(q)]
 
 
 def _check_if(low: Lowerer, trip: Dim, checks: list[Dim], text: str, s: Scan) -> None:
@@ -110,10 +113,22 @@ def _state(low: Lowerer, s: Scan, p: Carry, in_place: bool) -> View:
         wanted = low.places.get(p.last, []) if p.last is not None else []
         state = wanted[0] if wanted else low.temporary(p.init.type)
         low.copy(init, state)
+        low.keep(p.init, state, _why_copied(low, s, p))
         return state
     state = low.temporary(replace(p.init.type, shape=(2, *p.init.type.shape)))
     low.copy(init, _half(state, 0))
+    why = kept_apart_in(s, p.inner, low.inside)
+    low.keep(p.init, _half(state, 0), f"the loop {line(s.loc)} keeps two states: {why}")
     return state
+
+
+def _why_copied(low: Lowerer, s: Scan, p: Carry) -> str:
+    block = low.uses[-1]
+    root = block.of(p.init)
+    here = block.last.get(root) == block.at(s)
+    if root in low.owned and here and sum(block.of(q) is root for q in s.operands) > 1:
+        return f"the loop {line(s.loc)} reads it beside the state that starts with it"
+    return low.why_kept(p.init)
 
 
 def _half(state: View, which: Dim) -> View:
@@ -173,12 +188,52 @@ def hand_in(low: Lowerer, p: Const) -> None:
         low.known[p.inner] = low.known[p.outer]
 
 
-def _carry(low: Lowerer, p: Carry, state: View, in_place: bool, parity: Dim) -> None:
+def _counter(low: Lowerer, s: Scan, p: Carry, index: str) -> Dim | None:
+    """The value of a carry that moves by a constant, from the index of the loop."""
+    step = _step(low, s, p) if p.inner.type == Type(I64) else None
+    if step is None:
+        return None
+    start = low.known.get(p.init)
+    if start is None:
+        name = low.symbol("s")
+        low.emit(Index(name, low.env[p.init], 1, 0, wrap=False))
+        start = Size.named(name)
+    return start + step * Size.named(index)
+
+
+def _step(low: Lowerer, s: Scan, p: Carry) -> int | None:
+    """By how much each iteration moves a carry, where that is a number."""
+    op = next((n for n in s.body if isinstance(n, Op) and p.next in n.results), None)
+    if op is None or p.inner not in op.operands:
+        return None
+    if op.name == "scale" and op.attrs["scale"] == 1 and float(op.attrs["bias"]).is_integer():
+        return int(op.attrs["bias"])
+    if op.name == "subtract" and op.operands[0] is p.inner:
+        step = _integer(low, s, op.operands[1])
+        return None if step is None else -step
+    if op.name == "add":
+        x, y = op.operands
+        return _integer(low, s, y if x is p.inner else x)
+    return None
+
+
+def _integer(low: Lowerer, s: Scan, v: Value) -> int | None:
+    """The number that an operand of the body of `s` is known to be."""
+    made = (n for n in s.body if isinstance(n, Op) and n.name == "full" and n.result is v)
+    for op in made:
+        return int(op.attrs["value"])
+    outer = next((p.outer for p in s.ports if isinstance(p, Const) and p.inner is v), None)
+    root = low.constants.get(outer) if outer is not None else None
+    return None if root is None or root.value is None else int(root.value)
+
+
+def _carry(low: Lowerer, s: Scan, p: Carry, state: View, in_place: bool, parity: Dim) -> None:
     inner = state if in_place else _half(state, parity)
     low.bind(p.inner, inner)
     low.owned.add(p.inner)
     following = state if in_place else _half(state, 1 - parity)
-    low.places.setdefault(p.next, []).insert(0, following)
+    text = f"the next state of the loop {line(s.loc)}"
+    low.want(p.next, following, Want(text, idle=not in_place), first=True)
 
 
 def _give(
@@ -188,11 +243,11 @@ def _give(
     for p in s.ports:
         if isinstance(p, Stack):
             slot = results[p].pick(p.axis, Size.named(index))
-            low.places.setdefault(p.inner, []).append(slot)
+            low.want(p.inner, slot, Want(f"what the loop {line(s.loc)} collects", idle=True))
         elif isinstance(p, Last) and s.count:
-            low.places.setdefault(p.inner, []).append(results[p])
+            low.want(p.inner, results[p], Want(f"the last value {line(s.loc)}", idle=False))
     if s.go is not None and go is not None:
-        low.places.setdefault(s.go.next, []).append(go)
+        low.want(s.go.next, go, Want(f"whether the loop {line(s.loc)} goes on", idle=False))
 
 
 def _leave(low: Lowerer, s: Scan, results: dict[Stack | Last, View], index: str) -> None:
@@ -204,4 +259,5 @@ def _leave(low: Lowerer, s: Scan, results: dict[Stack | Last, View], index: str)
     low.open()
     for p in lasts:
         low.copy(low.env[p.inner], results[p])
+        low.keep(p.inner, results[p], "the value of the last iteration outlives the loop")
     low.emit(When(s.trip - 1 - Size.named(index), "eq", low.close()))

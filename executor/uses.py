@@ -5,8 +5,10 @@ A block is the op list of a program or of a loop body; it reads only its own val
 analysis here is of one block. Position `len(block)` is its end: ports and outputs use values there.
 
 A value may be updated in place when the op that makes its successor is its last use: `set_*` ops,
-nested loops that carry it, branches that both update it or hand it on and, for carries, elementwise
-ops.
+nested loops that carry it, branches that both leave the successor there, or of which one leaves the
+value as it is (then the other may have to copy). Storage that must hold a given value at the end of
+the block (the next state of a carry, what is written back to an input) also takes it from an
+elementwise op that is the last use, or from any op behind the last use.
 """
 
 from __future__ import annotations
@@ -18,26 +20,37 @@ from typing import TypeAlias
 from ir import OPS, Cond, Fused, Op, Scan, Value
 from ir.core import Carry, Const, Join, Last, Node, Stack
 
-VIEWS = {"slice", "pick", "select", "window", "reshape", "transpose", "expand", "split"}
-SETTERS = {"set_slice", "set_pick", "set_select", "set_window"}
+VIEWS = {"strided", "slice", "pick", "select", "window", "reshape", "transpose", "expand", "split"}
+SETTERS = {"set_strided", "set_slice", "set_pick", "set_select", "set_window", "put"}
 
 
 @dataclass
 class Block:
     """`root` maps a value to the value whose storage it shares; `last` is by root.
 
-    `updates` maps a value to the one that takes over its storage. `early` are views that a loop
-    stacks: they are copied where they are made, so that their storage may change afterwards.
+    `defined` is the position of the op that makes a value, `made` the position from which on its
+    storage is written. `updates` maps a value to the one that takes over its storage, and `before`
+    back, where an op does so. `linked` is the position from which on the storage of a given value
+    holds what is wanted there, where no op does so. `early` are views that a loop stacks: they are
+    copied where they are made, so that their storage may change afterwards.
     """
 
     nodes: Sequence[Node]
     root: dict[Value, Value] = field(default_factory=dict)
     last: dict[Value, int] = field(default_factory=dict)
+    defined: dict[Value, int] = field(default_factory=dict)
+    made: dict[Value, int] = field(default_factory=dict)
     updates: dict[Value, Value] = field(default_factory=dict)
+    before: dict[Value, Value] = field(default_factory=dict)
+    linked: dict[Value, int] = field(default_factory=dict)
     early: frozenset[Value] = frozenset()
 
     def of(self, v: Value) -> Value:
         return self.root.get(v, v)
+
+    def at(self, node: Node) -> int:
+        """The position of a node of the block."""
+        return next(k for k, n in enumerate(self.nodes) if n is node)
 
 
 #: loops and branches -> the analyses of the blocks inside, so that each is made once
@@ -51,22 +64,77 @@ def analyse(
     inside: Inside,
     early: frozenset[Value] = frozenset(),
 ) -> Block:
-    """`following` are the values that the block is given and may update, with the next values of
-    those that are carries; `needed` are used at the end of the block."""
+    """`following` are the values that the block is given and may update, with the values that
+    their storage should hold at the end; `needed` are used at the end of the block."""
     b = Block(nodes, early=early)
     for at, node in enumerate(nodes):
-        for v in node.operands:
-            b.last[b.of(v)] = at
-        if isinstance(node, Op) and node.name in VIEWS:
-            b.root.update((r, b.of(node.operands[0])) for r in node.results)
+        _enter(b, node, at)
     for v in needed:
         b.last[b.of(v)] = len(nodes)
     joined: set[Value] = set()
     for v in [*following, *(r for n in nodes for r in n.results)]:
-        after = _successor(b, v, following.get(v), inside, joined) if b.of(v) is v else None
+        after = _successor(b, v, inside, joined) if b.of(v) is v else None
         if after is not None:
             b.updates[v] = after
+            b.before[after] = v
+    for v, wanted in following.items():
+        link = _link(b, v, wanted) if wanted is not None else None
+        if link is not None:
+            b.updates[link[0]] = link[1]
+            b.linked[v] = b.made[link[1]]
     return b
+
+
+def _enter(b: Block, node: Node, at: int) -> None:
+    """A sum may be formed where the product is that it consists of (`added`), and what is looked at
+    in another way may be made in the place of the view (`executor.placing`)."""
+    for v in node.operands:
+        b.last[b.of(v)] = at
+    first = at
+    if node.name == "add":
+        products = (b.made[v] for v in node.operands if v in b.made and _product(b, v))
+        first = min(products, default=at)
+    if node.name in ("reshape", "transpose"):
+        first = b.made.get(node.operands[0], at)
+    b.defined.update(dict.fromkeys(node.results, at))
+    b.made.update(dict.fromkeys(node.results, first))
+    if isinstance(node, Op) and node.name in VIEWS:
+        b.root.update((r, b.of(node.operands[0])) for r in node.results)
+
+
+def _product(b: Block, v: Value) -> bool:
+    return b.nodes[b.defined[v]].name == "matmul"
+
+
+def chain_end(b: Block, v: Value, wanted: Value) -> Value:
+    """The value that has the storage of `v` in the end, as far as ops update it in place."""
+    while v is not wanted and v in b.updates:
+        v = b.updates[v]
+    return v
+
+
+def _link(b: Block, v: Value, wanted: Value) -> tuple[Value, Value] | None:
+    """The update that makes the storage of `v` hold `wanted` at the end of the block, if one does:
+    by the last use, or by what is computed only after it."""
+    end = chain_end(b, v, wanted)
+    if end is wanted:
+        return None
+    used = max(b.last.get(end, -1), b.made.get(end, -1))
+    if used < len(b.nodes) and end in b.last and _may_overwrite(b, end, wanted):
+        return end, wanted
+    return (end, _head(b, wanted)) if used < first_made(b, wanted) else None
+
+
+def _head(b: Block, v: Value) -> Value:
+    """The value whose storage `v` has taken over in the end."""
+    while v in b.before:
+        v = b.before[v]
+    return v
+
+
+def first_made(b: Block, v: Value) -> int:
+    """The position from which on the storage of `v` is written; -1 where the block is given it."""
+    return b.made.get(_head(b, v), -1)
 
 
 def added(b: Block, at: int) -> tuple[Op, Value] | None:
@@ -131,13 +199,9 @@ def branches(cond: Cond, inside: Inside) -> tuple[Block, ...]:
     return inside[cond]
 
 
-def _successor(
-    b: Block, v: Value, following: Value | None, inside: Inside, joined: set[Value]
-) -> Value | None:
-    """`following` is the next value of the carry `v`, which an elementwise op may put there.
-
-    `joined` are results of branches that have a predecessor already.
-    """
+def _successor(b: Block, v: Value, inside: Inside, joined: set[Value]) -> Value | None:
+    """What the last use of `v` leaves in its storage; `joined` are results of branches that have a
+    predecessor already."""
     at = b.last.get(v, -1)
     if not 0 <= at < len(b.nodes):
         return None
@@ -149,15 +213,21 @@ def _successor(
         return _through_branches(node, v, sharing, inside, joined)
     if isinstance(node, Op) and node.name in SETTERS:
         return node.result if node.operands[0] is v else None
-    return following if following is not None and _may_overwrite(b, v, following) else None
+    return None
 
 
 def _may_overwrite(b: Block, v: Value, following: Value) -> bool:
     """Whether the last use of `v` is an elementwise op that may put `following` there."""
     node = b.nodes[b.last[v]]
-    kernel = isinstance(node, Fused) or (isinstance(node, Op) and OPS[node.name].kernel is not None)
     sharing = (q for q in node.operands if b.of(q) is v)
-    return kernel and all(q is v for q in sharing) and following in node.results
+    return elementwise(node) and all(q is v for q in sharing) and following in node.results
+
+
+def elementwise(node: Node) -> bool:
+    """Whether a node reads and writes element by element."""
+    if isinstance(node, Op):
+        return OPS[node.name].kernel is not None and node.name not in SETTERS
+    return isinstance(node, Fused)
 
 
 def _through_loop(scan: Scan, v: Value, sharing: Sequence[Value], inside: Inside) -> Value | None:
@@ -177,19 +247,27 @@ def _through_branches(
     for j in cond.outs:
         if j.outer in joined or j.outer.type != v.type:
             continue
-        sides = zip(branches(cond, inside), (j.then, j.orelse))
-        if all(_handed_on(b, ports[0].inner, leaving) for b, leaving in sides):
+        inner, both = ports[0].inner, (j.then, j.orelse)
+        sides = list(zip(branches(cond, inside), both))
+        given = inner in both and all(v is inner or not_at_end(b, inner) for b, v in sides)
+        if given or all(handed_on(b, inner, leaving) for b, leaving in sides):
             joined.add(j.outer)
             return j.outer
     return None
 
 
-def _handed_on(b: Block, v: Value, leaving: Value) -> bool:
-    """Whether a branch leaves `leaving` in the storage of `v`."""
-    at = b.last.get(v, -1)
-    if v is leaving or (0 <= at < len(b.nodes) and _may_overwrite(b, v, leaving)):
-        return True
-    return carried({v: leaving}, b)[v]
+def handed_on(b: Block, v: Value, leaving: Value) -> bool:
+    """Whether a branch can leave `leaving` in the storage of `v` without a copy at its end."""
+    return v is leaving or chain_end(b, v, leaving) is leaving or _link(b, v, leaving) is not None
+
+
+def not_at_end(b: Block, v: Value) -> bool:
+    """Whether the storage of `v` may be overwritten at the end of the block."""
+    while b.last.get(v, -1) < len(b.nodes):
+        if v not in b.updates:
+            return True
+        v = b.updates[v]
+    return False
 
 
 def taken_over(cond: Cond, b: Block) -> dict[Join, Const]:

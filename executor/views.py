@@ -62,6 +62,17 @@ class View:
         shape, strides = tuple(self.shape[p] for p in perm), tuple(self.strides[p] for p in perm)
         return replace(self, shape=shape, strides=strides)
 
+    def strided(self, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim) -> View:
+        """Of a view with one axis: other dims, with strides in its elements."""
+        (unit,) = self.strides
+        return View(
+            self.buffer,
+            self.dtype,
+            self.offset + unit * offset,
+            tuple(shape),
+            tuple(unit * s for s in strides),
+        )
+
     def expand(self, shape: Sequence[Dim]) -> View:
         """NumPy's broadcasting to `shape`; the dims gained have stride 0."""
         lead = len(shape) - self.ndim

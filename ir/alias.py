@@ -267,6 +267,8 @@ def view_strides(op: Op, strides: Strides) -> Strides | None:
     if op.name == "slice":
         axis = op.attrs["axis"] % ndim
         return (*strides[:axis], strides[axis] * op.attrs["step"], *strides[axis + 1 :])
+    if op.name == "strided":
+        return tuple(s * strides[0] for s in op.attrs["strides"])
     if op.name == "reshape":
         return reshape_strides(x.shape, strides, op.result.type.shape)
     return None

@@ -318,15 +318,42 @@ class Require:
 
 
 @dataclass(frozen=True, eq=False)
+class Slot:
+    """An output that is an input's storage after all writes: nobody allocates or copies it."""
+
+    input: Value
+
+    @property
+    def type(self) -> Type:
+        return self.input.type
+
+    @property
+    def name(self) -> str:
+        return self.input.name
+
+
+@dataclass(frozen=True, eq=False)
 class Program:
     """`writes` pairs an input with the value stored back into it after the run."""
 
     name: str
     inputs: tuple[Input, ...]
     ops: tuple[Node, ...]
-    outputs: tuple[Value, ...]
+    outputs: tuple[Value | Slot, ...]
     writes: tuple[tuple[Value, Value], ...] = ()
     requires: tuple[Require, ...] = ()
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """What every output holds: for a slot, the value that is written back."""
+        written = dict(self.writes)
+        return tuple(written[v.input] if isinstance(v, Slot) else v for v in self.outputs)
+
+    @property
+    def needed(self) -> tuple[Value, ...]:
+        """What must be computed: the outputs and what is written back."""
+        values = (v for v in self.outputs if isinstance(v, Value))
+        return (*values, *(v for _, v in self.writes))
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -407,6 +434,7 @@ __all__ = [
     "Scan",
     "Seq",
     "ShapeError",
+    "Slot",
     "Stack",
     "Value",
     "VerifyError",

@@ -209,6 +209,14 @@ def exp(x: Scalar) -> Scalar:
     return _exp(x)
 
 
+def half_exp(x: Scalar) -> Scalar:
+    """exp(x) / 2, which overflows a little later."""
+    form = _FORMAT[x.dtype]
+    f, m = _reduce(_at_most(_at_least(x, form.exp_range[0]), form.exp_range[1] + 1.0))
+    r = polynomial(f, (1.0, 1.0, *_EXP[x.dtype]))
+    return ldexp(r, bits(m) - (form.magic_bits + 1))
+
+
 def _expm1_near(f: Scalar) -> Scalar:
     """exp(f) - 1 for |f| <= log(2) / 2."""
     return fma(f * f, polynomial(f, _EXP[f.dtype]), f)

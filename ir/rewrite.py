@@ -34,6 +34,7 @@ from ir.core import (
     Program,
     Scan,
     Seq,
+    Slot,
     Stack,
     Value,
 )
@@ -136,7 +137,7 @@ def with_ops(program: Program, block: Block) -> Program:
     return replace(
         program,
         ops=tuple(block.ops),
-        outputs=tuple(map(block.new, program.outputs)),
+        outputs=tuple(v if isinstance(v, Slot) else block.new(v) for v in program.outputs),
         writes=tuple((target, block.new(v)) for target, v in program.writes),
     )
 
@@ -279,6 +280,13 @@ def consts(node: Node) -> tuple[Const, ...]:
     return node.ins if isinstance(node, (Cond, Custom)) else ()
 
 
+def entering(node: Node) -> tuple[Const | Seq, ...]:
+    """The ports through which a node reads tensors that are the same in every iteration."""
+    if isinstance(node, Scan):
+        return tuple(p for p in node.ports if isinstance(p, (Const, Seq)))
+    return consts(node)
+
+
 def walk(ops: Iterable[Node]) -> Iterator[Node]:
     """All nodes, each before those inside of it."""
     for node in ops:
@@ -370,8 +378,7 @@ def gives(node: Node) -> tuple[Value | str, ...]:
 # ---------------------------------------------------------------- dead code
 def drop_dead(program: Program) -> Program:
     """Without ops whose results nobody reads; effects stay, and so do all ports of a loop."""
-    needed = {*program.outputs, *(v for _, v in program.writes)}
-    return replace(program, ops=live_ops(program.ops, needed))
+    return replace(program, ops=live_ops(program.ops, program.needed))
 
 
 Inside: TypeAlias = Callable[[Node, "set[Value | str]"], Node]
@@ -412,6 +419,7 @@ __all__ = [
     "counts",
     "dim_names",
     "drop_dead",
+    "entering",
     "free_values",
     "gives",
     "has_effect",

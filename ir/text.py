@@ -27,6 +27,7 @@ from ir.core import (
     Require,
     Scan,
     Seq,
+    Slot,
     Stack,
     Value,
     VerifyError,
@@ -67,6 +68,9 @@ class _Printer:
     def list(self, values: Iterable[Value]) -> str:
         return ", ".join(map(self.name, values))
 
+    def output(self, v: Value | Slot) -> str:
+        return f"slot {self.name(v.input)}" if isinstance(v, Slot) else self.name(v)
+
     def line(self, pad: int, left: str, types: str = "", loc: Loc = UNKNOWN) -> None:
         text = " " * pad + left
         if types:
@@ -83,7 +87,7 @@ class _Printer:
         for r in p.requires:
             self.line(2, f"require {r} {print_attr(r.reason)}", loc=r.loc)
         self.block(p.ops, 2)
-        self.line(2, f"return {self.list(p.outputs)}".rstrip())
+        self.line(2, f"return {', '.join(map(self.output, p.outputs))}".rstrip())
         for target, value in p.writes:
             self.line(2, f"write {self.name(target)} = {self.name(value)}")
         self.lines.append("}")
@@ -258,6 +262,10 @@ class _Reader:
             raise VerifyError(f"{name} is not defined")
         return self.values[name]
 
+    def output(self, found: tuple[str, str]) -> Value | Slot:
+        slot, name = found
+        return Slot(self.value(name)) if slot else self.value(name)
+
     def program(self) -> Program:
         head = self.match(_HEAD, self.next())
         inputs, at = [], 0
@@ -272,7 +280,7 @@ class _Reader:
         while self.peek().startswith("require "):
             requires.append(self.require())
         ops = self.block(("return",))
-        outputs = tuple(self.value(n) for n in re.findall(_NAME, self.next()))
+        outputs = tuple(map(self.output, re.findall(rf"(slot )?({_NAME})", self.next())))
         writes = []
         while self.peek().startswith("write "):
             m = self.match(re.compile(rf"write ({_NAME}) = ({_NAME})$"), self.next())

@@ -24,6 +24,7 @@ from ir.core import (
     Program,
     Scan,
     Seq,
+    Slot,
     Stack,
     Value,
     VerifyError,
@@ -49,7 +50,8 @@ def verify(program: Program) -> Program:
             raise VerifyError(f"require {r}: a size that no input has")
     _verify_counts(program)
     _verify_block(program.ops, defined, set(program.sizes))
-    _available(defined, program.outputs, "return")
+    values = (v for v in program.outputs if isinstance(v, Value))
+    _available(defined, values, "return")
     inputs = {i.value for i in program.inputs}
     written: set[Value] = set()
     for target, value in program.writes:
@@ -59,6 +61,9 @@ def verify(program: Program) -> Program:
         if target.type != value.type:
             raise VerifyError(f"write of {value.type} to {target.type}")
         written.add(target)
+    for out in program.outputs:
+        if isinstance(out, Slot) and out.input not in written:
+            raise VerifyError(f"slot of {out.input!r}, which is not written back")
     return program
 
 

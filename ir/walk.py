@@ -66,7 +66,7 @@ def evaluate(
     walker = _Walker(bind_sizes(program, [a.shape for a in arrays]), foreign)
     env: Env = {i.value: a for i, a in zip(program.inputs, arrays)}
     walker.block(program.ops, env)
-    outputs = [np.array(env[v]) for v in program.outputs]
+    outputs = [np.array(env[v]) for v in program.results]
     return outputs, [np.array(env[v]) for _, v in program.writes]
 
 

@@ -1,4 +1,4 @@
-"""Fit the coefficients in ir/functions.py and print them as they stand there.
+"""Fit the coefficients of the scalar functions in `ir`, and print them as they stand there.
 
 The f32 fits minimise the largest relative error with Lawson's method (least squares whose weights
 grow where the error is large). Their coefficients are rounded one after the other, lowest order
@@ -142,6 +142,30 @@ def erf_small(hi: float, degree: int) -> Fit:
     return Fit("ERF_SMALL", target, lambda x: x / mp.erf(x), (1e-6, hi), degree, square)
 
 
+def atan_fit(degree: int) -> Fit:
+    return Fit(
+        "ATAN",
+        lambda t: (mp.atan(t) - t) / t**3,
+        lambda t: t**3 / mp.atan(t),
+        (1e-6, 0.4143),
+        degree,
+        square,
+    )
+
+
+def erfinv_fit(lo: float, hi: float, degree: int, root: bool, middle: float) -> Fit:
+    """erfinv(x) / x for w = -log(1 - x^2) in [lo, hi], in w or its root, less `middle`."""
+
+    def target(w: mp.mpf) -> mp.mpf:
+        x = mp.sqrt(1 - mp.exp(-w))
+        return mp.erfinv(x) / x
+
+    def variable(w: mp.mpf) -> mp.mpf:
+        return (mp.sqrt(w) if root else w) - middle
+
+    return Fit("ERFINV", target, lambda w: 1 / target(w), (lo, hi), degree, variable)
+
+
 def f32_fits() -> list[Fit]:
     log = Fit(
         "LOG",
@@ -157,12 +181,20 @@ def f32_fits() -> list[Fit]:
         (0.92, 4.0),
         6,
     )
-    return [exp_fit(4), log, *sin_cos(2, 2), erf_small(0.93, 5), large, erfcx(10.2, 3, 9)]
+    inverse = [erfinv_fit(1e-6, 5, 8, False, 2.5), erfinv_fit(5, 16.7, 8, True, 3)]
+    erf = [erf_small(0.93, 5), large, erfcx(10.2, 3, 9)]
+    return [exp_fit(4), log, *sin_cos(2, 2), *erf, atan_fit(3), *inverse]
 
 
 def f64_fits() -> list[Fit]:
     log = Fit("LOG", atanh_tail, lambda z: z**2 / 2, (1e-12, 0.02947), 7)
-    return [exp_fit(10), log, *sin_cos(5, 5), erf_small(0.75, 10), erfcx(27.4, 3, 24)]
+    inverse = [
+        erfinv_fit(1e-9, 6.25, 24, False, 3.125),
+        erfinv_fit(6.25, 16, 20, True, 3.25),
+        erfinv_fit(16, 36.8, 20, True, 5),
+    ]
+    erf = [erf_small(0.75, 10), erfcx(27.4, 3, 24)]
+    return [exp_fit(10), log, *sin_cos(5, 5), *erf, atan_fit(11), *inverse]
 
 
 def pieces_of_half_pi(mantissa: int) -> list[float]:

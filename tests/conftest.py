@@ -15,6 +15,7 @@ import pytest
 GOLDEN = Path(__file__).parent / "golden"
 #: of these files every n-th test belongs to the quick part, the others are slow
 SAMPLED = {
+    "test_inplace_apis": 40,
     "test_programs": 12,
     "test_idioms": 12,
     "test_adversarial_control": 6,
@@ -26,6 +27,27 @@ SAMPLED = {
     "test_syntax": 4,
     "test_outside": 4,
     "test_errors": 3,
+    "test_alias_gradients": 11,
+    "test_parity_bugs": 13,
+    "test_inplace_models": 13,
+    "test_slots": 10,
+    "test_chains": 4,
+    "test_chain_steps": 8,
+    "test_views": 24,
+    "test_aliases": 9,
+    "test_versions": 6,
+    "test_parity": 5,
+    "test_gemm": 7,
+    "test_executor": 3,
+    "test_ir_random": 3,
+    "test_functions": 3,
+    "test_indexing": 6,
+    "test_inplace_setitem": 36,
+    "test_scatter": 9,
+    "test_adversarial": 3,
+    "test_ops": 3,
+    "test_gradients_autograd": 3,
+    "test_executor_control": 2,
 }
 
 

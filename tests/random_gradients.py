@@ -42,7 +42,7 @@ def compare(seed: int, steps: int, named: bool = False, dtype: str = "float64") 
         check.same(cut(have[1]), cut(want[1]), bound, bound, "result")
         for what, a, b in zip(("x", "w"), have[2], want[2], strict=True):
             close(a, b, bound, f"gradient of {what}")
-        return [q.kind for q in static.report(argument(seed, 0, 2, steps), 2).loops]
+        return [q.kind for q in static.report(trained_argument(seed, steps) * 1.0, 2).loops]
 
 
 def gradients(
@@ -53,14 +53,19 @@ def gradients(
     A branch on data may decide whether a result requires one; a program then says that it does.
     `places`: the results that required one in eager.
     """
-    x = argument(seed, 0, 2, steps)
-    x.stop_gradient = False
+    x = trained_argument(seed, steps)
     results = model(x * 1.0, 2)
     found = trained(results)
     loss = weighted(results, places)
     if loss is not None:
         loss.backward()
     return found, results, [gradient_of(x), gradient_of(model.w)]
+
+
+def trained_argument(seed: int, steps: int) -> Any:
+    x = argument(seed, 0, 2, steps)
+    x.stop_gradient = False
+    return x
 
 
 def cut(x: Any) -> Any:

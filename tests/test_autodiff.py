@@ -272,16 +272,16 @@ def test_detached_values_have_no_gradient():
 # ---------------------------------------------------------------- residuals
 STATISTIC = """program norm(%x: f64[4,3] arg "x", %mean: f64[3] buffer "mean") {
   %m = mean(%x, axes=[0])                        : f64[3]
+  %q = sin(%mean)                                : f64[3]
   %a = scale(%mean, scale=0.9)                   : f64[3]
   %b = scale(%m, scale=0.1)                      : f64[3]
   %new = add(%a, %b)                             : f64[3]
-  %e = exp(%new)                                 : f64[3]
+  copy_(%mean, %new, own=True)
+  %e = exp(%mean)                                : f64[3]
   %y = multiply(%x, %e)                          : f64[4,3]
-  %z = multiply(%y, %new)                        : f64[4,3]
-  %q = sin(%mean)                                : f64[3]
+  %z = multiply(%y, %mean)                       : f64[4,3]
   %r = multiply(%z, %q)                          : f64[4,3]
   return %r
-  write %mean = %new
 }"""
 
 

@@ -66,4 +66,4 @@ CASES = sorted((s, kind) for kind, n in KINDS.items() for s in range(0, n, CHUNK
 def test_gradients_of_random_programs(case):
     start, kind = case
     refused = sum(left_out(seed, kind) for seed in range(start, start + CHUNK))
-    assert refused <= (8 if kind == "control" else 6)
+    assert refused <= (9 if kind == "control" else 6)

@@ -126,7 +126,7 @@ def test_foreign_ops_are_counted_and_run():
     def f(x):
         ys = []
         for t in range(x.shape[0]):
-            ys.append(paddle.cumsum(x[t], axis=0) * 2)
+            ys.append(paddle.lgamma(x[t] + 1.0) * 2)
         return paddle.stack(ys), paddle.nn.functional.dropout(x, 0.5)
 
     x = paddle.rand([4, 3])
@@ -138,7 +138,7 @@ def test_foreign_ops_are_counted_and_run():
         paddle.seed(5)
         check.same(static(x), want)
         assert check.random_state() == after
-    assert static.report(x).foreign_counts == {"cumsum": 1, "dropout": 1}
+    assert static.report(x).foreign_counts == {"lgamma": 1, "dropout": 1}
 
 
 @pytest.mark.parametrize(

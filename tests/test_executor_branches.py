@@ -14,9 +14,10 @@ from executor.branches import exception
 from executor.cpu.program import source
 from executor.cpu.target import current
 from executor.launches import Branch, Launch, Loop, Map, Pack, blocks, results, views
-from executor.lower import lower
+from executor.programs import lower
 from ir.core import Builder, Cond, Const, Input, Join, Program, Value
 from ir.types import BOOL, Type, parse_type
+from tests.test_executor import run_text
 from tests.test_executor_control import addresses, floats, parsed, same
 
 
@@ -342,12 +343,54 @@ def nested(depth):
     return ir.verify(Program("p", tuple(inputs), tuple(b.ops), (out,), ((n, out),)))
 
 
+def test_a_copy_at_the_end_of_a_branch_overwrites_no_other_result():
+    text = """program f(%x: f64[3,4] arg "x", %y: f64[3,4] arg "y", %p: bool[] arg "p") {
+      %a = neg(%x)                                 : f64[3,4]
+      %b = neg(%y)                                 : f64[3,4]
+      cond %p {
+        const %a1 = %a                             : f64[3,4]
+        const %b1 = %b                             : f64[3,4]
+        join  %c = %a1 else %c1                    : f64[3,4]
+        join  %h = %b1 else %h1                    : f64[3,4]
+        then
+        else
+          fused [3, 4] {
+            const %u = %a1                         : f64[3,4]
+            const %v = %b1                         : f64[3,4]
+            out   %h2 = %s                         : f64[3,4]
+            out   %c2 = %d                         : f64[3,4]
+            body
+              %s = add(%u, %v)                     : f64[3,4]
+              %d = scale(%s, scale=0.5)            : f64[3,4]
+          }
+          scan %t < 2 {
+            carry %c3 = %c2 then %d3 last %c1      : f64[3,4]
+            carry %h3 = %h2 then %s3 last %h1      : f64[3,4]
+            body
+              fused [3, 4] {
+                const %c4 = %c3                    : f64[3,4]
+                const %h4 = %h3                    : f64[3,4]
+                out   %s3 = %s4                    : f64[3,4]
+                out   %d3 = %d4                    : f64[3,4]
+                body
+                  %s4 = add(%c4, %h4)              : f64[3,4]
+                  %d4 = scale(%s4, scale=0.5)      : f64[3,4]
+              }
+          }
+      }
+      return %h
+    }"""
+    rng = np.random.default_rng(0)
+    for flag in (True, False):
+        run_text(text, rng.normal(size=(3, 4)), rng.normal(size=(3, 4)), np.array(flag))
+
+
 def test_code_grows_linearly_with_the_depth_of_branches():
     target = current()
     sizes = []
     for depth in (4, 8, 16, 32):
         lowered = lower(nested(depth), cpu.machine())
-        sizes.append(len(source(lowered, plan.layout(lowered.launches), target)))
+        sizes.append(len(source(lowered, plan.layout(lowered.launches), target).text()))
     steps = np.diff(sizes) / [4, 8, 16]
     assert steps.max() < 1.5 * steps.min()
     program = nested(5)

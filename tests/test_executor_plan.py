@@ -9,7 +9,7 @@ import executor
 import ir
 from executor import cpu, plan
 from executor.launches import results
-from executor.lower import lower
+from executor.programs import lower
 from executor.steps import growing, has_foreign
 from executor.uses import body, carried, next_values
 from tests.test_executor import floats, run_text

@@ -440,12 +440,12 @@ def check(p: Program, seed: int) -> None:
             agree(x, after.get(i.value, before), what)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 15))
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 5))
 def test_random_program(seed):
     check(Generator(seed).program(), seed)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 25))
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 8))
 def test_random_program_with_branches(seed):
     check(Generator(seed, control=True).program(), seed)
 

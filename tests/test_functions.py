@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 import ir.functions as functions
+import ir.special as special
+import ir.trigonometry as trigonometry
 from ir import kernel
 from ir.kernel import PRIMITIVES, Scalar, input_
 from ir.kernel_numpy import evaluate
@@ -41,6 +43,12 @@ def ulp(got: np.ndarray, exact: np.ndarray) -> float:
     kept = np.abs(exact) <= info.max
     error = np.abs(got.astype(exact.dtype) - exact)[kept] / unit[kept]
     return float(np.where(np.isnan(error), INF, error).max())
+
+
+def function(name: str) -> Callable[..., Scalar]:
+    """The function, from the module that has it."""
+    where = (functions, trigonometry, special)
+    return next(getattr(m, name) for m in where if hasattr(m, name))
 
 
 # references
@@ -113,6 +121,16 @@ POSITIVE = (scales(-37, 38, signed=False), scales(-7, -0.3, 1.0), span(0.1, 4))
 POSITIVE64 = (scales(-307, 308, signed=False), scales(-15, -0.3, 1.0), span(0.1, 4))
 ABOVE_MINUS_1 = (scales(-37, 38, signed=False), scales(-7, -1e-9, -1.0, False), *NEAR_ZERO)
 ABOVE_MINUS_1_64 = (scales(-300, 308, signed=False), scales(-15, -1e-9, -1.0, False), *NEAR_ZERO)
+ALL = (scales(-30, 37), span(-4, 4), *NEAR_ZERO)
+ALL64 = (scales(-300, 307), span(-4, 4), *NEAR_ZERO)
+HYPERBOLIC = (
+    (span(-89.3, 89.3), span(-2, 2), *NEAR_ZERO),
+    (span(-710.4, 710.4), span(-2, 2), *NEAR_ZERO),
+)
+INSIDE = (
+    (span(-1, 1), span(0.99, 1), scales(-7, -0.3, -1.0, False), scales(-30, -1)),
+    (span(-1, 1), span(0.99, 1), scales(-15, -0.3, -1.0, False), scales(-30, -1)),
+)
 CASES = {
     "exp": Case(np.exp, (1, 1), (span(-103, 88.7), *NEAR_ZERO), (span(-745, 709.7), *NEAR_ZERO)),
     "expm1": Case(np.expm1, (2, 2), (span(-30, 88.7), *NEAR_ZERO), (span(-50, 709.7), *NEAR_ZERO)),
@@ -150,15 +168,43 @@ CASES = {
         (span(-37, 9), *NEAR_ZERO),
     ),
     "rsqrt": Case(lambda x: 1 / np.sqrt(x), (2, 2), POSITIVE, POSITIVE64),
+    "tan": Case(
+        np.tan,
+        (4, 4),
+        (span(-1e5, 1e5), multiples(6e4), span(-4, 4), *NEAR_ZERO),
+        (span(-1e6, 1e6), multiples(6e5), span(-4, 4), *NEAR_ZERO),
+    ),
+    "sinh": Case(np.sinh, (3, 3), *HYPERBOLIC),
+    "cosh": Case(np.cosh, (2, 2), *HYPERBOLIC),
+    "atan": Case(np.arctan, (3, 3), ALL, ALL64),
+    "asin": Case(np.arcsin, (4, 4), *INSIDE),
+    "acos": Case(np.arccos, (4, 4), *INSIDE),
+    "atanh": Case(np.arctanh, (3, 3), *INSIDE),
+    "asinh": Case(np.arcsinh, (3, 3), ALL, ALL64),
+    "acosh": Case(
+        np.arccosh,
+        (3, 3),
+        (scales(-7, 37, 1.0, False), span(1, 9), span(1, 1e5)),
+        (scales(-15, 307, 1.0, False), span(1, 9), span(1, 1e10)),
+    ),
+    "erfinv": Case(
+        lambda x: _mpmath(mpmath.erfinv, x),
+        (4, 3),
+        (span(-1, 1), scales(-30, -1), scales(-7, -0.3, -1.0, False)),
+        (span(-1, 1), scales(-30, -1), scales(-15, -0.3, -1.0, False)),
+    ),
 }
+#: their references are slow
+IN_MPMATH = ("erf", "erfc", "gelu")
 
 
 def samples(name: str, dtype: DType) -> np.ndarray:
     rng = np.random.default_rng(7)
     kinds = CASES[name].f32 if dtype == F32 else CASES[name].f64
-    few = dtype == F64 and name in ("erf", "erfc", "gelu")
+    few = name == "erfinv" or (dtype == F64 and name in IN_MPMATH)
     count = (POINTS_MPMATH if few else POINTS) // len(kinds)
-    return np.concatenate([s(rng, count, dtype) for s in kinds]).astype(dtype.numpy)
+    x = np.concatenate([s(rng, count, dtype) for s in kinds]).astype(dtype.numpy)
+    return x[np.abs(x) < 1] if name in ("asin", "acos", "atanh", "erfinv") else x
 
 
 def largest_error(name: str, dtype: DType) -> float:
@@ -166,7 +212,7 @@ def largest_error(name: str, dtype: DType) -> float:
     with np.errstate(all="ignore"):
         wider = np.float64 if dtype == F32 else np.longdouble
         exact = CASES[name].reference(x.astype(wider))
-    return ulp(run(getattr(functions, name), x), exact)
+    return ulp(run(function(name), x), exact)
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
@@ -218,8 +264,18 @@ SPECIAL: dict[str, dict] = {
     "erfc": {INF: 0.0, -INF: 2.0, HUGE: 0.0, -30.0: 2.0},
     "gelu": {INF: INF, -INF: -0.0, HUGE: HUGE, -1e30: -0.0},
     "rsqrt": {INF: 0.0, -INF: NAN, 0.0: INF, -1.0: NAN, 4.0: 0.5},
+    "tan": {INF: NAN, -INF: NAN},
+    "sinh": {INF: INF, -INF: -INF, HUGE: INF, -1e30: -INF},
+    "cosh": {INF: INF, -INF: INF, 0.0: 1.0, HUGE: INF, TINY: 1.0},
+    "atan": {},
+    "asin": {INF: NAN, -INF: NAN, 2.0: NAN, -2.0: NAN},
+    "acos": {INF: NAN, -INF: NAN, 1.0: 0.0, 2.0: NAN, -2.0: NAN},
+    "atanh": {INF: NAN, -INF: NAN, 1.0: INF, -1.0: -INF, 2.0: NAN, -2.0: NAN},
+    "asinh": {INF: INF, -INF: -INF},
+    "acosh": {INF: INF, -INF: NAN, 1.0: 0.0, 0.5: NAN, -1.0: NAN, -3.0: NAN},
+    "erfinv": {INF: INF, -INF: -INF, 1.0: INF, -1.0: -INF, 2.0: INF, -2.0: -INF},
 }
-ODD = ("expm1", "log1p", "tanh", "sin", "erf", "gelu")
+ODD = tuple("expm1 log1p tanh sin erf gelu tan sinh atan asin atanh asinh erfinv".split())
 
 
 def at(value: float | str, dtype: DType) -> float:
@@ -234,7 +290,7 @@ def test_special_values(name: str, dtype: DType) -> None:
     table = {**SPECIAL[name], NAN: NAN, **({0.0: 0.0} if name in ODD else {})}
     x = np.array([at(v, dtype) for v in table] + [-0.0] * (name in ODD), dtype.numpy)
     expected = np.array([at(v, dtype) for v in table.values()] + [-0.0] * (name in ODD))
-    got = run(getattr(functions, name), x)
+    got = run(function(name), x)
     np.testing.assert_array_equal(got, expected.astype(dtype.numpy), name)
     zero = expected == 0
     assert (np.signbit(got) == np.signbit(expected))[zero].all()
@@ -253,21 +309,38 @@ def test_special_powers(dtype: DType) -> None:
     assert (np.signbit(got) == np.signbit(expected))[~np.isnan(expected)].all()
 
 
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_arcs_at_the_ends(dtype: DType) -> None:
+    """At infinity, and at 1 and -1, as closely as elsewhere."""
+    values = {"atan": [INF, -INF, 1.0, -1.0], "asin": [1.0, -1.0], "acos": [-1.0, 0.0]}
+    for name, at_ in values.items():
+        x = np.array(at_, dtype.numpy)
+        exact = getattr(np, f"arc{name[1:]}")(x.astype(np.longdouble))
+        assert ulp(run(function(name), x), exact) <= 1
+
+
 @pytest.mark.parametrize("name", ["sin", "cos"])
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_trigonometry_is_bounded_everywhere(name: str, dtype: DType) -> None:
     x = np.logspace(0, 38, 10_000).astype(dtype.numpy)
-    assert (np.abs(run(getattr(functions, name), x)) <= 1).all()
+    assert (np.abs(run(function(name), x)) <= 1).all()
 
 
-@pytest.mark.parametrize("name", ["log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "erf"])
+TINY_NAMES = {"asinh": "arcsinh", "atanh": "arctanh", "asin": "arcsin", "atan": "arctan"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "erf", "tan", "sinh", *TINY_NAMES],
+)
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_denormal_arguments(name: str, dtype: DType) -> None:
     x = (np.arange(1, 100) * np.finfo(dtype.numpy).smallest_subnormal).astype(dtype.numpy)
     wide = x.astype(np.longdouble)
-    expected = getattr(np, name)(wide) if name != "erf" else wide * (2 / math.sqrt(math.pi))
+    in_numpy = getattr(np, TINY_NAMES.get(name, name), None)
+    expected = in_numpy(wide) if in_numpy else wide * (2 / math.sqrt(math.pi))
     np.testing.assert_allclose(
-        run(getattr(functions, name), x).astype(np.longdouble),
+        run(function(name), x).astype(np.longdouble),
         expected,
         1e-6,
         float(np.finfo(dtype.numpy).smallest_subnormal),

@@ -10,7 +10,7 @@ import ir
 from executor import cpu
 from executor.cpu.gemm import heights
 from executor.launches import Gemm, Loop, Pack
-from executor.lower import lower
+from executor.programs import lower
 from tests.test_executor import on_target
 
 __all__ = ["on_target"]

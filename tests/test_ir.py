@@ -499,6 +499,28 @@ def test_seq_ports_are_checked(t, n):
         evaluate(p, [np.zeros(n)])
 
 
+@pytest.mark.parametrize("row", ["floor_divide", "remainder"])
+def test_integers_are_not_divided_by_zero(row):
+    """Floats are; and where there is no element, nothing is divided."""
+    for t in ("i64", "i32", "f64"):
+        p = parse(
+            f'program p(%x: {t}[N,2] arg "x", %y: {t}[2] arg "y") {{\n'
+            f"  %z = {row}(%x, %y)  : {t}[N,2]\n  return %z\n}}"
+        )
+        dtype = p.inputs[0].value.type.dtype.numpy
+        x, y = np.array([[7, -7]], dtype), np.array([2, -2], dtype)
+        np.testing.assert_array_equal(
+            evaluate(p, [x, y])[0][0], x // y if row == "floor_divide" else x % y
+        )
+        zero = np.array([2, 0], dtype)
+        assert evaluate(p, [x[:0], zero])[0][0].shape == (0, 2)
+        if t == "f64":
+            assert not np.isfinite(evaluate(p, [x, zero])[0][0][0, 1])
+            continue
+        with pytest.raises(ZeroDivisionError):
+            evaluate(p, [x, zero])
+
+
 def test_foreign_ops_need_a_caller():
     p = parse(
         'program p(%x: f32[T] arg "x") {\n  %y = foreign(%x, call="f", args=[], types=[f32[T]])  : f32[T]\n  return %y\n}'

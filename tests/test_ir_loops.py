@@ -66,6 +66,7 @@ program p(%x: f32[T,3] arg "x", %w: f32[3] param "w") {
     carry %g = %w then %y last %gT  : f32[3]
     stack %ys = %y axis 0  : f32[T,3]
     stack %zs = %y axis 0  : f32[T,3]
+    stack %us = %y axis 0  : f32[T,3]
     body
       %c = multiply(%a, %w1)  : f32[3]
       %d = multiply(%b, %w2)  : f32[3]
@@ -74,7 +75,9 @@ program p(%x: f32[T,3] arg "x", %w: f32[3] param "w") {
       %i = add(%f, %kept)  : f32[3]
       %y = add(%i, %g)  : f32[3]
   }
-  return %ys, %zs, %hT, %gT
+  %m = neg(%ys)  : f32[T,3]
+  %n = exp(%zs)  : f32[T,3]
+  return %m, %n, %us, %hT, %gT
 }"""),
     "last_of_const": (drop_unused_ports, """
 program p(%x: f32[T,3] arg "x") {

@@ -14,11 +14,19 @@ ROOT = Path(__file__).parent.parent
 
 #: A module of ir imports modules of its own level and of those above it in this list.
 LEVELS = [
-    {"ir.loc", "ir.types", "ir.kernel", "ir.kernel_numpy", "ir.functions"},
+    {
+        "ir.loc",
+        "ir.types",
+        "ir.kernel",
+        "ir.kernel_numpy",
+        "ir.functions",
+        "ir.trigonometry",
+        "ir.special",
+    },
     {"ir.opdef"},
     {"ir.core"},
     {"ir.ops"},
-    {"ir.walk", "ir.text", "ir.literal", "ir.alias", "ir.rewrite", "ir.verify"},
+    {"ir.walk", "ir.text", "ir.literal", "ir.alias", "ir.rewrite", "ir.verify", "ir.chains"},
     {"ir"},
     {"ir.autodiff", "ir.passes"},
 ]

@@ -24,6 +24,11 @@ INT, J = t([3, 4], "int64", -9, 9), t([3, 4], "int64", 1, 9)
 D, K, B = t([3, 4], "float64"), t([3, 4], "int32", -9, 9), t([3, 4], "bool")
 Z, S = t([0, 4]), t([])
 Q = t([2, 3, 4, 5])
+#: kinks, and what is not finite
+INF, NAN = float("inf"), float("nan")
+ODD = paddle.to_tensor([-INF, -4.0, -3.0, -0.5, -0.4, -0.0, 0.0, 0.4, 0.5, 0.7, 1.0, 3.0, INF, NAN])
+ODD64 = ODD.astype("float64")
+U = t([3, 4], low=0.05, high=0.95)
 
 #: bitwise equal to eager: movement, integers, comparisons, + - * / sqrt
 EXACT = {
@@ -114,6 +119,30 @@ EXACT = {
     "argmax": lambda: (lambda x: (x.argmax(), x.argmax(-1), paddle.argmax(x, 0, keepdim=True)), X),
     "empty": lambda: (lambda z: (z + 1, z.reshape([4, 0]), paddle.concat([z, z]), z.T), Z),
     "0-d": lambda: (lambda s: (s + 1, s.reshape([1]), s.unsqueeze(0), s * s), S),
+    "bool scalars": lambda: (
+        lambda b: (b * 2, 1 - b, b + 0.5, b / 2, b // 2, b % 2, b**2, b**0.5), B),
+    "shifts": lambda: (
+        lambda i, k: (i << k, i >> k, paddle.bitwise_left_shift(i, k), i << 2, ~i),
+        INT, paddle.to_tensor([0, 1, 63, 64])),
+    "negative shifts": lambda: (
+        lambda i, k: (paddle.bitwise_left_shift(i, k), paddle.bitwise_right_shift(i, k)),
+        K, paddle.to_tensor([-1, 31, 32, 2], dtype="int32")),
+    "divisors": lambda: (lambda i, k: (paddle.gcd(i, k), paddle.lcm(i, k)), INT, J),
+    "round": lambda: (lambda x: (x.round(), x.round(1), (x * 10).round(-1), x.frac()), ODD),
+    "thresholds": lambda: (
+        lambda x: (F.hardtanh(x, -0.5, 0.7), F.thresholded_relu(x, 0.4, 2.0),
+                   F.hardshrink(x, 0.5), F.softshrink(x, 0.5), F.hardsigmoid(x),
+                   F.hardswish(x)), ODD),
+    "thresholds f64": lambda: (
+        lambda x: (F.hardtanh(x, -0.5, 0.7), F.thresholded_relu(x, 0.4, 0.3), F.hardsigmoid(x)),
+        ODD64),
+    "clip by tensors": lambda: (
+        lambda x, a: (paddle.clip(x, a[0], a[1:2]), x.clip(max=a[1])), ODD,
+        paddle.to_tensor([-0.5, 0.7])),
+    "copysign": lambda: (lambda x, y: (paddle.copysign(x, y), paddle.copysign(x, -2.0)), X, Y),
+    "lerp": lambda: (lambda x, y, w: (paddle.lerp(x, y, 0.3), paddle.lerp(x, y, w)), X, Y, P),
+    "nan_to_num": lambda: (lambda x: (paddle.nan_to_num(x), paddle.nan_to_num(x, 1.0, 2.0)), ODD),
+    "increment": lambda: (lambda x: paddle.increment(x[0, :1] * 1, 0.3), D),
     "dropout eval": lambda: (lambda x: F.dropout(x, 0.5, training=False), X),
     "len": lambda: (lambda x: (len(x), x.ndim, x.shape[1], x.size), X),
     "dtype": lambda: (lambda x: (x.dtype == paddle.float32, isinstance(x, paddle.Tensor)), X),
@@ -126,6 +155,24 @@ CLOSE = {
     "tanh": lambda: (lambda x: (paddle.tanh(x), F.sigmoid(x), F.silu(x), F.softplus(x)), X),
     "gelu": lambda: (lambda x: (F.gelu(x), F.gelu(x, approximate=True), paddle.erf(x)), X),
     "trig": lambda: (lambda x: (paddle.sin(x), paddle.cos(x)), X),
+    "hyperbolic": lambda: (
+        lambda x: (paddle.sinh(x), paddle.cosh(x), paddle.asinh(x), paddle.tan(x)), X),
+    "arcs": lambda: (lambda x: (paddle.asin(x), paddle.acos(x), paddle.atanh(x)), U),
+    "arcs anywhere": lambda: (
+        lambda x: (paddle.atan(x), paddle.asin(x), paddle.acos(x), paddle.acosh(x),
+                   paddle.atanh(x), paddle.asinh(x), paddle.erfinv(x), paddle.sinh(x)), ODD),
+    "erfinv": lambda: (lambda x: (paddle.erfinv(x), paddle.logit(x), paddle.logit(x, 0.3)), U),
+    "sinc": lambda: (lambda x: paddle.sinc(x), X),
+    "smooth activations": lambda: (
+        lambda x: (F.celu(x, 0.7), F.selu(x), F.log_sigmoid(x), paddle.stanh(x), F.mish(x)), X),
+    "f64 attributes": lambda: (
+        lambda x: (F.elu(x, 0.7), F.celu(x, 0.7), paddle.stanh(x, 0.3, 0.7), x.abs() ** 0.3,
+                   paddle.pow(x.abs(), 0.3), paddle.renorm(x, 1.3, 0, 0.3)), D),
+    "addmm": lambda: (
+        lambda x, w, b: (paddle.addmm(b, x, w, 0.5, 2.0), paddle.addmm(b[0], x, w)),
+        X, W, t([3, 5])),
+    "baddbmm": lambda: (lambda a, b: paddle.baddbmm(b, a, b, 0.5, 2.0), t([2, 3, 3]), t([2, 3, 4])),
+    "renorm": lambda: (lambda x: (paddle.renorm(x, 2.0, 0, 1.0), paddle.renorm(x, 1.0, 1, 1.0)), X),
     "f64": lambda: (lambda x: (x.exp(), paddle.tanh(x), F.sigmoid(x)), D),
     "square": lambda: (lambda x: (x**2, x.square()), X),
     "sqrt": lambda: (lambda x: paddle.sqrt(x), P),  # eager's own is 1 ulp off

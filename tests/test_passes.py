@@ -16,6 +16,7 @@ from ir import (
     Program,
     Scan,
     Seq,
+    Slot,
     Stack,
     Type,
     Value,
@@ -113,6 +114,32 @@ program p(%x: f32[T] arg "x") {
   return %b, %c
 }""",
         lambda p: _counts(p) == {"exp": 1},
+    ),
+    "simplify_apart": (
+        """
+program p(%x: f32[T,3] arg "x", %b0: f32[T,3] arg "b") {
+  scan %t < T {
+    seq %xt = %x[t]  : f32[3]
+    carry %b = %b0 then %b2 last %bT  : f32[T,3]
+    stack %ys = %y axis 0  : f32[T,3]
+    body
+      %e = exp(%xt)  : f32[3]
+      %b2 = set_select(%b, %e, %t, axis=0)  : f32[T,3]
+      %row = select(%b2, %t, axis=0)  : f32[3]
+      %y = exp(%row)  : f32[3]
+  }
+  return %ys, %bT
+}""",
+        lambda p: "set_select" not in _counts(p),
+    ),
+    "inplace_source": (
+        """
+program p(%x: f32[3] arg "x") {
+  %y = exp(%x)  : f32[3]
+  copy_(%x, %y)
+  return %x, %y
+}""",
+        lambda p: [isinstance(v, Slot) for v in p.outputs] == [True, False],
     ),
     "select_cond": (
         """

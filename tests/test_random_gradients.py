@@ -11,7 +11,7 @@ from tests import random_gradients
 from tests.conftest import mostly_slow
 
 SEED = int(os.environ.get("DY2ST_SEED", "0"))
-COUNT, GROUPS = 200, 10
+COUNT, GROUPS = 200, 40
 
 
 @pytest.mark.parametrize("group", mostly_slow(range(GROUPS)))
@@ -26,4 +26,4 @@ def test_random_gradients(group):
         except Exception as e:
             raise AssertionError(f"seed {seed}: {e}") from e
         equal += kinds not in (["raises"], ["shared memory"])
-    assert equal > 5
+    assert equal > 1

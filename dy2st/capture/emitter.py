@@ -10,12 +10,16 @@ from paddle.base import framework
 from dy2st.capture import aliases
 from dy2st.capture.fake import FakeTensor, Tensor, type_of
 from dy2st.capture.trace import Trace
+from dy2st.capture.versions import raise_by
 from dy2st.number import is_number
 from dy2st.stops import Refused
 from dy2st.symbols import dim_of, is_sym
 from ir import SourceError, Value
 from ir.opdef import OPS
 from ir.types import BF16, I64, DType, Size
+
+#: in-place entries of Paddle that leave the version of the tensor as it was
+QUIET = frozenset(("exponential_",))
 
 
 class NoRow(Exception):
@@ -102,13 +106,15 @@ class Emitter:
         keep = self.stop_gradient or not grad_enabled() or not floating
         return self.trace.fake(value, keep)
 
-    def write(self, target: Any, value: FakeTensor) -> Any:
+    def write(self, target: Any, value: FakeTensor, own: bool = False, moves: int = 1) -> Any:
         """In-place: the storage of `target` becomes `value`; returns the target object.
 
+        `own` and `moves` are those of `Trace.write`.
         Without gradient mode autograd does not see it: the object keeps the gradient that it has.
         """
         fake = lift(self.trace, target)
         self.check_leaf(fake)
+        aliases.check_overlap(self.trace, fake)
         if fake._value.type.names != value._value.type.names:
             value = self.expand(value, shape=fake._value.type.shape)
         if fake._value.type != value._value.type:
@@ -119,26 +125,37 @@ class Emitter:
         elif not seen and not fake.stop_gradient:
             new = self.trace.emit("keep_gradient", [fake._value, new], {})
         attached = seen and not (value.stop_gradient and fake.stop_gradient)
-        self.trace.write(fake, new)
+        if attached:
+            self.check_leaf(fake, root=True)
+        self.trace.write(fake, new, own, moves)
+        raise_by(self.trace, fake._value, moves)
         if attached:
             fake.__dict__["_stop_gradient"] = False
             aliases.note(self.trace, fake)
         return target if isinstance(target, FakeTensor) else fake
 
-    def check_leaf(self, fake: FakeTensor) -> None:
-        if not grad_enabled() or fake.stop_gradient:
+    def check_leaf(self, fake: FakeTensor, root: bool = False) -> None:
+        """Refuse an in-place call on a leaf that requires a gradient; with `root` also one through
+        a view of it, after which eager Paddle would give the leaf the gradient of its new values.
+        """
+        if not grad_enabled() or fake.stop_gradient and not root:
             return
-        known = (q.tensor for q in self.trace.lifted.values() if q.fake is fake)
-        real = next(known, None)
-        if real is not None and not real.stop_gradient and real.is_leaf:
-            raise Refused(
-                SourceError(
-                    f"{fake.name} requires a gradient and is written in place.",
-                    self.trace.where(),
-                    reason="Eager Paddle refuses this for leaf tensors, too.",
-                    remedy="Write under `paddle.no_grad()`.",
+        base = self.trace.root(fake._value) if root else None
+        for q in self.trace.lifted.values():
+            if not (q.fake is fake or q.value is base):
+                continue
+            if not q.tensor.stop_gradient and q.tensor.is_leaf:
+                raise Refused(
+                    SourceError(
+                        f"{q.name} requires a gradient and is written in place.",
+                        self.trace.where(),
+                        reason="Eager Paddle refuses this for leaf tensors, too."
+                        if q.fake is fake
+                        else "It is a leaf; through a view its gradient would be that of other "
+                        "values.",
+                        remedy="Write under `paddle.no_grad()`.",
+                    )
                 )
-            )
 
     # ------------------------------------------------------------ conveniences for adapters
     def type(self, x: Any) -> Any:

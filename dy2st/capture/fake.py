@@ -14,9 +14,11 @@ import paddle
 from paddle.base import core
 from paddle.base.dygraph.math_op_patch import TensorSize
 
+from dy2st.capture import layout
 from dy2st.capture.trace import current
 from dy2st.stops import NeedsConcrete, Refused
 from dy2st.symbols import make
+from dy2st.where import user_loc
 from ir import SourceError, Type, Value
 from ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, product
 
@@ -94,6 +96,8 @@ class FakeTensor(Tensor):  # type: ignore[misc]
 
     @property
     def T(self) -> Any:
+        if self.ndim == 1:
+            return self
         return paddle.transpose(self, list(range(self.ndim))[::-1])
 
     @property
@@ -111,7 +115,11 @@ class FakeTensor(Tensor):  # type: ignore[misc]
 
     @property
     def is_leaf(self) -> bool:
-        return self._stop_gradient
+        """Made by no op that autograd sees."""
+        trace = current()
+        if self._stop_gradient or trace is None or any(q is self for q in trace.leaves):
+            return True
+        return any(q.fake is self and q.tensor.is_leaf for q in trace.lifted.values())
 
     @property
     def persistable(self) -> bool:
@@ -124,6 +132,17 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     @property
     def data(self) -> Any:
         return self.detach()
+
+    @data.setter
+    def data(self, other: Any) -> None:
+        raise Refused(
+            SourceError(
+                "the data of a tensor is replaced: `x.data = y`.",
+                user_loc(),
+                reason="It would be seen by every other name of the tensor.",
+                remedy="Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
+            )
+        )
 
     def __repr__(self) -> str:
         return f"FakeTensor({self._value.type})"
@@ -147,10 +166,26 @@ class FakeTensor(Tensor):  # type: ignore[misc]
 
     def is_contiguous(self) -> bool:
         """To the thread that traces; others must not take its address."""
-        return current() is not None
+        trace = current()
+        return trace is not None and layout.is_contiguous(trace, self)
 
-    def contiguous(self) -> Any:
-        return self
+    @property
+    def strides(self) -> list[Any]:
+        return list(layout.exact(tracing(), self, "the stride").strides)
+
+    def get_strides(self) -> list[Any]:
+        return self.strides
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self.strides if dim is None else self.strides[dim]
+
+    @property
+    def offset(self) -> Any:
+        return layout.offset(tracing(), self)
+
+    @property
+    def inplace_version(self) -> int:
+        needs_value("inplace_version")
 
     def cpu(self) -> Any:
         return self
@@ -181,12 +216,18 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         return self
 
 
+def tracing() -> Any:
+    trace = current()
+    if trace is None:
+        raise RuntimeError("a stand-in for a tensor is used after its translation has ended")
+    return trace
+
+
 def _while_tracing(name: str) -> Any:
     """Operators in C crash on a tensor without storage; interception ends with the trace."""
 
     def method(self: FakeTensor, *args: Any) -> Any:
-        if current() is None:
-            raise RuntimeError("a stand-in for a tensor is used after its translation has ended")
+        tracing()
         return getattr(Tensor, name)(self, *args)
 
     return method
@@ -270,7 +311,8 @@ def needs_value(name: str) -> NoReturn:
 VALUE_METHODS = (
     "numpy item tolist __bool__ __int__ __float__ __index__ __array__ __complex__ __contains__ "
     "data_ptr __dlpack__ __deepcopy__ backward gradient _grad_ivar _clear get_tensor "
-    "_share_buffer_to _copy_to _getitem_from_offset value_counts pin_memory cuda"
+    "_share_buffer_to _copy_to _getitem_from_offset value_counts pin_memory cuda "
+    "_is_shared_buffer_with _share_buffer_with"
 ).split()
 
 __all__ = [

@@ -17,6 +17,7 @@ from paddle.base import core
 from dy2st.capture import printing, tape
 from dy2st.capture.emitter import Emitter, detached, grad_enabled, lift
 from dy2st.capture.fake import DTYPE_TO_PADDLE, Tensor, dtype_from, type_of
+from dy2st.capture.layout import extent, meet
 from dy2st.capture.trace import Trace
 from dy2st.number import is_number
 from dy2st.stops import NeedsConcrete, Refused
@@ -40,7 +41,10 @@ BY_VALUE = frozenset(
 #: random ops whose one result has the type of the first operand: known without a stand-in run
 SAME_TYPE = frozenset(("dropout", "bernoulli"))
 #: ops with results of floats that never require a gradient
-NO_GRADIENT = frozenset(("bernoulli", "standard_gamma", "dirichlet", "nextafter"))
+NO_GRADIENT = frozenset(
+    "bernoulli standard_gamma dirichlet nextafter uniform_inplace_ gaussian_inplace_ exponential_ "
+    "random_".split()
+)
 SIGNS = {
     "add": "+", "radd": "+", "sub": "-", "rsub": "-", "mul": "*", "rmul": "*", "truediv": "/",
     "rtruediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@", "lt": "<",
@@ -170,7 +174,7 @@ def record(
     try:
         with trace.pause():
             types, structure, written = probe.measure()
-            flags = probe.flags(template.operands, written)
+            flags = probe.flags(template.operands, list(written))
     except (Refused, NeedsConcrete):
         raise
     except Exception as e:
@@ -221,9 +225,10 @@ def _emit(
     operands: Sequence[Any],
     types: Sequence[Type],
     structure: Any,
-    written: Sequence[int],
+    written: Mapping[int, int],
     flags: Sequence[bool],
 ) -> Any:
+    """`written`: the operands that are overwritten, and by how much their versions move."""
     floats = {id(q) for q in operands if not q.stop_gradient}
     stop = name in NO_GRADIENT or not grad_enabled() or not floats
     cut = (stop or name not in RANDOM) and name != "print"
@@ -238,9 +243,9 @@ def _emit(
     open_ = not cut and not stop
     fakes = [trace.fake(r, not open_ or r.type.dtype.kind != "f") for r in results]
     if not stop and not open_:
-        fakes = tape.attach(trace, name, literal, operands, fakes, flags, written)
-    for k, new in zip(written, fakes[len(types) :]):
-        Emitter(trace).write(operands[k], new)
+        fakes = tape.attach(trace, name, literal, operands, fakes, flags, list(written))
+    for (k, moves), new in zip(written.items(), fakes[len(types) :]):
+        Emitter(trace).write(operands[k], new, moves=moves)
     return _restructure(structure, iter(fakes[: len(types)]), operands)
 
 
@@ -262,11 +267,11 @@ class _Probe:
         self.known = known
         self.sizes = sorted({n for t in types for n in t.names} | _size_names(literal))
 
-    def measure(self) -> tuple[list[Type], Any, list[int]]:
+    def measure(self) -> tuple[list[Type], Any, dict[int, int]]:
         if self.name in BY_VALUE:
             raise shape_by_value(self.trace, f"the result of {self.name}")
         if self.name in SAME_TYPE:
-            return [self.types[0]], "new", []
+            return [self.types[0]], "new", {}
         base = dict(zip(self.sizes, PRIMES))
         first, structure, written = self.once(base)
         if not self.sizes:
@@ -301,7 +306,7 @@ class _Probe:
             dims.append(total)
         return t.with_shape(dims)
 
-    def once(self, sizes: Mapping[str, int]) -> tuple[list[Type], Any, list[int]]:
+    def once(self, sizes: Mapping[str, int]) -> tuple[list[Type], Any, dict[int, int]]:
         state = paddle.get_rng_state() if self.name in RANDOM else None
         try:
             with paddle.no_grad():
@@ -317,13 +322,28 @@ class _Probe:
         finally:
             if state is not None:
                 paddle.set_rng_state(state)
-        written = [
-            k
+        self.check_kept(stand_ins, [old for _, old in before])
+        written = {
+            k: q.inplace_version - version
             for k, (q, (version, old)) in enumerate(zip(stand_ins, before))
             if q.inplace_version != version or not np.array_equal(q.numpy(), old, equal_nan=True)
-        ]
+        }
         types: list[Type] = []
         return types, self.structure(out, stand_ins, types), written
+
+    def check_kept(self, stand_ins: Sequence[Any], before: Sequence[np.ndarray]) -> None:
+        """A call that writes leaves element types and shapes as they are, or is refused."""
+        for q, old, t in zip(stand_ins, before, self.types):
+            if type_of(q).dtype.numpy == old.dtype and tuple(q.shape) == old.shape:
+                continue
+            raise Refused(
+                SourceError(
+                    f"{self.name} makes {type_of(q)} of a tensor that is {t}, in place.",
+                    self.trace.where(),
+                    reason="Other tensors that share its memory would be read wrongly.",
+                    remedy="Bind a new tensor: the same call without the `_`, or without `output`.",
+                )
+            )
 
     def structure(self, out: Any, stand_ins: Sequence[Any], types: list[Type]) -> Any:
         if isinstance(out, (list, tuple)):
@@ -337,6 +357,12 @@ class _Probe:
                 return k
         if is_void(out):
             return None
+        for q in stand_ins:
+            whole = out.data_ptr() == q.data_ptr() and out.shape == q.shape
+            if meet(extent(out), extent(q)) and not whole:
+                raise NotImplementedError(
+                    f"{self.name} gives a view of its argument, which programs do not have"
+                )
         types.append(type_of(out))
         return "new"
 

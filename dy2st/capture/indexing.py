@@ -1,13 +1,17 @@
 """`x[index]` and `x[index] = value`.
 
 Basic indexing (integers, symbolic integers, 0-d tensors, slices, None, ...) is a chain of views, so
-an assignment is a write through it. Indexing by one integer tensor is a gather; everything else is
-left to Paddle's kernel.
+an assignment is a write through it. Tensors, lists and arrays pick elements of that view: a read is
+a copy, and an assignment writes the view with these elements replaced (`capture.picking`).
+
+As in Paddle, integers are basic wherever they stand: the axes that the picked elements give are
+those of NumPy after the integers have been taken out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,14 +21,13 @@ from dy2st.capture import aliases, foreign
 from dy2st.capture.adapters import alias
 from dy2st.capture.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.capture.fake import FakeTensor, Tensor
-from dy2st.capture.record import record
-from dy2st.capture.sizes import size_of
+from dy2st.capture.picking import Picked, assigned, fitted, index_tensors, is_mask, pick
+from dy2st.capture.slicing import picked, sliced
 from dy2st.capture.trace import Trace
-from dy2st.number import is_number, is_runtime, stop
-from dy2st.stops import NeedsConcrete
-from dy2st.symbols import bounds, dim_of, is_sym
-from ir import ShapeError
-from ir.types import I64, Dim, Size
+from dy2st.capture.windows import window
+from dy2st.stops import Refused
+from dy2st.symbols import is_sym
+from ir import ShapeError, SourceError
 
 
 def getitem(trace: Trace, x: Any, index: Any) -> Any:
@@ -36,26 +39,34 @@ def getitem(trace: Trace, x: Any, index: Any) -> Any:
         n = e.type(x).shape[0] if e.type(x).ndim else 0
         if isinstance(n, int) and not -n <= index < n:
             raise IndexError(f"index {index} is out of bounds for axis 0 with size {n}")
-    if all(map(basic, items)):
-        return checked(trace, x, index, lambda: view(e, x, items))
     if any(is_mask(q) for q in items):
         raise foreign.shape_by_value(trace, "x[mask]")
-    return record("Tensor.__getitem__", Tensor.__getitem__, (x, plain(index)), {})
+    parts = checked(trace, x, index, lambda: view(e, x, items))
+    if not parts.picks:
+        if e.type(parts.view) == e.type(x):
+            aliases.twins(lift(trace, x), parts.view)
+        return parts.view
+    return checked(trace, x, index, lambda: pick(e, parts.view, parts.picks))
 
 
 def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
     e = Emitter(trace)
     items = as_items(index)
-    if not all(map(basic, items)):
-        record("Tensor.__setitem__", Tensor.__setitem__, (x, plain(index), value), {})
-        return
+    refuse_mixed(trace, items)
     fake = lift(trace, x)
     e.check_leaf(fake)
     trained = grad_enabled() and isinstance(value, Tensor) and not lift(trace, value).stop_gradient
     if trained and fake.stop_gradient:
         aliases.attach(trace, fake)
-    target = checked(trace, x, index, lambda: view(e, x, items))
-    e.write(target, fitted(e, target, value))
+    parts = checked(trace, x, index, lambda: view(e, x, items))
+    if parts.picks:
+        apart(trace, x, value, parts.picks)
+        new = checked(trace, x, index, lambda: assigned(e, parts.view, parts.picks, value))
+    else:
+        new = fitted(e, e.type(parts.view), value)
+    if any(0 in e.type(q).shape for p in parts.picks for q in p.tensors):
+        return
+    e.write(parts.view, new)
     if trained or grad_enabled() and not fake.stop_gradient:
         fake.__dict__["_stop_gradient"] = False
         aliases.note(trace, fake)
@@ -64,9 +75,29 @@ def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
 def checked(trace: Trace, x: Any, index: Any, make: Any) -> Any:
     try:
         return make()
-    except (ShapeError, NoRow, IndexError) as cause:
+    except (ShapeError, NoRow, IndexError, ValueError) as cause:
         error = IndexError(f"index {index!r} of a tensor of shape {list(x.shape)}: {cause}")
         raise foreign.refusal(trace, "Tensor.indexing", error) from None
+
+
+def apart(trace: Trace, x: Any, value: Any, picks: Sequence[Picked]) -> None:
+    """Eager Paddle writes element after element, and reads the value and the indices meanwhile."""
+    root = trace.root(lift(trace, x)._value)
+    read = [q for p in picks for q in p.tensors]
+    read += [value] if isinstance(value, Tensor) and not single(trace, value) else []
+    if any(trace.root(lift(trace, q)._value) is root for q in read):
+        raise Refused(
+            SourceError(
+                "item assignment by tensors reads the storage that it writes.",
+                trace.where(),
+                reason="In eager Paddle the result depends on the order of the writes.",
+                remedy="Assign a copy: `x[index] = value.clone()`.",
+            )
+        )
+
+
+def single(trace: Trace, value: Any) -> bool:
+    return all(d == 1 for d in lift(trace, value)._value.type.shape)
 
 
 def as_items(index: Any) -> list[Any]:
@@ -74,208 +105,123 @@ def as_items(index: Any) -> list[Any]:
 
 
 def basic(item: Any) -> bool:
-    if isinstance(item, bool):
+    if isinstance(item, (bool, np.bool_)):
         return False
     if isinstance(item, slice):
-        return all(q is None or isinstance(q, int) for q in (item.start, item.stop, item.step))
+        return True
     if isinstance(item, Tensor):
         return len(item.shape) == 0 and item.dtype in (paddle.int64, paddle.int32)
+    if isinstance(item, np.ndarray):
+        return item.ndim == 0 and item.dtype.kind == "i"
     return item is None or item is Ellipsis or isinstance(item, (int, np.integer)) or is_sym(item)
 
 
-def is_mask(item: Any) -> bool:
-    """A boolean selection: how many elements it gives is not known."""
-    if isinstance(item, Tensor):
-        return item.dtype == paddle.bool
-    if isinstance(item, (list, np.ndarray)):
-        return np.asarray(item).dtype == np.bool_ if not _holds(item) else False
-    return isinstance(item, bool)
+def refuse_mixed(trace: Trace, items: Sequence[Any]) -> None:
+    """A mask whose values the program computes, beside other tensors."""
+    if any(map(is_mask, items)) and sum(not basic(q) for q in items) > 1:
+        raise Refused(
+            SourceError(
+                "an index with a mask beside other tensors.",
+                trace.where(),
+                reason="Which elements meet depends on how many the mask selects.",
+                remedy="Use a mask of all the axes, or integers: `paddle.where(mask, value, x)`.",
+            )
+        )
 
 
-def _holds(item: Any) -> bool:
-    return isinstance(item, list) and any(isinstance(q, Tensor) or is_sym(q) for q in item)
+# ---------------------------------------------------------------- the view
+@dataclass(frozen=True)
+class Parts:
+    """What the basic items of an index leave, and the tensors that pick elements of it."""
+
+    view: FakeTensor
+    picks: tuple[Picked, ...]
 
 
-def plain(index: Any) -> Any:
-    """An index without NumPy arrays, for a foreign call."""
-    if isinstance(index, tuple):
-        return tuple(plain(q) for q in index)
-    return paddle.to_tensor(index) if isinstance(index, np.ndarray) else index
+def view(e: Emitter, x: Any, items: Sequence[Any]) -> Parts:
+    """The chain of views that the basic items make, with the axes that the others index."""
+    out, axis = x, 0
+    new_axes: list[int] = []
+    picks: list[Picked] = []
+    for item in filled(e, x, items):
+        at = axis + len(new_axes)
+        if item is None:
+            new_axes.append(at)
+        elif isinstance(item, slice):
+            cut = window(e, out, axis, item)
+            out = sliced(e, out, axis, item_bounds(e, item)) if cut is None else cut
+            axis += 1
+        elif basic(item):
+            out = picked(e, out, axis, item.item() if isinstance(item, np.ndarray) else item)
+        else:
+            refuse_new_axes(e, new_axes, picks)
+            sizes = e.type(out).shape[axis : axis + axes_of(item)]
+            picks.append(index_tensors(e, item, at, sizes))
+            axis += len(sizes)
+            new_axes += [] if sizes else [at]
+    for a in new_axes:
+        shape = list(e.type(out).shape)
+        shape.insert(a, 1)
+        out = e.reshape(out, shape=tuple(shape))
+    return Parts(alias(e, x) if out is x else out, tuple(picks))
 
 
-# ---------------------------------------------------------------- basic indexing
-def view(e: Emitter, x: Any, items: Sequence[Any]) -> FakeTensor:
-    """The chain of views that basic indexing makes."""
+def item_bounds(e: Emitter, item: slice) -> slice:
+    """0-d tensors whose values are known, and NumPy integers, as Python integers."""
+    return slice(*(bound_of(e, q) for q in (item.start, item.stop, item.step)))
+
+
+def bound_of(e: Emitter, q: Any) -> Any:
+    if isinstance(q, np.integer):
+        return int(q)
+    known = e.literal(q) if isinstance(q, Tensor) else q
+    if known is None and q is not None:
+        raise NoRow("a bound of a slice that is a tensor")
+    return known
+
+
+def filled(e: Emitter, x: Any, items: Sequence[Any]) -> list[Any]:
+    """The items, with full slices for `...` and for the axes behind the last item."""
     ndim = e.type(x).ndim
-    used = sum(q is not None and q is not Ellipsis for q in items)
+    used = sum(map(axes_of, items))
     if used > ndim or sum(q is Ellipsis for q in items) > 1:
         raise IndexError(f"too many indices: {used} for {ndim} dimensions")
     full = [q for q in items if q is not Ellipsis]
     at = next((i for i, q in enumerate(items) if q is Ellipsis), len(items))
     full[at:at] = [slice(None)] * (ndim - used)
-    new_axes: list[int] = []
-    out, axis = x, 0
-    for item in full:
-        if item is None:
-            new_axes.append(axis + len(new_axes))
-        elif isinstance(item, slice):
-            out, axis = sliced(e, out, axis, item), axis + 1
-        else:
-            out = picked(e, out, axis, item)
-    for a in new_axes:
-        shape = list(e.type(out).shape)
-        shape.insert(a, 1)
-        out = e.reshape(out, shape=tuple(shape))
-    return alias(e, x) if out is x else out
+    return full
 
 
-def picked(e: Emitter, x: Any, axis: int, item: Any) -> FakeTensor:
-    n = e.type(x).shape[axis]
-    known = e.literal(item)
-    item = item if known is None else known
-    if is_number(item):
-        return e.select(x, e.trace.fake(item.value), axis=axis)
-    if isinstance(item, Tensor):
-        return e.select(x, e.cast_to(item, I64), axis=axis)
-    if not is_sym(item):
-        at = int(item)
-        index: Dim = at + n if at < 0 else at
-        return e.pick(x, axis=axis, index=index)
-    return symbolic_pick(e, x, axis, item, n)
-
-
-def symbolic_pick(e: Emitter, x: Any, axis: int, item: Any, n: Any) -> FakeTensor:
-    if item.loops:
-        ends = bounds(item.dim, e.trace)
-        return e.select(x, in_range(e, item, n, ends), axis=axis)
-    return e.pick(x, axis=axis, index=dim_of(item + e.trace.sym(n) if item < 0 else item))
-
-
-def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> Any:
-    """The index, counted from the front where that is known; negative ones wrap when they run."""
-    if ends is None:
-        return item
-    gap = ends[1] - n
-    if isinstance(gap, int) and gap >= 0 and not all(q.open for q in item.loops):
-        raise NeedsConcrete(f"index {item!r} leaves an axis of {n}", item.loops)
-    high = ends[1]
-    if isinstance(high, int) and high < 0:
-        return e.trace.sym(item.dim + n)
-    return item
-
-
-def sliced(e: Emitter, x: Any, axis: int, item: slice) -> Any:
-    n = e.type(x).shape[axis]
-    step: Any = 1 if item.step is None else item.step
-    for q in (item.start, item.stop, step):
-        if is_number(q):
-            raise stop(q, "the bound of a slice")
-    if is_sym(step):
-        raise NeedsConcrete("a slice with a step of the program", step.loops)
-    if item.start is None and item.stop is None and step == 1:
-        return x
-    if not any(is_sym(q) for q in (item.start, item.stop)) and not isinstance(n, Size):
-        r = range(n)[item]
-        return e.slice(x, axis=axis, start=r.start if len(r) else 0, length=len(r), step=step)
-    return _symbolic_slice(e, x, axis, item, n, step)
-
-
-def _symbolic_slice(e: Emitter, x: Any, axis: int, item: slice, n: Dim, step: int) -> Any:
-    ends: tuple[Any, ...] = (item.start, item.stop)
-    loops = [q for q in ends if is_sym(q) and q.loops]
-    if loops:
-        return _window(e, x, axis, item, step, loops)
-    size = e.trace.sym(n)
-    if step < 0:
-        if item.start is not None or item.stop is not None or step != -1:
-            raise NoRow("a slice of a named size with a negative step")
-        return e.slice(x, axis=axis, start=n - 1, length=n, step=-1)
-    low = 0 if item.start is None else bound(item.start, size)
-    high = size if item.stop is None else bound(item.stop, size)
-    gap = high - low
-    if step != 1:
-        gap = -(-gap // step)
-        if is_number(gap):
-            most = dim_of(high - low)
-            gap = e.trace.sym(size_of(e.trace, gap.value, most))
-    if gap < 0:
-        gap = 0
-    return e.slice(x, axis=axis, start=dim_of(low), length=dim_of(gap), step=step)
-
-
-def bound(at: Any, size: Any) -> Any:
-    """A slice bound as Python clamps it."""
-    at = at + size if at < 0 else at
-    if at < 0:
+def axes_of(item: Any) -> int:
+    """How many axes of the tensor an item stands for."""
+    if item is None or item is Ellipsis:
         return 0
-    return size if at > size else at
+    if isinstance(item, Tensor):
+        return len(item.shape) if item.dtype == paddle.bool else 1
+    if isinstance(item, (bool, np.bool_)):
+        return 0
+    found = np.asarray(item) if isinstance(item, np.ndarray) or boolean(item) else None
+    return found.ndim if found is not None and found.dtype == np.bool_ else 1
 
 
-def _window(e: Emitter, x: Any, axis: int, item: slice, step: int, loops: Any) -> FakeTensor:
-    """`x[t:t+1]` is the element at t with an axis of 1; wider ones are windows that move."""
-    if is_sym(item.start) and item.stop is not None and dim_of(item.stop) - item.start.dim == 1:
-        n, ends = e.type(x).shape[axis], bounds(item.start.dim, e.trace)
-        if step == 1 and ends is not None and inside(e, ends, n):
-            one = e.select(x, item.start, axis=axis)
-            shape = list(e.type(one).shape)
-            return e.reshape(one, shape=(*shape[:axis], 1, *shape[axis:]))
-    made = _moving(e, x, axis, item, step)
-    if made is not None:
-        return made
-    used = frozenset().union(*(q.loops for q in loops))
-    raise NeedsConcrete(f"the slice {item.start!r}:{item.stop!r} moves with the index", used)
+def boolean(item: Any) -> bool:
+    """Whether an item is a list of Python booleans, lists of them, and so on."""
+    if isinstance(item, (list, tuple)) and item:
+        return all(boolean(q) or isinstance(q, (bool, np.bool_)) for q in item)
+    return False
 
 
-def _moving(e: Emitter, x: Any, axis: int, item: slice, step: int) -> FakeTensor | None:
-    """`x[t:t+k]` where it stays on the axis in every iteration: Python does not clamp it then."""
-    if step != 1 or item.start is None or item.stop is None or not is_sym(item.start):
-        return None
-    n, length = e.type(x).shape[axis], dim_of(item.stop) - item.start.dim
-    low, high = bounds(item.start.dim, e.trace), bounds(dim_of(item.stop), e.trace)
-    if not isinstance(length, int) or length < 0 or low is None or high is None:
-        return None
-    if not isinstance(low[0], int) or low[0] < 0:
-        return None
-    room = e.trace.sym(n - high[1])
-    if room < 0:
-        return None
-    return e.window(x, item.start, axis=axis, length=length)
-
-
-def inside(e: Emitter, ends: tuple[Dim, Dim], n: Dim) -> bool:
-    """Whether an index between `ends` surely stays on an axis of n."""
-    low, room = ends[0], n - 1 - ends[1]
-    return isinstance(low, int) and low >= 0 and isinstance(room, int) and room >= 0
-
-
-# ---------------------------------------------------------------- values to assign
-def fitted(e: Emitter, target: FakeTensor, value: Any) -> FakeTensor:
-    """`value` in the type of the slice it is written into."""
-    t = e.type(target)
-    if not isinstance(value, Tensor):
-        value = number(e, value, t)
-    v = e.type(value)
-    if v.dtype != t.dtype:
-        value = e.cast(value, dtype=t.dtype)
-    extra = v.ndim - t.ndim
-    if extra > 0 and all(d == 1 for d in v.shape[:extra]):
-        value = e.reshape(value, shape=v.shape[extra:])
-    if e.type(value) != t:
-        try:
-            return e.expand(value, shape=t.shape)
-        except ShapeError as cause:
-            error = ValueError(f"{v} cannot be assigned to a slice {t}")
-            raise foreign.refusal(e.trace, "Tensor.__setitem__", error) from cause
-    return e.assign(value)
-
-
-def number(e: Emitter, value: Any, t: Any) -> Any:
-    if isinstance(value, (bool, int, float)) and not is_runtime(value):
-        kinds = {"b": bool, "f": float}
-        return e.full(kinds.get(t.dtype.kind, int)(value), t.dtype)
-    if is_runtime(value):
-        return e.scalar(value, t.dtype)
-    return paddle.to_tensor(np.asarray(value))
+def refuse_new_axes(e: Emitter, new_axes: Sequence[int], picks: Sequence[Picked]) -> None:
+    own = {p.axis for p in picks if not p.sizes}
+    if set(new_axes) - own:
+        raise Refused(
+            SourceError(
+                "None in front of a tensor in an index.",
+                e.trace.where(),
+                reason="Eager Paddle indexes the new axis then, and may read other memory.",
+                remedy="Add the axis afterwards: `x[i].unsqueeze(0)`.",
+            )
+        )
 
 
 __all__ = ["getitem", "setitem"]

@@ -12,18 +12,19 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import paddle
 import paddle._C_ops as c_ops
 from paddle.base import core
 from paddle.nn.layer.layers import Layer
 
+from dy2st.capture import reshaping
 from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.constants import to_tensor
-from dy2st.capture.emitter import Emitter, NoRow, lift
+from dy2st.capture.emitter import QUIET, Emitter
 from dy2st.capture.fake import FakeTensor, Tensor
-from dy2st.capture.methods import METHODS
+from dy2st.capture.methods import METHODS, PROPERTIES
 from dy2st.capture.record import record
 from dy2st.capture.trace import current
 from dy2st.journal import Attr
@@ -31,7 +32,6 @@ from dy2st.symbols import dim_of, is_sym
 from ir.opdef import broadcast, collecting
 
 EAGER = {n: getattr(core.eager.ops, n) for n in dir(core.eager.ops) if not n.startswith("__")}
-SHAPES = ("reshape", "transpose", "squeeze", "unsqueeze", "flatten")
 LEGACY = {
     "relu": "relu",
     "sigmoid": "sigmoid",
@@ -49,31 +49,12 @@ _ABSENT: Any = object()
 # ---------------------------------------------------------------- in-place entries
 def _in_place(name: str) -> Callable[..., Any]:
     """`foo_(x, ...)`: compute foo, write it into x."""
-    base = ADAPTERS[name]
+    base, moves = ADAPTERS[name], int(f"{name}_" not in QUIET)
 
     def call(e: Emitter, x: Any, *args: Any, **kwargs: Any) -> Any:
-        return e.write(x, base(e, x, *args, **kwargs))
+        return e.write(x, base(e, x, *args, **kwargs), own=True, moves=moves)
 
     return call
-
-
-def _reshape_in_place(name: str) -> Callable[..., Any]:
-    """`reshape_` and the like: the object becomes another view of its storage."""
-    base = ADAPTERS[name]
-
-    def call(e: Emitter, x: Any, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(x, FakeTensor) or x is not lift(e.trace, x) or _is_input(e, x):
-            raise NoRow(f"{name}_ of an input")
-        old = x._value
-        e.trace.journal.note(lambda: x.__dict__.__setitem__("_value", old))
-        x.__dict__["_value"] = base(e, x, *args, **kwargs)._value
-        return x
-
-    return call
-
-
-def _is_input(e: Emitter, x: FakeTensor) -> bool:
-    return any(q.fake is x for q in e.trace.lifted.values())
 
 
 def _assign_out(e: Emitter, x: Any, output: Any) -> Any:
@@ -81,7 +62,7 @@ def _assign_out(e: Emitter, x: Any, output: Any) -> Any:
 
 
 def _where_in_place(e: Emitter, condition: Any, x: Any, y: Any) -> Any:
-    return e.write(x, ADAPTERS["where"](e, condition, x, y))
+    return e.write(x, ADAPTERS["where"](e, condition, x, y), own=True)
 
 
 def _full_in_place(e: Emitter, out: Any, shape: Any, value: Any, *rest: Any) -> Any:
@@ -91,7 +72,7 @@ def _full_in_place(e: Emitter, out: Any, shape: Any, value: Any, *rest: Any) -> 
 def declare_in_place() -> None:
     for name in sorted(EAGER):
         if name.endswith("_") and name[:-1] in ADAPTERS and not name.endswith("__"):
-            kind = _reshape_in_place if name[:-1] in SHAPES else _in_place
+            kind = reshaping.in_place if name[:-1] in reshaping.SHAPES else _in_place
             ADAPTERS.setdefault(name, kind(name[:-1]))
     ADAPTERS["assign_out_"] = _assign_out
     ADAPTERS["where_"] = _where_in_place
@@ -135,6 +116,13 @@ def _method(name: str, replacement: Callable[..., Any], held: Any) -> Callable[.
     return call
 
 
+def _property(getter: Callable[..., Any], held: Any) -> Any:
+    def get(self: Any) -> Any:
+        return held.__get__(self) if current() is None else getter(self)
+
+    return property(get, getattr(held, "__set__", None))
+
+
 def _layer_getattr(original: Callable[..., Any]) -> Callable[..., Any]:
     """Parameters and buffers are remembered with the place where they were found."""
 
@@ -174,25 +162,40 @@ def _layer_setattr(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _direct_bindings() -> list[tuple[Any, str, str]]:
-    """Module attributes that hold a builtin of `_C_ops`: rebinding `_C_ops.x` misses these."""
-    ids = {id(getattr(c_ops, n)): n for n in EAGER if hasattr(c_ops, n)}
-    out = []
+Binding: TypeAlias = tuple[dict[str, Any], str, Any, Any]
+
+
+def _bindings() -> list[Binding]:
+    """Where modules hold a builtin of `_C_ops`, in `_C_ops` or directly, and what replaces it."""
+    names = [n for n in list(sys.modules) if n.startswith("paddle")]
+    modules = [m for m in map(sys.modules.get, names) if isinstance(m, types.ModuleType)]
+    size = sum([len(vars(m)) for m in modules])
+    found = _search(len(modules), size)
+    if any(fields.get(k) is not held for fields, k, held, _ in found):
+        _search.cache_clear()
+        found = _search(len(modules), size)
+    return found
+
+
+@functools.lru_cache(maxsize=1)
+def _search(modules: int, size: int) -> list[Binding]:
+    """As `_bindings`: again only when there are more modules, or modules with more attributes."""
+    builtins = {id(getattr(c_ops, n)): n for n in EAGER if hasattr(c_ops, n)}
+    out: list[Binding] = []
     for name, module in list(sys.modules.items()):
-        if module is None or not name.startswith("paddle") or "libpaddle" in name:
+        if not name.startswith("paddle") or not isinstance(module, types.ModuleType):
             continue
-        if name in ("paddle._C_ops", "paddle._pir_ops") or not hasattr(module, "__dict__"):
-            continue
-        for k, v in list(vars(module).items()):
-            if isinstance(v, types.BuiltinFunctionType) and id(v) in ids:
-                out.append((module, k, ids[id(v)]))
+        fields = vars(module)
+        for k, v in list(fields.items()):
+            if module is c_ops:
+                if k in EAGER and callable(v):
+                    out.append((fields, k, v, _entry(k, v)))
+            elif v is paddle.broadcast_shape:
+                out.append((fields, k, v, _broadcast_shape(v)))
+            elif isinstance(v, types.BuiltinFunctionType) and id(v) in builtins:
+                if "libpaddle" not in name and name != "paddle._pir_ops":
+                    out.append((fields, k, v, _entry(builtins[id(v)], v)))
     return out
-
-
-def _holders(name: str, value: Any) -> list[Any]:
-    """Modules of Paddle that hold this function under this name."""
-    modules = [m for n, m in list(sys.modules.items()) if n.split(".")[0] == "paddle"]
-    return [m for m in modules if m is not None and vars(m).get(name) is value]
 
 
 def _to_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -235,22 +238,19 @@ def _patch(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _install() -> None:
-    direct = _direct_bindings()
-    for name in EAGER:
-        if hasattr(c_ops, name):
-            _patch(c_ops, name, functools.partial(_entry, name))
-    for module, k, name in direct:
-        _patch(module, k, functools.partial(_entry, name))
+    for fields, name, held, new in _bindings():
+        _SAVED.append((fields, name, held))
+        fields[name] = new
     for name, to in LEGACY.items():
         _patch(paddle._legacy_C_ops, name, functools.partial(_legacy, to))
     for name, replacement in METHODS.items():
         _patch(Tensor, name, functools.partial(_method, name, replacement))
+    for name, getter in PROPERTIES.items():
+        _patch(Tensor, name, functools.partial(_property, getter))
     _patch(Layer, "__getattr__", _layer_getattr)
     _patch(Layer, "__setattr__", _layer_setattr)
     _patch(Layer, "__call__", _layer_call)
     _patch(paddle, "to_tensor", _to_tensor)
-    for module in _holders("broadcast_shape", paddle.broadcast_shape):
-        _patch(module, "broadcast_shape", _broadcast_shape)
     _patch(sys.modules["paddle.tensor.creation"], "to_tensor", _to_tensor)
 
 
@@ -267,7 +267,9 @@ def _bound(name: str, held: Any) -> Any:
 def _remove() -> None:
     while _SAVED:
         owner, name, held = _SAVED.pop()
-        if held is _ABSENT:
+        if isinstance(owner, dict):
+            owner[name] = held
+        elif held is _ABSENT:
             delattr(owner, name)
         else:
             setattr(owner, name, held)

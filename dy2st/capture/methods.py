@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.capture import adapters, foreign
+from dy2st.capture import adapters, aliases, foreign, layout, reshaping
 from dy2st.capture.emitter import Emitter, NoRow, detached, lift
 from dy2st.capture.fake import VALUE_METHODS, FakeTensor, Tensor, needs_value
 from dy2st.capture.indexing import getitem, setitem
@@ -18,6 +18,8 @@ from dy2st.capture.record import record
 from dy2st.capture.scalars import item
 from dy2st.capture.trace import Trace, current
 from dy2st.number import is_number, is_runtime
+from dy2st.stops import Refused
+from ir import SourceError
 from ir.types import BOOL, F32, I64, DType
 
 Method = Callable[..., Any]
@@ -42,7 +44,7 @@ def scalar_dtype(have: DType, n: Any, division: bool) -> DType:
 def with_number(e: Emitter, row: str, x: Any, n: Any, reverse: bool) -> FakeTensor:
     """`x op n` (or `n op x`) as Paddle's C++ operators compute it; `x // n` has an axis."""
     have = e.type(x).dtype
-    if have.name in ("f16", "bf16", "bool") or isinstance(n, bool):
+    if have.name in ("f16", "bf16") or isinstance(n, bool):
         raise NoRow(f"{row} of {have} and {n!r}")
     dtype = scalar_dtype(have, n, row == "divide")
     x = e.cast_to(x, dtype)
@@ -58,7 +60,8 @@ def with_number(e: Emitter, row: str, x: Any, n: Any, reverse: bool) -> FakeTens
         return e.scale(x, scale=float(factor), bias=float(bias))
     if row == "pow" and not reverse and not is_runtime(n) and n == 2:
         return e.square(x)
-    other = e.scalar(n, dtype)
+    power = row == "pow" and not reverse
+    other = adapters.exponent(e, n, dtype) if power else e.scalar(n, dtype)
     out = getattr(e, row)(*((other, x) if reverse else (x, other)))
     single = row == "floor_divide" and not e.type(x).ndim
     return e.reshape(out, shape=(1,)) if single else out
@@ -136,11 +139,44 @@ def detach(self: Any) -> Any:
     trace = recording()
     fake = lift(trace, self)
     value = fake._value if fake.stop_gradient else detached(trace, fake._value)
-    return trace.fake(value, True)
+    out = trace.fake(value, True)
+    aliases.twins(fake, out)
+    return out
+
+
+def detach_(self: Any) -> Any:
+    """The tensor itself, which no gradient passes from here on."""
+    if not lift(recording(), self).stop_gradient:
+        self.stop_gradient = True
+    return self
 
 
 def identity(self: Any, *args: Any) -> Any:
     return self
+
+
+def contiguous(self: Any) -> Any:
+    trace = recording()
+    straight = layout.is_contiguous(trace, lift(trace, self))
+    return self if straight else reshaping.contiguous(Emitter(trace), self)
+
+
+def strides(self: Any) -> list[Any]:
+    trace = recording()
+    return list(layout.exact(trace, lift(trace, self), "the stride").strides)
+
+
+def stride(self: Any, dim: int | None = None) -> Any:
+    return strides(self) if dim is None else strides(self)[dim]
+
+
+#: attributes of real tensors that are asked while tracing
+PROPERTIES: dict[str, Method] = {
+    "strides": strides,
+    "offset": lambda self: layout.offset(recording(), lift(recording(), self)),
+    "inplace_version": lambda self: needs_value("inplace_version"),
+    "data": detach,
+}
 
 
 def length(self: Any) -> Any:
@@ -155,8 +191,22 @@ def set_value(self: Any, value: Any) -> None:
 
 
 def copy_(self: Any, other: Any, blocking: bool = True) -> Any:
+    """Returns another object on the same storage, as eager Paddle does."""
     overwrite(self, other, "copy_")
-    return self
+    trace = recording()
+    fake = lift(trace, self)
+    return trace.fake(fake._value, fake.stop_gradient)
+
+
+def apply(self: Any, func: Any) -> Any:
+    raise Refused(
+        SourceError(
+            "apply and apply_ call a function from inside of Paddle's own code.",
+            recording().where(),
+            reason="apply_ also gives the tensor the memory of the function's result.",
+            remedy="Call it here, `y = f(x)`; write the values with `x.set_value(f(x))`.",
+        )
+    )
 
 
 def overwrite(self: Any, value: Any, name: str) -> None:
@@ -167,7 +217,7 @@ def overwrite(self: Any, value: Any, name: str) -> None:
         error = ValueError(f"{e.type(value)} cannot be written into {e.type(self)}")
         raise foreign.refusal(e.trace, name, error)
     with paddle.no_grad():
-        e.write(self, e.assign(value))
+        e.write(self, e.assign(value), moves=0)
 
 
 def fill_(self: Any, value: Any) -> Any:
@@ -188,11 +238,17 @@ def whole() -> dict[str, Method]:
     return {
         "clone": clone,
         "detach": detach,
-        "contiguous": identity,
+        "detach_": detach_,
+        "contiguous": contiguous,
+        "is_contiguous": lambda self: layout.is_contiguous(recording(), lift(recording(), self)),
+        "get_strides": strides,
+        "stride": stride,
         "cpu": identity,
         "__len__": length,
         "set_value": set_value,
         "copy_": copy_,
+        "apply": apply,
+        "apply_": apply,
         "fill_": fill_,
         "zero_": zero_,
         "item": item,

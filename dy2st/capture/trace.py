@@ -12,14 +12,16 @@ import itertools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
+from dy2st.capture.frames import Frame as Frame
+from dy2st.capture.frames import Lifted as Lifted
+from dy2st.capture.frames import Loop as Loop
 from dy2st.journal import Journal, Place
 from dy2st.number import DTYPES, Number
 from dy2st.stops import NeedsConcrete, Refused
 from dy2st.symbols import TYPICAL, Sym, make
-from ir import Builder, Const, Loc, Require, Size, SourceError, Type, Value
+from ir import Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
 from ir.types import I64, Dim, substitute_dim
 
 _ACTIVE: dict[int, Trace] = {}
@@ -29,67 +31,6 @@ def current() -> Trace | None:
     """The trace that this thread is making, if any."""
     trace = _ACTIVE.get(threading.get_ident())
     return None if trace is None or trace.paused else trace
-
-
-@dataclass(eq=False)
-class Loop:
-    """One loop that is being traced. `name` stands for its iteration number in polynomials; an
-    `open` one may end before `trip`, the first iteration of a `peelable` one may run apart.
-    `limit` is (step, most): `step` times the number stays below
-    or at `most`."""
-
-    name: str
-    trip: Dim
-    index: Value
-    frame: Frame | None = None
-    open: bool = False
-    peelable: bool = True
-    limit: tuple[int, Dim] | None = None
-
-
-@dataclass(eq=False)
-class Frame:
-    """The ops of the program, of one loop body, or of one branch.
-
-    `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
-    `asked` are the lists whose length the body has read, `queues` those whose elements it shifts.
-    `facts` hold in a branch.
-    """
-
-    builder: Builder = field(default_factory=Builder)
-    loop: Loop | None = None
-    branch: bool = False
-    growth: dict[int, Dim] = field(default_factory=dict)
-    asked: set[int] = field(default_factory=set)
-    queues: set[int] = field(default_factory=set)
-    known_queues: dict[int, Any] | None = None
-    facts: frozenset[Any] = frozenset()
-    consts: dict[Value, Const] = field(default_factory=dict)
-    stores: dict[tuple[Any, ...], Place] = field(default_factory=dict)
-    appends: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
-    tails: dict[int, Any] = field(default_factory=dict)
-    observed: dict[int, Any] = field(default_factory=dict)
-    changed: dict[int, Any] = field(default_factory=dict)
-    written: dict[Value, Loc] = field(default_factory=dict)
-    indices: dict[Dim, Value] = field(default_factory=dict)
-    notes: list[tuple[str, Loc, str]] = field(default_factory=list)
-    requires: dict[str, Require] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Lifted:
-    """A real tensor that became an input. `place` says where it was found, for the next call.
-
-    `number` is given for a Python number: the key of its place or argument, and its type.
-    """
-
-    tensor: Any
-    fake: Any
-    value: Value
-    kind: str
-    name: str
-    place: Place | None = None
-    number: tuple[Any, type] | None = None
 
 
 class Trace:
@@ -112,6 +53,15 @@ class Trace:
         self.lifted: dict[int, Lifted] = {}
         self.born: dict[Value, Frame] = {}
         self.parent: dict[Value, Value] = {}
+        self.makers: dict[Value, Op] = {}
+        self.counters: dict[Value, Value] = {}
+        self.reshaped: dict[int, list[Any]] = {}
+        self.rewritten: set[Value] = set()
+        self.sources: dict[Value, tuple[Value, ...]] = {}
+        self.finals: dict[Value, tuple[Value, str, Dim]] = {}
+        self.counted_with: dict[Value, Value] = {}
+        self.heirs: dict[Value, Value] = {}
+        self.count_inside = False
         self.placeholders: set[Value] = set()
         self.frozen: dict[Value, str] = {}
         self.loops: dict[str, Loop] = {}
@@ -251,6 +201,7 @@ class Trace:
             self.born[r] = self.frame
             if op.row.views:  # type: ignore[union-attr]
                 self.parent[r] = op.operands[0]
+                self.makers[r] = op  # type: ignore[assignment]
         self.note_requires(builder)
         return results[0] if len(results) == 1 else results
 
@@ -313,19 +264,24 @@ class Trace:
         return self.read_value(value)
 
     # ------------------------------------------------------------ writes
-    def write(self, fake: Any, new: Value) -> None:
-        """Overwrite the storage of `fake`; all its aliases see it."""
+    def write(self, fake: Any, new: Value, own: bool = False, moves: int = 1) -> None:
+        """Overwrite the storage of `fake`; all its aliases see it.
+
+        own: Paddle's call computes `new` in this storage: it is no tensor of its own.
+        moves: by how much the call moves the version of the storage.
+        """
         value = self.read_value(fake._value)
         root = self.root(value)
         self.check_writable(root)
         if root in self.results:
             self.require(self.results[root], 1, "a result of a loop that is written in place")
         self.literals.clear()
-        self.emit("copy_", [value, new], {})
+        self.emit("copy_", [value, new], {"own": own, "moves": moves})
         self.mark_written(root, self.where())
 
     def mark_written(self, root: Value, loc: Loc) -> None:
         """Every frame between the storage's own and this one writes it."""
+        self.rewritten.add(root)
         for frame in self.frames[self.frames.index(self.born[root]) + 1 :]:
             if root not in frame.written:
                 frame.written[root] = loc

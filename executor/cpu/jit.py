@@ -1,29 +1,94 @@
-"""From LLVM text to a function that Python can call."""
+"""From LLVM text to a function that Python can call.
+
+A function that an earlier program has is not compiled again while that program is alive, or the
+function is among the last `KEPT`: kernels learn sizes and strides when they are called, so programs
+have many of them in common.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import llvmlite.binding as llvm
 
 from executor.cpu.target import Target
+from executor.cpu.text import Source, callees
+
+
+@dataclass(eq=False)
+class Code:
+    """A compiled function: keeps the module that it lies in, and the functions that it calls."""
+
+    address: int
+    engine: llvm.ExecutionEngine
+    calls: tuple[Code, ...]
+
+
+KEPT = 2048
+_RECENT: OrderedDict[Code, None] = OrderedDict()
+_KNOWN: WeakValueDictionary[tuple[Target, str], Code] = WeakValueDictionary()
+_LOCK = threading.Lock()
 
 
 class Native:
-    """A compiled module. `run(address of the table)` releases the interpreter lock.
+    """A compiled program. `run(address of the table)` releases the interpreter lock.
 
     The object owns the code: whoever keeps `run` must keep the object.
     """
 
-    def __init__(self, text: str, target: Target) -> None:
-        self.machine = llvm.Target.from_default_triple().create_target_machine(
-            cpu=target.cpu, features=target.features, opt=2, codemodel="jitdefault"
-        )
-        self.module = _optimised(text, self.machine)
-        self.engine = llvm.create_mcjit_compiler(self.module, self.machine)
-        self.engine.finalize_object()
-        address = self.engine.get_function_address("run")
-        self.run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+    def __init__(self, source: Source, target: Target) -> None:
+        self.code = compiled(source, target)
+        self.run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.code.address)
+
+
+def compiled(source: Source, target: Target) -> Code:
+    """The last function of `source`."""
+    found = {n: _KNOWN.get((target, n)) for n in source.functions}
+    codes = {n: code for n, code in found.items() if code is not None}
+    if len(codes) < len(found):
+        _compile(source, target, codes)
+    _keep(codes.values())
+    return codes[next(reversed(found))]
+
+
+def _keep(codes: Iterable[Code]) -> None:
+    with _LOCK:
+        for code in codes:
+            _RECENT[code] = None
+            _RECENT.move_to_end(code)
+        while len(_RECENT) > KEPT:
+            _RECENT.popitem(last=False)
+
+
+def _compile(source: Source, target: Target, codes: dict[str, Code]) -> None:
+    """Add what is missing to `codes`.
+
+    The engine gets machine code: one that made it itself would keep a megabyte besides.
+    """
+    machine = _machine(target)
+    code = machine.emit_object(_optimised(source.text(codes), machine))
+    known = llvm.parse_assembly(Source({n: source.functions[n] for n in codes}).text(codes))
+    engine = llvm.create_mcjit_compiler(known, _machine(target))
+    for name in codes:
+        engine.add_global_mapping(known.get_function(name), codes[name].address)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    for name, text in source.functions.items():
+        if name not in codes:
+            calls = tuple(codes[n] for n in callees(text))
+            codes[name] = Code(engine.get_function_address(name), engine, calls)
+            _KNOWN[target, name] = codes[name]
+
+
+def _machine(target: Target) -> llvm.TargetMachine:
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=target.cpu, features=target.features, opt=2, codemodel="jitdefault"
+    )
 
 
 def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
@@ -31,19 +96,14 @@ def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     module.verify()
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(machine, options)
-    passes = llvm.create_new_function_pass_manager()
+    passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_simplify_cfg_pass()
-    for f in module.functions:
-        if not f.is_declaration:
-            passes.run(f, builder)
+    passes.run(module, llvm.create_pass_builder(machine, options))
     return module
 
 
-def assembly(text: str, target: Target) -> str:
-    """The machine code of a module, to look at; the target need not be the host's."""
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=2, codemodel="jitdefault"
-    )
-    return machine.emit_assembly(_optimised(text, machine))
+def assembly(source: Source, target: Target) -> str:
+    """The machine code of a program, to look at; the target need not be the host's."""
+    machine = _machine(target)
+    return machine.emit_assembly(_optimised(source.text(), machine))

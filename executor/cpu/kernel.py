@@ -88,7 +88,8 @@ def load(v: Lanes, p: Place, index: Int, mask: str = "") -> str:
 
 
 def _memory_suffix(v: Lanes, dtype: DType) -> str:
-    return f"v{v.width}{'f' if dtype.kind == 'f' else 'i'}{dtype.bits}"
+    moved = dtype.kind != "f" or dtype.bits == 16
+    return f"v{v.width}{'i' if moved else 'f'}{dtype.bits}"
 
 
 def _gathered(v: Lanes, p: Place, index: Int) -> str:

@@ -15,9 +15,10 @@ from executor.cpu.gemm import gemm_kernel
 from executor.cpu.index import gather_kernel
 from executor.cpu.kernel import Call
 from executor.cpu.pack import pack_kernel
+from executor.cpu.places import put_kernel, take_kernel
 from executor.cpu.reduce import argmax_kernel, reduce_kernel
 from executor.cpu.target import Target
-from executor.cpu.text import Function, Int, Module, element
+from executor.cpu.text import Function, Int, Module, Source, element
 from executor.interrupt import INTERRUPTED, asks, endless
 from executor.launches import (
     ArgMax,
@@ -34,7 +35,9 @@ from executor.launches import (
     Map,
     Number64,
     Pack,
+    Put,
     Reduce,
+    Take,
     When,
     blocks,
 )
@@ -47,7 +50,7 @@ PATIENCE = 1 << 28
 
 #: `%t` are the entries of `interrupt`: the functions, then room for an exception. Denormals are not
 #: flushed while handlers of signals run.
-ASK = """define internal i32 @ask(ptr %t) noinline nounwind {
+ASK = """define dso_local i32 @?(ptr %t) noinline nounwind {
   %t1 = getelementptr ptr, ptr %t, i64 1
   %t2 = getelementptr ptr, ptr %t, i64 2
   %t3 = getelementptr ptr, ptr %t, i64 3
@@ -78,10 +81,25 @@ done:
   ret i32 %code
 }"""
 
+RUN = f"""define dso_local i64 @?(ptr %table) noinline nounwind {{
+  %saved = alloca i32
+  %mode = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %saved)
+  %old = load i32, ptr %saved
+  %new = or i32 %old, {0x8040}
+  store i32 %new, ptr %mode
+  call void @llvm.x86.sse.ldmxcsr(ptr %mode)
+  %code = call i64 @program(ptr %table)
+  call void @llvm.x86.sse.ldmxcsr(ptr %saved)
+  ret i64 %code
+}}"""
+MODES = frozenset(f"declare void @llvm.x86.sse.{q}mxcsr(ptr)" for q in ("st", "ld"))
+
 
 class _Program:
     def __init__(self, lowered: Lowered, layout: Layout, target: Target) -> None:
         self.target, self.module = target, Module()
+        self.module.declarations |= MODES
         self.f = Function("?", "i64")
         self.table = self.f.argument("ptr")
         self.symbols: dict[str, Int] = {}
@@ -225,7 +243,7 @@ class _Program:
         waited = f.op(f"sub i64 {now}, {f.load('i64', self.clock, 8)}")
         with f.when(f.op(f"icmp ugt i64 {waited}, {PATIENCE}")):
             f.store("i64", now, self.clock, 8)
-            code = f.call("i32", "ask", ("ptr", self.asked))
+            code = f.call("i32", self.module.add(ASK), ("ptr", self.asked))
             f.leave_when(f.op(f"icmp ne i32 {code}, 0"), INTERRUPTED)
 
     def index(self, x: Index) -> None:
@@ -238,7 +256,8 @@ class _Program:
         if x.wrap:
             below = f.op(f"icmp slt i64 {at}, 0")
             wrapped = f.op(f"select i1 {below}, i64 {f.op(f'add i64 {at}, {n}')}, i64 {at}")
-        f.leave_when(f.op(f"icmp uge i64 {wrapped}, {n}"), x.error)
+        if x.error:
+            f.leave_when(f.op(f"icmp uge i64 {wrapped}, {n}"), x.error)
         self.symbols[x.symbol] = wrapped
 
     def kernel(self, x: Launch) -> None:
@@ -264,6 +283,10 @@ class _Program:
             return pack_kernel(self.target, self.module, x), "0"
         if isinstance(x, Gather):
             return gather_kernel(self.target, x), "0"
+        if isinstance(x, Take):
+            return take_kernel(self.target, x), "0"
+        if isinstance(x, Put):
+            return put_kernel(self.target, x), "0"
         if isinstance(x, ArgMax):
             return argmax_kernel(self.target, x), "0"
         if isinstance(x, Iota):
@@ -279,25 +302,12 @@ def _counts(launches: Sequence[Launch]) -> Iterator[str]:
             yield from _counts(inside)
 
 
-def source(lowered: Lowered, layout: Layout, target: Target) -> str:
-    """LLVM text; the function to call is `run`.
+def source(lowered: Lowered, layout: Layout, target: Target) -> Source:
+    """LLVM text; the last function is what to call.
 
-    `run` flushes denormals (FTZ, DAZ) for the duration of the program and restores the caller's
-    mode. The program is a function of its own, so that no arithmetic moves across the change.
+    It flushes denormals (FTZ, DAZ) for the duration of the program and restores the caller's mode.
+    The program is a function of its own, so that no arithmetic moves across the change.
     """
     p = _Program(lowered, layout, target)
-    entry = f"""declare void @llvm.x86.sse.stmxcsr(ptr)
-declare void @llvm.x86.sse.ldmxcsr(ptr)
-define i64 @run(ptr %table) nounwind {{
-  %saved = alloca i32
-  %mode = alloca i32
-  call void @llvm.x86.sse.stmxcsr(ptr %saved)
-  %old = load i32, ptr %saved
-  %new = or i32 %old, {0x8040}
-  store i32 %new, ptr %mode
-  call void @llvm.x86.sse.ldmxcsr(ptr %mode)
-  %code = call i64 @{p.name}(ptr %table)
-  call void @llvm.x86.sse.ldmxcsr(ptr %saved)
-  ret i64 %code
-}}"""
-    return p.module.text(entry, *([ASK] if p.asks else []))
+    p.module.add(RUN.replace("@program(", f"@{p.name}("))
+    return p.module.source()

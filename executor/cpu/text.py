@@ -1,32 +1,40 @@
 """An emitter of LLVM IR text.
 
 Index arithmetic takes Python ints (folded) or SSA names (emitted). Mutable values are allocas;
-the pass `sroa` turns them into registers. Names are numbered per function, so two functions that
-do the same have the same text and are emitted once.
+the pass `sroa` turns them into registers. Names are numbered per function, and a function is called
+by a digest of its text: two functions that do the same have the same name, in any program.
 """
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import blake2b
 from typing import TypeAlias
 
+import numpy as np
+
 from ir.kernel import Number
-from ir.types import BOOL, DType
+from ir.types import BOOL, F16, DType
 
 #: an i64: a literal or an SSA name
 Int: TypeAlias = int | str
 
 
 def element(dtype: DType, memory: bool = False) -> str:
-    """The LLVM type of one element; bool is i1 in registers and i8 in memory."""
-    if dtype.kind == "f":
+    """The LLVM type of one element; bool is i1 in registers and i8 in memory. Floats of 16 bits are
+    moved only, as integers: not every target has instructions for them."""
+    if dtype.kind == "f" and dtype.bits > 16:
         return "float" if dtype.bits == 32 else "double"
     return "i1" if dtype == BOOL and not memory else f"i{dtype.bits}"
 
 
 def literal(value: Number, dtype: DType) -> str:
+    if dtype == F16:
+        return str(int(np.float16(value).view(np.int16)))
     if dtype.kind == "f":
         (bits,) = struct.unpack("<Q", struct.pack("<d", float(value)))
         return f"0x{bits:016X}"
@@ -38,8 +46,8 @@ def literal(value: Number, dtype: DType) -> str:
 class Function:
     """One function: `op` appends an instruction and returns its SSA name."""
 
-    def __init__(self, name: str, result: str = "void", internal: bool = True) -> None:
-        self.name, self.result, self.internal = name, result, internal
+    def __init__(self, name: str, result: str = "void") -> None:
+        self.name, self.result = name, result
         self.arguments: list[str] = []
         self.entry: list[str] = []
         self.body: list[str] = []
@@ -193,12 +201,11 @@ class Function:
 
     def text(self, result: str = "") -> str:
         """`result`: what to return at the end, for a function that returns something."""
-        head = f"define {'internal ' if self.internal else ''}{self.result} @{self.name}"
-        kind = ("noinline " if self.internal else "") + "nounwind"
+        head = f"define dso_local {self.result} @{self.name}"
         last = f"  ret {self.result} {result}".rstrip()
         return "\n".join(
             [
-                f"{head}({', '.join(self.arguments)}) {kind} {{",
+                f"{head}({', '.join(self.arguments)}) noinline nounwind {{",
                 "entry:",
                 *self.entry,
                 *self.body,
@@ -207,6 +214,32 @@ class Function:
                 "",
             ]
         )
+
+
+@dataclass(frozen=True)
+class Source:
+    """A program as LLVM text. `functions`: texts by name, each behind those that it calls, the last
+    one is what to call. `declarations`: of everything else that they call."""
+
+    functions: dict[str, str]
+    declarations: frozenset[str] = frozenset()
+
+    def text(self, known: Container[str] = ()) -> str:
+        """The functions; of those that are `known`, declarations."""
+        parts = sorted(self.declarations)
+        parts += [declaration(t) if n in known else t for n, t in self.functions.items()]
+        return "\n".join([*parts, ""])
+
+
+def declaration(text: str) -> str:
+    """Of the function that `text` defines."""
+    head = text[: text.index(") ") + 1].replace("define dso_local", "declare", 1)
+    return re.sub(r" %\w+(?=[,)])", "", head)
+
+
+def callees(text: str) -> list[str]:
+    """The functions of a `Module` that a function calls."""
+    return sorted(set(re.findall(r" call \w+ @(f\.\w+)\(", text)))
 
 
 class Module:
@@ -218,13 +251,14 @@ class Module:
 
     def define(self, f: Function, result: str = "") -> str:
         """Add a function named `?`; returns the name it gets."""
-        text = f.text(result)
         self.declarations |= f.declarations
-        if text not in self.functions:
-            self.functions[text] = f"f{len(self.functions)}"
-        return self.functions[text]
+        return self.add(f.text(result))
 
-    def text(self, *extra: str) -> str:
-        parts = sorted(self.declarations)
-        parts += [t.replace("@?(", f"@{n}(", 1) for t, n in self.functions.items()]
-        return "\n".join([*parts, *extra, ""])
+    def add(self, text: str) -> str:
+        """As `define`, of a text that calls nothing but what is declared or defined here."""
+        name = "f." + blake2b(text.encode(), digest_size=12).hexdigest()
+        self.functions.setdefault(name, text.replace("@?(", f"@{name}(", 1))
+        return name
+
+    def source(self) -> Source:
+        return Source(dict(self.functions), frozenset(self.declarations))

@@ -12,17 +12,18 @@ Limits: gradients of gradients are not taken; a `while` loop is not checkpointed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ir.autodiff.activity import Activity, is_float
 from ir.autodiff.keeping import NotDifferentiable, bytes_of, from_inputs
-from ir.autodiff.reverse import Reverse
+from ir.autodiff.reverse import Reverse, in_storage
 from ir.autodiff.segments import Checkpoint, segmented
 from ir.autodiff.sums import sums_after_loops
 from ir.core import Input, Node, Op, Program, Scan, Stack, Value
 from ir.ops.reverse import zeros
 from ir.passes.expand import expand_op
+from ir.passes.inplace import sources
 from ir.passes.ports import drop_unused_ports
 from ir.rewrite import Block, counts, dim_names, in_order, rewrite, size_names
 from ir.types import Dim, Size, Type, product
@@ -35,12 +36,14 @@ class Residual:
     source, index: "input", the input of this index as it was called, never written by the program;
         "slot", the storage of the input of this index after the writes; "output" or "kept", the
         output of this index of the forward program, an original one or one behind them.
+    copy_of: the input of whose storage after the writes it is a copy, or -1.
     """
 
     source: str
     index: int
     name: str
     type: Type
+    copy_of: int = -1
 
     @property
     def bytes(self) -> Dim:
@@ -65,7 +68,7 @@ def differentiate(
     wrt: Sequence[int],
     checkpoint: Checkpoint = "none",
     *,
-    slots: bool = True,
+    slots: bool | Collection[int] = True,
 ) -> Gradient:
     """The gradients of outputs `of` with respect to inputs `wrt`.
 
@@ -75,12 +78,13 @@ def differentiate(
         wrt: inputs whose gradient is asked: the outputs of `backward`; zeros where it is none.
         checkpoint: "none"; "sqrt" or a number k: scans of the program keep their state every
             sqrt(T) or k iterations, and the backward pass computes the rest again.
-        slots: whether a value that is written back may be read where it was written to.
+        slots: inputs whose storage the backward program may read after the writes, where
+            `ir.passes.inplace` says that this is what the forward ops read; or all, or none.
 
     Raises NotDifferentiable for an op without a gradient on the way, ValueError for an output or
     input that is no float.
     """
-    chosen = [program.outputs[k] for k in of] + [program.inputs[k].value for k in wrt]
+    chosen = [program.results[k] for k in of] + [program.inputs[k].value for k in wrt]
     for v in chosen:
         if not is_float(v):
             raise ValueError(f"{v!r} has no gradient: it is no float")
@@ -88,15 +92,18 @@ def differentiate(
     program, again, notes = segmented(program, of, wrt, checkpoint)
     activity = Activity(program, of, wrt)
     taken = {*program.sizes, *counts(program.ops)}
-    shared = Reverse(activity, again, taken, from_inputs(program), list(notes))
+    found = readable(program, slots)
+    shared = Reverse(
+        activity, again, taken, from_inputs(program), found, in_storage(program), list(notes)
+    )
     block, grads = Block(), dict[Value, Value]()
     given = [Value(v.type, f"d_{v.name}" if v.name else "") for v in chosen[: len(of)]]
     for k, g in zip(of, given):
-        shared.add(block, grads, program.outputs[k], g)
+        shared.add(block, grads, program.results[k], g)
     ops = shared.block(program.ops, grads, block)
     inputs = (program.inputs[k].value for k in wrt)
     results = [grads.get(v) or zeros(block, v.type) for v in inputs]
-    split = _Split(program, ops, slots)
+    split = _Split(program, ops, found)
     back, results = shared.hand_over(
         block.ops, results, ops, split.index, split.cost, split.bring, "keep", whole=True
     )
@@ -104,6 +111,13 @@ def differentiate(
     backward = split.backward(given, of, back, results)
     forward = drop_unused_ports(split.forward())
     return Gradient(forward, backward, tuple(split.residuals), tuple(shared.report))
+
+
+def readable(program: Program, slots: bool | Collection[int]) -> dict[Value, int]:
+    """The values that the backward program may read as slots, with the numbers of the inputs."""
+    if isinstance(slots, bool):
+        return sources(program) if slots else {}
+    return {v: k for v, k in sources(program).items() if k in slots}
 
 
 def _without_gradient(b: Block, node: Node) -> Sequence[Value] | None:
@@ -116,11 +130,11 @@ def _without_gradient(b: Block, node: Node) -> Sequence[Value] | None:
 class _Split:
     """Where the forward program ends: the residuals, as inputs of the backward program."""
 
-    def __init__(self, program: Program, ops: list[Node], slots: bool) -> None:
+    def __init__(self, program: Program, ops: list[Node], slots: dict[Value, int]) -> None:
         self.program, self.ops = program, ops
         self.index = {i.value: k for k, i in enumerate(program.inputs)}
         self.written = {target for target, _ in program.writes}
-        self.slots = {v: self.index[t] for t, v in program.writes} if slots else {}
+        self.slots, self.storages = slots, sources(program)
         self.residuals: list[Residual] = []
         self.inputs: list[Input] = []
         self.kept: list[Value] = []
@@ -142,7 +156,8 @@ class _Split:
         else:
             source, at = "kept", len(self.program.outputs) + len(self.kept)
             self.kept.append(v)
-        self.residuals.append(Residual(source, at, name, v.type))
+        copy_of = self.storages.get(v, -1) if source in ("output", "kept") else -1
+        self.residuals.append(Residual(source, at, name, v.type, copy_of))
         self.inputs.append(Input(new, kind, name))
         return new
 

@@ -21,7 +21,7 @@ class Activity:
         self.useful: set[Value] = set()
         self._vary(program.inputs[i].value for i in wrt)
         self._forward(program.ops)
-        self._use(program.outputs[i] for i in of)
+        self._use(program.results[i] for i in of)
         self._backward(program.ops)
 
     def active(self, v: Value) -> bool:

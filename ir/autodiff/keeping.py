@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ir import kernel as k
-from ir.core import Cond, Const, Custom, Node, Op, Program, Scan, Seq, Value
+from ir.alias import analyse
+from ir.core import Node, Op, Program, Scan, Value
 from ir.loc import UNKNOWN, Dy2stError, Loc
 from ir.rewrite import gives, size_names, walk
 from ir.types import evaluate_dim, product
@@ -38,17 +39,11 @@ TWICE = "it would run again in the backward pass, in a loop whose length is not 
 
 
 def from_inputs(program: Program) -> set[Value]:
-    """Inputs, views of them, and what they are called inside of loops and branches."""
-    found = {i.value for i in program.inputs}
-    for node in walk(program.ops):
-        if isinstance(node, Op) and node.row.views and node.operands[0] in found:
-            found.update(node.results)
-        elif isinstance(node, Scan):
-            seqs = (p for p in node.ports if isinstance(p, (Const, Seq)))
-            found.update(p.inner for p in seqs if p.outer in found)
-        elif isinstance(node, (Cond, Custom)):
-            found.update(p.inner for p in node.ins if p.outer in found)
-    return found
+    """Inputs, their storages after the writes, views of them, and what they are called inside of
+    loops and branches."""
+    own = {i.value for i in program.inputs}
+    own |= {n.result for n in program.ops if isinstance(n, Op) and n.name == "stored"}
+    return {v for v, base in analyse(program).base.items() if base in own}
 
 
 def once_only(node: Node) -> bool:
@@ -101,6 +96,7 @@ class Chooser:
     cost: the bytes of handing over a value that the block does not compute: 0 to reuse it.
     again: nodes to compute again whatever that costs.
     inputs: values that share the storage of an input of the program.
+    free: values of the block that are there anyway.
     whole: the block is the program, which hands over values of any size.
     """
 
@@ -108,6 +104,7 @@ class Chooser:
     cost: Callable[[Value], int]
     again: Callable[[Node], bool]
     inputs: Collection[Value]
+    free: Collection[Value] = ()
     whole: bool = False
 
     def __post_init__(self) -> None:
@@ -171,7 +168,8 @@ class Chooser:
         """Recompute `v` if what that needs is there, or is not more bytes than `v`."""
         leaves, nodes, work = self.closure(v)
         price = sum(self.price(q) for q in leaves)
-        moves = work and any(q in self.inputs and q not in self.kept for q in leaves)
+        copied = work or v not in self.inputs
+        moves = copied and any(q in self.inputs and q not in self.kept for q in leaves)
         dear = moves or price >= bytes_of(v) if work else price > bytes_of(v)
         if dear or any(map(self.must_redo, leaves)):
             self.kept[v] = None
@@ -180,7 +178,7 @@ class Chooser:
         self.redo |= nodes
 
     def price(self, v: Value) -> int:
-        if v in self.kept:
+        if v in self.kept or v in self.free:
             return 0
         return bytes_of(v) if v in self.maker else self.cost(v)
 

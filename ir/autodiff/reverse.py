@@ -15,7 +15,7 @@ node, and what is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.autodiff.activity import Activity
@@ -31,13 +31,14 @@ from ir.core import (
     Node,
     Op,
     Port,
+    Program,
     Scan,
     Seq,
     Stack,
     Value,
 )
 from ir.ops.reverse import Contribution, Placed, added, zeros
-from ir.rewrite import Block, free_values, in_order, inlined, live_ops
+from ir.rewrite import Block, free_values, in_order, inlined, live_ops, uses
 from ir.types import I64, Dim, Type
 
 Grads = dict[Value, Value]
@@ -49,7 +50,9 @@ class Reverse:
 
     again: indices of loops whose iterations the backward pass computes again.
     taken: names of sizes, for copies of while loops.
-    inputs: values that share the storage of an input.
+    inputs: values that share the storage of an input, as it was or as it is after the writes.
+    slots: values that are the storage of an input after the writes.
+    computed_in: what `in_storage` finds.
     report: (value, policy, cost) for every forward value that the backward pass reads.
     """
 
@@ -57,6 +60,8 @@ class Reverse:
     again: set[Value]
     taken: set[str]
     inputs: set[Value]
+    slots: Collection[Value]
+    computed_in: dict[Value, Value]
     report: list[str] = field(default_factory=list)
 
     def fresh(self, count: str) -> str:
@@ -105,11 +110,12 @@ class Reverse:
         if op.row.grad is None:
             raise NotDifferentiable(name_of(op), op.loc)
         given = [grads.get(r) for r in op.results]
-        if len(op.results) == 1:
-            found = op.row.grad(b, given[0], op.results[0], *op.operands, **op.attrs)
+        results = tuple(self.computed_in.get(r, r) for r in op.results)
+        if len(results) == 1:
+            found = op.row.grad(b, given[0], results[0], *op.operands, **op.attrs)
         else:
-            whole = tuple(g or zeros(b, r.type) for g, r in zip(given, op.results))
-            found = op.row.grad(b, whole, op.results, *op.operands, **op.attrs)
+            whole = tuple(g or zeros(b, r.type) for g, r in zip(given, results))
+            found = op.row.grad(b, whole, results, *op.operands, **op.attrs)
         for v, g in zip(op.operands, found):
             self.add(b, grads, v, g)
 
@@ -155,12 +161,12 @@ class Reverse:
         forward = {v for n in block for v in n.results} | set(entering)
         read = dict.fromkeys([*free_values(ops), *leaving])
         needed = [v for v in read if v in forward]
-        chooser = Chooser(block, cost, self.is_again, self.inputs, whole)
+        chooser = Chooser(block, cost, self.is_again, self.inputs, self.slots, whole)
         plan = chooser.plan(needed, ops)
         copier = Copier(self.fresh)
         for v in plan.kept:
             copier.env[v] = bring(v)
-            kept = v in chooser.maker or cost(v)
+            kept = v not in self.slots and (v in chooser.maker or cost(v))
             self.report.append(f"{v!r}: {keep}, {bytes_of(v)} bytes" if kept else f"{v!r}: reuse")
         redone = copier.nodes(plan.redo)
         self.report += [f"{r!r}: recompute{_work(n)}" for n in plan.redo for r in n.results]
@@ -169,6 +175,17 @@ class Reverse:
 
     def is_again(self, node: Node) -> bool:
         return isinstance(node, Scan) and node.index in self.again
+
+
+def in_storage(program: Program) -> dict[Value, Value]:
+    """What an in-place call computed in the storage of an input, and the mark of that storage.
+
+    The gradient of the call reads what the storage holds: there is no other tensor.
+    """
+    read = uses(program.ops, program.needed)
+    marks = (n for n in program.ops if isinstance(n, Op) and n.name == "stored")
+    own = ((n.operands[0], n.result) for n in marks if n.attrs["own"])
+    return {v: mark for v, mark in own if read[v] == 1}
 
 
 def _work(node: Node) -> str:
@@ -443,4 +460,4 @@ def _gradient_of(v: Value) -> Value:
     return Value(v.type, f"d_{v.name}" if v.name else "")
 
 
-__all__ = ["Reverse"]
+__all__ = ["Reverse", "in_storage"]

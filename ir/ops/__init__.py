@@ -1,5 +1,29 @@
 """The rows of the op table, by family. Importing this package fills the table."""
 
-from ir.ops import elementwise, index, linalg, nn, pairs, tensor
+from ir.ops import (
+    activations,
+    curves,
+    elementwise,
+    index,
+    linalg,
+    nn,
+    pairs,
+    running,
+    scatter,
+    strided,
+    tensor,
+)
 
-__all__ = ["elementwise", "index", "linalg", "nn", "pairs", "tensor"]
+__all__ = [
+    "activations",
+    "curves",
+    "elementwise",
+    "index",
+    "linalg",
+    "nn",
+    "pairs",
+    "running",
+    "scatter",
+    "strided",
+    "tensor",
+]

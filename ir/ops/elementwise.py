@@ -61,8 +61,9 @@ def unary(
     name: str, kinds: str, kernel: Callable[..., Any], ref: Callable[..., Any], **row: Any
 ) -> None:
     low, high = row.pop("low", -2.0), row.pop("high", 2.0)
+    paddle = row.pop("paddle", name)
     examples = unary_examples(kinds, low, high)
-    elementwise(f"{name}(x)", kinds, kernel, ref, paddle=name, examples=examples, **row)
+    elementwise(f"{name}(x)", kinds, kernel, ref, paddle=paddle, examples=examples, **row)
 
 
 def wide(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -56,8 +56,20 @@ def floor_div(x: k.Scalar, y: k.Scalar) -> k.Scalar:
     return k.select(down, q - 1, q)
 
 
+def _check_divisor(x: np.ndarray, y: np.ndarray) -> None:
+    """Integers cannot be divided by zero; where there is no element, nothing is divided."""
+    if x.dtype.kind != "f" and not np.broadcast_arrays(x, y)[1].all():
+        raise ZeroDivisionError("integer division by zero")
+
+
 def _floor_div_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    _check_divisor(x, y)
     return np.floor(x / y) if x.dtype.kind == "f" else x // y
+
+
+def _remainder_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    _check_divisor(x, y)
+    return np.mod(x, y)
 
 
 def _divide_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[Value]:
@@ -107,7 +119,7 @@ pair(
 )
 pair("divide", "f", lambda x, y: x / y, np.divide, low=0.5, grad=_divide_grad)
 pair("floor_divide", "fi", floor_div, _floor_div_ref, low=1.0, high=9.0, grad=no_gradient)
-pair("remainder", "fi", floor_mod, np.mod, low=1.0, high=9.0, grad=_remainder_grad)
+pair("remainder", "fi", floor_mod, _remainder_ref, low=1.0, high=9.0, grad=_remainder_grad)
 pair(
     "maximum",
     "fi",
@@ -152,6 +164,52 @@ for _name, _op in (("and", "__and__"), ("or", "__or__"), ("xor", "__xor__")):
         lambda x, y, _op=_op: getattr(x, _op)(y),
         getattr(np, f"bitwise_{_name}"),
     )
+
+
+def _copysign_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[Value | None]:
+    """As Paddle: zero at zero, and nothing for the sign."""
+    return [b.multiply(g, b.multiply(b.sign(x), b.copysign(number(b, 1.0, y), y))), None]
+
+
+def _shift(op: str, outside: Callable[[k.Scalar], k.Scalar]) -> Callable[..., k.Scalar]:
+    """A shift by as many bits as the type has, or by a negative number, gives `outside`."""
+
+    def kernel(x: k.Scalar, y: k.Scalar) -> k.Scalar:
+        far = (y < 0) | (y >= x.dtype.bits)
+        return k.select(far, outside(x), k.shift(op, x, y & (x.dtype.bits - 1)))
+
+    return kernel
+
+
+def _left_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    bits = x.dtype.itemsize * 8
+    return np.where((y < 0) | (y >= bits), 0, x << (y & (bits - 1)))
+
+
+def _right_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    bits = x.dtype.itemsize * 8
+    return x >> np.where((y < 0) | (y >= bits), bits - 1, y)
+
+
+pair("copysign", "f", k.copysign, np.copysign, grad=_copysign_grad)
+pair(
+    "bitwise_left_shift",
+    "i",
+    _shift("shl", lambda x: k.const(0, x.dtype)),
+    _left_ref,
+    paddle=None,
+    low=-1.0,
+    high=70.0,
+)
+pair(
+    "bitwise_right_shift",
+    "i",
+    _shift("ashr", lambda x: k.select(x < 0, k.const(-1, x.dtype), k.const(0, x.dtype))),
+    _right_ref,
+    paddle=None,
+    low=-1.0,
+    high=70.0,
+)
 
 
 # ---------------------------------------------------------------- where

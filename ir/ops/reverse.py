@@ -1,7 +1,8 @@
 """What the gradients of rows are made of.
 
-A gradient that is zero but for a part of its tensor is not built: `Placed` and `Scattered` say
-where it belongs and are added to what is already there, in place when the program runs.
+A gradient that is zero but for a part of its tensor is not built: `Placed`, `Scattered` and
+`Picked` say where it belongs and are added to what is already there, in place when the program
+runs.
 """
 
 from __future__ import annotations
@@ -61,6 +62,20 @@ class Scattered:
         return last
 
 
+@dataclass(frozen=True)
+class Picked:
+    """`g` belongs to the elements that `take` reads with these indices; those that meet add."""
+
+    g: Value
+    index: tuple[Value, ...]
+    axis: int
+
+    def add_to(self, b: Builder, acc: Value | None, t: Type) -> Value:
+        start = zeros(b, t) if acc is None else acc
+        new: Value = b.put(start, self.g, *self.index, axis=self.axis, combine="add")
+        return new
+
+
 def overwritten(
     b: Builder, g: Value, name: str, *operands: Value, **attrs: Any
 ) -> list[Value | None]:
@@ -75,12 +90,12 @@ def overwritten(
     return [dx, dy, *(None for _ in operands)]
 
 
-Contribution: TypeAlias = Value | Placed | Scattered | None
+Contribution: TypeAlias = Value | Placed | Scattered | Picked | None
 
 
-def added(b: Builder, acc: Value | None, g: Value | Placed | Scattered, t: Type) -> Value:
+def added(b: Builder, acc: Value | None, g: Value | Placed | Scattered | Picked, t: Type) -> Value:
     """The gradient `acc` with `g` added."""
-    if isinstance(g, (Placed, Scattered)):
+    if isinstance(g, (Placed, Scattered, Picked)):
         return g.add_to(b, acc, t)
     if acc is None:
         return g
@@ -136,6 +151,7 @@ def flat_index(b: Builder, index: Value) -> Value:
 
 __all__ = [
     "Contribution",
+    "Picked",
     "Placed",
     "Scattered",
     "added",

@@ -11,12 +11,13 @@ from ir.core import Builder, Value
 from ir.opdef import ShapeError, assume, axis_in, broadcast, example, no_gradient, op, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.reverse import fitted
-from ir.types import BOOL, F32, F64, I64, Dim, DType, Type, divide, product
+from ir.types import BOOL, F16, F32, F64, I64, Dim, DType, Type, divide, product
 
 
 # ---------------------------------------------------------------- making
 def _full_types(value: Any, shape: tuple[Dim, ...], dtype: DType) -> Type:
-    require_kind("full", Type(dtype), "fibu")
+    if dtype != F16:
+        require_kind("full", Type(dtype), "fibu")
     return Type(dtype, tuple(shape))
 
 
@@ -29,6 +30,7 @@ op(
         example(value=7, shape=(), dtype=I64),
         example(value=True, shape=(0, 2), dtype=BOOL),
         example(value=float("-inf"), shape=(5,), dtype=F64),
+        example(value=-1.5, shape=(2, 70), dtype=F16),
     ),
 )
 op(
@@ -81,6 +83,14 @@ op(
     views=True,
     unview=lambda b, base, new: b.keep_gradient(base, new),
     examples=[("f32[3,4]",), ("i64[]",), ("bool[0,2]",)],
+)
+op(
+    "stored(y, *, into, own=False)",
+    types=lambda y, into, own: y,
+    ref=lambda y, into, own: y,
+    expand=lambda b, y, into, own: y,
+    grad=lambda b, g, r, y, into, own: [g],
+    examples=[example("f32[3,4]", into="x"), example("i64[]", into="x", own=True)],
 )
 op(
     "keep_gradient(x, y)",
@@ -335,13 +345,14 @@ op(
 
 
 # ---------------------------------------------------------------- writes, checks, foreign kernels
-def _copy_types(x: Type, y: Type) -> tuple[Type, ...]:
+def _copy_types(x: Type, y: Type, own: bool, moves: int) -> tuple[Type, ...]:
+    """own: y was computed in this storage. moves: by how much Paddle's call moves the version."""
     if x != y:
         raise ShapeError(f"{y} cannot be written into {x}")
     return ()
 
 
-op("copy_(x, y)", types=_copy_types, writes=True)
+op("copy_(x, y, *, own=False, moves=1)", types=_copy_types, writes=True)
 op(
     "foreign(*xs, call, args, types, writes=())",
     types=lambda *xs, call, args, types, writes: tuple(types),

@@ -17,23 +17,25 @@ from ir.passes.expand import expand
 from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
 from ir.passes.hoist import hoist_from_scan
+from ir.passes.inplace import inplace_source, unmarked
 from ir.passes.invariants import hoist_invariants
 from ir.passes.loops import to_seq, to_stack
 from ir.passes.ports import drop_unused_ports
 from ir.passes.select import select_cond
-from ir.passes.simplify import simplify
+from ir.passes.simplify import simplify, simplify_apart
 from ir.verify import verify
 
 Pass: TypeAlias = Callable[[Program], Program]
 
 PIPELINE: list[tuple[Pass, str]] = [
     (functionalize, "after this no op writes; what goes back is listed on the program"),
-    (simplify, "views derived twice and dead ones go before anything looks at loops"),
+    (simplify_apart, "views derived twice and dead ones go before anything looks at loops"),
     (drop_unused_ports, "carries that never change become const ports, which to_seq looks for"),
     (hoist_invariants, "indices and views that are the same in every iteration become visible"),
     (to_seq, "slices by the index become seq ports: now it shows what an iteration reads"),
     (to_stack, "buffers filled slice by slice become stack ports: no carry of size T is copied"),
     (drop_unused_ports, "buffers and indices that nothing reads any more go before gradients"),
+    (inplace_source, "outputs that are the storage of an input: no copy, and one name for it"),
     (expand, "primitive ops only from here: hoisting and fusion see inside of composites"),
     (simplify, "what expansion made twice is made once"),
     (hoist_invariants, "parts of composites that read only weights leave the loop"),
@@ -81,6 +83,11 @@ def run(
     return program
 
 
+def undistinguished(program: Program) -> Program:
+    """A program of which no gradient is taken: tensors that hold the same are one."""
+    return simplify(unmarked(program, ()))
+
+
 def name_of(f: Pass) -> str:
     return f.__name__
 
@@ -106,10 +113,13 @@ __all__ = [
     "fuse",
     "hoist_from_scan",
     "hoist_invariants",
+    "inplace_source",
     "name_of",
     "run",
     "select_cond",
     "simplify",
+    "simplify_apart",
     "to_seq",
     "to_stack",
+    "undistinguished",
 ]

@@ -9,6 +9,9 @@ join: the branch that does not write it hands the old contents on. So do the nod
     copy_(%row, %y)   where %row = pick(%x, axis=0, index=2)
     =>  %x1 = set_pick(%x, %y, axis=0, index=2)         and later reads of %x see %x1
 
+What an input holds after its last write is marked by `stored` if something reads it
+(`ir.passes.inplace`).
+
 Out of scope: a write whose storage depends on the run, refused with AliasError.
 """
 
@@ -33,12 +36,14 @@ from ir.core import (
     Program,
     Scan,
     Seq,
+    Slot,
     Stack,
     Value,
 )
 from ir.loc import Loc
 from ir.opdef import OPS
-from ir.rewrite import Block, Region, in_order, walk
+from ir.passes.inplace import KINDS, without_idle
+from ir.rewrite import Block, Region, blocks, in_order, walk
 from ir.types import I64, Dim
 
 WRITTEN_BACK = ("arg", "param", "buffer", "rng")
@@ -49,19 +54,36 @@ def functionalize(program: Program) -> Program:
     aliases = analyse(program)
     if not _writes(program.ops):
         return program
-    state = _State(aliases)
+    names = {i.value: i.name for i in program.inputs if i.kind in KINDS}
+    state = _State(aliases, names, _read_once(program))
     block = _Contents(state)
     for i in program.inputs:
         block.define(i.value)
     block.run(program.ops)
-    outputs = tuple(block.read(v) for v in program.outputs)
+    outputs = tuple(v if isinstance(v, Slot) else block.read(v) for v in program.outputs)
     writes = dict((target, block.read(v)) for target, v in program.writes)
     for i in program.inputs:
         if i.kind in WRITTEN_BACK:
             now = block.read(i.value)
             if now is not i.value:
                 writes.setdefault(i.value, now)
-    return replace(program, ops=tuple(block.out.ops), outputs=outputs, writes=tuple(writes.items()))
+    written = tuple(writes.items())
+    program = replace(program, ops=tuple(block.out.ops), outputs=outputs, writes=written)
+    program = without_idle(program)
+    changed = tuple((target, v) for target, v in program.writes if v is not target)
+    return replace(program, writes=changed)
+
+
+def _read_once(program: Program) -> set[Value]:
+    """Results of ops that are read in one place."""
+    count = Counter(v for v in program.outputs if isinstance(v, Value))
+    made: list[Value] = []
+    for node in walk(program.ops):
+        count.update(node.operands)
+        for _, leaving in blocks(node):
+            count.update(leaving)
+        made += node.results if isinstance(node, Op) else ()
+    return {v for v in made if count[v] == 1}
 
 
 def _writes(ops: Sequence[Node]) -> bool:
@@ -72,11 +94,15 @@ def _writes(ops: Sequence[Node]) -> bool:
 class _State:
     """What all blocks share.
 
+    names: inputs whose storage the caller sees.
+    single: results of ops that are read in one place: what reads them is all that becomes of them.
     doubtful: base -> where a storage that it may be was written.
     carried: the loop variables of the loops around.
     """
 
     aliases: Aliases
+    names: dict[Value, str]
+    single: set[Value]
     doubtful: dict[Value, Loc] = field(default_factory=dict)
     carried: set[Value] = field(default_factory=set)
 
@@ -148,12 +174,18 @@ class _Contents:
             self.keep(view, value)
         return value
 
-    def store(self, view: View, new: Value, loc: Loc) -> None:
-        """`new` is written through `view`; every view on the way holds what it now sees."""
+    def store(self, view: View, new: Value, loc: Loc, own: bool) -> None:
+        """`new` is written through `view`; every view on the way holds what it now sees. Views of
+        what the caller sees are derived again: they are views of that.
+
+        own: `new` has been computed in this storage, it is no other tensor.
+        """
         base = view.base
         self.state.require_own(base, loc)
         self.state.require_certain(base)
         levels = [View(base, view.steps[:n]) for n in range(len(view.steps) + 1)]
+        if not own and (view.steps or not self.marked(base)):
+            (new,) = self.out.emit("assign", (new,))
         values = [new]
         for level, step in zip(reversed(levels[:-1]), reversed(view.steps)):
             unview = OPS[step.name].unview
@@ -161,11 +193,26 @@ class _Contents:
             old = self.load(level)
             new = unview(self.out, old, new, *step.operands, **step.attrs)
             values.append(new)
+        self.hold(base, new, own and not view.steps)
+        for level, value in zip(reversed(levels), values):
+            if not self.marked(base):
+                self.keep(level, value)
+        self.state.written(base, loc)
+
+    def marked(self, base: Value) -> bool:
+        return self.out.outer is None and base in self.state.names
+
+    def hold(self, base: Value, new: Value, own: bool = False) -> None:
+        """`base` holds `new` from here on. What an input holds is told from equal values."""
+        if self.marked(base):
+            attrs = {"into": self.state.names[base], "own": own}
+            (new,) = self.out.emit("stored", (new,), attrs, base.name)
         self.contents[base] = new
         self.version[base] += 1
-        for level, value in zip(reversed(levels), values):
-            self.keep(level, value)
-        self.state.written(base, loc)
+
+    def is_own(self, new: Value) -> bool:
+        """Whether nothing but the write knows what is written: it is no tensor of its own."""
+        return new in self.state.single and self.state.aliases.base[new] is new
 
     # -------- nodes
     def run(self, ops: Sequence[Node]) -> None:
@@ -179,7 +226,9 @@ class _Contents:
                 self.custom(node)
             elif isinstance(node, Op) and node.row.writes:
                 self.out.hint = self.views[node.operands[0]].base.name
-                self.store(self.views[node.operands[0]], self.read(node.operands[1]), node.loc)
+                target, new = node.operands
+                own = node.attrs["own"] and self.is_own(new)
+                self.store(self.views[target], self.read(new), node.loc, own)
             else:
                 self.plain(node)
 
@@ -217,13 +266,15 @@ class _Contents:
         body.run(s.body)
         self.state.carried = before
         ports = [*entry.ports, *(self.leaving(body, p, inits) for p in s.ports if _leaves(p))]
+        after: dict[Value, Value] = {}
         for base, inner in entry.written.items():
             last = Value(base.type, base.name)
             ports.append(Carry(inner, self.contents[base], body.contents[base], last))
-            self.contents[base] = last
-            self.version[base] += 1
+            after[base] = last
         self.out.at(s)
         self.out.append(replace(s, ports=in_order(ports), body=tuple(body.out.ops)))
+        for base, last in after.items():
+            self.hold(base, last)
         for v in s.results:
             self.define(v)
 
@@ -253,15 +304,15 @@ class _Contents:
             after |= self.state.doubtful
         self.state.doubtful = after
         outs = [Join(j.outer, a, b) for j, a, b in zip(c.outs, *leaving)]
-        for base in entry.written:
-            now = Value(base.type, base.name)
-            outs.append(Join(now, *(body.contents[base] for body in bodies)))
-            self.contents[base] = now
-            self.version[base] += 1
+        now = {base: Value(base.type, base.name) for base in entry.written}
+        for base, joined in now.items():
+            outs.append(Join(joined, *(body.contents[base] for body in bodies)))
         then, orelse = (tuple(body.out.ops) for body in bodies)
         ins = tuple(p for p in entry.ports if isinstance(p, Const))
         self.out.at(c)
         self.out.append(Cond(test, ins, then, orelse, tuple(outs), c.loc))
+        for base, joined in now.items():
+            self.hold(base, joined)
         for v in c.results:
             self.define(v)
 

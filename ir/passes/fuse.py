@@ -26,8 +26,7 @@ GROUP_LIMIT = 64
 
 
 def fuse(program: Program) -> Program:
-    needed = {*program.outputs, *(v for _, v in program.writes)}
-    return replace(program, ops=_fuse_block(program.ops, needed))
+    return replace(program, ops=_fuse_block(program.ops, program.needed))
 
 
 def _fuse_block(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:

@@ -165,7 +165,7 @@ def _all_users(program: Program) -> dict[Value, list[object]]:
     for n in walk(program.ops):
         for v in (*n.operands, *(v for _, leaving in blocks(n) for v in leaving)):
             out.setdefault(v, []).append(n)
-    for v in (*program.outputs, *(v for _, v in program.writes)):
+    for v in program.needed:
         out.setdefault(v, []).append(program)
     return out
 

@@ -30,8 +30,7 @@ def drop_unused_ports(program: Program) -> Program:
         return _simpler(b, node, program) if isinstance(node, Scan) else None
 
     program = rewrite(program, visit)
-    needed = {*program.outputs, *(v for _, v in program.writes)}
-    return replace(program, ops=live_ops(program.ops, needed, _trim))
+    return replace(program, ops=live_ops(program.ops, program.needed, _trim))
 
 
 # ---------------------------------------------------------------- simpler ports
@@ -72,7 +71,10 @@ def carry_that_stays(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | 
 
 
 def same_port_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
-    """const %a = %x and const %b = %x  =>  one of them; likewise for the other kinds."""
+    """const %a = %x and const %b = %x  =>  one of them; likewise for the other kinds.
+
+    Two stacks stay two tensors where one is a result of the program: the caller may overwrite it.
+    """
     seen: dict[object, Port] = {}
     for p in s.ports:
         first = seen.setdefault(_identity(p), p)
@@ -80,6 +82,8 @@ def same_port_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | N
             continue
         if isinstance(p, (Stack, Last)):
             assert isinstance(first, (Stack, Last))
+            if isinstance(p, Stack) and {p.outer, first.outer} & set(program.outputs):
+                continue
             return without(s, p), {p.outer: first.outer}
         if not isinstance(p, Carry):
             assert isinstance(first, (Const, Seq))
@@ -135,9 +139,10 @@ def carry_that_nobody_reads(b: Block, s: Scan, program: Program) -> tuple[Scan, 
 
 
 def stack_of_whole_seq(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
-    """stack %ys = %xt axis 0 of seq %xt = %x[:, %t]  =>  %ys is transpose(%x), the loop aside.
+    """stack %ys = %xt axis 0 of seq %xt = %x[:, %t]  =>  %ys is a copy of transpose(%x).
 
-    Not in a while loop, which may end before it has read all of %x.
+    It is a tensor of its own: `%x` may be overwritten. Not in a while loop, which may end before it
+    has read all of %x.
     """
     if s.count:
         return None
@@ -150,7 +155,7 @@ def stack_of_whole_seq(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] 
         perm.insert(p.axis, q.axis)
         same = perm == sorted(perm)
         whole = q.outer if same else b.transpose(q.outer, perm=tuple(perm), hint=p.outer.name)
-        return without(s, p), {p.outer: whole}
+        return without(s, p), {p.outer: b.assign(whole, hint=p.outer.name)}
     return None
 
 

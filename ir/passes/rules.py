@@ -18,7 +18,7 @@ from ir.types import BOOL, I64, Dim, DType, Size, Type
 
 Rule: TypeAlias = Callable[[Block, Op], "Value | None"]
 RULES: dict[str, list[Rule]] = {}
-CHECKED = {"select", "set_select", "window", "set_window", "gather", "embedding"}
+CHECKED = {"select", "set_select", "window", "set_window", "gather", "embedding", "take", "put"}
 DIVIDING = {"floor_divide", "remainder"}
 
 

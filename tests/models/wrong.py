@@ -59,3 +59,10 @@ def half_named_loop(x):
     for t in range(x.shape[1]):
         out = out + F.relu(x[:, t]) * factors[t]
     return out
+
+
+def spreads_a_list(x):
+    zs = []
+    for t in range(x.shape[1]):
+        zs.append(x[:, t])
+    return paddle.stack([x[:, 0], *zs])

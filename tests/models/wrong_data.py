@@ -268,6 +268,20 @@ def raises_in_a_branch(x):
     return x
 
 
+def int_or_float(x):
+    n = 0
+    if x.sum() > 0:
+        n += 0.5
+    return x * n
+
+
+def writes_to_one_of_two(x):
+    row = x[0]
+    picked = row if x.sum() > 0 else x[1]
+    picked.add_(paddle.ones([3, 4]))
+    return row
+
+
 RUNTIME = (
     "undefined_on_one_path",
     "undefined_without_an_iteration",

@@ -4,8 +4,8 @@ Some entries are reached straight from user code and take the public argument na
 `dim`, `other`); `ALIASES` maps them. A case that the rows do not cover raises `NoRow`.
 """
 
-from dy2st.capture.adapters import elementwise, layers, tensors
-from dy2st.capture.adapters.elementwise import COMPARISONS, arithmetic, comparison
+from dy2st.capture.adapters import activations, elementwise, layers, scatter, tensors, views
+from dy2st.capture.adapters.elementwise import COMPARISONS, arithmetic, comparison, exponent
 from dy2st.capture.adapters.table import ADAPTERS
 from dy2st.capture.adapters.tensors import alias
 
@@ -15,7 +15,11 @@ __all__ = [
     "alias",
     "arithmetic",
     "comparison",
+    "activations",
     "elementwise",
+    "exponent",
     "layers",
+    "scatter",
     "tensors",
+    "views",
 ]

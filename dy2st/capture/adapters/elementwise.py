@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dy2st.capture.adapters.table import adapter, dtype_of
-from dy2st.capture.emitter import Emitter, NoRow
+from dy2st.capture.emitter import Emitter, NoRow, detached
 from dy2st.capture.fake import FakeTensor, Tensor
 from dy2st.capture.promotion import result_dtype
 from dy2st.number import is_runtime
 from ir import OPS
-from ir.types import BOOL, I32
+from ir.types import BOOL, F32, F64, I32, DType
 
 
 def _plain(name: str, row: str) -> None:
@@ -63,13 +65,6 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     adapter(_name)(lambda e, x, y, _to=_name: getattr(e, _to)(x, y))
 
 
-@adapter("bitwise_not")
-def bitwise_not(e: Emitter, x: Any) -> FakeTensor:
-    if e.type(x).dtype != BOOL:
-        raise NoRow("bitwise_not of integers")
-    return e.logical_not(x)
-
-
 @adapter("scale")
 def scale(e: Emitter, x: Any, scale: Any = 1.0, bias: Any = 0.0, after: bool = True) -> FakeTensor:
     if not (isinstance(scale, (int, float)) and isinstance(bias, (int, float))):
@@ -93,14 +88,33 @@ def pow_(e: Emitter, x: Any, y: Any = 1.0) -> FakeTensor:
         raise NoRow("an integer power")
     if float(y) == 2.0:
         return e.square(x)
-    return e.pow(x, e.full(float(y), e.type(x).dtype))
+    return e.pow(x, exponent(e, y, e.type(x).dtype))
+
+
+def exponent(e: Emitter, n: Any, dtype: DType) -> Any:
+    """A Python number as Paddle's kernel of powers gets it: with 32 bits."""
+    if dtype == F64 and is_runtime(n):
+        return e.cast(e.scalar(n, F32), dtype=F64)
+    return e.scalar(n if is_runtime(n) else float(np.float32(n)), dtype)
 
 
 @adapter("clip")
 def clip(e: Emitter, x: Any, min: Any, max: Any) -> FakeTensor:
-    if not (type(min) in (int, float) and type(max) in (int, float)):
-        raise NoRow("bounds that are tensors")
-    return e.clip(x, min=min, max=max)
+    if type(min) in (int, float) and type(max) in (int, float):
+        return e.clip(x, min=min, max=max)
+    for bound, outside in ((min, e.less_than), (max, e.greater_than)):
+        limit = _bound(e, bound, e.type(x).dtype)
+        x = e.where(outside(x, limit), limit, x)
+    return x
+
+
+def _bound(e: Emitter, bound: Any, dtype: DType) -> Any:
+    """A bound as a 0-d tensor; Paddle gives those that are tensors no gradient."""
+    if not isinstance(bound, Tensor):
+        return e.scalar(bound, dtype)
+    value = detached(e.trace, e.value(bound))
+    one = e.reshape(e.trace.fake(value, True), shape=())
+    return e.cast_to(one, dtype)
 
 
 @adapter("relu6")
@@ -115,7 +129,7 @@ def leaky_relu(e: Emitter, x: Any, negative_slope: float = 0.02) -> FakeTensor:
 
 @adapter("elu")
 def elu(e: Emitter, x: Any, alpha: float = 1.0) -> FakeTensor:
-    return e.elu(x, alpha=float(alpha))
+    return e.elu(x, alpha=float(np.float32(alpha)))
 
 
 @adapter("softplus")

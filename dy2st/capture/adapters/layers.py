@@ -150,7 +150,10 @@ def one_hot(e: Emitter, x: Any, n: Any) -> FakeTensor:
 
 @adapter("gather")
 def gather(e: Emitter, x: Any, index: Any, axis: Any = 0) -> FakeTensor:
-    if e.type(index).ndim > 1:
+    shape = e.type(index).shape
+    if len(shape) == 2 and shape[1] == 1:
+        index = e.reshape(index, shape=shape[:1])
+    elif len(shape) > 1:
         raise NoRow("gather with an index of rank 2")
     return e.gather(x, index, axis=int_of(axis))
 

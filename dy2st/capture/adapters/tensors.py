@@ -6,11 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
-from dy2st.capture.emitter import Emitter, NoRow
+from dy2st.capture.emitter import Emitter, NoRow, lift
 from dy2st.capture.fake import FakeTensor, Tensor
+from dy2st.capture.layout import layout
 from dy2st.number import is_number, is_runtime
+from dy2st.stops import Refused
 from dy2st.symbols import dim_of, is_sym
+from ir import SourceError
+from ir.alias import reshape_strides
+from ir.ops.tensor import resolve_shape
 from ir.types import BOOL, F32, Dim, Size
 
 
@@ -23,6 +30,8 @@ def full(e: Emitter, shape: Any, value: Any, dtype: Any = None, place: Any = Non
         if is_sym(value):
             e.trace.literals[out._value] = value
         return out
+    if isinstance(value, np.generic):
+        value = value.item()
     if not isinstance(value, (bool, int, float)):
         raise NoRow("a fill value that is a tensor")
     value = bool(value) if kind == BOOL else float(value) if kind.kind == "f" else int(value)
@@ -96,7 +105,21 @@ def alias(e: Emitter, x: Any) -> FakeTensor:
     return e.wrap(e.value(x))
 
 
-@adapter("reshape", "view_shape")
+@adapter("view_shape")
+def view_shape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
+    if not shares_when_reshaped(e, x, tuple(dims_of(shape))):
+        raise Refused(
+            SourceError(
+                "view of a tensor whose strides do not allow it.",
+                e.trace.where(),
+                reason="Eager Paddle refuses it, too.",
+                remedy="Use reshape, which copies where it has to.",
+            )
+        )
+    return reshape(e, x, shape)
+
+
+@adapter("reshape")
 def reshape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
     dims = list(dims_of(shape))
     have = e.type(x).shape
@@ -105,19 +128,36 @@ def reshape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
             for n in have:
                 e.trace.require(n, 1, "reshape with a 0 in the shape")
             dims[i] = have[i]
+    if not shares_when_reshaped(e, x, tuple(dims)):
+        old, x = lift(e.trace, x), e.assign(x)
+        e.trace.counted_with[x._value] = e.trace.root(old._value)
     return e.reshape(x, shape=tuple(dims))
+
+
+def shares_when_reshaped(e: Emitter, x: Any, shape: tuple[Dim, ...]) -> bool:
+    """False where the strides of `x` forbid a view; True also where they are not known. Paddle
+    copies a 0-d tensor, too."""
+    have, fake = e.type(x), lift(e.trace, x)
+    if not have.shape:
+        return not shape
+    if have.names or any(isinstance(d, Size) for d in shape) or 0 in have.shape:
+        return True
+    lies = layout(e.trace, fake._value)
+    if lies is None:
+        return True
+    return reshape_strides(have.shape, lies.strides, resolve_shape(have, shape)) is not None
 
 
 @adapter("flatten")
 def flatten(e: Emitter, x: Any, start_axis: int = 1, stop_axis: int = 1) -> FakeTensor:
     shape = e.type(x).shape
     if not shape:
-        return e.reshape(x, shape=(1,))
+        return reshape(e, x, (1,))
     a, b = start_axis % len(shape), stop_axis % len(shape)
     total: Dim = 1
     for d in shape[a : b + 1]:
         total = total * d
-    return e.reshape(x, shape=(*shape[:a], total, *shape[b + 1 :]))
+    return reshape(e, x, tuple(map(e.trace.sym, (*shape[:a], total, *shape[b + 1 :]))))
 
 
 @adapter("squeeze")

@@ -1,0 +1,162 @@
+"""Adapters of activations, of entries made of several rows, and of those with numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dy2st.capture.adapters.elementwise import arithmetic, scale
+from dy2st.capture.adapters.layers import matmul
+from dy2st.capture.adapters.table import adapter
+from dy2st.capture.emitter import Emitter, NoRow, detached
+from dy2st.capture.fake import FakeTensor, Tensor
+from dy2st.number import is_runtime
+
+
+def plain(*values: Any) -> list[float]:
+    """Python numbers that the trace knows, as Paddle's kernels get them: they have 32 bits."""
+    if any(isinstance(v, Tensor) or is_runtime(v) for v in values):
+        raise NoRow("a number that is known only when the program runs")
+    return [float(np.float32(v)) for v in values]
+
+
+def floats(e: Emitter, x: Any) -> None:
+    """Paddle has no kernel for other tensors, and says so."""
+    if e.type(x).dtype.kind != "f":
+        raise NoRow(str(e.type(x).dtype))
+
+
+# ---------------------------------------------------------------- activations
+@adapter("hardtanh")
+def hardtanh(e: Emitter, x: Any, min: Any = -1.0, max: Any = 1.0) -> FakeTensor:
+    low, high = plain(min, max)
+    return e.hardtanh(x, min=low, max=high)
+
+
+@adapter("thresholded_relu")
+def thresholded_relu(e: Emitter, x: Any, threshold: Any = 1.0, value: Any = 0.0) -> FakeTensor:
+    at, below = plain(threshold, value)
+    return e.thresholded_relu(x, threshold=at, value=below)
+
+
+@adapter("hardshrink")
+def hardshrink(e: Emitter, x: Any, threshold: Any = 0.5) -> FakeTensor:
+    return e.hardshrink(x, threshold=plain(threshold)[0])
+
+
+@adapter("softshrink")
+def softshrink(e: Emitter, x: Any, threshold: Any = 0.5) -> FakeTensor:
+    return e.softshrink(x, threshold=plain(threshold)[0])
+
+
+@adapter("hardsigmoid")
+def hardsigmoid(e: Emitter, x: Any, slope: Any = 0.2, offset: Any = 0.5) -> FakeTensor:
+    by, start = plain(slope, offset)
+    return e.hardsigmoid(x, slope=by, offset=start)
+
+
+@adapter("selu")
+def selu(e: Emitter, x: Any, factor: Any, alpha: Any) -> FakeTensor:
+    by, to = plain(factor, alpha)
+    return e.scale(e.elu(x, alpha=to), scale=by)
+
+
+@adapter("celu")
+def celu(e: Emitter, x: Any, alpha: Any = 1.0) -> FakeTensor:
+    (to,) = plain(alpha)
+    below = e.scale(e.expm1(e.scale(x, scale=1 / to)), scale=to)
+    return e.where(e.greater_than(x, e.full(0.0, e.type(x).dtype)), x, below)
+
+
+@adapter("logsigmoid")
+def logsigmoid(e: Emitter, x: Any) -> FakeTensor:
+    return e.neg(e.softplus(e.neg(x), threshold=1e30))
+
+
+@adapter("stanh")
+def stanh(e: Emitter, x: Any, scale_a: Any = 0.67, scale_b: Any = 1.7159) -> FakeTensor:
+    inner, outer = plain(scale_a, scale_b)
+    return e.scale(e.tanh(e.scale(x, scale=inner)), scale=outer)
+
+
+@adapter("mish")
+def mish(e: Emitter, x: Any, threshold: Any = 20.0) -> FakeTensor:
+    return e.multiply(x, e.tanh(e.softplus(x, threshold=plain(threshold)[0])))
+
+
+# ---------------------------------------------------------------- rounding, logit, bits
+@adapter("round")
+def round_(e: Emitter, x: Any, decimals: Any = 0) -> FakeTensor:
+    floats(e, x)
+    if not decimals:
+        return e.round(x)
+    ten = e.full(10.0 ** abs(int(decimals)), e.type(x).dtype)
+    up, down = (e.multiply, e.divide) if decimals > 0 else (e.divide, e.multiply)
+    return down(e.round(up(x, ten)), ten)
+
+
+@adapter("logit")
+def logit(e: Emitter, x: Any, eps: Any = 0.0) -> FakeTensor:
+    if isinstance(eps, Tensor) or is_runtime(eps):
+        raise NoRow("a margin that is known only when the program runs")
+    return e.logit(e.clip(x, min=float(eps), max=1 - float(eps)) if eps else x)
+
+
+@adapter("bitwise_left_shift")
+def left_shift(e: Emitter, x: Any, y: Any, is_arithmetic: bool = True) -> FakeTensor:
+    return _shift(e, "bitwise_left_shift", x, y)
+
+
+@adapter("bitwise_right_shift")
+def right_shift(e: Emitter, x: Any, y: Any, is_arithmetic: bool = True) -> FakeTensor:
+    if not is_arithmetic:
+        raise NoRow("a logical shift to the right")
+    return _shift(e, "bitwise_right_shift", x, y)
+
+
+def _shift(e: Emitter, row: str, x: Any, y: Any) -> FakeTensor:
+    if e.type(x).dtype.kind != "i":
+        raise NoRow(f"{row} of {e.type(x).dtype}")
+    return arithmetic(e, row, x, y)
+
+
+@adapter("copysign")
+def copysign(e: Emitter, x: Any, y: Any) -> FakeTensor:
+    return e.copysign(x, y)
+
+
+# ---------------------------------------------------------------- several rows
+@adapter("lerp")
+def lerp(e: Emitter, x: Any, y: Any, weight: Any) -> FakeTensor:
+    """The weight gets no gradient, as from Paddle."""
+    floats(e, x)
+    fixed = e.trace.fake(detached(e.trace, e.value(weight)), True)
+    return e.add(x, e.multiply(fixed, e.subtract(y, x)))
+
+
+@adapter("addmm", "baddbmm")
+def addmm(e: Emitter, x: Any, a: Any, b: Any, beta: Any = 1.0, alpha: Any = 1.0) -> FakeTensor:
+    floats(e, x)
+    keep, by = plain(beta, alpha)
+    return e.add(e.scale(x, scale=keep), e.scale(matmul(e, a, b), scale=by))
+
+
+@adapter("increment")
+def increment(e: Emitter, x: Any, value: Any = 1.0) -> FakeTensor:
+    return scale(e, x, 1.0, *plain(value))
+
+
+@adapter("renorm")
+def renorm(e: Emitter, x: Any, p: Any, axis: Any, max_norm: Any) -> FakeTensor:
+    """Slices along `axis` whose p-norm is larger than `max_norm` get that norm."""
+    power, most = plain(p, max_norm)
+    t = e.type(x)
+    others = tuple(k for k in range(t.ndim) if k != int(axis) % t.ndim)
+    by, root = e.full(power, t.dtype), e.full(1 / power, t.dtype)
+    limit, one = e.full(most, t.dtype), e.full(1.0, t.dtype)
+    total = e.sum(e.pow(e.abs(x), by), axes=others, keepdim=True)
+    far = e.greater_than(e.pow(total, root), limit)
+    norm = e.pow(e.where(far, total, one), root)
+    factor = e.where(far, e.divide(limit, norm), one)
+    return e.multiply(x, factor)

@@ -1,0 +1,172 @@
+"""Values made in their places: before a block is lowered, what its values are made for.
+
+A piece of a `concat` or `stack` is made in the joined tensor. What a `set_*` op stores is made in
+the part that it goes to, if the op updates its operand in place and nobody looks at the operand in
+between. What a `transpose` or `reshape` at the end of a block hands on is made as the result wants
+it. Each is tried only where the storage has nothing in it that is still read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from executor.lower import Lowerer, starts_block
+from executor.rules import part_of, parts_of_join
+from executor.uses import SETTERS, VIEWS, Block, elementwise
+from executor.views import View
+from ir import Fused, Op, Scan, Value
+from ir.core import Last, Node, Stack
+
+JOINS = {"concat", "stack"}
+DIRECT = {"matmul", "gather", "embedding", "argmax", "iota", "take", *JOINS}
+QUIET = {"full", "set_slice", "set_pick", "set_strided"} | VIEWS - {"select", "window"}
+
+
+@dataclass
+class Placing:
+    """`users` are the positions at which the storage of a value is used, by root."""
+
+    low: Lowerer
+    block: Block
+    users: dict[Value, list[int]] = field(default_factory=dict)
+
+    def made_for_one(self, v: Value, at: int) -> bool:
+        """Whether `v` is an op's own result, and only the op at `at` reads it."""
+        b = self.block
+        if v in self.low.places or b.of(v) is not v or self.users.get(v) != [at]:
+            return False
+        return b.last.get(v) == at and v in b.defined
+
+
+@starts_block
+def place_values(low: Lowerer, nodes: Sequence[Node]) -> None:
+    block = low.uses[-1]
+    p = Placing(low, block)
+    for at, node in enumerate(nodes):
+        for v in {block.of(q) for q in node.operands}:
+            p.users.setdefault(v, []).append(at)
+    for at in range(len(nodes) - 1, -1, -1):
+        node = nodes[at]
+        if not isinstance(node, Op):
+            continue
+        if node.name in ("transpose", "reshape"):
+            _seen_through(p, node)
+        elif node.name in JOINS:
+            _join(p, node, at)
+        elif node.name in SETTERS - {"put"}:
+            _store(p, node, at)
+
+
+def _makes_storage(node: Node) -> bool:
+    if isinstance(node, Fused):
+        return True
+    if not isinstance(node, Op):
+        return False
+    return node.row.kernel is not None or node.row.reduce is not None or node.name in DIRECT
+
+
+def _collects(node: Node, v: Value) -> bool:
+    """Whether `v` is what a loop with a known number of iterations stacks or leaves."""
+    if not isinstance(node, Scan) or node.count:
+        return False
+    return any(isinstance(q, (Stack, Last)) and q.outer is v for q in node.ports)
+
+
+# ---------------------------------------------------------------- views at the end
+def _seen_through(p: Placing, op: Op) -> None:
+    """A view `v` of `u` is wanted somewhere: make `u` there, as the view shows it."""
+    (u,), v, low = op.operands, op.result, p.low
+    places, at = low.places.get(v, []), p.block.defined.get(u)
+    if at is None or u in low.places or not places:
+        return
+    if not _makes_storage(p.block.nodes[at]) and not _collects(p.block.nodes[at], u):
+        return
+    place = _base_of(op, places[0])
+    if place is not None:
+        low.want(u, place, low.wants[places[0]])
+
+
+def _base_of(op: Op, place: View) -> View | None:
+    """The view of `place` that `op` turns into `place`."""
+    u = op.operands[0].type
+    if op.name == "reshape":
+        base = place.reshape(u.shape)
+        same = base is not None and base.reshape(op.result.type.shape) == place
+        return base if same else None
+    perm = [q % u.ndim for q in op.attrs["perm"]]
+    return place.transpose([perm.index(axis) for axis in range(u.ndim)])
+
+
+# ---------------------------------------------------------------- pieces
+def _join(p: Placing, op: Op, at: int) -> None:
+    out, low = op.result, p.low
+    pieces = [v for v in op.operands if p.made_for_one(v, at) and v not in low.ahead]
+    pieces = [v for v in pieces if _makes_storage(p.block.nodes[p.block.defined[v]])]
+    if not pieces or not out.type.names <= set(low.program.sizes):
+        return
+    places = low.places.get(out, [])
+    if out in p.block.updates or out in low.ahead or any(not low.wants[q].idle for q in places[:1]):
+        return
+    storage = places[0] if places else low.temporary(out.type)
+    low.ahead[out] = partial(_same, storage)
+    for v, part in zip(op.operands, parts_of_join(op, storage)):
+        if v in pieces and op.operands.count(v) == 1:
+            low.ahead[v] = partial(_same, part)
+
+
+def _same(view: View) -> View:
+    return view
+
+
+# ---------------------------------------------------------------- stores
+def _store(p: Placing, op: Op, at: int) -> None:
+    x, y, *index = op.operands
+    b, low = p.block, p.low
+    if b.of(x) is not x or b.updates.get(x) is not op.result or not p.made_for_one(y, at):
+        return
+    start, maker = b.made[y], b.defined[y]
+    between = [q for q in p.users[x] if start <= q < at]
+    if not (_makes_storage(b.nodes[maker]) or b.nodes[maker].name in SETTERS):
+        return
+    own = between == [maker] and start == maker and _may_read_its_place(b.nodes[maker])
+    if y in low.ahead or (between and not own):
+        return
+    if any(b.defined.get(v, -1) >= start for v in index) or not all(map(_quiet, b.nodes[start:at])):
+        return
+    low.ahead[y] = partial(_part, low, op, b.nodes[maker])
+
+
+def _quiet(node: Node) -> bool:
+    """Whether a node cannot fail, so that a check behind it may as well come before it."""
+    if isinstance(node, Op) and node.name in QUIET:
+        return True
+    if isinstance(node, Op) and not _makes_storage(node):
+        return False
+    if isinstance(node, Op) and node.name in ("gather", "embedding", "take"):
+        return False
+    sure = all(r.type.dtype.kind in "fb" for r in node.results)
+    return isinstance(node, (Op, Fused)) and sure
+
+
+def _may_read_its_place(node: Node) -> bool:
+    """Whether the result may be made where an operand lies, if it is as large as that."""
+    if isinstance(node, Op) and node.name in SETTERS:
+        return node.name != "put" and all(v is not node.operands[0] for v in node.operands[1:])
+    return elementwise(node)
+
+
+def _part(low: Lowerer, op: Op, maker: Node) -> View | None:
+    """The part that `op` stores into, unless `maker`, which makes the part, reads others of it."""
+    x, block = op.operands[0], low.uses[-1]
+    if x not in low.owned or x not in low.env:
+        return None
+    if any(v not in low.env and v not in low.known for v in op.operands[2:]):
+        return None
+    part = part_of(low, op)
+    place = part(low.env[x])
+    if any(low.env[v] != place for v in maker.operands if block.of(v) is x):
+        return None
+    low.parts[op] = part
+    return place

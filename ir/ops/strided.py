@@ -1,0 +1,131 @@
+"""A view by strides: diagonals, overlapping windows, and inputs that share memory with others.
+
+Element (i, j, ...) of the view is `x[offset + i * strides[0] + j * strides[1] + ...]`; `x` has one
+axis. Windows may overlap: their gradients add up. A write needs places that differ (`overlaps`);
+whoever emits a view that is written sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ir.core import Builder, Value
+from ir.opdef import ShapeError, assume, example, op
+from ir.ops.elementwise import same_dtype
+from ir.ops.reverse import Placed, Scattered, overwritten
+from ir.types import I64, Dim, Size, Type, product
+
+Dims = tuple[Dim, ...]
+
+
+def extent(shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim) -> tuple[Dim, Dim]:
+    """The smallest and the largest place of an element; a stride that is a named size is not
+    negative."""
+    low = high = offset
+    for d, s in zip(shape, strides):
+        reach = (d - 1) * s
+        low, high = (low + reach, high) if isinstance(s, int) and s < 0 else (low, high + reach)
+    return low, high
+
+
+def overlaps(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
+    """Whether two elements of a view may be in one place: never wrong about no, and exact for
+    what slices, transposes and diagonals make of a tensor."""
+    axes = [(s, d) for s, d in zip(strides, shape) if d != 1]
+    if 0 in shape or len(axes) == 1 and axes[0][0] != 0:
+        return False
+    if any(isinstance(q, Size) for pair in axes for q in pair):
+        return True
+    reach = 0
+    for s, d in sorted((abs(int(s)), int(d)) for s, d in axes):  # type: ignore[arg-type]
+        if s <= reach:
+            return True
+        reach += (d - 1) * s
+    return False
+
+
+def _types(x: Type, shape: Dims, strides: Dims, offset: Dim) -> Type:
+    if x.ndim != 1 or len(shape) != len(strides):
+        raise ShapeError(f"strided of {x}: {len(shape)} dims and {len(strides)} strides")
+    if 0 in shape:
+        return x.with_shape(shape)
+    low, high = extent(shape, strides, offset)
+    try:
+        assume(low, ">=", 0)
+        assume(x.shape[0], ">=", high + 1)
+    except ShapeError:
+        raise ShapeError(f"strided: places {low} to {high} of {x}") from None
+    return x.with_shape(shape)
+
+
+def _set_types(x: Type, y: Type, strides: Dims, offset: Dim) -> Type:
+    same_dtype("set_strided", x, y)
+    _types(x, y.shape, strides, offset)
+    return x
+
+
+def _view(x: np.ndarray, shape: Any, strides: Any, offset: Any) -> np.ndarray:
+    steps = [s * x.strides[0] for s in strides]
+    return np.lib.stride_tricks.as_strided(x[offset:] if 0 not in shape else x[:0], shape, steps)
+
+
+def _set_ref(x: np.ndarray, y: np.ndarray, strides: Any, offset: Any) -> np.ndarray:
+    out = x.copy()
+    _view(out, y.shape, strides, offset)[...] = y
+    return out
+
+
+def _places(b: Builder, shape: Dims, strides: Dims, offset: Dim) -> Value:
+    """The place of every element, as i64[n]."""
+    at: Value = b.expand(b.size(n=offset), shape=shape)
+    for axis, (d, s) in enumerate(zip(shape, strides)):
+        steps = b.multiply(b.iota(n=d, dtype=I64), b.size(n=s))
+        at = b.add(at, b.reshape(steps, shape=(d, *(1 for _ in shape[axis + 1 :]))))
+    out: Value = b.reshape(at, shape=(product(shape),))
+    return out
+
+
+def _grad(
+    b: Builder, g: Value, y: Value, x: Value, shape: Dims, strides: Dims, offset: Dim
+) -> list[Placed | Scattered]:
+    if not overlaps(shape, strides):
+        attrs = {"shape": shape, "strides": strides, "offset": offset}
+        return [Placed("strided", g, (), attrs)]
+    flat = b.reshape(g, shape=(product(shape),))
+    return [Scattered(flat, _places(b, shape, strides, offset), 0)]
+
+
+op(
+    "strided(x, *, shape, strides, offset=0)",
+    types=_types,
+    ref=_view,
+    grad=_grad,
+    views=True,
+    unview=lambda b, base, new, shape, strides, offset: b.set_strided(
+        base, new, strides=strides, offset=offset
+    ),
+    examples=(
+        example("f32[16]", shape=(4,), strides=(5,)),
+        example("f64[24]", shape=(2, 3, 2), strides=(12, 2, 1), offset=3),
+        example("i64[9]", shape=(3, 2), strides=(-3, 1), offset=7),
+        example("f32[5]", shape=(0, 2), strides=(1, 1)),
+    ),
+)
+op(
+    "set_strided(x, y, *, strides, offset=0)",
+    types=_set_types,
+    ref=_set_ref,
+    grad=lambda b, g, out, x, y, strides, offset: overwritten(
+        b, g, "strided", shape=y.type.shape, strides=strides, offset=offset
+    ),
+    examples=(
+        example("f32[16]", "f32[4]", strides=(5,)),
+        example("f32[12]", "f32[3,2]", strides=(-4, 1), offset=9),
+        example("i64[7]", "i64[3,0]", strides=(1, 1)),
+    ),
+)
+
+__all__ = ["extent", "overlaps"]

@@ -1,0 +1,322 @@
+"""Lowered programs run launch by launch with NumPy, on memory that remembers who wrote it.
+
+Every byte of the arena belongs to the buffer through which it was written last. A read through
+another buffer, of a byte that nobody wrote, or outside of a buffer is an error of the plan, and so
+is a launch whose operands share memory in a way that its order of reads and writes could show.
+Knows the launches and where the plan put the buffers, nothing of how it decided.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from executor.launches import (
+    ArgMax,
+    Branch,
+    Check,
+    Fail,
+    Gather,
+    Gemm,
+    Index,
+    Iota,
+    Loop,
+    Lowered,
+    Map,
+    Number64,
+    Pack,
+    Put,
+    Reduce,
+    Take,
+    When,
+)
+from executor.plan import ALIGN, Layout
+from executor.runtime import output_bounds
+from executor.views import Buffer, View
+from ir import kernel as k
+from ir.kernel_numpy import evaluate
+from ir.types import evaluate_dim
+
+NOBODY = -1
+#: what fresh memory holds: NaN, or -1
+POISON = 0xFF
+
+
+class PlanError(AssertionError):
+    """Memory is used in a way that loses a value."""
+
+
+class Stop(Exception):
+    """The program fails with this error number."""
+
+
+@dataclass
+class Memory:
+    """`owner` says for every byte through which buffer it was written last."""
+
+    data: np.ndarray
+    owner: np.ndarray
+
+
+def memory(size: int) -> Memory:
+    return Memory(np.full(size, POISON, np.uint8), np.full(size, NOBODY, np.int64))
+
+
+@dataclass
+class Machine:
+    lowered: Lowered
+    layout: Layout
+    sizes: dict[str, int]
+    places: dict[Buffer, tuple[Memory, int]] = field(default_factory=dict)
+    numbers: dict[Buffer, int] = field(default_factory=dict)
+    room: dict[Buffer, int] = field(default_factory=dict)
+
+    def run(self, arrays):
+        """The outputs and the inputs afterwards, or the error number of the call."""
+        self.symbols = dict(self.sizes)
+        self.allocate(arrays)
+        try:
+            self.block(self.lowered.launches)
+        except Stop as e:
+            return int(e.args[0]), self.arrays(self.lowered.inputs)
+        return self.arrays(self.lowered.outputs), self.arrays(self.lowered.inputs)
+
+    # ------------------------------------------------------------ memory
+    def allocate(self, arrays):
+        for b, a in zip(self.lowered.inputs, arrays, strict=True):
+            m = memory(self.bytes(b))
+            m.data[:] = np.frombuffer(a.tobytes(), np.uint8)
+            m.owner[:] = self.number(b)
+            self.places[b] = m, 0
+        program = self.lowered.program
+        for b, v, n in zip(self.lowered.outputs, program.outputs, output_bounds(program)):
+            self.room[b] = max(0, self.dim(n)) * v.type.dtype.size
+            self.places[b] = memory(self.room[b]), 0
+        arena = memory(self.layout.bytes(self.sizes))
+        for b, at in self.layout.offsets.items():
+            self.places[b] = arena, at
+        at = self.layout.fixed
+        for slot in self.layout.slots:
+            self.places.update((b, (arena, at)) for b in slot.buffers)
+            at += -(-max(0, evaluate_dim(slot.size, self.sizes)) // ALIGN) * ALIGN
+
+    def number(self, b):
+        return self.numbers.setdefault(b, len(self.numbers))
+
+    def bytes(self, b):
+        return self.room[b] if b in self.room else max(0, self.dim(b.size))
+
+    def arrays(self, buffers):
+        return [self.places[b][0].data for b in buffers]
+
+    def dim(self, d):
+        return evaluate_dim(d, self.symbols)
+
+    def geometry(self, v: View):
+        """Shape, and offset and strides in bytes; every element lies in the buffer."""
+        shape = tuple(self.dim(d) for d in v.shape)
+        offset, strides = self.dim(v.offset), [self.dim(s) for s in v.strides]
+        if min(shape, default=1) < 0:
+            raise PlanError(f"a negative dim in {v}")
+        if 0 not in shape:
+            reach = [s * (n - 1) for s, n in zip(strides, shape)]
+            low = offset + sum(r for r in reach if r < 0)
+            high = offset + sum(r for r in reach if r > 0)
+            if low < 0 or (high + 1) * v.dtype.size > self.bytes(v.buffer):
+                raise PlanError(f"{v} leaves its buffer")
+        size = v.dtype.size
+        return shape, offset * size, tuple(s * size for s in strides)
+
+    def cells(self, v: View, kind: str, byte: int = 0):
+        shape, offset, strides = self.geometry(v)
+        m, base = self.places[v.buffer]
+        if 0 in shape:
+            return np.empty(shape, np.int64 if kind == "owner" else v.dtype.numpy)
+        if kind == "owner":
+            wide = tuple(8 * s for s in strides)
+            return np.ndarray(shape, np.int64, m.owner, 8 * (base + offset + byte), wide)
+        return np.ndarray(shape, v.dtype.numpy, m.data, base + offset, strides)
+
+    def addresses(self, v: View):
+        shape, offset, strides = self.geometry(v)
+        m, base = self.places[v.buffer]
+        at = np.full(shape, base + offset, np.int64)
+        for axis, s in enumerate(strides):
+            at += s * np.arange(shape[axis]).reshape(-1, *(1,) * (len(shape) - axis - 1))
+        every = (at[..., None] + np.arange(v.dtype.size)).ravel()
+        return id(m), np.unique(every)
+
+    def read(self, v: View):
+        for byte in (0, v.dtype.size - 1):
+            if (self.cells(v, "owner", byte) != self.number(v.buffer)).any():
+                raise PlanError(f"{v} is read, but another buffer was written there")
+        return np.array(self.cells(v, "data"))
+
+    def write(self, v: View, value):
+        self.cells(v, "data")[...] = value
+        for byte in range(v.dtype.size):
+            self.cells(v, "owner", byte)[...] = self.number(v.buffer)
+
+    def apart(self, reads, writes, same=()):
+        """No write shares memory with a read or another write; `same` may be equal to a write."""
+        for n, w in enumerate(writes):
+            place, own = self.addresses(w)
+            others = [*reads, *writes[:n], *(v for v in same if v != w)]
+            for v in others:
+                where, theirs = self.addresses(v)
+                if where == place and np.intersect1d(own, theirs).size:
+                    raise PlanError(f"{v} and {w} overlap in one launch")
+
+    # ------------------------------------------------------------ launches
+    def block(self, launches):
+        for x in launches:
+            getattr(self, type(x).__name__.lower())(x)
+
+    def map(self, x: Map):
+        self.apart((), x.outs, x.ins)
+        ins = [self.read(v) for v in x.ins]
+        every = [s for s in k.nodes(list(x.roots)) if s.op in ("div", "rem")]
+        for s in every if x.error else ():
+            if s.dtype.kind in "iu" and (evaluate(s.args[1], ins) == 0).any():
+                raise Stop(x.error)
+        values = [evaluate(r, ins) for r in x.roots]
+        for v, value in zip(x.outs, values, strict=True):
+            self.write(v, value)
+
+    def iota(self, x: Iota):
+        (n,) = (self.dim(d) for d in x.out.shape)
+        self.write(x.out, (x.start + x.step * np.arange(n)).astype(x.out.dtype.numpy))
+
+    def number64(self, x: Number64):
+        self.write(x.out, self.dim(x.value))
+
+    def reduce(self, x: Reduce):
+        self.apart([x.x], [x.out])
+        source, d = self.read(x.x), x.x.dtype
+        flat = np.moveaxis(source, x.axes, range(len(x.axes)))
+        rest = flat.shape[len(x.axes) :]
+        flat = flat.reshape(math.prod(flat.shape[: len(x.axes)]), *rest)
+        total = np.broadcast_to(evaluate(x.rule.init(d), []), rest)
+        combine = x.rule.combine(k.input_(0, d), k.input_(1, d))
+        for row in flat:
+            total = evaluate(combine, [total, row])
+        self.write(x.out, total)
+
+    def argmax(self, x: ArgMax):
+        self.apart([x.x], [x.out])
+        self.write(x.out, np.argmax(self.read(x.x), x.axis))
+
+    def gather(self, x: Gather):
+        self.apart([x.x, x.index], [x.out])
+        source, index = self.read(x.x), self.read(x.index).astype(np.int64)
+        n = source.shape[x.axis]
+        if x.wrap:
+            index = np.where(index < 0, index + n, index)
+        if ((index < 0) | (index >= n)).any() and self.geometry(x.out)[0].count(0) == 0:
+            raise Stop(x.error)
+        out = np.take(source, index, x.axis, mode="clip" if n else "raise") if n else source
+        if x.padding >= 0:
+            shape = (*(1,) * x.axis, *index.shape, *(1,) * (source.ndim - x.axis - 1))
+            out = np.where((index == x.padding).reshape(shape), 0, out)
+        self.write(x.out, out)
+
+    def take(self, x: Take):
+        self.apart([x.x, *x.index], [x.out])
+        index = tuple(self.read(v) for v in x.index)
+        self.write(x.out, self.read(x.x)[(*(slice(None),) * x.axis, *index)])
+
+    def put(self, x: Put):
+        self.apart([x.y, *x.index], [x.out])
+        index = [self.read(v) for v in x.index]
+        y, new = self.read(x.y), self.read(x.out)
+        for p in np.ndindex(index[0].shape):
+            lead = (slice(None),) * x.axis
+            at = (*lead, *(int(i[p]) for i in index))
+            new[at] = evaluate(x.root, [new[at], y[(*lead, *p)]])
+        self.write(x.out, new)
+
+    def pack(self, x: Pack):
+        """The panels stay what they are here: where the matrix would lie, behind its own marks."""
+        self.apart([x.y], [x.out])
+        self.panels = getattr(self, "panels", {})
+        self.panels[self.panel(x.out)] = self.read(x.y)
+        whole = View(x.out.buffer, x.out.dtype, 0, (self.elements(x.out),), (1,))
+        self.write(whole, 0)
+
+    def panel(self, v: View):
+        m, base = self.places[v.buffer]
+        return id(m), base, self.dim(v.offset)
+
+    def elements(self, v: View):
+        return self.bytes(v.buffer) // v.dtype.size
+
+    def gemm(self, x: Gemm):
+        y = x.y if x.packed is None else x.packed
+        reads = [x.x, x.y] + [v for v in (x.packed,) if v is not None]
+        same = [] if x.initial is None else [x.initial]
+        self.apart(reads, [x.c], same)
+        if x.scratch is not None:
+            self.apart([*reads, x.c, *same], [x.scratch])
+            self.write(x.scratch, 0)
+        right = self.read(x.y) if x.packed is None else self.packed(y)
+        total = np.matmul(self.read(x.x), right)
+        self.write(x.c, total if x.initial is None else total + self.read(x.initial))
+
+    def packed(self, v: View):
+        whole = View(v.buffer, v.dtype, 0, (self.elements(v),), (1,))
+        self.read(whole)
+        y = self.panels[self.panel(v)]
+        return np.broadcast_to(y, self.geometry(v)[0])
+
+    def check(self, x: Check):
+        if self.dim(x.value) < 0:
+            raise Stop(x.error)
+
+    def fail(self, x: Fail):
+        if not self.read(x.unless):
+            raise Stop(x.error)
+
+    def index(self, x: Index):
+        n = self.dim(x.n)
+        at = int(self.read(x.source)) if isinstance(x.source, View) else self.dim(x.source)
+        at += n if x.wrap and at < 0 else 0
+        if x.error and not 0 <= at < n:
+            raise Stop(x.error)
+        self.symbols[x.symbol] = at
+
+    def when(self, x: When):
+        value = self.dim(x.value)
+        if value == 0 if x.relation == "eq" else value >= 0:
+            self.block(x.body)
+
+    def branch(self, x: Branch):
+        self.block(x.then if self.read(x.test) else x.orelse)
+
+    def loop(self, x: Loop):
+        trip, ran = max(0, self.dim(x.trip)), 0
+        while ran < trip and (x.go is None or self.read(x.go)):
+            self.symbols[x.index], self.symbols[x.parity] = ran, ran & 1
+            self.block(x.body)
+            ran += 1
+        if x.count:
+            self.symbols[x.count] = ran
+        self.symbols[x.after] = ran & 1
+
+
+def run(lowered: Lowered, layout: Layout, sizes, arrays):
+    """The typed outputs and inputs after a call, or (error number, inputs)."""
+    m = Machine(lowered, layout, dict(sizes))
+    given, after = m.run(arrays)
+    p = lowered.program
+    after = [a.view(i.value.type.dtype.numpy) for a, i in zip(after, p.inputs)]
+    if isinstance(given, int):
+        return given, after
+    named = {n: v for n, v in m.symbols.items() if not n.startswith("#")}
+    outputs = []
+    for a, v in zip(given, p.outputs):
+        shape = v.type.concrete(named)
+        count = int(np.prod(shape, dtype=np.int64))
+        outputs.append(a.view(v.type.dtype.numpy)[:count].reshape(shape))
+    return outputs, after

@@ -1,0 +1,121 @@
+"""Compiled functions: programs share those with equal text, and keep what they call alive."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from threading import Barrier, Thread
+
+import numpy as np
+import pytest
+
+import executor
+import ir
+from executor.cpu import jit
+
+X = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
+
+
+def program(row, size="3,4"):
+    """Two kernels: `row`, and a sum along the last axis."""
+    n = size.split(",")[0]
+    return ir.parse(
+        f'program p(%x: f32[{size}] arg "x") {{\n'
+        f"  %y = {row}(%x)  : f32[{size}]\n"
+        f"  %z = sum(%y, axes=[1])  : f32[{n}]\n"
+        "  return %y, %z\n}"
+    )
+
+
+def functions(executable):
+    """All functions of a compiled program."""
+    todo, found = [executable.native.code], {}
+    while todo:
+        code = todo.pop()
+        found[id(code)] = code
+        todo += code.calls
+    return list(found.values())
+
+
+def check(executable, row, x=X):
+    y, z = executable(x)
+    want = row(x.astype(np.float64))
+    np.testing.assert_allclose(y, want, rtol=2e-6, atol=2e-6)
+    np.testing.assert_allclose(z, want.sum(1), rtol=2e-6, atol=2e-6)
+
+
+@pytest.fixture
+def forgetful(monkeypatch):
+    """No function outlives the programs that call it."""
+    monkeypatch.setattr(jit, "KEPT", 0)
+    jit._keep(())
+    gc.collect()
+
+
+def test_programs_share_their_kernels(forgetful):
+    one, two = (executor.compile(program(row)) for row in ("tanh", "exp"))
+    again = executor.compile(program("tanh"))
+    shared = {q.address for q in functions(one)} & {q.address for q in functions(two)}
+    assert shared and len(shared) < len(functions(one))
+    assert again.native.code is one.native.code
+    check(one, np.tanh)
+    check(two, np.exp)
+    named = executor.compile(program("tanh", "N,M"))
+    check(named, np.tanh)
+    check(named, np.tanh, X[:2, :3].copy())
+
+
+def test_a_program_keeps_what_it_shares_and_nothing_else(forgetful):
+    one = executor.compile(program("tanh"))
+    two = executor.compile(program("exp"))
+    engines = [weakref.ref(q) for q in {id(c.engine): c.engine for c in functions(one)}.values()]
+    own = weakref.ref(one.native.code)
+    del one
+    gc.collect()
+    assert own() is None and engines[0]() is not None
+    check(two, np.exp)
+    del two
+    gc.collect()
+    assert [q() for q in engines] == [None]
+
+
+def test_functions_are_kept_for_later_programs(forgetful, monkeypatch):
+    monkeypatch.setattr(jit, "KEPT", 3)
+    one = executor.compile(program("tanh"))
+    codes = [weakref.ref(q) for q in functions(one)]
+    del one
+    gc.collect()
+    assert 0 < sum(q() is not None for q in codes) and len(jit._RECENT) == 3
+    check(executor.compile(program("tanh")), np.tanh)
+    jit._RECENT.clear()
+    gc.collect()
+    assert all(q() is None for q in codes)
+
+
+def test_targets_share_nothing(forgetful, monkeypatch):
+    one = executor.compile(program("tanh"))
+    monkeypatch.setenv("DY2ST_CPU", "generic")
+    two = executor.compile(program("tanh"))
+    assert not {q.address for q in functions(one)} & {q.address for q in functions(two)}
+    check(one, np.tanh)
+    check(two, np.tanh)
+
+
+def test_threads_may_compile_the_same_at_once(forgetful):
+    rows = {"tanh": np.tanh, "exp": np.exp, "sin": np.sin, "cos": np.cos}
+    together, failed = Barrier(len(rows)), []
+
+    def work(name):
+        try:
+            together.wait(30)
+            for _ in range(3):
+                check(executor.compile(program(name)), rows[name])
+        except BaseException as e:
+            failed.append(e)
+
+    threads = [Thread(target=work, args=[name]) for name in rows]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert failed == []
