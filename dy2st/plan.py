@@ -311,7 +311,7 @@ class Plan:
             self.needs_iteration.append(f"{name}, which is another variable, too, without the loop")
         out = self.add_carry(stand_in._value, init, inner, name)
         self.blur(inner, out)
-        trace.sources[out] = (inner,)
+        trace.sources[out] = (inner,) if self.attempt.certain else (inner, init)
         trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
         trace.results[out] = self.attempt.length
         self.carry_doubt(stand_in._value, a, out)

@@ -374,8 +374,12 @@ class _Planner:
     def check_sources(self, root: Value) -> None:
         """What data, or the end of a loop, decides is a new tensor here; it must not be surely a
         view in eager execution."""
-        if root in self.trace.sources and self.surely_known(root, {root}):
+        if root not in self.trace.sources:
+            return
+        if self.surely_known(root, {root}):
             raise Refused(decided_view(self.trace))
+        if self.perhaps_known(root, {root}):
+            aliases.warn_of_copy(self.trace, root)
 
     def surely_known(self, at: Value, seen: set[Value]) -> bool:
         for v in self.trace.sources[at]:
@@ -387,6 +391,19 @@ class _Planner:
             if not self.surely_known(home, {*seen, home}):
                 return False
         return True
+
+    def perhaps_known(self, at: Value, seen: set[Value]) -> bool:
+        """Whether one of the sources is, in eager execution, a tensor that others know."""
+        for v in self.trace.sources[at]:
+            home = self.home(v)
+            if home in seen:
+                continue
+            if self.known(home) or self.shared.get(home, 0) > 0:
+                if not (v is home and at in self.trace.origins):
+                    return True
+            elif home in self.trace.sources and self.perhaps_known(home, {*seen, home}):
+                return True
+        return False
 
     def home(self, value: Value) -> Value:
         """The nearest input that `value` views, or its storage."""

@@ -19,7 +19,7 @@ from ir.ops.strided import overlaps
 
 
 class AliasWarning(UserWarning):
-    """Eager Paddle would compute another gradient here."""
+    """Eager Paddle would compute another gradient, or share other memory, here."""
 
 
 def twins(one: Any, two: Any) -> None:
@@ -109,6 +109,22 @@ def check(trace: Trace, fake: Any) -> None:
         f"dy2st: {loc}: this in-place write is differentiated through every tensor that shares "
         "the memory; eager Paddle ignores it in the gradient of the others "
         f"(one of them is read at {trace.where()}).",
+        AliasWarning,
+        stacklevel=2,
+    )
+
+
+def warn_of_copy(trace: Trace, value: Value) -> None:
+    """A result that only some runs share with another tensor is a tensor of its own in all."""
+    made = (q.loc for q in trace.frames[0].builder.ops if value in q.results)
+    loc = next(made, trace.where())
+    if loc in trace.warned:
+        return
+    trace.warned.add(loc)
+    warnings.warn(
+        f"dy2st: {loc}: data decides here whether a result shares memory with another tensor. It "
+        "is a tensor of its own now; in eager Paddle a write to one would reach the other now and "
+        "then. Return a copy (`.clone()`) to have the same in both.",
         AliasWarning,
         stacklevel=2,
     )
