@@ -471,3 +471,14 @@ def test_the_shape_of_an_argument_is_not_changed_in_a_branch():
 
     with pytest.raises(dy2st.SourceError, match="in a branch on data"):
         dy2st.to_static(f)(paddle.ones([2, 3]))
+
+
+def test_the_shape_of_a_local_is_not_changed_in_a_branch():
+    def f(x):
+        y = x * 1
+        if x.sum() > 0:
+            y.unsqueeze_(0).squeeze_(0)
+        return y
+
+    with pytest.raises(dy2st.SourceError, match="unsqueeze_ of a tensor from outside of a branch"):
+        dy2st.to_static(f)(paddle.ones([2, 3]))

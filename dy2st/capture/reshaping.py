@@ -79,6 +79,9 @@ def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any], versions:
     elif call.entry != "contiguous" and aliases.has_twin(fake):
         raise refused(e, call.entry, "a tensor that another name holds, too (`x[:]`, `x.detach()`)")
     elif trace.born[fake._value] is not trace.frame:
+        if trace.frame.branch:
+            what = "a tensor from outside of a branch on data, in the branch"
+            raise refused(e, call.entry, what)
         raise NeedsConcrete(f"{call.entry} of a tensor from outside of the block")
     old, stops, state = fake._value, fake._stop_gradient, fake.__dict__
     made = make(fake)
