@@ -14,7 +14,7 @@ from functools import partial
 
 from executor.lower import Lowerer, starts_block
 from executor.rules import part_of, parts_of_join
-from executor.uses import SETTERS, VIEWS, Block, elementwise
+from executor.uses import SETTERS, VIEWS, Block, elementwise, first_made
 from executor.views import View
 from ir import Fused, Op, Scan, Value
 from ir.core import Last, Node, Stack
@@ -126,7 +126,7 @@ def _store(p: Placing, op: Op, at: int) -> None:
     b, low = p.block, p.low
     if b.of(x) is not x or b.updates.get(x) is not op.result or not p.made_for_one(y, at):
         return
-    start, maker = b.made[y], b.defined[y]
+    start, maker = first_made(b, y), b.defined[y]
     between = [q for q in p.users[x] if start <= q < at]
     if not (_makes_storage(b.nodes[maker]) or b.nodes[maker].name in SETTERS):
         return

@@ -236,6 +236,23 @@ def test_a_position_that_moves_by_data_is_not_known_before():
     np.testing.assert_array_equal(own[0], floats(14, 4))
 
 
+def test_a_part_is_not_made_in_its_place_while_the_whole_is_read():
+    """The chain of %b begins before %d reads %h, its last op comes after."""
+    text = """program f(%h: f64[4] buffer "h") {
+      %a = slice(%h, axis=0, start=0, length=2)      : f64[2]
+      %m = mean(%a)                                  : f64[]
+      %b = scale(%a, scale=0.5)                      : f64[2]
+      %c = subtract(%h, %m)                          : f64[4]
+      %d = tanh(%c)                                  : f64[4]
+      %z = full(value=0.0, dtype=f64)                : f64[]
+      %e = set_pick(%b, %z, axis=0, index=1)         : f64[2]
+      %h2 = set_slice(%h, %e, axis=0, start=0)       : f64[4]
+      return %d
+      write %h = %h2
+    }"""
+    run_text(text, np.array([0.1, 0.2, 0.4, 0.7]))
+
+
 GREEDY = """
 program p(%cache: f32[9,4] buffer "cache", %embed: f32[6,4] param "embed", %w: f32[4,6] param "w") {
   %bos = full(value=2, shape=[1], dtype=i64)     : i64[1]
