@@ -133,7 +133,8 @@ def _store(p: Placing, op: Op, at: int) -> None:
     own = between == [maker] and start == maker and _may_read_its_place(b.nodes[maker])
     if y in low.ahead or (between and not own):
         return
-    if any(b.defined.get(v, -1) >= start for v in index) or not all(map(_quiet, b.nodes[start:at])):
+    ready = all(b.defined.get(v, -1) < start for v in (x, *index))
+    if not ready or not all(map(_quiet, b.nodes[start:at])):
         return
     low.ahead[y] = partial(_part, low, op, b.nodes[maker])
 

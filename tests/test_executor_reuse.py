@@ -253,6 +253,23 @@ def test_a_part_is_not_made_in_its_place_while_the_whole_is_read():
     run_text(text, np.array([0.1, 0.2, 0.4, 0.7]))
 
 
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_part_is_not_made_by_the_op_that_makes_the_whole(step):
+    text = f"""program f(%x: f64[5,2] arg "x") {{
+      fused [5, 2] {{
+        const %x1 = %x                               : f64[5,2]
+        out   %p = %q                                : f64[5,2]
+        out   %r = %s                                : f64[5,2]
+        body
+          %q = scale(%x1, scale=0.5)                 : f64[5,2]
+          %s = scale(%q, scale=0.5)                  : f64[5,2]
+      }}
+      %y = set_slice(%p, %r, axis=0, start={4 if step < 0 else 0}, step={step}) : f64[5,2]
+      return %y
+    }}"""
+    run_text(text, np.arange(10.0).reshape(5, 2))
+
+
 GREEDY = """
 program p(%cache: f32[9,4] buffer "cache", %embed: f32[6,4] param "embed", %w: f32[4,6] param "w") {
   %bos = full(value=2, shape=[1], dtype=i64)     : i64[1]
