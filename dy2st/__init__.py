@@ -13,7 +13,7 @@ import ir
 
 if TYPE_CHECKING:
     from dy2st.api import StaticFunction, to_static
-    from dy2st.capture.aliases import AliasWarning
+    from dy2st.capture.aliases import AliasWarning, CopyWarning
     from dy2st.export import LoadedProgram, load, save
     from dy2st.ignored import ignore_module, not_to_static
 
@@ -28,6 +28,7 @@ from ir import Dy2stError, SourceError  # noqa: E402
 
 _HOME = {
     "AliasWarning": "dy2st.capture.aliases",
+    "CopyWarning": "dy2st.capture.aliases",
     "to_static": "dy2st.api",
     "StaticFunction": "dy2st.api",
     "save": "dy2st.export",
@@ -39,6 +40,7 @@ _HOME = {
 __version__ = "0.1.0"
 __all__ = [
     "AliasWarning",
+    "CopyWarning",
     "Dy2stError",
     "LoadedProgram",
     "SourceError",

@@ -127,6 +127,7 @@ class Attempt:
         self.loop = trace.new_loop(trip)
         growth, queues = dict(known.growth), known.queues
         self.frame = Frame(loop=self.loop, growth=growth, known_queues=queues)
+        self.frame.trained = self.known.trained
         self.loop.frame = self.frame
         self.loop.limit = over.limit
         self.loop.peelable = go is True and known.peeled < 2

@@ -353,13 +353,14 @@ class TailPort:
         kind = kind_of(first)
         if kind is None and not isinstance(first, Tensor):
             raise NeedsConcrete("the last element of a list is no tensor")
-        self.target = target
+        self.target, self.key = target, ("tail", id(target))
         with trace.outside():
             self.init = value_in(trace, first, DTYPES[kind]) if kind else lift(trace, first)._value
         self.inner = trace.new_value(self.init.type, "tail")
         trace.placeholders.add(self.inner)
         self.kind = kind
-        stop_gradient = kind is not None or first.stop_gradient
+        late = self.key in trace.frame.trained
+        stop_gradient = kind is not None or (first.stop_gradient and not late)
         self.fake: Any = (
             Number(self.inner, trace) if kind else trace.fake(self.inner, stop_gradient)
         )

@@ -61,6 +61,7 @@ class Plan:
         self.finals = {path: self.settle(n, b, p, a, path) for n, b, p, a, path in rows}
         self.appends = collect(self)
         self.broken = self.left_by_break(rows)
+        self.late_tails()
         self.settle_gradients()
         self.freeze_shared()
         self.collect_tails()
@@ -437,6 +438,14 @@ class Plan:
                 raise NeedsConcrete(f"{seen.what} of a list that the loop grows", (), peel)
         for tail in self.frame.tails.values():
             self.tail_carry(tail, appends.get(id(tail.target)))
+
+    def late_tails(self) -> None:
+        """Tails of lists whose first elements require no gradient, but what is appended does."""
+        for tail in self.frame.tails.values():
+            grown = self.frame.appends.get(id(tail.target))
+            after = last_of(self.trace, grown[1][-1]) if grown and grown[1] else None
+            if tail.kind is None and isinstance(after, Tensor):
+                self.late_gradient(tail.fake, lift(self.trace, after), tail.key)
 
     def tail_carry(self, tail: TailPort, grown: Any) -> None:
         init = self.trace.read_value(tail.init, len(self.trace.frames) - 2)

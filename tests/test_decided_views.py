@@ -102,9 +102,7 @@ def numbers(result):
 @pytest.mark.parametrize("f", SOMETIMES, ids=lambda f: f.__name__)
 def test_a_result_that_shares_memory_now_and_then_is_a_copy_and_said_so(f):
     static = dy2st.to_static(f)
-    with pytest.warns(
-        dy2st.AliasWarning, match="data decides here whether a result shares"
-    ) as seen:
+    with pytest.warns(dy2st.CopyWarning, match="data decides here whether a result shares") as seen:
         got = [numbers(r) for r in calls(static)]
     assert got == [numbers(r) for r in calls(f)]
     assert len(seen) == 1 and "test_decided_views.py" in str(seen[0].message)
@@ -114,7 +112,7 @@ def test_a_result_that_shares_memory_now_and_then_is_a_copy_and_said_so(f):
 def test_no_warning_where_all_runs_are_alike(f):
     static = dy2st.to_static(f)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", dy2st.AliasWarning)
+        warnings.simplefilter("error", dy2st.CopyWarning)
         got = [numbers(r) for r in calls(static)]
     assert got == [numbers(r) for r in calls(f)]
 

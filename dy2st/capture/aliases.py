@@ -19,7 +19,11 @@ from ir.ops.strided import overlaps
 
 
 class AliasWarning(UserWarning):
-    """Eager Paddle would compute another gradient, or share other memory, here."""
+    """Eager Paddle would compute another gradient here."""
+
+
+class CopyWarning(UserWarning):
+    """A result is a tensor of its own that in eager Paddle shares memory in some runs."""
 
 
 def twins(one: Any, two: Any) -> None:
@@ -125,7 +129,7 @@ def warn_of_copy(trace: Trace, value: Value) -> None:
         f"dy2st: {loc}: data decides here whether a result shares memory with another tensor. It "
         "is a tensor of its own now; in eager Paddle a write to one would reach the other now and "
         "then. Return a copy (`.clone()`) to have the same in both.",
-        AliasWarning,
+        CopyWarning,
         stacklevel=2,
     )
 

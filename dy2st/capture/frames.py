@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,7 +33,8 @@ class Frame:
 
     `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
     `asked` are the lists whose length the body has read, `queues` those whose elements it shifts.
-    `facts` hold in a branch.
+    `trained` has the places of the loop that require a gradient after some iterations. `facts`
+    hold in a branch.
     """
 
     builder: Builder = field(default_factory=Builder)
@@ -42,6 +44,7 @@ class Frame:
     asked: set[int] = field(default_factory=set)
     queues: set[int] = field(default_factory=set)
     known_queues: dict[int, Any] | None = None
+    trained: Collection[Any] = ()
     facts: frozenset[Any] = frozenset()
     consts: dict[Value, Const] = field(default_factory=dict)
     stores: dict[tuple[Any, ...], Place] = field(default_factory=dict)
