@@ -19,6 +19,7 @@ from ir.core import Carry, Cond, Const, Custom, Node, Op, Program, Scan, Seq, Sl
 from ir.loc import Loc
 from ir.rewrite import blocks
 
+#: kinds of inputs whose storage the caller sees
 KINDS = ("param", "buffer", "arg")
 
 
@@ -225,4 +226,4 @@ def _step(op: Op) -> str:
     return f"[{':, ' * axis}{cut}]"
 
 
-__all__ = ["Chain", "Link", "chains", "ended"]
+__all__ = ["KINDS", "Chain", "Link", "chains", "ended"]

@@ -244,7 +244,7 @@ def retyping() -> Iterator[Case]:
 
 def shapes() -> Iterator[Case]:
     refused = {
-        "if": "of a tensor from outside of the block",
+        "if": "of a tensor from outside of a branch on data",
         "while": "of a tensor from outside of the block",
         "buffer": "which is no argument of the call",
     }

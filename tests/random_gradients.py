@@ -16,14 +16,14 @@ from paddle.static import InputSpec
 
 import dy2st
 from tests import check
-from tests.gradients import close, gradient_of, trained, weighted
-from tests.random_programs import argument, build, elements, with_tensors
+from tests.gradients import close, default_dtype, gradient_of, trained, weighted
+from tests.random_programs import argument, build, with_tensors
 
 
 def compare(seed: int, steps: int, named: bool = False, dtype: str = "float64") -> list[str]:
     """Raises as `random_programs.compare` does; gives also ['raises'] and ['shared memory']."""
     bound = 1e-8 if dtype == "float64" else 1e-4
-    with elements(dtype):
+    with default_dtype(dtype):
         eager = build(seed)
         eager.train() if seed % 2 else eager.eval()
         static = copy.deepcopy(eager)

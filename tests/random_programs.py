@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import copy
 import linecache
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from tests import check
+from tests.gradients import default_dtype
 from tests.random_statements import PAIRS, Loop, Scope, Writer
 
 HEAD = """
@@ -100,23 +99,13 @@ def argument(seed: int, call: int, batch: int, steps: int) -> Any:
     return paddle.to_tensor(rng.normal(size=[batch, steps, 4]).astype(paddle.get_default_dtype()))
 
 
-@contextmanager
-def elements(dtype: str) -> Iterator[None]:
-    before = paddle.get_default_dtype()
-    paddle.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        paddle.set_default_dtype(before)
-
-
 def compare(seed: int, steps: int, named: bool = False, dtype: str = "float32") -> list[str]:
     """Eager against translated for three calls; gives the kinds of loops, or ['raises'].
 
     Raises AssertionError where they differ; dy2st.SourceError where the program is refused. In
     float64 no difference is due to rounding.
     """
-    with elements(dtype), paddle.no_grad():
+    with default_dtype(dtype), paddle.no_grad():
         eager = build(seed)
         eager.train() if seed % 2 else eager.eval()
         static = copy.deepcopy(eager)

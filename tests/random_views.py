@@ -21,8 +21,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from tests import check
-from tests.gradients import trained, weighted
-from tests.random_programs import elements
+from tests.gradients import default_dtype, trained, weighted
 from tests.random_view_statements import Scope, Statement, Var, Writer
 
 HEAD = """
@@ -131,7 +130,7 @@ def compare(p: Program, name: str, named: bool = False) -> str:
 
     Raises AssertionError where they differ; dy2st.SourceError where the program is refused.
     """
-    with elements("float64"), paddle.no_grad():
+    with default_dtype("float64"), paddle.no_grad():
         eager, static = World(p, name), World(p, name, spec_of(named), translate=True)
         for call in range(3):
             rng = np.random.default_rng([len(p.statements), call])
@@ -205,7 +204,7 @@ def gradients(p: Program, name: str, named: bool = False) -> str:
     """
     rng = np.random.default_rng(len(p.statements))
     arrays = [rng.normal(size=[3 + named, 4]), rng.normal(size=[4])]
-    with elements("float64"):
+    with default_dtype("float64"):
         try:
             want = derived(World(p, name), arrays)
         except Exception:

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.alias import AliasError, Aliases, Step, View, analyse
+from ir.chains import KINDS
 from ir.core import (
     Carry,
     Cond,
@@ -42,11 +43,11 @@ from ir.core import (
 )
 from ir.loc import Loc
 from ir.opdef import OPS
-from ir.passes.inplace import KINDS, without_idle
+from ir.passes.inplace import without_idle
 from ir.rewrite import Block, Region, blocks, in_order, walk
 from ir.types import I64, Dim
 
-WRITTEN_BACK = ("arg", "param", "buffer", "rng")
+WRITTEN_BACK = (*KINDS, "rng")
 
 
 def functionalize(program: Program) -> Program:

@@ -16,11 +16,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from ir.chains import KINDS
 from ir.core import Node, Op, Program, Slot, Value
 from ir.rewrite import Block, rewrite, uses
-
-#: kinds of inputs whose storage the caller sees
-KINDS = ("param", "buffer", "arg")
 
 
 def inplace_source(program: Program) -> Program:
