@@ -25,7 +25,7 @@ from dy2st.stops import Learned, NeedsConcrete
 from dy2st.symbols import is_sym
 from dy2st.uncertain import shortened
 from ir import ENDLESS, Size, Value
-from ir.types import BOOL, I64, Dim, substitute_dim
+from ir.types import BOOL, Dim, substitute_dim
 
 Item = Callable[[Any], Any]
 
@@ -354,9 +354,10 @@ class Attempt:
             return growing.placeholder(self, fake, path)
         inner = trace.new_value(fake._value.type, name_of(path), self.frame)
         trace.placeholders.add(inner)
+        trace.sources[inner] = (fake._value,)
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
         self.held[id(stand_in)] = (stand_in, fake._value)
-        self.carry_origin(inner, trace.origin(fake))
+        self.carry_origin(inner, trace.origins.of(fake))
         if fake._value in trace.doubtful:
             ok, message = trace.doubtful[fake._value]
             self.doubt(inner, ok, message)
@@ -364,13 +365,13 @@ class Attempt:
 
     def carry_origin(self, inner: Value, origin: Any) -> None:
         """Which input a placeholder is, is carried with it."""
-        if origin is None:
+        origins = self.trace.origins
+        if origin is None and not origins.exact:
             return
         with self.trace.outside():
-            known = isinstance(origin, Value)
-            before = origin if known else value_in(self.trace, origin, I64)
+            before = origins.value(origin)
         value = self.trace.new_value(before.type, "origin", self.frame)
-        self.trace.origins[inner] = value
+        origins.note(inner, value, origin)
         self.held[id(value)] = (value, before)
 
     def number_placeholder(
@@ -398,6 +399,7 @@ class Attempt:
         trace.placeholders.add(inner)
         stand_in = trace.fake(inner, stop)
         self.held[id(stand_in)] = (stand_in, zeros)
+        self.carry_origin(inner, None)
         self.doubt(inner, never, message)
         return stand_in
 
@@ -456,13 +458,12 @@ class Attempt:
 
     def grown_origin(self, made: Any, later: growing.Later) -> None:
         """A tensor that grew in no iteration is the one from before the loop."""
-        origin = self.trace.origin(later.source.init)
+        trace, origins = self.trace, self.trace.origins
+        origin = origins.of(later.source.init)
         if origin is None or not is_number(self.go):
             return
-        trace = self.trace
-        old = origin if isinstance(origin, Value) else value_in(trace, origin, I64)
-        values = [self.go.value, value_in(trace, -1, I64), old]
-        trace.origins[made._value] = trace.emit("where", values, {})
+        values = [self.go.value, origins.value(None), origins.value(origin)]
+        origins.note(made._value, trace.emit("where", values, {}), origin)
 
     def final(self, before: Any, after: Any) -> Any:
         """What one of several values is after the loop, which is known only where it ran."""

@@ -23,8 +23,8 @@ from dy2st.giving import Filler
 from dy2st.gradient import Training, without_gradient
 from dy2st.guards import Guards, lookup
 from dy2st.journal import Attr, Place
+from dy2st.outputs import Out, OutputPlan
 from dy2st.report import Report
-from dy2st.results import Out, OutputPlan
 from dy2st.shares import lies, storage
 from executor.runtime import output_bounds
 from ir import Program, Size, Slot, Value
@@ -387,7 +387,6 @@ class _Writer:
             self.line("del _node")
         simple = isinstance(plan.result, Out) and not plan.result.recipe and not plan.stores
         simple = simple and not plan.reshaped
-        simple = simple and plan.result.origin is None
         if simple and (self.trained or not self.entry.trainable):
             self.line(f"return _o{plan.result.index}")
             return

@@ -15,7 +15,7 @@ from typing import Any
 
 from dy2st.capture.layout import extent, meet
 from dy2st.capture.trace import Lifted
-from dy2st.results import Out, OutputPlan, Same
+from dy2st.outputs import Out, OutputPlan, Same
 from ir import Program
 
 
@@ -53,10 +53,8 @@ def given_up(
 
 
 def _kept(tree: Any, lifted: Sequence[Lifted]) -> Iterator[int]:
-    """The lifted inputs that results look at; all of them where a call decides which one."""
-    if isinstance(tree, Out) and tree.origin is not None:
-        yield from range(len(lifted))
-    elif isinstance(tree, Same):
+    """The lifted inputs that results look at, or may look at where a call decides which one."""
+    if isinstance(tree, Same):
         yield tree.index
     elif isinstance(tree, dict):
         yield from _kept(tuple(tree.values()), lifted)

@@ -8,12 +8,16 @@ from typing import Any
 import paddle
 
 from dy2st.changed import Argument, Contents
-from dy2st.results import (
+from dy2st.outputs import (
+    Choice,
+    Choices,
+    Element,
     Elements,
     Final,
     Given,
     Joined,
     Number,
+    Option,
     Out,
     OutputPlan,
     Outside,
@@ -41,7 +45,7 @@ class Filler:
     ) -> None:
         self.plan, self.inputs, self.outputs, self.sizes = plan, inputs, outputs, sizes
         self.containers = containers
-        self.made: dict[int, Any] = {}
+        self.made: dict[Any, Any] = {}
 
     def result(self) -> Any:
         """Store what the trace stored, and the call's result."""
@@ -66,9 +70,6 @@ class Filler:
     def fill(self, tree: Any) -> Any:
         kind = type(tree)
         if kind is Out:
-            input_ = -1 if tree.origin is None else int(self.outputs[tree.origin])
-            if input_ >= 0:
-                return self.inputs(input_)
             tensor = self.outputs[tree.index]
             return self.view(tensor, tree) if tree.recipe else tensor
         if kind is Same:
@@ -76,6 +77,10 @@ class Filler:
             return tensor if tree.itself else self.view(tensor, tree)
         if kind is Final:
             return self.final(tree)
+        if kind is Element:
+            return self.element(tree)
+        if kind is Choice:
+            return self.choice(tree)
         if kind is Elements or kind is Joined:
             return self.elements(tree)
         if kind is Scalar:
@@ -106,8 +111,23 @@ class Filler:
     def parts(self, tree: Joined) -> list[Any]:
         out: list[Any] = []
         for part in tree.parts:
-            out += self.views(part) if isinstance(part, Views) else map(self.fill, part)
+            if isinstance(part, Views):
+                out += self.views(part)
+            elif isinstance(part, Choices):
+                out += self.choices(part)
+            elif isinstance(part, Elements):
+                out += self.rows(part.tree)
+            else:
+                out += map(self.fill, part)
         return out
+
+    def choices(self, part: Choices) -> list[Any]:
+        options, rows = dict(part.options), self.rows(part.rows)
+        codes = self.outputs[part.codes].tolist()
+        return [
+            self.seen(options[number], at) if number in options else row
+            for row, (number, *at) in zip(rows, codes)
+        ]
 
     def final(self, tree: Final) -> Any:
         if tree.key not in self.made:
@@ -117,6 +137,35 @@ class Filler:
             of = self.fill(tree.of)
             self.made[tree.key] = replay(of, tree.recipe, sizes, tree.of.stop_gradient)
         return self.made[tree.key]
+
+    def element(self, tree: Element) -> Any:
+        if evaluate_dim(tree.trip, self.sizes) < 1:
+            return self.fill(tree.other)
+        found = self.fill(tree.of)[-1]
+        for k in tree.path:
+            found = found[k]
+        return found
+
+    def choice(self, tree: Choice) -> Any:
+        if tree.key not in self.made:
+            number, *at = self.outputs[tree.code].tolist()
+            option = dict(tree.options).get(number)
+            found = self.fill(tree.other) if option is None else self.option(option, number, at)
+            self.made[tree.key] = replay(
+                found, tree.recipe, self.sizes, tree.stop_gradient, self.outputs
+            )
+        return self.made[tree.key]
+
+    def option(self, option: Option, number: int, at: Sequence[int]) -> Any:
+        """The same object for the same view."""
+        key = (number, *at)
+        if key not in self.made:
+            self.made[key] = self.seen(option, at)
+        return self.made[key]
+
+    def seen(self, option: Option, at: Sequence[int]) -> Any:
+        of = self.fill(option.of)
+        return replay(of, option.recipe, self.sizes, option.stop_gradient, at)
 
     def views(self, part: Views) -> list[Any]:
         of, stop = self.fill(part.of), part.of.stop_gradient

@@ -22,7 +22,7 @@ from dy2st.arguments import grad_enabled
 from dy2st.capture import foreign
 from dy2st.capture.fake import DTYPE_TO_PADDLE
 from dy2st.capture.trace import Lifted, Trace
-from dy2st.results import OutputPlan
+from dy2st.outputs import OutputPlan
 from dy2st.stops import Refused
 from ir import Dy2stError, Loc, Program, Slot, SourceError, Value
 from ir.autodiff import Gradient, NotDifferentiable, differentiate

@@ -13,6 +13,7 @@ from dy2st.capture.fake import FakeTensor, Tensor
 from dy2st.capture.trace import Trace
 from dy2st.conflict import Alternative, Conflict, alternatives, conflict
 from dy2st.containers import TraceList, plain_parts
+from dy2st.decided import after_branch
 from dy2st.guards import is_constant, same_constant
 from dy2st.journal import MISSING, Place
 from dy2st.moving import kept
@@ -24,7 +25,7 @@ from dy2st.stops import NeedsConcrete, Refused
 from dy2st.symbols import is_sym
 from dy2st.uncertain import Maybe
 from ir import Cond, Join, SourceError, Type, Value
-from ir.types import BOOL, I64
+from ir.types import BOOL
 
 
 class Disagree(Exception):
@@ -40,6 +41,7 @@ class Joiner:
         self.trace, self.test, self.yes, self.no = trace, test, yes, no
         self.names = [n.rstrip("=") for n in names]
         self.outs: list[Join] = []
+        self.shown: dict[Value, FakeTensor] = {}
         self.known: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def join(self, name: str, a: Any, b: Any) -> Any:
@@ -204,22 +206,9 @@ class Joiner:
         then, orelse = self.value(self.yes, a), self.value(self.no, b)
         outer = self.out(a._value.type, hint, then, orelse)
         self.doubt(outer, self.certainty(a), self.certainty(b))
-        self.trace_origin(outer, a, b)
+        after_branch(self, outer, a, b)
         self.trace.sources[outer] = (a._value, b._value)
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
-
-    def trace_origin(self, outer: Value, a: FakeTensor, b: FakeTensor) -> None:
-        """Note which input the result is, where a side hands one on."""
-        origins = self.trace.origin(a), self.trace.origin(b)
-        if origins == (None, None):
-            return
-        values = []
-        for side, q in zip((self.yes, self.no), origins):
-            with inside(self.trace, side.frame):
-                known = isinstance(q, Value)
-                value = q if known else number.value_in(self.trace, -1 if q is None else q, I64)
-                values.append(self.trace.read_value(value))
-        self.trace.origins[outer] = self.out(Type(I64), "origin", *values)
 
     def certainty(self, x: FakeTensor) -> Any:
         """True, or the value that says whether `x` is defined, with what to say if not."""
@@ -270,6 +259,13 @@ class Joiner:
     def half(self, name: str, x: FakeTensor, missing: Side) -> FakeTensor:
         """A tensor of one side; zeros where the other ran."""
         x = lift(self.trace, x)
+        out = self.padded(name, x, missing)
+        after_branch(self, out._value, *((x, None) if missing is self.no else (None, x)))
+        self.trace.sources[out._value] = (x._value,)
+        return out
+
+    def padded(self, name: str, x: FakeTensor, missing: Side) -> FakeTensor:
+        """As `half`, without a note of what it is."""
         t = x._value.type
         with inside(self.trace, missing.frame):
             zeros = self.trace.emit("full", [], {"value": 0, "shape": t.shape, "dtype": t.dtype})

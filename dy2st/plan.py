@@ -15,6 +15,7 @@ from dy2st.capture.emitter import lift
 from dy2st.capture.fake import FakeTensor, Tensor
 from dy2st.conflict import Conflict, unreadable
 from dy2st.containers import TailPort, TraceList, plain_parts
+from dy2st.decided import after_last, after_loop
 from dy2st.guards import is_constant, same_constant
 from dy2st.journal import MISSING
 from dy2st.number import is_number
@@ -36,7 +37,7 @@ from dy2st.stops import Learned, NeedsConcrete
 from dy2st.symbols import is_sym, make
 from dy2st.uncertain import Maybe
 from ir import Carry, Go, Last, Scan, Size, Stack, Type, Value
-from ir.types import BOOL, I64, Dim, substitute_dim
+from ir.types import BOOL, Dim, substitute_dim
 
 if TYPE_CHECKING:
     from dy2st.loops import Attempt
@@ -52,6 +53,7 @@ class Plan:
         self.lasts: dict[Value, Value] = {}
         self.stacks: list[Stack] = []
         self.missed: dict[int, Value] = {}
+        self.shown: dict[Value, FakeTensor] = {}
         self.objects: dict[int, tuple[Any, Any]] = {}
         self.needs_iteration: list[str] = []
         self.flips: list[tuple[Any, ...]] = []
@@ -193,8 +195,7 @@ class Plan:
             value = other.value
             if isinstance(value, Tensor):
                 fake = lift(self.trace, value)
-                inner = self.trace.read_value(fake._value)
-                value = self.trace.fake(self.add_last(inner, "found"), fake.stop_gradient)
+                value = self.last(fake, self.trace.read_value(fake._value), "found")
             elif not is_constant(value):
                 continue
             out[path] = (same[0], value)
@@ -316,7 +317,7 @@ class Plan:
         trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
         trace.results[out] = self.attempt.length
         self.carry_doubt(stand_in._value, a, out)
-        self.final_origin(stand_in._value, a, out)
+        after_loop(self, stand_in._value, a, out)
         return self.object(a, out, self.stops(name, stand_in, a))
 
     def stops(self, name: str, stand_in: Any, a: FakeTensor) -> bool:
@@ -334,19 +335,6 @@ class Plan:
         outer_init = trace.read_value(init, len(trace.frames) - 2)
         self.carries[inner] = Carry(inner, outer_init, next_, out)
         return out
-
-    def final_origin(self, inner: Value, a: FakeTensor, out: Value) -> None:
-        """Which input the tensor is after the loop."""
-        trace = self.trace
-        origin, before = trace.origin(a), trace.origins.get(inner)
-        if before is None:
-            return
-        _, init = self.attempt.held[id(before)]
-        known = isinstance(origin, Value)
-        after = origin if known else number.value_in(trace, -1 if origin is None else origin, I64)
-        last = self.add_carry(before, init, trace.read_value(after), "origin")
-        if origin is not None or not self.attempt.certain:
-            trace.origins[out] = last
 
     def carry_doubt(self, inner: Value, a: FakeTensor, out: Value) -> None:
         """Whether a variable is defined is carried with it."""
@@ -374,6 +362,7 @@ class Plan:
         self.trace.sources[out] = (inner,)
         if self.attempt.certain:
             self.trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
+        after_last(self, a, out, name)
         return self.object(a, out, a.stop_gradient)
 
     def add_last(self, inner: Value, name: str) -> Value:

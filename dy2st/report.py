@@ -10,7 +10,7 @@ from typing import Any
 
 from dy2st.capture.trace import Lifted
 from dy2st.gradient import Training
-from dy2st.results import OutputPlan, Same
+from dy2st.outputs import Choice, OutputPlan, Same
 from executor.copies import Copy
 from ir import Loc, Program, Value
 from ir.autodiff import Residual
@@ -122,6 +122,8 @@ def input_numbers(tree: Any) -> set[int]:
     """The lifted inputs in a tree of results, themselves or views of them."""
     if isinstance(tree, Same):
         return {tree.index}
+    if isinstance(tree, Choice):
+        tree = [option.of for _, option in tree.options]
     if isinstance(tree, dict):
         tree = tuple(tree.values())
     return {k for q in tree for k in input_numbers(q)} if isinstance(tree, (list, tuple)) else set()

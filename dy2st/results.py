@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import paddle
@@ -19,148 +20,32 @@ from dy2st.containers import TraceList
 from dy2st.guards import is_constant
 from dy2st.journal import MISSING, Place
 from dy2st.number import is_mixed, is_number, settled
-from dy2st.segments import Leaf, Segment
-from dy2st.stops import Refused
+from dy2st.outputs import (
+    Choice,
+    Choices,
+    Element,
+    Elements,
+    Final,
+    Given,
+    Joined,
+    Number,
+    Option,
+    Out,
+    OutputPlan,
+    Outside,
+    Reshaped,
+    Rows,
+    Same,
+    Scalar,
+    ShapeOf,
+    Views,
+)
+from dy2st.segments import Leaf, Segment, mapped
+from dy2st.stops import Decided, Refused
 from dy2st.symbols import dim_of, is_sym
 from dy2st.text import Text
 from dy2st.views import Recipe, chain_in_loop, chain_of, in_iteration
 from ir import SourceError, Value
-from ir.types import Dim
-
-
-@dataclass(frozen=True)
-class Reshaped:
-    """`calls` are made on lifted input `index`; then it is filled with output `output`, if any."""
-
-    index: int
-    calls: tuple[Call, ...]
-    output: int | None
-
-
-@dataclass(frozen=True)
-class OutputPlan:
-    """`result` and `stores` are trees whose leaves say where a value comes from.
-
-    leaf: a result is a tensor that the function made to require a gradient of its own.
-    moves: (input, n, output): the input's version is raised by n, and by an output.
-    reshaped: arguments that look in another way when the program has run.
-    replayed: lifted inputs of which a result may be a copy, if they are not contiguous.
-    """
-
-    values: tuple[Value, ...]
-    flags: tuple[bool, ...]
-    result: Any
-    stores: tuple[tuple[Place, Any], ...]
-    leaf: bool = False
-    moves: tuple[tuple[Value, Dim, int | None], ...] = ()
-    reshaped: tuple[Reshaped, ...] = ()
-    replayed: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class Out:
-    """Output `index` of the program, looked at through `recipe`; `key` is the user's object.
-
-    Output `origin`, if there is one, says which lifted input it is, or -1.
-    """
-
-    index: int
-    recipe: Recipe
-    stop_gradient: bool
-    key: int
-    origin: int | None = None
-
-
-@dataclass(frozen=True)
-class Same:
-    """Lifted input `index`: the object `itself`, or another one that looks through `recipe`."""
-
-    index: int
-    recipe: Recipe
-    stop_gradient: bool
-    key: int
-    itself: bool = False
-
-
-@dataclass(frozen=True)
-class Number:
-    """A size of the program as a Python int."""
-
-    dim: Any
-
-
-@dataclass(frozen=True)
-class Scalar:
-    """Output `index` of the program as a Python bool, int or float."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Outside:
-    """A list, dict or set that was there before the call."""
-
-    obj: Any
-
-
-@dataclass(frozen=True)
-class Given:
-    """The list or dict that is number `index` of those in the call's arguments."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Elements:
-    """A list with the slices of tensors along their first axis; the leaves of `tree` are Rows."""
-
-    tree: Any
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Output `index`, taken apart into tensors or into Python numbers."""
-
-    index: int
-    number: bool
-    stop_gradient: bool
-
-
-@dataclass(frozen=True)
-class Views:
-    """A list with a view of tensor `of` for every iteration `loop`, of which there are `trip`."""
-
-    of: Same | Out
-    recipe: Recipe
-    loop: str
-    trip: Dim
-
-
-@dataclass(frozen=True)
-class Final:
-    """The view of tensor `of` that the last of `trip` iterations of `loop` has made; `other` where
-    there is none."""
-
-    of: Same | Out
-    recipe: Recipe
-    loop: str
-    trip: Dim
-    key: int
-    other: Out
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A list of the elements of `parts`: Views, and trees of single elements in lists."""
-
-    parts: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class ShapeOf:
-    """The shape of a tensor, as Paddle gives it."""
-
-    dims: tuple[Any, ...]
 
 
 def output_plan(
@@ -189,14 +74,14 @@ class _Planner:
         self.values: list[Value] = []
         self.flags: list[bool] = []
         self.replayed: set[int] = set()
+        self.ends: dict[Value, tuple[TraceList, tuple[int, ...]]] = {}
         self.list_inputs()
         found: dict[int, FakeTensor] = {}
         for r in roots:
             self.collect(r, found)
-        self.shared: dict[Value, int] = {}
+        self.shared: Counter[Value] = Counter()
         for f in found.values():
-            root = trace.root(f._value)
-            self.shared[root] = self.shared.get(root, 0) + 1
+            self.shared.update(self.homes(f._value))
 
     def collect(self, x: Any, found: dict[int, FakeTensor]) -> None:
         if isinstance(x, FakeTensor):
@@ -204,9 +89,26 @@ class _Planner:
         elif isinstance(x, dict):
             for q in x.values():
                 self.collect(q, found)
-        elif isinstance(x, (list, tuple)) and not getattr(x, "segmented", False):
+        elif isinstance(x, TraceList) and x.segmented:
+            self.collect_ends(x)
+        elif isinstance(x, (list, tuple)):
             for q in x:
                 self.collect(q, found)
+
+    def collect_ends(self, x: TraceList) -> None:
+        """What the last iteration of a loop has appended is the last element of a list."""
+        last = x.parts()[-1]
+        if not isinstance(last, Segment):
+            return
+
+        def walk(tree: Any, path: tuple[int, ...]) -> None:
+            if isinstance(tree, tuple):
+                for k, q in enumerate(tree):
+                    walk(q, (*path, k))
+            elif isinstance(tree, Leaf) and tree.group == 0 and not tree.number:
+                self.ends.setdefault(tree.inner, (x, path))
+
+        walk(last.tree, ())
 
     def list_inputs(self) -> None:
         inputs = list(self.trace.lifted.values())
@@ -261,7 +163,7 @@ class _Planner:
     def elements(self, x: TraceList, what: str) -> Any:
         """A list whose length only the call knows: its elements are slices of stacked tensors."""
         parts = x.parts()
-        if any(map(self.collected, parts)):
+        if any(self.collected(q) or self.decides(q) for q in parts):
             return self.collection(x, parts, what)
         whole = x.as_segment(self.trace)
         if whole is None and isinstance(x.size(), int):
@@ -274,25 +176,44 @@ class _Planner:
                 )
             )
 
-        def leaf(q: Any) -> Any:
-            if isinstance(q, tuple):
-                parts = [leaf(part) for part in q]
-                return type(q)(*parts) if hasattr(q, "_fields") else tuple(parts)
-            fake = q.stacked(self.trace, 0)
-            index = self.output(fake._value)
-            self.flags[index] = self.flags[index] and fake.stop_gradient
-            return Rows(index, q.number, fake.stop_gradient)
-
         if id(x) not in self.containers:
-            self.containers[id(x)] = (x, Elements(leaf(whole.tree)))
+            self.containers[id(x)] = (x, Elements(mapped(self.rows, whole.tree)))
         return self.containers[id(x)][1]
+
+    def rows(self, q: Any) -> Rows:
+        fake = q.stacked(self.trace, 0)
+        index = self.output(fake._value)
+        self.flags[index] = self.flags[index] and fake.stop_gradient
+        return Rows(index, q.number, fake.stop_gradient)
 
     def collected(self, part: Any) -> bool:
         """Whether a loop has collected views of a tensor that others know, too."""
         if not isinstance(part, Segment) or not isinstance(part.tree, Leaf) or part.tree.number:
             return False
-        home = self.home(part.tree.inner)
-        return self.known(home) or self.shared.get(home, 0) > 0
+        return self.others_know(self.home(part.tree.inner))
+
+    def others_know(self, home: Value) -> bool:
+        """Whether a storage is an input, or one of the outermost frame that is a result, too."""
+        outermost = self.trace.born[home] is self.trace.frames[0]
+        return self.known(home) or (outermost and self.shared[home] > 0)
+
+    def decides(self, part: Any) -> bool:
+        """Whether data decides which tensors a loop has collected, and others know some of them."""
+        if not isinstance(part, Segment) or not isinstance(part.tree, Leaf) or part.tree.number:
+            return False
+        homes = self.homes(part.tree.inner)
+        return len(homes) > 1 and any(map(self.others_know, homes))
+
+    def choices(self, part: Segment, what: str) -> Choices:
+        trace, leaf = self.trace, part.tree
+        if not trace.origins.exact:
+            raise Decided(0)
+        code = trace.origins.codes.get(leaf.inner)
+        if code is None or trace.born[code] is not trace.born[leaf.inner] or leaf.group != 0:
+            raise Refused(mixed_list(trace, what))
+        options = tuple(self.options(leaf.inner, code, 0))
+        codes = leaf.cell.add_stack(code, 0, trace)
+        return Choices(self.output(codes), options, self.rows(leaf))
 
     def collection(self, x: TraceList, parts: Sequence[Any], what: str) -> Any:
         if id(x) in self.containers:
@@ -303,8 +224,10 @@ class _Planner:
                 made.append([self.tree(part, what)])
             elif self.collected(part) and part.tree.group == 0:
                 made.append(self.views(part, what))
+            elif self.decides(part):
+                made.append(self.choices(part, what))
             else:
-                raise Refused(mixed_list(self.trace, what))
+                made.append(Elements(mapped(self.rows, part.tree)))
         self.containers[id(x)] = (x, Joined(tuple(made)))
         return self.containers[id(x)][1]
 
@@ -344,10 +267,15 @@ class _Planner:
             found = self.final(fake, root)
             if found is not None:
                 return found
-        self.check_sources(root)
         if root in self.trace.heirs:
             raise Refused(moved_memory(self.trace))
-        if self.shared.get(root, 0) > 1:
+        if root in trace.origins.codes:
+            return self.decided(fake, root)
+        self.check_sources(root)
+        return self.new(fake, root)
+
+    def new(self, fake: FakeTensor, root: Value) -> Out:
+        if self.shared[root] > 1:
             return self.out(fake, root, self.recipe(fake, root))
         return self.out(fake, fake._value, ())
 
@@ -355,10 +283,15 @@ class _Planner:
         """Whether others know this storage: an input, or one of several results."""
         return home in self.lifted and self.lifted[home][1].kind != "const"
 
-    def final(self, fake: FakeTensor, root: Value) -> Final | Same | None:
-        """A view that the last iteration of a loop has made of a tensor that others know."""
+    def final(self, fake: FakeTensor, root: Value) -> Final | Same | Element | None:
+        """A tensor that the last iteration of a loop has made, if others know it: it is a view of
+        one of theirs, or the last element of a list."""
         inner, loop, trip = self.trace.finals[root]
         home, frame = self.home(inner), self.trace.born[inner]
+        if inner in self.ends:
+            of, path = self.ends[inner]
+            other = self.out(fake, root, ())
+            return Element(self.tree(of, "the result"), path, trip, other)
         if not self.known(home) or frame.loop is None or frame.loop.name != loop:
             return None
         recipe = chain_in_loop(self.trace, inner, home, frame)
@@ -371,39 +304,66 @@ class _Planner:
         stop, other = fake.stop_gradient, self.out(fake, root, ())
         return Final(replace(of, stop_gradient=stop), recipe, loop, trip, id(fake), other)
 
+    # ------------------------------------------------------------ what data decides
+    def homes(self, value: Value) -> set[Value]:
+        """The storages that a value may be a view of, in eager execution."""
+        found: set[Value] = set()
+        todo = [value]
+        while todo:
+            home = self.home(todo.pop())
+            if home not in found:
+                found.add(home)
+                todo += self.trace.sources.get(home, ())
+                todo += [self.trace.origins.shown[home]] if home in self.trace.origins.shown else []
+        return found
+
+    def decided(self, fake: FakeTensor, root: Value) -> Choice | Out:
+        """A tensor that is one of several others, or a view of one of them."""
+        origins = self.trace.origins
+        code = origins.codes[root]
+        self.check_sources(root)
+        options = tuple(self.options(root, code, 1))
+        if not options:
+            return self.new(fake, root)
+        recipe = () if fake._value is root else self.recipe(fake, root)
+        own = self.trace.fake(root, fake.stop_gradient)
+        self.keep.append(own)
+        other = self.out(own, root, ())
+        return Choice(self.output(code), options, other, recipe, fake.stop_gradient, id(fake))
+
+    def options(self, at: Value, code: Value, own: int) -> Iterator[tuple[int, Option]]:
+        """The candidates that others may know: inputs, and tensors that more than `own` results may
+        look at."""
+        origins = self.trace.origins
+        for k in origins.reachable(code):
+            q = origins.candidates[k]
+            homes = self.homes(q.fake._value)
+            known = any(map(self.known, homes))
+            if q.recipe is not None and (known or any(self.shared[h] > own for h in homes)):
+                yield k, Option(self.tensor(q.fake), q.recipe, q.stop_gradient)
+            elif known:
+                raise Refused(decided_view(self.trace))
+            elif any(self.shared[h] > own for h in homes):
+                aliases.warn_of_copy(self.trace, at)
+
     def check_sources(self, root: Value) -> None:
-        """What data, or the end of a loop, decides is a new tensor here; it must not be surely a
-        view in eager execution."""
-        if root not in self.trace.sources:
-            return
-        if self.surely_known(root, {root}):
-            raise Refused(decided_view(self.trace))
-        if self.perhaps_known(root, {root}):
-            aliases.warn_of_copy(self.trace, root)
+        """What data, or the end of a loop, decides is traced again with codes that say what it is,
+        where others know one of the tensors that it may be."""
+        trace = self.trace
+        homes = self.homes(root) - {root}
+        if not trace.origins.exact:
+            if self.unclear({root, *homes}) or any(self.shared[h] > 1 for h in homes):
+                raise Decided(0)
+        elif root not in trace.origins.codes:
+            if any(self.known(h) for h in homes):
+                raise Refused(decided_view(trace))
 
-    def surely_known(self, at: Value, seen: set[Value]) -> bool:
-        for v in self.trace.sources[at]:
-            home = self.home(v)
-            if self.known(home) and not (v is home and at in self.trace.origins):
-                continue
-            if home in seen or home not in self.trace.sources:
-                return False
-            if not self.surely_known(home, {*seen, home}):
-                return False
-        return True
-
-    def perhaps_known(self, at: Value, seen: set[Value]) -> bool:
-        """Whether one of the sources is, in eager execution, a tensor that others know."""
-        for v in self.trace.sources[at]:
-            home = self.home(v)
-            if home in seen:
-                continue
-            if self.known(home) or self.shared.get(home, 0) > 0:
-                if not (v is home and at in self.trace.origins):
-                    return True
-            elif home in self.trace.sources and self.perhaps_known(home, {*seen, home}):
-                return True
-        return False
+    def unclear(self, homes: Collection[Value]) -> bool:
+        """Whether one of them may be an input without being the very object that was handed on."""
+        codes = self.trace.origins.codes
+        edges = [(at, v) for at in homes for v in self.trace.sources.get(at, ())]
+        return any(self.known(self.home(v)) and not (v in self.lifted and at in codes)
+                   for at, v in edges)  # fmt: skip
 
     def home(self, value: Value) -> Value:
         """The nearest input that `value` views, or its storage."""
@@ -447,9 +407,7 @@ class _Planner:
             recipe = () if fake._value is value else recipe
         index = self.output(value)
         self.flags[index] = self.flags[index] and fake.stop_gradient
-        origin = self.trace.origins.get(fake._value)
-        at = None if origin is None else self.output(origin)
-        return Out(index, recipe, fake.stop_gradient, id(fake), at)
+        return Out(index, recipe, fake.stop_gradient, id(fake))
 
 
 def mixed_list(trace: Trace, what: str) -> SourceError:

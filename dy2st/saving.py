@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,19 @@ from dy2st.bridge import Entry
 from dy2st.capture.fake import Tensor
 from dy2st.export import attrs_text
 from dy2st.journal import Place
-from dy2st.results import Elements, Final, Joined, Number, Out, Rows, Same, Scalar, ShapeOf
+from dy2st.outputs import (
+    Choice,
+    Element,
+    Elements,
+    Final,
+    Joined,
+    Number,
+    Out,
+    Rows,
+    Same,
+    Scalar,
+    ShapeOf,
+)
 from ir import Dy2stError, Program
 from ir.literal import print_attr
 
@@ -73,8 +86,10 @@ def _input_of(entry: Entry, place: Place) -> int:
 def _tree(entry: Entry, tree: Any) -> Any:
     if isinstance(tree, (Out, Same)) and any(n in ("select", "window") for n, _ in tree.recipe):
         raise Dy2stError("the program cannot be saved: it returns a view at an index from data.")
-    if isinstance(tree, Final):
+    if isinstance(tree, (Element, Final)):
         tree = tree.other
+    if isinstance(tree, Choice):
+        tree = replace(tree.other, recipe=tree.recipe)
     if isinstance(tree, Out):
         return ["out", tree.index, [[n, attrs_text(a)] for n, a in tree.recipe]]
     if isinstance(tree, Same):

@@ -24,9 +24,10 @@ from dy2st.gradient import Checkpoint, Training, prepare
 from dy2st.guards import Guards
 from dy2st.journal import Attr, Item
 from dy2st.moving import Moving, leaves_of
+from dy2st.outputs import OutputPlan
 from dy2st.report import copies_of, finished_chains, make_report
 from dy2st.results import output_plan
-from dy2st.stops import Learned, NeedsConcrete, Refused, Shares
+from dy2st.stops import Decided, Learned, NeedsConcrete, Refused, Shares
 from dy2st.where import raised_at, user_loc
 from ir import Input, Program, Size, SourceError, Type, Value
 from ir.alias import AliasError
@@ -36,6 +37,21 @@ from ir.passes import undistinguished
 
 #: how often a function is traced again because its inputs share memory
 MOST_TRACES = 8
+
+
+@dataclasses.dataclass
+class Given:
+    """What is translated, and what earlier traces of it have found: inputs that `shared` memory,
+    and the `room` that codes of results need (`dy2st.capture.origins`)."""
+
+    function: Callable[..., Any]
+    signature: Signature
+    spec: Sequence[Any] | None
+    moving: Moving | None
+    checkpoint: Checkpoint
+    donate: Sequence[str]
+    shared: list[Lifted] = dataclasses.field(default_factory=list)
+    room: int | None = None
 
 
 def translate(
@@ -51,34 +67,31 @@ def translate(
     `moving`: the Python numbers that are inputs. `checkpoint`: how often loops keep their state for
     the backward program. `donate`: parameters whose memory a call may use.
     """
-    shared: list[Lifted] = []
+    given = Given(function, signature, spec, moving, checkpoint, donate)
     for _ in range(MOST_TRACES):
         try:
-            return _traced(function, signature, spec, moving, (checkpoint, donate), shared)
+            return _traced(given)
         except Shares as found:
-            known = {id(q.tensor) for q in shared}
-            shared += [q for q in found.inputs if id(q.tensor) not in known and not q.memory]
-    raise AssertionError("inputs share memory in ever new ways")
+            known = {id(q.tensor) for q in given.shared}
+            given.shared += [q for q in found.inputs if id(q.tensor) not in known and not q.memory]
+        except Decided as found:
+            given.room = found.room
+    raise AssertionError("inputs and results share memory in ever new ways")
 
 
-def _traced(
-    function: Callable[..., Any],
-    signature: Signature,
-    spec: Sequence[Any] | None,
-    moving: Moving | None,
-    options: tuple[Checkpoint, Sequence[str]],
-    shared: Sequence[Lifted],
-) -> Entry:
-    """One trace, with `shared` of an earlier one as views of the memory that they share."""
+def _traced(given: Given) -> Entry:
+    """One trace, with what earlier ones have found."""
+    function = given.function
     trace = Trace(user_names(function), user_loc, make_fake, calls.fn, calls.call_layer)
+    trace.origins.room = given.room
     trace.make_tensor = lambda value, kind: number_tensor(value)
-    if moving is not None:
-        trace.moving = moving.places | {("leaf", k) for k in moving.leaves}
+    if given.moving is not None:
+        trace.moving = given.moving.places | {("leaf", k) for k in given.moving.leaves}
     trace.guards = Guards(Tensor)
     try:
         with intercept.installed(), active(trace):
             try:
-                return _captured(trace, function, signature, spec, options, shared)
+                return _compiled(trace, given, *_captured(trace, given))
             finally:
                 with trace.pause():
                     trace.journal.undo_to(0)
@@ -95,19 +108,13 @@ def _traced(
         raise AssertionError("a loop learned outside of its trace") from None
 
 
-def _captured(
-    trace: Trace,
-    function: Callable[..., Any],
-    signature: Signature,
-    spec: Sequence[Any] | None,
-    options: tuple[Checkpoint, Sequence[str]],
-    shared: Sequence[Lifted],
-) -> Entry:
-    checkpoint, donate = options
+def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
+    """Run the function on stand-ins: the program as it was recorded."""
+    function, signature = given.function, given.signature
     check_amp()
     with trace.pause():
-        shares.declare(trace, shared)
-    leaves = fake_arguments(trace, function, signature, spec)
+        shares.declare(trace, given.shared)
+    leaves = fake_arguments(trace, function, signature, given.spec)
     chosen = {key[1] for key in trace.moving if key[0] == "leaf"}
     leaves_of(trace, leaves, argument_names(function, signature), chosen)
     containers: list[Any] = []
@@ -115,13 +122,17 @@ def _captured(
     trace.arguments = {id(q): q for q in containers}
     owner = getattr(function, "__self__", None)
     if isinstance(owner, paddle.nn.Layer):
+        assert trace.guards is not None
         trace.guards.layer(owner)
     mode = grad_enabled()
     out = calls.fn(function)(*args, **kwargs)
     check_mode(mode)
     check_leaks(trace)
     plan = output_plan(trace, out, list(final_stores(trace)), moves(trace))
-    program = build_program(trace, function, plan.values)
+    return build_program(trace, function, plan.values), plan
+
+
+def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:
     lifted = list(trace.lifted.values())
     with trace.pause():
         own = [q for q in lifted if q.share is None]
@@ -131,21 +142,23 @@ def _captured(
         shares.check_attached(trace, lifted)
         links = chains(program)
         quiet = {program.inputs[q.index].value for q in links if q.quiet}
-        training = prepare(trace, plan, shown, shown_bound, checkpoint, quiet)
+        training = prepare(trace, plan, shown, shown_bound, given.checkpoint, quiet)
+        donated: list[int] = []
         if isinstance(training, Training):
-            optimised, bound, donated = training.forward, shown_bound, []
+            optimised, bound = training.forward, shown_bound
         else:
             shown, shown_bound = prune_inputs(undistinguished(shown), shown_bound)
             optimised, bound = prune_inputs(run_passes(shown, start_at="expand"), shown_bound)
-            donated = given_up(donate, plan, lifted, optimised, bound) if donate else []
+            donated = given_up(given.donate, plan, lifted, optimised, bound)
         executable = executor.compile(optimised, foreign.handler, donated)
     ends = finished_chains(program, links, lifted, plan, training, copies_of(executable))
     policy = training.gradient.report if isinstance(training, Training) else ()
+    assert trace.guards is not None
     made = Translation(
         shown, executable, bound, shown_bound, lifted, plan, trace.guards,
         make_report(trace.frames[0].notes, ends, policy), training,
     )  # fmt: skip
-    return Entry(made, signature)
+    return Entry(made, given.signature)
 
 
 def sentence(text: str) -> str:

@@ -177,12 +177,47 @@ class Writer:
 
     # ------------------------------------------------------------ statements
     def view(self, s: Scope) -> None:
-        """A new name that shares memory with another one: none that a block may have bound."""
-        v = self.some(replace(s, names=[q for q in s.names if q.root not in self.bound]), 1)
+        """A new name that shares memory with another one."""
+        v = self.some(s, 1)
+        if v.root in self.bound and (s.depth or s.branch):
+            return self.copy(s)
         made = indices.any_view(self, s, v)
         name = self.name()
         s.line(f"{name} = {made.text}")
         s.names.append(Var(name, made.shape, dense=made.dense, storage=v.root))
+
+    def choose(self, s: Scope) -> None:
+        """A new name for one of two tensors, for a view of one of them, or for a new tensor; data,
+        an index or the end of a loop decides. Nobody writes them from there on."""
+        free = [q for q in s.names if q.shape and q.root not in self.written]
+        if not free:
+            return self.copy(s)
+        a = self.some(replace(s, names=free))
+        b = self.pick(*(q for q in free if q.shape == a.shape))
+        cut, shape = self.pick(("", a.shape), ("[:]", a.shape), ("[{k}]", a.shape[1:]))
+        one = a.name + cut.format(k=0)
+        two = self.pick(b.name + cut.format(k=-1), f"{b.name}{cut.format(k=0)} * 0.5")
+        name = self.name()
+        self.chosen(s, name, one, two)
+        self.bound |= {name, a.root, b.root}
+        s.names.append(Var(name, shape, False))
+
+    def chosen(self, s: Scope, name: str, one: str, two: str) -> None:
+        first, second = Statement(f"{name} = {one}", None, True), Statement(f"{name} = {two}")
+        test = self.condition(s)
+        form = self.pick("sides", "one side", "expression", "loop" if s.depth < 2 else "sides")
+        if form == "expression":
+            return s.line(f"{name} = {one} if {test} else {two}")
+        if form != "sides":
+            s.line(first.line, True)
+        if form == "one side":
+            s.out.append(Statement(f"if {test}:", (second,)))
+        elif form == "loop":
+            body = (Statement(f"if {test}:", (second,)),) if self.chance(0.5) else (second,)
+            s.out.append(Statement(f"for {self.name('t')} in range(n):", body))
+        else:
+            s.out.append(Statement(f"if {test}:", (first,), True))
+            s.out.append(Statement("else:", (replace(second, fixed=True),), True))
 
     def copy(self, s: Scope) -> None:
         v, name = self.some(s), self.name()
@@ -377,6 +412,7 @@ class Writer:
 STATEMENTS: list[tuple[int, Callable[[Writer, Scope], None]]] = [
     (9, Writer.view),
     (4, Writer.copy),
+    (1, Writer.choose),
     (2, Writer.reshaped),
     (9, Writer.method),
     (2, Writer.assign_output),

@@ -17,6 +17,7 @@ from typing import Any
 from dy2st.capture.frames import Frame as Frame
 from dy2st.capture.frames import Lifted as Lifted
 from dy2st.capture.frames import Loop as Loop
+from dy2st.capture.origins import Origins
 from dy2st.journal import Journal, Place
 from dy2st.number import DTYPES, Number
 from dy2st.stops import NeedsConcrete, Refused
@@ -67,7 +68,7 @@ class Trace:
         self.loops: dict[str, Loop] = {}
         self.counts: dict[str, tuple[int, Dim]] = {}
         self.count_homes: dict[str, Frame] = {}
-        self.origins: dict[Value, Value] = {}
+        self.origins = Origins(self)
         self.doubtful: dict[Value, tuple[Any, str]] = {}
         self.checked: set[tuple[Value, Frame]] = set()
         self.trying = 0
@@ -179,14 +180,6 @@ class Trace:
             lifted.place, lifted.number = place, (key, kind)
             self.numbers[key] = Number(fake._value, self)
         return self.numbers[key]
-
-    def origin(self, fake: Any) -> Any:
-        """The number of the input whose very object this is, as an int or, where data decides, as
-        an i64[] value (-1: it is a new tensor); None for a new tensor."""
-        for k, q in enumerate(self.lifted.values()):
-            if q.fake is fake:
-                return k if q.kind != "const" else None
-        return self.origins.get(fake._value)
 
     # ------------------------------------------------------------ emitting
     def emit(self, name: str, operands: Sequence[Value], attrs: dict[str, Any]) -> Any:

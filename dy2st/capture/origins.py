@@ -1,0 +1,201 @@
+"""Which of several tensors a value is, where data or the end of a loop decides.
+
+The program carries the answer along: beside a value that a branch or a loop decides there is an
+i64 vector, its code. It holds the number of a candidate (-1: a tensor of its own) and the indices
+of views that the candidate's views need. With it a call gives back the caller's own tensor, or a
+view of it, as eager does. Codes of input objects are always there; those of views and of other
+tensors cost more, and are there only in a trace that knows that a result needs them (`exact`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dy2st.stops import Decided
+from ir import Op, Size, Type, Value
+from ir.types import I64, Dim
+
+if TYPE_CHECKING:
+    from dy2st.capture.trace import Trace
+
+Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """The object `fake`, or a view of it; `recipe` is None where the view cannot be repeated."""
+
+    fake: Any
+    recipe: Recipe | None
+    stop_gradient: bool
+
+
+@dataclass(frozen=True)
+class Known:
+    """Candidate `number`, with the indices of its views."""
+
+    number: int
+    at: tuple[Dim | Value, ...] = ()
+
+
+#: of a new tensor, of one that is known, and the code of one that the program knows
+Origin: TypeAlias = "Known | Value | None"
+
+
+class Origins:
+    """`room`: for how many indices there is a place in a code; None: only input objects count."""
+
+    def __init__(self, trace: Trace, room: int | None = None) -> None:
+        self.trace, self.room = trace, room
+        self.codes: dict[Value, Value] = {}
+        self.candidates: list[Candidate] = []
+        self.numbers: dict[tuple[str, int], tuple[Any, Known]] = {}
+        self.shown: dict[Value, Value] = {}
+        self.reach: dict[Value, list[Known | Value]] = {}
+
+    @property
+    def exact(self) -> bool:
+        return self.room is not None
+
+    @property
+    def type(self) -> Type:
+        return Type(I64, (1 + (self.room or 0),))
+
+    # ------------------------------------------------------------ of a tensor
+    def of(self, fake: Any) -> Origin:
+        """What a tensor is; its indices are known in the frame where it was made."""
+        if ("", id(fake)) not in self.numbers:
+            for q in self.trace.lifted.values():
+                if q.fake is fake:
+                    return None if q.kind == "const" else self.add(fake, Candidate(fake, (), True))
+            code = self.codes.get(fake._value)
+            if code is not None or not self.exact:
+                return code
+            found = self.view(fake)
+            return None if found is None else self.add(fake, *found)
+        return self.numbers["", id(fake)][1]
+
+    def add(
+        self, fake: Any, candidate: Candidate, at: tuple[Dim | Value, ...] = (), how: str = ""
+    ) -> Known:
+        if self.exact and len(at) > (self.room or 0):
+            raise Decided(len(at))
+        self.candidates.append(candidate)
+        known = Known(len(self.candidates) - 1, at)
+        self.numbers[how, id(fake)] = (fake, known)
+        return known
+
+    def view(self, fake: Any) -> tuple[Candidate, tuple[Dim | Value, ...]] | None:
+        """A tensor of the outermost frame, or a view of one that an inner frame has made."""
+        trace, value = self.trace, fake._value
+        if trace.born[value] is trace.frames[0]:
+            return Candidate(fake, (), fake.stop_gradient), ()
+        while trace.born[value] is not trace.frames[0]:
+            if value not in trace.parent:
+                return None
+            value = trace.parent[value]
+        recipe, at = self.path(fake._value, value)
+        base = trace.fake(value, fake.stop_gradient)
+        return Candidate(base, recipe or (("alias", ()),), fake.stop_gradient), at
+
+    def through(self, fake: Any, root: Value, shown: Any) -> Known:
+        """A view of `root`, which leaves its frame as `shown`; or `root` itself."""
+        if ("shown", id(fake)) not in self.numbers:
+            recipe, at = self.path(fake._value, root)
+            self.add(fake, Candidate(shown, recipe, fake.stop_gradient), at, "shown")
+        return self.numbers["shown", id(fake)][1]
+
+    def unknown(self, fake: Any) -> Known:
+        """A tensor of an inner frame that cannot leave it: others may share it."""
+        if ("unknown", id(fake)) not in self.numbers:
+            self.add(fake, Candidate(fake, None, True), (), "unknown")
+        return self.numbers["unknown", id(fake)][1]
+
+    def path(self, value: Value, root: Value) -> tuple[Recipe | None, tuple[Dim | Value, ...]]:
+        """The views from `root` to `value`, and their indices."""
+        trace = self.trace
+        steps: list[Any] = []
+        at: list[Dim | Value] = []
+        while value is not root:
+            op = trace.makers.get(value)
+            if op is not None:
+                steps.append(self.step(op, at))
+            value = trace.parent[value]
+        return None if None in steps else tuple(reversed(steps)), tuple(at)
+
+    def step(self, op: Op, at: list[Dim | Value]) -> Any:
+        """One view of a recipe; indices that only its frame knows go to `at`. None: no recipe."""
+        attrs, name = dict(op.attrs), op.name
+        inner = {k for k, q in attrs.items() if any(map(self.moves, _dims(q)))}
+        if any(self.hidden(d) for q in attrs.values() for d in _dims(q)):
+            return None
+        if op.operands[1:]:
+            if inner or len(op.operands) > 2:
+                return None
+            at.append(op.operands[1])
+        elif inner:
+            if name == "pick":
+                name, place = "select", "index"
+            elif name == "slice" and attrs.pop("step") == 1:
+                name, place = "window", "start"
+            else:
+                return None
+            if inner != {place}:
+                return None
+            at.append(attrs.pop(place))
+        else:
+            return name, tuple(sorted(attrs.items()))
+        return name, tuple(sorted([*attrs.items(), ("output", len(at) - 1)]))
+
+    def moves(self, dim: Dim) -> bool:
+        """Whether a size follows the index of a loop."""
+        return isinstance(dim, Size) and any(n in self.trace.loops for n in dim.names)
+
+    def hidden(self, dim: Dim) -> bool:
+        """Whether a size is known only in an inner frame: how often a loop in it ran."""
+        homes, outer = self.trace.count_homes, self.trace.frames[0]
+        names = dim.names if isinstance(dim, Size) else ()
+        return any(homes.get(n, outer) is not outer for n in names)
+
+    # ------------------------------------------------------------ codes
+    def value(self, origin: Origin) -> Value:
+        """The code in the present frame."""
+        trace = self.trace
+        if isinstance(origin, Value):
+            return trace.read_value(origin)
+        number, at = (-1, ()) if origin is None else (origin.number, origin.at)
+        if not self.room:
+            return trace.emit("full", [], {"value": number, "shape": (1,), "dtype": I64})
+        dims = [number, *at, *[0] * (self.room - len(at))]
+        parts = [d if isinstance(d, Value) else trace.dim_value(d) for d in dims]
+        return trace.emit("stack", parts, {"axis": 0})
+
+    def note(self, value: Value, code: Value, *sources: Origin) -> None:
+        """`value` is what `code` says, which comes from `sources`."""
+        self.codes[value] = code
+        self.follow(code, *sources)
+
+    def follow(self, code: Value, *sources: Origin) -> None:
+        self.reach.setdefault(code, []).extend(q for q in sources if q is not None)
+
+    def reachable(self, code: Value) -> list[int]:
+        """The candidates that a code may name."""
+        found: dict[int, None] = {}
+        seen, todo = {code}, [code]
+        while todo:
+            for q in self.reach.get(todo.pop(), ()):
+                if isinstance(q, Known):
+                    found[q.number] = None
+                elif q not in seen:
+                    seen.add(q)
+                    todo.append(q)
+        return sorted(found)
+
+
+def _dims(x: Any) -> Sequence[Any]:
+    return x if isinstance(x, tuple) else (x,)
+
+
+__all__ = ["Candidate", "Known", "Origin", "Origins", "Recipe"]
