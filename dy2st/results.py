@@ -263,12 +263,10 @@ class _Planner:
             if any(name == "reshape" for name, _ in recipe):
                 self.replayed.add(self.lifted[root][0])
             return Same(self.lifted[root][0], recipe, fake.stop_gradient, id(fake))
-        if root in self.trace.finals and fake._value is root:
-            found = self.final(fake, root)
-            if found is not None:
-                return found
-        if root in self.trace.heirs:
-            raise Refused(moved_memory(self.trace))
+        if (found := self.final(fake, root)) is not None:
+            return found
+        if root in trace.heirs:
+            raise Refused(moved_memory(trace))
         if root in trace.origins.codes:
             return self.decided(fake, root)
         self.check_sources(root)
@@ -286,13 +284,17 @@ class _Planner:
     def final(self, fake: FakeTensor, root: Value) -> Final | Same | Element | None:
         """A tensor that the last iteration of a loop has made, if others know it: it is a view of
         one of theirs, or the last element of a list."""
+        if root not in self.trace.finals or fake._value is not root:
+            return None
         inner, loop, trip = self.trace.finals[root]
         home, frame = self.home(inner), self.trace.born[inner]
         if inner in self.ends:
             of, path = self.ends[inner]
             other = self.out(fake, root, ())
             return Element(self.tree(of, "the result"), path, trip, other)
-        if not self.known(home) or frame.loop is None or frame.loop.name != loop:
+        if root in self.trace.origins.codes or not self.known(home):
+            return None
+        if frame.loop is None or frame.loop.name != loop:
             return None
         recipe = chain_in_loop(self.trace, inner, home, frame)
         if recipe is None:

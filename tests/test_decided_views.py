@@ -192,6 +192,13 @@ def rebound_and_kept(x):
     return h, y
 
 
+def another_object_after_a_loop(x):
+    y, h, k = x * 1, x * 2, x
+    for t in range(x.shape[0]):
+        y, k = h, h
+    return y, h, k
+
+
 def found_or_else(x):
     for row in x:
         if row.max() > 2:
@@ -243,7 +250,7 @@ EXACT = [
     set_in_one_branch, picked_in_a_loop, picked_from_the_argument, of_a_loop_that_may_not_run,
     argument_of_a_loop_that_may_not_run, nested_loops, detached_in_a_loop, swapped,
     left_by_the_last_iteration, of_this_iteration_or_the_one_before, rebound_and_kept,
-    found_or_else, collected_views, collected_views_of_a_result, the_last_of_a_list,
+    another_object_after_a_loop, found_or_else, collected_views, collected_views_of_a_result, the_last_of_a_list,
     the_last_of_a_list_of_pairs,
 ]  # fmt: skip
 
