@@ -357,13 +357,13 @@ class Attempt:
         trace.sources[inner] = (fake._value,)
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
         self.held[id(stand_in)] = (stand_in, fake._value)
-        self.carry_origin(inner, trace.origins.of(fake))
+        self.carry_origin(stand_in, trace.origins.of(fake))
         if fake._value in trace.doubtful:
             ok, message = trace.doubtful[fake._value]
             self.doubt(inner, ok, message)
         return stand_in
 
-    def carry_origin(self, inner: Value, origin: Any) -> None:
+    def carry_origin(self, stand_in: Any, origin: Any) -> None:
         """Which input a placeholder is, is carried with it."""
         origins = self.trace.origins
         if origin is None and not origins.exact:
@@ -371,7 +371,7 @@ class Attempt:
         with self.trace.outside():
             before = origins.value(origin)
         value = self.trace.new_value(before.type, "origin", self.frame)
-        origins.note(inner, value, origin)
+        origins.note(stand_in, value, origin)
         self.held[id(value)] = (value, before)
 
     def number_placeholder(
@@ -399,7 +399,7 @@ class Attempt:
         trace.placeholders.add(inner)
         stand_in = trace.fake(inner, stop)
         self.held[id(stand_in)] = (stand_in, zeros)
-        self.carry_origin(inner, None)
+        self.carry_origin(stand_in, None)
         self.doubt(inner, never, message)
         return stand_in
 
@@ -463,7 +463,7 @@ class Attempt:
         if origin is None or not is_number(self.go):
             return
         values = [self.go.value, origins.value(None), origins.value(origin)]
-        origins.note(made._value, trace.emit("where", values, {}), origin)
+        origins.note(made, trace.emit("where", values, {}), origin)
 
     def final(self, before: Any, after: Any) -> Any:
         """What one of several values is after the loop, which is known only where it ran."""

@@ -36,70 +36,83 @@ def after_branch(joiner: Joiner, outer: Value, a: FakeTensor | None, b: FakeTens
 def of_side(joiner: Joiner, side: Side, x: FakeTensor) -> Origin:
     """What a tensor at the end of a side is."""
     trace, origins = joiner.trace, joiner.trace.origins
+
+    def shown(root: Value, stop_gradient: bool) -> FakeTensor:
+        if root not in joiner.shown:
+            missing = joiner.no if side is joiner.yes else joiner.yes
+            joiner.shown[root] = joiner.padded("", trace.fake(root, stop_gradient), missing)
+            origins.shown[root] = joiner.shown[root]._value
+        return joiner.shown[root]
+
     found, root = origins.of(x), trace.root(x._value)
-    if found is not None or not origins.exact:
-        return found
-    if trace.born[root] is not side.frame or trace.frame is not trace.frames[0]:
-        return origins.unknown(x)
-    if root not in joiner.shown:
-        missing = joiner.no if side is joiner.yes else joiner.yes
-        joiner.shown[root] = joiner.padded("", trace.fake(root, x.stop_gradient), missing)
-        origins.shown[root] = joiner.shown[root]._value
-    return origins.through(x, root, joiner.shown[root])
+    if found is None and origins.exact and trace.born[root] is side.frame:
+        return origins.through(x, root, shown(root, x.stop_gradient))
+    if isinstance(found, Value):
+        for k in origins.made_in(side.frame, found):
+            origins.show(k, shown)
+    return found
 
 
 # ---------------------------------------------------------------- a loop
-def after_loop(plan: Plan, inner: Value, a: FakeTensor, out: Value) -> None:
-    """Which tensor a carried place, `inner` in the body and `a` at its end, is after the loop."""
-    origins, attempt = plan.trace.origins, plan.attempt
-    before = origins.codes.get(inner)
+def after_loop(plan: Plan, stand_in: FakeTensor, a: FakeTensor, out: FakeTensor) -> None:
+    """Which tensor `out` is after the loop: a place with `stand_in` and at the end `a`."""
+    origins, attempt, trace = plan.trace.origins, plan.attempt, plan.trace
+    before = origins.code(stand_in)
     if before is None:
         return
-    origin, (_, init) = origins.of(a), attempt.held[id(before)]
-    own = None if origin is not None else of_last(plan, a)
-    if origin is None and origins.exact:
-        origin = origins.unknown(a)
+    _, init = attempt.held[id(before)]
     first = tuple(origins.reach.get(before, ()))
-    origins.follow(before, origin)
-    after = plan.trace.read_value(origins.value(origin))
-    last = plan.add_carry(before, init, after, "origin")
-    if own is not None:
-        fresh = plan.trace.new_value(origins.type, "origin", plan.frame)
-        after = plan.trace.read_value(origins.value(own))
-        origins.note(out, plan.add_carry(fresh, init, after, "origin"), own, *first)
-    elif origin is not None or not attempt.certain:
+    left, carried = at_end(plan, a)
+    if left is None:
+        origins.doubt(out._value, a)
+    origins.follow(before, carried)
+    last = plan.add_carry(before, init, trace.read_value(origins.value(carried)), "origin")
+    if left is not carried:
+        fresh = trace.new_value(origins.type, "origin", plan.frame)
+        last = plan.add_carry(fresh, init, trace.read_value(origins.value(left)), "origin")
+        origins.note(out, last, left, *first)
+    elif left is not None or not attempt.certain:
         origins.note(out, last, before)
 
 
-def after_last(plan: Plan, a: FakeTensor, out: Value, name: str) -> None:
+def after_last(plan: Plan, a: FakeTensor, out: FakeTensor, name: str) -> None:
     """Which tensor a variable that every iteration sets is after the loop."""
     origins = plan.trace.origins
-    origin = origins.of(a) or of_last(plan, a)
-    if origin is None and origins.exact:
-        origin = origins.unknown(a)
+    origin, _ = at_end(plan, a)
     if origin is not None:
         code = plan.trace.read_value(origins.value(origin))
         origins.note(out, plan.add_last(code, name), origin)
 
 
-def of_last(plan: Plan, a: FakeTensor) -> Origin:
-    """A tensor that the last iteration of a loop in the outermost frame has made."""
+def at_end(plan: Plan, a: FakeTensor) -> tuple[Origin, Origin]:
+    """What a tensor at the end of an iteration is: after the last one, and in the next one, to
+    which what this one has made is not known."""
     trace, origins = plan.trace, plan.trace.origins
-    root = trace.root(a._value)
-    outermost = plan.outer is trace.frames[0]
-    if not origins.exact or trace.born[root] is not plan.frame or not outermost:
-        return None
-    if root in trace.sources:
-        return None
+    found, root = origins.of(a), trace.root(a._value)
+    new = trace.born[root] is plan.frame and root not in trace.sources
+    if origins.exact and new:
+        return origins.through(a, root, of_last(plan, root, a.stop_gradient)), origins.unknown(a)
+    if not isinstance(found, Value):
+        return found, found
+    carried = found
+    for k in origins.made_in(plan.frame, found):
+        old = origins.unknown(origins.candidates[k].fake)
+        carried = origins.instead(carried, k, old)
+        origins.show(k, lambda root, stop: of_last(plan, root, stop))
+    return found, carried
+
+
+def of_last(plan: Plan, root: Value, stop_gradient: bool) -> FakeTensor:
+    """What the last iteration of a loop has made, outside of the loop."""
+    trace = plan.trace
     if root not in plan.shown:
         with trace.outside():
             attrs = {"value": 0, "shape": root.type.shape, "dtype": root.type.dtype}
             zeros = trace.emit("full", [], attrs)
-        fresh = trace.new_value(root.type, "", plan.frame)
-        value = plan.add_carry(fresh, zeros, root, "")
-        plan.shown[root] = trace.fake(value, a.stop_gradient)
-        origins.shown[root] = value
-    return origins.through(a, root, plan.shown[root])
+        value = plan.add_carry(trace.new_value(root.type, "", plan.frame), zeros, root, "")
+        plan.shown[root] = trace.fake(value, stop_gradient)
+        trace.origins.shown[root] = value
+    return plan.shown[root]
 
 
 __all__ = ["after_branch", "after_last", "after_loop"]

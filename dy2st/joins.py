@@ -206,9 +206,10 @@ class Joiner:
         then, orelse = self.value(self.yes, a), self.value(self.no, b)
         outer = self.out(a._value.type, hint, then, orelse)
         self.doubt(outer, self.certainty(a), self.certainty(b))
-        after_branch(self, outer, a, b)
         self.trace.sources[outer] = (a._value, b._value)
-        return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
+        out = self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
+        after_branch(self, out, a, b)
+        return out
 
     def certainty(self, x: FakeTensor) -> Any:
         """True, or the value that says whether `x` is defined, with what to say if not."""
@@ -260,7 +261,7 @@ class Joiner:
         """A tensor of one side; zeros where the other ran."""
         x = lift(self.trace, x)
         out = self.padded(name, x, missing)
-        after_branch(self, out._value, *((x, None) if missing is self.no else (None, x)))
+        after_branch(self, out, *((x, None) if missing is self.no else (None, x)))
         self.trace.sources[out._value] = (x._value,)
         return out
 

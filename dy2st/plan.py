@@ -54,7 +54,7 @@ class Plan:
         self.stacks: list[Stack] = []
         self.missed: dict[int, Value] = {}
         self.shown: dict[Value, FakeTensor] = {}
-        self.objects: dict[int, tuple[Any, Any]] = {}
+        self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self.needs_iteration: list[str] = []
         self.flips: list[tuple[Any, ...]] = []
         self.leaving: dict[Any, bool] = {}
@@ -317,8 +317,9 @@ class Plan:
         trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
         trace.results[out] = self.attempt.length
         self.carry_doubt(stand_in._value, a, out)
-        after_loop(self, stand_in._value, a, out)
-        return self.object(a, out, self.stops(name, stand_in, a))
+        made = self.object(a, out, self.stops(name, stand_in, a), init)
+        after_loop(self, stand_in, a, made)
+        return made
 
     def stops(self, name: str, stand_in: Any, a: FakeTensor) -> bool:
         """Whether a carried tensor requires no gradient after the loop: what the last iteration
@@ -348,11 +349,15 @@ class Plan:
         sure = self.add_carry(ok, init, trace.read_value(after), "defined")
         trace.doubtful[out] = (sure, message)
 
-    def object(self, a: FakeTensor, out: Value, stop_gradient: bool) -> Any:
-        """One new object per object, so that two names of one tensor stay one tensor."""
-        if id(a) not in self.objects:
-            self.objects[id(a)] = (a, self.trace.fake(out, stop_gradient))
-        return self.objects[id(a)][1]
+    def object(
+        self, a: FakeTensor, out: Value, stop_gradient: bool, init: Value | None = None
+    ) -> Any:
+        """One new object per object, so that two names of one tensor stay one tensor, unless they
+        are two where the loop does not run."""
+        key = (id(a), None if self.attempt.certain or init is None else id(init))
+        if key not in self.objects:
+            self.objects[key] = (a, self.trace.fake(out, stop_gradient))
+        return self.objects[key][1]
 
     def last(self, a: FakeTensor, inner: Value, name: str) -> Any:
         """The value of the last iteration."""
@@ -362,8 +367,9 @@ class Plan:
         self.trace.sources[out] = (inner,)
         if self.attempt.certain:
             self.trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
-        after_last(self, a, out, name)
-        return self.object(a, out, a.stop_gradient)
+        made = self.object(a, out, a.stop_gradient)
+        after_last(self, a, made, name)
+        return made
 
     def add_last(self, inner: Value, name: str) -> Value:
         """The outer value, which is perhaps undefined where data decides if the loop runs."""

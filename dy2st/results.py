@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -322,12 +322,12 @@ class _Planner:
     def decided(self, fake: FakeTensor, root: Value) -> Choice | Out:
         """A tensor that is one of several others, or a view of one of them."""
         origins = self.trace.origins
-        code = origins.codes[root]
+        code = origins.code(fake) or origins.codes[root]
         self.check_sources(root)
         options = tuple(self.options(root, code, 1))
         if not options:
             return self.new(fake, root)
-        recipe = () if fake._value is root else self.recipe(fake, root)
+        recipe = () if code is origins.code(fake) else self.recipe(fake, root)
         own = self.trace.fake(root, fake.stop_gradient)
         self.keep.append(own)
         other = self.out(own, root, ())
@@ -354,18 +354,17 @@ class _Planner:
         trace = self.trace
         homes = self.homes(root) - {root}
         if not trace.origins.exact:
-            if self.unclear({root, *homes}) or any(self.shared[h] > 1 for h in homes):
+            if any(map(self.vague, {root, *homes})) or any(self.shared[h] > 1 for h in homes):
                 raise Decided(0)
         elif root not in trace.origins.codes:
             if any(self.known(h) for h in homes):
                 raise Refused(decided_view(trace))
 
-    def unclear(self, homes: Collection[Value]) -> bool:
-        """Whether one of them may be an input without being the very object that was handed on."""
-        codes = self.trace.origins.codes
-        edges = [(at, v) for at in homes for v in self.trace.sources.get(at, ())]
-        return any(self.known(self.home(v)) and not (v in self.lifted and at in codes)
-                   for at, v in edges)  # fmt: skip
+    def vague(self, at: Value) -> bool:
+        """Whether it may be a view of an input, without a code that says so."""
+        origins, sources = self.trace.origins, self.trace.sources
+        found = origins.vague.get(at, ()) if at in origins.codes else sources.get(at, ())
+        return any(self.known(h) for v in found for h in self.homes(v))
 
     def home(self, value: Value) -> Value:
         """The nearest input that `value` views, or its storage."""

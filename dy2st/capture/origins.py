@@ -9,7 +9,7 @@ tensors cost more, and are there only in a trace that knows that a result needs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -49,7 +49,9 @@ class Origins:
 
     def __init__(self, trace: Trace, room: int | None = None) -> None:
         self.trace, self.room = trace, room
+        self.objects: dict[int, tuple[Any, Value]] = {}
         self.codes: dict[Value, Value] = {}
+        self.vague: dict[Value, list[Value]] = {}
         self.candidates: list[Candidate] = []
         self.numbers: dict[tuple[str, int], tuple[Any, Known]] = {}
         self.shown: dict[Value, Value] = {}
@@ -70,7 +72,7 @@ class Origins:
             for q in self.trace.lifted.values():
                 if q.fake is fake:
                     return None if q.kind == "const" else self.add(fake, Candidate(fake, (), True))
-            code = self.codes.get(fake._value)
+            code = self.code(fake)
             if code is not None or not self.exact:
                 return code
             found = self.view(fake)
@@ -88,17 +90,22 @@ class Origins:
         return known
 
     def view(self, fake: Any) -> tuple[Candidate, tuple[Dim | Value, ...]] | None:
-        """A tensor of the outermost frame, or a view of one that an inner frame has made."""
+        """A tensor of the outermost frame, or a view that an inner frame has made of one, or of one
+        that a frame around it has made; None for what a frame that has ended has made."""
         trace, value = self.trace, fake._value
         if trace.born[value] is trace.frames[0]:
             return Candidate(fake, (), fake.stop_gradient), ()
-        while trace.born[value] is not trace.frames[0]:
-            if value not in trace.parent:
-                return None
+        while trace.born[value] is not trace.frames[0] and value in trace.parent:
             value = trace.parent[value]
+        inner = trace.born[value] is not trace.frames[0]
+        if trace.born[value] not in trace.frames:
+            return None
+        if inner and value in trace.sources:
+            return Candidate(fake, None, True), ()
         recipe, at = self.path(fake._value, value)
-        base = trace.fake(value, fake.stop_gradient)
-        return Candidate(base, recipe or (("alias", ()),), fake.stop_gradient), at
+        if recipe == () and not inner:
+            recipe = (("alias", ()),)
+        return Candidate(trace.fake(value, fake.stop_gradient), recipe, fake.stop_gradient), at
 
     def through(self, fake: Any, root: Value, shown: Any) -> Known:
         """A view of `root`, which leaves its frame as `shown`; or `root` itself."""
@@ -112,6 +119,27 @@ class Origins:
         if ("unknown", id(fake)) not in self.numbers:
             self.add(fake, Candidate(fake, None, True), (), "unknown")
         return self.numbers["unknown", id(fake)][1]
+
+    def made_in(self, frame: Any, code: Value) -> list[int]:
+        """The candidates of a code that look at what this frame has made."""
+        found = [(k, self.candidates[k]) for k in self.reachable(code)]
+        roots = [(k, self.trace.root(q.fake._value)) for k, q in found if q.recipe is not None]
+        return [k for k, root in roots if self.trace.born[root] is frame]
+
+    def show(self, number: int, shown: Callable[[Value, bool], Any]) -> None:
+        """A candidate looks at what leaves its frame instead."""
+        q = self.candidates[number]
+        fake = shown(self.trace.root(q.fake._value), q.fake.stop_gradient)
+        self.candidates[number] = Candidate(fake, q.recipe, q.stop_gradient)
+
+    def instead(self, code: Value, number: int, other: Known) -> Value:
+        """The code with another candidate in the place of one."""
+        trace = self.trace
+        first = trace.emit("pick", [trace.read_value(code)], {"axis": 0, "index": 0})
+        same = trace.emit("equal", [first, trace.dim_value(number)], {})
+        made = trace.emit("where", [same, self.value(other), trace.read_value(code)], {})
+        self.follow(made, other, code)
+        return made
 
     def path(self, value: Value, root: Value) -> tuple[Recipe | None, tuple[Dim | Value, ...]]:
         """The views from `root` to `value`, and their indices."""
@@ -160,6 +188,10 @@ class Origins:
         return any(homes.get(n, outer) is not outer for n in names)
 
     # ------------------------------------------------------------ codes
+    def code(self, fake: Any) -> Value | None:
+        """The code of an object; another one with the same value is a view of it."""
+        return self.objects[id(fake)][1] if id(fake) in self.objects else None
+
     def value(self, origin: Origin) -> Value:
         """The code in the present frame."""
         trace = self.trace
@@ -172,10 +204,16 @@ class Origins:
         parts = [d if isinstance(d, Value) else trace.dim_value(d) for d in dims]
         return trace.emit("stack", parts, {"axis": 0})
 
-    def note(self, value: Value, code: Value, *sources: Origin) -> None:
-        """`value` is what `code` says, which comes from `sources`."""
-        self.codes[value] = code
+    def note(self, fake: Any, code: Value, *sources: Origin) -> None:
+        """`fake` is what `code` says, which comes from `sources`."""
+        self.objects.setdefault(id(fake), (fake, code))
+        self.codes.setdefault(fake._value, code)
         self.follow(code, *sources)
+
+    def doubt(self, value: Value, source: Any) -> None:
+        """`source` may be what `value` is, and no code says so: it is new, or a view."""
+        if not self.exact:
+            self.vague.setdefault(value, []).append(source._value)
 
     def follow(self, code: Value, *sources: Origin) -> None:
         self.reach.setdefault(code, []).extend(q for q in sources if q is not None)
