@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import types
+from typing import Any
 
 import numpy
 import paddle
@@ -13,6 +13,9 @@ import paddle
 import ir
 from ir import Loc
 
+#: for how many functions the positions of their instructions are kept
+MOST_KNOWN = 1000
+_KNOWN: dict[int, tuple[types.CodeType, list[Any]]] = {}
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(numpy.__file__))) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(types.__file__)) + os.sep
@@ -78,11 +81,19 @@ def _loc(code: types.CodeType, lasti: int, lineno: int) -> Loc:
 def _position(
     code: types.CodeType, lasti: int, lineno: int
 ) -> tuple[int, int | None, int | None, int | None]:
-    positions = getattr(code, "co_positions", None)
-    if positions is None:
+    positions = _positions(code)
+    if lasti // 2 >= len(positions) or positions[lasti // 2][0] is None:
         return lineno, None, None, None
-    found = next(itertools.islice(positions(), lasti // 2, None), None)
-    if found is None or found[0] is None:
-        return lineno, None, None, None
-    line, end_line, column, end = found
+    line, end_line, column, end = positions[lasti // 2]
     return line or lineno, column, end_line, end
+
+
+def _positions(code: types.CodeType) -> list[Any]:
+    """Of all instructions; Python decodes them from the first one on each time it is asked."""
+    known = _KNOWN.get(id(code))
+    if known is None:
+        if len(_KNOWN) >= MOST_KNOWN:
+            _KNOWN.clear()
+        found = getattr(code, "co_positions", None)
+        known = _KNOWN[id(code)] = (code, [] if found is None else list(found()))
+    return known[1]
