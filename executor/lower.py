@@ -15,7 +15,7 @@ from executor.copies import OUTPUT, Copy, Want, line, read_later
 from executor.counts import bound
 from executor.launches import Check, Failure, Launch, Map, Reduce
 from executor.limits import Limits
-from executor.uses import Block, Inside
+from executor.uses import Block, Inside, turned
 from executor.views import Buffer, View, whole
 from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Scan, Value
 from ir import kernel as k
@@ -158,10 +158,12 @@ class Lowerer:
         return view
 
     def final(self, v: Value) -> Value:
-        """The value that lies where `v` does, and that has a place if any such value has one."""
-        updates = self.uses[-1].updates
-        while v in updates and v not in self.places and v not in self.ahead:
-            v = updates[v]
+        """The value that lies where and as `v` does, with a place if any such value has one."""
+        block = self.uses[-1]
+        while v in block.updates and v not in self.places and v not in self.ahead:
+            if turned(block, block.updates[v]):
+                break
+            v = block.updates[v]
         return v
 
     def bind(self, v: Value, view: View, level: int | None = None) -> None:
@@ -324,8 +326,12 @@ class Lowerer:
 
     def overwrite(self, node: Node, result: Value) -> View | None:
         """The storage of the operand that `result` may take over."""
+        block = self.uses[-1]
         for x in node.operands:
-            if x in self.owned and self.uses[-1].updates.get(x) is result:
+            root = block.of(x)
+            if root not in self.owned or block.updates.get(root) is not result:
+                continue
+            if x is root or self.env[x].buffer is self.env[root].buffer:
                 self.bind(result, self.env[x])
                 self.owned.add(result)
                 return self.env[x]

@@ -2,8 +2,9 @@
 
 A piece of a `concat` or `stack` is made in the joined tensor. What a `set_*` op stores is made in
 the part that it goes to, if the op updates its operand in place and nobody looks at the operand in
-between. What a `transpose` or `reshape` at the end of a block hands on is made as the result wants
-it. Each is tried only where the storage has nothing in it that is still read.
+between; so is a part of that part: `x[i, j] = y` stores `y` and nothing else. What a `transpose` or
+`reshape` at the end of a block hands on is made as the result wants it. Each is tried only where
+the storage has nothing in it that is still read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from executor.lower import Lowerer, starts_block
-from executor.rules import part_of, parts_of_join
+from executor.rules import part_of, parts_of_join, stores
 from executor.uses import SETTERS, VIEWS, Block, elementwise, first_made
 from executor.views import View
 from ir import Fused, Op, Scan, Value
@@ -26,11 +27,13 @@ QUIET = {"full", "set_slice", "set_pick", "set_strided"} | VIEWS - {"select", "w
 
 @dataclass
 class Placing:
-    """`users` are the positions at which the storage of a value is used, by root."""
+    """`users` are the positions at which the storage of a value is used, by root. `inner` are
+    stores that change a part, with the value whose storage the part is taken out of."""
 
     low: Lowerer
     block: Block
     users: dict[Value, list[int]] = field(default_factory=dict)
+    inner: dict[Node, Value] = field(default_factory=dict)
 
     def made_for_one(self, v: Value, at: int) -> bool:
         """Whether `v` is an op's own result, and only the op at `at` reads it."""
@@ -124,19 +127,41 @@ def _same(view: View) -> View:
 def _store(p: Placing, op: Op, at: int) -> None:
     x, y, *index = op.operands
     b, low = p.block, p.low
-    if b.of(x) is not x or b.updates.get(x) is not op.result or not p.made_for_one(y, at):
+    owner = _owner(p, op)
+    if owner is None or not p.made_for_one(y, at):
         return
-    start, maker = first_made(b, y), b.defined[y]
-    between = [q for q in p.users[x] if start <= q < at]
-    if not (_makes_storage(b.nodes[maker]) or b.nodes[maker].name in SETTERS):
+    start, maker = first_made(b, y), b.nodes[b.defined[y]]
+    between = [q for q in p.users[owner] if start <= q < at]
+    if not (_makes_storage(maker) or isinstance(maker, Op) and maker.name in SETTERS):
         return
-    own = between == [maker] and start == maker and _may_read_its_place(b.nodes[maker])
+    changed = _changed_part(b, op, maker)
+    own = between == [b.defined[y]] == [start] and (changed or _may_read_its_place(maker))
     if y in low.ahead or (between and not own):
         return
     ready = all(b.defined.get(v, -1) < start for v in (x, *index))
-    if not ready or not all(map(_quiet, b.nodes[start:at])):
+    if not ready or not (changed or all(map(_quiet, b.nodes[start:at]))):
         return
-    low.ahead[y] = partial(_part, low, op, b.nodes[maker])
+    low.ahead[y] = partial(_part, low, op, maker, owner)
+    if changed and all(b.of(v) is not owner for v in maker.operands[1:]):
+        p.inner[maker] = owner
+
+
+def _owner(p: Placing, op: Op) -> Value | None:
+    """The value whose storage `op` updates in place, as a whole or within a part of it."""
+    owner = p.block.of(op.operands[0])
+    return owner if p.block.updates.get(owner) is op.result else p.inner.get(op)
+
+
+def _changed_part(b: Block, op: Op, maker: Node) -> bool:
+    """Whether `op` stores the part of its operand that `maker` has taken out of it and changed:
+    then it checks nothing that has not been checked before."""
+    if not isinstance(maker, Op) or maker.name not in SETTERS:
+        return False
+    at = b.defined.get(maker.operands[0], -1)
+    if at < 0 or b.nodes[at].operands[:1] != op.operands[:1]:
+        return False
+    taken = b.nodes[at]
+    return isinstance(taken, Op) and stores(taken, op)
 
 
 def _quiet(node: Node) -> bool:
@@ -158,16 +183,18 @@ def _may_read_its_place(node: Node) -> bool:
     return elementwise(node)
 
 
-def _part(low: Lowerer, op: Op, maker: Node) -> View | None:
+def _part(low: Lowerer, op: Op, maker: Node, owner: Value) -> View | None:
     """The part that `op` stores into, unless `maker`, which makes the part, reads others of it."""
     x, block = op.operands[0], low.uses[-1]
-    if x not in low.owned or x not in low.env:
+    if owner not in low.owned or x not in low.env:
+        return None
+    if low.env[x].buffer is not low.env[owner].buffer:
         return None
     if any(v not in low.env and v not in low.known for v in op.operands[2:]):
         return None
     part = part_of(low, op)
     place = part(low.env[x])
-    if any(low.env[v] != place for v in maker.operands if block.of(v) is x):
+    if any(low.env[v] != place for v in maker.operands if block.of(v) is owner):
         return None
     low.parts[op] = part
     return place

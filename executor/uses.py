@@ -6,9 +6,10 @@ analysis here is of one block. Position `len(block)` is its end: ports and outpu
 
 A value may be updated in place when the op that makes its successor is its last use: `set_*` ops,
 nested loops that carry it, branches that both leave the successor there, or of which one leaves the
-value as it is (then the other may have to copy). Storage that must hold a given value at the end of
-the block (the next state of a carry, what is written back to an input) also takes it from an
-elementwise op that is the last use, or from any op behind the last use.
+value as it is (then the other may have to copy). A `set_*` op may see the value through `reshape`
+and `transpose`: what it makes lies there as it saw it (`executor.turning`). Storage that must hold
+a given value at the end of the block (the next state of a carry, what is written back to an input)
+also takes it from an elementwise op that is the last use, or from any op behind the last use.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from executor.turning import Path, extended, joined_paths
 from ir import OPS, Cond, Fused, Op, Scan, Value
 from ir.core import Carry, Const, Join, Last, Node, Stack
 
@@ -32,7 +34,8 @@ class Block:
     storage is written. `updates` maps a value to the one that takes over its storage, and `before`
     back, where an op does so. `linked` is the position from which on the storage of a given value
     holds what is wanted there, where no op does so. `early` are views that a loop stacks: they are
-    copied where they are made, so that their storage may change afterwards.
+    copied where they are made, so that their storage may change afterwards. `seen` are views of
+    all elements of the value whose storage they share, and how they show it.
     """
 
     nodes: Sequence[Node]
@@ -44,6 +47,7 @@ class Block:
     before: dict[Value, Value] = field(default_factory=dict)
     linked: dict[Value, int] = field(default_factory=dict)
     early: frozenset[Value] = frozenset()
+    seen: dict[Value, Path] = field(default_factory=dict)
 
     def of(self, v: Value) -> Value:
         return self.root.get(v, v)
@@ -100,6 +104,29 @@ def _enter(b: Block, node: Node, at: int) -> None:
     b.made.update(dict.fromkeys(node.results, first))
     if isinstance(node, Op) and node.name in VIEWS:
         b.root.update((r, b.of(node.operands[0])) for r in node.results)
+        x = node.operands[0]
+        path = extended(b.seen.get(x, ()), node)
+        if path is not None and (b.of(x) is x or x in b.seen):
+            b.seen[node.result] = path
+
+
+def turned(b: Block, after: Value) -> Path:
+    """How a value lies in the storage that it has taken over, as its predecessor sees it."""
+    node = b.nodes[b.defined[after]]
+    return b.seen.get(node.operands[0], ()) if _sets(node) else ()
+
+
+def arrives(b: Block, v: Value, wanted: Value) -> bool:
+    """Whether the storage of `v` holds `wanted`, and as `v` lies there, when its updates are
+    done."""
+    path: Path = ()
+    while b.of(wanted) is not v:
+        if v not in b.updates:
+            return False
+        v = b.updates[v]
+        path = joined_paths(path, turned(b, v))
+    last = () if wanted is v else b.seen.get(wanted)
+    return last is not None and joined_paths(path, last) == ()
 
 
 def _product(b: Block, v: Value) -> bool:
@@ -117,7 +144,7 @@ def _link(b: Block, v: Value, wanted: Value) -> tuple[Value, Value] | None:
     """The update that makes the storage of `v` hold `wanted` at the end of the block, if one does:
     by the last use, or by what is computed only after it."""
     end = chain_end(b, v, wanted)
-    if end is wanted:
+    if end is wanted or not arrives(b, v, end) or not arrives(b, _head(b, wanted), wanted):
         return None
     used = max(b.last.get(end, -1), b.made.get(end, -1))
     if used < len(b.nodes) and end in b.last and _may_overwrite(b, end, wanted):
@@ -161,13 +188,7 @@ def added(b: Block, at: int) -> tuple[Op, Value] | None:
 
 def carried(following: Mapping[Value, Value], b: Block) -> dict[Value, bool]:
     """For every carry whether its storage is updated in place through the whole block."""
-    out = {}
-    for v, after in following.items():
-        at = v
-        while at is not after and at in b.updates:
-            at = b.updates[at]
-        out[v] = at is after and after is not v
-    return out
+    return {v: after is not v and arrives(b, v, after) for v, after in following.items()}
 
 
 def next_values(carries: Iterable[Carry]) -> dict[Value, Value]:
@@ -211,9 +232,14 @@ def _successor(b: Block, v: Value, inside: Inside, joined: set[Value]) -> Value 
         return _through_loop(node, v, sharing, inside)
     if isinstance(node, Cond):
         return _through_branches(node, v, sharing, inside, joined)
-    if isinstance(node, Op) and node.name in SETTERS:
-        return node.result if node.operands[0] is v else None
+    if _sets(node):
+        x = node.operands[0]
+        return node.results[0] if x is v or b.of(x) is v and x in b.seen else None
     return None
+
+
+def _sets(node: Node) -> bool:
+    return isinstance(node, Op) and node.name in SETTERS
 
 
 def _may_overwrite(b: Block, v: Value, following: Value) -> bool:
@@ -258,7 +284,7 @@ def _through_branches(
 
 def handed_on(b: Block, v: Value, leaving: Value) -> bool:
     """Whether a branch can leave `leaving` in the storage of `v` without a copy at its end."""
-    return v is leaving or chain_end(b, v, leaving) is leaving or _link(b, v, leaving) is not None
+    return v is leaving or arrives(b, v, leaving) or _link(b, v, leaving) is not None
 
 
 def not_at_end(b: Block, v: Value) -> bool:

@@ -23,15 +23,29 @@ class Buffer:
     size: Dim
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class View:
-    """Element (i, j, ...) is `buffer[offset + i * strides[0] + j * strides[1] + ...]`."""
+    """Element (i, j, ...) is `buffer[offset + i * strides[0] + j * strides[1] + ...]`.
+
+    Views are equal that have the same elements: the stride of an axis of length 1 does not count.
+    """
 
     buffer: Buffer
     dtype: DType
     offset: Dim
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        strides = tuple(0 if d == 1 else s for d, s in zip(self.shape, self.strides))
+        return self.buffer, self.dtype, self.offset, self.shape, strides
 
     @property
     def ndim(self) -> int:

@@ -48,6 +48,7 @@ SAMPLED = {
     "test_ops": 3,
     "test_gradients_autograd": 3,
     "test_executor_control": 2,
+    "test_inplace_cost": 14,
 }
 
 

@@ -65,6 +65,17 @@ def at_data(cache: Any, x: Any, at: Any) -> Any:
     return total
 
 
+def in_slots(cache: Any, x: Any, at: Any) -> Any:
+    """cache[i, t] = row in a cache of 4 slots, with i = at[t] % 4 from data."""
+    cache, at = cache.reshape([4, -1, x.shape[1]]), at % 4
+    total = paddle.zeros([x.shape[1]])
+    for t in range(x.shape[0]):
+        i, s = at[t], t // 4
+        cache[i, s] = x[t] + total
+        total = 0.5 * (total + cache[i, s])
+    return total
+
+
 class Buffer(paddle.nn.Layer):
     """The cache is a buffer, and so is the position, which moves on from call to call."""
 
@@ -205,6 +216,11 @@ def caches(rounds: int) -> None:
             (
                 "argument, `cache[i] = row`, i from data",
                 at_data,
+                [paddle.zeros([ROWS, WIDTH]), own, at[:steps].clone()],
+            ),
+            (
+                "argument, `cache[i, t] = row`, i from data",
+                in_slots,
                 [paddle.zeros([ROWS, WIDTH]), own, at[:steps].clone()],
             ),
             ("buffer, at a position in a buffer", Buffer, [own]),

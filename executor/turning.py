@@ -1,0 +1,68 @@
+"""How a view shows all elements of a tensor: the reshapes and transposes between them.
+
+A `Path` lists them from the tensor to the view; steps that undo each other are not in it, so the
+view that shows a tensor as it lies has the path ().
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ir import Op
+from ir.types import Dim
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Axis k of the view is axis `perm[k]`."""
+
+    perm: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """The same elements, in row-major order, in another shape."""
+
+    before: tuple[Dim, ...]
+    after: tuple[Dim, ...]
+
+
+Path: TypeAlias = tuple["Turn | Reshape", ...]
+
+
+def extended(path: Path, op: Op) -> Path | None:
+    """The path of the result of a view, from that of its operand; None if it shows a part only."""
+    x = op.operands[0].type
+    if op.name == "reshape":
+        return _then(path, Reshape(x.shape, op.result.type.shape))
+    if op.name == "transpose":
+        return _then(path, Turn(tuple(p % x.ndim for p in op.attrs["perm"])))
+    return None
+
+
+def joined_paths(path: Path, behind: Path) -> Path:
+    """The path along `path` and then along `behind`."""
+    for step in behind:
+        path = _then(path, step)
+    return path
+
+
+def _then(path: Path, step: Turn | Reshape) -> Path:
+    """
+    [Turn((1, 0))], Turn((1, 0))                   =>  []
+    [Reshape((4, 6), (24,))], Reshape((24,), (8, 3))  =>  [Reshape((4, 6), (8, 3))]
+    """
+    last = path[-1] if path else None
+    if isinstance(last, Turn) and isinstance(step, Turn):
+        path, step = path[:-1], Turn(tuple(last.perm[p] for p in step.perm))
+    elif isinstance(last, Reshape) and isinstance(step, Reshape):
+        path, step = path[:-1], Reshape(last.before, step.after)
+    if isinstance(step, Turn):
+        nothing = step.perm == tuple(range(len(step.perm)))
+    else:
+        nothing = step.before == step.after
+    return path if nothing else (*path, step)
+
+
+__all__ = ["Path", "extended", "joined_paths"]
