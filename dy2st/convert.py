@@ -22,6 +22,7 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.joined(string, (value, conversion, spec), ...)   an f-string
     RT.percent(string, values)                  `string % values`
     RT.aug(op, x, value)                        the new value of `x op= value`; op is '+', '**', ...
+    RT.load_old(obj, index)                     load_item for `obj[index] op= value`
     RT.assert_(test_thunk, message_thunk)       message_thunk is None without a message
     RT.read(thunk)                              the thunk's value, RT.UNDEF if it raises NameError
     RT.holds(value)                             for `if` and `while` that contain a `yield`
@@ -392,8 +393,9 @@ class Convert(Expressions):
         obj = self.once(target.value, out, stable)
         named = isinstance(target, ast.Attribute)
         kind = "attr" if named else "item"
+        reader = "load_attr" if named else "load_old"
         key = ast.Constant(target.attr) if named else self.once(target.slice, out, stable)
-        old = place(rt(f"load_{kind}", obj, key), target)
+        old = place(rt(reader, obj, key), target)
         new = place(rt("aug", op, old, self.visit(node.value)), node)
         stored = rt(f"store_{kind}", new, copy.deepcopy(obj), copy.deepcopy(key))
         return [*out, self.statement(stored, node)]

@@ -20,6 +20,8 @@ from dy2st.branches import check_not_trying, choose, condition, decide
 from dy2st.calls import fn
 from dy2st.capture.emitter import lift
 from dy2st.capture.fake import FakeTensor, Shape, Tensor
+from dy2st.capture.indexing import old_items
+from dy2st.capture.masking import Selected
 from dy2st.capture.record import drop_ops
 from dy2st.capture.trace import current
 from dy2st.changed import CONTAINERS, change
@@ -243,6 +245,8 @@ def aug(op: str, x: Any, value: Any) -> Any:
         return x
     if trace is not None and isinstance(x, CONTAINERS):
         change(trace, x)
+    if isinstance(x, Selected):
+        return x.changed(op, AUGMENTED[op], value)
     return AUGMENTED[op](x, value)
 
 
@@ -381,6 +385,14 @@ def load_item(obj: Any, index: Any) -> Any:
         if ("item", id(obj), index) not in trace.stored and not _holds_fake(obj):
             trace.guards.item(obj, index, value)
     return value
+
+
+def load_old(obj: Any, index: Any) -> Any:
+    """What `obj[index] op= value` starts from."""
+    trace = current()
+    if trace is None or not isinstance(obj, Tensor):
+        return load_item(obj, index)
+    return old_items(trace, obj, index)
 
 
 def _holds_fake(x: Any) -> bool:

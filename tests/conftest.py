@@ -49,6 +49,7 @@ SAMPLED = {
     "test_gradients_autograd": 3,
     "test_executor_control": 2,
     "test_inplace_cost": 14,
+    "test_masked_updates": 12,
 }
 
 

@@ -214,7 +214,7 @@ class Runtime:
     is_not = staticmethod(operator.is_not)
     load_attr = receiver = staticmethod(getattr)
     del_attr = staticmethod(delattr)
-    load_item = staticmethod(operator.getitem)
+    load_item = load_old = staticmethod(operator.getitem)
     del_item = staticmethod(operator.delitem)
     slice_ = staticmethod(slice)
     holds = staticmethod(bool)

@@ -2,7 +2,8 @@
 
 Basic indexing (integers, symbolic integers, 0-d tensors, slices, None, ...) is a chain of views, so
 an assignment is a write through it. Tensors, lists and arrays pick elements of that view: a read is
-a copy, and an assignment writes the view with these elements replaced (`capture.picking`).
+a copy, and an assignment writes the view with these elements replaced (`capture.picking`). What a
+mask selects is not read, but `x[mask] op= value` is known (`capture.masking`).
 
 As in Paddle, integers are basic wherever they stand: the axes that the picked elements give are
 those of NumPy after the integers have been taken out.
@@ -21,6 +22,7 @@ from dy2st.capture import aliases, foreign
 from dy2st.capture.adapters import alias
 from dy2st.capture.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.capture.fake import FakeTensor, Tensor
+from dy2st.capture.masking import Changed, Selected
 from dy2st.capture.picking import Picked, assigned, fitted, index_tensors, is_mask, pick
 from dy2st.capture.slicing import picked, sliced
 from dy2st.capture.trace import Trace
@@ -49,17 +51,32 @@ def getitem(trace: Trace, x: Any, index: Any) -> Any:
     return checked(trace, x, index, lambda: pick(e, parts.view, parts.picks))
 
 
+def old_items(trace: Trace, x: Any, index: Any) -> Any:
+    """`x[index]` for `x[index] op= value`: also behind a mask."""
+    items = as_items(index)
+    if hasattr(x, "part_of") or not any(map(is_mask, items)):
+        return x[index]
+    refuse_mixed(trace, items)
+    e = Emitter(trace)
+    parts = checked(trace, x, index, lambda: view(e, x, items))
+    return Selected(e, e.assign(parts.view), parts.picks[0].selection)
+
+
 def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
     e = Emitter(trace)
     items = as_items(index)
     refuse_mixed(trace, items)
     fake = lift(trace, x)
     e.check_leaf(fake)
-    trained = grad_enabled() and isinstance(value, Tensor) and not lift(trace, value).stop_gradient
+    made = value.whole if isinstance(value, Changed) else value
+    trained = grad_enabled() and isinstance(made, Tensor) and not lift(trace, made).stop_gradient
     if trained and fake.stop_gradient:
         aliases.attach(trace, fake)
     parts = checked(trace, x, index, lambda: view(e, x, items))
-    if parts.picks:
+    if isinstance(value, Changed):
+        change = value
+        new = checked(trace, x, index, lambda: change.joined(e, parts.view))
+    elif parts.picks:
         apart(trace, x, value, parts.picks)
         new = checked(trace, x, index, lambda: assigned(e, parts.view, parts.picks, value))
     else:
@@ -224,4 +241,4 @@ def refuse_new_axes(e: Emitter, new_axes: Sequence[int], picks: Sequence[Picked]
         )
 
 
-__all__ = ["getitem", "setitem"]
+__all__ = ["getitem", "old_items", "setitem"]

@@ -2,7 +2,7 @@
 
 Index tensors next to each other give their axes where they stand; apart from each other they come
 first, and every axis up to the last of them is indexed. A mask whose values the program computes
-selects (`where`): a value per selected element is taken in the order of the mask.
+selects (`capture.masking`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import paddle
 from dy2st.capture import foreign
 from dy2st.capture.emitter import Emitter
 from dy2st.capture.fake import FakeTensor, Tensor
-from dy2st.number import check, is_number, is_runtime
+from dy2st.capture.masking import Mask, replaced
+from dy2st.number import is_number, is_runtime
 from dy2st.symbols import is_sym
 from ir import ShapeError
 from ir.opdef import broadcast
-from ir.types import I64, Dim, Type, product
+from ir.types import I64, Dim, Type
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Picked:
     sizes: tuple[Dim, ...]
     tensors: tuple[Any, ...]
     mask: bool = False
+
+    @property
+    def selection(self) -> Mask:
+        return Mask(self.tensors[0], self.axis)
 
 
 def is_mask(item: Any) -> bool:
@@ -147,42 +152,11 @@ def assigned(e: Emitter, x: Any, picks: Sequence[Picked], value: Any) -> FakeTen
     return e.put(x, fitted(e, t, value), *at.index, axis=at.axis)
 
 
-# ---------------------------------------------------------------- masks
 def masked(e: Emitter, x: Any, p: Picked, value: Any) -> FakeTensor:
+    """`x` with `value` at the elements that a mask selects."""
     t = e.type(x)
-    (mask,) = p.tensors
-    shape = e.type(mask).shape
-    behind = t.ndim - p.axis - len(shape)
-    test = e.reshape(mask, shape=(*shape, *(1 for _ in range(behind)))) if behind else mask
     new = value if isinstance(value, Tensor) else number(e, value, t)
-    new = e.cast_to(new, t.dtype)
-    own = e.type(new).shape
-    at = len(own) - behind - 1
-    if at >= 0 and own[at] == 1:
-        wide = (*own[:at], *(1 for _ in shape), *own[at + 1 :])
-        new = e.reshape(new, shape=wide) if wide != own else new
-    elif at >= 0:
-        new = in_order(e, mask, new, at)
-    if broadcast(t.shape, e.type(new).shape) != t.shape:
-        raise ValueError(f"{e.type(value)} cannot be assigned to elements of {t}")
-    return e.where(test, new, x)
-
-
-def in_order(e: Emitter, mask: Any, value: Any, axis: int) -> FakeTensor:
-    """Slice k of `value` along `axis` where the mask is true for the k-th time."""
-    shape, have = e.type(mask).shape, e.type(value).shape
-    count = e.cast(e.reshape(mask, shape=(product(shape),)), dtype=I64)
-    ok = e.equal(e.sum(count, axes=()), e.scalar(e.trace.sym(have[axis]), I64))
-    text = f"the mask does not select as many elements as there are values along axis {axis}"
-    check(e.trace, ok._value, "ValueError", text)
-    if have[axis] == 0:
-        wide = (*have[:axis], *(1 for _ in shape), *have[axis + 1 :])
-        return e.full(0, e.type(value).dtype, tuple(1 for _ in wide))
-    one = e.full(1, I64)
-    before = e.maximum(e.subtract(e.cumsum(count, axis=0), one), e.full(0, I64))
-    low = e.minimum(before, e.subtract(e.scalar(e.trace.sym(have[axis]), I64), one))
-    rows = e.gather(value, low, axis=axis)
-    return e.reshape(rows, shape=(*have[:axis], *shape, *have[axis + 1 :]))
+    return replaced(e, x, p.selection, e.cast_to(new, t.dtype))
 
 
 # ---------------------------------------------------------------- values to assign
