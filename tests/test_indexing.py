@@ -173,6 +173,109 @@ def test_a_mask_that_selects_another_number_of_elements_raises():
     check.same(x, X, 0.0, 0.0)
 
 
+# ---------------------------------------------------------------- None beside index tensors
+#: of what each item selects along its axis: a number, a slice, tensors of rank 1 and 2, a mask
+ITEMS = {
+    "N": None,
+    ":": slice(None),
+    "s": slice(1, 3),
+    "i": 1,
+    "a": paddle.to_tensor([2, 0]),
+    "b": paddle.to_tensor([[0, 2], [1, 1]]),
+    ".": ...,
+}
+BEHIND = (
+    "aN bN aNN aNi aNs aN: aiN abN aaN bsN iaN iaaN saN sbN aiaN .aN :aN :bN :aaN a.N b:N aa:N aaNi"
+)
+#: with a number only; a mask is not read
+MASK_BEHIND = "Nm NmN Nmi Nms Nm: Nim iNm mN mNi msN smN imN"
+#: eager reads or writes other elements or other memory, or raises
+FRONT = "Na Nb NNa Nai Na: Naa Nas Nia iNa aNa aNb aNia N:a :Na aN:a .Na N.a sNa a:Na iNaa Nsa"
+MASK_FRONT = "NNm N:m :Nm Nsm sNm aNm Nam Nma iaNm"
+
+
+def items_of(spec):
+    """The items as a tuple, and the tensors among them as a list."""
+    out = []
+    for k, c in enumerate(spec):
+        axes = [q for q in spec[:k] if q != "N"]
+        flags = [True, False, True, True][: 3 + len(axes)]
+        out.append(paddle.to_tensor(flags) if c == "m" else ITEMS[c])
+    return tuple(out), [q for q in out if isinstance(q, paddle.Tensor)]
+
+
+def none_case(spec, read):
+    """A function of the tensor, a value and the index tensors; values fit what NumPy selects."""
+    items, tensors = items_of(spec)
+
+    def f(x, v, *tensors):
+        left = iter(tensors)
+        key = tuple(next(left) if isinstance(q, paddle.Tensor) else q for q in items)
+        if read:
+            return x[key]
+        x[key] = v
+        return x * 1
+
+    return f, tensors
+
+
+def block():
+    return paddle.arange(60.0).reshape([3, 4, 5])
+
+
+def selected(spec):
+    items, _ = items_of(spec)
+    key = tuple(q.numpy() if isinstance(q, paddle.Tensor) else q for q in items)
+    return np.arange(60.0).reshape(3, 4, 5)[key]
+
+
+@pytest.mark.parametrize("spec", BEHIND.split())
+def test_none_behind_index_tensors(spec):
+    rows = paddle.to_tensor(100 + np.arange(selected(spec).size).reshape(selected(spec).shape))
+    for read, value in ((True, 0.0), (False, 7.0), (False, rows.astype("float32"))):
+        f, tensors = none_case(spec, read)
+        one, two = block(), block()
+        check.same(dy2st.to_static(f)(two, value, *tensors), f(one, value, *tensors))
+        check.same(two, one)
+
+
+@pytest.mark.parametrize("spec", MASK_BEHIND.split())
+def test_a_number_for_what_a_mask_beside_none_selects(spec):
+    f, tensors = none_case(spec, False)
+    static = dy2st.to_static(f)
+    for _ in range(3):
+        one, two = block(), block()
+        check.same(static(two, 7.0, *tensors), f(one, 7.0, *tensors))
+        assert one.inplace_version == two.inplace_version
+        check.same(two, one)
+
+
+@pytest.mark.parametrize("spec", [*FRONT.split(), *MASK_FRONT.split()])
+@pytest.mark.parametrize("read", [True, False])
+def test_none_in_front_of_index_tensors_is_refused(spec, read):
+    with pytest.raises(dy2st.SourceError, match="None in front|a mask beside|depends on values"):
+        none_refusal(spec, read)
+
+
+@pytest.mark.parametrize("spec", ["Nm", "iNm", "NmN"])
+def test_a_tensor_for_what_a_mask_behind_none_selects_is_refused(spec):
+    """Eager writes other elements."""
+    f, tensors = none_case(spec, False)
+    x = block()
+    with pytest.raises(dy2st.SourceError, match="None in front"):
+        dy2st.to_static(f)(x, paddle.ones([5]), *tensors)
+    check.same(x, block(), 0.0, 0.0)
+
+
+def none_refusal(spec, read):
+    f, tensors = none_case(spec, read)
+    x = block()
+    try:
+        dy2st.to_static(f)(x, 7.0, *tensors)
+    finally:
+        check.same(x, block(), 0.0, 0.0)
+
+
 # ---------------------------------------------------------------- what is refused, and why
 REFUSED = {
     "None in front of a tensor": (lambda x, i: x[None, i], "None in front of a tensor"),

@@ -27,6 +27,7 @@ from dy2st.capture.picking import Picked, assigned, fitted, index_tensors, is_ma
 from dy2st.capture.slicing import picked, sliced
 from dy2st.capture.trace import Trace
 from dy2st.capture.windows import window
+from dy2st.number import is_number
 from dy2st.stops import Refused
 from dy2st.symbols import is_sym
 from ir import ShapeError, SourceError
@@ -65,6 +66,8 @@ def old_items(trace: Trace, x: Any, index: Any) -> Any:
 def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
     e = Emitter(trace)
     items = as_items(index)
+    if isinstance(value, (bool, int, float)) or is_number(value):
+        items = without_front(items)
     refuse_mixed(trace, items)
     fake = lift(trace, x)
     e.check_leaf(fake)
@@ -87,6 +90,20 @@ def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
     if trained or grad_enabled() and not fake.stop_gradient:
         fake.__dict__["_stop_gradient"] = False
         aliases.note(trace, fake)
+
+
+def without_front(items: list[Any]) -> list[Any]:
+    """`x[None, mask] = number` is `x[mask] = number`, also with integers in front of the mask.
+
+    It is the only assignment by tensors behind None that eager Paddle makes where it should.
+    """
+    front = items[: next((k for k, q in enumerate(items) if is_mask(q)), 0)]
+    wide = (slice, type(Ellipsis))
+    if sum(q is None for q in front) != 1 or not all(map(basic, front)):
+        return items
+    if any(isinstance(q, wide) for q in front):
+        return items
+    return [q for q in front if q is not None] + items[len(front) :]
 
 
 def checked(trace: Trace, x: Any, index: Any, make: Any) -> Any:
@@ -235,8 +252,8 @@ def refuse_new_axes(e: Emitter, new_axes: Sequence[int], picks: Sequence[Picked]
             SourceError(
                 "None in front of a tensor in an index.",
                 e.trace.where(),
-                reason="Eager Paddle indexes the new axis then, and may read other memory.",
-                remedy="Add the axis afterwards: `x[i].unsqueeze(0)`.",
+                reason="Eager Paddle indexes the new axis then, and may use other memory.",
+                remedy="Add the axis afterwards: `x[i].unsqueeze(0)`; assign to `x[i]`.",
             )
         )
 
