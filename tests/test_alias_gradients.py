@@ -189,7 +189,124 @@ class AssignedThroughAFlatView(Plain):
         return h * h
 
 
+class AnotherRowOfABufferIsWrittenLater(Plain):
+    def forward(self, a, b):
+        self.rows[0].add_(b)  # ignored
+        self.rows[1].add_(b)
+        return self.rows[0] * b
+
+
+class TwoRowsOfWhichOneIsRead(Plain):
+    def forward(self, a, b):
+        h = a * 2.0
+        h[0].multiply_(b)  # ignored
+        h[1].multiply_(b)
+        return h[0] * h[0]
+
+
+class AValueOfABufferIsAFactor(Plain):
+    """To eager the buffer has no gradient, nor has what is computed from it."""
+
+    def forward(self, a, b):
+        row = self.rows[0]
+        row.multiply_(b)  # ignored
+        y = self.rows[0] * 2.0 + 1.0
+        return y * a
+
+
+class SetBesideAnotherWrite(Plain):
+    def forward(self, a, b):
+        h = a * 2.0
+        row = h[0]
+        row.multiply_(b)  # ignored
+        h[1] = b
+        return h * h
+
+
+class WrittenFirstAndAnotherPartLater(Plain):
+    def forward(self, a, b):
+        h = a * 2.0
+        u, v = h[0], h[1]
+        u.multiply_(b)  # ignored
+        h[2] = b * b
+        v.add_(paddle.ones([4]))
+        return h
+
+
+class TheSameRowFromDataTwice(Plain):
+    def forward(self, a, b):
+        h = a * 2.0
+        k = paddle.argmax(a[:, 0])
+        one, two = h[k], h[k]
+        one.multiply_(b)  # ignored
+        return two * 1.0
+
+
+class ReadBeforeTheWriteInALoop(Plain):
+    """The next iteration reads what this one has written."""
+
+    def forward(self, a, b):
+        h, s = a * 2.0, b * 0.0
+        v = h[0]
+        for t in range(3):
+            s = s + v
+            h[0] = b * (t + 1.0)  # ignored
+        return s
+
+
+class AViewOfAnotherObjectInALoop(Plain):
+    def forward(self, a, b):
+        h, s = a * 2.0, b * 0.0
+        w = h[1:]
+        for t in range(3):
+            s = s + h[1] * (t + 1.0)
+            w.add_(b)  # ignored
+        return s
+
+
+class RowsOfABufferInALoop(Plain):
+    def forward(self, a, b):
+        for t in range(3):
+            self.rows[t].add_(b)  # ignored
+        return self.rows * b
+
+
 # ---------------------------------------------------------------- eager is right
+class ANumberIsAddedThroughAView(Plain):
+    def forward(self, a, b):
+        h = a * 2.0
+        h[0].add_(self.rows[0])
+        h[1:].subtract_(paddle.ones([4]))
+        h[:, 2].scale_(1.0, bias=2.0)
+        return h * b
+
+
+class AllIsReplacedAfterAView(Plain):
+    def forward(self, a, b):
+        h = a * 2.0
+        h[0].multiply_(b)
+        paddle.assign(a * b, h)
+        return h * h
+
+
+class DetachedAfterAWrite(Plain):
+    def forward(self, a, b):
+        h = a * 2.0
+        d = h.detach()
+        h.multiply_(b)
+        return d * b
+
+
+class ReadAndWrittenInALoop(Plain):
+    def forward(self, a, b):
+        h, s = a * 2.0, b * 0.0
+        for t in range(3):
+            s = s + h[0] + h.sum()
+            h.add_(b)
+            h[1] = b * (t + 1.0)
+        return s
+
+
 class TheViewThatWasWritten(Plain):
     def forward(self, a, b):
         h = a * 2.0
@@ -376,7 +493,8 @@ class ARowThatRequiredNoGradient(Plain):
 CASES = [q for q in list(globals().values()) if isinstance(q, type) and issubclass(q, Plain)][1:]
 RAISES = (MultipliedSlice, SquaredInALoop, AddedInALoop)
 HIDDEN = (
-    WrittenThroughDetach, WrittenWithoutGradients, SetByValue, ARowThatRequiredNoGradient
+    DetachedAfterAWrite, WrittenThroughDetach, WrittenWithoutGradients, SetByValue,
+    ARowThatRequiredNoGradient,
 )  # fmt: skip
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from dy2st.capture.frames import Read, Write
 from dy2st.capture.trace import Trace
 from dy2st.stops import Refused
-from ir import Op, SourceError, Value
+from ir import Loc, Op, SourceError, Value
 from ir.ops.strided import overlaps
 
 
@@ -87,35 +88,103 @@ def check_overlap(trace: Trace, fake: Any) -> None:
             )
 
 
-def note(trace: Trace, fake: Any) -> None:
-    """A write that autograd sees went through the object `fake`."""
+def note(trace: Trace, fake: Any, whole: Any, ignored: bool) -> None:
+    """A write that autograd sees went through the object `fake`, and replaced all of it.
+
+    whole: the object of which `fake` is the assigned part, or `fake`.
+    ignored: eager's gradient of other objects is another one.
+    """
     root = trace.root(fake._value)
+    trace.attached.setdefault(root, trace.where())
     trace.epoch += 1
     fake.__dict__["_epoch"] = trace.epoch
-    trace.attached.setdefault(root, trace.where())
-    trace.overwritten[root] = (trace.epoch, fake._value, trace.where())
+    if whole is not fake:
+        own: frozenset[int] = whole.__dict__.get("_own", frozenset())
+        whole.__dict__["_own"] = own | {trace.epoch}
+    if ignored:
+        write = Write(trace.epoch, fake._value, trace.where())
+        trace.overwritten.setdefault(root, []).append(write)
+        warn_of_next_iteration(trace, write, root)
+
+
+def inherit(trace: Trace, made: Any, fake: Any) -> None:
+    """A view knows the writes that its object knows."""
+    made.__dict__["_epoch"] = age(fake)
+    made.__dict__["_of"] = origin(trace, fake)
+    for name in ("_own", "_stale"):
+        if name in fake.__dict__:
+            made.__dict__[name] = fake.__dict__[name]
+
+
+def origin(trace: Trace, fake: Any) -> Any:
+    """A reference to the object from outside of the running loop that `fake` is a view of."""
+    inside = trace.born.get(fake._value) is trace.frame
+    return fake.__dict__["_of"] if inside and "_of" in fake.__dict__ else weakref.ref(fake)
+
+
+def read(trace: Trace, fake: Any) -> None:
+    """`fake` is read, in loops again in the next iteration."""
+    loops = frozenset(f for f in trace.frames if f.loop is not None)
+    if loops:
+        seen = Read(loops, origin(trace, fake), fake._value)
+        trace.reads.setdefault(trace.root(fake._value), []).append(seen)
+
+
+def warn_of_next_iteration(trace: Trace, write: Write, root: Value) -> None:
+    """A tensor from outside of the loop has been read in it, and is written through another one."""
+    for seen in trace.reads.get(root, ()):
+        fake = seen.origin()
+        loops = [f for f in trace.frames if f in seen.loops]
+        if fake is None or not loops or not ignores(trace, fake, write, seen.value, root):
+            continue
+        inside = trace.frames[trace.frames.index(loops[-1]) :]
+        if trace.born.get(fake._value) not in inside:
+            warn(trace, [write.loc])
 
 
 def age(fake: Any) -> int:
     return int(fake.__dict__.get("_epoch", 0))
 
 
-def check(trace: Trace, fake: Any) -> None:
-    """Warn where `fake` is older than a write to its storage through another object."""
+def ignores(trace: Trace, fake: Any, write: Write, value: Value, root: Value) -> bool:
+    """Whether `fake` does not follow a write to what `value`, it or a view of it, shows."""
+    known = write.epoch <= age(fake) or write.epoch in fake.__dict__.get("_own", ())
+    return not known and not apart(trace, write.value, value, root)
+
+
+def unseen(trace: Trace, fake: Any) -> list[Loc]:
+    """The writes to the storage of `fake` that it does not follow in eager Paddle."""
     root = trace.root(fake._value)
-    epoch, written, loc = trace.overwritten.get(root, (0, fake._value, None))
-    if age(fake) >= epoch or loc is None or loc in trace.warned:
-        return
-    if apart(trace, written, fake._value, root):
-        return
-    trace.warned.add(loc)
-    warnings.warn(
-        f"dy2st: {loc}: this in-place write is differentiated through every tensor that shares "
-        "the memory; eager Paddle ignores it in the gradient of the others "
-        f"(one of them is read at {trace.where()}).",
-        AliasWarning,
-        stacklevel=2,
-    )
+    writes = trace.overwritten.get(root, ())
+    return [w.loc for w in writes if ignores(trace, fake, w, fake._value, root)]
+
+
+def check(trace: Trace, fake: Any) -> None:
+    """Warn where a write to the storage of `fake` went through another object since."""
+    if trace.overwritten:
+        warn(trace, unseen(trace, fake))
+
+
+def warn(trace: Trace, lines: Iterable[Loc]) -> None:
+    for loc in lines:
+        if loc in trace.warned:
+            continue
+        trace.warned.add(loc)
+        warnings.warn(
+            f"dy2st: {loc}: this in-place write is differentiated through every tensor that shares "
+            "the memory; eager Paddle ignores it in the gradient of the others "
+            f"(one of them is read at {trace.where()}).",
+            AliasWarning,
+            stacklevel=2,
+        )
+
+
+def stale(trace: Trace, fake: Any) -> frozenset[Loc]:
+    """The writes that a tensor without a gradient depends on: the program differentiates them."""
+    found: frozenset[Loc] = fake.__dict__.get("_stale", frozenset())
+    if not trace.overwritten or any(v in trace.detached for v in chain(trace, fake._value)):
+        return found
+    return found | set(unseen(trace, fake))
 
 
 def warn_of_copy(trace: Trace, value: Value) -> None:
@@ -140,7 +209,7 @@ def apart(trace: Trace, a: Value, b: Value, root: Value) -> bool:
     if one is None or two is None:
         return False
     if "select" in (one.name, two.name):
-        return one.name == two.name
+        return one.name == two.name and one.operands[1] is not two.operands[1]
     taken = elements(one), elements(two)
     if None in taken or one.attrs["axis"] != two.attrs["axis"]:
         return False
@@ -162,8 +231,4 @@ def elements(op: Op) -> range | None:
 def first_step(trace: Trace, value: Value, root: Value) -> Op | None:
     """The view op that is applied to the storage itself."""
     steps = [v for v in chain(trace, value) if trace.parent.get(v) is root]
-    for frame in trace.frames:
-        for op in frame.builder.ops:
-            if isinstance(op, Op) and steps and op.results == (steps[0],):
-                return op
-    return None
+    return trace.makers.get(steps[0]) if steps else None

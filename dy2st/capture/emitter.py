@@ -14,7 +14,7 @@ from dy2st.capture.versions import raise_by
 from dy2st.number import is_number
 from dy2st.stops import Refused
 from dy2st.symbols import dim_of, is_sym
-from ir import SourceError, Value
+from ir import Loc, Op, SourceError, Value
 from ir.opdef import OPS
 from ir.types import BF16, I64, DType, Size
 
@@ -68,18 +68,25 @@ class Emitter:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.stop_gradient = True
+        self.trained: set[Value] = set()
+        self.stale: frozenset[Loc] = frozenset()
 
     def value(self, x: Any, viewed: bool = False) -> Value:
         """The value that `x` stands for. `viewed`: it is not read, but looked at in another way."""
         if isinstance(x, Tensor):
             fake = lift(self.trace, x)
             if fake.stop_gradient:
+                if not viewed:
+                    self.stale |= aliases.stale(self.trace, fake)
+                    aliases.read(self.trace, fake)
                 return fake._value
             if not grad_enabled():
                 return detached(self.trace, fake._value)
             self.stop_gradient = False
-            if self.trace.overwritten and not viewed:
+            self.trained.add(fake._value)
+            if not viewed:
                 aliases.check(self.trace, fake)
+                aliases.read(self.trace, fake)
             return fake._value
         if is_number(x):
             return x.value
@@ -95,8 +102,8 @@ class Emitter:
             if isinstance(out, tuple):
                 return tuple(map(self.wrap, out))
             made = self.wrap(out)
-            if views and self.trace.epoch:
-                made.__dict__["_epoch"] = aliases.age(lift(self.trace, operands[0]))
+            if views:
+                aliases.inherit(self.trace, made, lift(self.trace, operands[0]))
             return made
 
         return call
@@ -104,11 +111,24 @@ class Emitter:
     def wrap(self, value: Value) -> FakeTensor:
         floating = value.type.dtype.kind == "f"
         keep = self.stop_gradient or not grad_enabled() or not floating
-        return self.trace.fake(value, keep)
+        made: FakeTensor = self.trace.fake(value, keep)
+        if self.stale and keep:
+            made.__dict__["_stale"] = self.stale
+        elif self.stale:
+            aliases.warn(self.trace, self.stale)
+        return made
 
-    def write(self, target: Any, value: FakeTensor, own: bool = False, moves: int = 1) -> Any:
+    def write(
+        self,
+        target: Any,
+        value: FakeTensor,
+        own: bool = False,
+        moves: int = 1,
+        whole: FakeTensor | None = None,
+    ) -> Any:
         """In-place: the storage of `target` becomes `value`; returns the target object.
 
+        `whole`: the object that is written, if `target` is a part of it.
         `own` and `moves` are those of `Trace.write`.
         Without gradient mode autograd does not see it: the object keeps the gradient that it has.
         """
@@ -131,8 +151,21 @@ class Emitter:
         raise_by(self.trace, fake._value, moves)
         if attached:
             fake.__dict__["_stop_gradient"] = False
-            aliases.note(self.trace, fake)
+            aliases.warn(self.trace, aliases.stale(self.trace, value))
+            aliases.note(
+                self.trace, fake, fake if whole is None else whole, not self.passes(fake, value)
+            )
         return target if isinstance(target, FakeTensor) else fake
+
+    def passes(self, fake: FakeTensor, value: FakeTensor) -> bool:
+        """Whether a write adds to `fake` what has no gradient: those that share its memory have the
+        gradient that it had."""
+        made = (q for q in self.trace.builder.ops[-4:] if value._value in q.results)
+        op = next(made, None)
+        if not isinstance(op, Op) or op.operands[0] is not self.trace.read_value(fake._value):
+            return False
+        adds = op.name in ("add", "subtract") or op.name == "scale" and op.attrs["scale"] == 1
+        return adds and not any(self.trace.read_value(v) in op.operands[1:] for v in self.trained)
 
     def check_leaf(self, fake: FakeTensor, root: bool = False) -> None:
         """Refuse an in-place call on a leaf that requires a gradient; with `root` also one through

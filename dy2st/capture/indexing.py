@@ -86,10 +86,9 @@ def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
         new = fitted(e, e.type(parts.view), value)
     if any(0 in e.type(q).shape for p in parts.picks for q in p.tensors):
         return
-    e.write(parts.view, new)
+    e.write(parts.view, new, whole=fake)
     if trained or grad_enabled() and not fake.stop_gradient:
         fake.__dict__["_stop_gradient"] = False
-        aliases.note(trace, fake)
 
 
 def without_front(items: list[Any]) -> list[Any]:

@@ -17,6 +17,7 @@ from typing import Any
 from dy2st.capture.frames import Frame as Frame
 from dy2st.capture.frames import Lifted as Lifted
 from dy2st.capture.frames import Loop as Loop
+from dy2st.capture.frames import Read, Write
 from dy2st.capture.origins import Origins
 from dy2st.journal import Journal, Place
 from dy2st.number import DTYPES, Number
@@ -85,7 +86,8 @@ class Trace:
         self.detached: dict[Value, Value] = {}
         self.leaves: list[Any] = []
         self.attached: dict[Value, Loc] = {}
-        self.overwritten: dict[Value, tuple[int, Value, Loc]] = {}
+        self.overwritten: dict[Value, list[Write]] = {}
+        self.reads: dict[Value, list[Read]] = {}
         self.epoch = 0
         self.warned: set[Loc] = set()
         self.functions: set[Any] = set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dy2st.capture import aliases
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.adapters.tensors import alias
 from dy2st.capture.emitter import Emitter, NoRow, detached, lift
@@ -27,7 +28,7 @@ def strided(
     if lies.source is not fake._value:
         value = detached(trace, lies.source) if fake.stop_gradient else lies.source
         source = trace.fake(value, fake.stop_gradient)
-        source.__dict__["_epoch"] = fake.__dict__.get("_epoch", 0)
+        aliases.inherit(trace, source, fake)
     flat = source
     if e.type(source).ndim != 1:
         flat = e.reshape(source, shape=(product(e.type(source).shape),))
