@@ -66,9 +66,22 @@ def moved(x: Any, n: int) -> None:
     raise_by(trace, lift(trace, x)._value, n)
 
 
+def two_names(f: Any) -> Any:
+    """`f(x, y)`, whose operands are also called `input` and `other`."""
+
+    def call(
+        x: Any = None, y: Any = None, name: Any = None, *, input: Any = None, other: Any = None
+    ) -> Any:
+        return f(x if input is None else input, y if other is None else other)
+
+    return call
+
+
+_OWN = {paddle.gcd_: gcd_}
+_OWN.update({f: f.__wrapped__ for f in (paddle.gcd, paddle.lcm, paddle.lcm_)})
 REWRITTEN: dict[Any, Any] = {
-    **{f: f.__wrapped__ for f in (paddle.gcd, paddle.lcm, paddle.lcm_)},
-    paddle.gcd_: gcd_,
+    **{f: two_names(own) for f, own in _OWN.items()},
+    **{own: own for own in _OWN.values()},
     F.embedding_renorm_: embedding_renorm_,
     paddle.index_fill_: index_fill_,
 }

@@ -306,3 +306,41 @@ def test_type_errors_are_those_of_eager():
         X + INT
     with pytest.raises(dy2st.SourceError, match="does not accept"):
         dy2st.to_static(lambda x, i: x + i)(X, INT)
+
+
+# ---------------------------------------------------------------- names and numbers of Paddle's
+def divided(x, y):
+    return paddle.gcd(input=x, other=y), paddle.lcm(x, other=y), x.gcd(other=y), x.lcm(y)
+
+
+def divided_in_place(x, y):
+    z = x.clone()
+    z.gcd_(other=y)
+    return z, paddle.lcm_(input=x, other=y), paddle.gcd_(x, y)
+
+
+@pytest.mark.parametrize("f", [divided, divided_in_place], ids=lambda f: f.__name__)
+def test_operands_have_two_names(f):
+    static = dy2st.to_static(f)
+    for _ in range(3):
+        one, two = (
+            [paddle.to_tensor(q) for q in ([12, 18, 0, 7, -6], [8, 27, 5, 0, 9])] for _ in range(2)
+        )
+        check.same(static(*two), f(*one))
+        check.same(two, one)
+        assert [q.inplace_version for q in two] == [q.inplace_version for q in one]
+
+
+@pytest.mark.parametrize("numbers", [(), (0.3, 0.7), (1 / 6, 0.5)])
+def test_hardsigmoid_has_its_numbers_in_single_precision(numbers):
+    results = []
+
+    def f(x):
+        return paddle.nn.functional.hardsigmoid(x, *numbers)
+
+    for g in (f, dy2st.to_static(f)):
+        x = paddle.to_tensor(np.linspace(-4, 4, 101), stop_gradient=False)
+        y = g(x)
+        y.sum().backward()
+        results.append((y.detach(), x.grad))
+    check.same(results[1], results[0], 0.0, 0.0)
