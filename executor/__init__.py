@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from executor import branches, cpu, picking, placing, products, rules, scans
+from executor import branches, convolutions, cpu, picking, placing, products, rules, scans
 from executor.interpret import Foreign, Interpreted
 from executor.plan import layout
 from executor.poison import poisoned, wanted
@@ -64,6 +64,7 @@ __all__ = [
     "Executable",
     "branches",
     "compile",
+    "convolutions",
     "native",
     "picking",
     "placing",

@@ -162,6 +162,29 @@ class Gemm:
 
 
 @dataclass(frozen=True, eq=False)
+class Conv:
+    """out[g, b, r, m, p, q] = sum over c, i, j of w[g, r, c, i, j] times x[g, b, c, m, y, z],
+
+    y = p * stride[0] + i * dilation[0] - before[0], z likewise; x is zero where there is no pixel.
+    The last three axes of `out` lie in memory as one. The sum is taken in parts: of `channels`
+    channels and `lines` lines of taps. `left` has room for the weights of a part, `panel` for what
+    one panel of `columns` results reads.
+    """
+
+    x: View
+    w: View
+    out: View
+    left: View
+    panel: View
+    stride: tuple[int, int]
+    before: tuple[Dim, Dim]
+    dilation: tuple[int, int]
+    columns: int
+    channels: int
+    lines: int
+
+
+@dataclass(frozen=True, eq=False)
 class Check:
     """The call fails unless `value >= 0`."""
 
@@ -235,6 +258,7 @@ Launch: TypeAlias = (
     | Put
     | Pack
     | Gemm
+    | Conv
     | Check
     | Fail
     | Index

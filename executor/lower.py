@@ -50,9 +50,11 @@ def starts_block(f: Start) -> Start:
 @dataclass(frozen=True)
 class Machine:
     """`columns(dtype, rows, columns)`: how many columns of the right matrix of a product with so
-    many rows and columns are packed side by side."""
+    many rows and columns are packed side by side. `depth(dtype, rows)`: how many products are best
+    summed up at a time where the left matrix has so many rows."""
 
     columns: Callable[[DType, Dim, Dim], int]
+    depth: Callable[[DType, Dim], int]
 
 
 @dataclass

@@ -39,7 +39,7 @@ def matmul(low: Lowerer, op: Op) -> None:
     if c.shape[-1] != 1 and c.strides[-1] != 1:
         temporary = low.temporary(Type(c.dtype, c.shape))
         target = temporary
-    _gemm(low, x, y, target, yv, initial)
+    product_of(low, x, y, target, yv, initial)
     if target is not c:
         low.copy(target, c)
         low.keep(result, c, "a product is made row by row, and lies otherwise in its place")
@@ -68,7 +68,7 @@ def _in_rows(v: View) -> bool:
     return v.ndim == 1 or v.shape[-2] == 1 or v.strides[-2] == 1
 
 
-def _gemm(low: Lowerer, x: View, y: View, c: View, yv: Value, initial: View | None) -> None:
+def product_of(low: Lowerer, x: View, y: View, c: View, yv: Value, initial: View | None) -> None:
     """c = x @ y, where `yv` is the value that `y` is a view of."""
     batch = c.shape[:-2]
     x = x.expand((*batch, *x.shape[-2:]))

@@ -50,6 +50,7 @@ SAMPLED = {
     "test_executor_control": 2,
     "test_inplace_cost": 14,
     "test_masked_updates": 12,
+    "test_images": 7,
 }
 
 

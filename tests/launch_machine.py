@@ -17,6 +17,7 @@ from executor.launches import (
     ArgMax,
     Branch,
     Check,
+    Conv,
     Fail,
     Gather,
     Gemm,
@@ -263,6 +264,24 @@ class Machine:
         right = self.read(x.y) if x.packed is None else self.packed(y)
         total = np.matmul(self.read(x.x), right)
         self.write(x.c, total if x.initial is None else total + self.read(x.initial))
+
+    def conv(self, x: Conv):
+        """One result after the other; the weights of a part and a panel lie in scratch memory."""
+        self.apart([x.x, x.w], [x.out])
+        self.apart([x.x, x.w, x.out], [x.left, x.panel])
+        for scratch in (x.left, x.panel):
+            self.write(scratch, 0)
+        pixels, weights, before = self.read(x.x), self.read(x.w), [self.dim(d) for d in x.before]
+        out = np.zeros(self.geometry(x.out)[0], x.out.dtype.numpy)
+        for i, j, p, q in np.ndindex(*weights.shape[-2:], *out.shape[-2:]):
+            y, z = (
+                n * s + t * d - b
+                for n, s, t, d, b in zip((p, q), x.stride, (i, j), x.dilation, before)
+            )
+            if 0 <= y < pixels.shape[-2] and 0 <= z < pixels.shape[-1]:
+                seen = np.einsum("gbcm,grc->gbrm", pixels[..., y, z], weights[..., i, j])
+                out[..., p, q] += seen
+        self.write(x.out, out)
 
     def packed(self, v: View):
         whole = View(v.buffer, v.dtype, 0, (self.elements(v),), (1,))

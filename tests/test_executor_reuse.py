@@ -64,7 +64,9 @@ def test_no_value_is_lost(seed, control):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["take", "put", "gather", "embedding", "set_window", "concat"])
+@pytest.mark.parametrize(
+    "name", ["take", "put", "gather", "embedding", "set_window", "concat", "conv"]
+)
 def test_no_value_is_lost_in_the_examples_of_a_row(name):
     program, xs = examples_program(name)
     lowered = lower(program, cpu.machine())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from executor.cpu.gemm import columns
+from executor.cpu.gemm import columns, depth
 from executor.cpu.jit import Native
 from executor.cpu.program import source
 from executor.cpu.target import Target, current
@@ -12,7 +12,7 @@ from executor.plan import Layout
 
 
 def machine_for(target: Target) -> Machine:
-    return Machine(lambda dtype, rows, n: columns(target, dtype, rows, n))
+    return Machine(lambda dtype, rows, n: columns(target, dtype, rows, n), depth)
 
 
 def machine() -> Machine:

@@ -9,7 +9,9 @@ multiply-add shows: K is then split over several sets of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from executor.cpu.kernel import Call, Place, lane_mask, load, nest, store
 from executor.cpu.pack import pack_panel
@@ -25,6 +27,9 @@ from ir.types import Dim, DType
 ROWS = 6
 #: chains of dependent multiply-adds that hide their latency
 CHAINS = 8
+#: products that are summed up at a time at most, and bytes of the left matrix that take part
+DEPTH = 384
+LEFT = 1 << 18
 
 
 def vectors_for(target: Target, rows: Dim) -> int:
@@ -39,6 +44,13 @@ def columns(target: Target, dtype: DType, rows: Dim, n: Dim) -> int:
     lanes = target.lanes(dtype)
     most = vectors_for(target, rows) * lanes
     return min(most, -(-max(n, 1) // lanes) * lanes) if isinstance(n, int) else most
+
+
+def depth(dtype: DType, rows: Dim) -> int:
+    """Products that are summed up at a time: a part of the left matrix stays in the second cache,
+    a panel in the first one."""
+    tall = rows if isinstance(rows, int) else 1
+    return max(64, min(DEPTH, LEFT // (max(tall, 1) * dtype.size)))
 
 
 @dataclass(frozen=True)
@@ -138,7 +150,7 @@ def heights(rows: int) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class _Corner:
+class Corner:
     """Where a block begins: in the left and right matrix, the result, and what it starts from."""
 
     a: str
@@ -146,13 +158,18 @@ class _Corner:
     c: str
     s: str
 
-    def moved(self, f: Function, e: str, **steps: Int) -> _Corner:
+    def moved(self, f: Function, e: str, **steps: Int) -> Corner:
         return replace(self, **{q: f.at(getattr(self, q), n, e) for q, n in steps.items()})
 
 
+#: where a panel lies and what it is for, and its row stride
+Panel: TypeAlias = Callable[[Corner, Int, Int], tuple[Corner, Int]]
+
+
 @dataclass
-class _Product:
-    """The function of one launch under construction."""
+class Product:
+    """The function of one launch under construction. Only the types, the number of rows and the
+    columns of a panel are taken from `g`."""
 
     call: Call
     module: Module
@@ -174,7 +191,7 @@ class _Product:
     def element(self) -> str:
         return element(self.g.x.dtype)
 
-    def blocks(self, vectors: int, masked: bool, at: _Corner, b_row: Int, rest: Int) -> None:
+    def blocks(self, vectors: int, masked: bool, at: Corner, b_row: Int, rest: Int) -> None:
         """All rows against one panel; `rest` lanes of its last vector count."""
         f, target, d = self.f, self.call.target, self.g.x.dtype
 
@@ -204,7 +221,7 @@ class _Product:
         strides = {"a": self.left[0], "c": self.rows[0], "s": self.rows[1]}
         return {q: self.f.mul(rows, s) for q, s in strides.items()}
 
-    def panel(self, at: _Corner, first: Int, width: Int, pack: str) -> tuple[_Corner, Int]:
+    def panel(self, at: Corner, first: Int, width: Int, pack: str) -> tuple[Corner, Int]:
         """The corner of the panel that begins at a column, and the panel's row stride."""
         f, e = self.f, self.element
         moved = at.moved(f, e, c=first, s=first)
@@ -217,23 +234,24 @@ class _Product:
         f.call("i64", pack, ("ptr", y), ("ptr", self.scratch), *numbers)
         return replace(moved, b=self.scratch), self.g.columns
 
-    def panels(self, at: _Corner, pack: str) -> None:
+    def panels(self, at: Corner, panel: Panel) -> None:
+        """All panels, each made by `panel` from its corner, first column and number of columns."""
         f, n, width = self.f, self.n, self.g.columns
         lanes = self.call.target.lanes(self.g.x.dtype)
         whole = n // width * width if isinstance(n, int) else _floor(f, n, width)
         with f.loop(0, whole, width) as first:
-            corner, b_row = self.panel(at, first, width, pack)
+            corner, b_row = panel(at, first, width)
             self.blocks(width // lanes, False, corner, b_row, 0)
         rest = f.sub(n, whole)
         if rest == 0:
             return
         if isinstance(rest, int):
-            corner, b_row = self.panel(at, whole, rest, pack)
+            corner, b_row = panel(at, whole, rest)
             last = (rest - 1) % lanes + 1
             self.blocks(-(-rest // lanes), last != lanes, corner, b_row, last)
             return
         with f.when(f.op(f"icmp sgt i64 {rest}, 0")):
-            corner, b_row = self.panel(at, whole, rest, pack)
+            corner, b_row = panel(at, whole, rest)
             with f.loop(0, rest, lanes) as j:
                 own = corner.moved(f, self.element, b=j, c=j, s=j)
                 self.blocks(1, True, own, b_row, f.sub(rest, j))
@@ -264,15 +282,15 @@ def gemm_kernel(target: Target, module: Module, g: Gemm) -> Call:
     )
     rows = (call.number(g.c.strides[-2]), start)
     depth = call.number(g.x.shape[-1])
-    p = _Product(call, module, g, m, n, depth, x_strides, y_strides, rows, direct, scratch)
+    p = Product(call, module, g, m, n, depth, x_strides, y_strides, rows, direct, scratch)
     name = module.define(small, "0") if small is not None else ""
     pack = module.define(*pack_panel(target, g.x.dtype, g.columns, g.y)) if scratch else ""
 
     def body(offsets: list[Int]) -> None:
         at = [f.at(q, o, p.element) for q, o in zip(pointers, offsets)]
-        corner = _Corner(at[0], at[1], at[2], at[3] if g.initial is not None else "null")
+        corner = Corner(at[0], at[1], at[2], at[3] if g.initial is not None else "null")
         if not name:
-            p.panels(corner, pack)
+            p.panels(corner, lambda at, first, n: p.panel(at, first, n, pack))
             return
         values = (*vars(corner).values(), p.depth, n, *p.left, *p.right, *p.rows)
         f.call("i64", name, *((t, str(q)) for t, q in zip(SMALL_ARGUMENTS, values)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from executor.counts import counts
+from executor.cpu.conv import conv_kernel
 from executor.cpu.elementwise import iota_kernel, map_kernel
 from executor.cpu.gemm import gemm_kernel
 from executor.cpu.index import gather_kernel
@@ -24,6 +25,7 @@ from executor.launches import (
     ArgMax,
     Branch,
     Check,
+    Conv,
     Fail,
     Gather,
     Gemm,
@@ -279,6 +281,8 @@ class _Program:
             return reduce_kernel(self.target, x), "0"
         if isinstance(x, Gemm):
             return gemm_kernel(self.target, self.module, x), "0"
+        if isinstance(x, Conv):
+            return conv_kernel(self.target, self.module, x), "0"
         if isinstance(x, Pack):
             return pack_kernel(self.target, self.module, x), "0"
         if isinstance(x, Gather):

@@ -2,6 +2,7 @@
 
 from ir.ops import (
     activations,
+    conv,
     curves,
     elementwise,
     index,
@@ -16,6 +17,7 @@ from ir.ops import (
 
 __all__ = [
     "activations",
+    "conv",
     "curves",
     "elementwise",
     "index",

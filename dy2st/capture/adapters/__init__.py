@@ -4,7 +4,15 @@ Some entries are reached straight from user code and take the public argument na
 `dim`, `other`); `ALIASES` maps them. A case that the rows do not cover raises `NoRow`.
 """
 
-from dy2st.capture.adapters import activations, elementwise, layers, scatter, tensors, views
+from dy2st.capture.adapters import (
+    activations,
+    elementwise,
+    images,
+    layers,
+    scatter,
+    tensors,
+    views,
+)
 from dy2st.capture.adapters.elementwise import COMPARISONS, arithmetic, comparison, exponent
 from dy2st.capture.adapters.table import ADAPTERS
 from dy2st.capture.adapters.tensors import alias
@@ -18,6 +26,7 @@ __all__ = [
     "activations",
     "elementwise",
     "exponent",
+    "images",
     "layers",
     "scatter",
     "tensors",
