@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from executor import branches, convolutions, cpu, picking, placing, products, rules, scans
+from executor import branches, convolutions, cpu, picking, placing, pooling, products, rules, scans
 from executor.interpret import Foreign, Interpreted
 from executor.plan import layout
 from executor.poison import poisoned, wanted
@@ -68,6 +68,7 @@ __all__ = [
     "native",
     "picking",
     "placing",
+    "pooling",
     "products",
     "rules",
     "scans",

@@ -49,7 +49,8 @@ def _aligned(n: int) -> int:
 
 @dataclass
 class _Block:
-    """`span` in launch numbers; buffers touched directly, and by the blocks inside."""
+    """Numbers of the first and the last launch; buffers touched directly, and by the blocks
+    inside."""
 
     start: int
     end: int = 0
@@ -76,7 +77,7 @@ def _walk(launches: Sequence[Launch], at: int) -> tuple[_Block, int]:
         for body in blocks(launch):
             inner, at = _walk(body, at)
             block.inside.append(inner)
-    block.end = at
+    block.end = max(block.start, at - 1)
     return block, at
 
 

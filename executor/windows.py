@@ -42,6 +42,11 @@ class Axis:
     def place(self, window: int, tap: int) -> int:
         return window * self.stride + tap * self.dilation - self.padding[0]
 
+    def meeting(self, tap: int) -> range:
+        """The windows in which a tap meets a pixel."""
+        found = [q for q in range(self.windows) if tap in self.met(q)]
+        return range(found[0], found[-1] + 1) if found else range(0)
+
     def regions(self) -> Iterator[tuple[range, range]]:
         """Windows side by side, and the taps that all of them meet a pixel with."""
         for taps, group in groupby(range(self.windows), self.met):

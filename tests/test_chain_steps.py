@@ -103,7 +103,7 @@ return ((x - mean2) * self.w + mean2 * self.w).sum(), 0""",
         """
 rows = paddle.stack([x, x * 2.0, x - 1.0])
 y = paddle.nn.functional.batch_norm(rows, self.a, self.b, training=True)
-return (y * self.w * self.a).sum(), 0""",
+return (y * rows * self.w * self.a).sum(), 0""",
         "kept",
     ),
     "written with a trained value": (

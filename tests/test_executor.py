@@ -35,7 +35,8 @@ TARGETS = [
 ]
 FUNCTIONS = """exp expm1 log log2 log10 log1p tanh sigmoid erf sin cos rsqrt silu elu softplus gelu
 pow tan sinh cosh asin acos atan asinh acosh atanh erfinv logit""".split()
-SUMS = "logcumsumexp sum prod matmul conv mean softmax log_softmax layer_norm".split()
+SUMS = """logcumsumexp sum prod matmul conv mean softmax log_softmax layer_norm
+batch_norm sum_pool spread_pool max_unpool""".split()
 
 
 @pytest.fixture(params=TARGETS)

@@ -6,14 +6,18 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
+from paddle import nn
+from paddle.static import InputSpec
 
+import dy2st
 import executor
 import ir
 from ir.core import Builder, Input, Program, Value
 from ir.opdef import ShapeError
 from ir.types import F32, F64, Type
+from tests import check
 from tests.conftest import mostly_slow
-from tests.gradients import BOUNDS, agree, data
+from tests.gradients import BOUNDS, agree, data, default_dtype, trains
 
 
 def native(f, *args, dtype="float64", calls=1):
@@ -100,3 +104,129 @@ def test_random_convolutions(seed):
         (got,) = executor.compile(program, poison=k % 2 == 0)(*arrays)
         bound = BOUNDS[str(want.dtype)] / 10
         np.testing.assert_allclose(got, want, rtol=bound, atol=bound, err_msg=str(program))
+
+
+@pytest.mark.parametrize("rows", [None, 8])
+def test_convolution_of_a_named_batch(rows):
+    """One program for every batch, an empty one too; where rows have a name as well, too."""
+    spec = InputSpec([None, 3, rows, 8], "float64", "x")
+
+    def f(x):
+        return F.relu(conv(x))
+
+    with default_dtype("float64"):
+        conv = nn.Conv2D(3, 4, 3, padding=1)
+    static = dy2st.to_static(f, input_spec=[spec])
+    for n, h in ((2, 8), (5, 8), (1, rows or 11)):
+        found = []
+        for g in (static, f):
+            x = data(n, 3, h, 8)
+            y = g(x)
+            (y * y).sum().backward()
+            found.append((y.numpy(), x.grad.numpy(), conv.weight.grad.numpy()))
+            conv.clear_gradients()
+        for a, b in zip(*found):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    assert len({id(static.entry(data(n, 3, h, 8))) for n, h in ((2, 8), (7, rows or 9))}) == 1
+    with paddle.no_grad():
+        assert static(paddle.zeros([0, 3, 8, 8], "float64")).shape == [0, 4, 8, 8]
+
+
+# ---------------------------------------------------------------- pooling
+POOLS = {
+    "max": lambda x: F.max_pool2d(x, 3, 2, 1),
+    "max, same": lambda x: F.max_pool2d(x, (2, 3), (2, 1), "SAME"),
+    "max, overlapping": lambda x: F.max_pool2d(x, 5, 1, 2),
+    "max, one axis": lambda x: F.max_pool1d(x[:, :, 0], 3, 2, 1),
+    "average": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "average, inclusive": lambda x: F.avg_pool2d(x, 3, 2, 1, exclusive=False),
+    "average, pairs": lambda x: F.avg_pool2d(x, (2, 3), (1, 2), [[0, 0], [0, 0], [0, 1], [2, 0]]),
+    "average, divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=3),
+    "average, valid": lambda x: F.avg_pool2d(x, 4, 3, "VALID"),
+    "adaptive": lambda x: F.adaptive_avg_pool2d(x, (4, 2)),
+    "global": lambda x: F.adaptive_avg_pool2d(x, 1),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", POOLS)
+def test_pooling(name, dtype, monkeypatch):
+    """Eager rounds one by the number of pixels to float32 in the gradient of an average."""
+    if "max" not in name:
+        monkeypatch.setitem(BOUNDS, "float64", 1e-7)
+    native(POOLS[name], data(2, 3, 8, 10, dtype=dtype), dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["max", "max, overlapping"])
+def test_the_first_of_equal_pixels_has_the_gradient(name):
+    """As Paddle's kernel, also for NaN, infinities and numbers below the smallest float32."""
+    rng = np.random.default_rng(3)
+    values = [0.0, -0.0, 1.0, 1.0, np.nan, -np.inf, np.inf, -1e300]
+    x = paddle.to_tensor(rng.choice(values, (2, 2, 9, 9)), stop_gradient=False)
+    x.stop_gradient = False
+    native(POOLS[name], x)
+
+
+def test_pooling_of_a_named_batch():
+    def f(x):
+        return F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 2), F.adaptive_avg_pool2d(x, 1)
+
+    spec = InputSpec([None, 2, 6, 6], "float64", "x")
+    static = dy2st.to_static(f, input_spec=[spec])
+    for n in (3, 1, 0):
+        check.same(static(data(n, 2, 6, 6, trained=False)), f(data(n, 2, 6, 6, trained=False)))
+    assert len({id(static.entry(data(n, 2, 6, 6))) for n in (2, 7)}) == 1
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
+        lambda x: F.max_pool2d(x, 2, return_mask=True)[0],
+        lambda x: F.adaptive_avg_pool2d(x, 3),
+        lambda x: F.avg_pool2d(x, 2, data_format="NHWC"),
+    ],
+)
+def test_pooling_without_a_row_is_left_to_paddle(f):
+    static = agree(f, data(2, 3, 8, 10))
+    assert static.report(data(2, 3, 8, 10)).foreign_counts
+
+
+# ---------------------------------------------------------------- batch norm
+NORMS = {
+    "NCHW": (nn.BatchNorm2D, (3, 4, 3, 2), {}),
+    "NHWC": (nn.BatchNorm2D, (3, 3, 2, 4), {"data_format": "NHWC"}),
+    "NCL": (nn.BatchNorm1D, (3, 4, 5), {"momentum": 0.3, "epsilon": 1e-2}),
+    "NC": (nn.BatchNorm1D, (5, 4), {}),
+    "no weight": (nn.BatchNorm1D, (5, 4), {"weight_attr": False, "bias_attr": False}),
+    "global": (nn.BatchNorm2D, (3, 4, 3, 2), {"use_global_stats": True}),
+}
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("name", NORMS)
+def test_batch_norm(name, mode):
+    """Results, gradients and running statistics, step after step."""
+    kind, shape, options = NORMS[name]
+
+    def make():
+        norm = kind(4, **options)
+        norm.train() if mode == "train" else norm.eval()
+        norm._variance.set_value(norm._variance * 2.0 + 0.25)
+        return nn.Sequential(norm, nn.Tanh())
+
+    static = trains(make, lambda: [data(*shape)])
+    assert not static.report(data(*shape)).foreign_counts
+
+
+def test_batch_norm_of_a_named_batch():
+    with default_dtype("float64"):
+        net = nn.Sequential(nn.Conv2D(2, 3, 3), nn.BatchNorm2D(3))
+    spec = InputSpec([None, 2, 5, 5], "float64", "x")
+    static = check.parity(net, lambda: [data(3, 2, 5, 5, trained=False)], [spec])
+    assert not static.report(data(3, 2, 5, 5)).foreign_counts
+
+
+def test_a_channel_of_one_element():
+    """Paddle takes it as it is."""
+    trains(lambda: nn.BatchNorm1D(4), lambda: [data(1, 4)])

@@ -215,12 +215,11 @@ def test_three_steps(model):
     trains(model, calls_of(MODELS[model]), "float32" if model is SmallMobileNet else "float64")
 
 
-SEGMENTS = "the program runs in segments, between which values have storage of their own"
 FAILS = "a call that fails changes nothing, and it may fail at <line>"
 #: why a storage that a model writes is copied, without gradients and with them
 REASONS = {
-    SmallResNet: ({SEGMENTS}, {SEGMENTS}),
-    SmallMobileNet: ({SEGMENTS}, {SEGMENTS}),
+    SmallResNet: (set(), set()),
+    SmallMobileNet: (set(), set()),
     PersistentLstm: (
         {"its old value is read while the new one is made, at <line>"},
         {f"{q} is one of the two states that the loop at <line> keeps" for q in "hc"},

@@ -2,6 +2,7 @@
 
 from ir.ops import (
     activations,
+    batch_norm,
     conv,
     curves,
     elementwise,
@@ -9,6 +10,7 @@ from ir.ops import (
     linalg,
     nn,
     pairs,
+    pool,
     running,
     scatter,
     strided,
@@ -17,6 +19,7 @@ from ir.ops import (
 
 __all__ = [
     "activations",
+    "batch_norm",
     "conv",
     "curves",
     "elementwise",
@@ -24,6 +27,7 @@ __all__ = [
     "linalg",
     "nn",
     "pairs",
+    "pool",
     "running",
     "scatter",
     "strided",

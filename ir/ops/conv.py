@@ -58,7 +58,7 @@ def padded(x: np.ndarray, padding: Any, value: float = 0.0) -> np.ndarray:
     return x[..., cuts[0], cuts[1]]
 
 
-def tap(x: np.ndarray, at: Pair, shape: Sequence[int], stride: Pair) -> np.ndarray:
+def tap(x: np.ndarray, at: Sequence[int], shape: Sequence[int], stride: Pair) -> np.ndarray:
     """What the tap that begins at pixel `at` sees, for all windows."""
     (y, x0), (h, w), (sy, sx) = at, shape, stride
     return x[..., y : y + (h - 1) * sy + 1 : sy, x0 : x0 + (w - 1) * sx + 1 : sx]

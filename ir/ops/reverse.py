@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ir.core import Builder, Carry, Scan, Seq, Value
+from ir.core import Builder, Carry, Op, Scan, Seq, Value
 from ir.opdef import OPS
 from ir.types import I64, Type, product
 
@@ -108,6 +108,12 @@ def zeros(b: Builder, t: Type) -> Value:
     return new
 
 
+def is_zero(b: Builder, g: Value) -> bool:
+    """Whether `g` stands for a gradient that there is none of: of results one is not asked."""
+    made = [op for op in b.ops if op.name == "full" and op.results[0] is g]
+    return bool(made) and isinstance(made[0], Op) and made[0].attrs["value"] == 0.0
+
+
 def number(b: Builder, value: float, like: Value) -> Value:
     """A 0-d constant that broadcasts against `like`."""
     new: Value = b.full(value=value, dtype=like.type.dtype)
@@ -158,6 +164,7 @@ __all__ = [
     "broadcasting",
     "fitted",
     "flat_index",
+    "is_zero",
     "masked",
     "number",
     "overwritten",

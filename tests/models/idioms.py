@@ -59,14 +59,12 @@ IDIOMS: dict[str, Idiom] = {
         lambda steps: speech.Tacotron2Decoder(steps),
         lambda rng, steps: [floats(rng, 1, 6, 6)],
         ("while",),
-        foreign=frozenset({"conv2d"}),
         least=1,
     ),
     "tacotron2_training": Idiom(
         lambda steps: speech.Tacotron2Training(steps),
         lambda rng, steps: [floats(rng, BATCH, 6, 6), floats(rng, BATCH, 5, steps)],
         ("scan",),
-        foreign=frozenset({"conv2d"}),
     ),
     "greedy": Idiom(
         lambda steps: decoding.GreedyDecoder(steps),
@@ -175,13 +173,11 @@ IDIOMS: dict[str, Idiom] = {
         lambda steps: vision.ConvLSTM(),
         lambda rng, steps: [floats(rng, BATCH, steps, 2, 4, 5)],
         ("scan", "scan"),
-        foreign=frozenset({"conv2d"}),
     ),
     "spiking_vgg": Idiom(
         lambda steps: vision.SpikingVGG(steps),
         lambda rng, steps: [floats(rng, BATCH, 2, 8, 8)],
         ("scan",),
-        foreign=frozenset({"conv2d", "pool2d", "batch_norm"}),
     ),
 }
 

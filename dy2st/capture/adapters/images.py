@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from dy2st.capture.adapters.table import adapter, int_of
-from dy2st.capture.emitter import Emitter, NoRow
+from dy2st.capture.emitter import Emitter, NoRow, detached
 from dy2st.capture.fake import FakeTensor
+from dy2st.number import is_runtime
 from ir.ops.conv import Padding
-from ir.types import FLOATS, Dim
+from ir.types import FLOATS, Dim, Type, product
 
 
 def image(e: Emitter, x: Any, layout: str) -> tuple[Dim, ...]:
@@ -100,3 +103,139 @@ def depthwise_conv2d(
     return conv2d(
         e, x, weight, strides, paddings, padding_algorithm, dilations, groups, data_format
     )
+
+
+# ---------------------------------------------------------------- pooling
+@adapter("pool2d")
+def pool2d(
+    e: Emitter,
+    x: Any,
+    kernel_size: Any,
+    strides: Any,
+    paddings: Any,
+    ceil_mode: bool,
+    exclusive: bool,
+    data_format: str,
+    pooling_type: str,
+    global_pooling: bool,
+    adaptive: bool,
+    padding_algorithm: str = "EXPLICIT",
+) -> FakeTensor:
+    sizes = image(e, x, data_format)[2:]
+    if isinstance(kernel_size, FakeTensor):
+        raise NoRow("a window that is a tensor")
+    taps, stride = pair_of(kernel_size), pair_of(strides)
+    if global_pooling or (adaptive and taps == (1, 1)):
+        return whole_plane(e, x, pooling_type)
+    if adaptive:
+        taps = stride = equal_parts(sizes, taps)
+        padding: Padding = ((0, 0), (0, 0))
+    else:
+        padding = padding_of(paddings, padding_algorithm, sizes, taps, stride)
+    if ceil_mode:
+        raise NoRow("windows that begin inside and end beyond the padding")
+    attrs = {"taps": taps, "stride": stride, "padding": padding}
+    if pooling_type == "max":
+        return e.max_pool(x, **attrs)
+    total = e.sum_pool(x, **attrs)
+    if exclusive and any(p for pair in padding for p in pair):
+        ones = e.full(1.0, e.type(x).dtype, (1, 1, *sizes))
+        return e.divide(total, e.sum_pool(ones, **attrs))
+    return e.divide(total, e.full(float(taps[0] * taps[1]), e.type(x).dtype))
+
+
+def whole_plane(e: Emitter, x: Any, how: str) -> FakeTensor:
+    sizes = e.type(x).shape[2:]
+    if how == "avg":
+        return e.mean(x, axes=(2, 3), keepdim=True)
+    if not all(isinstance(d, int) for d in sizes):
+        raise NoRow("the largest of a plane of named sizes")
+    return e.max_pool(x, taps=sizes, stride=(1, 1), padding=((0, 0), (0, 0)))
+
+
+def equal_parts(sizes: tuple[Dim, ...], count: tuple[int, int]) -> tuple[int, int]:
+    """The window of an adaptive pooling whose windows are all the same."""
+    if not all(isinstance(d, int) and d % n == 0 for d, n in zip(sizes, count)):
+        raise NoRow(f"{count} windows of different sizes over {sizes}")
+    first, second = (d // n for d, n in zip(sizes, count))  # type: ignore[operator]
+    return int(first), int(second)  # type: ignore[call-overload]
+
+
+# ---------------------------------------------------------------- batch norm
+def single(x: float) -> float:
+    """A number as Paddle's entries take it: in single precision."""
+    return float(np.float32(x))
+
+
+@adapter("batch_norm")
+def batch_norm(
+    e: Emitter,
+    x: Any,
+    mean: Any,
+    variance: Any,
+    scale: Any = None,
+    bias: Any = None,
+    is_test: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-5,
+    data_format: str = "NCHW",
+    use_global_stats: bool = False,
+    trainable_statistics: bool = False,
+) -> Any:
+    """Six results, of which Paddle's layers read the first one."""
+    t = e.type(x)
+    if t.dtype not in FLOATS or t.ndim < 2:
+        raise NoRow(f"batch_norm of {t}")
+    axis = t.ndim - 1 if data_format == "NHWC" else 1
+    n = t.shape[axis]
+    weight = e.full(1.0, t.dtype, (n,)) if scale is None else scale
+    shift = e.full(0.0, t.dtype, (n,)) if bias is None else bias
+    if any(e.type(v) != Type(t.dtype, (n,)) for v in (mean, variance, weight, shift)):
+        raise NoRow("statistics or weights of another type")
+    if use_global_stats or (is_test and not trainable_statistics):
+        y = normalised(e, x, (mean, variance, weight, shift), axis, single(epsilon))
+    else:
+        y = trained(e, x, mean, variance, weight, shift, axis, momentum, single(epsilon))
+    return y, mean, variance, mean, variance, None
+
+
+def normalised(
+    e: Emitter, x: Any, of_channels: tuple[Any, ...], axis: int, epsilon: float
+) -> FakeTensor:
+    """By statistics that are given: one product and one sum for an element."""
+    mean, variance, weight, shift = of_channels
+    slope = e.multiply(e.rsqrt(e.scale(variance, bias=epsilon)), weight)
+    start = e.subtract(shift, e.multiply(mean, slope))
+    row = [1] * (e.type(x).ndim - axis)
+    row[0] = e.type(x).shape[axis]
+    slope, start = (e.reshape(v, shape=tuple(row)) for v in (slope, start))
+    return e.add(e.multiply(x, slope), start)
+
+
+def trained(
+    e: Emitter,
+    x: Any,
+    mean: Any,
+    variance: Any,
+    weight: Any,
+    shift: Any,
+    axis: int,
+    momentum: Any,
+    epsilon: float,
+) -> FakeTensor:
+    """By the statistics of the batch, which move those that are kept, in place."""
+    if is_runtime(momentum) or isinstance(momentum, FakeTensor):
+        raise NoRow("a momentum that the program computes")
+    shape = e.type(x).shape
+    rest = product(d for k, d in enumerate(shape) if k != axis)
+    fixed = product(d for k, d in enumerate(shape) if k != axis and isinstance(d, int))
+    if isinstance(fixed, int) and fixed < 2:
+        raise NoRow(f"a channel of {rest} elements, of which Paddle takes one as it is")
+    y, own, spread = e.batch_norm(x, weight, shift, axis=axis, epsilon=epsilon)
+    still = Emitter(e.trace)
+    for kept, new in ((mean, own), (variance, spread)):
+        part = still.wrap(detached(e.trace, new._value))
+        moved = still.scale(part, scale=1.0 - single(momentum))
+        total = still.add(still.scale(kept, scale=single(momentum)), moved)
+        still.write(kept, total, own=True, moves=0)
+    return y
