@@ -55,7 +55,11 @@ def parts_of(
             weights[str(k)] = _array(entry.input(number, ()))
     manifest = {
         "result": _tree(entry, entry.plan.result),
-        "stores": [[_input_of(entry, place), _tree(entry, t)] for place, t in entry.plan.stores],
+        "stores": [
+            [_input_of(entry, place), _tree(entry, t)]
+            for place, t in entry.plan.stores
+            if not _holds(place, t)
+        ],
     }
     return entry.program, manifest, weights
 
@@ -81,6 +85,13 @@ def _input_of(entry: Entry, place: Place) -> int:
         f"the program cannot be saved: it stores {place}, which it does not read as a tensor. "
         "Make it a buffer (register_buffer) of the right shape."
     )
+
+
+def _holds(place: Place, tree: Any) -> bool:
+    """Whether a stored Python constant is what the place holds anyway: Paddle's batch norm stores
+    its own format in every call."""
+    old = place.get()
+    return isinstance(tree, (str, int, float)) and type(old) is type(tree) and bool(old == tree)
 
 
 def _tree(entry: Entry, tree: Any) -> Any:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
 from paddle.static import InputSpec
+from paddle.vision.models import resnet18
 
 import dy2st
 import executor
 import ir
 from ir.core import Builder, Input, Program, Value
 from ir.opdef import ShapeError
-from ir.types import F32, F64, Type
+from ir.types import F32, F64, Type, product
 from tests import check
 from tests.conftest import mostly_slow
 from tests.gradients import BOUNDS, agree, data, default_dtype, trains
@@ -230,3 +233,67 @@ def test_batch_norm_of_a_named_batch():
 def test_a_channel_of_one_element():
     """Paddle takes it as it is."""
     trains(lambda: nn.BatchNorm1D(4), lambda: [data(1, 4)])
+
+
+# ---------------------------------------------------------------- models
+def activations(program):
+    """Bytes of the two largest values that some op reads and makes."""
+    sizes = [
+        sorted(product(v.type.shape) * v.type.dtype.size for v in {*op.operands, *op.results})
+        for op in program.ops
+        if op.name in ("conv", "max_pool", "sum_pool", "relu", "add")
+    ]
+    return max(sum(q[-2:]) for q in sizes)
+
+
+def statistics_of(net, seed=0):
+    """Running statistics as if it had been trained."""
+    rng = np.random.default_rng(seed)
+    for q in net.sublayers():
+        if isinstance(q, nn.BatchNorm2D):
+            q._mean.set_value(rng.normal(0, 0.1, q._mean.shape).astype("float32"))
+            q._variance.set_value(rng.uniform(0.5, 2, q._mean.shape).astype("float32"))
+    net.eval()
+    return net
+
+
+def test_what_follows_a_convolution_is_made_in_its_place():
+    """Batch norm, activation and residual: two images and the room for a part of a sum."""
+    conv, norm = nn.Conv2D(8, 8, 3, padding=1, bias_attr=False), nn.BatchNorm2D(8)
+    net = statistics_of(nn.Sequential(conv, norm))
+
+    def f(x):
+        return F.relu(net(F.relu(net(x))) + x).sum()
+
+    x = data(2, 8, 40, 40, dtype="float32", trained=False)
+    static = dy2st.to_static(f)
+    with paddle.no_grad():
+        check.same(static(x), f(x), rtol=1e-5)
+        run = static.entry(x).executable
+    scratch = 4 * (8 * 8 * 9 + 8 * 9 * 64) + 4096
+    assert run.layout.bytes({}) <= 2 * 4 * 2 * 8 * 40 * 40 + scratch and not run.copies
+
+
+@pytest.mark.slow
+def test_memory_of_resnet():
+    """At most 1.3 times the two largest activations that live at the same time."""
+    paddle.seed(0)
+    net = statistics_of(resnet18(num_classes=10))
+    static = dy2st.to_static(net)
+    x = data(4, 3, 64, 64, dtype="float32", trained=False)
+    with paddle.no_grad():
+        want = copy.deepcopy(net)(x)
+        check.same(static(x), want, rtol=1e-4, atol=1e-4)
+        program, run = static.forward.program(x), static.forward.entry(x).executable
+        assert not static.forward.report(x).foreign_counts and not run.copies
+    assert run.layout.bytes({}) <= 1.3 * activations(program)
+
+
+def test_a_convolutional_net_in_a_file(tmp_path):
+    """A program of rows can be saved."""
+    net = statistics_of(nn.Sequential(nn.Conv2D(2, 4, 3, 2, 1), nn.BatchNorm2D(4), nn.MaxPool2D(2)))
+    x = data(3, 2, 8, 8, dtype="float32", trained=False)
+    want = net(x)
+    dy2st.save(net, tmp_path / "net.dy2st", [InputSpec([None, 2, 8, 8], "float32", "x")])
+    (got,) = check.leaves(dy2st.load(tmp_path / "net.dy2st")(x.numpy()))
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-6)
