@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from executor.launches import Conv, Launch, Map, When
+from executor.launches import Conv, Gemm, Launch, Map, When
 from executor.lower import Lowerer, rule
 from executor.products import product_of
-from executor.views import View
+from executor.views import View, collapse
 from executor.windows import Axis, each_plane, folded
 from ir import Op, Value
 from ir import kernel as k
@@ -30,6 +30,10 @@ def conv(low: Lowerer, op: Op) -> None:
     if _is_product(op):
         out = low.fresh(op.result)
         if _as_product(low, op, x, w, out):
+            return
+    elif _is_whole(op):
+        out = low.fresh(op.result)
+        if _whole_plane(low, x, w, out, groups):
             return
     elif _is_thin(w, groups, x):
         _each_channel(low, op, x, w, low.fresh(op.result))
@@ -100,6 +104,60 @@ def _row_major(low: Lowerer, x: View, y: View, c: View, right: Value) -> bool:
         return False
     product_of(low, x, y, c, right, None)
     return True
+
+
+# ---------------------------------------------------------------- one window for a plane
+def _is_whole(op: Op) -> bool:
+    """Whether one window takes a whole image: the weights' gradient of taps of one pixel."""
+    x, w = (v.type.shape for v in op.operands)
+    plain = all(p == 0 for pair in op.attrs["padding"] for p in pair)
+    return plain and w[2:] == x[2:] and op.result.type.shape[2:] == (1, 1)
+
+
+def _whole_plane(low: Lowerer, x: View, w: View, out: View, groups: int) -> bool:
+    """Rows of images times rows of weights, summed up over what does not lie in one row; False if
+    the result lies in memory in another way."""
+    c = _grouped(out.pick(3, 0).pick(2, 0), 1, groups).transpose((1, 0, 2))
+    left, right = _grouped(x, 1, groups).transpose((1, 0, 2, 3, 4)), _grouped(w, 0, groups)
+    if c.strides[2] != 1 and c.shape[2] != 1:
+        c, left, right = c.transpose((0, 2, 1)), right, left
+    if c.strides[2] != 1 and c.shape[2] != 1:
+        return False
+    dims, (a, b) = collapse(left.shape[2:], (left.strides[2:], right.strides[2:]))
+    dims, a, b = _cut(low, c, dims or [1], a or [0], b or [0])
+    left = replace(left, shape=(*left.shape[:2], *dims), strides=(*left.strides[:2], *a))
+    right = replace(right, shape=(*right.shape[:2], *dims), strides=(*right.strides[:2], *b))
+    right = right.transpose((0, *range(2, right.ndim), 1))
+    columns = low.machine.columns(c.dtype, *c.shape[1:])
+    scratch = low.temporary(Type(c.dtype, (dims[-1], columns)))
+    if len(dims) == 1:
+        low.emit(Gemm(left, right, c, columns, None, scratch, None))
+        return True
+    low.emit(Map(c.shape, (), (k.const(0, c.dtype),), (c,)))
+
+    def part(*at: Size) -> tuple[Launch, ...]:
+        rows, sides = left, right
+        for q in at:
+            rows, sides = rows.pick(2, q), sides.pick(1, q)
+        return (Gemm(rows, sides, c, columns, None, scratch, c),)
+
+    each_plane(low, dims[:-1], part)
+    return True
+
+
+def _cut(
+    low: Lowerer, c: View, dims: list[Dim], a: list[Dim], b: list[Dim]
+) -> tuple[list[Dim], list[Dim], list[Dim]]:
+    """A long row in parts of equal length, if it has such."""
+    n, most = dims[-1], low.machine.depth(c.dtype, 1)
+    if not isinstance(n, int) or n <= most:
+        return dims, a, b
+    length = next(d for d in range(most, 0, -1) if n % d == 0)
+    if length < most // 4:
+        return dims, a, b
+    apart = (length * a[-1], length * b[-1])
+    dims = [*dims[:-1], n // length, length]
+    return dims, [*a[:-1], apart[0], a[-1]], [*b[:-1], apart[1], b[-1]]
 
 
 # ---------------------------------------------------------------- as a convolution

@@ -120,6 +120,19 @@ def store(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
         f.store(t, value, p.at(f, index), p.dtype.size)
 
 
+#: bytes of a line of the caches
+LINE = 64
+
+
+def prefetch(f: Function, start: str, dtype: DType, first: Int, count: int) -> None:
+    """Ask for the lines of `count` elements that will be read soon; any place will do."""
+    hints = (("i32", "0"), ("i32", "2"), ("i32", "1"))
+    for k in range(0, count, LINE // dtype.size):
+        offset = f.mul(f.add(first, k), dtype.size)
+        address = f.op(f"getelementptr i8, ptr {start}, i64 {offset}")
+        f.intrinsic("void", "llvm.prefetch.p0", ("ptr", address), *hints)
+
+
 def lane_mask(v: Lanes, rest: Int) -> str:
     """The lanes below `rest`."""
     f, t = v.f, f"<{v.width} x i32>"

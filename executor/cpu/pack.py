@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from executor.cpu.kernel import Call, Place, load, nest, store
+from executor.cpu.kernel import Call, Place, load, nest, prefetch, store
 from executor.cpu.scalar import Lanes
 from executor.cpu.target import Target
 from executor.cpu.text import Function, Int, Module, element
@@ -13,7 +13,8 @@ from ir.types import DType
 
 def pack_panel(target: Target, d: DType, width: int, y: View) -> tuple[Function, str]:
     """(y, out, K, k stride, n stride, columns): columns beyond the last are left as they are,
-    as nothing that is computed from them is stored."""
+    as nothing that is computed from them is stored. Of a matrix that lies row by row, every row
+    of the next panel is asked for: it is far from that of the row before."""
     f, e = Function("?", "i64"), element(d)
     source, out = f.argument("ptr"), f.argument("ptr")
     depth, k_stride, n_stride, n = (f.argument("i64") for _ in range(4))
@@ -34,6 +35,7 @@ def pack_panel(target: Target, d: DType, width: int, y: View) -> tuple[Function,
         with f.when(full), f.loop(0, depth) as line:
             row = Place(f.at(source, f.mul(line, k_stride), e), d, 1)
             to = Place(f.at(out, f.mul(line, width), e), d, 1)
+            prefetch(f, row.pointer, d, width, width)
             for q in range(0, width, v.width):
                 store(v, to, q, load(v, row, q))
         with f.when(f.op(f"xor i1 {full}, true")):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from executor.cpu.kernel import Place, load, store
+from executor.cpu.kernel import Place, load, prefetch, store
 from executor.cpu.scalar import Lanes
 from executor.cpu.target import Target
 from executor.cpu.text import Function, Int, element
@@ -120,8 +120,20 @@ class _Patches:
             f.store(self.number, short, f.at(array, k, self.number), size)
 
     # ------------------------------------------------------------ rows
+    def next_panel(self) -> None:
+        """Ask for what the last line of taps reads for the next panel: of every channel, which are
+        far from each other."""
+        f, n, count = self.f, self.n, self.form.columns * self.form.stride
+        last = f.sub(f.add(n["line"], n["lines"]), 1)
+        below = f.mul(f.mul(last, n["apart_y"]), n["x_row"])
+        start = f.add(f.load("i64", self.base, 8), f.add(below, count))
+        with f.loop(0, n["channels"]) as c:
+            prefetch(f, self.x, self.form.dtype, f.add(start, f.mul(c, n["x_channel"])), count)
+
     def rows(self) -> None:
         f, n = self.f, self.n
+        if self.form.runs:
+            self.next_panel()
         with f.loop(0, n["lines"]) as i, f.loop(0, n["taps"]) as j:
             below = f.mul(f.add(n["line"], i), n["apart_y"])
             right = f.mul(j, n["apart_x"])

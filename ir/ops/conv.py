@@ -126,7 +126,8 @@ def _phase(
         if not taps:
             return None
         step = taps[1] - taps[0] if len(taps) > 1 else 1
-        w = b.slice(w, axis=2 + axis, start=taps[-1], length=len(taps), step=-step)
+        if k > 1:
+            w = b.slice(w, axis=2 + axis, start=taps[-1], length=len(taps), step=-step)
         apart = step * d // s if len(taps) > 1 else 1
         first = divide(low + (phase[axis] - taps[-1] * d), s)
         assert first is not None
@@ -220,6 +221,8 @@ op(
         example("f32[1,2,6,7]", "f32[3,2,2,2]", padding=((-1, 0), (0, -2))),
         example("f32[2,40,3,3]", "f32[13,40,3,3]", padding=_SAME),
         example("f32[3,5,1,1]", "f32[4,5,1,1]"),
+        example("f32[2,3,4,5]", "f32[7,3,4,5]"),
+        example("f64[2,6,4,25]", "f64[4,3,4,25]", groups=2),
         example("f32[0,2,4,4]", "f32[3,2,3,3]"),
     ),
 )
