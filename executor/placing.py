@@ -21,7 +21,18 @@ from ir import Fused, Op, Scan, Value
 from ir.core import Last, Node, Stack
 
 JOINS = {"concat", "stack"}
-DIRECT = {"matmul", "conv", "gather", "embedding", "argmax", "iota", "take", *JOINS}
+DIRECT = {
+    "matmul",
+    "conv",
+    "max_pool",
+    "sum_pool",
+    "gather",
+    "embedding",
+    "argmax",
+    "iota",
+    "take",
+    *JOINS,
+}
 QUIET = {"full", "set_slice", "set_pick", "set_strided"} | VIEWS - {"select", "window"}
 
 

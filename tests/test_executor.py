@@ -99,7 +99,7 @@ def test_code_of_every_target_needs_no_library(name):
     """Compiled, not run: this shows what a host without AVX-512 cannot."""
     t = targets.named(name)
     machine = cpu.machine_for(t)
-    for op in ("exp", "tanh", "gelu", "softmax", "floor", "embedding"):
+    for op in ("exp", "tanh", "gelu", "softmax", "floor", "embedding", "conv"):
         program, _ = examples_program(op)
         low = lower(program, machine)
         made = source(low, plan.layout(low.launches), t)

@@ -8,6 +8,8 @@ in the first one; every panel is packed once for a part.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from executor.cpu.gemm import Corner, Product
 from executor.cpu.kernel import Call, Place, load, store
 from executor.cpu.patches import form, patches
@@ -63,61 +65,95 @@ def weights_part(target: Target, d: DType) -> Function:
     return f
 
 
-def conv_kernel(target: Target, module: Module, c: Conv) -> Call:
-    """x is [groups, images, C, images together, H, W], w [groups, filters, C, KH, KW]."""
-    call = Call(target)
-    f, e, number = call.f, element(c.x.dtype), call.number
-    x, w, out, left, panel = map(call.pointer, (c.x, c.w, c.out, c.left, c.panel))
-    groups, images, filters, together, height, width = map(number, c.out.shape)
-    channels, _, rows, columns = map(number, c.x.shape[2:])
-    lines, taps = map(number, c.w.shape[3:])
-    x_group, x_image, *xs = map(number, c.x.strides)
-    w_group, *ws = map(number, c.w.strides)
-    out_group, out_image, out_row = map(number, c.out.strides[:3])
-    stride, before, apart = (list(map(number, q)) for q in (c.stride, c.before, c.dilation))
-    n = number(product(c.out.shape[3:]))
-    most, high = number(c.channels), number(c.lines)
-    pack = module.define(patches(target, form(target, c)), "0")
-    copy = module.define(weights_part(target, c.x.dtype), "0")
-    whole = c.channels == c.x.shape[2] and c.lines == c.w.shape[3]
-    geometry = (height, width, rows, columns, xs[1], xs[0], *xs[2:], *stride, *before, *apart)
+@dataclass
+class _Convolution:
+    """The function of one launch under construction; `x`, `w`, `out` are strides, outermost first,
+    `n` the number of results of an image, or of images that lie side by side."""
 
-    def part(group: Int, first: Int, line: Int) -> None:
-        some = least(f, most, f.sub(channels, first))
-        few = least(f, high, f.sub(lines, line))
-        depth = f.mul(some, f.mul(few, taps))
-        source = f.add(f.mul(group, w_group), f.add(f.mul(first, ws[1]), f.mul(line, ws[2])))
-        numbers = (filters, some, few, taps, *ws)
-        f.call("i64", copy, ("ptr", f.at(w, source, e)), ("ptr", left), *_numbers(numbers))
-        with f.loop(0, images) as b:
-            at = f.add(f.mul(group, x_group), f.add(f.mul(b, x_image), f.mul(first, xs[0])))
-            pixels = f.at(x, at, e)
-            place = f.at(out, f.add(f.mul(group, out_group), f.mul(b, out_image)), e)
+    call: Call
+    module: Module
+    c: Conv
 
-            def packed(at: Corner, column: Int, count: Int) -> tuple[Corner, Int]:
-                numbers = (column, count, some, line, few, taps, *geometry)
-                f.call("i64", pack, ("ptr", pixels), ("ptr", panel), *_numbers(numbers))
-                moved = at.moved(f, e, c=column, s=column)
-                return Corner(moved.a, panel, moved.c, moved.s), c.columns
+    def __post_init__(self) -> None:
+        c, number = self.c, self.call.number
+        self.f, self.element = self.call.f, element(c.x.dtype)
+        views = (c.x, c.w, c.out, c.left, c.panel)
+        self.pointers = [self.call.pointer(v) for v in views]
+        self.groups, self.images, self.filters, _, *plane = map(number, c.out.shape)
+        self.channels, _, *pixels = map(number, c.x.shape[2:])
+        self.lines, self.taps = map(number, c.w.shape[3:])
+        self.x, self.w = ([number(s) for s in v.strides] for v in (c.x, c.w))
+        self.out = [number(s) for s in c.out.strides[:3]]
+        self.n = number(product(c.out.shape[3:]))
+        self.most = number(c.channels), number(c.lines)
+        steps = [number(d) for pair in (c.stride, c.before, c.dilation) for d in pair]
+        self.geometry = (*plane, *pixels, self.x[3], self.x[2], *self.x[4:], *steps)
+        target = self.call.target
+        self.pack = self.module.define(patches(target, form(target, c)), "0")
+        self.copy = self.module.define(weights_part(target, c.x.dtype), "0")
+        self.whole = c.channels == c.x.shape[2] and c.lines == c.w.shape[3]
 
-            def sums(first_part: bool) -> None:
-                g = _as_gemm(c, None if first_part else c.out)
-                sides = ((depth, 1), (c.columns, 1), (out_row, out_row))
-                p = Product(call, module, g, filters, n, depth, *sides, False, panel)
-                p.panels(Corner(left, panel, place, place), packed)
+    def at(self, pointer: str, *steps: tuple[Int, Int]) -> str:
+        """The address some steps along some strides away."""
+        offset: Int = 0
+        for index, stride in steps:
+            offset = self.f.add(offset, self.f.mul(index, stride))
+        return self.f.at(pointer, offset, self.element)
 
-            if whole:
-                sums(True)
+    def run(self) -> None:
+        f, c = self.f, self.c
+        with f.loop(0, self.groups) as group:
+            if self.whole:
+                self.part(group, 0, 0)
+                return
+            with f.loop(0, self.channels, c.channels) as first, f.loop(0, self.lines, c.lines) as i:
+                self.part(group, first, i)
+
+    def part(self, group: Int, first: Int, line: Int) -> None:
+        """The sums over some channels and lines of taps, for all images."""
+        f = self.f
+        some = least(f, self.most[0], f.sub(self.channels, first))
+        few = least(f, self.most[1], f.sub(self.lines, line))
+        x, w, out, left, _ = self.pointers
+        source = self.at(w, (group, self.w[0]), (first, self.w[2]), (line, self.w[3]))
+        numbers = (self.filters, some, few, self.taps, *self.w[1:])
+        f.call("i64", self.copy, ("ptr", source), ("ptr", left), *_numbers(numbers))
+        with f.loop(0, self.images) as b:
+            pixels = self.at(x, (group, self.x[0]), (b, self.x[1]), (first, self.x[2]))
+            place = self.at(out, (group, self.out[0]), (b, self.out[1]))
+            if self.whole:
+                self.image(pixels, place, (some, line, few), True)
                 return
             begun = f.op(f"icmp eq i64 {f.op(f'or i64 {first}, {line}')}, 0")
-            f.either(begun, lambda: sums(True), lambda: sums(False))
+            f.either(
+                begun,
+                lambda: self.image(pixels, place, (some, line, few), True),
+                lambda: self.image(pixels, place, (some, line, few), False),
+            )
 
-    with f.loop(0, groups) as group:
-        if whole:
-            part(group, 0, 0)
-            return call
-        with f.loop(0, channels, c.channels) as first, f.loop(0, lines, c.lines) as line:
-            part(group, first, line)
+    def image(self, pixels: str, place: str, of: tuple[Int, Int, Int], new: bool) -> None:
+        """All panels of an image; `of` is the part: channels, the first line and lines of taps.
+        `new`: there is no sum yet to which it is added."""
+        f, e, c, panel = self.f, self.element, self.c, self.pointers[4]
+
+        def packed(at: Corner, column: Int, count: Int) -> tuple[Corner, Int]:
+            numbers = (column, count, *of, self.taps, *self.geometry)
+            f.call("i64", self.pack, ("ptr", pixels), ("ptr", panel), *_numbers(numbers))
+            moved = at.moved(f, e, c=column, s=column)
+            return Corner(moved.a, panel, moved.c, moved.s), c.columns
+
+        depth = f.mul(of[0], f.mul(of[2], self.taps))
+        sides = ((depth, 1), (c.columns, 1), (self.out[2], self.out[2]))
+        g, numbers = _as_gemm(c, new), (self.filters, self.n, depth)
+        p = Product(self.call, self.module, g, *numbers, *sides, False, panel)
+        p.panels(Corner(self.pointers[3], panel, place, place), packed)
+
+
+def conv_kernel(target: Target, module: Module, c: Conv) -> Call:
+    """x is [groups, images, C, images together, H, W], w [groups, filters, C, KH, KW], and out
+    [groups, images, filters, images together, H, W]."""
+    call = Call(target)
+    _Convolution(call, module, c).run()
     return call
 
 
@@ -125,9 +161,8 @@ def _numbers(values: tuple[Int, ...]) -> list[tuple[str, str]]:
     return [("i64", str(q)) for q in values]
 
 
-def _as_gemm(c: Conv, initial: View | None) -> Gemm:
+def _as_gemm(c: Conv, new: bool) -> Gemm:
     """Types and sizes of the products that a convolution consists of."""
     n = product(c.out.shape[3:])
     rows = View(c.out.buffer, c.out.dtype, 0, (c.out.shape[2], n), (c.out.strides[2], 1))
-    start = rows if initial is not None else None
-    return Gemm(c.x, c.w, rows, c.columns, None, c.panel, start)
+    return Gemm(c.x, c.w, rows, c.columns, None, c.panel, None if new else rows)
