@@ -7,13 +7,16 @@ channel for itself folds its few taps (`executor.windows`). All others are launc
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from executor.launches import Conv, Gemm, Launch, Map, When
+import numpy as np
+
+from executor.launches import Conv, Gemm, Launch, Loop, Map, Reduce, When
 from executor.lower import Lowerer, rule
 from executor.products import product_of
 from executor.views import View, collapse
-from executor.windows import Axis, each_plane, folded
-from ir import Op, Value
+from executor.windows import Axis, each_plane, folded, part
+from ir import OPS, Op, Value
 from ir import kernel as k
 from ir.types import Dim, Size, Type, divide, product
 
@@ -21,6 +24,8 @@ from ir.types import Dim, Size, Type, divide, product
 FEW = 4
 #: filters of a channel that are no matrix worth the name
 THIN = 2
+#: results of which each sums up a plane of its own
+RESULTS = 32
 
 
 @rule("conv")
@@ -37,6 +42,9 @@ def conv(low: Lowerer, op: Op) -> None:
             return
     elif _is_thin(w, groups, x):
         _each_channel(low, op, x, w, low.fresh(op.result))
+        return
+    elif _is_correlation(op, x, w):
+        _correlation(low, op, x, w, low.fresh(op.result))
         return
     else:
         out = _result(low, op)
@@ -135,13 +143,13 @@ def _whole_plane(low: Lowerer, x: View, w: View, out: View, groups: int) -> bool
         return True
     low.emit(Map(c.shape, (), (k.const(0, c.dtype),), (c,)))
 
-    def part(*at: Size) -> tuple[Launch, ...]:
+    def row(*at: Size) -> tuple[Launch, ...]:
         rows, sides = left, right
         for q in at:
             rows, sides = rows.pick(2, q), sides.pick(1, q)
         return (Gemm(rows, sides, c, columns, None, scratch, c),)
 
-    each_plane(low, dims[:-1], part)
+    each_plane(low, dims[:-1], row)
     return True
 
 
@@ -218,10 +226,14 @@ def _is_thin(w: View, groups: int, x: View) -> bool:
     return fixed and few and groups > 1 and w.shape[1] == 1
 
 
+def _axes(op: Op, x: View, w: View, out: View) -> list[Axis]:
+    a = op.attrs
+    rows: Any = (x.shape[2:], out.shape[2:], w.shape[2:], a["stride"], a["padding"], a["dilation"])
+    return [Axis(*q) for q in zip(*rows)]
+
+
 def _each_channel(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
-    a, groups = op.attrs, op.attrs["groups"]
-    shapes = (v.shape[2:] for v in (x, out, w))
-    axes = [Axis(*q) for q in zip(*shapes, a["stride"], a["padding"], a["dilation"])]
+    axes, groups = _axes(op, x, w, out), op.attrs["groups"]
     weights, results = _grouped(w, 0, groups), _grouped(out, 1, groups)
 
     def plane(n: Size, g: Size, r: Size) -> tuple[Launch, ...]:
@@ -234,3 +246,44 @@ def _each_channel(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
 
 def _term(total: k.Scalar, pixel: k.Scalar, weight: k.Scalar) -> k.Scalar:
     return total + pixel * weight
+
+
+def _is_correlation(op: Op, x: View, w: View) -> bool:
+    """Whether a few results sum up whole planes, group by group: the gradient of the weights of a
+    convolution of every channel for itself."""
+    groups, results = op.attrs["groups"], op.result.type.shape[2:]
+    dims = (*x.shape[2:], *w.shape[2:], *results)
+    fixed = all(isinstance(d, int) for d in dims)
+    few = isinstance(w.shape[0], int) and w.shape[0] <= THIN * groups
+    small = fixed and product(results) <= RESULTS <= product(w.shape[2:])  # type: ignore[operator]
+    return small and few and groups > 1 and x.shape[0] == 1
+
+
+def _correlation(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
+    """Products of a result are added up element by element over the planes, and then summed up."""
+    (down, across), groups = _axes(op, x, w, out), op.attrs["groups"]
+    pixels, weights = _grouped(x.pick(0, 0), 0, groups), _grouped(w, 0, groups)
+    results = _grouped(out.pick(0, 0), 0, groups)
+    sums = low.temporary(Type(out.dtype, (*out.shape[2:], *w.shape[2:])))
+    add, at = OPS["sum"].reduce, low.symbol("i")
+    assert add is not None
+    total = _term(*(k.input_(q, out.dtype) for q in range(3)))
+
+    def plane(g: Size, r: Size) -> tuple[Launch, ...]:
+        n = Size.named(at)
+        seen, taps = pixels.pick(0, g).pick(0, n), weights.pick(0, g).pick(0, r).pick(0, n)
+        body: list[Launch] = []
+        for i, j in np.ndindex(down.windows, across.windows):
+            ys, xs = down.met(i), across.met(j)
+            if len(ys) and len(xs):
+                place = part(sums.pick(0, i).pick(0, j), ys, xs)
+                image = seen.slice(0, down.place(i, ys[0]), len(ys), down.dilation)
+                image = image.slice(1, across.place(j, xs[0]), len(xs), across.dilation)
+                ins = (place, image, part(taps, ys, xs))
+                body.append(Map(place.shape, ins, (total,), (place,)))
+        channels = Loop(at, low.symbol("p"), low.symbol("q"), weights.shape[2], tuple(body))
+        fill = Map(sums.shape, (), (k.const(0, out.dtype),), (sums,))
+        place = results.pick(0, g).pick(0, r)
+        return fill, channels, Reduce(sums, (2, 3), add, place)
+
+    each_plane(low, weights.shape[:2], plane)

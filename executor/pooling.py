@@ -9,7 +9,7 @@ from typing import Any
 from executor.launches import Launch, Map
 from executor.lower import Lowerer, rule
 from executor.views import View
-from executor.windows import Axis, each_plane, folded
+from executor.windows import Axis, each_plane, folded, part
 from ir import Op
 from ir import kernel as k
 from ir.ops.pool import LOWEST
@@ -51,10 +51,6 @@ def _taps(axes: list[Axis]) -> Iterator[tuple[tuple[int, int], tuple[range, rang
             yield (i, j), (ys, xs)
 
 
-def _part(v: View, ys: range, xs: range) -> View:
-    return v.slice(0, ys[0], len(ys)).slice(1, xs[0], len(xs))
-
-
 def _fill(out: View, value: float | bool) -> Map:
     return Map(out.shape, (), (k.const(value, out.dtype),), (out,))
 
@@ -70,7 +66,7 @@ def spread_pool(low: Lowerer, op: Op) -> None:
         for (i, j), (ys, xs) in _taps(axes):
             place = axes[1].seen(axes[0].seen(to, 0, i, ys), 1, j, xs)
             total = k.input_(0, g.dtype) + k.input_(1, g.dtype)
-            launches.append(Map(place.shape, (place, _part(source, ys, xs)), (total,), (place,)))
+            launches.append(Map(place.shape, (place, part(source, ys, xs)), (total,), (place,)))
         return tuple(launches)
 
     each_plane(low, out.shape[:2], plane)
@@ -97,9 +93,9 @@ def first_largest(low: Lowerer, op: Op) -> None:
             def tapped(v: View, at: tuple[int, int] = (i, j), w: tuple = (ys, xs)) -> View:
                 return axes[1].seen(axes[0].seen(v, 0, at[0], w[0]), 1, at[1], w[1])
 
-            result, other = _part(planes[1], ys, xs), _part(done, ys, xs)
-            source = _part(planes[2], ys, xs) if backward else tapped(planes[2])
-            place = tapped(planes[3]) if backward else _part(planes[3], ys, xs)
+            result, other = part(planes[1], ys, xs), part(done, ys, xs)
+            source = part(planes[2], ys, xs) if backward else tapped(planes[2])
+            place = tapped(planes[3]) if backward else part(planes[3], ys, xs)
             ins = (tapped(planes[0]), result, source, place, other)
             launches.append(Map(place.shape, ins, (new, found | hit), (place, other)))
         return tuple(launches)

@@ -35,9 +35,9 @@ class Axis:
     def met(self, window: int) -> range:
         """The taps of a window that meet a pixel."""
         first = self.place(window, 0)
-        low = max(0, -(first // self.dilation))
-        high = -((first - self.pixels) // self.dilation)
-        return range(min(low, self.taps), max(low, min(high, self.taps)))
+        low = min(max(0, -(first // self.dilation)), self.taps)
+        high = min(-((first - self.pixels) // self.dilation), self.taps)
+        return range(low, max(low, high))
 
     def place(self, window: int, tap: int) -> int:
         return window * self.stride + tap * self.dilation - self.padding[0]
@@ -58,6 +58,10 @@ class Axis:
         return plane.slice(axis, self.place(windows[0], tap), len(windows), self.stride)
 
 
+def part(plane: View, ys: range, xs: range) -> View:
+    return plane.slice(0, ys[0], len(ys)).slice(1, xs[0], len(xs))
+
+
 Term = Callable[..., k.Scalar]
 
 
@@ -69,7 +73,7 @@ def folded(
     down, across = axes
     launches: list[Launch] = []
     for (ys, above), (xs, beside) in product(down.regions(), across.regions()):
-        place = out.slice(0, ys[0], len(ys)).slice(1, xs[0], len(xs))
+        place = part(out, ys, xs)
         taps = list(product(above, beside))
         for at in range(0, max(len(taps), 1), TAPS):
             views = [place] if at else []

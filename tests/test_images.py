@@ -43,6 +43,11 @@ CONVS = {
     "one side": ((2, 3, 9, 10), (4, 3, 3, 3), {"padding": [1, 2, 0, 1]}),
     "pairs": ((2, 3, 9, 10), (4, 3, 3, 3), {"padding": [[0, 0], [0, 0], [1, 2], [0, 1]]}),
     "depthwise": ((2, 3, 9, 10), (6, 1, 3, 3), {"groups": 3, "padding": 1, "stride": 2}),
+    "depthwise, windows without a pixel": (
+        (2, 3, 9, 6),
+        (6, 1, 1, 1),
+        {"groups": 3, "padding": 2, "stride": 2},
+    ),
     "groups": ((2, 4, 9, 10), (6, 2, 3, 3), {"groups": 2, "padding": 1, "stride": 2}),
     "1x1": ((2, 4, 9, 10), (20, 4, 1, 1), {}),
     "1x1, groups": ((2, 4, 9, 10), (20, 2, 1, 1), {"groups": 2}),
@@ -109,10 +114,10 @@ def test_random_convolutions(seed):
         np.testing.assert_allclose(got, want, rtol=bound, atol=bound, err_msg=str(program))
 
 
-@pytest.mark.parametrize("rows", [None, 8])
-def test_convolution_of_a_named_batch(rows):
-    """One program for every batch, an empty one too; where rows have a name as well, too."""
-    spec = InputSpec([None, 3, rows, 8], "float64", "x")
+@pytest.mark.parametrize("rows, columns", [(8, 8), (None, 8), (None, None)])
+def test_convolution_of_a_named_batch(rows, columns):
+    """One program for every batch, an empty one too, and for every size that has a name."""
+    spec = InputSpec([None, 3, rows, columns], "float64", "x")
 
     def f(x):
         return F.relu(conv(x))
@@ -120,17 +125,18 @@ def test_convolution_of_a_named_batch(rows):
     with default_dtype("float64"):
         conv = nn.Conv2D(3, 4, 3, padding=1)
     static = dy2st.to_static(f, input_spec=[spec])
-    for n, h in ((2, 8), (5, 8), (1, rows or 11)):
+    for n, h, w in ((2, 8, 8), (5, 8, 8), (1, rows or 11, columns or 21)):
         found = []
         for g in (static, f):
-            x = data(n, 3, h, 8)
+            x = data(n, 3, h, w)
             y = g(x)
             (y * y).sum().backward()
             found.append((y.numpy(), x.grad.numpy(), conv.weight.grad.numpy()))
             conv.clear_gradients()
         for a, b in zip(*found):
             np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-    assert len({id(static.entry(data(n, 3, h, 8))) for n, h in ((2, 8), (7, rows or 9))}) == 1
+    shapes = ((2, 3, 8, 8), (7, 3, rows or 9, columns or 5))
+    assert len({id(static.entry(data(*shape))) for shape in shapes}) == 1
     with paddle.no_grad():
         assert static(paddle.zeros([0, 3, 8, 8], "float64")).shape == [0, 4, 8, 8]
 

@@ -29,7 +29,7 @@ ROWS = 6
 CHAINS = 8
 #: products that are summed up at a time at most, and bytes of the left matrix that take part
 DEPTH = 384
-LEFT = 1 << 18
+LEFT = 1 << 19
 
 
 def vectors_for(target: Target, rows: Dim) -> int:
