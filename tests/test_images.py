@@ -152,6 +152,10 @@ POOLS = {
     "average, pairs": lambda x: F.avg_pool2d(x, (2, 3), (1, 2), [[0, 0], [0, 0], [0, 1], [2, 0]]),
     "average, divisor": lambda x: F.avg_pool2d(x, 2, divisor_override=3),
     "average, valid": lambda x: F.avg_pool2d(x, 4, 3, "VALID"),
+    "max, ceil": lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
+    "average, ceil": lambda x: F.avg_pool2d(x, 3, (2, 3), 1, ceil_mode=True),
+    "average, ceil, inclusive": lambda x: F.avg_pool2d(x, 3, 2, 0, ceil_mode=True, exclusive=False),
+    "adaptive, unequal": lambda x: F.adaptive_avg_pool2d(x, (3, 12)),
     "adaptive": lambda x: F.adaptive_avg_pool2d(x, (4, 2)),
     "global": lambda x: F.adaptive_avg_pool2d(x, 1),
 }
@@ -190,9 +194,8 @@ def test_pooling_of_a_named_batch():
 @pytest.mark.parametrize(
     "f",
     [
-        lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
         lambda x: F.max_pool2d(x, 2, return_mask=True)[0],
-        lambda x: F.adaptive_avg_pool2d(x, 3),
+        lambda x: F.max_pool2d(x, 1, 4, 3, ceil_mode=True),
         lambda x: F.avg_pool2d(x, 2, data_format="NHWC"),
     ],
 )

@@ -128,20 +128,37 @@ def pool2d(
     if global_pooling or (adaptive and taps == (1, 1)):
         return whole_plane(e, x, pooling_type)
     if adaptive:
-        taps = stride = equal_parts(sizes, taps)
-        padding: Padding = ((0, 0), (0, 0))
-    else:
-        padding = padding_of(paddings, padding_algorithm, sizes, taps, stride)
-    if ceil_mode:
-        raise NoRow("windows that begin inside and end beyond the padding")
+        return adapted(e, x, taps, pooling_type)
+    given = padding_of(paddings, padding_algorithm, sizes, taps, stride)
+    padding = reaching(sizes, taps, stride, given) if ceil_mode else given
     attrs = {"taps": taps, "stride": stride, "padding": padding}
     if pooling_type == "max":
         return e.max_pool(x, **attrs)
-    total = e.sum_pool(x, **attrs)
+    total, dtype = e.sum_pool(x, **attrs), e.type(x).dtype
     if exclusive and any(p for pair in padding for p in pair):
-        ones = e.full(1.0, e.type(x).dtype, (1, 1, *sizes))
+        ones = e.full(1.0, dtype, (1, 1, *sizes))
         return e.divide(total, e.sum_pool(ones, **attrs))
-    return e.divide(total, e.full(float(taps[0] * taps[1]), e.type(x).dtype))
+    if padding != given:
+        wide = (n + low + high for n, (low, high) in zip(sizes, given))
+        beyond = tuple((0, p[1] - q[1]) for p, q in zip(padding, given))
+        ones = e.full(1.0, dtype, (1, 1, *wide))
+        return e.divide(total, e.sum_pool(ones, **{**attrs, "padding": beyond}))
+    return e.divide(total, e.full(float(taps[0] * taps[1]), dtype))
+
+
+def reaching(
+    sizes: tuple[Dim, ...], taps: tuple[int, int], stride: tuple[int, int], padding: Padding
+) -> Padding:
+    """Padding with which the last window, which reaches beyond the given one, is there as well."""
+    out = []
+    for n, k, s, (low, high) in zip(sizes, taps, stride, padding):
+        if not (isinstance(n, int) and isinstance(low, int) and isinstance(high, int)):
+            raise NoRow(f"ceil_mode over {n} pixels")
+        last = -(-(n + low + high - k) // s) * s
+        if last >= n + low:
+            raise NoRow("a window without a pixel")
+        out.append((low, max(high, last + k - n - low)))
+    return out[0], out[1]
 
 
 def whole_plane(e: Emitter, x: Any, how: str) -> FakeTensor:
@@ -153,12 +170,35 @@ def whole_plane(e: Emitter, x: Any, how: str) -> FakeTensor:
     return e.max_pool(x, taps=sizes, stride=(1, 1), padding=((0, 0), (0, 0)))
 
 
-def equal_parts(sizes: tuple[Dim, ...], count: tuple[int, int]) -> tuple[int, int]:
-    """The window of an adaptive pooling whose windows are all the same."""
-    if not all(isinstance(d, int) and d % n == 0 for d, n in zip(sizes, count)):
-        raise NoRow(f"{count} windows of different sizes over {sizes}")
-    first, second = (d // n for d, n in zip(sizes, count))  # type: ignore[operator]
-    return int(first), int(second)  # type: ignore[call-overload]
+#: windows along both axes that are summed up one by one
+UNEQUAL = 32
+
+
+def adapted(e: Emitter, x: Any, count: tuple[int, int], how: str) -> FakeTensor:
+    """So many windows along each axis, of equal size or not; they may overlap by a pixel."""
+    sizes, plain = e.type(x).shape[2:], ((0, 0), (0, 0))
+    if how != "avg" or not all(isinstance(d, int) for d in sizes):
+        raise NoRow(f"{count} windows over {sizes}")
+    if all(d % n == 0 for d, n in zip(sizes, count)):  # type: ignore[operator]
+        taps = tuple(d // n for d, n in zip(sizes, count))  # type: ignore[operator]
+        total = e.sum_pool(x, taps=taps, stride=taps, padding=plain)
+        return e.divide(total, e.full(float(taps[0] * taps[1]), e.type(x).dtype))
+    if sum(count) > UNEQUAL:
+        raise NoRow(f"{count} windows of different sizes")
+    ones = e.full(1.0, e.type(x).dtype, (1, 1, *sizes))
+    return e.divide(*(unequal(e, v, count) for v in (x, ones)))
+
+
+def unequal(e: Emitter, x: Any, count: tuple[int, int]) -> Any:
+    """The sums of the windows, along one axis after the other."""
+    for axis, n in zip((2, 3), count):
+        d, rows = e.type(x).shape[axis], []
+        for k in range(n):
+            first, end = k * d // n, -(-(k + 1) * d // n)
+            part = e.slice(x, axis=axis, start=first, length=end - first)
+            rows.append(e.sum(part, axes=(axis,), keepdim=True))
+        x = rows[0] if n == 1 else e.concat(*rows, axis=axis)
+    return x
 
 
 # ---------------------------------------------------------------- batch norm
