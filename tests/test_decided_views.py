@@ -383,6 +383,27 @@ def made_by_a_branch_in_a_loop(x):
     return y, v
 
 
+def at_an_index_that_moves_on(x):
+    h, k = x[0], x.argmax(0)[0]
+    if x.sum() > 0:
+        h = x[k]
+        k.add_(paddle.ones([], dtype="int64"))
+    return h
+
+
+def viewed_again_in_a_loop(x):
+    h = x
+    for t in range(2):
+        h = h[:3] if x.sum() > t else h.detach()
+    return h
+
+
+@pytest.mark.parametrize("f", [at_an_index_that_moves_on, viewed_again_in_a_loop])
+def test_a_view_that_cannot_be_repeated_is_refused(f):
+    with pytest.raises(dy2st.SourceError, match="a view of a tensor from outside; a condition"):
+        dy2st.to_static(f)(paddle.ones([3, 2]))
+
+
 def test_a_result_that_is_a_copy_is_announced():
     f = made_by_a_branch_in_a_loop
     static = dy2st.to_static(f)

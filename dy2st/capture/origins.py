@@ -160,7 +160,8 @@ class Origins:
         if any(self.hidden(d) for q in attrs.values() for d in _dims(q)):
             return None
         if op.operands[1:]:
-            if inner or len(op.operands) > 2:
+            rewritten = self.trace.root(op.operands[1]) in self.trace.rewritten
+            if inner or rewritten or len(op.operands) > 2:
                 return None
             at.append(op.operands[1])
         elif inner:
