@@ -207,7 +207,8 @@ def gradients(p: Program, name: str, named: bool = False) -> str:
     with default_dtype("float64"):
         try:
             want = derived(World(p, name), arrays)
-        except Exception:
+        except Exception as e:
+            must_raise(World(p, name, spec_of(named), translate=True), arrays, e)
             return "raises"
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -247,6 +248,15 @@ def derived(world: World, arrays: Sequence[np.ndarray], places: Any = None) -> D
             return Derived([q.detach() for q in check.leaves(out)[:-1]], found, None)
     grads = [np.zeros(q.shape) if q.grad is None else q.grad.numpy() for q in leaves]
     return Derived([q.detach() for q in check.leaves(out)[:-1]], found, grads)
+
+
+def must_raise(world: World, arrays: Sequence[np.ndarray], error: Exception) -> None:
+    """The step raises, as eager's did with `error`."""
+    try:
+        derived(world, arrays)
+    except Exception:
+        return
+    raise AssertionError(f"eager raises {error!r}")
 
 
 def near(have: Any, want: Any, bound: float) -> bool:

@@ -6,6 +6,7 @@ import copy
 import os
 from collections import Counter
 
+import numpy as np
 import paddle
 import pytest
 from paddle import nn
@@ -60,6 +61,16 @@ def test_a_failing_program_becomes_smaller():
     (kept,) = [s for s in q.statements if not s.fixed]
     assert wanted in [kept.line, *(s.line for s in kept.body or ())]
     assert Statement("if n > 2:", ()).lines(0) == ["if n > 2:", "    pass"]
+
+
+def test_where_eager_raises_the_translated_step_must_raise():
+    bad = random_views.Program((Statement("p = x.reshape([5])"),), "[x], x, 1")
+    good = random_views.Program((Statement("p = x * 2.0"),), "[p], x, 1")
+    assert random_views.gradients(bad, "bad") == "raises"
+    assert random_views.gradients(good, "good") == "equal"
+    arrays = [np.zeros([3, 4]), np.zeros([4])]
+    with pytest.raises(AssertionError, match="eager raises ValueError"):
+        random_views.must_raise(random_views.World(good, "good"), arrays, ValueError("no"))
 
 
 # ---------------------------------------------------------------- found by random programs

@@ -269,10 +269,16 @@ class Trace:
         root = self.root(value)
         self.check_writable(root)
         if root in self.results:
-            self.require(self.results[root], 1, "a result of a loop that is written in place")
+            self.require_ran(self.results[root])
         self.literals.clear()
         self.emit("copy_", [value, new], {"own": own, "moves": moves})
         self.mark_written(root, self.where())
+
+    def require_ran(self, length: Dim) -> None:
+        """A result of a loop is written: it is what was there before if the loop does not run.
+        Where data decides if it runs, `ir.alias` follows both."""
+        if not (isinstance(length, Size) and any(n in self.counts for n in length.names)):
+            self.require(length, 1, "a result of a loop that is written in place")
 
     def mark_written(self, root: Value, loc: Loc) -> None:
         """Every frame between the storage's own and this one writes it."""

@@ -1,0 +1,122 @@
+"""Results of loops that are written in place: the loop's tensor, or the one from before it."""
+
+from __future__ import annotations
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+
+def halved(v, k):
+    i = 0
+    while i < 3 and k.sum() > i:
+        v = v * 0.5
+        i += 1
+    return v
+
+
+def written_whole(x, k):
+    v = halved(x * 2.0, k)
+    v.add_(x)
+    return v
+
+
+def written_by_element(x, k):
+    v = x * 1.0
+    while k.sum() > 0.5:
+        v = v[:] + 1.0
+        k = k - 1.0
+    v[0] = 7.0
+    v = v[1]
+    v.add_(x[0])
+    return v
+
+
+def written_in_a_branch(x, k):
+    v = halved(x * 2.0, k)
+    if x.sum() > 0:
+        v.scale_(3.0)
+    return v
+
+
+def written_in_a_loop(x, k):
+    v = halved(x * 2.0, k)
+    for t in range(3):
+        v.scale_(3.0)
+        v[0] = v[1] * t
+    return v
+
+
+def written_after_a_break(x, k):
+    v = x * 1.0
+    for t in range(3):
+        if k.sum() <= t:
+            break
+        v = v * 0.5
+    v.scale_(3.0)
+    return v
+
+
+def written_twice(x, k):
+    v = halved(x * 2.0, k)
+    v.tanh_()
+    v = halved(v, k - 1.0)
+    v[1:].exp_()
+    return v
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        written_whole, written_by_element, written_in_a_branch, written_in_a_loop,
+        written_after_a_break, written_twice,
+    ],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_a_result_is_written_if_the_loop_runs_or_not(f):
+    static = dy2st.to_static(f)
+    for k in (0.0, 2.0, 1.0):
+        sides = [g(ramp(), paddle.to_tensor([k])) for g in (static, f)]
+        check.same(*sides, what=f"k = {k}")
+
+
+def ramp():
+    return paddle.arange(1.0, 7.0).reshape([3, 2]) * 0.25
+
+
+def read_before(x, k):
+    p = x * 2.0
+    v = halved(p, k)
+    v.add_(x)
+    return v, p
+
+
+def of_an_argument(x, k):
+    v = halved(x, k)
+    v.add_(x * 2.0)
+    return v
+
+
+def of_a_row(x, k):
+    p = x * 1.0
+    v = halved(p[0], k)
+    v.scale_(3.0)
+    return v, p.sum()
+
+
+def the_other_is_written(x, k):
+    p = x * 1.0
+    v = halved(p, k)
+    p.scale_(3.0)
+    return v
+
+
+@pytest.mark.parametrize(
+    "f", [read_before, of_an_argument, of_a_row, the_other_is_written], ids=lambda f: f.__name__
+)
+def test_what_was_before_the_loop_is_read_after_the_write(f):
+    """It has been written as well, if the loop did not run."""
+    with pytest.raises(dy2st.SourceError, match="may share its storage with a tensor"):
+        dy2st.to_static(f)(ramp(), paddle.zeros([1]))
