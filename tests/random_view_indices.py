@@ -87,6 +87,7 @@ def advanced(w: Any, s: Any, v: Any) -> Part:
 
 
 def by_list(w: Any, v: Any) -> Part:
+    """Of a tensor that is not contiguous, eager reads `v[:, list]` in a wrong shape."""
     n, rest = v.shape[0], v.shape[1:]
     most = 3 if n == "N" else n
     picks = several(w, most)
@@ -99,10 +100,10 @@ def by_list(w: Any, v: Any) -> Part:
         return Part(f"{v.name}[paddle.to_tensor({picks})]", (len(picks), *rest))
     m = 3 if rest[0] == "N" else rest[0]
     other = several(w, m)
-    forms = [Part(f"{v.name}[:, {other}]", (n, len(other), *rest[1:]))]
+    forms = [Part(f"{v.name}[:, {other}]", (n, len(other), *rest[1:]))] if v.dense else []
     if len(picks) == len(other):
         forms.append(Part(f"{v.name}[{picks}, {other}]", (len(picks), *rest[1:])))
-    return w.pick(*forms)
+    return w.pick(*forms, *([] if forms else [Part(f"{v.name}[{picks}]", (len(picks), *rest))]))
 
 
 def several(w: Any, n: int) -> list[int]:
