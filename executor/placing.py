@@ -66,7 +66,7 @@ def place_values(low: Lowerer, nodes: Sequence[Node]) -> None:
         if not isinstance(node, Op):
             continue
         if node.name in ("transpose", "reshape"):
-            _seen_through(p, node)
+            _seen_through(p, node, at)
         elif node.name in JOINS:
             _join(p, node, at)
         elif node.name in SETTERS - {"put"}:
@@ -89,17 +89,22 @@ def _collects(node: Node, v: Value) -> bool:
 
 
 # ---------------------------------------------------------------- views at the end
-def _seen_through(p: Placing, op: Op) -> None:
+def _seen_through(p: Placing, op: Op, at: int) -> None:
     """A view `v` of `u` is wanted somewhere: make `u` there, as the view shows it."""
     (u,), v, low = op.operands, op.result, p.low
-    places, at = low.places.get(v, []), p.block.defined.get(u)
-    if at is None or u in low.places or not places:
+    places, start = low.places.get(v, []), p.block.defined.get(u)
+    if start is None or u in low.places or not places or not _stays(p.block, v, at):
         return
-    if not _makes_storage(p.block.nodes[at]) and not _collects(p.block.nodes[at], u):
+    if not _makes_storage(p.block.nodes[start]) and not _collects(p.block.nodes[start], u):
         return
     place = _base_of(op, places[0])
     if place is not None:
         low.want(u, place, low.wants[places[0]])
+
+
+def _stays(b: Block, v: Value, at: int) -> bool:
+    """Whether nothing overwrites what the view `v`, made at `at`, shows."""
+    return v not in b.early or b.last.get(b.of(v), at) in (at, len(b.nodes))
 
 
 def _base_of(op: Op, place: View) -> View | None:

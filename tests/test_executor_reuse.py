@@ -47,12 +47,13 @@ def check_plan(program, sizes, seed, donated=()):
         assert all(np.array_equal(a.reshape(x.shape), x, True) for a, x in kept)
         return
     assert not isinstance(got, int), lowered.failures[got - 1]
+    text = str(program)
     for a, b in zip(got, outputs):
-        agree(a, b, str(program))
+        agree(a, b, text)
     new = dict(zip((target for target, _ in program.writes), written))
     for k, (i, x, a) in enumerate(zip(program.inputs, xs, after)):
         if k not in donated or i.value in new:
-            agree(a.reshape(x.shape), new.get(i.value, x), str(program))
+            agree(a.reshape(x.shape), new.get(i.value, x), text)
 
 
 @pytest.mark.parametrize("control", [False, True])

@@ -1,0 +1,67 @@
+"""Random programs about storage: `python scripts/fuzz/places.py --count 5000 --seed 0`.
+
+Lowered programs are run launch by launch on memory that remembers who wrote it, and compared with
+the reference; `--native N` compiles every N-th as well, with memory that is free filled with NaN.
+Exit code 1 if any differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import executor  # noqa: E402
+import ir  # noqa: E402
+from tests.random_places import native_places  # noqa: E402
+from tests.test_executor_random import agree, arrays  # noqa: E402
+from tests.test_executor_reuse import check_plan  # noqa: E402
+
+
+def one(seed: int, native: bool) -> None:
+    p, sizes = native_places(seed), {"T": (3, 3, 3, 1, 2, 0)[seed % 6]}
+    check_plan(p, sizes, seed, range(seed % 3, 8, 2) if seed % 5 == 2 else ())
+    if native:
+        compiled(p, sizes, seed)
+
+
+def compiled(p: ir.Program, sizes: dict[str, int], seed: int) -> None:
+    xs = arrays(p, sizes, np.random.default_rng(seed))
+    own = [x.copy() for x in xs]
+    try:
+        outputs, written = ir.evaluate(p, xs)
+    except (IndexError, OverflowError, ValueError, ZeroDivisionError):
+        return
+    for a, b in zip(executor.compile(p, poison=True)(*own), outputs, strict=True):
+        agree(a, b, str(p))
+    after = dict(zip((target for target, _ in p.writes), written))
+    for i, x, a in zip(p.inputs, xs, own):
+        agree(a, after.get(i.value, x), str(p))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--native", type=int, default=0, help="compile every N-th program")
+    options = parser.parse_args()
+    start, bad = time.time(), 0
+    for seed in range(options.seed, options.seed + options.count):
+        try:
+            one(seed, options.native > 0 and seed % options.native == 0)
+        except Exception as e:
+            bad += 1
+            print(f"seed {seed}: {type(e).__name__}: {str(e)[:400]}", flush=True)
+        done = seed - options.seed + 1
+        if done % 500 == 0 or done == options.count:
+            print(f"programs {done}, {bad} different, {time.time() - start:.0f} s", flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
