@@ -81,7 +81,9 @@ class Places(Generator):
         makers = [self.map, self.map, self.map, self.look, self.look, self.store, self.store]
         makers += [self.store, self.join, self.join, self.parts, self.again, self.product]
         makers += [self.moved, self.fused, self.running, self.literal, self.whole_and_part]
-        deep = [self.branch, self.branch, self.loop, self.loop, self.loop, self.scan]
+        makers += [self.beside, self.beside]
+        deep = [self.branch, self.crosswise, self.crosswise, self.loop, self.turn, self.turn]
+        deep += [self.loop, self.scan]
         for _ in range(count):
             maker = int(self.rng.integers(len(makers) + len(deep) * (depth < 2)))
             sizes = set(self.sizes)
@@ -295,6 +297,15 @@ class Places(Generator):
             return made if made.type == v.type else b.square(v)
         return b.reshape(b.tanh(b.reshape(v, shape=(size(v.type.shape),))), shape=v.type.shape)
 
+    def beside(self, b: Builder, pool: list[Value]) -> Any:
+        """A value and the same memory in another order are operands of one op."""
+        x = b.tanh(self.choice(self.known(pool)))
+        n = x.type.shape[0]
+        y = b.slice(x, axis=0, start=n - 1, length=n, step=-1)
+        if x.type.ndim == 2 and x.type.shape[1] == n and self.chance(0.5):
+            y = b.transpose(x, perm=(1, 0))
+        return b.add(*((x, y) if self.chance(0.5) else (y, x)))
+
     def parts(self, b: Builder, pool: list[Value]) -> Any:
         x = self.choice([v for v in self.known(pool) if max(v.type.shape) > 1])
         axis = self.choice([k for k, n in enumerate(x.type.shape) if n > 1])
@@ -331,7 +342,56 @@ class Places(Generator):
         b.append(Cond(test, tuple(ins), tuple(then.ops), tuple(orelse.ops), tuple(outs)))
         return [j.outer for j in outs]
 
+    def alike(self, b: Builder, pool: list[Value]) -> list[Value]:
+        """Two or three values of one type, most of them new."""
+        x = self.choice([v for v in self.known(pool) if v.type.ndim < 3])
+        found = [x, *(self.of(pool, x.type) for _ in range(int(self.rng.integers(1, 3))))]
+        return list(dict.fromkeys(b.tanh(v) if self.chance(0.8) else v for v in found))
+
+    def next_of(self, b: Builder, own: list[Value], given: list[Value]) -> Value:
+        """One of the values, what is made of one, or of one in another order."""
+        x = self.choice(given[::-1])
+        kind = int(self.rng.integers(5))
+        if kind == 0:
+            return b.tanh(x)
+        if kind == 1:
+            return b.add(x, self.choice(given))
+        if kind == 2:
+            made = self.stored(b, own, x)
+            return made if made.type == x.type else x
+        return x
+
+    def crosswise(self, b: Builder, pool: list[Value], depth: int) -> Any:
+        """Each side hands values of one type on, changed or not, in an order of its own."""
+        test, given = self.test(b, pool), self.alike(b, pool)
+        ins = [Const(Value(v.type), v) for v in given]
+        inner = [p.inner for p in ins]
+        count = int(self.rng.integers(1, len(ins) + 2))
+        sides: list[Any] = []
+        for _ in range(2):
+            side, own = Builder(), list(inner)
+            out = [self.next_of(side, own, inner) for _ in range(count)]
+            sides.append((side, out))
+        (then, mine), (orelse, yours) = sides
+        outs = tuple(Join(Value(v.type), v, w) for v, w in zip(mine, yours) if v.type == w.type)
+        b.append(Cond(test, tuple(ins), tuple(then.ops), tuple(orelse.ops), outs))
+        return [j.outer for j in outs]
+
     # ------------------------------------------------------------ loops
+    def turn(self, b: Builder, pool: list[Value], depth: int) -> Any:
+        """States of one type that change places, changed or not."""
+        given = self.alike(b, pool)
+        index, body = Value(Type(I64), "t"), Builder()
+        inner = [Value(v.type) for v in given]
+        own = [index, *inner]
+        after = [self.next_of(body, own, inner) for _ in inner]
+        ports: list[Any] = [Carry(*q, Value(q[0].type)) for q in zip(inner, given, after)]
+        for v in [self.choice([*after, *inner])] if self.chance(0.5) else []:
+            ports.append(Stack(Value(v.type.with_shape((3, *v.type.shape))), v, 0))
+        scan = Scan(index, 3, tuple(ports), tuple(body.ops))
+        b.append(scan)
+        return scan.results
+
     def trip(self) -> Any:
         return self.choice([T, 0, 1, 2, 3, 4])
 
