@@ -123,7 +123,12 @@ class Places(Generator):
             [v for v in self.known(pool) if v.type.shape in ((rows,), (rows, 2), (rows, 4))]
         )
         z = b.matmul(x, y)
-        return b.add(z, self.of(pool, z.type)) if self.chance(0.7) else z
+        if self.chance(0.3):
+            return z
+        other = self.of(pool, z.type)
+        if other.type.ndim and self.chance(0.4):
+            pool.append(self.stored(b, pool, other))
+        return b.add(z, other)
 
     def moved(self, b: Builder, pool: list[Value]) -> Any:
         """Elements by indices: a gather, or a write that adds."""
@@ -198,6 +203,8 @@ class Places(Generator):
             write, part = self.view_of(b, pool, x)
             if self.chance(0.25):
                 pool.append(part)
+            if self.chance(0.3):
+                part = self.elsewhere(b, pool, x, part)
             y = self.part(b, pool, x, part)
             for _ in range(int(self.rng.integers(0, 3))):
                 self.read(b, pool, x)
@@ -209,6 +216,11 @@ class Places(Generator):
                 return made
             x = made
         return x
+
+    def elsewhere(self, b: Builder, pool: list[Value], x: Value, part: Value) -> Value:
+        """Another part of `x` of the same type, if a few attempts find one."""
+        found = [self.view_of(b, pool, x)[1] for _ in range(3)]
+        return next((v for v in found if v.type == part.type), part)
 
     def part(self, b: Builder, pool: list[Value], x: Value, part: Value) -> Value:
         """A value of the type of `part`, which is a view of `x`."""
@@ -350,7 +362,8 @@ class Places(Generator):
 
     def next_of(self, b: Builder, own: list[Value], given: list[Value]) -> Value:
         """One of the values, what is made of one, or of one in another order."""
-        x = self.choice(given[::-1])
+        t = given[0].type
+        x = self.choice(given[::-1] if self.chance(0.8) else [v for v in own if v.type == t])
         kind = int(self.rng.integers(5))
         if kind == 0:
             return b.tanh(x)
@@ -366,7 +379,7 @@ class Places(Generator):
         test, given = self.test(b, pool), self.alike(b, pool)
         ins = [Const(Value(v.type), v) for v in given]
         inner = [p.inner for p in ins]
-        count = int(self.rng.integers(1, len(ins) + 2))
+        count = int(self.rng.integers(1, len(ins) + 3))
         sides: list[Any] = []
         for _ in range(2):
             side, own = Builder(), list(inner)
@@ -383,9 +396,11 @@ class Places(Generator):
         given = self.alike(b, pool)
         index, body = Value(Type(I64), "t"), Builder()
         inner = [Value(v.type) for v in given]
-        own = [index, *inner]
+        consts = [Const(Value(v.type), v) for v in given if self.chance(0.15)]
+        own = [index, *inner, *(p.inner for p in consts)]
         after = [self.next_of(body, own, inner) for _ in inner]
-        ports: list[Any] = [Carry(*q, Value(q[0].type)) for q in zip(inner, given, after)]
+        carries = [Carry(*q, Value(q[0].type)) for q in zip(inner, given, after)]
+        ports: list[Any] = [*consts, *carries]
         for v in [self.choice([*after, *inner])] if self.chance(0.5) else []:
             ports.append(Stack(Value(v.type.with_shape((3, *v.type.shape))), v, 0))
         scan = Scan(index, 3, tuple(ports), tuple(body.ops))
