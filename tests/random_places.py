@@ -69,9 +69,9 @@ class Places(Generator):
         writes = []
         for x in inputs[:8]:
             if self.chance(0.4):
-                own = self.chance(0.5) and not x.type.names
-                new = self.stored(b, pool, x) if own else x
-                writes.append((x, new if new.type == x.type and own else self.of(pool, x.type)))
+                own = self.chance(0.7) and not x.type.names
+                new = self.next_of(b, pool, [x]) if own else x
+                writes.append((x, self.of(pool, x.type) if new is x else new))
         outputs = [self.choice(pool) for _ in range(int(self.rng.integers(1, 5)))]
         ports = tuple(Input(v, "arg", v.name) for v in inputs)
         requires = tuple(b.requires)
@@ -364,12 +364,14 @@ class Places(Generator):
         """One of the values, what is made of one, or of one in another order."""
         t = given[0].type
         x = self.choice(given[::-1] if self.chance(0.8) else [v for v in own if v.type == t])
-        kind = int(self.rng.integers(5))
+        kind = int(self.rng.integers(7))
         if kind == 0:
             return b.tanh(x)
         if kind == 1:
             return b.add(x, self.choice(given))
-        if kind == 2:
+        if kind == 2 and x.type.shape[0] % 2 == 0:
+            return b.concat(*self.parts_of(b, x)[::-1], axis=0)
+        if kind in (3, 4):
             made = self.stored(b, own, x)
             return made if made.type == x.type else x
         return x
