@@ -59,7 +59,9 @@ class Places(Generator):
         return self.choice([v for v in pool if v.type == t])
 
     def known(self, pool: list[Value]) -> list[Value]:
-        return [v for v in pool if v.type.dtype == F64 and v.type.ndim and not v.type.names]
+        """Values with axes, none of which is empty or has a named size."""
+        found = [v for v in pool if v.type.dtype == F64 and v.type.ndim and not v.type.names]
+        return [v for v in found if 0 not in v.type.shape]
 
     def program(self) -> Program:
         inputs = [Value(Type(F64, s), f"x{k}") for k, s in enumerate(SHAPES)]
