@@ -140,7 +140,7 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
             if trace.moving and held(trace, Attr(cell, "cell_contents")):
                 continue
             if not isinstance(value, FakeTensor):
-                trace.guards.cell(cell, value, name not in new.__dy2st_receivers__)
+                trace.guards.cell(cell, name, value, name not in new.__dy2st_receivers__)
 
 
 def method(trace: Trace, f: types.MethodType) -> Any:

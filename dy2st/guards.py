@@ -205,8 +205,9 @@ class Guards:
         if f.__defaults__:
             self.contents(f.__defaults__)
 
-    def cell(self, cell: Any, value: Any, whole: bool = True) -> None:
-        place = Attr(cell, "cell_contents")
+    def cell(self, cell: Any, name: str, value: Any, whole: bool = True) -> None:
+        """A variable of an enclosing function."""
+        place = Attr(cell, "cell_contents", name)
         self.expect(("cell", id(cell)), f"{self.ref(cell)}.cell_contents", value, place, whole)
 
     def layer(self, layer: Any) -> None:

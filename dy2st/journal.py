@@ -38,13 +38,14 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Attr(Place):
-    """`obj.name`."""
+    """`obj.name`; `shown`: the user's name for it, if that is another one."""
 
     obj: Any
     name: str
+    shown: str = ""
 
     def __str__(self) -> str:
-        return f"{type(self.obj).__name__.lower()}.{self.name}"
+        return self.shown or f"{type(self.obj).__name__.lower()}.{self.name}"
 
     @property
     def key(self) -> tuple[Any, ...]:

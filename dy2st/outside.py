@@ -106,4 +106,4 @@ def guard(trace: Trace, place: Place) -> None:
     if isinstance(place, Global):
         trace.guards.global_(place.obj, place.name)
     elif value is not MISSING:
-        trace.guards.cell(place.obj, value)
+        trace.guards.cell(place.obj, place.name, value)

@@ -457,3 +457,19 @@ def test_no_warning_where_nothing_is_copied(f):
 def test_programs_carry_no_codes_where_no_result_needs_them():
     text = str(dy2st.to_static(carried_through_a_loop).program(paddle.ones([3, 2])))
     assert "origin" not in text and "carry %h" in text
+
+
+def test_a_write_to_what_data_has_chosen_names_the_variable():
+    kept = paddle.ones([3])
+
+    def f(x):
+        v = kept
+        while x.sum() > 1:
+            v = v * 0.5
+            x = x - 1
+        v.add_(x)
+        return v, kept
+
+    with pytest.raises(dy2st.SourceError, match=r"'kept' \(f32\[3\]\) may share its storage"):
+        dy2st.to_static(f)(paddle.ones([3]))
+    assert kept.tolist() == [1.0, 1.0, 1.0]
