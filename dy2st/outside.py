@@ -74,7 +74,7 @@ class Cell(Place):
         return lambda: self.put(old)
 
 
-def places(thunk: types.FunctionType) -> Iterator[Place]:
+def places(thunk: types.FunctionType) -> Iterator[Global | Cell]:
     """The variable that `lambda: name` reads."""
     code = thunk.__code__
     for name, cell in zip(code.co_freevars, thunk.__closure__ or ()):
@@ -98,7 +98,7 @@ def rebinds(thunk: types.FunctionType) -> None:
         trace.note_store(place)
 
 
-def guard(trace: Trace, place: Place) -> None:
+def guard(trace: Trace, place: Global | Cell) -> None:
     """A loop or a branch may leave the variable as it was, so the program depends on it."""
     if trace.guards is None or place.key in trace.stored:
         return

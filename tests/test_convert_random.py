@@ -107,7 +107,7 @@ class Programs:
 def test_random_programs(chunk):
     print(f"DY2ST_SEED={SEED}")
     programs = Programs(SEED + chunk)
-    for k in range(30):
+    for k in range(20):
         text, file = programs.function(), f"<random-{chunk}-{k}>"
         fn = make(text, file=file, log=convert_cases.log, Manager=convert_cases.Manager)
         new = convert(fn, Runtime())
