@@ -91,7 +91,9 @@ def at_end(plan: Plan, a: FakeTensor) -> tuple[Origin, Origin]:
     found, root = origins.of(a), trace.root(a._value)
     new = trace.born[root] is plan.frame and root not in trace.sources
     if origins.exact and new:
-        return origins.through(a, root, of_last(plan, root, a.stop_gradient)), origins.unknown(a)
+        made = origins.through(a, root, of_last(plan, root, a.stop_gradient))
+        origins.is_last(made.number, plan.frame)
+        return made, origins.unknown(a)
     if not isinstance(found, Value):
         return found, found
     carried = found
@@ -99,6 +101,7 @@ def at_end(plan: Plan, a: FakeTensor) -> tuple[Origin, Origin]:
         old = origins.unknown(origins.candidates[k].fake)
         carried = origins.instead(carried, k, old)
         origins.show(k, lambda root, stop: of_last(plan, root, stop))
+        origins.is_last(k, plan.frame)
     return found, carried
 
 

@@ -194,8 +194,10 @@ class _Planner:
 
     def others_know(self, home: Value) -> bool:
         """Whether a storage is an input, or one of the outermost frame that is a result, too."""
-        outermost = self.trace.born[home] is self.trace.frames[0]
-        return self.known(home) or (outermost and self.shared[home] > 0)
+        return self.known(home) or (self.outermost(home) and self.shared[home] > 0)
+
+    def outermost(self, home: Value) -> bool:
+        return self.trace.born[home] is self.trace.frames[0]
 
     def decides(self, part: Any) -> bool:
         """Whether data decides which tensors a loop has collected, and others know some of them."""
@@ -211,7 +213,11 @@ class _Planner:
         code = trace.origins.codes.get(leaf.inner)
         if code is None or trace.born[code] is not trace.born[leaf.inner] or leaf.group != 0:
             raise Refused(mixed_list(trace, what))
-        options = tuple(self.options(leaf.inner, code, 0))
+        frame = trace.born[leaf.inner]
+        options = tuple(
+            q for q in self.options(leaf.inner, code, 0)
+            if frame not in trace.origins.last.get(q[0], ())
+        )  # fmt: skip
         codes = leaf.cell.add_stack(code, 0, trace)
         return Choices(self.output(codes), options, self.rows(leaf))
 
@@ -341,11 +347,13 @@ class _Planner:
             q = origins.candidates[k]
             homes = self.homes(q.fake._value)
             known = any(map(self.known, homes))
-            if q.recipe is not None and (known or any(self.shared[h] > own for h in homes)):
+            if not known and all(self.shared[h] <= own for h in homes):
+                continue
+            if q.recipe is not None and self.outermost(self.trace.root(q.fake._value)):
                 yield k, Option(self.tensor(q.fake), q.recipe, q.stop_gradient)
             elif known:
                 raise Refused(decided_view(self.trace))
-            elif any(self.shared[h] > own for h in homes):
+            else:
                 aliases.warn_of_copy(self.trace, at)
 
     def check_sources(self, root: Value) -> None:

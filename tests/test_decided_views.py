@@ -265,6 +265,16 @@ def collected_views_of_a_result(x):
     return ys, y
 
 
+def collected_where_data_keeps_the_state(x):
+    ys = []
+    h = x[0]
+    for t in range(3):
+        if x[t].sum() > 3:
+            h = h * x[t]
+        ys.append(h * 1)
+    return ys, h
+
+
 def the_last_of_a_list(x):
     h = x[0] * 1
     ys = []
@@ -292,8 +302,8 @@ EXACT = [
     nested_loops, detached_in_a_loop, swapped, left_by_the_last_iteration,
     of_this_iteration_or_the_one_before, one_of_two_that_the_body_makes,
     two_names_where_the_loop_runs, rebound_and_kept, another_object_after_a_loop, found_or_else,
-    collected_views, collected_views_of_a_result, the_last_of_a_list,
-    the_last_of_a_list_of_pairs,
+    collected_views, collected_views_of_a_result, collected_where_data_keeps_the_state,
+    the_last_of_a_list, the_last_of_a_list_of_pairs,
 ]  # fmt: skip
 
 
@@ -381,6 +391,25 @@ def made_by_a_branch_in_a_loop(x):
             y = x * 2
             v = y
     return y, v
+
+
+def states_that_data_keeps(x):
+    ys = []
+    h = x[0]
+    for t in range(3):
+        if x[t].sum() > 3:
+            h = h * x[t]
+        ys.append(h)
+    return ys, h
+
+
+def test_elements_of_other_iterations_are_copies():
+    """The codes of what the last iteration makes are not those of the others."""
+    f = states_that_data_keeps
+    static = dy2st.to_static(f)
+    with pytest.warns(dy2st.CopyWarning):
+        values = [outcome(static, scale)[0] for scale in (1.0, -1.0, 0.5)]
+    assert values == [outcome(f, scale)[0] for scale in (1.0, -1.0, 0.5)]
 
 
 def at_an_index_that_moves_on(x):

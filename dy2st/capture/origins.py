@@ -55,6 +55,7 @@ class Origins:
         self.candidates: list[Candidate] = []
         self.numbers: dict[tuple[str, int], tuple[Any, Known]] = {}
         self.shown: dict[Value, Value] = {}
+        self.last: dict[int, list[Any]] = {}
         self.reach: dict[Value, list[Known | Value]] = {}
 
     @property
@@ -113,6 +114,10 @@ class Origins:
             recipe, at = self.path(fake._value, root)
             self.add(fake, Candidate(shown, recipe, fake.stop_gradient), at, "shown")
         return self.numbers["shown", id(fake)][1]
+
+    def is_last(self, number: int, frame: Any) -> None:
+        """A candidate is what the last iteration of this loop has made, in codes that leave it."""
+        self.last.setdefault(number, []).append(frame)
 
     def unknown(self, fake: Any) -> Known:
         """A tensor of an inner frame that cannot leave it: others may share it."""
