@@ -22,6 +22,7 @@ from dy2st.outputs import (
     OutputPlan,
     Outside,
     Reshaped,
+    Rows,
     Same,
     Scalar,
     ShapeOf,
@@ -111,14 +112,7 @@ class Filler:
     def parts(self, tree: Joined) -> list[Any]:
         out: list[Any] = []
         for part in tree.parts:
-            if isinstance(part, Views):
-                out += self.views(part)
-            elif isinstance(part, Choices):
-                out += self.choices(part)
-            elif isinstance(part, Elements):
-                out += self.rows(part.tree)
-            else:
-                out += map(self.fill, part)
+            out += self.rows(part.tree) if isinstance(part, Elements) else map(self.fill, part)
         return out
 
     def choices(self, part: Choices) -> list[Any]:
@@ -178,13 +172,20 @@ class Filler:
             columns = [self.rows(q) for q in tree]
             named = hasattr(tree, "_fields")
             return [type(tree)(*row) if named else tuple(row) for row in zip(*columns)]
+        if isinstance(tree, Views):
+            return self.views(tree)
+        if isinstance(tree, Choices):
+            return self.choices(tree)
+        if tree not in self.made:
+            self.made[tree] = self.taken_apart(tree)
+        return list(self.made[tree])
+
+    def taken_apart(self, tree: Rows) -> list[Any]:
         tensor = self.outputs[tree.index]
         if tree.number:
             return list(tensor.tolist())
         rows = paddle.unbind(tensor, 0) if tensor.shape[0] else []
-        if tree.stop_gradient:
-            rows = [row.detach() for row in rows]
-        return list(rows)
+        return [row.detach() for row in rows] if tree.stop_gradient else list(rows)
 
     def container(self, tree: Any) -> Any:
         if id(tree) not in self.made:

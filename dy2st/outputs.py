@@ -92,7 +92,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Elements:
-    """A list with the slices of tensors along their first axis; the leaves of `tree` are Rows."""
+    """A list with an element for every iteration; the leaves of `tree` are Rows, Views, Choices."""
 
     tree: Any
 
@@ -108,7 +108,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Views:
-    """A list with a view of tensor `of` for every iteration `loop`, of which there are `trip`."""
+    """A view of tensor `of` for every iteration `loop`, of which there are `trip`."""
 
     of: Same | Out
     recipe: Recipe
@@ -164,7 +164,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Choices:
-    """A list: as Choice for every row of output `codes`, with `rows` as the others."""
+    """As Choice for every row of output `codes`, with `rows` as the others."""
 
     codes: int
     options: tuple[tuple[int, Option], ...]
@@ -173,7 +173,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Joined:
-    """A list of the elements of `parts`: Views, Choices, Elements, and lists of trees."""
+    """A list of the elements of `parts`: Elements, and lists of trees."""
 
     parts: tuple[Any, ...]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -46,6 +47,7 @@ from dy2st.symbols import dim_of, is_sym
 from dy2st.text import Text
 from dy2st.views import Recipe, chain_in_loop, chain_of, in_iteration
 from ir import SourceError, Value
+from ir.types import Dim
 
 
 def output_plan(
@@ -74,6 +76,7 @@ class _Planner:
         self.values: list[Value] = []
         self.flags: list[bool] = []
         self.replayed: set[int] = set()
+        self.known_rows: dict[Value, Rows] = {}
         self.ends: dict[Value, tuple[TraceList, tuple[int, ...]]] = {}
         self.list_inputs()
         found: dict[int, FakeTensor] = {}
@@ -162,9 +165,13 @@ class _Planner:
 
     def elements(self, x: TraceList, what: str) -> Any:
         """A list whose length only the call knows: its elements are slices of stacked tensors."""
+        if id(x) in self.containers:
+            return self.containers[id(x)][1]
         parts = x.parts()
-        if any(self.collected(q) or self.decides(q) for q in parts):
-            return self.collection(x, parts, what)
+        leaves = [q for part in parts if isinstance(part, Segment) for q in leaves_of(part.tree)]
+        if any(map(self.collected, leaves)):
+            self.containers[id(x)] = (x, self.collection(x, parts, what))
+            return self.containers[id(x)][1]
         whole = x.as_segment(self.trace)
         if whole is None and isinstance(x.size(), int):
             return self.container([x[i] for i in range(len(x))], what)
@@ -175,22 +182,38 @@ class _Planner:
                     remedy="Return a tensor, or give the size as a number in input_spec.",
                 )
             )
-
-        if id(x) not in self.containers:
-            self.containers[id(x)] = (x, Elements(mapped(self.rows, whole.tree)))
+        self.containers[id(x)] = (x, Elements(mapped(self.rows, whole.tree)))
         return self.containers[id(x)][1]
 
     def rows(self, q: Any) -> Rows:
+        """What two lists get in every iteration is one tensor."""
+        key = q.inner if isinstance(q, Leaf) and q.group == 0 else None
+        if key is not None and key in self.known_rows:
+            return self.known_rows[key]
         fake = q.stacked(self.trace, 0)
         index = self.output(fake._value)
         self.flags[index] = self.flags[index] and fake.stop_gradient
-        return Rows(index, q.number, fake.stop_gradient)
+        made = Rows(index, q.number, fake.stop_gradient)
+        if key is not None:
+            self.known_rows[key] = made
+        return made
 
-    def collected(self, part: Any) -> bool:
-        """Whether a loop has collected views of a tensor that others know, too."""
-        if not isinstance(part, Segment) or not isinstance(part.tree, Leaf) or part.tree.number:
+    def column(self, leaf: Any, trip: Dim, what: str) -> Rows | Views | Choices:
+        """What a loop has collected, one tensor or number an iteration."""
+        if not self.collected(leaf):
+            return self.rows(leaf)
+        if leaf.group != 0:
+            raise Refused(mixed_list(self.trace, what))
+        if self.others_know(self.home(leaf.inner)):
+            return self.views(leaf, trip, what)
+        return self.choices(leaf, what)
+
+    def collected(self, leaf: Any) -> bool:
+        """Whether a loop has collected tensors or views of tensors that others know, too, or where
+        data decides which ones."""
+        if not isinstance(leaf, Leaf) or leaf.number:
             return False
-        return self.others_know(self.home(part.tree.inner))
+        return any(map(self.others_know, self.homes(leaf.inner)))
 
     def others_know(self, home: Value) -> bool:
         """Whether a storage is an input, or one of the outermost frame that is a result, too."""
@@ -199,52 +222,36 @@ class _Planner:
     def outermost(self, home: Value) -> bool:
         return self.trace.born[home] is self.trace.frames[0]
 
-    def decides(self, part: Any) -> bool:
-        """Whether data decides which tensors a loop has collected, and others know some of them."""
-        if not isinstance(part, Segment) or not isinstance(part.tree, Leaf) or part.tree.number:
-            return False
-        homes = self.homes(part.tree.inner)
-        return len(homes) > 1 and any(map(self.others_know, homes))
-
-    def choices(self, part: Segment, what: str) -> Choices:
-        trace, leaf = self.trace, part.tree
+    def choices(self, leaf: Leaf, what: str) -> Choices:
+        trace = self.trace
         if not trace.origins.exact:
             raise Decided(0)
-        code = trace.origins.codes.get(leaf.inner)
-        if code is None or trace.born[code] is not trace.born[leaf.inner] or leaf.group != 0:
+        code, frame = trace.origins.codes.get(leaf.inner), trace.born[leaf.inner]
+        if code is None or trace.born[code] is not frame:
             raise Refused(mixed_list(trace, what))
-        frame = trace.born[leaf.inner]
-        options = tuple(
-            q for q in self.options(leaf.inner, code, 0)
-            if frame not in trace.origins.last.get(q[0], ())
-        )  # fmt: skip
+        found = self.options(leaf.inner, code, 0)
+        options = [q for q in found if frame not in trace.origins.last.get(q[0], ())]
         codes = leaf.cell.add_stack(code, 0, trace)
-        return Choices(self.output(codes), options, self.rows(leaf))
+        return Choices(self.output(codes), tuple(options), self.rows(leaf))
 
-    def collection(self, x: TraceList, parts: Sequence[Any], what: str) -> Any:
-        if id(x) in self.containers:
-            return self.containers[id(x)][1]
+    def collection(self, x: TraceList, parts: Sequence[Any], what: str) -> Joined:
         made: list[Any] = []
         for part in parts:
             if not isinstance(part, Segment):
                 made.append([self.tree(part, what)])
-            elif self.collected(part) and part.tree.group == 0:
-                made.append(self.views(part, what))
-            elif self.decides(part):
-                made.append(self.choices(part, what))
-            else:
-                made.append(Elements(mapped(self.rows, part.tree)))
-        self.containers[id(x)] = (x, Joined(tuple(made)))
-        return self.containers[id(x)][1]
+                continue
+            column = functools.partial(self.column, trip=part.trip, what=what)
+            made.append(Elements(mapped(column, part.tree)))
+        return Joined(tuple(made))
 
-    def views(self, part: Segment, what: str) -> Views:
-        inner, stop = part.tree.inner, part.tree.stop_gradient
+    def views(self, leaf: Leaf, trip: Dim, what: str) -> Views:
+        inner, stop = leaf.inner, leaf.stop_gradient
         home, frame = self.home(inner), self.trace.born[inner]
         recipe = chain_in_loop(self.trace, inner, home, frame)
         if recipe is None or frame.loop is None:
             raise Refused(mixed_list(self.trace, what))
         of = self.tensor(self.trace.fake(home, stop))
-        return Views(replace(of, stop_gradient=stop), recipe, frame.loop.name, part.trip)
+        return Views(replace(of, stop_gradient=stop), recipe, frame.loop.name, trip)
 
     def container(self, x: Any, what: str) -> Any:
         """A list or dict; one that stands in two places stays one."""
@@ -417,6 +424,15 @@ class _Planner:
         index = self.output(value)
         self.flags[index] = self.flags[index] and fake.stop_gradient
         return Out(index, recipe, fake.stop_gradient, id(fake))
+
+
+def leaves_of(tree: Any) -> Iterator[Any]:
+    """The leaves of a segment's tree."""
+    if isinstance(tree, tuple):
+        for q in tree:
+            yield from leaves_of(q)
+    else:
+        yield tree
 
 
 def mixed_list(trace: Trace, what: str) -> SourceError:

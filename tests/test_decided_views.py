@@ -275,6 +275,17 @@ def collected_where_data_keeps_the_state(x):
     return ys, h
 
 
+def collected_pairs(x):
+    y = x * 1
+    ys, zs = [], []
+    for t in range(3):
+        h = y[t] if x[t].sum() > 0 else y[0]
+        new = x[t] * 2
+        ys.append((h, new, x[t]))
+        zs.append(new)
+    return ys, zs, y
+
+
 def the_last_of_a_list(x):
     h = x[0] * 1
     ys = []
@@ -302,7 +313,8 @@ EXACT = [
     nested_loops, detached_in_a_loop, swapped, left_by_the_last_iteration,
     of_this_iteration_or_the_one_before, one_of_two_that_the_body_makes,
     two_names_where_the_loop_runs, rebound_and_kept, another_object_after_a_loop, found_or_else,
-    collected_views, collected_views_of_a_result, collected_where_data_keeps_the_state,
+    collected_views, collected_views_of_a_result, collected_pairs,
+    collected_where_data_keeps_the_state,
     the_last_of_a_list, the_last_of_a_list_of_pairs,
 ]  # fmt: skip
 
