@@ -184,9 +184,10 @@ def unbound(w: Any, v: Any) -> Part:
 
 
 def narrowed(w: Any, v: Any) -> Part:
-    """Through functions instead of brackets; `split` copies."""
+    """Through functions instead of brackets; `split` copies. Eager's `narrow` of a view counts from
+    the beginning of the memory, which is anywhere where data has chosen the view."""
     n = v.shape[0]
-    if n == "N" or n < 2:
+    if n == "N" or n < 2 or v.root in w.bound:
         return whole(w, v)
     forms = [
         (f"paddle.slice({v.name}, [0], [0], [2])", 2),

@@ -173,7 +173,7 @@ def agree(what: str, have: tuple[Any, World], want: tuple[Any, World]) -> None:
     for k, (a, b) in enumerate(zip(one, two)):
         for q in (a, b):
             q.scale_(0.5, bias=0.125) if q.dtype == paddle.float64 else q.add_(q * 0 + 1)
-        same = np.allclose(flat(one), flat(two), 1e-12, 1e-12)
+        same = np.allclose(flat(one), flat(two), 1e-12, 1e-12, equal_nan=True)
         assert same, f"{what}: after a write to tensor {k}: {one}, not {two}"
 
 
