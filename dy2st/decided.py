@@ -92,16 +92,18 @@ def at_end(plan: Plan, a: FakeTensor) -> tuple[Origin, Origin]:
     new = trace.born[root] is plan.frame and root not in trace.sources
     if origins.exact and new:
         made = origins.through(a, root, of_last(plan, root, a.stop_gradient))
-        origins.is_last(made.number, plan.frame)
+        origins.is_last(made.number, plan.frame, origins.unknown(a))
         return made, origins.unknown(a)
     if not isinstance(found, Value):
         return found, found
     carried = found
     for k in origins.made_in(plan.frame, found):
-        old = origins.unknown(origins.candidates[k].fake)
+        old = origins.before(k, plan.frame)
+        if old is None:
+            old = origins.unknown(origins.candidates[k].fake)
+            origins.show(k, lambda root, stop: of_last(plan, root, stop))
+            origins.is_last(k, plan.frame, old)
         carried = origins.instead(carried, k, old)
-        origins.show(k, lambda root, stop: of_last(plan, root, stop))
-        origins.is_last(k, plan.frame)
     return found, carried
 
 

@@ -230,7 +230,7 @@ class _Planner:
         if code is None or trace.born[code] is not frame:
             raise Refused(mixed_list(trace, what))
         found = self.options(leaf.inner, code, 0)
-        options = [q for q in found if frame not in trace.origins.last.get(q[0], ())]
+        options = [q for q in found if trace.origins.before(q[0], frame) is None]
         codes = leaf.cell.add_stack(code, 0, trace)
         return Choices(self.output(codes), tuple(options), self.rows(leaf))
 

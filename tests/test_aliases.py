@@ -445,18 +445,6 @@ def test_the_view_that_the_last_iteration_made():
             assert related([y, *have]) == related([x, *want])
 
 
-def test_one_of_several_views_is_refused():
-    def f(x, i):
-        if i > 0:
-            y = x[1]
-        else:
-            y = x[0]
-        return y
-
-    with pytest.raises(dy2st.SourceError, match="decides which one"):
-        dy2st.to_static(f)(square(), paddle.to_tensor(1))
-
-
 def test_a_view_at_an_index_that_is_written_later_is_refused():
     def f(x, i):
         r = x[i]

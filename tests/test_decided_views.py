@@ -223,6 +223,17 @@ def two_names_where_the_loop_runs(x):
     return y, v
 
 
+def bisection(x):
+    lo, hi = x.min() - 1, x.max() + 1
+    while hi - lo > 1e-3:
+        mid = (lo + hi) / 2
+        if mid * mid * mid > 2.0:
+            hi = mid
+        else:
+            lo = mid
+    return lo, hi
+
+
 def rebound_and_kept(x):
     y = paddle.zeros([4])
     h = y
@@ -445,8 +456,8 @@ def test_a_view_that_cannot_be_repeated_is_refused(f):
         dy2st.to_static(f)(paddle.ones([3, 2]))
 
 
-def test_a_result_that_is_a_copy_is_announced():
-    f = made_by_a_branch_in_a_loop
+@pytest.mark.parametrize("f", [made_by_a_branch_in_a_loop, bisection])
+def test_a_result_that_is_a_copy_is_announced(f):
     static = dy2st.to_static(f)
     with pytest.warns(dy2st.CopyWarning, match="data decides here whether a result shares") as seen:
         values = [outcome(static, scale)[0] for scale in (1.0, -1.0)]

@@ -162,7 +162,8 @@ class Emitter:
         gradient that it had."""
         made = (q for q in self.trace.builder.ops[-4:] if value._value in q.results)
         op = next(made, None)
-        if not isinstance(op, Op) or op.operands[0] is not self.trace.read_value(fake._value):
+        old = self.trace.read_value(fake._value)
+        if not isinstance(op, Op) or op.operands[:1] != (old,):
             return False
         adds = op.name in ("add", "subtract") or op.name == "scale" and op.attrs["scale"] == 1
         return adds and not any(self.trace.read_value(v) in op.operands[1:] for v in self.trained)

@@ -55,7 +55,7 @@ class Origins:
         self.candidates: list[Candidate] = []
         self.numbers: dict[tuple[str, int], tuple[Any, Known]] = {}
         self.shown: dict[Value, Value] = {}
-        self.last: dict[int, list[Any]] = {}
+        self.last: dict[int, list[tuple[Any, Known]]] = {}
         self.reach: dict[Value, list[Known | Value]] = {}
 
     @property
@@ -115,9 +115,14 @@ class Origins:
             self.add(fake, Candidate(shown, recipe, fake.stop_gradient), at, "shown")
         return self.numbers["shown", id(fake)][1]
 
-    def is_last(self, number: int, frame: Any) -> None:
-        """A candidate is what the last iteration of this loop has made, in codes that leave it."""
-        self.last.setdefault(number, []).append(frame)
+    def is_last(self, number: int, frame: Any, old: Known) -> None:
+        """A candidate is what the last iteration of this loop has made, in codes that leave it; in
+        those that stay in it, what an earlier one has made is `old`."""
+        self.last.setdefault(number, []).append((frame, old))
+
+    def before(self, number: int, frame: Any) -> Known | None:
+        """What stands for a candidate of this loop in its next iteration."""
+        return next((old for f, old in self.last.get(number, ()) if f is frame), None)
 
     def unknown(self, fake: Any) -> Known:
         """A tensor of an inner frame that cannot leave it: others may share it."""
@@ -129,7 +134,10 @@ class Origins:
         """The candidates of a code that look at what this frame has made."""
         found = [(k, self.candidates[k]) for k in self.reachable(code)]
         roots = [(k, self.trace.root(q.fake._value)) for k, q in found if q.recipe is not None]
-        return [k for k, root in roots if self.trace.born[root] is frame]
+        return [
+            k for k, root in roots
+            if self.trace.born[root] is frame or self.before(k, frame) is not None
+        ]  # fmt: skip
 
     def show(self, number: int, shown: Callable[[Value, bool], Any]) -> None:
         """A candidate looks at what leaves its frame instead."""
