@@ -100,7 +100,7 @@ def at_end(plan: Plan, a: FakeTensor) -> tuple[Origin, Origin]:
     for k in origins.made_in(plan.frame, found):
         old = origins.before(k, plan.frame)
         if old is None:
-            old = origins.unknown(origins.candidates[k].fake)
+            old = origins.unknown(origins.candidates[k].fake, k)
             origins.show(k, lambda root, stop: of_last(plan, root, stop))
             origins.is_last(k, plan.frame, old)
         carried = origins.instead(carried, k, old)

@@ -144,7 +144,12 @@ class Filler:
         if tree.key not in self.made:
             number, *at = self.outputs[tree.code].tolist()
             option = dict(tree.options).get(number)
-            found = self.fill(tree.other) if option is None else self.option(option, number, at)
+            if option is not None:
+                found = self.option(option, number, at)
+            elif number in tree.passing:
+                found = self.made.setdefault((number, *at), self.fill(tree.other))
+            else:
+                found = self.fill(tree.other)
             self.made[tree.key] = replay(
                 found, tree.recipe, self.sizes, tree.stop_gradient, self.outputs
             )

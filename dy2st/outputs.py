@@ -152,10 +152,11 @@ class Option:
 @dataclass(frozen=True)
 class Choice:
     """The option whose number is the first element of output `code`, or `other`; then looked at
-    through `recipe`."""
+    through `recipe`. With a number in `passing` it is one tensor with all that have that code."""
 
     code: int
     options: tuple[tuple[int, Option], ...]
+    passing: frozenset[int]
     other: Out
     recipe: Recipe
     stop_gradient: bool

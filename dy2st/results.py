@@ -338,13 +338,21 @@ class _Planner:
         code = origins.code(fake) or origins.codes[root]
         self.check_sources(root)
         options = tuple(self.options(root, code, 1))
-        if not options:
+        passing = frozenset(filter(self.passing, origins.reachable(code)))
+        if not options and not passing:
             return self.new(fake, root)
         recipe = () if code is origins.code(fake) else self.recipe(fake, root)
         own = self.trace.fake(root, fake.stop_gradient)
         self.keep.append(own)
         other = self.out(own, root, ())
-        return Choice(self.output(code), options, other, recipe, fake.stop_gradient, id(fake))
+        at, stop = self.output(code), fake.stop_gradient
+        return Choice(at, options, passing, other, recipe, stop, id(fake))
+
+    def passing(self, number: int) -> bool:
+        """Whether several results may be what one iteration of a loop has made."""
+        origins = self.trace.origins
+        homes = self.homes(origins.candidates[number].fake._value)
+        return origins.alone(number) and any(self.shared[h] > 1 for h in homes)
 
     def options(self, at: Value, code: Value, own: int) -> Iterator[tuple[int, Option]]:
         """The candidates that others may know: inputs, and tensors that more than `own` results may
@@ -355,6 +363,8 @@ class _Planner:
             homes = self.homes(q.fake._value)
             known = any(map(self.known, homes))
             if not known and all(self.shared[h] <= own for h in homes):
+                continue
+            if not known and origins.alone(k):
                 continue
             if q.recipe is not None and self.outermost(self.trace.root(q.fake._value)):
                 yield k, Option(self.tensor(q.fake), q.recipe, q.stop_gradient)

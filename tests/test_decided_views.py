@@ -223,6 +223,55 @@ def two_names_where_the_loop_runs(x):
     return y, v
 
 
+def made_by_a_branch_in_a_loop(x):
+    y = x * 1
+    v = y
+    for t in range(3):
+        if x[t].sum() > 4:
+            y = x * 2
+            v = y
+    return y, v
+
+
+def states_that_data_keeps(x):
+    ys = []
+    h = x[0]
+    for t in range(3):
+        if x[t].sum() > 3:
+            h = h * x[t]
+        ys.append(h)
+    return ys, h
+
+
+def test_elements_of_other_iterations_are_copies():
+    """The codes of what the last iteration makes are not those of the others."""
+    f = states_that_data_keeps
+    static = dy2st.to_static(f)
+    values = [outcome(static, scale)[0] for scale in (1.0, -1.0, 0.5)]
+    assert values == [outcome(f, scale)[0] for scale in (1.0, -1.0, 0.5)]
+
+
+def at_an_index_that_moves_on(x):
+    h, k = x[0], x.argmax(0)[0]
+    if x.sum() > 0:
+        h = x[k]
+        k.add_(paddle.ones([], dtype="int64"))
+    return h
+
+
+def viewed_again_in_a_loop(x):
+    h = x
+    for t in range(2):
+        h = h[:3] if x.sum() > t else h.detach()
+    return h
+
+
+@pytest.mark.parametrize("f", [at_an_index_that_moves_on, viewed_again_in_a_loop])
+def test_a_view_that_cannot_be_repeated_is_refused(f):
+    with pytest.raises(dy2st.SourceError, match="a view of a tensor from outside; a condition"):
+        dy2st.to_static(f)(paddle.ones([3, 2]))
+
+
 def bisection(x):
     lo, hi = x.min() - 1, x.max() + 1
     while hi - lo > 1e-3:
@@ -323,7 +372,8 @@ EXACT = [
     picked_from_the_argument, of_a_loop_that_may_not_run, argument_of_a_loop_that_may_not_run,
     nested_loops, detached_in_a_loop, swapped, left_by_the_last_iteration,
     of_this_iteration_or_the_one_before, one_of_two_that_the_body_makes,
-    two_names_where_the_loop_runs, rebound_and_kept, another_object_after_a_loop, found_or_else,
+    two_names_where_the_loop_runs, rebound_and_kept, made_by_a_branch_in_a_loop, bisection,
+    another_object_after_a_loop, found_or_else,
     collected_views, collected_views_of_a_result, collected_pairs,
     collected_where_data_keeps_the_state,
     the_last_of_a_list, the_last_of_a_list_of_pairs,
@@ -406,57 +456,17 @@ def test_gradients_through_what_was_chosen(f):
 
 
 # ---------------------------------------------------------------- copies that are announced
-def made_by_a_branch_in_a_loop(x):
+def a_view_of_what_an_iteration_made(x):
     y = x * 1
-    v = y
+    v = y[0]
     for t in range(3):
         if x[t].sum() > 4:
             y = x * 2
-            v = y
+            v = y[1]
     return y, v
 
 
-def states_that_data_keeps(x):
-    ys = []
-    h = x[0]
-    for t in range(3):
-        if x[t].sum() > 3:
-            h = h * x[t]
-        ys.append(h)
-    return ys, h
-
-
-def test_elements_of_other_iterations_are_copies():
-    """The codes of what the last iteration makes are not those of the others."""
-    f = states_that_data_keeps
-    static = dy2st.to_static(f)
-    with pytest.warns(dy2st.CopyWarning):
-        values = [outcome(static, scale)[0] for scale in (1.0, -1.0, 0.5)]
-    assert values == [outcome(f, scale)[0] for scale in (1.0, -1.0, 0.5)]
-
-
-def at_an_index_that_moves_on(x):
-    h, k = x[0], x.argmax(0)[0]
-    if x.sum() > 0:
-        h = x[k]
-        k.add_(paddle.ones([], dtype="int64"))
-    return h
-
-
-def viewed_again_in_a_loop(x):
-    h = x
-    for t in range(2):
-        h = h[:3] if x.sum() > t else h.detach()
-    return h
-
-
-@pytest.mark.parametrize("f", [at_an_index_that_moves_on, viewed_again_in_a_loop])
-def test_a_view_that_cannot_be_repeated_is_refused(f):
-    with pytest.raises(dy2st.SourceError, match="a view of a tensor from outside; a condition"):
-        dy2st.to_static(f)(paddle.ones([3, 2]))
-
-
-@pytest.mark.parametrize("f", [made_by_a_branch_in_a_loop, bisection])
+@pytest.mark.parametrize("f", [a_view_of_what_an_iteration_made])
 def test_a_result_that_is_a_copy_is_announced(f):
     static = dy2st.to_static(f)
     with pytest.warns(dy2st.CopyWarning, match="data decides here whether a result shares") as seen:

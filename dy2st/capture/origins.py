@@ -25,11 +25,15 @@ Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
 
 @dataclass(frozen=True)
 class Candidate:
-    """The object `fake`, or a view of it; `recipe` is None where the view cannot be repeated."""
+    """The object `fake`, or a view of it; `recipe` is None where the view cannot be repeated.
+
+    passing: `fake` is what one iteration has made, and the indices say which one.
+    """
 
     fake: Any
     recipe: Recipe | None
     stop_gradient: bool
+    passing: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,11 +128,21 @@ class Origins:
         """What stands for a candidate of this loop in its next iteration."""
         return next((old for f, old in self.last.get(number, ()) if f is frame), None)
 
-    def unknown(self, fake: Any) -> Known:
-        """A tensor of an inner frame that cannot leave it: others may share it."""
-        if ("unknown", id(fake)) not in self.numbers:
-            self.add(fake, Candidate(fake, None, True), (), "unknown")
-        return self.numbers["unknown", id(fake)][1]
+    def unknown(self, fake: Any, of: int | None = None) -> Known:
+        """A tensor that an iteration has made, or candidate `of`, which looks at it, to the
+        iterations after it: it is gone, but names for it are names of one tensor."""
+        how = "unknown" if of is None else f"unknown {of}"
+        if (how, id(fake)) not in self.numbers:
+            loops = [f.loop for f in self.trace.frames if f.loop is not None]
+            at = tuple(Size.named(q.name) for q in loops)
+            self.add(fake, Candidate(fake, None, True, True), at, how)
+        return self.numbers[how, id(fake)][1]
+
+    def alone(self, number: int) -> bool:
+        """Whether only this candidate is what an iteration has made; not a view of it, too."""
+        root = self.trace.root(self.candidates[number].fake._value)
+        same = [q for q in self.candidates if self.trace.root(q.fake._value) is root]
+        return self.candidates[number].passing and sum(q.passing for q in same) == 1
 
     def made_in(self, frame: Any, code: Value) -> list[int]:
         """The candidates of a code that look at what this frame has made."""
