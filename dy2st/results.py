@@ -155,13 +155,7 @@ class _Planner:
             or callable(x)
         ):
             return x
-        raise Refused(
-            SourceError(
-                f"{what} contains a {type(x).__name__}.",
-                reason="A program returns tensors and constants, in tuples, lists and dicts.",
-                remedy="Return those, and build the object outside.",
-            )
-        )
+        raise no_result(what, x)
 
     def elements(self, x: TraceList, what: str) -> Any:
         """A list whose length only the call knows: its elements are slices of stacked tensors."""
@@ -470,6 +464,16 @@ def moved_memory(trace: Trace) -> SourceError:
         "`reshape_` of a tensor that is not contiguous).",
         trace.where(),
         remedy="Return a copy: `.clone()`.",
+    )
+
+
+def no_result(what: str, x: Any) -> Refused:
+    return Refused(
+        SourceError(
+            f"{what} contains a {type(x).__name__}.",
+            reason="A program returns tensors and constants, in tuples, lists and dicts.",
+            remedy="Return those, and build the object outside.",
+        )
     )
 
 
