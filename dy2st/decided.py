@@ -92,8 +92,9 @@ def at_end(plan: Plan, a: FakeTensor) -> tuple[Origin, Origin]:
     new = trace.born[root] is plan.frame and root not in trace.sources
     if origins.exact and new:
         made = origins.through(a, root, of_last(plan, root, a.stop_gradient))
-        origins.is_last(made.number, plan.frame, origins.unknown(a))
-        return made, origins.unknown(a)
+        gone = origins.unknown(a)
+        origins.is_last(made.number, plan.frame, gone)
+        return made, gone
     if not isinstance(found, Value):
         return found, found
     carried = found
