@@ -13,9 +13,9 @@ import ir
 
 if TYPE_CHECKING:
     from dy2st.api import StaticFunction, to_static
-    from dy2st.capture.aliases import AliasWarning, CopyWarning
-    from dy2st.export import LoadedProgram, load, save
-    from dy2st.ignored import ignore_module, not_to_static
+    from dy2st.capture.detached_writes import AliasWarning, CopyWarning
+    from dy2st.convert.marks import ignore_module, not_to_static
+    from dy2st.export.load import LoadedProgram, load, save
 
 for _module in (ir, executor):
     if getattr(_module, "OWNER", None) != "dy2st":
@@ -27,15 +27,15 @@ for _module in (ir, executor):
 from ir import Dy2stError, SourceError  # noqa: E402
 
 _HOME = {
-    "AliasWarning": "dy2st.capture.aliases",
-    "CopyWarning": "dy2st.capture.aliases",
+    "AliasWarning": "dy2st.capture.detached_writes",
+    "CopyWarning": "dy2st.capture.detached_writes",
     "to_static": "dy2st.api",
     "StaticFunction": "dy2st.api",
-    "save": "dy2st.export",
-    "load": "dy2st.export",
-    "LoadedProgram": "dy2st.export",
-    "ignore_module": "dy2st.ignored",
-    "not_to_static": "dy2st.ignored",
+    "save": "dy2st.export.load",
+    "load": "dy2st.export.load",
+    "LoadedProgram": "dy2st.export.load",
+    "ignore_module": "dy2st.convert.marks",
+    "not_to_static": "dy2st.convert.marks",
 }
 __version__ = "0.1.0"
 __all__ = [

@@ -12,15 +12,15 @@ from typing import Any
 
 import paddle
 
-from dy2st import calls
-from dy2st.arguments import Signature, spec_signature
-from dy2st.bridge import MISS, Entry
-from dy2st.capture.trace import current
-from dy2st.donation import check_names
-from dy2st.moving import Moving
-from dy2st.report import Report
-from dy2st.source import render
-from dy2st.translate import translate
+from dy2st.compiled.entry import MISS, Entry
+from dy2st.compiled.report import Report
+from dy2st.compiled.translate import translate
+from dy2st.convert.source import render
+from dy2st.results.donation import check_names
+from dy2st.runtime import calls
+from dy2st.state.dynamic_numbers import DynamicNumbers
+from dy2st.state.signature import Signature, spec_signature
+from dy2st.trace.trace import current
 from ir import Program, SourceError
 
 #: a trace stores stand-ins in the user's objects; CPython's syntax trees are built by one thread
@@ -50,7 +50,7 @@ class StaticFunction:
         self._donate = tuple(donate)
         self._input_spec = None if input_spec is None else tuple(input_spec)
         self._cache: dict[Any, tuple[Entry, ...]] = {}
-        self._moving = Moving()
+        self._moving = DynamicNumbers()
         self._bound: dict[int, tuple[Any, StaticFunction]] = {}
         functools.update_wrapper(self, function)
 
@@ -116,7 +116,9 @@ class StaticFunction:
                 self._moving.pin()
         return self._traced(signature, spec)
 
-    def _traced(self, signature: Signature, spec: Any, moving: Moving | None = None) -> Entry:
+    def _traced(
+        self, signature: Signature, spec: Any, moving: DynamicNumbers | None = None
+    ) -> Entry:
         options = self._checkpoint, self._donate
         return translate(self.__dy2st_original__, signature, spec, moving, *options)
 

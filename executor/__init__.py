@@ -9,13 +9,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from executor import branches, convolutions, cpu, picking, placing, pooling, products, rules, scans
-from executor.interpret import Foreign, Interpreted
-from executor.plan import layout
+from executor import cpu
+from executor.executable import Executable
+from executor.lower import branches, conv, gather_scatter, loops, matmul, movement, pooling
+from executor.lower.program import lower
+from executor.plan import destinations
+from executor.plan.arena import layout
 from executor.poison import poisoned, wanted
-from executor.programs import lower
-from executor.runtime import Executable
-from executor.steps import growing, has_foreign
+from executor.segmented.interpreter import Foreign, Interpreted
+from executor.segmented.partition import growing, has_foreign
 from ir import Program
 
 OWNER = "dy2st"
@@ -64,12 +66,12 @@ __all__ = [
     "Executable",
     "branches",
     "compile",
-    "convolutions",
+    "conv",
     "native",
-    "picking",
-    "placing",
+    "gather_scatter",
+    "destinations",
     "pooling",
-    "products",
-    "rules",
-    "scans",
+    "matmul",
+    "movement",
+    "loops",
 ]

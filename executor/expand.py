@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ir import Builder, Op, Program, Value
-from ir.core import Custom, Node
+from ir.program import Custom, Node
 from ir.rewrite import Block, inlined, reemit, rewrite, walk
 
 

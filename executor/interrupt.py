@@ -12,9 +12,9 @@ import struct
 from collections.abc import Iterable
 from typing import NoReturn
 
-from executor.counts import LIMIT
+from executor.plan.loop_counts import LIMIT
 from ir import Scan
-from ir.core import Node
+from ir.program import Node
 from ir.rewrite import walk
 
 #: what native code returns when a signal handler raised

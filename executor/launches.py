@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from executor.copies import Copy
-from executor.views import Buffer, View
+from executor.memory import Buffer, View
+from executor.plan.copies import Copy
 from ir import Program
-from ir.kernel import Number, Scalar
 from ir.loc import UNKNOWN, Loc
 from ir.opdef import Reduce as Reduction
+from ir.scalar.language import Number, Scalar
 from ir.types import Dim
 
 
@@ -111,7 +111,7 @@ class Gather:
 
 
 @dataclass(frozen=True, eq=False)
-class Take:
+class GatherNd:
     """out[pre, p, post] = x[pre, index[0][p], index[1][p], ..., post] at every place p.
 
     The indices are known to be in [-n, n).
@@ -124,7 +124,7 @@ class Take:
 
 
 @dataclass(frozen=True, eq=False)
-class Put:
+class ScatterNd:
     """out[pre, index[0][p], ..., post] gets `root` of itself (input 0) and of y[pre, p, post]
     (input 1), place after place. The indices are known to be in [-n, n)."""
 
@@ -254,8 +254,8 @@ Launch: TypeAlias = (
     | Reduce
     | ArgMax
     | Gather
-    | Take
-    | Put
+    | GatherNd
+    | ScatterNd
     | Pack
     | Gemm
     | Conv

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from executor.launches import Branch, Launch, Loop, Lowered, Map, When, blocks, views
-from executor.views import Buffer, View
+from executor.memory import Buffer, View
 from ir import Value
-from ir import kernel as k
+from ir.scalar import language as k
 from ir.types import U8
 
 BYTE = 0xFF

@@ -4,7 +4,10 @@ Knows neither Paddle nor a device.
 """
 
 from ir import ops as ops  # fills the op table
-from ir.core import (
+from ir.interpreter import evaluate
+from ir.loc import Dy2stError, Loc, SourceError
+from ir.opdef import OPS, OpDef, ShapeError
+from ir.program import (
     ENDLESS,
     Builder,
     Carry,
@@ -26,12 +29,9 @@ from ir.core import (
     Value,
     VerifyError,
 )
-from ir.loc import Dy2stError, Loc, SourceError
-from ir.opdef import OPS, OpDef, ShapeError
 from ir.text import parse
 from ir.types import DType, Size, Type
 from ir.verify import verify
-from ir.walk import evaluate
 
 OWNER = "dy2st"
 

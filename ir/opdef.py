@@ -52,12 +52,12 @@ class OpDef:
     name, operands, variadic, attrs: the signature; `attrs` maps a name to its default.
     types: operand types and attributes -> the result type, or a tuple of them.
     ref: the same on NumPy arrays.
-    kernel: the op on scalars (`ir.kernel`): elementwise with broadcasting.
+    kernel: the op on scalars (`ir.scalar.language`): elementwise with broadcasting.
     reduce: a reduction over the attribute `axes`.
     expand: the op in terms of smaller ops, on a builder.
     grad: `grad(b, g, y, *operands, **attrs)` emits the gradient of each operand from that of the
         result, `g`, and may read the result `y`; `g` and `y` are tuples if there are several
-        results. A gradient is a Value, None, or something with `add_to` (`ir.ops.reverse`).
+        results. A gradient is a Value, None, or something with `add_to` (`ir.ops.gradients`).
         `no_gradient`: results do not depend on operands in a way that can be differentiated.
         A row without it is differentiated through `expand`, or refused.
     views: the result shares the storage of operand 0; `unview(b, base, new, **attrs)` is the base

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from ir.core import (
+from ir.program import (
     Builder,
     Carry,
     Cond,

@@ -9,7 +9,10 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from ir.core import (
+from ir.literal import parse_attr, print_attr, read_literal, read_mark
+from ir.loc import UNKNOWN, Loc
+from ir.opdef import OPS
+from ir.program import (
     ENDLESS,
     Carry,
     Cond,
@@ -32,9 +35,6 @@ from ir.core import (
     Value,
     VerifyError,
 )
-from ir.literal import parse_attr, print_attr, read_literal, read_mark
-from ir.loc import UNKNOWN, Loc
-from ir.opdef import OPS
 from ir.rewrite import counts
 from ir.types import BOOL, I64, Dim, Size, Type, parse_dim, parse_type
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ir.core import (
+from ir.opdef import OPS, broadcast, collecting, complete_attrs
+from ir.program import (
     ENDLESS,
     INPUT_KINDS,
     Carry,
@@ -29,7 +30,6 @@ from ir.core import (
     Value,
     VerifyError,
 )
-from ir.opdef import OPS, broadcast, collecting, complete_attrs
 from ir.rewrite import counts, dim_names
 from ir.types import BOOL, I64, Size, Type
 

@@ -9,9 +9,9 @@ import numpy as np
 import executor
 from ir import Program, parse, verify
 from ir.autodiff import Gradient, differentiate
+from ir.interpreter import evaluate
 from ir.passes import run
 from ir.types import F64
-from ir.walk import evaluate
 
 STEP = 1e-6
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from executor.executable import output_bounds
 from executor.launches import (
     ArgMax,
     Branch,
@@ -20,6 +21,7 @@ from executor.launches import (
     Conv,
     Fail,
     Gather,
+    GatherNd,
     Gemm,
     Index,
     Iota,
@@ -28,16 +30,14 @@ from executor.launches import (
     Map,
     Number64,
     Pack,
-    Put,
     Reduce,
-    Take,
+    ScatterNd,
     When,
 )
-from executor.plan import ALIGN, Layout
-from executor.runtime import output_bounds
-from executor.views import Buffer, View
-from ir import kernel as k
-from ir.kernel_numpy import evaluate
+from executor.memory import Buffer, View
+from executor.plan.arena import ALIGN, Layout
+from ir.scalar import language as k
+from ir.scalar.evaluate import evaluate
 from ir.types import evaluate_dim
 
 NOBODY = -1
@@ -223,12 +223,12 @@ class Machine:
             out = np.where((index == x.padding).reshape(shape), 0, out)
         self.write(x.out, out)
 
-    def take(self, x: Take):
+    def take(self, x: GatherNd):
         self.apart([x.x, *x.index], [x.out])
         index = tuple(self.read(v) for v in x.index)
         self.write(x.out, self.read(x.x)[(*(slice(None),) * x.axis, *index)])
 
-    def put(self, x: Put):
+    def put(self, x: ScatterNd):
         self.apart([x.y, *x.index], [x.out])
         index = [self.read(v) for v in x.index]
         y, new = self.read(x.y), self.read(x.out)

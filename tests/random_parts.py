@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 import ir
-from ir.core import Builder, Carry, Const, Input, Last, Program, Scan, Seq, Stack, Value
 from ir.opdef import OPS
+from ir.program import Builder, Carry, Const, Input, Last, Program, Scan, Seq, Stack, Value
 from ir.types import F32, I64, Type
 
 SHAPES = ((4, 6), (3, 4, 2), (6, 6), (2, 3, 4, 2), (1, 4, 3))
@@ -35,7 +35,7 @@ class Parts:
         if self.chance(0.6):
             last, seen = self.loop(b, x, y, at)
         else:
-            last, seen = self.writes(b, x, b.pick(y, axis=0, index=0), at)
+            last, seen = self.writes(b, x, b.index(y, axis=0, index=0), at)
         outputs = (*seen[:2], b.scale(last, scale=2.0)) if self.chance(0.5) else (*seen[:1], last)
         writes = ((x, last),) if self.chance(0.7) else ()
         inputs = tuple(Input(v, "arg", v.name) for v in (x, y, at))
@@ -86,7 +86,7 @@ class Parts:
         if kind == 1 and part.type.ndim and part.type.shape[0] > 1:
             index = b.reshape(b.iota(n=2, dtype=I64), shape=(2,))
             two = b.expand(number, shape=(2, *part.type.shape[1:]))
-            return b.put(part, two, index, axis=0)
+            return b.scatter_nd(part, two, index, axis=0)
         if kind == 2 and part.type.ndim == 2 and x.type.shape == part.type.shape:
             return b.add(b.transpose(x, perm=(1, 0)), new) if x.type.shape == (6, 6) else new
         return new
@@ -118,9 +118,9 @@ class Parts:
             start = self.below(n)
             return "slice", (), {"axis": axis, "start": start, "length": n - start, "step": 1}
         if kind == 3:
-            return "pick", (), {"axis": axis, "index": self.below(n)}
+            return "index", (), {"axis": axis, "index": self.below(n)}
         if kind == 4 and n >= 3:
-            return "select", (at,), {"axis": axis}
+            return "dynamic_index", (at,), {"axis": axis}
         if n >= 4:
-            return "window", (at,), {"axis": axis, "length": 2}
+            return "dynamic_slice", (at,), {"axis": axis, "length": 2}
         return "", (), {}

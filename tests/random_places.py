@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from executor.steps import growing
-from ir.core import (
+from executor.segmented.partition import growing
+from ir.program import (
     Builder,
     Carry,
     Cond,
@@ -142,7 +142,7 @@ class Places(Generator):
         if y is None:
             y = b.gather(self.of(pool, x.type), index, axis=0)
         how = "add" if self.chance(0.5) else "assign"
-        return b.put(x, y, index, axis=0, combine=how)
+        return b.scatter_nd(x, y, index, axis=0, combine=how)
 
     def index(self, b: Builder, pool: list[Value], n: Any) -> Value:
         index = self.choice([v for v in pool if v.type == Type(I64, (3,))])
@@ -171,14 +171,16 @@ class Places(Generator):
             return (lambda y: b.reshape(y, shape=x.type.shape)), b.reshape(x, shape=shape)
         if kind == 2:
             at = self.at(b, pool, n)
-            return (lambda y: b.set_select(x, y, at, axis=axis)), b.select(x, at, axis=axis)
+            return (lambda y: b.set_dynamic_index(x, y, at, axis=axis)), b.dynamic_index(
+                x, at, axis=axis
+            )
         if kind == 3 and n > 1:
             at, length = self.at(b, pool, 2), n - 1
-            view = b.window(x, at, axis=axis, length=length)
-            return (lambda y: b.set_window(x, y, at, axis=axis)), view
+            view = b.dynamic_slice(x, at, axis=axis, length=length)
+            return (lambda y: b.set_dynamic_slice(x, y, at, axis=axis)), view
         if kind == 4:
             k = int(self.rng.integers(n))
-            return (lambda y: b.set_pick(x, y, axis=axis, index=k)), b.pick(x, axis=axis, index=k)
+            return (lambda y: b.set_index(x, y, axis=axis, index=k)), b.index(x, axis=axis, index=k)
         if kind == 5 and x.type.ndim == 1 and n > 3:
             a = {"strides": (1, 2), "offset": int(self.rng.integers(n - 3))}
             view = b.strided(x, shape=(2, 2), **a)

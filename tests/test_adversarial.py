@@ -14,7 +14,7 @@ import pytest
 from paddle import nn
 
 import dy2st
-from dy2st.capture.fake import FakeTensor
+from dy2st.trace.fake_tensor import FakeTensor
 from tests import check
 
 SPEC = [paddle.static.InputSpec([None, None, 4], "float32")]

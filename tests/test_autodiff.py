@@ -8,8 +8,8 @@ import pytest
 import executor
 from ir import parse
 from ir.autodiff import NotDifferentiable, differentiate
+from ir.interpreter import evaluate
 from ir.passes import run
-from ir.walk import evaluate
 from tests.differences import check, functional, gradient, gradients_of
 
 RNG = np.random.default_rng(7)
@@ -241,15 +241,15 @@ BUFFER = """program buffer(%x: f64[6,3] arg "x", %i: i64[4] arg "i", %w: f64[7,3
     seq   %k = %i[t]                             : i64[]
     carry %b = %b0 then %b2 last %bT             : f64[6,3]
     body
-      %row = select(%x1, %k, axis=0)             : f64[3]
-      %old = select(%b, %k, axis=0)              : f64[3]
+      %row = dynamic_index(%x1, %k, axis=0)             : f64[3]
+      %old = dynamic_index(%b, %k, axis=0)              : f64[3]
       %ids = reshape(%k, shape=[1])              : i64[1]
       %e = embedding(%ids, %w1)                  : f64[1,3]
       %e1 = reshape(%e, shape=[3])               : f64[3]
       %p = multiply(%row, %e1)                   : f64[3]
       %q = multiply(%p, %old)                    : f64[3]
       %new = add(%q, %row)                       : f64[3]
-      %b2 = set_select(%b, %new, %k, axis=0)     : f64[6,3]
+      %b2 = set_dynamic_index(%b, %new, %k, axis=0)     : f64[6,3]
   }
   return %bT
 }"""

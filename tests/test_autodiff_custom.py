@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ir import VerifyError, parse, verify
-from ir.alias import AliasError
+from ir.analysis.alias import AliasError
 from ir.passes import expand, functionalize
 from tests.differences import check, functional, gradient, gradients_of
 from tests.test_autodiff import BRANCH, normal

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ir import Program, parse
-from ir.alias import AliasError
+from ir.analysis.alias import AliasError
+from ir.interpreter import evaluate
 from ir.passes import functionalize
-from ir.walk import evaluate
 from tests.conftest import mostly_slow
 from tests.differences import check
 from tests.test_ir_random import Generator, random_inputs

@@ -15,7 +15,7 @@ import paddle
 import pytest
 
 import dy2st
-from dy2st.gradient import Training
+from dy2st.compiled.training import Training
 from ir import Slot
 from tests.models.chains import Chains
 from tests.test_chains import by_value
@@ -236,7 +236,7 @@ WRITTEN = [n for n, (_, kept) in CASES.items() if kept != "slot" and n not in OT
 @pytest.mark.parametrize("name", WRITTEN)
 def test_the_steps_fail_if_equal_values_are_one_tensor(name, monkeypatch):
     by_value(monkeypatch)
-    gradient = importlib.import_module("dy2st.gradient")
+    gradient = importlib.import_module("dy2st.compiled.training")
     plain = gradient.differentiate
     monkeypatch.setattr(gradient, "differentiate", lambda *args, slots: plain(*args, slots=True))
     with pytest.raises(AssertionError):

@@ -17,10 +17,10 @@ import pytest
 
 import executor
 from ir import Slot, parse, verify
+from ir.analysis.history import chains, ended
 from ir.autodiff import Gradient, differentiate
-from ir.chains import chains, ended
 from ir.passes import run
-from ir.passes.inplace import unmarked
+from ir.passes.slots import unmarked
 
 KINDS = ("param", "buffer", "arg")
 
@@ -317,7 +317,7 @@ def by_value(monkeypatch) -> None:
 
     functionalize = importlib.import_module("ir.passes.functionalize")
     monkeypatch.setattr(functionalize, "without_idle", lambda p: unmarked(p, ()))
-    monkeypatch.setattr(importlib.import_module("ir.passes.inplace"), "sources", sources)
+    monkeypatch.setattr(importlib.import_module("ir.passes.slots"), "sources", sources)
     monkeypatch.setattr(importlib.import_module("ir.autodiff"), "sources", sources)
     passes = importlib.import_module("ir.passes")
     plain = [

@@ -13,8 +13,8 @@ import types
 
 import pytest
 
-from dy2st.convert import convert
-from dy2st.source import loc_of, render, source_of
+from dy2st.convert.source import loc_of, render, source_of
+from dy2st.convert.statements import convert
 from ir.loc import SourceError
 from tests import convert_cases
 from tests.convert_cases import CASES, LOG, blocks, data, flow, functions, generators
@@ -286,7 +286,7 @@ def test_columns_are_characters():
 
 
 def test_several_lambdas_on_a_line_without_columns(monkeypatch):
-    monkeypatch.setattr("dy2st.source.by_columns", lambda candidates, code: ())
+    monkeypatch.setattr("dy2st.convert.source.by_columns", lambda candidates, code: ())
     fs = make("f = [lambda x: x + 1, lambda x: x * 2, lambda x: (lambda y: y * x)(3)]\n")
     assert [convert(f, Runtime())(5) for f in fs] == [6, 10, 15]
 

@@ -9,16 +9,17 @@ import pytest
 
 import executor
 import ir
-from executor import cpu, plan
+from executor import cpu
 from executor.cpu import target as targets
+from executor.cpu.codegen import source
 from executor.cpu.jit import assembly
-from executor.cpu.program import source
 from executor.launches import Loop, views
-from executor.programs import lower
-from ir import kernel as k
-from ir import kernel_numpy
-from ir.core import Builder, Input, Program, Value
+from executor.lower.program import lower
+from executor.plan import arena
 from ir.opdef import OPS
+from ir.program import Builder, Input, Program, Value
+from ir.scalar import evaluate as kernel_numpy
+from ir.scalar import language as k
 from ir.types import DTYPES, Type, parse_type
 from tests.test_executor_random import Generator
 from tests.test_executor_random import arrays as arrays_for
@@ -102,7 +103,7 @@ def test_code_of_every_target_needs_no_library(name):
     for op in ("exp", "tanh", "gelu", "softmax", "floor", "embedding", "conv"):
         program, _ = examples_program(op)
         low = lower(program, machine)
-        made = source(low, plan.layout(low.launches), t)
+        made = source(low, arena.layout(low.launches), t)
         text = assembly(made, t)
         called = {q.split()[1].split("@")[0] for q in text.splitlines() if "\tcall" in q}
         allowed = {"fma"} if name == "generic" else set()
@@ -196,7 +197,7 @@ program p(%x: f32[5,7,9] arg "x", %y: f32[9] arg "y") {
   %a = transpose(%x, perm=[2, 0, 1])             : f32[9,5,7]
   %b = slice(%a, axis=0, start=8, length=5, step=-2) : f32[5,5,7]
   %c = slice(%b, axis=2, start=1, length=3, step=2) : f32[5,5,3]
-  %d = pick(%c, axis=1, index=3)                 : f32[5,3]
+  %d = index(%c, axis=1, index=3)                 : f32[5,3]
   %e = transpose(%d, perm=[1, 0])                : f32[3,5]
   %f = tanh(%e)                                  : f32[3,5]
   %g = reshape(%c, shape=[25, 3])                : f32[25,3]
@@ -227,7 +228,7 @@ program p(%x: f32[T,4] arg "x", %n: f32[4] buffer "n") {
     carry %s = %n then %s2 last %sT              : f32[4]
     body
       %s2 = add(%s, %xt)                         : f32[4]
-      %y2 = set_select(%y, %s2, %t, axis=0)      : f32[T,4]
+      %y2 = set_dynamic_index(%y, %s2, %t, axis=0)      : f32[T,4]
   }
   return %yT
   write %n = %sT
@@ -285,7 +286,7 @@ PICKED = """
 program p(%w: f32[5,3] param "w", %ids: i64[B] arg "ids", %n: i64[] arg "n", %s: f32[2] arg "s") {
   %e = embedding(%ids, %w)                       : f32[B,3]            @ model.py:7
   %g = gather(%w, %ids, axis=0)                  : f32[B,3]
-  %v = select(%w, %n, axis=0)                    : f32[3]              @ model.py:9
+  %v = dynamic_index(%w, %n, axis=0)                    : f32[3]              @ model.py:9
   %d = full(value=6, dtype=i64)                  : i64[]
   %q = floor_divide(%d, %n)                      : i64[]               @ model.py:11
   %s2 = add(%s, %s)                              : f32[2]
@@ -302,7 +303,7 @@ program p(%w: f32[5,3] param "w", %ids: i64[B] arg "ids", %n: i64[] arg "n", %s:
         ([-1], 1, IndexError, "embedding"),
         ([2**40], 1, IndexError, "embedding"),
         ([1], 5, IndexError, r"select.*model.py:9"),
-        ([1], -6, IndexError, "select"),
+        ([1], -6, IndexError, "dynamic_index"),
         ([1], 0, ZeroDivisionError, r"floor_divide.*model.py:11"),
     ],
 )
@@ -349,8 +350,8 @@ program p(%x: f32[T] arg "x") {{
 
 WINDOW = """
 program p(%x: f32[T] arg "x", %k: i64[] arg "k", %y: f32[B] arg "y") {
-  %w = window(%x, %k, axis=0, length=2)          : f32[2]
-  %z = set_window(%x, %y, %k, axis=0)            : f32[T]
+  %w = dynamic_slice(%x, %k, axis=0, length=2)          : f32[2]
+  %z = set_dynamic_slice(%x, %y, %k, axis=0)            : f32[T]
   return %w, %z
 }
 """
@@ -362,7 +363,7 @@ def test_a_window_longer_than_its_axis():
     run_text(WINDOW, floats(4), np.asarray(2), floats(2))
     run_text(WINDOW, floats(3), np.asarray(0), floats(3))
     for t, at, b in ((1, 0, 1), (3, 2, 1), (3, -1, 1), (1, 1000, 1), (3, 0, 4), (3, 1000, 4)):
-        with pytest.raises(IndexError, match="window"):
+        with pytest.raises(IndexError, match="dynamic_slice"):
             run(floats(t), np.asarray(at), floats(b))
 
 

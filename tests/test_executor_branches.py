@@ -9,13 +9,14 @@ import pytest
 
 import executor
 import ir
-from executor import cpu, plan
-from executor.branches import exception
-from executor.cpu.program import source
+from executor import cpu
+from executor.cpu.codegen import source
 from executor.cpu.target import current
 from executor.launches import Branch, Launch, Loop, Map, Pack, blocks, results, views
-from executor.programs import lower
-from ir.core import Builder, Cond, Const, Input, Join, Program, Value
+from executor.lower.branches import exception
+from executor.lower.program import lower
+from executor.plan import arena
+from ir.program import Builder, Cond, Const, Input, Join, Program, Value
 from ir.types import BOOL, Type, parse_type
 from tests.test_executor import run_text
 from tests.test_executor_control import addresses, floats, parsed, same
@@ -126,7 +127,7 @@ program p(%c: f32[6,64] buffer "c", %y: f32[64] arg "y", %i: i64[] arg "i", %p: 
     const %ii = %i                               : i64[]
     join  %d = %c2 else %cc                      : f32[6,64]
     then
-      %c2 = set_select(%cc, %yy, %ii, axis=0)    : f32[6,64]
+      %c2 = set_dynamic_index(%cc, %yy, %ii, axis=0)    : f32[6,64]
     else
   }
   return %q
@@ -174,9 +175,9 @@ program p(%c: f32[T,64] buffer "c", %x: f32[T,64] arg "x", %k: i64[T] arg "k") {
             const %n = %i                        : i64[]
             join  %b4 = %b5 else %b6             : f32[T,64]
             then
-              %b5 = set_select(%b3, %w, %n, axis=0) : f32[T,64]
+              %b5 = set_dynamic_index(%b3, %w, %n, axis=0) : f32[T,64]
             else
-              %b6 = set_pick(%b3, %w, axis=0, index=0) : f32[T,64]
+              %b6 = set_index(%b3, %w, axis=0, index=0) : f32[T,64]
           }
         else
       }
@@ -223,7 +224,7 @@ def test_the_sides_of_a_branch_share_memory_and_write_into_the_results():
         {v.buffer for q in side for v in views(q) if v.buffer.kind == "arena"}
         for side in blocks(branch)
     ]
-    layout = plan.layout(lowered.launches)
+    layout = arena.layout(lowered.launches)
     assert [len(q) for q in own] == [1, 1] and layout.fixed < 2 * 4000
     assert len(copies(every(lowered.launches))) == 1, "only the value that is handed on"
     for p in (False, True):
@@ -390,7 +391,7 @@ def test_code_grows_linearly_with_the_depth_of_branches():
     sizes = []
     for depth in (4, 8, 16, 32):
         lowered = lower(nested(depth), cpu.machine())
-        sizes.append(len(source(lowered, plan.layout(lowered.launches), target).text()))
+        sizes.append(len(source(lowered, arena.layout(lowered.launches), target).text()))
     steps = np.diff(sizes) / [4, 8, 16]
     assert steps.max() < 1.5 * steps.min()
     program = nested(5)

@@ -9,10 +9,10 @@ import pytest
 
 import executor
 import ir
-from executor.counts import bound, most
-from executor.interpret import Interpreted
-from executor.runtime import Executable
-from executor.steps import Chunks, Segment
+from executor.executable import Executable
+from executor.plan.loop_counts import bound, most
+from executor.segmented.interpreter import Interpreted
+from executor.segmented.partition import Chunks, NativeRun
 from ir.types import evaluate_dim, parse_dim
 
 
@@ -58,7 +58,7 @@ program p(%x: f32[T,4] arg "x", %k: i64[] arg "k", %n: f32[4] buffer "n") {
     stack %is = %t2 axis 0                       : i64[n1]
     LAST
     body
-      %xt = select(%xx, %t, axis=0)              : f32[4]
+      %xt = dynamic_index(%xx, %t, axis=0)              : f32[4]
       %s2 = add(%s, %xt)                         : f32[4]
       %t2 = add(%t, %o)                          : i64[]
       %g2 = less_than(%t2, %kk)                  : bool[]
@@ -127,7 +127,7 @@ def test_a_stack_without_a_bound_grows_in_chunks(k):
 def test_a_bad_index_in_an_endless_loop_is_an_error():
     run = executor.compile(parsed(COLLECT, TRIP="", LAST=""))
     n = floats(4)
-    with pytest.raises(IndexError, match="select"):
+    with pytest.raises(IndexError, match="dynamic_index"):
         run(floats(30, 4), np.asarray(31), n)
     np.testing.assert_array_equal(n, floats(4))
 
@@ -207,7 +207,7 @@ def test_a_tensor_as_long_as_an_endless_loop_ran():
     more = "%i = iota(n=n1, dtype=f32) : f32[n1]\n%j = sum(%i, axes=[0]) : f32[]"
     program = parsed(ENDLESS, MORE=more, RESULT="%yT, %i, %j")
     run = executor.compile(program)
-    assert [type(s) for s in run._steps] == [Segment, Segment]
+    assert [type(s) for s in run._steps] == [NativeRun, NativeRun]
     assert len(same(run, program, floats(5), np.float32(1e-3))[1]) > 5
 
 

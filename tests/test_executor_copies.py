@@ -46,7 +46,7 @@ program p(%cache: f32[C,3] buffer "cache", %x: f32[T,3] arg "x", %pos: i64[T] ar
     carry %c1 = %cache then %c2 last %c3         : f32[C,3]
     stack %s = %sum axis 0                       : f32[T]
     body
-      %c2 = set_select(%c1, %row, %at, axis=0)   : f32[C,3]     @ cache.py:2
+      %c2 = set_dynamic_index(%c1, %row, %at, axis=0)   : f32[C,3]     @ cache.py:2
       %sum = sum(%c2)                            : f32[]        @ cache.py:3
   }
   return %s
@@ -91,9 +91,9 @@ program p(%x: f32[4,4] arg "x", %w: f32[4,4] param "w") {
 
 TWO_CACHES = """
 program p(%c: f32[9,3] buffer "c", %d: f32[9,3] buffer "d", %x: f32[3] arg "x", %at: i64[] arg "at") {
-  %c2 = set_select(%c, %x, %at, axis=0)          : f32[9,3]     @ d.py:1
+  %c2 = set_dynamic_index(%c, %x, %at, axis=0)          : f32[9,3]     @ d.py:1
   %s = sum(%c2, axes=[0])                        : f32[3]       @ d.py:2
-  %d2 = set_select(%d, %s, %at, axis=0)          : f32[9,3]     @ d.py:3
+  %d2 = set_dynamic_index(%d, %s, %at, axis=0)          : f32[9,3]     @ d.py:3
   %y = sum(%d2, axes=[0])                        : f32[3]       @ d.py:4
   return %y
   write %c = %c2
@@ -106,10 +106,10 @@ program p(%y: f32[4,6] arg "y", %x: f32[4,2] arg "x") {
     seq   %v = %x[t]                             : f32[2]
     carry %a = %y then %b last %yT               : f32[4,6]
     body
-      %row = select(%a, %t, axis=0)              : f32[6]       @ r.py:2
+      %row = dynamic_index(%a, %t, axis=0)              : f32[6]       @ r.py:2
       %w = tanh(%v)                              : f32[2]       @ r.py:2
       %row2 = set_slice(%row, %w, axis=0, start=3) : f32[6]     @ r.py:2
-      %b = set_select(%a, %row2, %t, axis=0)     : f32[4,6]     @ r.py:2
+      %b = set_dynamic_index(%a, %row2, %t, axis=0)     : f32[4,6]     @ r.py:2
   }
   return
   write %y = %yT
@@ -230,7 +230,7 @@ KEPT = {
     "argument that is not written": (
         program(
             """
-  %a = set_pick(%x, %z, axis=0, index=1) : f32[3] @ m.py:3
+  %a = set_index(%x, %z, axis=0, index=1) : f32[3] @ m.py:3
   return %a""",
             '%x: f32[3] arg "x", %z: f32[] arg "z"',
         ),
@@ -239,8 +239,8 @@ KEPT = {
     "may fail later": (
         program(
             """
-  %a = set_select(%c, %y, %i, axis=0) : f32[4,3] @ m.py:1
-  %b = set_select(%d, %y, %j, axis=0) : f32[4,3] @ m.py:2
+  %a = set_dynamic_index(%c, %y, %i, axis=0) : f32[4,3] @ m.py:1
+  %b = set_dynamic_index(%d, %y, %j, axis=0) : f32[4,3] @ m.py:2
   return
   write %c = %a
   write %d = %b""",

@@ -7,11 +7,12 @@ import pytest
 
 import executor
 import ir
-from executor import cpu, plan
+from executor import cpu
 from executor.launches import results
-from executor.programs import lower
-from executor.steps import growing, has_foreign
-from executor.uses import body, carried, next_values
+from executor.lower.program import lower
+from executor.plan import arena
+from executor.plan.reuse import body, carried, next_values
+from executor.segmented.partition import growing, has_foreign
 from tests.test_executor import floats, run_text
 from tests.test_executor_random import Generator
 
@@ -28,14 +29,14 @@ def native_program(seed, control):
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("seed", range(40))
 def test_no_two_live_buffers_overlap(seed, control):
-    layout = plan.layout(lower(native_program(seed, control), cpu.machine()).launches)
+    layout = arena.layout(lower(native_program(seed, control), cpu.machine()).launches)
     for sizes in ({"B": 0, "T": 0}, {"B": 3, "T": 7}):
         assert layout.bytes(sizes) >= layout.fixed
     fixed = [(b, at, at + max(b.size, 1)) for b, at in layout.offsets.items()]
     for n, (b, low, high) in enumerate(fixed):
         assert high <= layout.fixed
         for c, start, end in fixed[:n]:
-            if plan.overlap(layout.lives[b], layout.lives[c]):
+            if arena.overlap(layout.lives[b], layout.lives[c]):
                 assert high <= start or end <= low
     for slot in layout.slots:
         lives = sorted(layout.lives[b] for b in slot.buffers)
@@ -47,7 +48,7 @@ STEP = """
 program p(%w: f32[N] param "w", %g: f32[N] arg "g", %k: i64[1] arg "k", %c: f32[4,3] buffer "c", %y: f32[3] arg "y", %n: i64[] arg "n") {
   %d = scale(%g, scale=0.1)                      : f32[N]
   %v = subtract(%w, %d)                          : f32[N]
-  %c2 = set_select(%c, %y, %n, axis=0)           : f32[4,3]
+  %c2 = set_dynamic_index(%c, %y, %n, axis=0)           : f32[4,3]
   %s = sum(%v)                                   : f32[]
   return %s
   write %w = %v
@@ -80,9 +81,9 @@ STACKED = """program p(%i: i64[5] arg "i", %x: f32[4,3] arg "x") {
     carry %b = %x then %b2 last %bT              : f32[4,3]
     stack %rows = %row axis 0                    : f32[5,3]
     body
-      %row = select(%b, %k, axis=0)              : f32[3]
+      %row = dynamic_index(%b, %k, axis=0)              : f32[3]
       %new = tanh(%row)                          : f32[3]
-      %b2 = set_select(%b, %new, %k, axis=0)     : f32[4,3]
+      %b2 = set_dynamic_index(%b, %new, %k, axis=0)     : f32[4,3]
   }
   return %bT, %rows
 }"""

@@ -13,7 +13,8 @@ import pytest
 
 import executor
 import ir
-from ir.core import (
+from ir.opdef import OPS
+from ir.program import (
     ENDLESS,
     Builder,
     Carry,
@@ -30,7 +31,6 @@ from ir.core import (
     Stack,
     Value,
 )
-from ir.opdef import OPS
 from ir.types import BOOL, F32, F64, I64, DType, Size, Type, product
 from tests.conftest import mostly_slow
 
@@ -137,7 +137,7 @@ class Generator:
         if kind == 1 and isinstance(n, int) and n > 1:
             return b.slice(x, axis=axis, start=n - 1, length=(n + 1) // 2, step=-2 if n > 2 else -1)
         if kind == 2 and isinstance(n, int) and n > 0:
-            return b.pick(x, axis=axis, index=int(self.rng.integers(n)))
+            return b.index(x, axis=axis, index=int(self.rng.integers(n)))
         if kind == 3:
             return b.reshape(x, shape=(product(x.type.shape),))
         if kind == 4 and isinstance(n, int) and n > 1:
@@ -168,14 +168,14 @@ class Generator:
         y = self.partner(pool, Value(rest))
         y = b.expand(y, shape=rest.shape) if y.type != rest else y
         if self.rng.random() < 0.3:
-            y = b.pick(x, axis=axis, index=0)
+            y = b.index(x, axis=axis, index=0)
         kind = int(self.rng.integers(3))
         if kind == 0:
-            return b.set_pick(x, y, axis=axis, index=int(self.rng.integers(n)))
+            return b.set_index(x, y, axis=axis, index=int(self.rng.integers(n)))
         if kind == 1:
             at = index or b.full(value=int(self.rng.integers(-n, n)), dtype=I64)
             at = b.remainder(at, b.full(value=n, dtype=I64))
-            return b.set_select(x, y, at, axis=axis)
+            return b.set_dynamic_index(x, y, at, axis=axis)
         part = b.slice(x, axis=axis, start=n - 1, length=n, step=-1)
         return b.set_slice(x, part, axis=axis, start=0)
 
@@ -273,7 +273,7 @@ class Generator:
         """How many iterations a `while` may run: a number, or data."""
         numbers = [v for v in pool if v.type == Type(I64, (6,))]
         if numbers and self.rng.random() < 0.7:
-            return b.pick(self.choice(numbers), axis=0, index=int(self.rng.integers(6)))
+            return b.index(self.choice(numbers), axis=0, index=int(self.rng.integers(6)))
         return b.full(value=int(self.rng.integers(0, 5)), dtype=I64)
 
     def first(self, b, limit, pool):
@@ -355,8 +355,8 @@ class Generator:
             n -= 1
             if numbers:
                 at = b.remainder(self.choice(numbers), b.full(value=2, dtype=I64))
-        y = b.window(x, at, axis=axis, length=n)
-        return [y, b.set_window(x, b.tanh(y), at, axis=axis)]
+        y = b.dynamic_slice(x, at, axis=axis, length=n)
+        return [y, b.set_dynamic_slice(x, b.tanh(y), at, axis=axis)]
 
     def call(self, b, pool):
         x = self.choice(self.floats(pool))

@@ -9,11 +9,12 @@ import pytest
 
 import executor
 import ir
-from executor import cpu, plan
+from executor import cpu
 from executor.launches import Index, Loop, Map, blocks, results
-from executor.plan import layout
+from executor.lower.program import lower
+from executor.plan import arena as plan
+from executor.plan.arena import layout
 from executor.poison import poisoned
-from executor.programs import lower
 from ir.types import F32
 from tests import launch_machine
 from tests.conftest import mostly_slow
@@ -66,7 +67,8 @@ def test_no_value_is_lost(seed, control):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["take", "put", "gather", "embedding", "set_window", "concat", "conv"]
+    "name",
+    ["gather_nd", "scatter_nd", "gather", "embedding", "set_dynamic_slice", "concat", "conv"],
 )
 def test_no_value_is_lost_in_the_examples_of_a_row(name):
     program, xs = examples_program(name)
@@ -176,7 +178,7 @@ program p(%cache: f32[C,D] buffer "cache", %x: f32[T,D] arg "x", %pos: i64[] buf
     carry %c1 = %cache then %c2 last %c3         : f32[C,D]
     stack %ys = %y axis 0                        : f32[T,D]
     body
-      %c2 = set_select(%c1, %row, %at, axis=0)   : f32[C,D]
+      %c2 = set_dynamic_index(%c1, %row, %at, axis=0)   : f32[C,D]
       %s = matmul(%c2, %row)                     : f32[C]
       %y = matmul(%s, %c2)                       : f32[D]
       %at2 = scale(%at, bias=1.0)                : i64[]
@@ -248,7 +250,7 @@ def test_a_part_is_not_made_in_its_place_while_the_whole_is_read():
       %c = subtract(%h, %m)                          : f64[4]
       %d = tanh(%c)                                  : f64[4]
       %z = full(value=0.0, dtype=f64)                : f64[]
-      %e = set_pick(%b, %z, axis=0, index=1)         : f64[2]
+      %e = set_index(%b, %z, axis=0, index=1)         : f64[2]
       %h2 = set_slice(%h, %e, axis=0, start=0)       : f64[4]
       return %d
       write %h = %h2
@@ -285,7 +287,7 @@ program p(%cache: f32[9,4] buffer "cache", %embed: f32[6,4] param "embed", %w: f
     body
       %rows = embedding(%tok, %e)                : f32[1,4]
       %row = reshape(%rows, shape=[4])           : f32[4]
-      %c2 = set_select(%c1, %row, %t, axis=0)    : f32[9,4]
+      %c2 = set_dynamic_index(%c1, %row, %t, axis=0)    : f32[9,4]
       %m = sum(%c2, axes=[0], keepdim=True)      : f32[1,4]
       %s = matmul(%m, %v)                        : f32[1,6]
       %tok2 = argmax(%s, axis=1, dtype=i64)      : i64[1]
@@ -325,10 +327,10 @@ program p(%x: f32[6,3] arg "x", %y: f32[6,3] arg "y", %d: f32[] arg "d") {
     seq   %v = %y[t]                             : f32[3]
     carry %a = %x then %b last %xT               : f32[6,3]
     body
-      %old = select(%a, %t, axis=0)              : f32[3]
+      %old = dynamic_index(%a, %t, axis=0)              : f32[3]
       %p = multiply(%old, %e)                    : f32[3]
       %new = add(%p, %v)                         : f32[3]
-      %b = set_select(%a, %new, %t, axis=0)      : f32[6,3]
+      %b = set_dynamic_index(%a, %new, %t, axis=0)      : f32[6,3]
   }
   return
   write %x = %xT
@@ -396,7 +398,7 @@ program p(%x: f32[300,4] arg "x", %i: i64[7] arg "i", %y: f32[7,4] arg "y") {
     seq   %v = %y[t]                             : f32[4]
     carry %a = %x then %b last %c                : f32[300,4]
     body
-      %b = set_select(%a, %v, %at, axis=0)       : f32[300,4]
+      %b = set_dynamic_index(%a, %v, %at, axis=0)       : f32[300,4]
   }
   %e = exp(%c)                                   : f32[300,4]
   %s = sum(%e, axes=[0])                         : f32[4]

@@ -15,7 +15,7 @@ from paddle import nn
 from paddle.static import InputSpec
 
 import dy2st
-from dy2st.export import FileError
+from dy2st.export.load import FileError
 from tests.models import recurrent as zoo
 
 ROOT = Path(__file__).parent.parent

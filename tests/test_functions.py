@@ -1,4 +1,4 @@
-"""ir.functions and ir.kernel_numpy against NumPy, `math` and mpmath (which is in the extra `test`).
+"""ir.scalar.exponential and ir.scalar.evaluate against NumPy, `math` and mpmath (which is in the extra `test`).
 
 The reference is float64 for f32 and longdouble (64 bits of mantissa on x86) for f64; functions
 that longdouble lacks are taken from mpmath, at fewer points. Denormal results may be flushed, so
@@ -15,12 +15,12 @@ import mpmath
 import numpy as np
 import pytest
 
-import ir.functions as functions
-import ir.special as special
-import ir.trigonometry as trigonometry
-from ir import kernel
-from ir.kernel import PRIMITIVES, Scalar, input_
-from ir.kernel_numpy import evaluate
+import ir.scalar.exponential as functions
+import ir.scalar.special as special
+import ir.scalar.trigonometry as trigonometry
+from ir.scalar import language
+from ir.scalar.evaluate import evaluate
+from ir.scalar.language import PRIMITIVES, Scalar, input_
 from ir.types import BOOL, F32, F64, I32, I64, U8, DType, dtype_of
 
 POINTS = 100_000
@@ -436,7 +436,7 @@ def test_ldexp_and_bits(floats: DType, integers: DType) -> None:
     n = np.resize(np.array([-200, -3, 0, 5, 2_000_000_000], integers.numpy), x.shape)
     with np.errstate(over="ignore", under="ignore"):
         expected = np.ldexp(x, np.clip(n, -5000, 5000).astype(np.int32))
-    np.testing.assert_array_equal(run(kernel.ldexp, x, n), expected)
+    np.testing.assert_array_equal(run(language.ldexp, x, n), expected)
     check_primitive("bits", [x], x.view(integers.numpy))
     check_primitive("from_bits", [x.view(integers.numpy)], x)
 
@@ -444,7 +444,7 @@ def test_ldexp_and_bits(floats: DType, integers: DType) -> None:
 def test_select_const_and_broadcasting() -> None:
     test = np.array([[True], [False]])
     x = np.array([1.0, NAN], np.float32)
-    got = run(lambda t, a: kernel.select(t, a, 2.5), test, x)
+    got = run(lambda t, a: language.select(t, a, 2.5), test, x)
     np.testing.assert_array_equal(got, np.where(test, x, np.float32(2.5)))
     assert got.dtype == np.float32
     with pytest.raises(TypeError, match="input 0 is float64"):
@@ -455,7 +455,7 @@ def test_select_const_and_broadcasting() -> None:
 @pytest.mark.parametrize("source", [BOOL, I32, F32, F64], ids=str)
 def test_cast(source: DType, target: DType) -> None:
     x = np.array([0, 1, 2.7, 100.9, 0.3]).astype(source.numpy)
-    got = run(lambda s: kernel.cast(s, target), x)
+    got = run(lambda s: language.cast(s, target), x)
     np.testing.assert_array_equal(got, x.astype(target.numpy))
     assert got.dtype == target.numpy
 

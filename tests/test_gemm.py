@@ -8,9 +8,9 @@ import pytest
 import executor
 import ir
 from executor import cpu
-from executor.cpu.gemm import heights
+from executor.cpu.kernels.gemm import heights
 from executor.launches import Gemm, Loop, Pack
-from executor.programs import lower
+from executor.lower.program import lower
 from tests.test_executor import on_target
 
 __all__ = ["on_target"]
@@ -78,7 +78,7 @@ program p(%x: f32[9,6,8] arg "x", %w: f32[12,40] arg "w") {
   %d = slice(%c, axis=0, start=1, length=4, step=3) : f32[4,20]
   %e = matmul(%b, %d, trans_x=True)              : f32[6,9,20]
   %f = transpose(%e, perm=[2, 0, 1])             : f32[20,6,9]
-  %g = pick(%f, axis=0, index=3)                 : f32[6,9]
+  %g = index(%f, axis=0, index=3)                 : f32[6,9]
   %h = tanh(%g)                                  : f32[6,9]
   return %e, %h
 }

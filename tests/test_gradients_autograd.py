@@ -16,7 +16,7 @@ from paddle.distributed.fleet.utils import recompute
 from paddle.static import InputSpec
 
 import dy2st
-from dy2st.autograd import Node
+from dy2st.compiled.autograd import Node
 from tests import check
 from tests.gradients import agree, close, data, default_dtype, detached, trains
 

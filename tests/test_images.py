@@ -15,8 +15,8 @@ from paddle.vision.models import resnet18
 import dy2st
 import executor
 import ir
-from ir.core import Builder, Input, Program, Value
 from ir.opdef import ShapeError
+from ir.program import Builder, Input, Program, Value
 from ir.types import F32, F64, Type, product
 from tests import check
 from tests.conftest import mostly_slow

@@ -10,7 +10,7 @@ from paddle.static import InputSpec
 import dy2st
 from executor import compile as compile_program
 from executor import cpu
-from executor.programs import lower
+from executor.lower.program import lower
 from ir import parse
 from tests import check
 
@@ -313,7 +313,7 @@ def test_a_few_rows_of_a_large_buffer_are_written_in_place():
     """Nothing of the size of the buffer is copied: not even in scratch memory."""
     program = parse("""
 program p(%x: f32[4096,512] buffer "x", %y: f32[2,512] arg "y", %i: i64[2] arg "i") {
-  %z = put(%x, %y, %i, axis=0)  : f32[4096,512]
+  %z = scatter_nd(%x, %y, %i, axis=0)  : f32[4096,512]
   return
   write %x = %z
 }""")

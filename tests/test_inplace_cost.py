@@ -13,9 +13,9 @@ import dy2st
 import executor
 import ir
 from executor import cpu
-from executor.launches import Loop, Put, blocks, results
-from executor.plan import layout
-from executor.programs import lower
+from executor.launches import Loop, ScatterNd, blocks, results
+from executor.lower.program import lower
+from executor.plan.arena import layout
 from ir.types import product
 from tests import check, launch_machine
 from tests.random_parts import Parts
@@ -192,7 +192,7 @@ def written(launches, inside=False):
     total = 0
     for x in launches:
         if inside:
-            views = (x.y,) if isinstance(x, Put) else results(x)
+            views = (x.y,) if isinstance(x, ScatterNd) else results(x)
             total += sum(product(v.shape) * v.dtype.size for v in views)
         for body in blocks(x):
             total += written(body, inside or isinstance(x, Loop))
@@ -296,7 +296,7 @@ program p(%c: f32[3,5] buffer "c", %v: f32[5,3] arg "v") {
       %q = transpose(%c1, perm=[1, 0])           : f32[5,3]
       %r = reshape(%q, shape=[5,3,1])            : f32[5,3,1]
       %one = reshape(%row, shape=[3,1])          : f32[3,1]
-      %w = set_select(%r, %one, %t, axis=0)      : f32[5,3,1]
+      %w = set_dynamic_index(%r, %one, %t, axis=0)      : f32[5,3,1]
       %u = reshape(%w, shape=[5,3])              : f32[5,3]
       %c2 = transpose(%u, perm=[1, 0])           : f32[3,5]
   }

@@ -223,9 +223,9 @@ program p(%ps: bool[T] arg "ps", %x: f32[3,T] arg "x", %w: f32[3] arg "w", %n: i
         const %h1 = %h  : f32[3]
         join %h2 = %c else %e  : f32[3]
         then
-          %xt = select(%x2, %t1, axis=1)  : f32[3]
-          %may_raise = select(%x2, %i2, axis=1)  : f32[3]
-          %first = pick(%w2, axis=0, index=0)  : f32[]
+          %xt = dynamic_index(%x2, %t1, axis=1)  : f32[3]
+          %may_raise = dynamic_index(%x2, %i2, axis=1)  : f32[3]
+          %first = index(%w2, axis=0, index=0)  : f32[]
           %cheap = neg(%first)  : f32[]
           %dear = neg(%w2)  : f32[3]
           %a = add(%xt, %cheap)  : f32[3]
@@ -250,7 +250,7 @@ program p(%x: f32[3] arg "x", %n: i64[] arg "n") {
     body
       %q = less_than(%t, %n1_)  : bool[]
       %e = neg(%x1)  : f32[3]
-      %s = select(%x1, %n1_, axis=0)  : f32[]
+      %s = dynamic_index(%x1, %n1_, axis=0)  : f32[]
       %g = add(%h, %s)  : f32[3]
       %h2 = maximum(%g, %e)  : f32[3]
   }
@@ -263,12 +263,12 @@ program p(%x: f32[3] arg "x", %n: i64[] arg "n") {
     const %n1 = %n  : i64[]
     carry %h = %x then %h2 last %hT  : f32[3]
     body
-      %r = select(%x1, %n1, axis=0)  : f32[]
+      %r = dynamic_index(%x1, %n1, axis=0)  : f32[]
       %three = full(value=4, dtype=i64)  : i64[]
       %ok = less_than(%n1, %three)  : bool[]
       check(%ok, error="ValueError", message="too large")
       %m = remainder(%n1, %three)  : i64[]
-      %s = select(%x1, %m, axis=0)  : f32[]
+      %s = dynamic_index(%x1, %m, axis=0)  : f32[]
       %e = neg(%x1)  : f32[3]
       %g = add(%h, %s)  : f32[3]
       %h1 = add(%g, %r)  : f32[3]
@@ -343,7 +343,7 @@ program p(%x: f32[T] arg "x", %p: bool[] arg "p") {
     const %x1 = %x  : f32[T]
     stack %ys = %y axis 0  : f32[n1]
     body
-      %r = select(%x1, %t, axis=0)  : f32[]
+      %r = dynamic_index(%x1, %t, axis=0)  : f32[]
       %y = neg(%r)  : f32[]
       %zero = full(value=0.0, dtype=f32)  : f32[]
       %q = less_than(%r, %zero)  : bool[]
@@ -357,7 +357,7 @@ program p(%x: f32[8] arg "x", %p: bool[] arg "p") {
     const %x1 = %x  : f32[8]
     stack %ys = %y axis 0  : f32[n1]
     body
-      %r = select(%x1, %t, axis=0)  : f32[]
+      %r = dynamic_index(%x1, %t, axis=0)  : f32[]
       %y = neg(%r)  : f32[]
       %five = full(value=5, dtype=i64)  : i64[]
       %q = less_than(%t, %five)  : bool[]
@@ -371,7 +371,7 @@ program p(%x: f32[T] arg "x", %y: f32[T] arg "y", %p: bool[] arg "p") {
     seq %r = %x[t]  : f32[]
     carry %b = %y then %b2 last %bT  : f32[T]
     body
-      %b2 = set_select(%b, %r, %t, axis=0)  : f32[T]
+      %b2 = set_dynamic_index(%b, %r, %t, axis=0)  : f32[T]
       %zero = full(value=0.0, dtype=f32)  : f32[]
       %q = less_than(%r, %zero)  : bool[]
   }
@@ -391,7 +391,7 @@ program p(%x: f32[T,3] arg "x", %w: f32[3,3] arg "w", %h0: f32[1,3] arg "h", %p:
       %a = matmul(%row, %w1)  : f32[1,3]
       %h2 = add(%h, %a)  : f32[1,3]
       %y = matmul(%h2, %w1)  : f32[1,3]
-      %first = pick(%xt, axis=0, index=0)  : f32[]
+      %first = index(%xt, axis=0, index=0)  : f32[]
       %zero = full(value=0.0, dtype=f32)  : f32[]
       %q = less_than(%first, %zero)  : bool[]
   }
@@ -418,7 +418,7 @@ program p(%x: i64[T,2] arg "x", %w: f32[4,3] arg "w") {
     seq %xt = %x[t]  : i64[2]
     stack %ys = %y axis 0  : f32[T,2,3]
     body
-      %f = pick(%xt, axis=0, index=0)  : i64[]
+      %f = index(%xt, axis=0, index=0)  : i64[]
       %four = full(value=4, dtype=i64)  : i64[]
       %ok = less_than(%f, %four)  : bool[]
       check(%ok, error="ValueError", message="too large")
@@ -445,7 +445,7 @@ program p(%p: bool[] arg "p", %x: f32[T] arg "x") {
 program p(%n: i64[2] arg "n", %m: i64[2] arg "m") {
   %a = add(%n, %m)  : i64[2]
   %one = full(value=1, dtype=i64)  : i64[]
-  %first = pick(%m, axis=0, index=0)  : i64[]
+  %first = index(%m, axis=0, index=0)  : i64[]
   %same = equal(%first, %first)  : bool[]
   check(%same, error="ValueError", message="not a number")
   %d = maximum(%m, %one)  : i64[2]
@@ -536,7 +536,7 @@ NOT_SELECTED = {
         ops="%d = floor_divide(%n1, %n1)  : i64[2]\n%z = cast(%d, dtype=f32)  : f32[2]",
     ),
     "it checks an index": COND.format(
-        shape="[2]", ops="%s = select(%w1, %i1, axis=0)  : f32[]\n%z = add(%x1, %s)  : f32[2]"
+        shape="[2]", ops="%s = dynamic_index(%w1, %i1, axis=0)  : f32[]\n%z = add(%x1, %s)  : f32[2]"
     ),
     "it checks": COND.format(
         shape="[2]",
@@ -549,7 +549,7 @@ NOT_SELECTED = {
     "it is large": COND.format(shape="[B,65537]", ops="%z = neg(%x1)  : f32[B,65537]"),
     "it has other shapes": COND.format(
         shape="[B,4]",
-        ops="%a = exp(%w1)  : f32[3]\n%f = pick(%a, axis=0, index=0)  : f32[]\n"
+        ops="%a = exp(%w1)  : f32[3]\n%f = index(%a, axis=0, index=0)  : f32[]\n"
         "%z = add(%x1, %f)  : f32[B,4]",
     ),
     "it is long": COND.format(shape="[3]", ops=MANY),

@@ -30,7 +30,7 @@ from ir import (
     parse,
     verify,
 )
-from ir.alias import AliasError
+from ir.analysis.alias import AliasError
 from ir.passes import functionalize
 from ir.types import BOOL, F32, I64
 from tests.test_ir_random import assert_same_bits, outcome, program, random_inputs
@@ -145,7 +145,7 @@ program p(%x: f32[] arg "x", %y: f32[2] arg "y") {
     then
       %s = sqrt(%x1)  : f32[]
     else
-      %first = pick(%y1, axis=0, index=0)  : f32[]
+      %first = index(%y1, axis=0, index=0)  : f32[]
       copy_(%first, %x1)
       %bad = full(value=False, dtype=bool)  : bool[]
       check(%bad, error="ValueError", message="a root of less than nothing")
@@ -172,7 +172,7 @@ def test_a_branch_writes_into_the_storage_outside():
 WRITES = {
     "in_one_branch": """
 program p(%p: bool[] arg "p", %x: f32[T,3] buffer "x", %y: f32[T] arg "y") {
-  %v = pick(%x, axis=1, index=1)  : f32[T]
+  %v = index(%x, axis=1, index=1)  : f32[T]
   cond %p {
     const %v1 = %v  : f32[T]
     const %y1 = %y  : f32[T]
@@ -202,7 +202,7 @@ program p(%p: bool[] arg "p", %x: f32[4,T] arg "x", %y: f32[2,T] arg "y") {
 }""",
     "views_of_outside_see_it": """
 program p(%p: bool[] arg "p", %i: i64[] arg "i", %x: f32[4,T] arg "x", %y: f32[T] arg "y") {
-  %row = select(%x, %i, axis=0)  : f32[T]
+  %row = dynamic_index(%x, %i, axis=0)  : f32[T]
   %t = transpose(%x, perm=[1, 0])  : f32[T,4]
   cond %p {
     const %x1 = %x  : f32[4,T]
@@ -214,12 +214,12 @@ program p(%p: bool[] arg "p", %i: i64[] arg "i", %x: f32[4,T] arg "x", %y: f32[T
     then
       %before = neg(%row1)  : f32[T]
       copy_(%row1, %y1)
-      %c = pick(%t1, axis=1, index=0)  : f32[T]
+      %c = index(%t1, axis=1, index=0)  : f32[T]
       %first = add(%c, %before)  : f32[T]
       %all = neg(%x1)  : f32[4,T]
       copy_(%x1, %all)
     else
-      %last = pick(%t1, axis=1, index=3)  : f32[T]
+      %last = index(%t1, axis=1, index=3)  : f32[T]
   }
   %sum = add(%a, %b)  : f32[T]
   return %sum, %row
@@ -242,11 +242,11 @@ program p(%p: bool[] arg "p", %x: f32[T,2] buffer "x", %y: f32[T] arg "y") {
             const %x3 = %x2  : f32[T,2]
             const %yt1 = %yt  : f32[]
             then
-              %r = select(%x3, %t1, axis=0)  : f32[2]
-              %e = pick(%r, axis=0, index=0)  : f32[]
+              %r = dynamic_index(%x3, %t1, axis=0)  : f32[2]
+              %e = index(%r, axis=0, index=0)  : f32[]
               copy_(%e, %yt1)
             else
-              %col = pick(%x3, axis=1, index=1)  : f32[T]
+              %col = index(%x3, axis=1, index=1)  : f32[T]
               %d = add(%col, %yt1)  : f32[T]
               copy_(%col, %d)
           }
@@ -258,7 +258,7 @@ program p(%p: bool[] arg "p", %x: f32[T,2] buffer "x", %y: f32[T] arg "y") {
     "counter_of_a_while_loop": """
 program p(%x: f32[3] arg "x", %n: i64[2] buffer "n") {
   %one = full(value=1, dtype=i64)  : i64[]
-  %m = pick(%n, axis=0, index=1)  : i64[]
+  %m = index(%n, axis=0, index=1)  : i64[]
   %p = greater_than(%m, %one)  : bool[]
   while %t as n1 {
     go %p then %q
@@ -285,7 +285,7 @@ program p(%p: bool[] arg "p", %x: f32[3] arg "x") {
       %b = add(%x1, %x1)  : f32[3]
   }
   copy_(%y, %x)
-  %z = pick(%y, axis=0, index=2)  : f32[]
+  %z = index(%y, axis=0, index=2)  : f32[]
   copy_(%x, %x)
   return %y, %z
 }""",

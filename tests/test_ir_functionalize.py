@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ir import Op, Scan, verify
-from ir.alias import AliasError, analyse, reshape_strides
+from ir.analysis.alias import AliasError, analyse, reshape_strides
 from ir.passes import functionalize, run
 from ir.passes.functionalize import _writes
 from tests.test_ir_random import assert_same_bits, check, observed, program, random_inputs
@@ -31,7 +31,7 @@ program p(%a: f32[3] param "a", %b: f32[3] buffer "b", %c: f32[3] const "c", %r:
 }""",
     "output_is_a_view_of_a_written_base": """
 program p(%x: f32[T,3] arg "x", %y: f32[T] arg "y") {
-  %v = pick(%x, axis=1, index=1)  : f32[T]
+  %v = index(%x, axis=1, index=1)  : f32[T]
   %w = transpose(%x, perm=[1, 0])  : f32[3,T]
   copy_(%v, %y)
   return %x, %v, %w
@@ -47,7 +47,7 @@ program p(%x: f32[4,T] arg "x", %y: f32[2,T] arg "y") {
 }""",
     "stale_view_is_read": """
 program p(%x: f32[T,3] arg "x", %y: f32[T,3] arg "y") {
-  %v = pick(%x, axis=1, index=2)  : f32[T]
+  %v = index(%x, axis=1, index=2)  : f32[T]
   %before = neg(%v)  : f32[T]
   copy_(%x, %y)
   %after = neg(%v)  : f32[T]
@@ -57,18 +57,18 @@ program p(%x: f32[T,3] arg "x", %y: f32[T,3] arg "y") {
 program p(%x: f32[T,12] buffer "x", %y: f32[2,T] arg "y") {
   %a = reshape(%x, shape=[T, 3, 4])  : f32[T,3,4]
   %b = transpose(%a, perm=[2, 0, 1])  : f32[4,T,3]
-  %c = pick(%b, axis=2, index=1)  : f32[4,T]
+  %c = index(%b, axis=2, index=1)  : f32[4,T]
   %d = slice(%c, axis=0, start=3, length=2, step=-2)  : f32[2,T]
   copy_(%d, %y)
-  %e = pick(%d, axis=0, index=1)  : f32[T]
-  %f = pick(%d, axis=0, index=0)  : f32[T]
+  %e = index(%d, axis=0, index=1)  : f32[T]
+  %f = index(%d, axis=0, index=0)  : f32[T]
   copy_(%e, %f)
   return %d, %a
 }""",
     "write_through_transposed_slice_of_reshaped_base": """
 program p(%x: f32[T,6] arg "x", %y: f32[3,T] arg "y") {
   %a = reshape(%x, shape=[T, 2, 3])  : f32[T,2,3]
-  %b = pick(%a, axis=1, index=1)  : f32[T,3]
+  %b = index(%a, axis=1, index=1)  : f32[T,3]
   %c = transpose(%b, perm=[1, 0])  : f32[3,T]
   copy_(%c, %y)
   return %x
@@ -82,7 +82,7 @@ program p(%x: f32[T,3] arg "x") {
 }""",
     "index_of_a_view_is_written_later": """
 program p(%x: f32[4,T] arg "x", %i: i64[] arg "i", %y: f32[T] arg "y") {
-  %v = select(%x, %i, axis=0)  : f32[T]
+  %v = dynamic_index(%x, %i, axis=0)  : f32[T]
   %one = full(value=1, dtype=i64)  : i64[]
   copy_(%i, %one)
   copy_(%v, %y)
@@ -115,9 +115,9 @@ program p(%x: f32[B,T,3] arg "x", %h0: f32[B,3] arg "h") {
     const %ys1 = %ys  : f32[B,T,3]
     carry %h = %h0 then %h2 last %hT  : f32[B,3]
     body
-      %xt = select(%x1, %t, axis=1)  : f32[B,3]
+      %xt = dynamic_index(%x1, %t, axis=1)  : f32[B,3]
       %h2 = add(%h, %xt)  : f32[B,3]
-      %row = select(%ys1, %t, axis=1)  : f32[B,3]
+      %row = dynamic_index(%ys1, %t, axis=1)  : f32[B,3]
       copy_(%row, %h2)
   }
   return %ys, %hT
@@ -127,7 +127,7 @@ program p(%x: f32[T,3] arg "x", %i: i64[] arg "i") {
   %zero = full(value=0, dtype=i64)  : i64[]
   %zeros = full(value=0.0, shape=[T], dtype=f32)  : f32[T]
   %v = transpose(%x, perm=[1, 0])  : f32[3,T]
-  %r = select(%v, %zero, axis=0)  : f32[T]
+  %r = dynamic_index(%v, %zero, axis=0)  : f32[T]
   scan %t < T {
     const %x1 = %x  : f32[T,3]
     const %r1 = %r  : f32[T]
@@ -136,9 +136,9 @@ program p(%x: f32[T,3] arg "x", %i: i64[] arg "i") {
     stack %seen = %a axis 0  : f32[T,T]
     body
       %a = add(%r1, %r1)  : f32[T]
-      %w = pick(%v1, axis=0, index=1)  : f32[T]
+      %w = index(%v1, axis=0, index=1)  : f32[T]
       copy_(%w, %a)
-      %row = select(%x1, %t, axis=0)  : f32[3]
+      %row = dynamic_index(%x1, %t, axis=0)  : f32[3]
       %b = neg(%row)  : f32[3]
       copy_(%row, %b)
       %s2 = add(%a, %w)  : f32[T]
@@ -152,17 +152,17 @@ program p(%x: f32[T,4] buffer "x", %y: f32[4] param "y") {
     const %y1 = %y  : f32[4]
     stack %ys = %r axis 0  : f32[T,4]
     body
-      %r = select(%x1, %t, axis=0)  : f32[4]
+      %r = dynamic_index(%x1, %t, axis=0)  : f32[4]
       scan %s < 3 {
         const %r2 = %r  : f32[4]
         const %y2 = %y1  : f32[4]
         const %x2 = %x1  : f32[T,4]
         body
-          %q = select(%r2, %s, axis=0)  : f32[]
-          %u = select(%y2, %s, axis=0)  : f32[]
+          %q = dynamic_index(%r2, %s, axis=0)  : f32[]
+          %u = dynamic_index(%y2, %s, axis=0)  : f32[]
           %z = add(%q, %u)  : f32[]
           copy_(%q, %z)
-          %first = pick(%x2, axis=1, index=0)  : f32[T]
+          %first = index(%x2, axis=1, index=0)  : f32[T]
           %n = neg(%first)  : f32[T]
           copy_(%first, %n)
       }
@@ -171,7 +171,7 @@ program p(%x: f32[T,4] buffer "x", %y: f32[4] param "y") {
         const %x3 = %x1  : f32[T,4]
         const %t3 = %t  : i64[]
         body
-          %row = select(%x3, %t3, axis=0)  : f32[4]
+          %row = dynamic_index(%x3, %t3, axis=0)  : f32[4]
           %k = maximum(%row, %y3)  : f32[4]
           copy_(%y3, %k)
       }
@@ -213,7 +213,7 @@ program p(%x: f32[T,3] arg "x", %h0: f32[3] arg "h", %m: f32[3] arg "m") {
       %h2 = add(%h, %xt)  : f32[3]
       %masked = multiply(%h2, %m1)  : f32[3]
       copy_(%h2, %masked)
-      %v = pick(%h2, axis=0, index=0)  : f32[]
+      %v = index(%h2, axis=0, index=0)  : f32[]
       %n = neg(%v)  : f32[]
       copy_(%v, %n)
   }
@@ -227,7 +227,7 @@ program p(%x: f32[T,3] arg "x", %h0: f32[3] arg "h") {
     const %x1 = %x  : f32[T,3]
     carry %h = %h0 then %h2 last %hT  : f32[3]
     body
-      %xt = select(%x1, %t, axis=0)  : f32[3]
+      %xt = dynamic_index(%x1, %t, axis=0)  : f32[3]
       %h2 = add(%h, %xt)  : f32[3]
   }
   copy_(%x, %x)
@@ -310,7 +310,7 @@ def loop(
 REFUSED = {
     "the carry itself": loop(write="copy_(%h, %h2)  @ model.py:7"),
     "a view of the carry": loop(
-        write="%v = pick(%h, axis=0, index=0)  : f32[]\n      copy_(%v, %v)  @ model.py:7"
+        write="%v = index(%h, axis=0, index=0)  : f32[]\n      copy_(%v, %v)  @ model.py:7"
     ),
     "the next is a buffer that is written": loop(next="%b1", write="copy_(%b1, %h2)  @ model.py:7"),
     "the last value, if no iteration ran": loop(after="copy_(%hT, %b)  @ model.py:7"),
@@ -337,7 +337,7 @@ program p(%x: f32[T,3] arg "x", %b: f32[3] buffer "b") {
     const %x1 = %x  : f32[T,3]
     carry %h = %h0 then %h2 last %hT  : f32[3]
     body
-      %r = select(%x1, %t, axis=0)  : f32[3]
+      %r = dynamic_index(%x1, %t, axis=0)  : f32[3]
       %h2 = add(%h, %r)  : f32[3]
   }
   copy_(%hT, %b)

@@ -152,20 +152,20 @@ program p(%x: f32[3,T,2] arg "x", %y: f32[T+1,2] arg "y", %z: f32[2*T,2] arg "z"
     const %one1 = %one  : i64[]
     carry %h = %h0 then %h2 last %hT  : f32[2]
     body
-      %a = select(%x1, %t, axis=1)  : f32[3,2]
-      %a2 = select(%x1, %t, axis=-2)  : f32[3,2]
+      %a = dynamic_index(%x1, %t, axis=1)  : f32[3,2]
+      %a2 = dynamic_index(%x1, %t, axis=-2)  : f32[3,2]
       %n = size(n=T)  : i64[]
       %i = subtract(%n, %one1)  : i64[]
       %j = subtract(%i, %t)  : i64[]
-      %b = select(%x1, %j, axis=1)  : f32[3,2]
+      %b = dynamic_index(%x1, %j, axis=1)  : f32[3,2]
       %k = add(%t, %one1)  : i64[]
-      %c = select(%y1, %k, axis=0)  : f32[2]
-      %d = select(%y1, %t, axis=0)  : f32[2]
+      %c = dynamic_index(%y1, %k, axis=0)  : f32[2]
+      %d = dynamic_index(%y1, %t, axis=0)  : f32[2]
       %two = full(value=2, dtype=i64)  : i64[]
       %l = multiply(%two, %t)  : i64[]
-      %e = select(%z1, %l, axis=0)  : f32[2]
+      %e = dynamic_index(%z1, %l, axis=0)  : f32[2]
       %m = neg(%t)  : i64[]
-      %kept = select(%y1, %m, axis=0)  : f32[2]
+      %kept = dynamic_index(%y1, %m, axis=0)  : f32[2]
       %ab = add(%a, %b)  : f32[3,2]
       %aab = add(%ab, %a2)  : f32[3,2]
       %s = sum(%aab, axes=[0])  : f32[2]
@@ -183,7 +183,7 @@ program p(%x: f32[T,2] arg "x", %h0: f32[T,2] arg "h") {
     const %x1 = %x  : f32[T,2]
     carry %h = %h0 then %h2 last %hT  : f32[T,2]
     body
-      %a = select(%x1, %t, axis=0)  : f32[2]
+      %a = dynamic_index(%x1, %t, axis=0)  : f32[2]
       %b = add(%x1, %a)  : f32[T,2]
       %h2 = add(%h, %b)  : f32[T,2]
   }
@@ -199,10 +199,10 @@ program p(%x: f32[B,T] arg "x", %b0: f32[B,T] buffer "b", %c0: f32[T+1,B] arg "c
     carry %read = %zero then %r2 last %rT  : f32[T,B]
     body
       %y = tanh(%xt)  : f32[B]
-      %b2 = set_select(%b, %y, %t, axis=1)  : f32[B,T]
-      %c2 = set_select(%kept, %y, %t, axis=0)  : f32[T+1,B]
+      %b2 = set_dynamic_index(%b, %y, %t, axis=1)  : f32[B,T]
+      %c2 = set_dynamic_index(%kept, %y, %t, axis=0)  : f32[T+1,B]
       %s = sum(%read, axes=[0])  : f32[B]
-      %r2 = set_select(%read, %s, %t, axis=0)  : f32[T,B]
+      %r2 = set_dynamic_index(%read, %s, %t, axis=0)  : f32[T,B]
   }
   return %cT, %rT
   write %b0 = %bT
@@ -217,9 +217,9 @@ program p(%x: f32[T,4] arg "x", %w: f32[4,2] param "w", %i: i64[] arg "i") {
     body
       %w2 = tanh(%w1)  : f32[4,2]
       %w3 = exp(%w2)  : f32[4,2]
-      %kept = select(%w1, %i1, axis=0)  : f32[2]
+      %kept = dynamic_index(%w1, %i1, axis=0)  : f32[2]
       %zero = full(value=0, dtype=i64)  : i64[]
-      %safe = select(%w1, %zero, axis=0)  : f32[2]
+      %safe = dynamic_index(%w1, %zero, axis=0)  : f32[2]
       %z = matmul(%xt, %w3)  : f32[2]
       %a = add(%z, %kept)  : f32[2]
       %y = add(%a, %safe)  : f32[2]
@@ -239,7 +239,7 @@ program p(%x: f32[T,4] arg "x", %w: f32[4] param "w") {
         const %t2 = %t  : i64[]
         carry %g = %w1 then %g2 last %gT  : f32[4]
         body
-          %a = select(%x2, %t2, axis=0)  : f32[4]
+          %a = dynamic_index(%x2, %t2, axis=0)  : f32[4]
           %b = exp(%w2)  : f32[4]
           %c = add(%a, %b)  : f32[4]
           %d = tanh(%c)  : f32[4]
@@ -305,9 +305,9 @@ program p(%x: f32[B,T,3] arg "x", %h0: f32[B,3] arg "h", %k0: f32[3,B] arg "k") 
     carry %h = %h0 then %h2 last %hT  : f32[B,3]
     carry %k = %k0 then %k2 last %kT  : f32[3,B]
     body
-      %yt = select(%y1, %t, axis=0)  : f32[B,3]
+      %yt = dynamic_index(%y1, %t, axis=0)  : f32[B,3]
       %h2 = add(%h, %yt)  : f32[B,3]
-      %kept = select(%z1, %t, axis=0)  : f32[3,B]
+      %kept = dynamic_index(%z1, %t, axis=0)  : f32[3,B]
       %k2 = add(%k, %kept)  : f32[3,B]
   }
   return %hT, %kT
@@ -343,7 +343,7 @@ program p(%x: f32[T,B,4] arg "x", %g: f32[4] param "g", %w: f32[2,2] param "w", 
       %d = transpose(%c, perm=[0, 2, 1])  : f32[B,2,2]
       %e = multiply(%d, %m1)  : f32[B,2,2]
       %k = slice(%e, axis=2, start=1, length=2, step=-1)  : f32[B,2,2]
-      %q = pick(%k, axis=1, index=0)  : f32[B,2]
+      %q = index(%k, axis=1, index=0)  : f32[B,2]
       %r = reshape(%q, shape=[B, 1, 2])  : f32[B,1,2]
       %u = expand(%r, shape=[B, 2, 2])  : f32[B,2,2]
       %z = matmul(%u, %w1)  : f32[B,2,2]
@@ -423,7 +423,7 @@ def random_loop(seed: int) -> Program:
     for _ in range(r.randint(4, 14)):
         x, y = r.choice(pool), r.choice(pool)
         kind = r.choice(["add", "add", "multiply", "neg", "matmul", "matmul", "transpose",
-                         "reshape", "pick", "slice", "sum", "expand"])  # fmt: skip
+                         "reshape", "index", "slice", "sum", "expand"])  # fmt: skip
         step = looped(b, r, kind, x, y, weights)
         if b.requires:
             b.ops.pop()
@@ -455,8 +455,8 @@ def looped(b: Builder, r: random.Random, kind: str, x: Value, y: Value, w: Value
             return b.transpose(x, perm=tuple(r.sample(range(ndim), ndim)))
         if kind == "reshape":
             return b.reshape(x, shape=(*shape[:axis], 1, *shape[axis:])) if ndim < 4 else None
-        if kind == "pick":
-            return b.pick(x, axis=axis, index=0) if shape[axis] in (1, 2, 3) and ndim > 1 else None
+        if kind == "index":
+            return b.index(x, axis=axis, index=0) if shape[axis] in (1, 2, 3) and ndim > 1 else None
         if kind == "slice":
             n = shape[axis]
             return b.slice(x, axis=axis, start=n - 1, length=n, step=-1)

@@ -34,10 +34,10 @@ from ir import (
     parse,
     verify,
 )
-from ir.alias import AliasError
+from ir.analysis.alias import AliasError
+from ir.interpreter import evaluate
 from ir.passes import functionalize, run
 from ir.types import BOOL, F32, F64, I64
-from ir.walk import evaluate
 
 T = Size.named("T")
 LENGTHS = (0, 1, 2, 7)
@@ -198,17 +198,17 @@ class Generator:
         n = x.type.shape[axis]
         kinds = ["transpose"]
         if isinstance(n, int):
-            kinds += ["pick", "slice", "select", "reshape"]
+            kinds += ["index", "slice", "dynamic_index", "reshape"]
             kinds += ["flatten"] if isinstance(x.type.shape[axis - 1], int) and axis else []
         elif index is not None and index[1] == n:
-            kinds = ["select", "select", "select", "reverse"]
+            kinds = ["dynamic_index", "dynamic_index", "dynamic_index", "reverse"]
         kind = self.r.choice(kinds)
         if kind == "transpose":
             perm = list(range(x.type.ndim))
             self.r.shuffle(perm)
             v = b.transpose(x, perm=tuple(perm))
-        elif kind == "pick":
-            v = b.pick(x, axis=axis, index=self.r.randrange(n))
+        elif kind == "index":
+            v = b.index(x, axis=axis, index=self.r.randrange(n))
         elif kind == "slice":
             v = b.slice(x, axis=axis, start=n - 1, length=self.r.randint(1, n), step=-1)
         elif kind == "flatten":
@@ -230,7 +230,7 @@ class Generator:
             at = index[0]
             if kind == "reverse":
                 at = b.subtract(b.subtract(b.size(n=n), b.full(value=1, dtype=I64)), at)
-        return b.select(x, at, axis=axis)
+        return b.dynamic_index(x, at, axis=axis)
 
     def write(self, b, pool, carried) -> None:
         free = [v for v in pool if v not in carried]
@@ -245,7 +245,7 @@ class Generator:
             return
         pair = b.stack(x, y, axis=self.r.randint(0, x.type.ndim))
         axis = pair.type.shape.index(2)
-        pool.append(b.pick(pair, axis=axis, index=self.r.randrange(2)))
+        pool.append(b.index(pair, axis=axis, index=self.r.randrange(2)))
 
     def reduce(self, b, pool, carried) -> None:
         x = self.r.choice(pool)
@@ -311,7 +311,7 @@ class Generator:
         if kind == "data" and numbers:
             v = self.r.choice(numbers)
             while v.type.ndim:
-                v = b.pick(v, axis=0, index=self.r.randrange(v.type.shape[0]))
+                v = b.index(v, axis=0, index=self.r.randrange(v.type.shape[0]))
             return b.less_than(v, b.full(value=self.r.choice([-0.5, 0.0, 0.5]), dtype=F32))
         if kind == "index" and index is not None:
             two = b.full(value=2, dtype=I64)
@@ -344,7 +344,7 @@ class Generator:
             pool.append(b.add(x, b.cast(n, dtype=F32)))
         elif x.type.ndim and isinstance(x.type.shape[0], int):
             far = b.multiply(i, b.full(value=5, dtype=I64))
-            pool.append(b.neg(b.select(x, far, axis=0)))
+            pool.append(b.neg(b.dynamic_index(x, far, axis=0)))
 
     def count(self, b, pool, carried) -> None:
         """A number that depends on how often a loop ran."""

@@ -29,7 +29,7 @@ program p() {
 program p(%x: f32[T] arg "x") {
   %a = full(value=-0.0, shape=[T, 3], dtype=f32)  : f32[T,3]
   %b = transpose(%a, perm=[1, 0])  : f32[3,T]
-  %c = pick(%b, axis=0, index=1)  : f32[T]
+  %c = index(%b, axis=0, index=1)  : f32[T]
   return %c
 }""",
     "where_of_constant": """
@@ -147,7 +147,7 @@ program p(%x: f32[T,3] arg "x") {
 program p(%x: f32[8,T] arg "x") {
   %a = slice(%x, axis=0, start=7, length=6, step=-1)  : f32[6,T]
   %b = slice(%a, axis=0, start=1, length=2, step=3)  : f32[2,T]
-  %c = pick(%a, axis=-2, index=2)  : f32[T]
+  %c = index(%a, axis=-2, index=2)  : f32[T]
   return %b, %c
 }""",
     "slice_of_concat": """
@@ -155,21 +155,21 @@ program p(%x: f32[T,2] arg "x", %y: f32[3,2] arg "y") {
   %a = concat(%x, %y, axis=0)  : f32[T+3,2]
   %b = slice(%a, axis=0, start=T, length=3)  : f32[3,2]
   %c = slice(%a, axis=0, start=T+1, length=1)  : f32[1,2]
-  %d = pick(%a, axis=0, index=T+2)  : f32[2]
+  %d = index(%a, axis=0, index=T+2)  : f32[2]
   return %b, %c, %d
 }""",
     "pick_of_stack": """
 program p(%x: f32[T] arg "x", %y: f32[T] arg "y") {
   %a = stack(%x, %y, axis=1)  : f32[T,2]
-  %b = pick(%a, axis=-1, index=1)  : f32[T]
+  %b = index(%a, axis=-1, index=1)  : f32[T]
   return %b
 }""",
     "read_what_was_set": """
 program p(%x: f32[4,T] arg "x", %y: f32[T] arg "y", %i: i64[] arg "i", %z: f32[2,T] arg "z") {
-  %a = set_pick(%x, %y, axis=0, index=1)  : f32[4,T]
-  %b = pick(%a, axis=0, index=1)  : f32[T]
-  %c = set_select(%x, %y, %i, axis=0)  : f32[4,T]
-  %d = select(%c, %i, axis=0)  : f32[T]
+  %a = set_index(%x, %y, axis=0, index=1)  : f32[4,T]
+  %b = index(%a, axis=0, index=1)  : f32[T]
+  %c = set_dynamic_index(%x, %y, %i, axis=0)  : f32[4,T]
+  %d = dynamic_index(%c, %i, axis=0)  : f32[T]
   %e = set_slice(%x, %z, axis=0, start=1)  : f32[4,T]
   %f = slice(%e, axis=0, start=1, length=2)  : f32[2,T]
   %kept = slice(%e, axis=0, start=1, length=3)  : f32[3,T]
@@ -178,10 +178,10 @@ program p(%x: f32[4,T] arg "x", %y: f32[T] arg "y", %i: i64[] arg "i", %z: f32[2
     "set_again": """
 program p(%x: f32[4,T] arg "x", %y: f32[T] arg "y", %i: i64[] arg "i") {
   %n = neg(%y)  : f32[T]
-  %a = set_pick(%x, %y, axis=0, index=1)  : f32[4,T]
-  %b = set_pick(%a, %n, axis=0, index=1)  : f32[4,T]
-  %c = set_select(%x, %y, %i, axis=0)  : f32[4,T]
-  %d = set_select(%c, %n, %i, axis=0)  : f32[4,T]
+  %a = set_index(%x, %y, axis=0, index=1)  : f32[4,T]
+  %b = set_index(%a, %n, axis=0, index=1)  : f32[4,T]
+  %c = set_dynamic_index(%x, %y, %i, axis=0)  : f32[4,T]
+  %d = set_dynamic_index(%c, %n, %i, axis=0)  : f32[4,T]
   return %b, %d
 }""",
     "set_everything": """
@@ -191,8 +191,8 @@ program p(%x: f32[T,2] arg "x", %y: f32[T,2] arg "y") {
 }""",
     "pick_beside_what_was_set": """
 program p(%x: f32[4,T] arg "x", %y: f32[T] arg "y") {
-  %a = set_pick(%x, %y, axis=0, index=1)  : f32[4,T]
-  %b = pick(%a, axis=0, index=2)  : f32[T]
+  %a = set_index(%x, %y, axis=0, index=1)  : f32[4,T]
+  %b = index(%a, axis=0, index=2)  : f32[T]
   return %b
 }""",
     "common_subexpressions": """

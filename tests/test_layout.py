@@ -17,21 +17,34 @@ LEVELS = [
     {
         "ir.loc",
         "ir.types",
-        "ir.kernel",
-        "ir.kernel_numpy",
-        "ir.functions",
-        "ir.trigonometry",
-        "ir.special",
+        "ir.scalar.language",
+        "ir.scalar.evaluate",
+        "ir.scalar.exponential",
+        "ir.scalar.trigonometry",
+        "ir.scalar.special",
     },
     {"ir.opdef"},
-    {"ir.core"},
+    {"ir.program"},
     {"ir.ops"},
-    {"ir.walk", "ir.text", "ir.literal", "ir.alias", "ir.rewrite", "ir.verify", "ir.chains"},
+    {
+        "ir.interpreter",
+        "ir.text",
+        "ir.literal",
+        "ir.analysis.alias",
+        "ir.rewrite",
+        "ir.verify",
+        "ir.analysis.history",
+    },
     {"ir"},
     {"ir.autodiff", "ir.passes"},
 ]
-CONVERTER = {"dy2st.source", "dy2st.jumps", "dy2st.scope", "dy2st.convert"}
-LAZY = {("ir.core", "ir.text"), ("dy2st.source", "astor")}
+CONVERTER = {
+    "dy2st.convert.source",
+    "dy2st.convert.jumps",
+    "dy2st.convert.liveness",
+    "dy2st.convert.statements",
+}
+LAZY = {("ir.program", "ir.text"), ("dy2st.convert.source", "astor")}
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:

@@ -5,7 +5,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
-from dy2st.ignored import IGNORED
+from dy2st.convert.marks import IGNORED
 from tests import check
 from tests.models import aside
 

@@ -60,7 +60,7 @@ program char_lstm(%ids: i64[B,T] arg "ids", %table: f32[5,3] param "embedding.we
     carry %h = %z then %h2 last %hT  : f32[B,4]
     carry %c = %z then %c2 last %cT  : f32[B,4]
     body
-      %it = select(%ids1, %t, axis=1)  : i64[B]  @ model.py:20
+      %it = dynamic_index(%ids1, %t, axis=1)  : i64[B]  @ model.py:20
       %e = embedding(%it, %table1)  : f32[B,3]  @ model.py:20
       %gi = matmul(%e, %wi, trans_y=True)  : f32[B,16]  @ model.py:21
       %gi2 = add(%gi, %bi)  : f32[B,16]
@@ -79,7 +79,7 @@ program char_lstm(%ids: i64[B,T] arg "ids", %table: f32[5,3] param "embedding.we
       %h2 = multiply(%o2, %tc)  : f32[B,4]
       %lo = matmul(%h2, %wo)  : f32[B,6]
       %lo2 = add(%lo, %bo)  : f32[B,6]
-      %row = select(%out1, %t, axis=1)  : f32[B,6]
+      %row = dynamic_index(%out1, %t, axis=1)  : f32[B,6]
       copy_(%row, %lo2)
       %s2 = add(%steps1, %one1)  : i64[]
       copy_(%steps1, %s2)
@@ -124,13 +124,13 @@ program p(%x: f32[T,3] arg "x", %b0: f32[T,3] arg "b") {
     stack %ys = %y axis 0  : f32[T,3]
     body
       %e = exp(%xt)  : f32[3]
-      %b2 = set_select(%b, %e, %t, axis=0)  : f32[T,3]
-      %row = select(%b2, %t, axis=0)  : f32[3]
+      %b2 = set_dynamic_index(%b, %e, %t, axis=0)  : f32[T,3]
+      %row = dynamic_index(%b2, %t, axis=0)  : f32[3]
       %y = exp(%row)  : f32[3]
   }
   return %ys, %bT
 }""",
-        lambda p: "set_select" not in _counts(p),
+        lambda p: "set_dynamic_index" not in _counts(p),
     ),
     "inplace_source": (
         """
@@ -176,8 +176,11 @@ program p(%x: f32[T] arg "x", %w: f32[3] param "w") {
 }""",
         lambda p: [n.name for n in p.ops] == ["exp", "scan"],
     ),
-    "to_seq": (CHAR_LSTM, lambda p: "select" not in _counts(p) and "seq" in ports(p)),
-    "to_stack": (CHAR_LSTM, lambda p: "set_select" not in _counts(p) and "stack" in ports(p)),
+    "to_seq": (CHAR_LSTM, lambda p: "dynamic_index" not in _counts(p) and "seq" in ports(p)),
+    "to_stack": (
+        CHAR_LSTM,
+        lambda p: "set_dynamic_index" not in _counts(p) and "stack" in ports(p),
+    ),
     "drop_unused_ports": (
         """
 program p(%x: f32[T,3] arg "x", %w: f32[3] param "w") {
@@ -368,7 +371,7 @@ def single_op(name, e) -> Program:
 
 
 def passes_values(p: Program, inputs) -> np.ndarray:
-    from ir.walk import evaluate
+    from ir.interpreter import evaluate
 
     return evaluate(p, inputs)[0][0]
 
@@ -464,7 +467,7 @@ def test_random_graphs_fuse_without_cycles(seed):
         if name == "transpose":
             pool.append(b.transpose(a, perm=(1, 0)))
         elif name == "row":
-            pool.append(b.add(c, b.pick(a, axis=0, index=r.randrange(3))))
+            pool.append(b.add(c, b.index(a, axis=0, index=r.randrange(3))))
         else:
             pool.append(b.emit(name, (a, c)[: len(OPS[name].operands)])[0])
     outputs = tuple(r.sample(pool, 4))

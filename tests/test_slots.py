@@ -18,10 +18,10 @@ import pytest
 
 import dy2st
 import executor
-from executor.interpret import Interpreted
+from executor.segmented.interpreter import Interpreted
 from ir import Slot, VerifyError, evaluate, parse, verify
 from ir.autodiff import differentiate
-from ir.autodiff.arrived import inputs_read, with_arrived
+from ir.autodiff.partial_backward import inputs_read, with_arrived
 from ir.passes import run, simplify, simplify_apart
 from tests.conftest import mostly_slow
 from tests.test_chains import by_value

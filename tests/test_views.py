@@ -15,7 +15,7 @@ import pytest
 from paddle import nn
 
 import dy2st
-from dy2st.capture.aliases import AliasWarning
+from dy2st.capture.detached_writes import AliasWarning
 from tests import check
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import paddle
 
-from dy2st.capture.emitter import lift
-from dy2st.capture.fake import FakeTensor
-from dy2st.capture.trace import Frame, Trace
-from dy2st.stops import Refused
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.signals import Refused
+from dy2st.trace.trace import Frame, Trace
 from ir import Const, Custom, Op, SourceError, Value
 
 Backward = Callable[..., Any]
@@ -67,7 +67,7 @@ def inner_const(trace: Trace, value: Value, read: bool = True) -> Const:
 @contextmanager
 def block(trace: Trace, frame: Frame, what: str) -> Iterator[None]:
     """Ops are emitted in `frame`; what the code inside stores is undone, or refused."""
-    mark = trace.journal.mark()
+    mark = trace.undo_log.mark()
     trace.frames.append(frame)
     try:
         yield
@@ -84,7 +84,7 @@ def block(trace: Trace, frame: Frame, what: str) -> Iterator[None]:
             )
     finally:
         del trace.frames[trace.frames.index(frame) :]
-        trace.journal.undo_to(mark)
+        trace.undo_log.undo_to(mark)
 
 
 def owner(place: Any) -> Any:

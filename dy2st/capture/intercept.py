@@ -19,16 +19,15 @@ import paddle._C_ops as c_ops
 from paddle.base import core
 from paddle.nn.layer.layers import Layer
 
-from dy2st.capture import reshaping
-from dy2st.capture.adapters import ADAPTERS
-from dy2st.capture.constants import to_tensor
-from dy2st.capture.emitter import QUIET, Emitter
-from dy2st.capture.fake import FakeTensor, Tensor
-from dy2st.capture.methods import METHODS, PROPERTIES
-from dy2st.capture.record import record
-from dy2st.capture.trace import current
-from dy2st.journal import Attr
-from dy2st.symbols import dim_of, is_sym
+from dy2st.capture.adapters import ADAPTERS, in_place_shape
+from dy2st.capture.dispatch import record
+from dy2st.capture.tensor_methods import METHODS, PROPERTIES
+from dy2st.capture.to_tensor import to_tensor
+from dy2st.trace.emitter import QUIET, Emitter
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.symint import dim_of, is_symint
+from dy2st.trace.trace import current
+from dy2st.trace.undo import Attr
 from ir.opdef import broadcast, collecting
 
 EAGER = {n: getattr(core.eager.ops, n) for n in dir(core.eager.ops) if not n.startswith("__")}
@@ -72,7 +71,7 @@ def _full_in_place(e: Emitter, out: Any, shape: Any, value: Any, *rest: Any) -> 
 def declare_in_place() -> None:
     for name in sorted(EAGER):
         if name.endswith("_") and name[:-1] in ADAPTERS and not name.endswith("__"):
-            kind = reshaping.in_place if name[:-1] in reshaping.SHAPES else _in_place
+            kind = in_place_shape.in_place if name[:-1] in in_place_shape.SHAPES else _in_place
             ADAPTERS.setdefault(name, kind(name[:-1]))
     ADAPTERS["assign_out_"] = _assign_out
     ADAPTERS["where_"] = _where_in_place
@@ -215,7 +214,7 @@ def _broadcast_shape(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(x_shape: Any, y_shape: Any) -> Any:
         trace = current()
-        if trace is None or not any(map(is_sym, (*x_shape, *y_shape))):
+        if trace is None or not any(map(is_symint, (*x_shape, *y_shape))):
             return original(x_shape, y_shape)
         with collecting() as wanted:
             dims = broadcast([dim_of(d) for d in x_shape], [dim_of(d) for d in y_shape])

@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dy2st.stops import Decided
+from dy2st.trace.signals import Decided
 from ir import Op, Size, Type, Value
 from ir.types import I64, Dim
 
 if TYPE_CHECKING:
-    from dy2st.capture.trace import Trace
+    from dy2st.trace.trace import Trace
 
 Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
 
@@ -162,7 +162,7 @@ class Origins:
     def instead(self, code: Value, number: int, other: Known) -> Value:
         """The code with another candidate in the place of one."""
         trace = self.trace
-        first = trace.emit("pick", [trace.read_value(code)], {"axis": 0, "index": 0})
+        first = trace.emit("index", [trace.read_value(code)], {"axis": 0, "index": 0})
         same = trace.emit("equal", [first, trace.dim_value(number)], {})
         made = trace.emit("where", [same, self.value(other), trace.read_value(code)], {})
         self.follow(made, other, code)
@@ -192,10 +192,10 @@ class Origins:
                 return None
             at.append(op.operands[1])
         elif inner:
-            if name == "pick":
-                name, place = "select", "index"
+            if name == "index":
+                name, place = "dynamic_index", "index"
             elif name == "slice" and attrs.pop("step") == 1:
-                name, place = "window", "start"
+                name, place = "dynamic_slice", "start"
             else:
                 return None
             if inner != {place}:

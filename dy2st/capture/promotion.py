@@ -11,7 +11,7 @@ from typing import Any
 
 import paddle
 
-from dy2st.capture.fake import DTYPE_TO_PADDLE, dtype_from
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, dtype_from
 from ir.types import DType
 
 _FUNCTIONS: dict[str, Any] = {

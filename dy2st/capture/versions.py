@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dy2st.capture.trace import Frame, Trace
-from dy2st.stops import Learned
+from dy2st.trace.signals import Retrace
+from dy2st.trace.trace import Frame, Trace
 from ir import Size, Value
 from ir.types import I64, Dim
 
@@ -41,7 +41,7 @@ def add(trace: Trace, frame: Frame, root: Value, n: Dim) -> None:
         return
     old = frame.raised.get(root, 0)
     frame.raised[root] = old + n
-    trace.journal.note(lambda: frame.raised.__setitem__(root, old))
+    trace.undo_log.note(lambda: frame.raised.__setitem__(root, old))
 
 
 def depends(trace: Trace, frame: Frame, n: Dim) -> bool:
@@ -69,7 +69,7 @@ def leave(trace: Trace, raised: dict[Value, Dim], length: Dim) -> None:
     """
     if raised and depends(trace, trace.frame, length):
         trace.count_inside = True
-        raise Learned
+        raise Retrace
     for root, n in raised.items():
         add(trace, trace.frame, root, n * length)
 

@@ -1,5 +1,5 @@
 """The CPU backend: LLVM text, compiled by llvmlite."""
 
-from executor.cpu.build import build, machine, machine_for
+from executor.cpu.backend import build, machine, machine_for
 
 __all__ = ["build", "machine", "machine_for"]

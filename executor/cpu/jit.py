@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 
 import llvmlite.binding as llvm
 
+from executor.cpu.llvm_text import Source, callees
 from executor.cpu.target import Target
-from executor.cpu.text import Source, callees
 
 
 @dataclass(eq=False)

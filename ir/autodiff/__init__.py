@@ -3,7 +3,7 @@
     forward   inputs              -> outputs, kept values        and the writes
     backward  gradients, residuals -> one gradient for each input that asks
 
-The joint program (`ir.autodiff.reverse`) is split where the gradients of the outputs enter. A
+The joint program (`ir.autodiff.joint`) is split where the gradients of the outputs enter. A
 forward value that the backward part reads is a residual: an input itself, the storage of an input
 after the writes (a slot), an output, or one more output of the forward program.
 
@@ -16,15 +16,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ir.autodiff.activity import Activity, is_float
-from ir.autodiff.keeping import NotDifferentiable, bytes_of, from_inputs
-from ir.autodiff.reverse import Reverse, in_storage
-from ir.autodiff.segments import Checkpoint, segmented
-from ir.autodiff.sums import sums_after_loops
-from ir.core import Input, Node, Op, Program, Scan, Stack, Value
-from ir.ops.reverse import zeros
+from ir.autodiff.checkpoint import Checkpoint, segmented
+from ir.autodiff.joint import Reverse, in_storage
+from ir.autodiff.residuals import NotDifferentiable, bytes_of, from_inputs
+from ir.autodiff.sums_after_loops import sums_after_loops
+from ir.ops.gradients import zeros
 from ir.passes.expand import expand_op
-from ir.passes.inplace import sources
 from ir.passes.ports import drop_unused_ports
+from ir.passes.slots import sources
+from ir.program import Input, Node, Op, Program, Scan, Stack, Value
 from ir.rewrite import Block, counts, dim_names, in_order, rewrite, size_names
 from ir.types import Dim, Size, Type, product
 
@@ -79,7 +79,7 @@ def differentiate(
         checkpoint: "none"; "sqrt" or a number k: scans of the program keep their state every
             sqrt(T) or k iterations, and the backward pass computes the rest again.
         slots: inputs whose storage the backward program may read after the writes, where
-            `ir.passes.inplace` says that this is what the forward ops read; or all, or none.
+            `ir.passes.slots` says that this is what the forward ops read; or all, or none.
 
     Raises NotDifferentiable for an op without a gradient on the way, ValueError for an output or
     input that is no float.

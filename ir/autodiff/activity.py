@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ir.core import Carry, Cond, Const, Custom, Last, Node, Op, Program, Scan, Seq, Stack, Value
 from ir.opdef import no_gradient
+from ir.program import Carry, Cond, Const, Custom, Last, Node, Op, Program, Scan, Seq, Stack, Value
 
 
 class Activity:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-import ir.kernel as k
-from ir.core import Builder, Value
+import ir.scalar.language as k
 from ir.opdef import example
 from ir.ops.elementwise import clip_kernel, elementwise
-from ir.ops.reverse import masked, number
+from ir.ops.gradients import masked, number
+from ir.program import Builder, Value
 
 
 def _holds(x: k.Scalar, test: k.Scalar) -> k.Scalar:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ir.core import Builder, Value
 from ir.opdef import ShapeError, axis_in, example, op
 from ir.ops.elementwise import require_kind
-from ir.ops.reverse import is_zero, number
+from ir.ops.gradients import is_zero, number
+from ir.program import Builder, Value
 from ir.types import Dim, Type, product
 
 

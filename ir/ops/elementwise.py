@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-import ir.functions as fn
-import ir.kernel as k
-from ir.core import Builder, Value
+import ir.scalar.exponential as fn
+import ir.scalar.language as k
 from ir.opdef import Example, ShapeError, broadcast, example, no_gradient, op
-from ir.ops.reverse import masked, number
+from ir.ops.gradients import masked, number
+from ir.program import Builder, Value
 from ir.types import BOOL, F32, F64, DType, Type
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ir.core import Builder, Value
 from ir.opdef import ShapeError, broadcast, example, op, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
-from ir.ops.reverse import fitted
+from ir.ops.gradients import fitted
+from ir.program import Builder, Value
 from ir.types import Type, product
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ir.core import Builder, Value
 from ir.opdef import Example, ShapeError, example, op
-from ir.ops.conv import Padding, Pair, padded, require_image, tap, windows
+from ir.ops.images import Padding, Pair, padded, require_image, tap, windows
+from ir.program import Builder, Value
 from ir.types import Dim, Type
 
 LOWEST = -float(np.finfo(np.float32).max)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ir.core import Builder, Value
 from ir.opdef import ShapeError, assume, example, op
 from ir.ops.elementwise import same_dtype
-from ir.ops.reverse import Placed, Scattered, overwritten
+from ir.ops.gradients import Placed, Scattered, overwritten
+from ir.program import Builder, Value
 from ir.types import I64, Dim, Size, Type, product
 
 Dims = tuple[Dim, ...]

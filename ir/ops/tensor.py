@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ir.core import Builder, Value
 from ir.opdef import ShapeError, assume, axis_in, broadcast, example, no_gradient, op, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
-from ir.ops.reverse import fitted
+from ir.ops.gradients import fitted
+from ir.program import Builder, Value
 from ir.types import BOOL, F16, F32, F64, I64, Dim, DType, Type, divide, product
 
 
@@ -256,7 +256,7 @@ op(
     "stack(*xs, axis=0)",
     types=_stack_types,
     ref=lambda *xs, axis: np.stack(xs, axis),
-    grad=lambda b, g, y, *xs, axis: [b.pick(g, axis=axis, index=i) for i in range(len(xs))],
+    grad=lambda b, g, y, *xs, axis: [b.index(g, axis=axis, index=i) for i in range(len(xs))],
     examples=(
         example("f32[3,4]", "f32[3,4]", axis=1),
         example("i64[]", "i64[]", "i64[]"),

@@ -12,17 +12,17 @@ import sys
 from collections.abc import Callable, Collection
 from typing import TypeAlias
 
-from ir.core import Program, VerifyError
 from ir.passes.expand import expand
 from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
-from ir.passes.hoist import hoist_from_scan
-from ir.passes.inplace import inplace_source, unmarked
-from ir.passes.invariants import hoist_invariants
-from ir.passes.loops import to_seq, to_stack
+from ir.passes.if_conversion import select_cond
+from ir.passes.loop_batching import hoist_from_scan
+from ir.passes.loop_invariants import hoist_invariants
 from ir.passes.ports import drop_unused_ports
-from ir.passes.select import select_cond
 from ir.passes.simplify import simplify, simplify_apart
+from ir.passes.slices_to_ports import to_seq, to_stack
+from ir.passes.slots import inplace_source, unmarked
+from ir.program import Program, VerifyError
 from ir.verify import verify
 
 Pass: TypeAlias = Callable[[Program], Program]
@@ -64,7 +64,7 @@ def run(
         disabled: names of passes to leave out; functionalize and expand cannot be.
         check: verify the program after every pass.
 
-    Raises ValueError for a name that is no pass, AliasError (`ir.alias`) for a write that cannot
+    Raises ValueError for a name that is no pass, AliasError (`ir.analysis.alias`) for a write that cannot
     be followed, VerifyError naming the pass for a defect of a pass.
     """
     names = [name_of(f) for f, _ in PIPELINE]

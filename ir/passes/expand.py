@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ir.core import Custom, Node, Op, Program, Value
+from ir.program import Custom, Node, Op, Program, Value
 from ir.rewrite import Block, inlined, rewrite
 
 

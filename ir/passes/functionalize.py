@@ -1,16 +1,16 @@
 """In-place writes become values: afterwards no op writes, and `Program.writes` says what goes back.
 
 An interpreter that keeps, for every storage, the value that holds its contents now, and for every
-old value how it views its storage (`ir.alias`). Reading a view whose storage has been written since
+old value how it views its storage (`ir.analysis.alias`). Reading a view whose storage has been written since
 derives it again; writing through a view rebuilds the storage with the rows' `unview`, last step
 first. A storage that a loop's body writes becomes a carry of that loop, one that a branch writes a
 join: the branch that does not write it hands the old contents on. So do the nodes around it.
 
-    copy_(%row, %y)   where %row = pick(%x, axis=0, index=2)
-    =>  %x1 = set_pick(%x, %y, axis=0, index=2)         and later reads of %x see %x1
+    copy_(%row, %y)   where %row = index(%x, axis=0, index=2)
+    =>  %x1 = set_index(%x, %y, axis=0, index=2)         and later reads of %x see %x1
 
 What an input holds after its last write is marked by `stored` if something reads it
-(`ir.passes.inplace`).
+(`ir.passes.slots`).
 
 Out of scope: a write whose storage depends on the run, refused with AliasError.
 """
@@ -21,9 +21,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ir.alias import AliasError, Aliases, Step, View, analyse
-from ir.chains import KINDS
-from ir.core import (
+from ir.analysis.alias import AliasError, Aliases, Step, View, analyse
+from ir.analysis.history import KINDS
+from ir.loc import Loc
+from ir.opdef import OPS
+from ir.passes.slots import without_idle
+from ir.program import (
     Carry,
     Cond,
     Const,
@@ -41,9 +44,6 @@ from ir.core import (
     Stack,
     Value,
 )
-from ir.loc import Loc
-from ir.opdef import OPS
-from ir.passes.inplace import without_idle
 from ir.rewrite import Block, Region, blocks, in_order, walk
 from ir.types import I64, Dim
 
@@ -376,7 +376,7 @@ class _Entry:
             return
         (body,) = self.bodies
         at = affine_index(body.out, index, p.start, p.step)
-        select = Step("select", (at,), {"axis": p.axis}, p.inner.name)
+        select = Step("dynamic_index", (at,), {"axis": p.axis}, p.inner.name)
         body.views[p.inner] = self.inside(view).then(select)
 
     def bind(self, p: Const | Seq, base: Value) -> None:

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ir.core import Const, Fused, Node, Op, Program, Value
 from ir.passes.rules import can_fail
+from ir.program import Const, Fused, Node, Op, Program, Value
 from ir.rewrite import free_values, gives, has_effect, map_blocks, needs, substitute
 from ir.types import Dim
 

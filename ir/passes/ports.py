@@ -1,5 +1,5 @@
 """Ports that carry nothing new disappear: unused ones, duplicates, carries that never change.
-The joins of branches and what they read are ports like the others (`ir.passes.branches`).
+The joins of branches and what they read are ports like the others (`ir.passes.simplify_cond`).
 
 `drop_unused_ports` first replaces ports by simpler ones (a rule a function, each with its example),
 then removes what nobody reads. A carry is read when its last value is, or when something that
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from ir.alias import at_least_once
-from ir.core import Carry, Cond, Const, Go, Last, Node, Port, Program, Scan, Seq, Stack, Value
-from ir.passes.branches import fewer_ports, only_read
-from ir.passes.loops import is_whole, put, rename
+from ir.analysis.alias import at_least_once
+from ir.passes.simplify_cond import fewer_ports, only_read
+from ir.passes.slices_to_ports import is_whole, put, rename
+from ir.program import Carry, Cond, Const, Go, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, live_ops, map_blocks, rewrite
 
 Env: TypeAlias = dict[Value, Value]

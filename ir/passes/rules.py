@@ -12,13 +12,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ir.core import ENDLESS, Fused, Node, Op, Scan, Value
+from ir.program import ENDLESS, Fused, Node, Op, Scan, Value
 from ir.rewrite import Block, blocks
 from ir.types import BOOL, I64, Dim, DType, Size, Type
 
 Rule: TypeAlias = Callable[[Block, Op], "Value | None"]
 RULES: dict[str, list[Rule]] = {}
-CHECKED = {"select", "set_select", "window", "set_window", "gather", "embedding", "take", "put"}
+CHECKED = {
+    "dynamic_index",
+    "set_dynamic_index",
+    "dynamic_slice",
+    "set_dynamic_slice",
+    "gather",
+    "embedding",
+    "gather_nd",
+    "scatter_nd",
+}
 DIVIDING = {"floor_divide", "remainder"}
 
 
@@ -90,7 +99,7 @@ def size_of_number(b: Block, op: Op) -> Value | None:
     return None if isinstance(n, Size) else b.full(value=n, dtype=I64)
 
 
-@rule_for("reshape", "transpose", "expand", "slice", "pick")
+@rule_for("reshape", "transpose", "expand", "slice", "index")
 def view_of_full(b: Block, op: Op) -> Value | None:
     """transpose(full(0, shape=[2, 3]), perm=[1, 0]) => full(0, shape=[3, 2])"""
     value = full_value(b, op.operands[0])
@@ -271,16 +280,16 @@ def whole_slice(b: Block, op: Op) -> Value | None:
     return x if whole and x.type == op.result.type else None
 
 
-@rule_for("slice", "pick")
+@rule_for("slice", "index")
 def slice_of_slice(b: Block, op: Op) -> Value | None:
     """slice(slice(x, start=2, length=6), start=1, length=3) => slice(x, start=3, length=3)"""
     inner = b.op_of(op.operands[0], "slice")
     if inner is None or axis_of(inner) != axis_of(op):
         return None
     start, step = inner.attrs["start"], inner.attrs["step"]
-    if op.name == "pick":
+    if op.name == "index":
         at = start + step * op.attrs["index"]
-        return b.pick(inner.operands[0], axis=axis_of(op), index=at)
+        return b.index(inner.operands[0], axis=axis_of(op), index=at)
     return b.slice(
         inner.operands[0],
         axis=axis_of(op),
@@ -290,7 +299,7 @@ def slice_of_slice(b: Block, op: Op) -> Value | None:
     )
 
 
-@rule_for("slice", "pick")
+@rule_for("slice", "index")
 def slice_of_concat(b: Block, op: Op) -> Value | None:
     """slice(concat(x, y), start=len(x), length=len(y)) => y. Only what lies within one part."""
     inner = b.op_of(op.operands[0], "concat")
@@ -304,8 +313,8 @@ def slice_of_concat(b: Block, op: Op) -> Value | None:
     for part in inner.operands:
         n = part.type.shape[axis]
         if _within(start, length, n):
-            if op.name == "pick":
-                return b.pick(part, axis=axis, index=start)
+            if op.name == "index":
+                return b.index(part, axis=axis, index=start)
             return b.slice(part, axis=axis, start=start, length=length)
         start = start - n
         if isinstance(start, int) and start < 0:
@@ -318,7 +327,7 @@ def _within(start: Dim, length: Dim, n: Dim) -> bool:
     return isinstance(start, int) and start >= 0 and isinstance(room, int) and room >= 0
 
 
-@rule_for("pick")
+@rule_for("index")
 def pick_of_stack(b: Block, op: Op) -> Value | None:
     """pick(stack(x, y), axis=0, index=1) => y"""
     inner = b.op_of(op.operands[0], "stack")
@@ -329,7 +338,7 @@ def pick_of_stack(b: Block, op: Op) -> Value | None:
     return inner.operands[index]
 
 
-SETS = {"slice": "set_slice", "pick": "set_pick", "select": "set_select"}
+SETS = {"slice": "set_slice", "index": "set_index", "dynamic_index": "set_dynamic_index"}
 
 
 @rule_for(*SETS)
@@ -356,7 +365,7 @@ def _same_place(op: Op, inner: Op) -> bool:
     """Whether both name the same slice: by attributes, or by the same index value."""
     keys = ("start", "step", "index")
     places = [[o.attrs.get(k) for k in keys] + [axis_of(o)] for o in (op, inner)]
-    indices = [o.operands[-1] for o in (op, inner) if o.name.endswith("select")]
+    indices = [o.operands[-1] for o in (op, inner) if o.name.endswith("dynamic_index")]
     return places[0] == places[1] and len(set(indices)) <= 1
 
 
@@ -367,16 +376,16 @@ def set_everything(b: Block, op: Op) -> Value | None:
     return op.operands[1] if whole and op.operands[1].type == op.result.type else None
 
 
-@rule_for("pick")
+@rule_for("index")
 def pick_beside_what_was_set(b: Block, op: Op) -> Value | None:
     """pick(set_pick(x, y, axis=0, index=1), axis=0, index=2) => pick(x, axis=0, index=2)"""
-    inner = b.op_of(op.operands[0], "set_pick")
+    inner = b.op_of(op.operands[0], "set_index")
     if inner is None or axis_of(inner) != axis_of(op):
         return None
     apart = op.attrs["index"] - inner.attrs["index"]
     if isinstance(apart, Size) or apart == 0:
         return None
-    return b.pick(inner.operands[0], axis=axis_of(op), index=op.attrs["index"])
+    return b.index(inner.operands[0], axis=axis_of(op), index=op.attrs["index"])
 
 
 __all__ = [

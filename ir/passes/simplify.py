@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ir.core import Carry, Cond, Last, Node, Op, Program, Scan, Stack, Value
 from ir.literal import print_attr
-from ir.passes.branches import branch_taken, joins_that_agree
 from ir.passes.rules import RULES, fold
+from ir.passes.simplify_cond import branch_taken, joins_that_agree
+from ir.program import Carry, Cond, Last, Node, Op, Program, Scan, Stack, Value
 from ir.rewrite import Block, counts, drop_dead, entering, has_effect, rewrite, size_names
 
 MOST_ROUNDS = 20

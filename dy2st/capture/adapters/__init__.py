@@ -7,11 +7,11 @@ Some entries are reached straight from user code and take the public argument na
 from dy2st.capture.adapters import (
     activations,
     elementwise,
+    gather_scatter,
     images,
-    layers,
-    scatter,
+    nn,
+    strided,
     tensors,
-    views,
 )
 from dy2st.capture.adapters.elementwise import COMPARISONS, arithmetic, comparison, exponent
 from dy2st.capture.adapters.table import ADAPTERS
@@ -27,8 +27,8 @@ __all__ = [
     "elementwise",
     "exponent",
     "images",
-    "layers",
-    "scatter",
+    "nn",
+    "gather_scatter",
     "tensors",
-    "views",
+    "strided",
 ]

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.adapters.elementwise import arithmetic, scale
-from dy2st.capture.adapters.layers import matmul
+from dy2st.capture.adapters.nn import matmul
 from dy2st.capture.adapters.table import adapter
-from dy2st.capture.emitter import Emitter, NoRow, detached
-from dy2st.capture.fake import FakeTensor, Tensor
-from dy2st.number import is_runtime
+from dy2st.trace.emitter import Emitter, NoRow, detached
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import is_runtime
 
 
 def plain(*values: Any) -> list[float]:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.adapters.table import adapter, dtype_of
-from dy2st.capture.emitter import Emitter, NoRow, detached
-from dy2st.capture.fake import FakeTensor, Tensor
 from dy2st.capture.promotion import result_dtype
-from dy2st.number import is_runtime
+from dy2st.trace.emitter import Emitter, NoRow, detached
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import is_runtime
 from ir import OPS
 from ir.types import BOOL, F32, F64, I32, DType
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.adapters.table import adapter, int_of
-from dy2st.capture.emitter import Emitter, NoRow, detached
-from dy2st.capture.fake import FakeTensor
-from dy2st.number import is_runtime
-from ir.ops.conv import Padding
+from dy2st.trace.emitter import Emitter, NoRow, detached
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.scalar import is_runtime
+from ir.ops.images import Padding
 from ir.types import FLOATS, Dim, Type, product
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import paddle
 
-from dy2st.capture.emitter import Emitter, NoRow
-from dy2st.capture.fake import DTYPE_FROM_PADDLE, Tensor
-from dy2st.symbols import dim_of, is_sym
+from dy2st.trace.emitter import Emitter, NoRow
+from dy2st.trace.fake_tensor import DTYPE_FROM_PADDLE, Tensor
+from dy2st.trace.symint import dim_of, is_symint
 from ir.types import Dim, DType
 
 ADAPTERS: dict[str, Callable[..., Any]] = {}
@@ -46,7 +46,7 @@ def adapter(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def is_number(x: Any) -> bool:
-    return isinstance(x, (bool, int, float)) or is_sym(x)
+    return isinstance(x, (bool, int, float)) or is_symint(x)
 
 
 def axes_of(axis: Any) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ def axes_of(axis: Any) -> tuple[int, ...]:
 
 
 def int_of(a: Any) -> int:
-    if isinstance(a, Tensor) or is_sym(a):
+    if isinstance(a, Tensor) or is_symint(a):
         raise NoRow("an axis that is a tensor")
     return int(a)
 

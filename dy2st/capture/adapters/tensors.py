@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
-from dy2st.capture.emitter import Emitter, NoRow, lift
-from dy2st.capture.fake import FakeTensor, Tensor
-from dy2st.capture.layout import layout
-from dy2st.number import is_number, is_runtime
-from dy2st.stops import Refused
-from dy2st.symbols import dim_of, is_sym
+from dy2st.capture.strides import layout
+from dy2st.trace.emitter import Emitter, NoRow, lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import is_runtime, is_runtime_scalar
+from dy2st.trace.signals import Refused
+from dy2st.trace.symint import dim_of, is_symint
 from ir import SourceError
-from ir.alias import reshape_strides
+from ir.analysis.alias import reshape_strides
 from ir.ops.tensor import resolve_shape
 from ir.types import BOOL, F32, Dim, Size
 
@@ -27,7 +27,7 @@ def full(e: Emitter, shape: Any, value: Any, dtype: Any = None, place: Any = Non
     dims = dims_of(shape)
     if is_runtime(value):
         out = e.expand(e.scalar(value, kind), shape=dims)
-        if is_sym(value):
+        if is_symint(value):
             e.trace.literals[out._value] = value
         return out
     if isinstance(value, np.generic):
@@ -70,19 +70,19 @@ def ones_like(e: Emitter, x: Any, dtype: Any = None, place: Any = None) -> FakeT
 @adapter("arange")
 def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: Any, place: Any = None) -> Any:
     start, end, step = (e.literal(q) for q in (start, end, step))
-    if any(q is None or is_number(q) for q in (start, end, step)):
+    if any(q is None or is_runtime_scalar(q) for q in (start, end, step)):
         raise NoRow("arange of tensors")
     kind = dtype_of(dtype)
     if kind.kind != "f":
         start, end, step = (int(q) if isinstance(q, float) else q for q in (start, end, step))
-    if not any(is_sym(q) for q in (start, end, step)):
+    if not any(is_symint(q) for q in (start, end, step)):
         n: Dim = max(0, math.ceil((end - start) / step))
     elif step == 1 and not any(isinstance(q, float) for q in (start, end)):
         n = dim_of(end) - dim_of(start)
         e.trace.require(n, 0, "arange")
     else:
         raise NoRow("arange of floats")
-    if is_sym(start):
+    if is_symint(start):
         counted = e.wrap(e.trace.emit("iota", [], {"n": n, "start": 0, "step": 1, "dtype": kind}))
         return e.add(counted, e.scalar(start, kind))
     attrs = {"n": n, "start": start, "step": step, "dtype": kind}
@@ -250,7 +250,7 @@ def unbind(e: Emitter, x: Any, axis: int = 0) -> list[FakeTensor]:
     n = e.type(x).shape[at]
     if isinstance(n, Size):
         raise NoRow("unbind of a named size")
-    return [e.pick(x, axis=at, index=i) for i in range(n)]
+    return [e.index(x, axis=at, index=i) for i in range(n)]
 
 
 @adapter("unstack")
@@ -297,7 +297,7 @@ def slice_(
 
 def _clamp(e: Emitter, at: Any, n: Dim) -> Dim:
     """A slice bound as Python clamps it; for named sizes the typical case is a condition."""
-    if isinstance(n, int) and not is_sym(at):
+    if isinstance(n, int) and not is_symint(at):
         at = int(at) + n if at < 0 else int(at)
         return min(max(at, 0), n)
     size = e.trace.sym(n)

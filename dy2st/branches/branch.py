@@ -1,0 +1,107 @@
+"""One side of a branch on data: traced in a frame of its own, and undone."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.scalar import PathCondition
+from dy2st.trace.signals import Refused
+from dy2st.trace.trace import Frame, Trace
+from dy2st.trace.undo import Location
+from dy2st.trace.user_stack import is_user_file
+from ir import Loc, SourceError, Value
+
+#: a bound for recursion on data
+MOST_BRANCHES = 100
+GetState = Callable[[], tuple[Any, ...]]
+SetState = Callable[[tuple[Any, ...]], None]
+
+
+@dataclass
+class Branch:
+    """What one branch left behind, before it was undone."""
+
+    frame: Frame
+    state: tuple[Any, ...]
+    stores: dict[tuple[Any, ...], tuple[Location, Any]]
+    appends: dict[int, tuple[TraceList, list[Any]]]
+    changed: dict[int, tuple[TraceList, list[Any]]]
+    written: dict[Value, Loc]
+    failed: Exception | None = None
+
+
+def trace_branch(
+    trace: Trace,
+    block: Callable[[], Any],
+    get_state: GetState,
+    set_state: SetState,
+    facts: frozenset[PathCondition],
+) -> Branch:
+    """Run a branch in a frame of its own and undo it."""
+    if sum(f.branch for f in trace.frames) > MOST_BRANCHES:
+        raise Refused(
+            SourceError(
+                f"conditions on data are nested more than {MOST_BRANCHES} deep.",
+                trace.where(),
+                reason="Both branches are traced, so a function that calls itself in a branch of "
+                "a condition on data never ends.",
+                remedy="Write the recursion as a `while` loop.",
+            )
+        )
+    mark, before, frame = trace.undo_log.mark(), get_state(), Frame(branch=True, facts=facts)
+    trace.frames.append(frame)
+    failed: Exception | None = None
+    try:
+        try:
+            block()
+        except Exception as e:
+            if not raised(e):
+                raise
+            failed = e
+        return Branch(
+            frame,
+            get_state(),
+            {k: (place, place.get()) for k, place in frame.stores.items()},
+            {k: (target, list(items)) for k, (target, items) in frame.appends.items()},
+            {k: (target, target.parts()) for k, target in frame.changed.items()},
+            dict(frame.written),
+            failed,
+        )
+    finally:
+        del trace.frames[trace.frames.index(frame) :]
+        trace.undo_log.undo_to(mark)
+        set_state(before)
+
+
+@contextmanager
+def inside(trace: Trace, frame: Frame) -> Iterator[None]:
+    """Ops are emitted in `frame`."""
+    trace.frames.append(frame)
+    try:
+        yield
+    finally:
+        trace.frames.pop()
+
+
+def raised(e: Exception) -> bool:
+    """Whether a `raise` or `assert` statement of user code raised it."""
+    tb = e.__traceback__
+    while tb is not None and tb.tb_next is not None:
+        tb = tb.tb_next
+    if tb is None:
+        return False
+    code = tb.tb_frame.f_code
+    if code.co_name == "assert_" and isinstance(e, AssertionError):
+        return True
+    return is_user_file(code.co_filename) and code.co_code[tb.tb_lasti] == _RAISE
+
+
+_RAISE = dis.opmap["RAISE_VARARGS"]
+
+
+__all__ = ["GetState", "SetState", "Branch", "inside", "trace_branch"]

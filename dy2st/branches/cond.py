@@ -1,0 +1,154 @@
+"""How a branch on data becomes one `cond`.
+
+Both sides are traced, each from the same state and undone afterwards. What they leave behind is
+joined place by place: variables, attributes and items that were stored, elements appended to lists.
+Writes into tensors stay in the branches. A side that raises becomes a check at run time.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
+from dy2st.branches.merge import Merge
+from dy2st.branches.unresolved import Unresolved
+from dy2st.state.strings import message
+from dy2st.state.tree import UNDEF
+from dy2st.trace import scalar as number
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.item import scalar
+from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, known, negated
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace
+from ir import SourceError
+
+
+# ---------------------------------------------------------------- conditions
+def condition(trace: Trace, value: Any) -> Any:
+    """The truth of a value: a bool where Python knows it, else a Number."""
+    if type(value) is Unresolved and "truth" in value.__dict__:
+        return value.__dict__["truth"]
+    if isinstance(value, Tensor):
+        return tensor_truth(trace, value)
+    if is_runtime_scalar(value):
+        value = number.fixed(value)
+        return number.truth(value) if is_runtime_scalar(value) else value
+    if is_symint(value):
+        return value != 0
+    return bool(value)
+
+
+def tensor_truth(trace: Trace, x: Any) -> RuntimeScalar:
+    """`bool(x)` of a tensor with one element; raises Refused for others, as eager does.
+
+    Paddle takes a number for true where it is greater than zero.
+    """
+    fake = lift(trace, x)
+    n = RuntimeScalar(scalar(trace, fake, "a condition"), trace)
+    return n if n.kind is bool else number.compare(trace, "gt", n, 0)  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------- both sides
+def decide(
+    trace: Trace,
+    test: RuntimeScalar,
+    then: Callable[[], Any],
+    orelse: Callable[[], Any],
+    get_state: GetState,
+    set_state: SetState,
+    names: Sequence[str],
+) -> None:
+    """Run the side that `test` says, at run time."""
+    yes = trace_branch(trace, then, get_state, set_state, known(test, "implies"))
+    no = trace_branch(trace, orelse, get_state, set_state, negated(known(test, "implied")))
+    if yes.failed is not None or no.failed is not None:
+        return fail(trace, test, yes, no, then, orelse)
+    joiner = Merge(trace, test, yes, no, names)
+    state = tuple(
+        joiner.join(n, a, b) for n, a, b in zip(joiner.names, yes.state, no.state, strict=True)
+    )
+    stores = joiner.stores()
+    appends, changed = joiner.appends(), joiner.changed()
+    joiner.finish()
+    for place, value in stores:
+        trace.store(place, value)
+    for target, items in appends:
+        for item in items:
+            target.append(item)
+    for target, items in changed:
+        target.replace_parts(items)
+    set_state(state)
+    return None
+
+
+# ---------------------------------------------------------------- sides that raise
+def fail(
+    trace: Trace,
+    test: RuntimeScalar,
+    yes: Branch,
+    no: Branch,
+    then: Callable[[], Any],
+    orelse: Callable[[], Any],
+) -> None:
+    """The side that raises is a check; the other one goes on."""
+    if yes.failed is not None and no.failed is not None:
+        raise Refused(
+            SourceError(
+                "both branches of a condition on data raise.",
+                trace.where(),
+                remedy="Raise one error whose message says both.",
+            )
+        )
+    check_not_trying(trace, test)
+    error = yes.failed or no.failed
+    assert error is not None
+    ok = number.negate(test) if yes.failed is not None else test
+    kind, message = builtin_error(error)
+    number.check(trace, ok.value, kind, message)
+    (orelse if yes.failed is not None else then)()
+
+
+def check_not_trying(trace: Trace, test: RuntimeScalar | None = None) -> None:
+    if trace.trying and test is not None and not test.data:
+        raise NeedsConcrete("an error is raised inside of a `try` statement", test.loops)
+    if trace.trying:
+        raise Refused(
+            SourceError(
+                "an error that depends on data is raised inside of a `try` statement.",
+                trace.where(),
+                reason="Which handler runs would depend on data.",
+                remedy="Compute the condition and branch on it instead of raising.",
+            )
+        )
+
+
+def builtin_error(e: Exception) -> tuple[str, str]:
+    """The nearest builtin class, and the message; the user's own class is named in it."""
+    kind = next(k for k in type(e).__mro__ if getattr(builtins, k.__name__, None) is k)
+    text = message(e)
+    return kind.__name__, text if kind is type(e) else f"{type(e).__name__}: {text}"
+
+
+# ---------------------------------------------------------------- values
+def choose(
+    trace: Trace, test: RuntimeScalar, then: Callable[[], Any], orelse: Callable[[], Any]
+) -> Any:
+    """`then() if test else orelse()`."""
+    held: list[Any] = [UNDEF]
+
+    def set_state(values: tuple[Any, ...]) -> None:
+        held[0] = values[0]
+
+    def side(f: Callable[[], Any]) -> Callable[[], None]:
+        return lambda: set_state((f(),))
+
+    names = ("the value",)
+    decide(trace, test, side(then), side(orelse), lambda: (held[0],), set_state, names)
+    return held[0]
+
+
+__all__ = ["check_not_trying", "choose", "condition", "decide", "tensor_truth"]

@@ -1,0 +1,452 @@
+"""What the two sides of a branch on data leave behind, joined place by place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import paddle
+
+from dy2st.branches.branch import Branch, inside
+from dy2st.branches.merge_lists import ConditionalElement
+from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unresolved
+from dy2st.loops.decided import after_branch
+from dy2st.state.dynamic_numbers import keep_dynamic
+from dy2st.state.guards import is_constant, same_constant
+from dy2st.state.stacked_run import StackedRun
+from dy2st.state.traced_list import TraceList, plain_parts
+from dy2st.state.tree import UNDEF, describe
+from dy2st.trace import scalar
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import RuntimeScalar, fixed, is_mixed, is_runtime_scalar, kind_of
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace
+from dy2st.trace.undo import MISSING, Location
+from ir import Cond, Join, SourceError, Type, Value
+from ir.types import BOOL
+
+
+class Disagree(Exception):
+    """Two values cannot be one; its cause is what to tell the user."""
+
+
+class Merge:
+    """Joins what the two sides hold in the same place."""
+
+    def __init__(
+        self, trace: Trace, test: RuntimeScalar, yes: Branch, no: Branch, names: Sequence[str]
+    ) -> None:
+        self.trace, self.test, self.yes, self.no = trace, test, yes, no
+        self.names = [n.rstrip("=") for n in names]
+        self.outs: list[Join] = []
+        self.shown: dict[Value, FakeTensor] = {}
+        self.known: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+
+    def join(self, name: str, a: Any, b: Any) -> Any:
+        """The value of a place after the branches; raises Refused where they do not agree."""
+        if a is b or (is_constant(a) and same_constant(a, b)):
+            return a
+        if (id(a), id(b)) not in self.known:
+            self.known[id(a), id(b)] = (a, b, self.joined(name, a, b))
+        return self.known[id(a), id(b)][2]
+
+    def decided(self, x: Any, truth: bool) -> Any:
+        """The condition itself is known on either side."""
+        return truth if is_runtime_scalar(x) and x.value is self.test.value else x
+
+    def joined(self, name: str, a: Any, b: Any) -> Any:
+        """As `join`, of two that differ; a Conflict where they cannot be joined."""
+        if type(a) is Unresolved or type(b) is Unresolved:
+            return self.of_conflicts(name, a, b)
+        try:
+            return self.agreed(name, a, b)
+        except Disagree as e:
+            error = e.__cause__
+            assert error is not None
+            return self.apart(name, error, [(a, frozenset())], [(b, frozenset())], [])
+
+    def apart(
+        self,
+        name: str,
+        error: BaseException,
+        yes: list[tuple[Any, Any]],
+        no: list[tuple[Any, Any]],
+        both: list[Alternative],
+    ) -> Any:
+        """Values of one side only, each right where that side ran and its own facts hold."""
+        out = list(both)
+        for pairs, missing, op in ((yes, self.no, "is"), (no, self.yes, "not")):
+            for value, facts in pairs:
+                ran = {(op, self.test.value)}
+                half = self.half(name, value, missing) if isinstance(value, Tensor) else value
+                out.append(Alternative(half, None if facts is None else facts | ran))
+        return unresolved(error, tuple(out))
+
+    def of_conflicts(self, name: str, a: Any, b: Any) -> Any:
+        """Alternatives of the same type on both sides are joined, the others stay apart."""
+        error = next(q for q in (a, b) if type(q) is Unresolved).__dict__["error"]
+        left, right = list(alternatives(a)), list(alternatives(b))
+        both: list[Alternative] = []
+        for x in list(left):
+            for y in right:
+                try:
+                    both.append(Alternative(self.agreed(name, x.value, y.value), None))
+                except Disagree:
+                    continue
+                left.remove(x)
+                right.remove(y)
+                break
+        yes, no = ([(q.value, q.facts) for q in side] for side in (left, right))
+        return self.apart(name, error, yes, no, both)
+
+    def agreed(self, name: str, a: Any, b: Any) -> Any:
+        """The one value; raises Disagree."""
+        if a is b or (is_constant(a) and same_constant(a, b)):
+            return a
+        if a is UNDEF or b is UNDEF:
+            return self.one_sided(name, a, b)
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return self.tensor(name, lift(self.trace, a), lift(self.trace, b))
+        if (
+            is_symint(a)
+            and is_symint(b)
+            and a.dim == b.dim
+            and not self.trace.is_local(a.dim, self.yes.frame)
+        ):
+            return a
+        found = self.numbers(a, b)
+        if found is not None:
+            return found
+        if same_structure(a, b):
+            parts = [self.agreed(name, x, y) for x, y in zip(parts_of(a), parts_of(b))]
+            return rebuilt(self.trace, a, parts)
+        if type(a) is dict and type(b) is dict and list(a) == list(b):
+            out = {k: self.agreed(f"{name}[{k!r}]", a[k], b[k]) for k in a}
+            self.trace.made[id(out)] = out
+            return out
+        raise Disagree from self.refusal(name, a, b)
+
+    def numbers(self, a: Any, b: Any) -> Any:
+        """The one number; None unless both are of one kind, or a bool and a bool tensor."""
+        mixed = isinstance(a, Tensor) or isinstance(b, Tensor) or is_mixed(a) or is_mixed(b)
+        a, b = self.as_truth(a, b), self.as_truth(b, a)
+        a, b = fixed(self.decided(a, True)), fixed(self.decided(b, False))
+        equal = is_constant(a) and same_constant(a, b)
+        if equal and not mixed:
+            return a
+        if kind_of(a) is None or kind_of(a) is not kind_of(b):
+            return None
+        out = self.number(a, b)
+        out.mixed, out.always = mixed, a if equal else None
+        return out
+
+    def as_truth(self, x: Any, other: Any) -> Any:
+        """A bool tensor beside a Python bool is taken for its truth."""
+        single = isinstance(x, Tensor) and kind_of(other) is bool
+        if not single or lift(self.trace, x)._value.type != Type(BOOL):
+            return x
+        return RuntimeScalar(lift(self.trace, x)._value, self.trace)
+
+    def refusal(self, name: str, a: Any, b: Any) -> BaseException:
+        sides = f"{describe(a)} where the condition holds, {describe(b)} where it does not."
+        what = plain(name)
+        if {kind_of(a), kind_of(b)} == {int, float}:
+            return self.stop(
+                f"{what} is an int in one branch of a condition on data, a float in the other.",
+                f"It is {sides}",
+                "Let it be a float in both: `0.0` instead of `0`, `float(n)` instead of `n`.",
+            )
+        if isinstance(a, Tensor) and isinstance(b, Tensor) or kind_of(a) or kind_of(b):
+            return self.stop(
+                f"{what} has different types in the branches of a condition on data.",
+                f"It is {sides}",
+                "Give it the same type and shape in both branches, or decide on a Python value.",
+            )
+        if a is None or b is None:
+            remedy = (
+                "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of None."
+            )
+        elif isinstance(a, paddle.nn.Layer) or callable(a):
+            remedy = "Call both, and select between the results with `paddle.where`."
+        else:
+            remedy = "Give it the same structure in both branches, or decide on a Python value."
+        return self.stop(
+            f"a condition on data decides what {what} is: {sides[:-1]}.",
+            "A program chooses between tensors of one type and between numbers, not between other "
+            "Python objects.",
+            remedy,
+        )
+
+    def stop(self, message: str, reason: str, remedy: str) -> BaseException:
+        """What to raise; a condition on the index alone can be decided by unrolling."""
+        if not self.test.data:
+            return NeedsConcrete(f"{message} {reason}", self.test.loops)
+        return Refused(SourceError(message, self.trace.where(), reason=reason, remedy=remedy))
+
+    # ------------------------------------------------------------ leaves
+    def value(self, side: Branch, x: FakeTensor) -> Value:
+        with inside(self.trace, side.frame):
+            return self.trace.read_value(x._value)
+
+    def out(self, t: Type, hint: str, then: Value, orelse: Value) -> Value:
+        """One result of the cond, the same for the same pair."""
+        for j in self.outs:
+            if j.then is then and j.orelse is orelse:
+                return j.outer
+        outer = self.trace.new_value(t, hint)
+        self.outs.append(Join(outer, then, orelse))
+        return outer
+
+    def tensor(self, name: str, a: FakeTensor, b: FakeTensor) -> FakeTensor:
+        if a._value.type != b._value.type:
+            raise Disagree from self.refusal(name, a, b)
+        hint = name if name.isidentifier() else a._value.name
+        then, orelse = self.value(self.yes, a), self.value(self.no, b)
+        outer = self.out(a._value.type, hint, then, orelse)
+        self.doubt(outer, self.certainty(a), self.certainty(b))
+        self.trace.sources[outer] = (a._value, b._value)
+        out = self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
+        after_branch(self, out, a, b)
+        return out
+
+    def certainty(self, x: FakeTensor) -> Any:
+        """True, or the value that says whether `x` is defined, with what to say if not."""
+        return self.trace.doubtful.get(x._value, True)
+
+    def doubt(self, outer: Value, a: Any, b: Any) -> None:
+        """Note that `outer` is defined only where the side that ran defines it."""
+        if a is True and b is True:
+            return
+        message = next(q[1] for q in (a, b) if type(q) is tuple)
+        values = []
+        for side, q in ((self.yes, a), (self.no, b)):
+            with inside(self.trace, side.frame):
+                if type(q) is tuple and q[0] is not None:
+                    values.append(self.trace.read_value(q[0]))
+                else:
+                    values.append(scalar.value_in(self.trace, q is True, BOOL))
+        self.trace.doubtful[outer] = (self.out(Type(BOOL), "defined", *values), message)
+
+    def number(self, a: Any, b: Any) -> RuntimeScalar:
+        dtype = scalar.DTYPES[scalar.kind_of(a)]  # type: ignore[index]
+        values = []
+        for side, q in ((self.yes, a), (self.no, b)):
+            with inside(self.trace, side.frame):
+                value = scalar.value_in(self.trace, q, dtype)
+                values.append(self.trace.read_value(value))
+        return scalar.joined(self.out(Type(dtype), "", *values), self.test, a, b)
+
+    # ------------------------------------------------------------ defined on one side
+    def one_sided(self, name: str, a: Any, b: Any) -> Any:
+        """A variable that one side defines: reading it where the other ran is an error."""
+        known, missing = (b, self.yes) if a is UNDEF else (a, self.no)
+        return self.tree(name, known, missing)
+
+    def tree(self, name: str, x: Any, missing: Branch) -> Any:
+        if isinstance(x, Tensor):
+            return self.guarded(name, x, missing)
+        if isinstance(x, tuple) or plain_parts(x):
+            parts = [self.tree(name, q, missing) for q in parts_of(x)]
+            return rebuilt(self.trace, x, parts)
+        if is_runtime_scalar(x) or is_symint(x) or (kind_of(x) is not None and not generated(name)):
+            return self.half_number(name, x, missing)
+        if generated(name):
+            return x
+        self.trace.undefined[name] = self.trace.where()
+        return UNDEF
+
+    def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
+        """A tensor of one side; zeros where the other ran."""
+        x = lift(self.trace, x)
+        out = self.padded(name, x, missing)
+        after_branch(self, out, *((x, None) if missing is self.no else (None, x)))
+        self.trace.sources[out._value] = (x._value,)
+        return out
+
+    def padded(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
+        """As `half`, without a note of what it is."""
+        t = x._value.type
+        with inside(self.trace, missing.frame):
+            zeros = self.trace.emit("full", [], {"value": 0, "shape": t.shape, "dtype": t.dtype})
+        there = self.no if missing is self.yes else self.yes
+        pair = {id(there): self.value(there, x), id(missing): zeros}
+        hint = name if name.isidentifier() else ""
+        outer = self.out(t, hint, pair[id(self.yes)], pair[id(self.no)])
+        return self.trace.fake(outer, x.stop_gradient)
+
+    def half_number(self, name: str, x: Any, missing: Branch) -> RuntimeScalar:
+        """A number of one side; zero where the other ran."""
+        kind = kind_of(x)
+        assert kind is not None
+        out = self.number(*((x, kind(0)) if missing is self.no else (kind(0), x)))
+        if not generated(name):
+            message = f"{name!r} is set in only one branch of a condition on data"
+            sides = ((None, message), True) if missing is self.yes else (True, (None, message))
+            self.doubt(out.value, *sides)
+        return out
+
+    def guarded(self, name: str, x: Any, missing: Branch) -> FakeTensor:
+        """A half that is checked where it is read; generated variables have flags of their own."""
+        out = self.half(name, x, missing)
+        if not generated(name):
+            message = f"{name!r} is set in only one branch of a condition on data"
+            sure, not_set = self.certainty(lift(self.trace, x)), (None, message)
+            sides = (not_set, sure) if missing is self.yes else (sure, not_set)
+            self.doubt(out._value, *sides)
+        return out
+
+    # ------------------------------------------------------------ places and lists
+    def stores(self) -> list[tuple[Location, Any]]:
+        out = []
+        for key in dict.fromkeys((*self.yes.stores, *self.no.stores)):
+            place = (self.yes.stores.get(key) or self.no.stores[key])[0]
+            now = keep_dynamic(self.trace, place)
+            a = self.yes.stores.get(key, (place, now))[1]
+            b = self.no.stores.get(key, (place, now))[1]
+            if (a is MISSING) is not (b is MISSING):
+                raise self.stop(
+                    f"{place} is set in only one branch of a condition on data.",
+                    f"It is {describe(a)} where the condition holds, {describe(b)} elsewhere.",
+                    "Set it before the branch.",
+                )
+            out.append((place, self.certain(str(place), a, b)))
+        return out
+
+    def appends(self) -> list[tuple[TraceList, list[Any]]]:
+        out = []
+        for key in dict.fromkeys((*self.yes.appends, *self.no.appends)):
+            if key in self.yes.changed or key in self.no.changed:
+                continue
+            target = (self.yes.appends.get(key) or self.no.appends[key])[0]
+            a = self.yes.appends.get(key, (target, []))[1]
+            b = self.no.appends.get(key, (target, []))[1]
+            if len(a) != len(b):
+                error = self.stop(
+                    "the length of a list depends on data.",
+                    f"One branch appends {elements(len(a))}, the other {elements(len(b))}.",
+                    "Append in both branches, or write into a tensor with `paddle.where`.",
+                )
+                out.append((target, self.uncertain(target, a, b, error)))
+                continue
+            if any(isinstance(q, StackedRun) for q in (*a, *b)):
+                raise self.stop(
+                    "a loop in a branch fills a list from outside of it.",
+                    "Whether it does depends on data.",
+                    "Collect in a list of the branch and stack it there.",
+                )
+            items = [self.certain("an element of the list", x, y) for x, y in zip(a, b)]
+            if items:
+                out.append((target, items))
+        return out
+
+    def uncertain(
+        self, target: TraceList, a: list[Any], b: list[Any], error: BaseException
+    ) -> list[Any]:
+        """Elements that only one side appends: a loop may say when that happens."""
+        items, missing, op = (a, self.no, "is") if a else (b, self.yes, "not")
+        if (a and b) or not target.grows_in_loop() or any(isinstance(q, StackedRun) for q in items):
+            raise error
+        out = []
+        for q in items:
+            old = (
+                q
+                if isinstance(q, ConditionalElement)
+                else ConditionalElement(q, None, frozenset(), error)
+            )  # type: ignore
+            ran = True if old.ran is None else old.ran
+            pair = (ran, False) if a else (False, ran)
+            facts = old.facts | {(op, self.test.value)}
+            item = self.half_tree(old.item, missing)
+            out.append(ConditionalElement(item, self.number(*pair), facts, error))
+        return out
+
+    def half_tree(self, x: Any, missing: Branch) -> Any:
+        """An element of one side; zeros where the other ran."""
+        if isinstance(x, Tensor):
+            return self.half("", x, missing)
+        if scalar.kind_of(x) is not None:
+            kind = scalar.kind_of(x)
+            assert kind is not None
+            return self.number(*((x, kind(0)) if missing is self.no else (kind(0), x)))
+        if isinstance(x, tuple):
+            return rebuilt(self.trace, x, [self.half_tree(q, missing) for q in x])
+        return x
+
+    def changed(self) -> list[tuple[TraceList, list[Any]]]:
+        """Lists from outside that a side has shortened or reordered: their elements afterwards."""
+        out = []
+        for key in dict.fromkeys((*self.yes.changed, *self.no.changed)):
+            target = (self.yes.changed.get(key) or self.no.changed[key])[0]
+            a, b = (self.contents(side, key, target) for side in (self.yes, self.no))
+            if len(a) != len(b) or any(isinstance(q, StackedRun) for q in (*a, *b)):
+                raise self.stop(
+                    "the length of a list depends on data.",
+                    f"It has {elements(len(a))} where the condition holds, {elements(len(b))} "
+                    "elsewhere.",
+                    "Change the list in both branches alike, or select with `paddle.where`.",
+                )
+            out.append((target, [self.certain("an element of the list", *q) for q in zip(a, b)]))
+        return out
+
+    def contents(self, side: Branch, key: int, target: TraceList) -> list[Any]:
+        """What a list holds at the end of a side."""
+        if key in side.changed:
+            return side.changed[key][1]
+        return [*target.parts(), *side.appends.get(key, (target, []))[1]]
+
+    def certain(self, name: str, a: Any, b: Any) -> Any:
+        """As `join`; a disagreement is an error now."""
+        out = self.join(name, a, b)
+        if type(out) is Unresolved:
+            raise out.__dict__["error"]
+        return out
+
+    def finish(self) -> None:
+        """Append the cond to the frame around it."""
+        trace, frames = self.trace, (self.yes.frame, self.no.frame)
+        ins = tuple(p for f in frames for p in f.consts.values())
+        then, orelse = (tuple(f.builder.ops) for f in frames)
+        if then or orelse or self.outs:
+            test = trace.read_value(self.test.value)
+            node = Cond(test, ins, then, orelse, tuple(self.outs), trace.where())
+            trace.builder.append(node)
+            trace.frame.notes.append(("cond", trace.where(), ""))
+        for side in (self.yes, self.no):
+            trace.adopt(side.frame, side.written)
+
+
+def generated(name: str) -> bool:
+    """A variable of the conversion: a flag guards every read of it."""
+    return name.startswith("_return_value__")
+
+
+def plain(name: str) -> str:
+    """The user's name for a place, in quotes if it is a variable."""
+    if generated(name):
+        return "the returned value"
+    return f"'{name}'" if name.isidentifier() else name
+
+
+def elements(n: int) -> str:
+    return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
+
+
+def same_structure(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple):
+        return type(a) is type(b) and len(a) == len(b)
+    return plain_parts(a) and plain_parts(b) and len(a.parts()) == len(b.parts())
+
+
+def parts_of(x: Any) -> list[Any]:
+    return x.parts() if isinstance(x, TraceList) else list(x)
+
+
+def rebuilt(trace: Trace, like: Any, parts: list[Any]) -> Any:
+    if isinstance(like, TraceList):
+        return TraceList(parts)
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+__all__ = ["Merge"]

@@ -1,0 +1,149 @@
+"""A variable that the two branches of a condition on data leave with different types.
+
+Reading it is an error, and only reading it: a variable that is dead behind the branch, or that is
+read only where one of the branches ran, does no harm. `if stop: break` is the common case: what the
+rest of the body changes is carried on only where the loop goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.scalar import PathCondition, RuntimeScalar, negate
+from dy2st.trace.trace import current
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A value that is right where all of `facts` hold; None where nothing says when."""
+
+    value: Any
+    facts: frozenset[PathCondition] | None
+
+
+#: stands for values that nobody noted
+REST: Any = type("Rest", (), {})()
+
+
+class Unresolved(FakeTensor):  # type: ignore[misc]
+    """Passes for a tensor, so that every use asks for its value: that of the alternative which the
+    branches around the use single out, else `error` is raised."""
+
+    @property
+    def _value(self) -> Any:
+        return self.chosen()._value
+
+    @property  # type: ignore[misc]
+    def stop_gradient(self) -> Any:  # type: ignore[override]
+        return self.chosen().stop_gradient
+
+    def chosen(self) -> Any:
+        """The tensor that this is here; raises `error`."""
+        found = here(self)
+        if type(found) is FakeTensor:
+            return found
+        raise self.__dict__["error"]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """`isinstance` asks it for every class that is none of a tensor's."""
+        if current() is None:
+            return Unresolved
+        raise self.__dict__["error"]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if current() is None:
+            raise AttributeError(name)
+        raise self.__dict__["error"]
+
+    def __repr__(self) -> str:
+        return "<one of several values>"
+
+
+def _use(name: str) -> Callable[..., NoReturn]:
+    def method(self: Unresolved, *args: Any) -> NoReturn:
+        raise self.__dict__["error"]
+
+    return method
+
+
+for _name in "call hash bool str format enter exit contains int float index iter len".split():
+    setattr(Unresolved, f"__{_name}__", _use(_name))
+
+
+def _operator(name: str) -> Callable[..., Any]:
+    def method(self: Unresolved, *args: Any) -> Any:
+        return getattr(self.chosen(), name)(*args)
+
+    return method
+
+
+for _name in "eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv matmul getitem".split():
+    setattr(Unresolved, f"__{_name}__", _operator(f"__{_name}__"))
+
+
+def here(x: Any) -> Any:
+    """`x`, or the alternative that the branches around this place single out."""
+    trace = current()
+    if type(x) is not Unresolved or trace is None:
+        return x
+    return resolve_under(x, frozenset().union(*(f.facts for f in trace.frames)))
+
+
+def is_none(x: Unresolved) -> Any:
+    """`x is None`: a bool, or a Number where data decides."""
+    found = here(x)
+    if type(found) is not Unresolved:
+        return found is None
+    trace = current()
+    nones = [a for a in alternatives(x) if a.value is None]
+    if any(a.value is REST for a in alternatives(x)):
+        raise x.__dict__["error"]
+    if not nones:
+        return False
+    facts = nones[0].facts
+    if trace is None or len(nones) > 1 or facts is None or len(facts) != 1:
+        raise x.__dict__["error"]
+    ((op, value),) = facts
+    test = RuntimeScalar(value, trace)
+    return test if op == "is" else negate(test)
+
+
+def unresolved(error: BaseException, alternatives: tuple[Alternative, ...]) -> Unresolved:
+    made = Unresolved()
+    made.__dict__.update(error=error, alternatives=alternatives)
+    return made
+
+
+def unreadable(error: BaseException, *known: Alternative) -> Unresolved:
+    """Any value, but for those of `known`."""
+    return unresolved(error, (*known, Alternative(REST, None)))
+
+
+def alternatives(x: Any) -> tuple[Alternative, ...]:
+    if type(x) is Unresolved:
+        return x.__dict__["alternatives"]  # type: ignore[no-any-return]
+    return (Alternative(x, frozenset()),)
+
+
+def resolve_under(x: Any, facts: frozenset[PathCondition]) -> Any:
+    """The value of `x` where `facts` hold: one of its alternatives if they single one out."""
+    if type(x) is not Unresolved:
+        return x
+    right = [a.value for a in alternatives(x) if a.facts is not None and a.facts <= facts]
+    return right[0] if len(right) == 1 else x
+
+
+__all__ = [
+    "Alternative",
+    "Unresolved",
+    "alternatives",
+    "unresolved",
+    "here",
+    "is_none",
+    "unreadable",
+    "resolve_under",
+]

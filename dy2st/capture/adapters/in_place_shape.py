@@ -1,0 +1,144 @@
+"""In-place calls that change how an object looks: `reshape_`, `transpose_`, `cast_` and others.
+
+The object gets another view of its storage, or another storage (`cast_`, and `reshape_` where the
+strides forbid a view). Other names of the old storage stay as they are. For an argument the call is
+made on the caller's tensor when the program has run; a buffer or a global is refused, since Python
+sees its real shape while the function is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import paddle
+from paddle.base import core
+
+from dy2st.capture import detached_writes
+from dy2st.capture.adapters import ADAPTERS
+from dy2st.capture.adapters.table import dtype_of
+from dy2st.capture.strides import fix
+from dy2st.capture.versions import raise_by
+from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.symint import dim_of, is_symint
+from dy2st.trace.trace import TracedInput
+from ir import Size, SourceError
+from ir.types import evaluate_dim
+
+#: the entries, each with an underscore behind it
+SHAPES = ("reshape", "transpose", "squeeze", "unsqueeze", "flatten", "cast")
+
+
+@dataclass(frozen=True)
+class Call:
+    """An entry that is called on an argument after the program, with these arguments; `recorded`:
+    autograd sees it."""
+
+    entry: str
+    args: tuple[Any, ...]
+    recorded: bool
+
+    def make(self, tensor: Any, sizes: Mapping[str, int]) -> None:
+        args = [_with_sizes(a, sizes) for a in self.args]
+        with paddle.enable_grad() if self.recorded else paddle.no_grad():
+            if self.entry == "contiguous":
+                tensor.contiguous()
+            else:
+                getattr(core.eager.ops, self.entry)(tensor, *args)
+
+
+def in_place(name: str) -> Callable[..., Any]:
+    """The adapter of `name_`: the object becomes what `name` makes of it."""
+    base = ADAPTERS[name]
+
+    def call(e: Emitter, x: Any, *args: Any, **kwargs: Any) -> Any:
+        fake = lift(e.trace, x)
+        e.check_leaf(fake)
+        if name == "cast" and dtype_of(*args, **kwargs) == fake._value.type.dtype:
+            return e.write(x, e.assign(x))
+        made = Call(f"{name}_", tuple(map(_plain, (*args, *kwargs.values()))), grad_enabled())
+        return become(e, x, made, lambda fake: base(e, fake, *args, **kwargs), 1)
+
+    return call
+
+
+def contiguous(e: Emitter, x: Any) -> Any:
+    """Eager Paddle returns the tensor itself: it gets other memory, if it is not contiguous."""
+    return become(e, x, Call("contiguous", (), grad_enabled()), e.assign, 0)
+
+
+def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any], versions: int) -> Any:
+    """The object `x` becomes what `make` gives; `call` is how an argument becomes it."""
+    trace, fake = e.trace, lift(e.trace, x)
+    given = next((q for q in trace.lifted.values() if q.fake is fake), None)
+    if given is not None:
+        note(e, given, x, call)
+    elif call.entry != "contiguous" and detached_writes.has_twin(fake):
+        raise refused(e, call.entry, "a tensor that another name holds, too (`x[:]`, `x.detach()`)")
+    elif trace.born[fake._value] is not trace.frame:
+        if trace.frame.branch:
+            what = "a tensor from outside of a branch on data, in the branch"
+            raise refused(e, call.entry, what)
+        raise NeedsConcrete(f"{call.entry} of a tensor from outside of the block")
+    old, stops, state = fake._value, fake._stop_gradient, fake.__dict__
+    made = make(fake)
+    trace.undo_log.note(lambda: state.update(_value=old, _stop_gradient=stops))
+    state.update(_value=made._value, _stop_gradient=made.stop_gradient)
+    root = trace.root(made._value)
+    if given is None:
+        raise_by(trace, old, versions)
+    elif root is not trace.root(given.value):
+        trace.heirs[root] = given.value
+    return x
+
+
+def note(e: Emitter, given: TracedInput, x: Any, call: Call) -> None:
+    """The caller's tensor will be given the new shape."""
+    trace = e.trace
+    if given.kind != "arg" or not isinstance(x, FakeTensor):
+        raise refused(e, call.entry, f"{given.name}, which is no argument of the call")
+    if any(f.branch for f in trace.frames):
+        raise refused(e, call.entry, f"the argument {given.name} in a branch on data")
+    if trace.frame is not trace.frames[0]:
+        raise NeedsConcrete(f"{call.entry} of an argument")
+    fix(trace, trace.root(given.value))
+    calls = trace.reshaped.setdefault(id(given.tensor), [])
+    calls.append(call)
+    trace.undo_log.note(calls.pop)
+
+
+def refused(e: Emitter, entry: str, what: str) -> Refused:
+    return Refused(
+        SourceError(
+            f"{entry} of {what}.",
+            e.trace.where(),
+            reason="It would change the shape of a tensor that others see.",
+            remedy=f"Bind a new one: `y = x.{entry.rstrip('_')}(...)`.",
+        )
+    )
+
+
+def _plain(a: Any) -> Any:
+    """An argument for the call on the caller's tensor."""
+    if isinstance(a, Tensor):
+        raise NoRow("a shape that is a tensor")
+    if isinstance(a, (list, tuple)):
+        return tuple(map(_plain, a))
+    return dim_of(a) if is_symint(a) else a
+
+
+def _with_sizes(a: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(a, tuple):
+        return [_with_sizes(q, sizes) for q in a]
+    return evaluate_dim(a, sizes) if isinstance(a, Size) else a
+
+
+def changes(trace: Any) -> Sequence[tuple[TracedInput, tuple[Call, ...]]]:
+    """What is called on which arguments."""
+    return [(trace.lifted[k], tuple(calls)) for k, calls in trace.reshaped.items() if calls]
+
+
+__all__ = ["SHAPES", "Call", "changes", "contiguous", "in_place"]

@@ -1,0 +1,198 @@
+"""Adapters of products, reductions and the entries behind network layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from paddle.base import core
+
+from dy2st.capture import foreign
+from dy2st.capture.adapters.elementwise import arithmetic
+from dy2st.capture.adapters.table import adapter, axes_of, dtype_of, given, int_of
+from dy2st.capture.promotion import result_dtype
+from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import is_runtime
+from dy2st.trace.symint import dim_of
+from ir.types import BOOL, F32, F64, I64, Dim, product
+
+
+@adapter("matmul")
+def matmul(
+    e: Emitter, x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False
+) -> FakeTensor:
+    dtype = result_dtype(e.trace, "matmul", e.type(x).dtype, e.type(y).dtype)
+    x, y = e.cast_to(x, dtype), e.cast_to(y, dtype)
+    return e.matmul(x, y, trans_x=bool(transpose_x), trans_y=bool(transpose_y))
+
+
+@adapter("bmm")
+def bmm(e: Emitter, x: Any, y: Any) -> FakeTensor:
+    if e.type(x).ndim != 3 or e.type(y).ndim != 3:
+        raise NoRow("bmm takes tensors of rank 3")
+    return matmul(e, x, y)
+
+
+@adapter("linear_v2", "linear")
+def linear(e: Emitter, x: Any, weight: Any, bias: Any = None, transpose: bool = False) -> Any:
+    out = matmul(e, x, weight, False, transpose)
+    return out if bias is None else arithmetic(e, "add", out, bias)
+
+
+@adapter("sum")
+def sum_(e: Emitter, x: Any, axis: Any = (), dtype: Any = None, keepdim: bool = False) -> Any:
+    have = e.type(x).dtype
+    want = dtype_of(dtype) if given(dtype) else I64 if have.name in ("bool", "i32") else have
+    return e.sum(e.cast_to(x, want), axes=axes_of(axis), keepdim=bool(keepdim))
+
+
+@adapter("mean")
+def mean(e: Emitter, x: Any, axis: Any = (), keepdim: bool = False) -> FakeTensor:
+    return e.mean(x, axes=axes_of(axis), keepdim=bool(keepdim))
+
+
+@adapter("mean_all")
+def mean_all(e: Emitter, x: Any) -> FakeTensor:
+    return e.mean(x)
+
+
+def not_empty(e: Emitter, x: Any, axes: tuple[int, ...]) -> Any:
+    """Eager raises for the largest of nothing."""
+    shape = e.type(x).shape
+    for a in axes or range(len(shape)):
+        if shape[a] == 0:
+            raise NoRow("the largest of nothing")
+        e.trace.require(shape[a], 1, "the largest or smallest of an axis")
+    return x
+
+
+for _name, _to in (("max", "max"), ("min", "min"), ("amax", "max"), ("amin", "min")):
+    adapter(_name)(
+        lambda e, x, axis=(), keepdim=False, _to=_to: getattr(e, _to)(
+            not_empty(e, x, axes_of(axis)), axes=axes_of(axis), keepdim=bool(keepdim)
+        )
+    )
+
+
+def _truth(e: Emitter, row: str, x: Any, axis: Any, keepdim: bool) -> FakeTensor:
+    return getattr(e, row)(e.cast_to(x, BOOL), axes=axes_of(axis), keepdim=bool(keepdim))
+
+
+adapter("all")(lambda e, x, axis=(), keepdim=False: _truth(e, "all", x, axis, keepdim))
+adapter("any")(lambda e, x, axis=(), keepdim=False: _truth(e, "any", x, axis, keepdim))
+
+
+@adapter("prod")
+def prod(e: Emitter, x: Any, axis: Any, keepdim: bool, reduce_all: bool = False) -> FakeTensor:
+    return e.prod(x, axes=() if reduce_all else axes_of(axis), keepdim=bool(keepdim))
+
+
+@adapter("argmax")
+def argmax(
+    e: Emitter, x: Any, axis: Any = None, keepdim: Any = False, *rest: Any, dtype: Any = "int64"
+) -> FakeTensor:
+    """Also reached straight from `paddle.argmax`: (x, axis, keepdim, dtype)."""
+    for q in rest:
+        if q is True:
+            axis = None
+        elif q is not False and given(q):
+            dtype = q
+    want, ndim = dtype_of(dtype), e.type(x).ndim
+    not_empty(e, x, () if axis is None else (int_of(axis),))
+    if axis is not None:
+        return e.argmax(x, axis=int_of(axis), keepdim=bool(keepdim), dtype=want)
+    out = e.argmax(e.reshape(x, shape=(-1,)), axis=0, dtype=want)
+    return e.reshape(out, shape=(1,) * ndim) if keepdim else out
+
+
+@adapter("numel")
+def numel(e: Emitter, x: Any) -> FakeTensor:
+    return e.wrap(e.trace.emit("size", [], {"n": product(e.type(x).shape)}))
+
+
+@adapter("softmax")
+def softmax(e: Emitter, x: Any, axis: int = -1) -> FakeTensor:
+    return e.softmax(x, axis=int(axis))
+
+
+@adapter("log_softmax")
+def log_softmax(e: Emitter, x: Any, axis: int = -1) -> FakeTensor:
+    return e.log_softmax(x, axis=int(axis))
+
+
+@adapter("layer_norm")
+def layer_norm(
+    e: Emitter, x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5, begin: int = 1
+) -> FakeTensor:
+    t = e.type(x)
+    size: Dim = 1
+    for d in t.shape[begin:]:
+        size = size * d
+    w = e.full(1.0, t.dtype, (e.trace.sym(size),)) if weight is None else weight
+    b = e.full(0.0, t.dtype, (e.trace.sym(size),)) if bias is None else bias
+    return e.layer_norm(x, w, b, epsilon=float(epsilon), begin_norm_axis=int(begin))
+
+
+@adapter("embedding")
+def embedding(
+    e: Emitter, x: Any, weight: Any, padding_idx: int = -1, sparse: bool = False
+) -> FakeTensor:
+    return e.embedding(x, weight, padding_idx=int(padding_idx))
+
+
+@adapter("one_hot")
+def one_hot(e: Emitter, x: Any, n: Any) -> FakeTensor:
+    if isinstance(n, Tensor):
+        raise NoRow("a class count that is a tensor")
+    return e.one_hot(x, n=dim_of(n))
+
+
+@adapter("gather")
+def gather(e: Emitter, x: Any, index: Any, axis: Any = 0) -> FakeTensor:
+    shape = e.type(index).shape
+    if len(shape) == 2 and shape[1] == 1:
+        index = e.reshape(index, shape=shape[:1])
+    elif len(shape) > 1:
+        raise NoRow("gather with an index of rank 2")
+    return e.gather(x, index, axis=int_of(axis))
+
+
+@adapter("index_select")
+def index_select(e: Emitter, x: Any, index: Any, axis: int = 0) -> FakeTensor:
+    if e.type(index).ndim != 1:
+        raise NoRow("index_select with an index that is not 1-d")
+    return e.gather(x, index, axis=int(axis))
+
+
+def drawn(e: Emitter, x: Any, seed: Any, p: float, mode: str, rest: Any) -> FakeTensor:
+    """Dropout with a gradient: the kernel draws what is kept, on ones, and `where` applies it."""
+    dtype = e.type(x).dtype
+    if not grad_enabled() or lift(e.trace, x).stop_gradient or dtype not in (F32, F64) or p == 1:
+        raise NoRow("dropout draws random numbers")
+    ones = e.full(1.0, dtype, e.type(x).shape)
+    ones.__dict__["_stop_gradient"] = True
+    args = (ones, seed, p, False, "downscale_in_infer", *rest)
+    kept = foreign.record(e.trace, "dropout", core.eager.ops.dropout, args, {}, None)
+    zero = e.full(0.0, dtype)
+    scaled = x
+    if mode == "upscale_in_train":
+        scaled = e.divide(x, e.full(float(np.float32(1) - np.float32(p)), dtype))
+    return e.where(e.not_equal(kept, zero), scaled, zero)
+
+
+@adapter("dropout")
+def dropout(
+    e: Emitter,
+    x: Any,
+    seed: Any = None,
+    p: Any = 0.5,
+    is_test: bool = False,
+    mode: str = "downgrade_in_infer",
+    *rest: Any,
+) -> FakeTensor:
+    if isinstance(p, Tensor) or is_runtime(p):
+        raise NoRow("dropout with a probability that the program computes")
+    if not is_test:
+        return drawn(e, x, seed, float(p), mode, rest)
+    return e.assign(x) if mode == "upscale_in_train" else e.scale(x, scale=1.0 - float(p))

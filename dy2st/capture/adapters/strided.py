@@ -1,0 +1,132 @@
+"""Adapters of entries that look at memory in another way: diagonals, windows, strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dy2st.capture import detached_writes
+from dy2st.capture.adapters.table import adapter, int_of
+from dy2st.capture.adapters.tensors import alias
+from dy2st.capture.strides import Layout, exact, fix, layout, offset_of, unknown
+from dy2st.trace.emitter import Emitter, NoRow, detached, lift
+from dy2st.trace.fake_tensor import FakeTensor, dtype_from
+from dy2st.trace.signals import Refused
+from ir import SourceError
+from ir.types import Dim, Size, product
+
+
+def strided(
+    e: Emitter, x: Any, lies: Layout, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim
+) -> FakeTensor:
+    """The view of `lies.source` with these strides, `offset` elements behind where `x` begins."""
+    trace, fake = e.trace, lift(e.trace, x)
+    if lies.offset is None:
+        raise unknown(trace, "a view by strides")
+    fix(trace, trace.root(lies.source))
+    source = fake
+    if lies.source is not fake._value:
+        value = detached(trace, lies.source) if fake.stop_gradient else lies.source
+        source = trace.fake(value, fake.stop_gradient)
+        detached_writes.inherit(trace, source, fake)
+    flat = source
+    if e.type(source).ndim != 1:
+        flat = e.reshape(source, shape=(product(e.type(source).shape),))
+    attrs = {"shape": tuple(shape), "strides": tuple(strides), "offset": lies.offset + offset}
+    return e.strided(flat, **attrs)
+
+
+def known(e: Emitter, x: Any, what: str) -> Layout:
+    found = layout(e.trace, lift(e.trace, x)._value)
+    if found is None:
+        raise unknown(e.trace, what)
+    return found
+
+
+@adapter("diagonal")
+def diagonal(e: Emitter, x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> FakeTensor:
+    shape, lies = e.type(x).shape, known(e, x, "a diagonal")
+    if not -len(shape) <= min(axis1, axis2) <= max(axis1, axis2) < len(shape):
+        raise NoRow("an axis that is not there")
+    a, b, offset = axis1 % len(shape), axis2 % len(shape), int_of(offset)
+    rows, columns = (shape[a] + min(offset, 0), shape[b] - max(offset, 0))
+    if a == b or rows != columns and any(isinstance(q, Size) for q in (rows, columns)):
+        raise NoRow("a diagonal of named sizes")
+    n = rows if rows == columns else min(rows, columns)  # type: ignore[type-var]
+    n = max(0, n) if isinstance(n, int) else n
+    start = lies.strides[b] * offset if offset > 0 else lies.strides[a] * -offset
+    rest = [i for i in range(len(shape)) if i not in (a, b)]
+    dims = [*(shape[i] for i in rest), n]
+    steps = [*(lies.strides[i] for i in rest), lies.strides[a] + lies.strides[b]]
+    return strided(e, x, lies, dims, steps, start if n != 0 else 0)
+
+
+@adapter("tensor_unfold")
+def tensor_unfold(e: Emitter, x: Any, axis: int, size: int, step: int) -> FakeTensor:
+    shape, lies = list(e.type(x).shape), known(e, x, "unfold")
+    at, size, step = int_of(axis) % len(shape), int_of(size), int_of(step)
+    n = shape[at]
+    if isinstance(n, Size) or step < 1 or not 0 < size <= n:
+        raise NoRow("unfold with these sizes")
+    shape[at] = (n - size) // step + 1
+    strides = [*lies.strides, lies.strides[at]]
+    strides[at] = lies.strides[at] * step
+    return strided(e, x, lies, [*shape, size], strides, 0)
+
+
+@adapter("as_strided")
+def as_strided(
+    e: Emitter, x: Any, dims: Sequence[int] = (), stride: Sequence[int] = (), offset: int = 0
+) -> FakeTensor:
+    """Paddle counts `offset` in bytes from the beginning of the memory that `x` is a part of."""
+    fake = lift(e.trace, x)
+    lies, size = exact(e.trace, fake, "as_strided"), e.type(x).dtype.size
+    start = int(offset) - offset_of(e.trace, lies.source)
+    if start % size or lies.offset is None:
+        raise unknown(e.trace, "as_strided")
+    return strided(e, x, Layout(lies.source, 0, lies.strides), dims, stride, start // size)
+
+
+@adapter("view_dtype")
+def view_dtype(e: Emitter, x: Any, dtype: Any) -> FakeTensor:
+    if dtype_from(dtype) != e.type(x).dtype:
+        raise Refused(
+            SourceError(
+                f"a view of {e.type(x).dtype} as another dtype.",
+                e.trace.where(),
+                reason="A program has no tensors that share memory with other element types.",
+                remedy="Use `x.cast(dtype)` for the values; look at the bits outside.",
+            )
+        )
+    return alias(e, x)
+
+
+@adapter("set_")
+def set_(e: Emitter, x: Any, *args: Any) -> FakeTensor:
+    raise Refused(
+        SourceError(
+            "a tensor is given the memory of another one, or another size.",
+            e.trace.where(),
+            reason="set_ and resize_ change what every other name of it sees.",
+            remedy="Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
+        )
+    )
+
+
+@adapter("strided_slice")
+def strided_slice(
+    e: Emitter, x: Any, axes: Any, starts: Any, ends: Any, strides: Any
+) -> FakeTensor:
+    out = x
+    for a, start, end, step in zip(axes, starts, ends, strides):
+        bounds = [e.literal(q) for q in (start, end, step)]
+        n = e.type(out).shape[a]
+        if isinstance(n, Size) or any(type(q) is not int for q in bounds):
+            raise NoRow("a slice with bounds of the program")
+        r = range(n)[slice(*bounds)]
+        first = r.start if len(r) else 0
+        out = e.slice(out, axis=int(a) % e.type(x).ndim, start=first, length=len(r), step=r.step)
+    return alias(e, x) if out is x else out
+
+
+__all__ = ["diagonal", "strided"]

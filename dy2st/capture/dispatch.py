@@ -1,0 +1,47 @@
+"""What an intercepted call does: adapter to a row, else a foreign op.
+
+An adapter (`dy2st.capture.adapters`) gets an `Emitter` and the call's own arguments. It returns
+fake tensors, or raises `NoRow` when the rows do not cover the case: the call then becomes a
+`foreign` op, executed by Paddle's own kernel when the program runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dy2st.capture import foreign
+from dy2st.capture.adapters import ADAPTERS
+from dy2st.trace.emitter import Emitter, NoRow
+from dy2st.trace.trace import Trace, current
+from ir import ShapeError
+
+
+def record(
+    name: str, original: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """One intercepted call on the tracing thread; `original` is Paddle's own function."""
+    trace = current()
+    assert trace is not None
+    mark, count = trace.undo_log.mark(), len(trace.builder.ops)
+    adapter = ADAPTERS.get(name)
+    cause: Exception | None = None
+    if adapter is not None:
+        try:
+            return adapter(Emitter(trace), *args, **kwargs)
+        except (NoRow, ShapeError, TypeError) as e:
+            trace.undo_log.undo_to(mark)
+            drop_ops(trace, count)
+            cause = e
+    return foreign.record(trace, name, original, args, kwargs, cause)
+
+
+def drop_ops(trace: Trace, count: int) -> None:
+    """Forget what a failed adapter emitted; index values among it must be made again."""
+    frame = trace.frame
+    del frame.builder.ops[count:]
+    present = {r for op in frame.builder.ops for r in op.results}
+    if frame.loop is not None:
+        present.add(frame.loop.index)
+    keep = {d: v for d, v in frame.indices.items() if v in present or trace.born[v] is not frame}
+    frame.indices = keep

@@ -1,0 +1,88 @@
+"""Gradients of foreign ops: a small eager tape per call.
+
+The backward block of such an op calls a foreign op as well: it runs Paddle's kernel once more,
+recording, and runs that backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import paddle
+
+from dy2st.capture.custom import custom, floating
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.trace import Trace
+from ir import Op
+
+PREFIX = "backward of "
+Run = Callable[[str, Any, Sequence[Any], Mapping[str, int]], "list[Any]"]
+
+
+def recorded(
+    run: Run,
+    name: str,
+    literal: Any,
+    tensors: Sequence[Any],
+    trained: Sequence[int],
+    written: Sequence[int],
+    sizes: Mapping[str, int],
+) -> tuple[list[Any], list[Any]]:
+    """The kernel in gradient mode: the leaves, and its results followed by what it has written."""
+    with paddle.enable_grad():
+        leaves = [t.detach() for t in tensors]
+        for k in trained:
+            leaves[k].stop_gradient = False
+        used = [t.clone() if k in written else t for k, t in enumerate(leaves)]
+        own = {id(t) for t in used}
+        fresh = [t for t in run(name, literal, used, sizes) if id(t) not in own]
+        fresh = [t for t in fresh if t._is_initialized() or 0 in t.shape]
+    return leaves, [*fresh, *(used[k] for k in written)]
+
+
+def attach(
+    trace: Trace,
+    name: str,
+    literal: Any,
+    operands: Sequence[FakeTensor],
+    results: Sequence[FakeTensor],
+    flags: Sequence[bool],
+    written: Sequence[int],
+) -> list[FakeTensor]:
+    """The results, those that `flags` says with a gradient."""
+    chosen = tuple(k for k, q in enumerate(results) if flags[k] and floating(q))
+    trained = tuple(k for k, q in enumerate(operands) if not q.stop_gradient and floating(q))
+    if not chosen:
+        return list(results)
+
+    def backward(*gradients: Any) -> list[Any]:
+        values = [lift(trace, q)._value for q in (*operands, *gradients)]
+        args = (literal, len(operands), tuple(written), trained, chosen)
+        types = tuple(operands[k]._value.type for k in trained)
+        attrs = {"call": PREFIX + name, "args": args, "types": types, "writes": ()}
+        found = trace.emit("foreign", values, attrs)
+        found = iter(found if isinstance(found, tuple) else (found,))
+        return [trace.fake(next(found)) if k in trained else None for k in range(len(operands))]
+
+    made = custom(trace, operands, [results[k] for k in chosen], backward, f"backward of {name}")
+    new = dict(zip(chosen, made))
+    return [new.get(k, q) for k, q in enumerate(results)]
+
+
+def run_backward(run: Run, op: Op, tensors: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+    """The gradients of the operands that ask, from the operands and the results' gradients."""
+    literal, count, written, trained, chosen = op.attrs["args"]
+    name = op.attrs["call"].removeprefix(PREFIX)
+    leaves, results = recorded(run, name, literal, tensors[:count], trained, written, sizes)
+    pairs = [(results[k], g) for k, g in zip(chosen, tensors[count:])]
+    pairs = [(t, g) for t, g in pairs if not t.stop_gradient]
+    with paddle.enable_grad():
+        if pairs:
+            paddle.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
+    grads = [leaves[k].grad for k in trained]
+    return [paddle.zeros_like(leaves[k]) if g is None else g for k, g in zip(trained, grads)]
+
+
+__all__ = ["PREFIX", "attach", "recorded", "run_backward"]

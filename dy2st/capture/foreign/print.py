@@ -1,0 +1,92 @@
+"""`print` in a program: a foreign op that writes a text when the program runs, in order.
+
+Its arguments are the text's parts: strings, and marks that say which operand is shown, and how.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.base.framework import EagerParamBase
+
+from dy2st.state.ownership import refuse
+from dy2st.state.strings import PLAIN, Shown, pieces
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.trace import Trace, current
+from ir import Op
+
+
+def print_(
+    *values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False
+) -> None:
+    """`print` in converted code."""
+    trace = current()
+    if trace is None:
+        return print(*values, sep=sep, end=end, file=file, flush=flush)
+    if file is not None and file is not sys.stdout and file is not sys.stderr:
+        raise refuse(
+            f"print to a {type(file).__name__}.",
+            "A program writes to sys.stdout and sys.stderr only.",
+            "Print to one of those, or return the values and write them outside.",
+        )
+    parts: list[Any] = []
+    for i, q in enumerate(values):
+        parts += [*(pieces(" " if sep is None else sep) if i else ()), *pieces(q)]
+    parts += pieces("\n" if end is None else end)
+    record(trace, parts, "stderr" if file is sys.stderr else "stdout", bool(flush))
+    return None
+
+
+def record(trace: Trace, parts: Sequence[Any], stream: str, flush: bool) -> None:
+    operands: list[Any] = []
+    marks: list[Any] = []
+    for q in parts:
+        if isinstance(q, Shown):
+            operands.append(operand(trace, q.value))
+            marks.append({"shown": (len(operands) - 1, q.how, q.spec, *kind_of(q.value))})
+        elif q and marks and isinstance(marks[-1], str):
+            marks[-1] += q
+        elif q:
+            marks.append(q)
+    args = (tuple(marks), stream, flush)
+    trace.emit("foreign", operands, {"call": "print", "args": args, "types": (), "writes": ()})
+    trace.frame.notes.append(("foreign", trace.where(), "print"))
+
+
+def operand(trace: Trace, x: Any) -> Any:
+    if isinstance(x, Tensor):
+        return lift(trace, x)._value
+    return x.value if is_runtime_scalar(x) else trace.index_value(x)
+
+
+def kind_of(x: Any) -> tuple[str, bool]:
+    """What Python sees: a tensor (with its stop_gradient), a parameter, or a number."""
+    if isinstance(x, EagerParamBase):
+        return "parameter", bool(x.stop_gradient)
+    return ("tensor", bool(x.stop_gradient)) if isinstance(x, Tensor) else ("number", True)
+
+
+# ---------------------------------------------------------------- when the program runs
+def run(op: Op, arrays: Sequence[np.ndarray]) -> None:
+    """Write the text."""
+    marks, stream, flush = op.attrs["args"]
+    out = "".join(q if isinstance(q, str) else show(arrays, *q["shown"]) for q in marks)
+    print(out, end="", file=getattr(sys, stream), flush=flush)
+
+
+def show(
+    arrays: Sequence[np.ndarray], index: int, how: str, spec: str, kind: str, stop: bool
+) -> str:
+    array = np.ascontiguousarray(arrays[index]).reshape(arrays[index].shape)
+    if kind == "number":
+        return PLAIN[how](array.item(), spec)
+    tensor = paddle.to_tensor(array, stop_gradient=stop)
+    text = PLAIN[how](tensor, spec)
+    plain = how in ("str", "repr") or how == "format" and tensor.ndim
+    return f"Parameter containing:\n{text}" if kind == "parameter" and plain else text

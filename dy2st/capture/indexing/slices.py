@@ -1,0 +1,135 @@
+"""One axis at a time: integers, symbolic integers and 0-d tensors, and slices, as views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dy2st.trace.emitter import Emitter, NoRow
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import is_runtime_scalar, stop
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.size_facts import size_of
+from dy2st.trace.symint import bounds, dim_of, is_symint
+from ir.types import I64, Dim, Size
+
+
+def picked(e: Emitter, x: Any, axis: int, item: Any) -> FakeTensor:
+    n = e.type(x).shape[axis]
+    known = e.literal(item)
+    item = item if known is None else known
+    if is_runtime_scalar(item):
+        return e.dynamic_index(x, e.trace.fake(item.value), axis=axis)
+    if isinstance(item, Tensor):
+        return e.dynamic_index(x, e.cast_to(item, I64), axis=axis)
+    if not is_symint(item):
+        at = int(item)
+        index: Dim = at + n if at < 0 else at
+        return e.index(x, axis=axis, index=index)
+    return symbolic_pick(e, x, axis, item, n)
+
+
+def symbolic_pick(e: Emitter, x: Any, axis: int, item: Any, n: Any) -> FakeTensor:
+    if item.loops:
+        ends = bounds(item.dim, e.trace)
+        return e.dynamic_index(x, in_range(e, item, n, ends), axis=axis)
+    return e.index(x, axis=axis, index=dim_of(item + e.trace.sym(n) if item < 0 else item))
+
+
+def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> Any:
+    """The index, counted from the front where that is known; negative ones wrap when they run."""
+    if ends is None:
+        return item
+    gap = ends[1] - n
+    if isinstance(gap, int) and gap >= 0 and not all(q.open for q in item.loops):
+        raise NeedsConcrete(f"index {item!r} leaves an axis of {n}", item.loops)
+    high = ends[1]
+    if isinstance(high, int) and high < 0:
+        return e.trace.sym(item.dim + n)
+    return item
+
+
+def sliced(e: Emitter, x: Any, axis: int, item: slice) -> Any:
+    n = e.type(x).shape[axis]
+    step: Any = 1 if item.step is None else item.step
+    for q in (item.start, item.stop, step):
+        if is_runtime_scalar(q):
+            raise stop(q, "the bound of a slice")
+    if is_symint(step):
+        raise NeedsConcrete("a slice with a step of the program", step.loops)
+    if item.start is None and item.stop is None and step == 1:
+        return x
+    if not any(is_symint(q) for q in (item.start, item.stop)) and not isinstance(n, Size):
+        r = range(n)[item]
+        return e.slice(x, axis=axis, start=r.start if len(r) else 0, length=len(r), step=step)
+    return _symbolic_slice(e, x, axis, item, n, step)
+
+
+def _symbolic_slice(e: Emitter, x: Any, axis: int, item: slice, n: Dim, step: int) -> Any:
+    ends: tuple[Any, ...] = (item.start, item.stop)
+    loops = [q for q in ends if is_symint(q) and q.loops]
+    if loops:
+        return _window(e, x, axis, item, step, loops)
+    size = e.trace.sym(n)
+    if step < 0:
+        if item.start is not None or item.stop is not None or step != -1:
+            raise NoRow("a slice of a named size with a negative step")
+        return e.slice(x, axis=axis, start=n - 1, length=n, step=-1)
+    low = 0 if item.start is None else bound(item.start, size)
+    high = size if item.stop is None else bound(item.stop, size)
+    gap = high - low
+    if step != 1:
+        gap = -(-gap // step)
+        if is_runtime_scalar(gap):
+            most = dim_of(high - low)
+            gap = e.trace.sym(size_of(e.trace, gap.value, most))
+    if gap < 0:
+        gap = 0
+    return e.slice(x, axis=axis, start=dim_of(low), length=dim_of(gap), step=step)
+
+
+def bound(at: Any, size: Any) -> Any:
+    """A slice bound as Python clamps it."""
+    at = at + size if at < 0 else at
+    if at < 0:
+        return 0
+    return size if at > size else at
+
+
+def _window(e: Emitter, x: Any, axis: int, item: slice, step: int, loops: Any) -> FakeTensor:
+    """`x[t:t+1]` is the element at t with an axis of 1; wider ones are windows that move."""
+    if is_symint(item.start) and item.stop is not None and dim_of(item.stop) - item.start.dim == 1:
+        n, ends = e.type(x).shape[axis], bounds(item.start.dim, e.trace)
+        if step == 1 and ends is not None and inside(e, ends, n):
+            one = e.dynamic_index(x, item.start, axis=axis)
+            shape = list(e.type(one).shape)
+            return e.reshape(one, shape=(*shape[:axis], 1, *shape[axis:]))
+    made = _moving(e, x, axis, item, step)
+    if made is not None:
+        return made
+    used = frozenset().union(*(q.loops for q in loops))
+    raise NeedsConcrete(f"the slice {item.start!r}:{item.stop!r} moves with the index", used)
+
+
+def _moving(e: Emitter, x: Any, axis: int, item: slice, step: int) -> FakeTensor | None:
+    """`x[t:t+k]` where it stays on the axis in every iteration: Python does not clamp it then."""
+    if step != 1 or item.start is None or item.stop is None or not is_symint(item.start):
+        return None
+    n, length = e.type(x).shape[axis], dim_of(item.stop) - item.start.dim
+    low, high = bounds(item.start.dim, e.trace), bounds(dim_of(item.stop), e.trace)
+    if not isinstance(length, int) or length < 0 or low is None or high is None:
+        return None
+    if not isinstance(low[0], int) or low[0] < 0:
+        return None
+    room = e.trace.sym(n - high[1])
+    if room < 0:
+        return None
+    return e.dynamic_slice(x, item.start, axis=axis, length=length)
+
+
+def inside(e: Emitter, ends: tuple[Dim, Dim], n: Dim) -> bool:
+    """Whether an index between `ends` surely stays on an axis of n."""
+    low, room = ends[0], n - 1 - ends[1]
+    return isinstance(low, int) and low >= 0 and isinstance(room, int) and room >= 0
+
+
+__all__ = ["picked", "sliced"]

@@ -1,0 +1,269 @@
+"""Methods of Paddle's Tensor that are implemented in C and must be recorded: operators, indexing,
+views of the whole, writes. They act on real tensors too: a parameter plus a parameter is an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dy2st.capture import adapters, detached_writes, foreign
+from dy2st.capture import strides as layout
+from dy2st.capture.adapters import in_place_shape
+from dy2st.capture.dispatch import record
+from dy2st.capture.indexing.items import getitem, setitem
+from dy2st.trace.emitter import Emitter, NoRow, detached, lift
+from dy2st.trace.fake_tensor import VALUE_METHODS, FakeTensor, Tensor, needs_value
+from dy2st.trace.item import item
+from dy2st.trace.scalar import is_runtime, is_runtime_scalar
+from dy2st.trace.signals import Refused
+from dy2st.trace.trace import Trace, current
+from ir import SourceError
+from ir.types import BOOL, F32, I64, DType
+
+Method = Callable[..., Any]
+
+
+def recording() -> Trace:
+    trace = current()
+    assert trace is not None
+    return trace
+
+
+# ---------------------------------------------------------------- operators
+def scalar_dtype(have: DType, n: Any, division: bool) -> DType:
+    """The element type in which Paddle computes `tensor op number`."""
+    if have.kind == "f":
+        return have
+    if division or isinstance(n, float):
+        return F32
+    return I64 if have == BOOL and not isinstance(n, bool) else have
+
+
+def with_number(e: Emitter, row: str, x: Any, n: Any, reverse: bool) -> FakeTensor:
+    """`x op n` (or `n op x`) as Paddle's C++ operators compute it; `x // n` has an axis."""
+    have = e.type(x).dtype
+    if have.name in ("f16", "bf16") or isinstance(n, bool):
+        raise NoRow(f"{row} of {have} and {n!r}")
+    dtype = scalar_dtype(have, n, row == "divide")
+    x = e.cast_to(x, dtype)
+    if not is_runtime(n) and row in ("add", "subtract", "multiply"):
+        factor, bias = {
+            ("add", False): (1.0, n),
+            ("add", True): (1.0, n),
+            ("subtract", False): (1.0, -n),
+            ("subtract", True): (-1.0, n),
+            ("multiply", False): (n, 0.0),
+            ("multiply", True): (n, 0.0),
+        }[row, reverse]
+        return e.scale(x, scale=float(factor), bias=float(bias))
+    if row == "pow" and not reverse and not is_runtime(n) and n == 2:
+        return e.square(x)
+    power = row == "pow" and not reverse
+    other = adapters.exponent(e, n, dtype) if power else e.scalar(n, dtype)
+    out = getattr(e, row)(*((other, x) if reverse else (x, other)))
+    single = row == "floor_divide" and not e.type(x).ndim
+    return e.reshape(out, shape=(1,)) if single else out
+
+
+def operator(name: str, row: str, reverse: bool = False) -> Method:
+    compares = row in adapters.COMPARISONS
+
+    def emit(e: Emitter, self: Any, other: Any) -> Any:
+        if isinstance(other, Tensor):
+            x, y = (other, self) if reverse else (self, other)
+            if row == "matmul":
+                return adapters.ADAPTERS["matmul"](e, x, y)
+            return (adapters.comparison if compares else adapters.arithmetic)(e, row, x, y)
+        if compares and not isinstance(other, bool):
+            have = e.type(self).dtype
+            dtype = scalar_dtype(have, other, False)
+            if have.name in ("f16", "bf16"):
+                raise NoRow(str(have))
+            return getattr(e, row)(e.cast_to(self, dtype), e.scalar(other, dtype))
+        return with_number(e, row, self, other, reverse)
+
+    adapters.ADAPTERS[f"Tensor.{name}"] = emit
+
+    def method(self: Any, other: Any) -> Any:
+        if isinstance(other, (np.ndarray, np.generic)):
+            other = other.item() if other.ndim == 0 else paddle.to_tensor(other)
+        if not isinstance(other, (Tensor, bool, int, float)):
+            return NotImplemented
+        return record(f"Tensor.{name}", getattr(Tensor, name), (self, other), {})
+
+    return method
+
+
+ROWS = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "div": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "matmul": "matmul",
+}
+COMPARE = {
+    "__eq__": "equal",
+    "__ne__": "not_equal",
+    "__lt__": "less_than",
+    "__le__": "less_equal",
+    "__gt__": "greater_than",
+    "__ge__": "greater_equal",
+}
+
+
+def operators() -> dict[str, Method]:
+    out: dict[str, Method] = {}
+    for short, row in ROWS.items():
+        for prefix in ("", "r"):
+            name = f"__{prefix}{short}__"
+            if hasattr(Tensor, name):
+                out[name] = operator(name, row, bool(prefix))
+    for name, row in COMPARE.items():
+        out[name] = operator(name, row)
+    return out
+
+
+# ---------------------------------------------------------------- the whole tensor
+def clone(self: Any) -> Any:
+    return record("assign", Tensor.clone, (self,), {})
+
+
+def detach(self: Any) -> Any:
+    """Another object on the same storage, outside of autograd."""
+    trace = recording()
+    fake = lift(trace, self)
+    value = fake._value if fake.stop_gradient else detached(trace, fake._value)
+    out = trace.fake(value, True)
+    detached_writes.twins(fake, out)
+    return out
+
+
+def detach_(self: Any) -> Any:
+    """The tensor itself, which no gradient passes from here on."""
+    if not lift(recording(), self).stop_gradient:
+        self.stop_gradient = True
+    return self
+
+
+def identity(self: Any, *args: Any) -> Any:
+    return self
+
+
+def contiguous(self: Any) -> Any:
+    trace = recording()
+    straight = layout.is_contiguous(trace, lift(trace, self))
+    return self if straight else in_place_shape.contiguous(Emitter(trace), self)
+
+
+def strides(self: Any) -> list[Any]:
+    trace = recording()
+    return list(layout.exact(trace, lift(trace, self), "the stride").strides)
+
+
+def stride(self: Any, dim: int | None = None) -> Any:
+    return strides(self) if dim is None else strides(self)[dim]
+
+
+#: attributes of real tensors that are asked while tracing
+PROPERTIES: dict[str, Method] = {
+    "strides": strides,
+    "offset": lambda self: layout.offset(recording(), lift(recording(), self)),
+    "inplace_version": lambda self: needs_value("inplace_version"),
+    "data": detach,
+}
+
+
+def length(self: Any) -> Any:
+    shape = lift(recording(), self)._value.type.shape
+    if not shape:
+        raise TypeError("len() of a 0-D tensor is wrong.")
+    return int(shape[0])  # type: ignore[arg-type]
+
+
+def set_value(self: Any, value: Any) -> None:
+    overwrite(self, value, "set_value")
+
+
+def copy_(self: Any, other: Any, blocking: bool = True) -> Any:
+    """Returns another object on the same storage, as eager Paddle does."""
+    overwrite(self, other, "copy_")
+    trace = recording()
+    fake = lift(trace, self)
+    return trace.fake(fake._value, fake.stop_gradient)
+
+
+def apply(self: Any, func: Any) -> Any:
+    raise Refused(
+        SourceError(
+            "apply and apply_ call a function from inside of Paddle's own code.",
+            recording().where(),
+            reason="apply_ also gives the tensor the memory of the function's result.",
+            remedy="Call it here, `y = f(x)`; write the values with `x.set_value(f(x))`.",
+        )
+    )
+
+
+def overwrite(self: Any, value: Any, name: str) -> None:
+    e = Emitter(recording())
+    if not isinstance(value, Tensor):
+        value = paddle.to_tensor(value)
+    if e.type(self) != e.type(value):
+        error = ValueError(f"{e.type(value)} cannot be written into {e.type(self)}")
+        raise foreign.refusal(e.trace, name, error)
+    with paddle.no_grad():
+        e.write(self, e.assign(value), moves=0)
+
+
+def fill_(self: Any, value: Any) -> Any:
+    e = Emitter(recording())
+    t = e.type(self)
+    if is_runtime_scalar(value):
+        return e.write(self, e.expand(e.scalar(value, t.dtype), shape=t.shape))
+    number = bool(value) if t.dtype == BOOL else float(value) if t.dtype.kind == "f" else int(value)
+    shape = [e.trace.sym(d) for d in t.shape]
+    return e.write(self, e.full(number, t.dtype, shape))
+
+
+def zero_(self: Any) -> Any:
+    return fill_(self, 0)
+
+
+def whole() -> dict[str, Method]:
+    return {
+        "clone": clone,
+        "detach": detach,
+        "detach_": detach_,
+        "contiguous": contiguous,
+        "is_contiguous": lambda self: layout.is_contiguous(recording(), lift(recording(), self)),
+        "get_strides": strides,
+        "stride": stride,
+        "cpu": identity,
+        "__len__": length,
+        "set_value": set_value,
+        "copy_": copy_,
+        "apply": apply,
+        "apply_": apply,
+        "fill_": fill_,
+        "zero_": zero_,
+        "item": item,
+        "__getitem__": lambda self, index: getitem(recording(), self, index),
+        "__setitem__": lambda self, index, value: setitem(recording(), self, index, value),
+    }
+
+
+def refusals() -> dict[str, Method]:
+    def make(name: str) -> Method:
+        return lambda self, *args, **kwargs: needs_value(name)
+
+    return {n: make(n) for n in VALUE_METHODS if hasattr(Tensor, n)}
+
+
+METHODS: dict[str, Method] = {**refusals(), **operators(), **whole()}

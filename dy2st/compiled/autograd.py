@@ -1,0 +1,190 @@
+"""A translated call in Paddle's graph: native nodes, and hooks that run the backward program.
+
+    asked inputs -> view -> one element each --concat--> token -> results
+                    hook:                       hook:              hook:
+                    its gradient                run backward       note what arrived
+
+The elements carry no values that matter: hooks replace every gradient that passes. Paddle's engine
+does the rest: order, accumulation, hooks of the user, `paddle.grad`, the error of a second backward
+through a graph that was not retained. (A `PyLayer` cannot stand here: Paddle 3.3 crashes when its
+node runs twice, also with retain_graph.)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import paddle
+from paddle.base import core
+
+from dy2st.compiled.training import Training
+from ir import Dy2stError
+
+ops: Any = core.eager.ops
+_ZERO: dict[Any, Any] = {}
+
+
+class Node:
+    """One call. It lives as long as its results do."""
+
+    def __init__(self, training: Training, inputs: Sequence[Any]) -> None:
+        self.training = training
+        self.arrived: dict[int, Any] = {}
+        self.gradients: list[Any] = []
+        self.kept: Kept | None = None
+        wrt = enumerate(training.wrt)
+        self.leaves = {k: inputs[i] for k, i in wrt if inputs[i].is_leaf}
+        pieces = [self.piece(k, inputs[i]) for k, i in enumerate(training.wrt)]
+        joined = ops.concat(pieces, 0)
+        joined._register_grad_hook(self.run)
+        self.tokens: dict[Any, Any] = {paddle.float32: ops.slice(joined, [0], [0], [1], [1], [0])}
+
+    def piece(self, k: int, tensor: Any) -> Any:
+        """One element of an input: behind a view whose hook gives the gradient."""
+        flat = ops.reshape(tensor, [-1])
+        flat._register_grad_hook(lambda g: self.gradient(k))
+        one = ops.slice(flat, [0], [0], [1], [1], [])
+        if flat.shape[0] == 0:
+            one = ops.reshape(paddle.sum(flat), [1])
+        return one if one.dtype == paddle.float32 else ops.cast(one, paddle.float32)
+
+    def result(self, k: int, shape: Sequence[int], dtype: Any) -> Any:
+        """Memory for output k of those with a gradient."""
+        made = ops.expand(self.token(dtype), shape)
+        self.listen(k, made, ())
+        return ops.reshape(made, shape)
+
+    def token(self, dtype: Any) -> Any:
+        if dtype not in self.tokens:
+            self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
+        return self.tokens[dtype]
+
+    def listen(self, k: int, made: Any, shape: tuple[int, ...]) -> None:
+        """Note the gradient that arrives at `made`, and pass zeros of this shape on."""
+        key = (made.dtype, shape)
+        if key not in _ZERO:
+            with paddle.no_grad():
+                _ZERO[key] = paddle.zeros(list(shape), made.dtype)
+        zero = _ZERO[key]
+
+        def hook(g: Any) -> Any:
+            self.arrived[k] = g
+            return zero
+
+        made._register_grad_hook(hook)
+
+    def filled(self, k: int, source: Any) -> Any:
+        """As `result`, with the values of a tensor."""
+        made = self.result(k, source.shape, source.dtype)
+        with paddle.no_grad():
+            made.copy_(source, True)
+        return made
+
+    def attach(self, k: int, tensor: Any) -> None:
+        """A tensor that the program has written becomes result k of those with a gradient.
+
+        Its memory stays as it is: the source of the assignment is given the same.
+        """
+        made = ops.reshape(self.token(tensor.dtype), [1])
+        self.listen(k, made, (1,))
+        made.get_tensor()._share_data_with(tensor.get_tensor())
+        paddle.assign(made, output=tensor)
+
+    def close(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], sizes: Mapping[str, int]
+    ) -> None:
+        """The program has run: attach what it has written, and keep what backward will read."""
+        for i, k in self.training.attached:
+            self.attach(self.training.of.index(k), inputs[i])
+        self.kept = Kept(self.training, inputs, outputs, sizes)
+        self.tokens.clear()
+
+    # ------------------------------------------------------------ backwards
+    def run(self, g: Any) -> None:
+        """All gradients of the results have arrived."""
+        asked = caller()
+        arrived, self.arrived = self.arrived, {}
+        if asked.get("create_graph"):
+            raise Dy2stError(
+                "dy2st: create_graph=True through a translated function: gradients of gradients "
+                "are not there yet. Use the eager function for them."
+            )
+        if self.kept is None:
+            raise Dy2stError("dy2st: backward twice through a graph that was not retained")
+        kept = self.kept
+        backward = self.training.compiled(arrived)
+        kept.check(backward.read)
+        if not asked.get("retain_graph", True):
+            self.kept = None
+        self.gradients = self.training.backward(arrived, kept.residuals, kept.sizes)
+        without = [self.leaves[k] for k in backward.unreached if k in self.leaves]
+        leave_without([t for t in without if t.grad is None])
+
+    def gradient(self, k: int) -> Any:
+        found, self.gradients[k] = self.gradients[k], None
+        return found
+
+
+def leave_without(tensors: Sequence[Any]) -> None:
+    """Parameters that eager's backward does not reach have no gradient after it, not zeros."""
+
+    def at_the_end() -> None:
+        for t in tensors:
+            if t.grad is not None and not bool(t.grad.any()):
+                t.clear_gradient(False)
+
+    if tensors:
+        core.eager._add_backward_final_hook(at_the_end)
+
+
+def caller() -> Mapping[str, Any]:
+    """The arguments of Paddle's function that runs backward."""
+    frame = sys._getframe(1)
+    for _ in range(8):
+        if "retain_graph" in frame.f_code.co_varnames:
+            return frame.f_locals
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return {}
+
+
+class Kept:
+    """What the backward program reads, with the versions that it must still have.
+
+    Tensors that the user sees are kept detached: a result must not keep its own graph alive.
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        sizes: Mapping[str, int],
+    ) -> None:
+        self.sizes = sizes
+        self.residuals: list[Any] = []
+        self.versions: list[tuple[int, Any, int, str]] = []
+        for k, r in enumerate(training.gradient.residuals):
+            own = r.source == "kept"
+            tensor = (outputs if own or r.source == "output" else inputs)[r.index]
+            if not own:
+                tensor = tensor if tensor.is_leaf and r.source == "input" else tensor.detach()
+                self.versions.append((k, tensor, tensor.inplace_version, r.name))
+            self.residuals.append(tensor)
+
+    def check(self, read: Collection[int]) -> None:
+        """Raises RuntimeError if one of the residuals that are read has been overwritten."""
+        for k, tensor, version, name in self.versions:
+            if k in read and tensor.inplace_version != version:
+                raise RuntimeError(
+                    f"{name}, which is needed for the gradient computation, has been modified by "
+                    f"an inplace operation. Its version is {tensor.inplace_version} but the "
+                    f"expected version is {version}. Do not write to it between forward and "
+                    "backward, or pass a clone."
+                )
+
+
+__all__ = ["Kept", "Node"]

@@ -1,0 +1,409 @@
+"""Between Paddle's tensors and a compiled program: one call.
+
+The call is itself compiled: a generated Python function checks the guards, looks the inputs up,
+binds sizes, collects addresses, allocates outputs, and makes one native call. It answers `MISS`
+when the program is not right for these arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import paddle
+from paddle.base import core
+
+from dy2st.capture.strides import extent, meet
+from dy2st.compiled.autograd import Node
+from dy2st.compiled.report import Report
+from dy2st.compiled.training import Training, without_gradient
+from dy2st.results.leaves import Out, OutputPlan
+from dy2st.results.rebuild import Filler
+from dy2st.state.guards import Guards, lookup
+from dy2st.state.shared_inputs import lies, storage
+from dy2st.state.signature import Signature, grad_enabled
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor
+from dy2st.trace.trace import TracedInput
+from dy2st.trace.undo import Attr, Location
+from executor.executable import output_bounds
+from ir import Program, Size, Slot, Value
+from ir.types import product
+
+MISS: Any = object()
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What `translate` made: `program` for the eyes, `executable` to run, `bound` to its inputs.
+
+    `lifted` are all tensors that the trace met; `shown_bound` those of `program`'s inputs.
+    """
+
+    program: Program
+    executable: Any
+    bound: Sequence[TracedInput]
+    shown_bound: Sequence[TracedInput]
+    lifted: Sequence[TracedInput]
+    plan: OutputPlan
+    guards: Guards
+    report: Report
+    training: Training | str = ""
+
+
+class Entry:
+    """One translation, ready to be called with arguments like those of `signature`.
+
+    `alive` keeps objects that the cache's key knows by `id`.
+    """
+
+    def __init__(self, made: Translation, signature: Signature) -> None:
+        self.program, self.executable = made.program, made.executable
+        self.report, self.plan = made.report, made.plan
+        self.lifted, self.shown_bound = list(made.lifted), list(made.shown_bound)
+        self.arguments = {id(q): k for k, q in enumerate(signature.leaves)}
+        self.args = [self.arguments.get(id(q.tensor)) for q in self.lifted]
+        own = [a is None and q.memory is None for q, a in zip(self.lifted, self.args)]
+        self.pinned = [q.tensor if o else None for q, o in zip(self.lifted, own)]
+        self.around = {
+            k: (self._number(q.memory.of), q.memory.before, q.memory.n)
+            for k, q in enumerate(self.lifted)
+            if q.memory is not None
+        }
+        self.alive = [q for q in signature.leaves if not isinstance(q, Tensor)]
+        self.training = made.training
+        self.trainable = bool(made.training) or not all(made.plan.flags)
+        self.verified: set[Any] = set()
+        self.numbers = made.guards.numbers
+        self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
+        made.guards.finish()
+        self._check = _Writer(self, made).compile(only_check=True)
+        for q, o in zip(self.lifted, own):
+            q.tensor = q.tensor if o else None
+            q.memory = None
+
+    def _number(self, q: TracedInput) -> int:
+        """The lifted input with the same tensor."""
+        return next(k for k, o in enumerate(self.lifted) if o.tensor is q.tensor)
+
+    def accepts(self, leaves: Sequence[Any]) -> bool:
+        """Whether this program is right for a call with these leaves, now."""
+        return self._check(leaves) is True
+
+    def input(self, k: int, leaves: Sequence[Any]) -> Any:
+        """The tensor that lifted input k is in a call with these leaves."""
+        if k in self.around:
+            of, before, n = self.around[k]
+            return storage(self.input(of, leaves), before, n)
+        arg = self.args[k]
+        if arg is not None:
+            return leaves[arg]
+        place = self.lifted[k].place
+        found = self.pinned[k] if place is None else place.get()
+        return self.pinned[k] if type(found) is FakeTensor else found
+
+    def separate(
+        self, addresses: tuple[int, ...], sizes: Any, tensors: Sequence[Any], odd: Sequence[Any]
+    ) -> bool:
+        """Whether no written input shares memory with another input; `odd` are inputs that are not
+        contiguous, of which `tensors` has copies."""
+        program = self.executable.program
+        written = {target for target, _ in program.writes}
+        written |= {program.inputs[n].value for n in self.executable.donated}
+        extents = [extent(t) for t in tensors]
+        others = [extent(t) for t in odd]
+        for k, i in enumerate(program.inputs):
+            rest = (*extents[:k], *extents[k + 1 :], *others) if i.value in written else ()
+            if any(meet(extents[k], e) for e in rest):
+                return False
+        if odd:
+            return True
+        if len(self.verified) > 256:
+            self.verified.clear()
+        self.verified.add((addresses, sizes))
+        return True
+
+    def finish(
+        self, leaves: Sequence[Any], outputs: list[Any], tensors: Sequence[Any], sizes: Any
+    ) -> Any:
+        """The result of a call that is more than one new tensor."""
+        if not isinstance(self.training, Training):
+            outputs = without_gradient(outputs, self.plan.flags, tensors, self.training)
+        names = dict(zip((*self.executable.program.sizes, *self.executable.counts), sizes))
+        given = getattr(leaves, "containers", list)
+        inputs = lambda k: self.input(k, leaves)  # noqa: E731
+        return Filler(self.plan, inputs, outputs, names, given).result()
+
+
+def number_tensor(n: Any) -> Any:
+    """A Python number as a 0-d tensor: int64 or float64."""
+    dtype = paddle.int64 if type(n) is int else paddle.float64
+    return core.eager.ops.full([], n, dtype, paddle.CPUPlace())
+
+
+def contiguous(tensor: Any, pinned: Any) -> Any:
+    """A contiguous copy of an input that is read; `Tensor.contiguous` would change the tensor
+    itself. Where another thread's trace has put a stand-in (which is contiguous to that thread
+    only), it is what was there before."""
+    return pinned if type(tensor) is FakeTensor else core.eager.ops.assign(tensor)
+
+
+class _Writer:
+    """Writes the Python of one entry's call."""
+
+    def __init__(self, entry: Entry, made: Translation) -> None:
+        self.entry, self.made, self.program = entry, made, made.executable.program
+        self.names: dict[str, Any] = dict(made.guards.names)
+        self.names.update(
+            _MISS=MISS,
+            _ENTRY=entry,
+            _RUN=made.executable.run,
+            _EMPTY=core.eager.ops.empty,
+            _CPU=paddle.CPUPlace(),
+            _TENSOR=paddle.to_tensor,
+            _NUMBER=number_tensor,
+            _fix=contiguous,
+            _STAND_IN=FakeTensor,
+            _STORAGE=storage,
+            _LIES=lies,
+            _NODE=Node,
+            _TRAINING=made.training,
+            _VERIFIED=entry.verified,
+        )
+        self.written = {target for target, _ in self.program.writes}
+        self.lines: list[str] = []
+        self.counts: tuple[str, ...] = made.executable.counts
+        self.bounds = output_bounds(self.program)
+        self.training = made.training if isinstance(made.training, Training) else None
+        of = self.training.of if self.training else ()
+        self.trained = {k: n for n, k in enumerate(of)}
+
+    def compile(self, only_check: bool = False) -> Callable[[Sequence[Any]], Any]:
+        """The call; with `only_check` one that stops after the checks and returns True."""
+        n = len(self.program.inputs)
+        tensors = [f"_t{k}" for k in range(n)]
+        self.checks(tensors)
+        if only_check:
+            self.line("return True")
+            return self.function()
+        self.contiguous()
+        self.outputs()
+        self.line(f"_a = ({''.join(f'{t}.data_ptr() or 0, ' for t in tensors)})")
+        sizes = f"({_tuple(self.program.sizes)})"
+        self.overlaps(tensors, sizes)
+        outputs = [f"_o{k}" for k in range(len(self.program.outputs))]
+        unknown = {k for k, n in enumerate(self.bounds) if n is None}
+        addresses = "".join(
+            "None, " if k in unknown else f"{o}.data_ptr() or 0, " for k, o in enumerate(outputs)
+        )
+        self.line(f"{'_found = ' if self.counts else ''}_RUN({sizes}, _a, ({addresses}))")
+        self.found()
+        self.versions()
+        self.finish(tensors, outputs, f"({_tuple((*self.program.sizes, *self.counts))})")
+        return self.function()
+
+    def function(self) -> Callable[[Sequence[Any]], Any]:
+        source = "def call(_L):\n" + "\n".join(self.lines)
+        exec(compile(source, "<dy2st call>", "exec"), self.names)
+        return self.names["call"]
+
+    def line(self, text: str, depth: int = 1) -> None:
+        self.lines.append("    " * depth + text)
+
+    def checks(self, tensors: Sequence[str]) -> None:
+        """Guards, lookups, types and sizes: everything that may answer MISS."""
+        self.line("try:")
+        self.line("pass", 2)
+        looked_up = [*self.made.bound, *(q for q in self.made.lifted if q.share is not None)]
+        bound = {q.place.key for q in looked_up if q.place is not None}
+        for term in self.made.guards.expressions(bound):
+            self.line(f"if not ({term}): return _MISS", 2)
+        for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
+            if q.number is not None:
+                self.number(k, q)
+                continue
+            self.line(f"_t{k} = {self.source(k, q)}", 2)
+            dtype = self.constant(DTYPE_TO_PADDLE[i.value.type.dtype])
+            check = f"(q := _t{k}.dtype) is not {dtype} and q != {dtype}"
+            self.line(f"if {check}: return _MISS", 2)
+            if i.value.type.dtype.kind == "f" and grad_enabled():
+                stops = bool(q.tensor.stop_gradient)
+                self.line(f"if _t{k}.stop_gradient is not {stops}: return _MISS", 2)
+            if q.offset is not None:
+                self.line(f"if _t{k}.offset != {q.offset}: return _MISS", 2)
+        self.sizes()
+        self.members()
+        for r in self.program.requires:
+            self.line(f"if not ({r.left} {r.relation} {r.right}): return _MISS", 2)
+        self.line("except (AttributeError, KeyError, IndexError, TypeError): return _MISS")
+
+    def number(self, k: int, q: TracedInput) -> None:
+        """A Python number of the same type, as a 0-d tensor."""
+        assert q.number is not None
+        (kind, at), of = q.number[0][:2], self.constant(q.number[1])
+        found = f"_L[{at}]" if kind == "leaf" else self.source(k, q)
+        self.line(f"_n = {found}", 2)
+        self.line(f"if type(_n) is not {of}: return _MISS", 2)
+        self.line(f"if not -{1 << 63} <= _n < {1 << 63} and type(_n) is int: return _MISS", 2)
+        self.line(f"_t{k} = _NUMBER(_n)", 2)
+
+    def versions(self) -> None:
+        """The version counters of inputs move as eager calls would move them; `Node.close` moves
+        those of inputs that it attaches."""
+        for k in sorted(self.made.executable.donated):
+            self.line(f"_t{k}._bump_inplace_version()")
+        known = {q.value: k for k, q in enumerate(self.made.bound)}
+        attached = {i for i, _ in self.training.attached} if self.training else set()
+        for root, n, output in self.entry.plan.moves:
+            unread = [q for q in self.made.lifted if q.value is root and root not in known]
+            tensor = self.source(0, unread[0]) if unread else f"_v{known[root]}"
+            bump = f"{tensor}._bump_inplace_version()"
+            if known.get(root) in attached:
+                n = n - 1
+            if output is None and n == 1:
+                self.line(bump)
+            else:
+                more = "" if output is None else f" + int(_o{output})"
+                self.line(f"for _ in range({n}{more}): {bump}")
+
+    def members(self) -> None:
+        """Inputs that are views of others must lie in them as they did."""
+        known = {id(q): k for k, q in enumerate(self.made.bound)}
+        for q in self.made.lifted:
+            if q.share is None or id(q.share.base) not in known:
+                continue
+            base, t = f"_t{known[id(q.share.base)]}", q.tensor
+            away = q.share.offset * t.element_size()
+            self.line(f"_m = {self.source(0, q)}", 2)
+            self.line(f"if _m.dtype != {self.constant(t.dtype)}: return _MISS", 2)
+            lies = f"_LIES(_m, {base}, {list(t.shape)}, {list(q.share.strides)}, {away})"
+            self.line(f"if not {lies}: return _MISS", 2)
+            if grad_enabled():
+                self.line(f"if _m.stop_gradient is not {bool(t.stop_gradient)}: return _MISS", 2)
+
+    def source(self, k: int, q: TracedInput) -> str:
+        if q.memory is not None:
+            of = self.source(k, q.memory.of)
+            return f"_STORAGE({of}, {q.memory.before}, {q.memory.n})"
+        arg = self.entry.arguments.get(id(q.tensor))
+        if arg is not None:
+            return f"_L[{arg}]"
+        if not isinstance(q.place, Location):
+            return self.constant(q.tensor)
+        if isinstance(q.place, Attr):
+            found = lookup(q.place.obj, q.place.name, self.constant)
+        else:
+            found = f"{self.constant(q.place)}.get()"
+        return found
+
+    def sizes(self) -> None:
+        """Bind named sizes where they stand alone, then check every dim."""
+        seen: set[str] = set()
+        checks = []
+        for k, i in enumerate(self.program.inputs):
+            shape = i.value.type.shape
+            self.line(f"_s = _t{k}.shape", 2)
+            if any(isinstance(d, Size) for d in shape):
+                self.line(f"if len(_s) != {len(shape)}: return _MISS", 2)
+                for axis, d in enumerate(shape):
+                    if isinstance(d, Size) and d == Size.named(str(d)) and str(d) not in seen:
+                        self.line(f"{d} = _s[{axis}]", 2)
+                        seen.add(str(d))
+                checks.append(f"if _t{k}.shape != {_shape(shape)}: return _MISS")
+            else:
+                self.line(f"if _s != {_shape(shape)}: return _MISS", 2)
+        for text in checks:
+            self.line(text, 2)
+
+    def contiguous(self) -> None:
+        """Inputs that are read may be copies; another program is for one that is written."""
+        number = {id(q): k for k, q in enumerate(self.entry.lifted)}
+        if self.written or self.made.executable.donated:
+            self.line("_odd = ()")
+        for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
+            pinned = self.constant(self.entry.pinned[number[id(q)]])
+            if any(root is q.value for root, _, _ in self.entry.plan.moves):
+                self.line(f"_v{k} = _t{k}")
+            self.line(f"if not _t{k}.is_contiguous():")
+            stand_in = f"type(_t{k}) is not _STAND_IN"
+            if i.value in self.written or q.fixed:
+                self.line(f"if {stand_in}: return _MISS", 2)
+            elif self.written:
+                self.line(f"if {stand_in}: _odd = (*_odd, _t{k})", 2)
+            self.line(f"_t{k} = _fix(_t{k}, {pinned})", 2)
+        for k in sorted(self.entry.plan.replayed) if self.written else ():
+            q = self.entry.lifted[k]
+            if q.share is None and q.memory is None and not any(q is o for o in self.made.bound):
+                self.line(f"_x = {self.source(k, q)}")
+                self.line("if not _x.is_contiguous() and type(_x) is not _STAND_IN:")
+                self.line("_odd = (*_odd, _x)", 2)
+
+    def overlaps(self, tensors: Sequence[str], sizes: str) -> None:
+        """Written inputs must not share memory; addresses that were checked are remembered."""
+        if self.written or self.made.executable.donated:
+            call = f"_ENTRY.separate(_a, {sizes}, ({_tuple(tensors)}), _odd)"
+            self.line(f"if (_odd or (_a, {sizes}) not in _VERIFIED) and not {call}: return _MISS")
+
+    def outputs(self) -> None:
+        """Memory for what comes back: as much as it can need, where a loop decides."""
+        if self.trained:
+            tensors = "".join(f"_t{k}, " for k in range(len(self.program.inputs)))
+            self.line(f"_node = _NODE(_TRAINING, ({tensors}))")
+        at = {i.value: k for k, i in enumerate(self.program.inputs)}
+        for k, v in enumerate(self.program.outputs):
+            if isinstance(v, Slot):
+                self.line(f"_o{k} = _t{at[v.input]}")
+                continue
+            shape = v.type.shape if not self.counted(v) else (self.bounds[k],)
+            dtype = self.constant(DTYPE_TO_PADDLE[v.type.dtype])
+            if k in self.trained and not self.counted(v):
+                self.line(f"_o{k} = _node.result({self.trained[k]}, {_shape(shape)}, {dtype})")
+            elif None not in shape:
+                self.line(f"_o{k} = _EMPTY({_shape(shape)}, {dtype}, _CPU)")
+
+    def counted(self, v: Value | Slot) -> bool:
+        """Whether its shape follows from how often a loop ran."""
+        return not v.type.names.isdisjoint(self.counts)
+
+    def found(self) -> None:
+        """The counts of the call, and the outputs in the shapes that follow from them."""
+        for name in self.counts:
+            self.line(f"{name} = _found.counts[{name!r}]")
+        for k, v in enumerate(self.program.outputs):
+            if self.counted(v) and self.bounds[k] is None:
+                self.line(f"_o{k} = _TENSOR(_found.arrays[{k}])")
+            elif self.counted(v):
+                size = str(product(v.type.shape))
+                self.line(f"_o{k} = _o{k}[:{size}].reshape({_shape(v.type.shape)})")
+            if self.counted(v) and k in self.trained:
+                self.line(f"_o{k} = _node.filled({self.trained[k]}, _o{k})")
+
+    def finish(self, tensors: Sequence[str], outputs: Sequence[str], sizes: str) -> None:
+        plan = self.entry.plan
+        if self.training:
+            names = "".join(f"{n!r}: {n}, " for n in (*self.program.sizes, *self.counts))
+            self.line(f"_node.close(({_tuple(tensors)}), ({_tuple(outputs)}), {{{names}}})")
+            outputs = outputs[: self.training.results]
+            self.line("del _node")
+        simple = isinstance(plan.result, Out) and not plan.result.recipe and not plan.stores
+        simple = simple and not plan.reshaped
+        if simple and (self.trained or not self.entry.trainable):
+            self.line(f"return _o{plan.result.index}")
+            return
+        self.line(f"return _ENTRY.finish(_L, [{_tuple(outputs)}], ({_tuple(tensors)}), {sizes})")
+
+    def constant(self, value: Any) -> str:
+        name = f"_k{len(self.names)}"
+        self.names[name] = value
+        return name
+
+
+def _tuple(parts: Sequence[str]) -> str:
+    return "".join(f"{p}, " for p in parts)
+
+
+def _shape(shape: Sequence[Any]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+__all__ = ["MISS", "Entry", "Translation"]

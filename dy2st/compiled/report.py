@@ -1,0 +1,134 @@
+"""What became of a function: its loops and branches, the ops that Paddle's own kernels run, the
+storages that it writes, and what a training call keeps for the backward."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dy2st.compiled.training import Training
+from dy2st.results.leaves import Choice, OutputPlan, Same
+from dy2st.trace.trace import TracedInput
+from executor.plan.copies import Copy
+from ir import Loc, Program, Value
+from ir.analysis.history import Chain, ended
+from ir.autodiff import Residual
+from ir.loc import UNKNOWN
+
+
+@dataclass(frozen=True)
+class LoopNote:
+    """One loop. `kind` is `scan` (counted), `while` (data ends it) or `unrolled`; `reason` says
+    why, or what was peeled."""
+
+    kind: str
+    loc: Loc
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.loc}: {self.kind}" + (f" ({self.reason})" if self.reason else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """`loops` in the order of the program; `conds` are the places of branches on data; `foreign`
+    are ops without a row, by name. `chains` are the storages of parameters, buffers and arguments,
+    written or only read; `residuals` has a line for each value that the backward pass reads."""
+
+    loops: tuple[LoopNote, ...]
+    foreign: tuple[tuple[str, Loc], ...]
+    conds: tuple[Loc, ...] = ()
+    chains: tuple[Chain, ...] = ()
+    residuals: tuple[str, ...] = ()
+
+    @property
+    def foreign_counts(self) -> dict[str, int]:
+        """How many ops of each name Paddle's own kernels run."""
+        return dict(Counter(name for name, _ in self.foreign))
+
+    def __str__(self) -> str:
+        lines = [f"loops: {len(self.loops)}", *(f"  {q}" for q in self.loops)]
+        if self.conds:
+            lines += [f"branches on data: {len(self.conds)}", *(f"  {q}" for q in self.conds)]
+        lines.append(f"foreign ops: {len(self.foreign)}")
+        lines += [f"  {loc}: {name}" for name, loc in self.foreign]
+        written = [q for q in self.chains if q.written]
+        if written:
+            lines.append(f"written in place: {len(written)}")
+            lines += [f"  {line}" for q in written for line in str(q).split("\n")]
+        if self.residuals:
+            lines += [f"read by the backward: {len(self.residuals)}"]
+            lines += [f"  {q}" for q in self.residuals]
+        return "\n".join(lines)
+
+
+def make_report(
+    notes: list[tuple[str, Loc, str]],
+    chains: Sequence[Chain] = (),
+    residuals: Sequence[str] = (),
+) -> Report:
+    """From a trace's notes (kind, place, text)."""
+    loops = tuple(LoopNote(*q) for q in notes if q[0] not in ("foreign", "cond"))
+    foreign = tuple((text, loc) for kind, loc, text in notes if kind == "foreign")
+    conds = dict.fromkeys(loc for kind, loc, _ in notes if kind == "cond")
+    return Report(loops, foreign, tuple(conds), tuple(chains), tuple(residuals))
+
+
+def finished_chains(
+    captured: Program,
+    found: Sequence[Chain],
+    lifted: Sequence[TracedInput],
+    plan: OutputPlan,
+    training: object,
+    copies: Sequence[Copy],
+) -> list[Chain]:
+    """The chains of a captured program, with their ends and with the copies that are left."""
+    inputs = [i.value for i in captured.inputs]
+    values = [q.value if q.share is None else q.share.base.value for q in lifted]
+    returned = {values[k] for k in input_numbers((plan.result, plan.stores))}
+    kept: dict[Value, Residual] = {}
+    if isinstance(training, Training):
+        forward = training.gradient.forward
+        for r in training.gradient.residuals:
+            at = r.index if r.source == "slot" else r.copy_of
+            if at >= 0:
+                kept[forward.inputs[at].value] = r
+    broken = [(q.input.value, (q.reason, q.loc)) for q in copies if q.input is not None]
+    out = []
+    for c in found:
+        value = inputs[c.index]
+        reasons = [why for of, why in broken if of is value] if c.written else []
+        if value in kept and kept[value].source != "slot":
+            reasons.append(_why_kept(c))
+        chain = ended(c, value in returned, value in kept)
+        out.append(replace(chain, broken=tuple(reasons)))
+    return out
+
+
+def _why_kept(c: Chain) -> tuple[str, Loc]:
+    quiet = c.quiet
+    if quiet is None:
+        return "what is kept for the backward is another tensor", UNKNOWN
+    return (
+        "it is kept for the backward, and this call of Paddle does not move the version by which "
+        "the backward could tell that it has been written again",
+        quiet.loc,
+    )
+
+
+def input_numbers(tree: Any) -> set[int]:
+    """The lifted inputs in a tree of results, themselves or views of them."""
+    if isinstance(tree, Same):
+        return {tree.index}
+    if isinstance(tree, Choice):
+        tree = [option.of for _, option in tree.options]
+    if isinstance(tree, dict):
+        tree = tuple(tree.values())
+    return {k for q in tree for k in input_numbers(q)} if isinstance(tree, (list, tuple)) else set()
+
+
+def copies_of(executable: Any) -> Sequence[Copy]:
+    """The copies that a compiled program keeps; an interpreted one plans none."""
+    return getattr(executable, "copies", ())

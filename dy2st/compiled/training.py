@@ -1,0 +1,224 @@
+"""Gradients of a translated call: its forward and its backward program.
+
+A call in gradient mode whose results require a gradient runs the forward program with the values
+that the backward program reads as further outputs. The backward program is compiled when it first
+runs. `dy2st.compiled.autograd` makes both part of Paddle's graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import paddle
+from paddle.autograd import PyLayer
+from paddle.base import core
+
+import executor
+from dy2st.capture import foreign
+from dy2st.results.leaves import OutputPlan
+from dy2st.state.signature import grad_enabled
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE
+from dy2st.trace.signals import Refused
+from dy2st.trace.trace import Trace, TracedInput
+from ir import Dy2stError, Loc, Program, Slot, SourceError, Value
+from ir.autodiff import Gradient, NotDifferentiable, differentiate
+from ir.autodiff.activity import Activity
+from ir.autodiff.partial_backward import inputs_read, unreached, with_arrived
+from ir.passes import run as run_passes
+from ir.types import evaluate_dim
+
+ops: Any = core.eager.ops
+#: how many iterations apart loops keep their state: all of them, sqrt(T), or a number
+Checkpoint = Any
+#: hoisting computes something for all iterations at once: with checkpoints there is no room for it
+SPACIOUS = frozenset(("hoist_from_scan",))
+
+
+@dataclass(frozen=True)
+class Backward:
+    """The backward program for some gradients: the numbers of the residuals that it `read`s, and
+    those of `wrt` that none of the gradients reaches."""
+
+    executable: Any
+    read: frozenset[int]
+    unreached: frozenset[int]
+
+
+@dataclass(eq=False)
+class Training:
+    """The programs of a call that can be run backwards.
+
+    of: for each output with a gradient, its number among the outputs of `forward`; wrt: the inputs
+    that get one. attached: pairs (input, output): an input that is written with a value that
+    requires a gradient, and the output that is its slot.
+    """
+
+    gradient: Gradient
+    of: tuple[int, ...]
+    wrt: tuple[int, ...]
+    attached: tuple[tuple[int, int], ...]
+    results: int
+    checkpoint: Checkpoint
+    _lock: Any = field(default_factory=threading.Lock)
+    _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
+
+    def finished(self, program: Program) -> Program:
+        """One of the two programs, ready to be compiled."""
+        disabled = SPACIOUS if self.checkpoint != "none" else frozenset[str]()
+        return run_passes(program, start_at="expand", disabled=disabled)
+
+    @property
+    def forward(self) -> Program:
+        return self.finished(self.gradient.forward)
+
+    def compiled(self, arrived: Iterable[int]) -> Backward:
+        """For the gradients that are there."""
+        given, key = len(self.of), frozenset(arrived)
+        with self._lock:
+            if key not in self._compiled:
+                backward = self.gradient.backward
+                program = with_arrived(backward, given, key)
+                read = frozenset(k - given for k in inputs_read(program) if k >= given)
+                run = executor.compile(self.finished(program), foreign.handler)
+                self._compiled[key] = Backward(run, read, unreached(backward, given, key))
+            return self._compiled[key]
+
+    @property
+    def executable(self) -> Any:
+        """The compiled backward program for gradients of all results."""
+        return self.compiled(range(len(self.of))).executable
+
+    def backward(
+        self, gradients: Mapping[int, Any], residuals: Sequence[Any], sizes: Mapping[str, int]
+    ) -> list[Any]:
+        """The gradients of the inputs `wrt`; those of outputs that are missing count as zero."""
+        run = self.compiled(gradients).executable
+        given = [gradients.get(k) for k in range(len(self.of))]
+        missing = zip(run.inputs, given)
+        inputs = [empty(i.value, sizes).zero_() if g is None else g for i, g in missing]
+        inputs = [t if t.is_contiguous() else ops.assign(t) for t in (*inputs, *residuals)]
+        outputs = [empty(v, sizes) for v in run.program.outputs]
+        run.run(
+            tuple(sizes[n] for n in run.sizes),
+            tuple(t.data_ptr() or 0 for t in inputs),
+            tuple(t.data_ptr() or 0 for t in outputs),
+        )
+        return outputs
+
+
+def empty(value: Value, sizes: Mapping[str, int]) -> Any:
+    shape = [evaluate_dim(d, sizes) for d in value.type.shape]
+    return core.eager.ops.empty(shape, DTYPE_TO_PADDLE[value.type.dtype], paddle.CPUPlace())
+
+
+def prepare(
+    trace: Trace,
+    plan: OutputPlan,
+    program: Program,
+    bound: Sequence[TracedInput],
+    checkpoint: Checkpoint,
+    quiet: Collection[Value] = (),
+) -> Training | str:
+    """The two programs; or why there is no backward program, empty if nothing asks for one.
+
+    quiet: inputs that Paddle's calls write without moving the version. What is kept of them for
+    the backward program is a copy: nothing would tell that they have been written again.
+    """
+    if plan.leaf and grad_enabled():
+        return "a result is a tensor that was made inside and requires a gradient of its own"
+    written = [k for k, i in enumerate(program.inputs) if i.value in trace.attached]
+    wrt = [k for k, q in enumerate(bound) if asks(q)]
+    of = [k for k, stop in enumerate(plan.flags) if not stop]
+    if not grad_enabled() or not wrt or not (of or written):
+        return ""
+    values = dict(program.writes)
+    written = [k for k in written if program.inputs[k].value in values]
+    results = len(program.outputs)
+    extended = dataclasses.replace(
+        program,
+        outputs=(*program.outputs, *(Slot(program.inputs[k].value) for k in written)),
+    )
+    of += range(results, len(extended.outputs))
+    activity = Activity(extended, of, wrt)
+    wrt = [k for k in wrt if activity.active(program.inputs[k].value)]
+    if not wrt:
+        return ""
+    try:
+        slots = [k for k, i in enumerate(program.inputs) if i.value not in quiet]
+        gradient = differentiate(extended, of, wrt, checkpoint, slots=slots)
+    except NotDifferentiable as e:
+        if written:
+            first = program.inputs[written[0]]
+            raise refused_write(first.name, trace.attached[first.value], e) from None
+        return str(e)
+    pairs = tuple(zip(written, range(results, len(extended.outputs))))
+    return Training(gradient, tuple(of), tuple(wrt), pairs, results, checkpoint)
+
+
+def asks(q: TracedInput) -> bool:
+    """Whether an input gets a gradient."""
+    floating = q.value.type.dtype.kind == "f"
+    return floating and q.number is None and not q.tensor.stop_gradient
+
+
+def refused_write(name: str, loc: Loc, cause: NotDifferentiable) -> Refused:
+    return Refused(
+        SourceError(
+            f"{name} is written in place with a value whose gradient is not known.",
+            loc,
+            reason=f"{cause}.",
+            remedy="Write `value.detach()`, or call the function under paddle.no_grad().",
+        )
+    )
+
+
+# ---------------------------------------------------------------- results without a backward
+class _Box:
+    """Keeps PyLayer from taking the outputs for inputs."""
+
+    def __init__(self, tensors: Sequence[Any], reason: str) -> None:
+        self.tensors, self.reason = tensors, reason
+
+
+class _NoGradient(PyLayer):
+    @staticmethod
+    def forward(ctx: Any, box: _Box, *inputs: Any) -> Any:
+        ctx.reason = box.reason
+        return tuple(box.tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise Dy2stError(
+            f"dy2st: backward through a translated function: {ctx.reason}. Call the function "
+            "under paddle.no_grad(), or train the eager one."
+        )
+
+
+def without_gradient(
+    outputs: list[Any], flags: Sequence[bool], inputs: Sequence[Any], reason: str
+) -> list[Any]:
+    """The outputs, those with `flags` False as results of a node that refuses to run backwards.
+
+    Without a `reason` no gradient goes anywhere: they only say that they require one.
+    """
+    needs = [t for t in inputs if not t.stop_gradient]
+    chosen = [k for k, stop in enumerate(flags) if not stop]
+    if not chosen:
+        return outputs
+    if not reason:
+        for k in chosen:
+            outputs[k].stop_gradient = False
+        return outputs
+    if not needs:
+        needs = [paddle.zeros([1])]
+        needs[0].stop_gradient = False
+    with paddle.enable_grad():
+        new = _NoGradient.apply(_Box([outputs[k] for k in chosen], reason), *needs)
+    out = list(outputs)
+    for k, t in zip(chosen, new if isinstance(new, tuple) else (new,)):
+        out[k] = t
+    return out

@@ -1,0 +1,342 @@
+"""From a function and one call's arguments to a compiled program."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+
+import executor
+from dy2st.capture import foreign, intercept
+from dy2st.capture.versions import moves
+from dy2st.compiled.entry import Entry, Translation, number_tensor
+from dy2st.compiled.report import copies_of, finished_chains, make_report
+from dy2st.compiled.training import Checkpoint, Training, prepare
+from dy2st.results.donation import given_up
+from dy2st.results.leaves import OutputPlan
+from dy2st.results.planner import output_plan
+from dy2st.runtime import calls
+from dy2st.state import shared_inputs
+from dy2st.state.container_writes import Contents, final_stores
+from dy2st.state.dynamic_numbers import DynamicNumbers, leaves_of
+from dy2st.state.guards import Guards
+from dy2st.state.signature import Signature, grad_enabled
+from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from, make_fake
+from dy2st.trace.signals import Decided, NeedsConcrete, Refused, Retrace, Shares
+from dy2st.trace.trace import Trace, TracedInput, active
+from dy2st.trace.undo import Attr, Item
+from dy2st.trace.user_stack import raised_at, user_loc
+from ir import Input, Program, Size, SourceError, Type, Value
+from ir.analysis.alias import AliasError
+from ir.analysis.history import chains
+from ir.passes import run as run_passes
+from ir.passes import undistinguished
+
+#: how often a function is traced again because its inputs share memory
+MOST_TRACES = 8
+
+
+@dataclasses.dataclass
+class Given:
+    """What is translated, and what earlier traces of it have found: inputs that `shared` memory,
+    and the `room` that codes of results need (`dy2st.capture.origins`)."""
+
+    function: Callable[..., Any]
+    signature: Signature
+    spec: Sequence[Any] | None
+    moving: DynamicNumbers | None
+    checkpoint: Checkpoint
+    donate: Sequence[str]
+    shared: list[TracedInput] = dataclasses.field(default_factory=list)
+    room: int | None = None
+
+
+def translate(
+    function: Callable[..., Any],
+    signature: Signature,
+    spec: Sequence[Any] | None,
+    moving: DynamicNumbers | None = None,
+    checkpoint: Checkpoint = "none",
+    donate: Sequence[str] = (),
+) -> Entry:
+    """Trace, optimise and compile; raises SourceError and leaves nothing changed.
+
+    `moving`: the Python numbers that are inputs. `checkpoint`: how often loops keep their state for
+    the backward program. `donate`: parameters whose memory a call may use.
+    """
+    given = Given(function, signature, spec, moving, checkpoint, donate)
+    for _ in range(MOST_TRACES):
+        try:
+            return _traced(given)
+        except Shares as found:
+            known = {id(q.tensor) for q in given.shared}
+            given.shared += [q for q in found.inputs if id(q.tensor) not in known and not q.memory]
+        except Decided as found:
+            given.room = found.room
+    raise AssertionError("inputs and results share memory in ever new ways")
+
+
+def _traced(given: Given) -> Entry:
+    """One trace, with what earlier ones have found."""
+    function = given.function
+    trace = Trace(user_names(function), user_loc, make_fake, calls.fn, calls.call_layer)
+    trace.origins.room = given.room
+    trace.make_tensor = lambda value, kind: number_tensor(value)
+    if given.moving is not None:
+        trace.moving = given.moving.places | {("leaf", k) for k in given.moving.leaves}
+    trace.guards = Guards(Tensor)
+    try:
+        with intercept.installed(), active(trace):
+            try:
+                return _compiled(trace, given, *_captured(trace, given))
+            finally:
+                with trace.pause():
+                    trace.undo_log.undo_to(0)
+    except Refused as stop:
+        raise stop.error from stop.error.__cause__
+    except NeedsConcrete as stop:
+        raise SourceError(
+            "a size or an index of the program is needed as a plain number.",
+            raised_at(stop),
+            reason=sentence(stop.reason),
+            remedy="Give this size as a number in input_spec, or compute with tensors.",
+        ) from None
+    except Retrace:
+        raise AssertionError("a loop learned outside of its trace") from None
+
+
+def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
+    """Run the function on stand-ins: the program as it was recorded."""
+    function, signature = given.function, given.signature
+    check_amp()
+    with trace.pause():
+        shared_inputs.declare(trace, given.shared)
+    leaves = fake_arguments(trace, function, signature, given.spec)
+    chosen = {key[1] for key in trace.moving if key[0] == "leaf"}
+    leaves_of(trace, leaves, argument_names(function, signature), chosen)
+    containers: list[Any] = []
+    args, kwargs = signature.rebuild(leaves, containers)
+    trace.arguments = {id(q): q for q in containers}
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, paddle.nn.Layer):
+        assert trace.guards is not None
+        trace.guards.layer(owner)
+    mode = grad_enabled()
+    out = calls.fn(function)(*args, **kwargs)
+    check_mode(mode)
+    check_leaks(trace)
+    plan = output_plan(trace, out, list(final_stores(trace)), moves(trace))
+    return build_program(trace, function, plan.values), plan
+
+
+def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:
+    lifted = list(trace.lifted.values())
+    with trace.pause():
+        own = [q for q in lifted if q.share is None]
+        shown, shown_bound = prune_inputs(functional(program), own)
+        if sharing := shared_inputs.found(shown, shown_bound, own):
+            raise Shares(sharing)
+        shared_inputs.check_attached(trace, lifted)
+        links = chains(program)
+        quiet = {program.inputs[q.index].value for q in links if q.quiet}
+        training = prepare(trace, plan, shown, shown_bound, given.checkpoint, quiet)
+        donated: list[int] = []
+        if isinstance(training, Training):
+            optimised, bound = training.forward, shown_bound
+        else:
+            shown, shown_bound = prune_inputs(undistinguished(shown), shown_bound)
+            optimised, bound = prune_inputs(run_passes(shown, start_at="expand"), shown_bound)
+            donated = given_up(given.donate, plan, lifted, optimised, bound)
+        executable = executor.compile(optimised, foreign.handler, donated)
+    ends = finished_chains(program, links, lifted, plan, training, copies_of(executable))
+    policy = training.gradient.report if isinstance(training, Training) else ()
+    assert trace.guards is not None
+    made = Translation(
+        shown, executable, bound, shown_bound, lifted, plan, trace.guards,
+        make_report(trace.frames[0].notes, ends, policy), training,
+    )  # fmt: skip
+    return Entry(made, given.signature)
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def functional(program: Program) -> Program:
+    """Up to `expand`; a write that cannot be followed is refused at the user's line."""
+    try:
+        return run_passes(program, stop_before="expand")
+    except AliasError as e:
+        raise Refused(
+            SourceError(
+                f"a write that cannot be followed: {in_words(e)}.",
+                e.loc,
+                remedy="Write to a copy (`x.clone()`), or give sizes as numbers in input_spec.",
+            )
+        ) from None
+
+
+def in_words(e: AliasError) -> str:
+    """What it says with the user's names: `%h: f32[4]` is 'h' (f32[4]), `%12: ...` has none."""
+
+    def tensor(found: re.Match[str]) -> str:
+        name, type_ = found.groups()
+        return f"'{name}' ({type_})" if name.isidentifier() and name != "_" else f"a {type_}"
+
+    text = str(e).removesuffix(f" ({e.loc})")
+    return re.sub(r"%(\w+): (\w+\[[^\]]*\])", tensor, text)
+
+
+def check_mode(before: bool) -> None:
+    """A mode that the function leaves behind would not be set by a cached call."""
+    if grad_enabled() != before:
+        paddle.set_grad_enabled(before)
+        raise Refused(
+            SourceError(
+                "the function changes whether gradients are recorded.",
+                reason="A cached call could not repeat this.",
+                remedy="Use `with paddle.no_grad():` around the code it is meant for.",
+            )
+        )
+
+
+def check_leaks(trace: Trace) -> None:
+    """Code that is not converted may have stored a stand-in where the journal did not see it."""
+    assert trace.guards is not None
+    places = [q for q in trace.frames[0].stores.values() if isinstance(q, Attr)]
+    attributes = {(id(getattr(q.obj, "__dict__", None)), q.name) for q in places}
+    for obj in trace.guards.objects():
+        fields = obj if isinstance(obj, dict) else getattr(obj, "__dict__", None)
+        for name, value in list(fields.items()) if isinstance(fields, dict) else ():
+            place = Item(obj, name) if fields is obj else Attr(obj, name)
+            known = {place.key, Contents(obj).key} & trace.stored
+            if isinstance(value, FakeTensor) and not known and (id(obj), name) not in attributes:
+                raise Refused(
+                    SourceError(
+                        f"{place} was stored by code that is not translated.",
+                        reason="A cached call could not repeat this.",
+                        remedy="Store it in the translated function itself.",
+                    )
+                )
+
+
+def check_amp() -> None:
+    tracer = paddle.base.framework._dygraph_tracer()
+    if tracer is not None and str(tracer._amp_level) not in ("AmpLevel.O0", "0"):
+        raise Refused(
+            SourceError(
+                "automatic mixed precision is on.",
+                reason="auto_cast is not translated yet.",
+                remedy="Call the translated function outside of paddle.amp.auto_cast.",
+            )
+        )
+
+
+def user_names(function: Callable[..., Any]) -> dict[int, tuple[str, str]]:
+    """The names of parameters and buffers, by the identity of the tensor."""
+    owner = getattr(function, "__self__", None)
+    if not isinstance(owner, paddle.nn.Layer):
+        return {}
+    names = {id(p): ("param", n) for n, p in owner.named_parameters()}
+    names.update((id(b), ("buffer", n)) for n, b in owner.named_buffers())
+    return names
+
+
+# ---------------------------------------------------------------- arguments
+def argument_names(function: Callable[..., Any], signature: Signature) -> list[str]:
+    """The user's name for each leaf: `x`, `states.0`, ..."""
+    raw = getattr(function, "__func__", function)
+    code: types.CodeType | None = getattr(raw, "__code__", None)
+    known = list(code.co_varnames[: code.co_argcount]) if code is not None else []
+    if isinstance(function, types.MethodType):
+        known = known[1:]
+    out = []
+    for first, *rest in signature.paths:
+        if isinstance(first, int):
+            first = known[first] if first < len(known) else f"arg{first}"
+        out.append(".".join([first, *map(str, rest)]))
+    return out
+
+
+def fake_arguments(
+    trace: Trace, function: Callable[..., Any], signature: Signature, spec: Sequence[Any] | None
+) -> list[Any]:
+    """The leaves with fakes for tensors; dims that the spec leaves open get names."""
+    names = argument_names(function, signature)
+    specs = list(spec) if spec is not None else []
+    out, seen = [], 0
+    for leaf, name in zip(signature.leaves, names):
+        if not isinstance(leaf, Tensor):
+            out.append(leaf)
+            continue
+        one = specs[seen] if seen < len(specs) else None
+        seen += 1
+        if trace.guards is not None:
+            trace.guards.found.setdefault(id(leaf), f"_L[{len(out)}]")
+        known = trace.lifted.get(id(leaf))
+        out.append(known.fake if known else add_argument(trace, leaf, name, one))
+    return out
+
+
+def add_argument(trace: Trace, tensor: Any, name: str, spec: Any) -> FakeTensor:
+    try:
+        dtype = dtype_from(tensor.dtype)
+    except TypeError as e:
+        raise Refused(SourceError(f"the argument {name} cannot be an input: {e}.")) from None
+    shape: list[Any] = [int(d) for d in tensor.shape]
+    if spec is not None:
+        check_spec(tensor, name, spec)
+        for axis, d in enumerate(spec.shape):
+            if d is None or int(d) < 0:
+                size = re.sub(r"\W", "_", f"{name}_{axis}")
+                trace.hints[size] = shape[axis]
+                shape[axis] = Size.named(size)
+    return trace.add_input(tensor, "arg", name, Type(dtype, tuple(shape)))
+
+
+def check_spec(tensor: Any, name: str, spec: Any) -> None:
+    fits = len(spec.shape) == len(tensor.shape) and all(
+        d is None or int(d) < 0 or int(d) == int(n) for d, n in zip(spec.shape, tensor.shape)
+    )
+    if not fits or spec.dtype != tensor.dtype:
+        raise Refused(
+            SourceError(
+                f"the argument {name} does not fit its input_spec.",
+                reason=f"It is {tensor.dtype}{list(tensor.shape)}, the spec says {spec}.",
+                remedy="Call it with what the spec says, or change the spec.",
+            )
+        )
+
+
+# ---------------------------------------------------------------- the program
+def build_program(trace: Trace, function: Callable[..., Any], outputs: Sequence[Value]) -> Program:
+    own = [q for q in trace.lifted.values() if q.share is None]
+    inputs = tuple(Input(q.value, q.kind, q.name) for q in own)
+    name = getattr(function, "__name__", "program")
+    name = name if name.isidentifier() else "program"
+    frame = trace.frames[0]
+    return Program(
+        name, inputs, tuple(frame.builder.ops), tuple(outputs), (), tuple(frame.requires.values())
+    )
+
+
+def prune_inputs(
+    program: Program, lifted: Sequence[TracedInput]
+) -> tuple[Program, list[TracedInput]]:
+    """Without inputs that nothing reads; what each of the others is bound to.
+
+    An argument whose shape gives a named size stays, and one that is asked how it lies in memory.
+    """
+    used = {v for op in program.ops for v in op.operands} | set(program.outputs)
+    used |= {v for pair in program.writes for v in pair}
+    keep = [
+        bool(i.value in used or i.value.type.names or q.fixed)
+        for i, q in zip(program.inputs, lifted)
+    ]
+    inputs = tuple(i for i, k in zip(program.inputs, keep) if k)
+    bound = [q for q, k in zip(lifted, keep) if k]
+    return dataclasses.replace(program, inputs=inputs), bound

@@ -1,0 +1,283 @@
+"""Expressions to calls of the runtime, whose interface is described in `convert`."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from dy2st.convert.liveness import NONE, REFLECTIVE, Fresh, Names, Scope, bound, own_nodes
+from dy2st.convert.source import Source
+from dy2st.convert.syntax import (
+    Stmts,
+    assign,
+    define,
+    lambda_,
+    load,
+    place,
+    rt,
+    start_at_name,
+    store,
+    walk,
+)
+from dy2st.convert.unsupported import has_yield, yields
+
+AS_THEY_ARE = REFLECTIVE | {"super", "globals"}
+IDENTITY = {ast.Is: "is_", ast.IsNot: "is_not"}
+MEMBERSHIP = {ast.In: "in_", ast.NotIn: "not_in"}
+
+
+def grows(node: ast.AST) -> ast.expr | None:
+    """The object that a call appends to."""
+    func = node.func if isinstance(node, ast.Call) else None
+    named = isinstance(func, ast.Attribute) and func.attr in ("append", "extend")
+    return func.value if named and not is_super(func.value) else None  # type: ignore[union-attr]
+
+
+def only_receivers(tree: ast.AST) -> Names:
+    """The names that are loaded for nothing but to append to what they hold."""
+    read = Counter(loads(tree))
+    receivers = Counter(q.id for q in map(grows, walk(tree)) if isinstance(q, ast.Name))
+    return frozenset(name for name, n in receivers.items() if n == read[name])
+
+
+def loads(tree: ast.AST) -> Iterator[str]:
+    """Every name that is read, as often as it is."""
+    for node in walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+
+
+def is_super(node: ast.AST) -> bool:
+    call = isinstance(node, ast.Call) and node.func
+    return isinstance(call, ast.Name) and call.id == "super"
+
+
+class Expressions(ast.NodeTransformer):
+    """One method per construct.
+
+    `scope` is that of the function at hand. `before` collects function definitions that must
+    precede the statement at hand; it is None where no statement can (lambdas, comprehensions).
+    `outside`: names that the function binds in its module or in functions around the converted one;
+    `global_names`: those of them that are globals.
+    """
+
+    def __init__(self, source: Source, fresh: Fresh) -> None:
+        self.source, self.fresh = source, fresh
+        self.scope = Scope(ast.Lambda(ast.arguments([], [], None, [], [], None, []), ast.Tuple([])))
+        self.before: Stmts | None = None
+        self.outside: Names = NONE
+        self.global_names: Names = NONE
+
+    def function(self, node: Any) -> Any:
+        raise NotImplementedError
+
+    def without_statements(self, node: Any) -> Any:
+        outer, self.before = self.before, None
+        node = self.visit(node)
+        self.before = outer
+        return node
+
+    def rebound(self, nodes: list[Any]) -> Names:
+        names = bound(nodes)
+        return names | self.scope.locals if self.scope.reflects else names
+
+    def inner(self, name: str, params: list[str], names: Names, body: Stmts) -> Any:
+        """A function that rebinds these names of the function at hand."""
+        own = sorted(names - self.global_names)
+        return define(name, params, own, body, sorted(names & self.global_names))
+
+    def rebinding(self, name: str, value: ast.expr) -> ast.expr:
+        """The value for a name; for one from outside, the runtime is told that it is rebound."""
+        if name not in self.outside:
+            return value
+        return place(rt("rebinding", value, lambda_(load(name))), value)
+
+    def defaults(self, args: ast.arguments) -> None:
+        args.defaults = [self.visit(d) for d in args.defaults]
+        args.kw_defaults = [d and self.visit(d) for d in args.kw_defaults]
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        if yields(node):
+            return node
+        self.defaults(node.args)
+        node.body = self.without_statements(node.body)
+        return node
+
+    def thunk(self, node: ast.expr) -> ast.expr:
+        """A function of no arguments for the expression: a lambda, or with `:=` a `def` before."""
+        names = self.rebound([node]) if bound([node]) else NONE
+        lists = self.before is not None and any(
+            isinstance(n, ast.ListComp) for n in own_nodes([node])
+        )
+        if not names and not lists:
+            return place(lambda_(self.without_statements(node)), node)
+        assert self.before is not None
+        outer, self.before = self.before, []
+        value = self.visit(node)
+        body = [*self.before, place(ast.Return(value), node)]
+        self.before = outer
+        name = self.fresh("_thunk")
+        outer.append(place(self.inner(name, [], names, body), node))
+        return place(load(name), node)
+
+    def stays(self, node: ast.expr) -> bool:
+        """Whether it cannot be cut into functions."""
+        return has_yield(node) or self.before is None and bool(bound([node]))
+
+    def visit_NamedExpr(self, node: ast.NamedExpr) -> ast.expr:
+        node.value = self.rebinding(node.target.id, self.visit(node.value))
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        if self.stays(node):
+            return self.generic_visit(node)
+        name = "and_" if isinstance(node.op, ast.And) else "or_"
+        return place(rt(name, *(self.thunk(v) for v in node.values)), node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        if self.stays(node):
+            return self.generic_visit(node)
+        test = self.visit(node.test)
+        return place(rt("ifexp", test, self.thunk(node.body), self.thunk(node.orelse)), node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        return place(rt("not_", node.operand), node) if isinstance(node.op, ast.Not) else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        """`%` after a string that is written out makes a text."""
+        left = node.left
+        written = isinstance(left, ast.Constant) and isinstance(left.value, str)
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Mod) or not (written or isinstance(left, ast.JoinedStr)):
+            return node
+        return place(rt("percent", node.left, node.right), node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        parts = [self.field(q) if isinstance(q, ast.FormattedValue) else q for q in node.values]
+        return place(rt("joined", *parts), node)
+
+    def field(self, node: ast.FormattedValue) -> ast.expr:
+        """A replacement field as (value, conversion, spec)."""
+        spec = self.visit(node.format_spec) if node.format_spec else ast.Constant("")
+        parts = [self.visit(node.value), ast.Constant(node.conversion), spec]
+        return place(ast.Tuple(parts, ast.Load()), node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        if bound(node.comparators[1:]) or has_yield(*node.comparators[1:]):
+            return self.generic_visit(node)
+        self.generic_visit(node)
+        if len(node.ops) == 1:
+            return compare(node, node.left, node.ops[0], node.comparators[0])
+        return self.chain(node, node.left, list(zip(node.ops, node.comparators, strict=True)))
+
+    def chain(self, node: ast.Compare, left: ast.expr, rest: list[Any]) -> ast.expr:
+        """`a < b < c`: `(lambda l, r: RT.and_(lambda: l < r, lambda: r < c))(a, b)`"""
+        (op, right), *others = rest
+        if not others:
+            return compare(node, left, op, right)
+        names = self.fresh("_left"), self.fresh("_right")
+        first = lambda_(compare(node, load(names[0]), op, load(names[1])))
+        second = lambda_(self.chain(node, load(names[1]), others))
+        both = place(rt("and_", place(first, node), place(second, node)), node)
+        return place(ast.Call(place(lambda_(both, *names), node), [left, right], []), node)
+
+    # Calls, loads, displays
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        func, grown = node.func, grows(node)
+        if isinstance(func, ast.Name) and func.id == "zip" and is_unzip(node):
+            return place(rt("unzip", rt("fn", func), self.visit(node.args[0].value)), node)  # type: ignore
+        self.generic_visit(node)
+        if grown and isinstance(func, ast.Attribute) and isinstance(grown, ast.Attribute):
+            inner: Any = node.func
+            inner.args[0].func.attr = "receiver"
+        if isinstance(func, ast.Name) and func.id in AS_THEY_ARE:
+            return node
+        node.func = start_at_name(place(rt("fn", node.func), func), func)
+        return start_at_name(node, func)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        known = is_super(node.value)
+        node.value = self.visit(node.value)
+        if known or not isinstance(node.ctx, ast.Load):
+            return node
+        new = rt("load_attr", node.value, ast.Constant(node.attr))
+        return start_at_name(place(new, node), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        return place(rt("load_item", self.visit(node.value), self.visit(node.slice)), node)
+
+    def visit_Slice(self, node: ast.Slice) -> ast.expr:
+        given = (node.lower, node.upper, node.step)
+        parts = (self.visit(p) if p else ast.Constant(None) for p in given)
+        return place(rt("slice_", *parts), node)
+
+    def visit_List(self, node: ast.List | ast.Dict | ast.Set) -> ast.expr:
+        self.generic_visit(node)
+        return place(rt(f"{type(node).__name__.lower()}_", node), node)
+
+    visit_Dict = visit_Set = visit_List
+
+    def visit_GeneratorExp(self, node: Any) -> ast.expr:
+        return place(rt("generator_", self.comprehension(node)), node)
+
+    def comprehension(self, node: Any) -> ast.expr:
+        """Elements, iterables and conditions are converted; the comprehension stays Python's."""
+        for field in ("elt", "key", "value"):
+            if hasattr(node, field):
+                setattr(node, field, self.without_statements(getattr(node, field)))
+        for generator in node.generators:
+            generator.iter = self.without_statements(generator.iter)
+            generator.ifs = [self.without_statements(test) for test in generator.ifs]
+        return node
+
+    def visit_SetComp(self, node: Any) -> ast.expr:
+        name = type(node).__name__.removesuffix("Comp").lower()
+        return place(rt(f"{name}_", self.comprehension(node)), node)
+
+    visit_DictComp = visit_SetComp
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        """A function with loops that append, where one can be defined."""
+        if self.before is None or self.scope.reflects or bound([node]):
+            return self.visit_SetComp(node)
+        first = self.visit(node.generators[0].iter)
+        made = appending(node, self.fresh("_over"), self.fresh("_list"))
+        function = ast.fix_missing_locations(place(made, node))
+        function.name = self.fresh("_comprehension")
+        self.before.append(self.function(function))
+        return place(rt("comprehension", place(load(function.name), node), first), node)
+
+
+def appending(node: ast.ListComp, over: str, out: str) -> Any:
+    """A list comprehension as a function of its first iterable."""
+    call = ast.Call(ast.Attribute(load(out), "append", ast.Load()), [node.elt], [])
+    body: Any = place(ast.Expr(call), node.elt)
+    for generator in reversed(node.generators):
+        for test in reversed(generator.ifs):
+            body = place(ast.If(test, [body], []), test)
+        outermost = generator is node.generators[0]
+        iterable = place(load(over), generator.iter) if outermost else generator.iter
+        body = place(ast.For(generator.target, iterable, [body], []), generator.target)
+    start = place(assign(store(out), ast.List([], ast.Load())), node)
+    return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
+
+
+def compare(node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
+    """One comparison. `is None` asks the runtime, too: a branch on data may have decided it."""
+    if type(op) in IDENTITY:
+        return place(rt(IDENTITY[type(op)], left, right), node)
+    if type(op) in MEMBERSHIP:
+        return place(rt(MEMBERSHIP[type(op)], left, right), node)
+    return place(ast.Compare(left, [op], [right]), node)
+
+
+def is_unzip(node: ast.Call) -> bool:
+    """`zip(*pairs)`."""
+    single = len(node.args) == 1 and not node.keywords
+    return single and isinstance(node.args[0], ast.Starred)

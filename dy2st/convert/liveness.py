@@ -1,0 +1,471 @@
+"""Names: what statements read and set, and what is live or surely bound at each of them.
+
+One recursive function, `Effects.of`, maps a statement, an expression or a list of them to an
+`Effect`: the names it may read before it sets them, and the names it surely sets. Effects compose
+(`then`, `either`, `maybe`), so there is no control-flow graph: jumps have been lowered before
+(`jumps`), and a loop is its body once, perhaps. `Scope` makes one walk over a function with it and
+keeps, per statement, the names live after it and the names surely bound before it.
+
+Safe side everywhere: a name seen by a nested function, a generator expression or a class is live
+throughout; an exception may leave a `try` body, and a `with` body whose manager swallows it, after
+any statement.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from dy2st.convert.syntax import children, walk
+
+Names = frozenset[str]
+NONE: Names = frozenset()
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+NESTED = (*FUNCTIONS, ast.ClassDef)
+BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+TRY: tuple[type, ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
+REFLECTIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
+
+
+class Fresh:
+    """Makes names that occur nowhere in a tree."""
+
+    def __init__(self, tree: ast.AST) -> None:
+        fields = ("id", "arg", "name", "attr", "rest", "asname")
+        self.taken = {getattr(n, f, None) for n in walk(tree) for f in fields}
+        self.made: set[str] = set()
+
+    def __call__(self, base: str) -> str:
+        name, k = base, 1
+        while name in self.taken:
+            name, k = f"{base}_{k}", k + 1
+        self.taken.add(name)
+        self.made.add(name)
+        return name
+
+
+@dataclass(frozen=True)
+class Effect:
+    """`reads`: names it may read before it sets them. `sets`: names it surely sets.
+    `ends`: control never comes out at its end."""
+
+    reads: Names = NONE
+    sets: Names = NONE
+    ends: bool = False
+
+    def then(self, other: Effect) -> Effect:
+        if self.ends:
+            return self
+        reads = self.reads | (other.reads - self.sets)
+        return Effect(reads, self.sets | other.sets, other.ends)
+
+    def either(self, other: Effect) -> Effect:
+        reads = self.reads | other.reads
+        if self.ends != other.ends:
+            return Effect(reads, other.sets if self.ends else self.sets)
+        return Effect(reads, self.sets & other.sets, self.ends)
+
+    def maybe(self) -> Effect:
+        return Effect(self.reads)
+
+    def hide(self, names: Names) -> Effect:
+        return Effect(self.reads - names, self.sets - names, self.ends)
+
+
+def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes in the scope of `nodes`: of a nested scope only what runs outside it."""
+    todo = [*nodes][::-1]
+    while todo:
+        node = todo.pop()
+        yield node
+        todo += own_children(node)[::-1]
+
+
+def own_children(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, (ast.Name, ast.Constant)):
+        return []
+    if isinstance(node, FUNCTIONS):
+        return outside_function(node)
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases, *node.keywords]
+    if isinstance(node, COMPREHENSIONS):
+        walrus = [n for n in inner_nodes(node) if isinstance(n, ast.NamedExpr)]
+        return [node.generators[0].iter, *(n.target for n in walrus)]
+    return children(node)
+
+
+def outside_function(node: Any) -> list[ast.AST]:
+    """What a function definition evaluates: decorators, defaults, annotations."""
+    args = node.args
+    found = [*getattr(node, "decorator_list", ()), *args.defaults, *args.kw_defaults]
+    found += [a.annotation for a in arguments(node)] + [getattr(node, "returns", None)]
+    return [n for n in found if n is not None]
+
+
+def inner_nodes(comp: ast.AST) -> Iterator[ast.AST]:
+    """All nodes of a comprehension but the insides of lambdas."""
+    for child in children(comp):
+        yield child
+        if not isinstance(child, ast.Lambda):
+            yield from inner_nodes(child)
+
+
+def bound(nodes: Iterable[ast.AST]) -> Names:
+    """The names that these nodes bind, rebind or delete in their own scope."""
+    return frozenset(name for node in own_nodes(nodes) for name in binds(node))
+
+
+BINDING = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.alias, ast.ExceptHandler, ast.pattern,
+)  # fmt: skip
+
+
+def binds(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Name):
+        return [] if isinstance(node.ctx, ast.Load) else [node.id]
+    if not isinstance(node, BINDING):
+        return []
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return [name]
+        case ast.alias():
+            return [node.asname or node.name.split(".")[0]]
+        case ast.ExceptHandler(name=str(name)) | ast.MatchAs(name=str(name)):
+            return [name]
+        case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+            return [name]
+    return []
+
+
+def declared(nodes: Iterable[ast.AST], kind: Any) -> Names:
+    """The names in the `global` or `nonlocal` statements of this scope."""
+    found: list[str] = []
+    todo: list[Any] = [*nodes]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, kind):
+            found += node.names
+        if isinstance(node, BLOCKS) and not isinstance(node, NESTED):
+            todo += [n for n in children(node) if isinstance(n, BLOCKS)]
+    return frozenset(found)
+
+
+def arguments(node: Any) -> list[ast.arg]:
+    args = node.args
+    every = (*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg)
+    return [a for a in every if a is not None]
+
+
+def parameters(node: Any) -> Names:
+    return frozenset(a.arg for a in arguments(node))
+
+
+def body_of(node: Any) -> list[ast.AST]:
+    return node.body if isinstance(node.body, list) else [node.body]
+
+
+def local_names(fn: ast.AST) -> Names:
+    """Parameters and names bound in a function's body, without its globals and nonlocals."""
+    body = body_of(fn)
+    outer = declared(body, ast.Global) | declared(body, ast.Nonlocal)
+    return (bound(body) | parameters(fn)) - outer
+
+
+def free_names(node: ast.AST) -> Names:
+    """The names that a nested function or class takes from around it when it runs."""
+    body = body_of(node)
+    return (uses(body) | declared(body, ast.Nonlocal)) - own_names(node)
+
+
+def own_names(node: ast.AST) -> Names:
+    """The names that a function keeps for itself; a class hides nothing from its methods."""
+    return local_names(node) if isinstance(node, FUNCTIONS) else NONE
+
+
+def uses(nodes: Iterable[ast.AST]) -> Names:
+    """The names that nodes take from their scope, at once or, in nested functions, later."""
+    return frozenset().union(*(uses_of(node) for node in nodes))
+
+
+def uses_of(node: ast.AST) -> Names:
+    if isinstance(node, ast.Name):
+        return NONE if isinstance(node.ctx, ast.Store) else frozenset({node.id})
+    if isinstance(node, NESTED):
+        return uses(own_children(node)) | free_names(node)
+    if isinstance(node, COMPREHENSIONS):
+        return comprehension_uses(node)
+    return uses(children(node))
+
+
+def comprehension_uses(node: Any) -> Names:
+    first, *others = node.generators
+    targets = bound(g.target for g in node.generators)
+    heads = [getattr(node, field) for field in ("elt", "key", "value") if hasattr(node, field)]
+    return uses([first.iter]) | (uses([*heads, first.target, *first.ifs, *others]) - targets)
+
+
+def nested(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    """The functions and classes directly inside a scope, those in comprehensions too."""
+    found: list[ast.AST] = []
+    for node in own_nodes(nodes):
+        if isinstance(node, NESTED):
+            found.append(node)
+        elif isinstance(node, COMPREHENSIONS):
+            found += [n for n in inner_nodes(node) if isinstance(n, ast.Lambda)]
+    return list(dict.fromkeys(found))
+
+
+def nonlocal_writes(nodes: Iterable[ast.AST]) -> Names:
+    """The names of this scope that a function nested in it rebinds."""
+    found: set[str] = set()
+    for inner in nested(nodes):
+        body = body_of(inner)
+        found |= declared(body, ast.Nonlocal) | (nonlocal_writes(body) - own_names(inner))
+    return frozenset(found)
+
+
+class Effects:
+    """The `Effect` of statements and expressions, in Python's order of evaluation; remembered."""
+
+    def __init__(self) -> None:
+        self.known: dict[ast.AST, Effect] = {}
+
+    def of(self, *nodes: ast.AST | None) -> Effect:
+        return reduce(Effect.then, (self.one(n) for n in nodes if n is not None), Effect())
+
+    def one(self, node: ast.AST) -> Effect:
+        if node not in self.known:
+            method = getattr(self, f"of_{type(node).__name__}", self.of_children)
+            self.known[node] = method(node)
+        return self.known[node]
+
+    def of_children(self, node: ast.AST) -> Effect:
+        return self.of(*children(node))
+
+    def any_of(self, *lists: Sequence[ast.AST]) -> Effect:
+        return reduce(Effect.either, (self.of(*nodes) for nodes in lists))
+
+    def of_Name(self, node: ast.Name) -> Effect:
+        name = frozenset({node.id})
+        if isinstance(node.ctx, ast.Store):
+            return Effect(sets=name)
+        return Effect(name, name if isinstance(node.ctx, ast.Del) else NONE)
+
+    def of_NamedExpr(self, node: ast.NamedExpr) -> Effect:
+        return self.of(node.value, node.target)
+
+    def of_BoolOp(self, node: ast.BoolOp) -> Effect:
+        return self.of(node.values[0]).then(self.of(*node.values[1:]).maybe())
+
+    def of_Compare(self, node: ast.Compare) -> Effect:
+        first = self.of(node.left, node.comparators[0])
+        return first.then(self.of(*node.comparators[1:]).maybe())
+
+    def of_IfExp(self, node: ast.IfExp) -> Effect:
+        return self.of(node.test).then(self.any_of([node.body], [node.orelse]))
+
+    def of_comprehension(self, node: Any) -> Effect:
+        return self.of(node.generators[0].iter).then(Effect(uses_of(node)))
+
+    of_ListComp = of_SetComp = of_DictComp = of_GeneratorExp = of_comprehension
+
+    def of_Lambda(self, node: Any) -> Effect:
+        return self.of(*own_children(node)).then(Effect(free_names(node)))
+
+    def of_FunctionDef(self, node: Any) -> Effect:
+        name = frozenset({node.name})
+        return self.of(*own_children(node)).then(Effect(free_names(node) - name, name))
+
+    of_AsyncFunctionDef = of_FunctionDef
+
+    def of_ClassDef(self, node: ast.ClassDef) -> Effect:
+        used = {n.id for s in node.body for n in walk(s) if isinstance(n, ast.Name)}
+        inside = Effect(frozenset(used), frozenset({node.name}))
+        return self.of(*own_children(node)).then(inside)
+
+    def of_alias(self, node: ast.alias) -> Effect:
+        return Effect(sets=frozenset(binds(node)))
+
+    def of_Assign(self, node: ast.Assign) -> Effect:
+        return self.of(node.value, *node.targets)
+
+    def of_AnnAssign(self, node: ast.AnnAssign) -> Effect:
+        bare = node.value is None and isinstance(node.target, ast.Name)
+        return Effect() if bare else self.of(node.value, node.target)
+
+    def of_AugAssign(self, node: ast.AugAssign) -> Effect:
+        old = self.of(node.target)
+        name = {node.target.id} if isinstance(node.target, ast.Name) else NONE
+        return Effect(old.reads | name).then(self.of(node.value)).then(Effect(sets=frozenset(name)))
+
+    def of_Return(self, node: ast.Return | ast.Raise) -> Effect:
+        return self.of_children(node).then(Effect(ends=True))
+
+    of_Raise = of_Return
+
+    def of_Assert(self, node: ast.Assert) -> Effect:
+        return self.of(node.test).then(self.of(node.msg).maybe())
+
+    def of_If(self, node: ast.If) -> Effect:
+        body = self.if_true(node.test).then(self.of(*node.body))
+        return body.either(self.of(node.test, *node.orelse))
+
+    def if_true(self, test: ast.expr) -> Effect:
+        """The effect of a test that turned out true: of an `and`, all parts were evaluated."""
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+            return reduce(Effect.then, (self.if_true(value) for value in test.values))
+        if isinstance(test, ast.Compare):
+            return self.of(test.left, *test.comparators)
+        return self.of(test)
+
+    def of_For(self, node: Any) -> Effect:
+        return self.of(node.iter).then(self.iteration(node).maybe())
+
+    of_ForTest = of_AsyncFor = of_For
+
+    def of_While(self, node: ast.While) -> Effect:
+        return self.of(node.test).then(self.iteration(node).maybe())
+
+    def iteration(self, node: Any) -> Effect:
+        """One pass through a loop, the test before it included."""
+        test = self.if_true(node.test) if hasattr(node, "test") else Effect()
+        return test.then(self.of(getattr(node, "target", None), *node.body))
+
+    def of_With(self, node: ast.With | ast.AsyncWith) -> Effect:
+        first, *others = node.items
+        rest = self.of(first.optional_vars, *others, *node.body)
+        return self.of(first.context_expr).then(rest.maybe())
+
+    of_AsyncWith = of_With
+
+    def of_Try(self, node: ast.Try) -> Effect:
+        tried = self.of(*node.body, *node.orelse)
+        for handler in node.handlers:
+            tried = tried.either(self.one(handler))
+        final = self.of(*node.finalbody)
+        return Effect(tried.reads | final.reads, tried.sets | final.sets, tried.ends or final.ends)
+
+    of_TryStar = of_Try
+
+    def of_ExceptHandler(self, node: ast.ExceptHandler) -> Effect:
+        name = frozenset({node.name} if node.name else ())
+        return self.of(node.type).then(self.of(*node.body).hide(name))
+
+    def of_Match(self, node: ast.Match) -> Effect:
+        cases = Effect()
+        for case in reversed(node.cases):
+            captures = Effect(sets=bound([case.pattern]))
+            tested = self.of(case.pattern).then(captures).then(self.of(case.guard))
+            body = captures.then(self.of(*case.body))
+            cases = Effect(tested.reads).then(body.either(cases))
+        return self.of(node.subject).then(cases)
+
+
+class Scope:
+    """Facts about one function whose jumps have been lowered.
+
+    `after[s]`: names live after statement s. `before[s]`: names surely bound when s starts.
+    `shared`: names that other functions may read at any time; `rebound`: names that they rebind.
+    `outside`: names bound here that belong to the module or to a function around the converted one.
+    """
+
+    def __init__(self, fn: ast.AST, outside: Names = NONE) -> None:
+        body = body_of(fn)
+        self.effects = Effects()
+        self.locals = local_names(fn)
+        self.reflects = uses_reflection(body)
+        self.outside = outside
+        self.rebound = nonlocal_writes(body) - outside
+        self.shared = self.locals if self.reflects else self.captured(body)
+        self.unsure = deleted(fn)
+        self.after: dict[ast.AST, Names] = {}
+        self.before: dict[ast.AST, Names] = {}
+        if isinstance(fn, ast.FunctionDef):
+            self.block(fn.body, parameters(fn), NONE, self.shared)
+
+    def captured(self, body: list[ast.AST]) -> Names:
+        lazy = [n for n in own_nodes(body) if isinstance(n, ast.GeneratorExp)]
+        names = {n for inner in nested(body) for n in free_names(inner)}
+        names |= uses(lazy)
+        return frozenset(names) | (declared(body, ast.Nonlocal) - self.outside)
+
+    def block(self, stmts: Sequence[ast.stmt], sure: Names, after: Names, keep: Names) -> None:
+        """Walk a statement list. `keep`: names live after each of its statements in any case."""
+        for s in stmts:
+            self.before[s] = sure - self.unsure
+            sure |= self.effects.one(s).sets
+        after |= keep
+        for s in reversed(stmts):
+            self.after[s] = after
+            self.inside(s, after, keep)
+            effect = self.effects.one(s)
+            after = keep | effect.reads | (NONE if effect.ends else after - effect.sets)
+
+    def inside(self, s: Any, after: Names, keep: Names) -> None:
+        """The statement lists within a statement."""
+        sure, of = self.before[s], self.effects.of
+        match s:
+            case ast.If():
+                after |= frozenset(self.branch_names(s))
+                self.block(s.body, sure | self.effects.if_true(s.test).sets, after, keep)
+                self.block(s.orelse, sure | of(s.test).sets, after, keep)
+            case ast.For() | ast.While():
+                head = of(getattr(s, "iter", None), s.test if hasattr(s, "test") else None)
+                start = sure | head.sets | of(getattr(s, "target", None)).sets
+                self.block(s.body, start, after | self.effects.iteration(s).reads, keep)
+            case ast.With():
+                self.block(s.body, sure | of(*s.items).sets, after, keep | after)
+            case ast.Match():
+                for case in s.cases:
+                    names = of(s.subject).sets | bound([case.pattern])
+                    self.block(case.body, sure | names, after, keep)
+            case _ if isinstance(s, TRY):
+                self.inside_try(s, sure, after, keep)
+
+    def inside_try(self, s: Any, sure: Names, after: Names, keep: Names) -> None:
+        of = self.effects.of
+        after |= of(*s.finalbody).reads
+        keep_here = keep | of(*s.finalbody).reads
+        handlers = frozenset(n for h in s.handlers for n in self.effects.one(h).reads)
+        tried = keep_here | handlers | (after if s.handlers else NONE)
+        self.block(s.body, sure, after | of(*s.orelse).reads, tried)
+        self.block(s.orelse, sure | of(*s.body).sets, after, keep_here)
+        for handler in s.handlers:
+            self.block(handler.body, sure, after, keep_here)
+        self.block(s.finalbody, sure, after, keep)
+
+    def loop_names(self, s: Any) -> tuple[str, ...]:
+        """What a loop carries: `x`, or `x=` if an iteration surely sets x before it reads it."""
+        parts = (getattr(s, "test", None), getattr(s, "target", None), *s.body)
+        nodes = [n for n in parts if n is not None]
+        assigned = (bound(nodes) | self.rebound) - self.outside
+        kept = self.after[s] - self.effects.of(*nodes).sets
+        carried = self.effects.iteration(s).reads | kept | self.shared
+        live = sorted(assigned & (carried | self.after[s]))
+        return tuple(n if n in carried else f"{n}=" for n in live)
+
+    def branch_names(self, s: ast.If) -> tuple[str, ...]:
+        """What a branch may change: assigned in either branch, and live after it or read in it."""
+        assigned = (bound([*s.body, *s.orelse]) | self.rebound) - self.outside
+        read = self.effects.any_of(s.body, s.orelse).reads
+        return tuple(sorted(assigned & (read | self.after[s] | self.shared)))
+
+
+def uses_reflection(body: list[ast.AST]) -> bool:
+    """Whether `locals()` or the like may read any variable."""
+    return any(isinstance(n, ast.Name) and n.id in REFLECTIVE for n in own_nodes(body))
+
+
+def deleted(fn: ast.AST) -> Names:
+    """Names that may become unbound: by `del`, at the end of `except ... as`, here or nested."""
+    gone: set[str] = set()
+    for n in walk(fn):
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Del):
+            gone.add(n.id)
+        elif isinstance(n, ast.ExceptHandler) and n.name:
+            gone.add(n.name)
+    return frozenset(gone)

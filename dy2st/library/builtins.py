@@ -1,0 +1,185 @@
+"""Builtins and Paddle functions that mean something more while tracing."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import types
+from typing import Any
+
+import paddle
+
+from dy2st.capture.adapters import ADAPTERS
+from dy2st.capture.foreign.print import print_
+from dy2st.capture.pylayer import register_hook
+from dy2st.library.introspection import KINDS
+from dy2st.library.numbers import NUMBER_FUNCTIONS
+from dy2st.loops.concat_growth import attach
+from dy2st.loops.generators import iter_, next_, registered
+from dy2st.loops.iterables import Joined, RunRange, enumerate_, range_, reversed_, zip_
+from dy2st.state.ownership import note_attr, note_contents
+from dy2st.state.protocols import COPIES, computed_attr, special
+from dy2st.state.stacked_run import StackedRun, Unstacked
+from dy2st.state.strings import format_, repr_, str_
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.emitter import Emitter, lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import SymRange, is_symint
+from dy2st.trace.trace import Trace, current
+from dy2st.trace.undo import MISSING
+
+
+def getattr_(obj: Any, name: str, *default: Any) -> Any:
+    trace = current()
+    computed = computed_attr(trace, obj, name) if trace is not None else ()
+    if computed:
+        return computed[0]
+    value = getattr(obj, name, MISSING)
+    if trace is not None and trace.guards is not None and not isinstance(obj, (Tensor, TraceList)):
+        note_attr(trace, obj, name, value)
+    return getattr(obj, name, *default) if value is MISSING else value
+
+
+def hasattr_(obj: Any, name: str) -> bool:
+    return getattr_(obj, name, MISSING) is not MISSING
+
+
+def map_(f: Any, *iterables: Any) -> Any:
+    return map(calls_of(f), *iterables)
+
+
+def filter_(f: Any, iterable: Any) -> Any:
+    return filter(calls_of(f), iterable)
+
+
+def reduce_(f: Any, *rest: Any) -> Any:
+    return functools.reduce(calls_of(f), *rest)
+
+
+def calls_of(f: Any) -> Any:
+    """A function handed to a builtin: converted when it is called."""
+    trace = current()
+    return f if trace is None or f is None else lambda *args: trace.call(f)(*args)
+
+
+def len_(x: Any) -> Any:
+    trace = current()
+    if trace is not None and isinstance(x, TraceList):
+        return x.length()
+    if trace is not None and isinstance(x, FakeTensor) and x._value.type.ndim:
+        return trace.sym(x._value.type.shape[0])
+    if trace is not None and not isinstance(x, Tensor):
+        note_contents(trace, x)
+        users = special(trace, x, "__len__")
+        if users:
+            return users[0]
+    return len(x)
+
+
+def stack_(x: Any, axis: int = 0, name: Any = None, **kwargs: Any) -> Any:
+    trace = current()
+    if trace is not None and isinstance(x, TraceList) and x.segmented:
+        return x.stacked(trace, kwargs.get("dim", axis), paddle.stack, paddle.concat)
+    return paddle.stack(x, axis, **kwargs)
+
+
+def concat_(x: Any, axis: Any = 0, name: Any = None, **kwargs: Any) -> Any:
+    """Of a list that a loop filled: the stacked tensor with two axes made one."""
+    trace = current()
+    axis = kwargs.pop("dim", axis)
+    if trace is not None and isinstance(x, (list, tuple)) and not getattr(x, "segmented", False):
+        longer = attach(trace, x, axis)
+        if longer is not None:
+            return longer
+    if trace is None or not isinstance(x, TraceList) or not x.segmented:
+        return paddle.concat(x, axis, **kwargs)
+    if x.size() == 0:
+        return paddle.concat([], axis)
+    pieces = [concat_piece(trace, q, axis) for q in x.parts()]
+    trace.require(x.size(), 1, "concat of a list")
+    return pieces[0] if len(pieces) == 1 else paddle.concat(pieces, axis)
+
+
+def concat_piece(trace: Trace, q: Any, axis: int) -> Any:
+    if not isinstance(q, StackedRun):
+        return q
+    at = axis % len(q.tree.shape)
+    whole = q.stacked(trace, at)
+    shape = whole._value.type.shape
+    joined = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
+    value = trace.emit("reshape", [whole._value], {"shape": joined})
+    return trace.fake(value, whole.stop_gradient)
+
+
+def arange_(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, **rest: Any) -> Any:
+    trace = current()
+    if trace is None or not any(is_symint(q) for q in (start, end, step)):
+        return paddle.arange(start, end, step, dtype, **rest)
+    low, high = (0, start) if end is None else (start, end)
+    e = Emitter(trace)
+    return ADAPTERS["arange"](e, low, high, step, paddle.int64 if dtype is None else dtype)
+
+
+def unbind_(input: Any, axis: int = 0) -> Any:
+    """The slices along an axis, as a list that a loop may run over."""
+    trace = current()
+    if trace is None or not isinstance(input, Tensor):
+        return paddle.unbind(input, axis)
+    fake = lift(trace, input)
+    n, ndim = fake._value.type.shape[axis], fake._value.type.ndim
+    perm = [axis % ndim, *(a for a in range(ndim) if a != axis % ndim)]
+    rows = Unstacked(Emitter(trace).transpose(input, perm=tuple(perm)), False)
+    return TraceList([StackedRun(n, rows)])
+
+
+def list_of(*args: Any) -> Any:
+    if len(args) == 1 and isinstance(args[0], (SymRange, RunRange, Joined)):
+        raise NeedsConcrete("list() of something as long as a size of the program")
+    return TraceList(list(*args))
+
+
+def recompute_(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A plain call: the compiler decides what the backward program computes again."""
+    for name in ("preserve_rng_state", "use_reentrant", "offload_indices"):
+        kwargs.pop(name, None)
+    return calls_of(function)(*args, **kwargs)
+
+
+def wrappers() -> list[Any]:
+    """`recompute` as `paddle.distributed.fleet` and its `utils` have it."""
+    modules = (paddle.distributed.fleet.utils, paddle.distributed.fleet.recompute)
+    return [m.recompute for m in modules if isinstance(m.recompute, types.FunctionType)]
+
+
+ITERTOOLS = [f for f in vars(itertools).values() if isinstance(f, type) or f is itertools.tee]
+SUBSTITUTES: dict[int, Any] = {
+    id(range): range_,
+    id(enumerate): registered(enumerate_),
+    id(reversed): registered(reversed_),
+    id(zip): registered(zip_),
+    id(iter): registered(iter_),
+    id(next): next_,
+    id(len): len_,
+    id(getattr): getattr_,
+    id(hasattr): hasattr_,
+    id(map): registered(map_),
+    id(filter): registered(filter_),
+    id(functools.reduce): reduce_,
+    **NUMBER_FUNCTIONS,
+    id(list): list_of,
+    id(paddle.stack): stack_,
+    id(paddle.concat): concat_,
+    id(paddle.unbind): unbind_,
+    id(paddle.arange): arange_,
+    id(print): print_,
+    **{id(f): registered(recompute_) for f in wrappers()},
+    id(Tensor.register_hook): register_hook,
+    id(FakeTensor.register_hook): register_hook,
+    id(str): str_,
+    id(repr): repr_,
+    id(format): format_,
+    **{id(f): registered(f) for f in ITERTOOLS},
+    **COPIES,
+    **KINDS,
+}

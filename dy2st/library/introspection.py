@@ -1,0 +1,45 @@
+"""What kind of object something is, while tracing: the answers that eager gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from dy2st.branches.unresolved import Unresolved, here
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.symint import is_symint
+
+
+def settled(x: Any) -> Any:
+    """`x` as it is here; an error where a condition on data decides which object it is."""
+    found = here(x)
+    if type(found) is Unresolved:
+        raise found.__dict__["error"]
+    return found
+
+
+def type_(x: Any, *rest: Any) -> Any:
+    """`type(x)`, which shows none of the objects that stand for values of the program."""
+    if rest:
+        return type(x, *rest)
+    x = settled(x)
+    if isinstance(x, FakeTensor):
+        return paddle.Tensor
+    if is_symint(x) or is_runtime_scalar(x):
+        return x.__class__
+    return list if type(x) is TraceList else type(x)
+
+
+def isinstance_(x: Any, kinds: Any) -> bool:
+    return isinstance(settled(x), kinds)
+
+
+def callable_(x: Any) -> bool:
+    x = settled(x)
+    return not isinstance(x, FakeTensor) and callable(x)
+
+
+KINDS: dict[int, Any] = {id(type): type_, id(isinstance): isinstance_, id(callable): callable_}

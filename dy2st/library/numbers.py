@@ -1,0 +1,156 @@
+"""Builtins on numbers that meet tensors and numbers of the program: int, float, bool, min, max, ...
+
+`int(t)` of a tensor gives a `RuntimeScalar`: a Python number that is known when the program runs.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from dy2st.branches.cond import choose, condition
+from dy2st.trace import scalar as number
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.item import scalar
+from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace, current
+from ir import OPS
+
+
+def of_tensor(trace: Trace, x: Any, what: str) -> RuntimeScalar:
+    """The one element of a tensor as a Python number."""
+    fake = lift(trace, x)
+    return RuntimeScalar(scalar(trace, fake, what), trace)
+
+
+def converted_to(trace: Trace, x: Any, kind: type) -> Any:
+    """`kind(x)` of a tensor or of a number of the program."""
+    if kind is bool:
+        known = condition(trace, x)
+        return number.plain(known) if is_runtime_scalar(known) else known
+    n = of_tensor(trace, x, f"the argument of {kind.__name__}()") if isinstance(x, Tensor) else x
+    if kind is int and kind_of(n) is int:
+        return n
+    if kind is int and kind_of(n) is float:
+        finite = trace.emit("isfinite", [n.value], {})
+        message = "cannot convert a float that is infinite or NaN to an integer"
+        number.check(trace, finite, "ValueError", message, caught=False)
+    return number.make(trace, number.value_in(trace, n, DTYPES[kind]), n)
+
+
+def _conversion(kind: type) -> Callable[..., Any]:
+    def convert(*args: Any, **kwargs: Any) -> Any:
+        trace = current()
+        if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
+            return kind(*args, **kwargs)
+        return converted_to(trace, args[0], kind)
+
+    return convert
+
+
+def runtime(x: Any) -> bool:
+    return is_runtime_scalar(x) or is_symint(x)
+
+
+# ---------------------------------------------------------------- min, max, sum, round
+def _extreme(name: str) -> Callable[..., Any]:
+    plain = getattr(builtins, name)
+
+    def pick(*args: Any, **kwargs: Any) -> Any:
+        trace = current()
+        items = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
+        if trace is None or kwargs or not any(isinstance(q, Tensor) or runtime(q) for q in items):
+            return plain(*args, **kwargs)
+        return functools.reduce(lambda x, y: _better(trace, name, x, y), items)
+
+    return pick
+
+
+def _better(trace: Trace, name: str, x: Any, y: Any) -> Any:
+    """As Python: `y` where it is smaller (larger) than `x`, else `x`."""
+    test = condition(trace, y < x if name == "min" else y > x)
+    if not is_runtime_scalar(test):
+        return y if test else x
+    kinds = {kind_of(x), kind_of(y)}
+    if len(kinds) == 1 and None not in kinds and bool not in kinds:
+        dtype = DTYPES[kinds.pop()]  # type: ignore[index]
+        values = [number.value_in(trace, q, dtype) for q in (y, x)]
+        return number.make(trace, trace.emit("where", [test.value, *values], {}), x, y, test)
+    return choose(trace, test, lambda: y, lambda: x)
+
+
+def sum_(items: Any, start: Any = 0) -> Any:
+    """A plain loop, which becomes one loop of the program over a list that a loop has filled."""
+    trace = current()
+    if trace is None or isinstance(items, (str, bytes)):
+        return sum(items, start)
+    return trace.call(_sum)(items, start)
+
+
+def _sum(items: Any, start: Any) -> Any:
+    total = start
+    for q in items:
+        total = total + q
+    return total
+
+
+def _sum_module() -> None:
+    """`_sum` is converted like a user's function: it must not pass for a library's."""
+    _sum.__module__ = "dy2st_user_code"
+
+
+_sum_module()
+
+
+def round_(x: Any, *digits: Any) -> Any:
+    trace = current()
+    if trace is None or not (isinstance(x, Tensor) or is_runtime_scalar(x)):
+        return round(x, *digits)
+    if is_runtime_scalar(x) and x.kind is int and not digits:
+        return x
+    if is_runtime_scalar(x):
+        raise number.stop(x, "round()")
+    return round(x, *digits)
+
+
+# ---------------------------------------------------------------- math
+#: functions of math on doubles, and their rows
+ROWS: dict[Callable[..., Any], str] = {
+    math.sqrt: "sqrt", math.exp: "exp", math.log: "log", math.sin: "sin", math.cos: "cos",
+    math.tanh: "tanh", math.fabs: "abs", math.log1p: "log1p", math.expm1: "expm1", math.tan: "tan",
+    math.erf: "erf", math.atan: "atan",
+}  # fmt: skip
+INTEGER_ROWS: dict[Callable[..., Any], str] = {
+    math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc"
+}  # fmt: skip
+
+
+def _math(f: Callable[..., Any], row: str, integer: bool) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        trace = current()
+        if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
+            return f(*args)
+        x = converted_to(trace, args[0], float)
+        value = trace.emit(row, [x.value], {})
+        out = number.make(trace, value, x)
+        return converted_to(trace, out, int) if integer else out
+
+    return call
+
+
+def _functions() -> dict[int, Any]:
+    out: dict[int, Any] = {id(kind): _conversion(kind) for kind in (bool, int, float)}
+    out.update({id(min): _extreme("min"), id(max): _extreme("max")})
+    out.update({id(sum): sum_, id(round): round_})
+    for table, integer in ((ROWS, False), (INTEGER_ROWS, True)):
+        out.update((id(f), _math(f, row, integer)) for f, row in list(table.items()) if row in OPS)
+    return out
+
+
+NUMBER_FUNCTIONS = _functions()
+__all__ = ["NUMBER_FUNCTIONS"]

@@ -1,0 +1,15 @@
+"""Library functions that are converted like user code: what is converted in their place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dy2st.library import decoding, integer_math, recurrent, scatter, static_nn
+
+REWRITTEN: dict[Any, Any] = {
+    **recurrent.REWRITTEN,
+    **static_nn.REWRITTEN,
+    **decoding.REWRITTEN,
+    **integer_math.REWRITTEN,
+    **scatter.REWRITTEN,
+}

@@ -1,0 +1,219 @@
+"""Elements that a loop appends to lists from outside of it.
+
+What one iteration appends to a list, one element or several, or what an inner loop has appended, is
+one group; the loop stacks the groups, and the list gets a `StackedRun` that stands for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dy2st.branches.merge_lists import ConditionalElement, missed
+from dy2st.state.guards import is_constant
+from dy2st.state.stacked_run import Known, Leaf, StackedRun
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.signals import NeedsConcrete, Retrace
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace
+from ir import Value
+from ir.types import Dim
+
+if TYPE_CHECKING:
+    from dy2st.loops.ports import LoopPorts
+
+
+def put(trace: Trace, target: TraceList, segment: StackedRun) -> None:
+    """Append the elements of a loop that has just ended."""
+    frame = trace.frame
+    if frame is not target.born:
+        entry = frame.appends.setdefault(id(target), (target, []))
+        entry[1].append(segment)
+        trace.undo_log.note(entry[1].pop)
+    list.append(target, segment)
+    if not trace.private(target.born):
+        trace.undo_log.note(lambda: list.pop(target))
+
+
+def last_of(trace: Trace, item: Any) -> Any:
+    """The last element of what was appended."""
+    if isinstance(item, ConditionalElement):
+        raise item.error
+    if not isinstance(item, StackedRun):
+        return item
+    return item.item(trace, trace.sym(item.trip - 1))
+
+
+def size_of(items: Sequence[Any]) -> Dim:
+    total: Dim = 0
+    for q in items:
+        total = total + (q.trip if isinstance(q, StackedRun) else 1)
+    return total
+
+
+def learn_growth(plan: LoopPorts) -> None:
+    """The length of a list that the loop grows follows from the index."""
+    known, frame = plan.attempt.known.growth, plan.frame
+    for key, (_, items) in frame.appends.items():
+        grows = size_of(items)
+        if (key in known and known[key] != grows) or (
+            key not in known and key in frame.asked and items
+        ):
+            known[key] = grows
+            raise Retrace
+    for key in [k for k in known if k not in frame.appends]:
+        del known[key]
+        raise Retrace
+
+
+# ---------------------------------------------------------------- what one iteration appends
+def collect(plan: LoopPorts) -> list[tuple[TraceList, Any, Dim]]:
+    """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
+    out: list[tuple[TraceList, Any, Dim]] = []
+    for target, items in plan.frame.appends.values():
+        if not items:
+            continue
+        check_length(plan, items)
+        for q in flat(items):
+            check_item(plan, q)
+            plan.leaving[len(out), len(plan.leaving)] = bool(getattr(q, "stop_gradient", True))
+        if any(isinstance(q, ConditionalElement) for q in items):
+            items = certain(plan, target, items)
+        single = len(items) == 1 and not isinstance(items[0], StackedRun)
+        if single:
+            out.append((target, items[0], 0))
+        else:
+            out.append((target, grouped(plan, items), size_of(items)))
+    return out
+
+
+def certain(plan: LoopPorts, target: TraceList, items: list[Any]) -> list[Any]:
+    """The element that the last iteration may miss."""
+    one = items[0]
+    if len(items) > 1:
+        raise next(q.error for q in items if isinstance(q, ConditionalElement))
+    plan.missed[id(target)] = missed(plan, one)
+    return [one.item]
+
+
+def flat(items: Sequence[Any]) -> list[Any]:
+    """The tensors and numbers among appended elements; those of inner loops are fresh."""
+    out: list[Any] = []
+    for q in items:
+        if isinstance(q, ConditionalElement):
+            q = q.item
+        if isinstance(q, tuple):
+            out += flat(q)
+        elif not isinstance(q, StackedRun):
+            out.append(q)
+    return out
+
+
+def check_length(plan: LoopPorts, items: Sequence[Any]) -> None:
+    """Every iteration must append as many elements as the others."""
+    trips = [q.trip for q in items if isinstance(q, StackedRun)]
+    if any(plan.trace.is_local(n, plan.frame) for n in trips):
+        raise NeedsConcrete("an inner loop, whose length depends on data, fills a list")
+
+
+def check_item(plan: LoopPorts, q: Any) -> None:
+    if is_runtime_scalar(q):
+        plan.trace.read_value(q.value)
+        return
+    if is_symint(q) or is_constant(q):
+        return
+    if not isinstance(q, Tensor):
+        raise NeedsConcrete(f"a {type(q).__name__} is appended to a list")
+    trace = plan.trace
+    value = trace.read_value(lift(trace, q)._value)
+    root = trace.root(value)
+    if any(trace.is_local(n, plan.frame) for n in value.type.shape):
+        raise NeedsConcrete("a tensor as long as an inner loop, which depends on data, is appended")
+    if root in plan.frame.written:
+        raise NeedsConcrete("a tensor that the loop writes is appended to a list")
+    if trace.born[root] is not plan.frame:
+        trace.freeze(root, "A loop collected it in a list, where eager keeps the tensor.")
+
+
+def grouped(plan: LoopPorts, items: Sequence[Any]) -> Any:
+    """All elements of one iteration along a new first axis, part by part for tuples."""
+    trees = [q.tree if isinstance(q, StackedRun) else q for q in items]
+    if any(isinstance(q, tuple) for q in trees):
+        if not all(type(q) is type(trees[0]) and len(q) == len(trees[0]) for q in trees):
+            raise NeedsConcrete("elements of different structure are appended to a list")
+        kinds = [q.trip if isinstance(q, StackedRun) else 0 for q in items]
+        parts = []
+        for k in range(len(trees[0])):
+            column = [
+                StackedRun(trip, t[k]) if isinstance(q, StackedRun) else t[k]
+                for q, t, trip in zip(items, trees, kinds)
+            ]
+            parts.append(grouped(plan, column))
+        like = trees[0]
+        return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    return joined(plan, items)
+
+
+def joined(plan: LoopPorts, items: Sequence[Any]) -> Any:
+    trace = plan.trace
+    pieces, stops, numbers = [], [], []
+    for q in items:
+        if isinstance(q, StackedRun):
+            fake = q.stacked(trace, 0)
+            pieces.append(trace.read_value(fake._value))
+            stops.append(fake.stop_gradient)
+            numbers.append(q.tree.number)
+        elif not is_runtime_scalar(q) and not isinstance(q, Tensor):
+            raise NeedsConcrete(f"a {type(q).__name__} is appended to a list among others")
+        else:
+            value = q.value if is_runtime_scalar(q) else lift(trace, q)._value
+            shape = (1, *value.type.shape)
+            pieces.append(trace.emit("reshape", [value], {"shape": shape}))
+            stops.append(getattr(q, "stop_gradient", True))
+            numbers.append(is_runtime_scalar(q))
+    first = pieces[0].type
+    if any(p.type.shape[1:] != first.shape[1:] or p.type.dtype != first.dtype for p in pieces):
+        raise NeedsConcrete("elements of different types are appended to a list")
+    if len(set(numbers)) > 1:
+        raise NeedsConcrete("numbers and tensors are appended to one list")
+    whole = pieces[0] if len(pieces) == 1 else trace.emit("concat", pieces, {"axis": 0})
+    return Group(trace.fake(whole, all(stops)), numbers[0])
+
+
+class Group:
+    """Several elements along the first axis of one tensor."""
+
+    def __init__(self, fake: FakeTensor, number: bool) -> None:
+        self.fake, self.number = fake, number
+
+
+# ---------------------------------------------------------------- after the loop
+def segment(plan: LoopPorts, item: Any, group: Dim) -> Any:
+    """The tree of leaves for what one iteration appends; the scan is in the outer frame by now."""
+
+    def leaf(x: Any) -> Any:
+        if isinstance(x, tuple):
+            parts = [leaf(q) for q in x]
+            return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
+        if isinstance(x, Group):
+            return Leaf(plan.cell, x.fake._value, x.fake.stop_gradient, group, x.number)
+        if is_runtime_scalar(x):
+            return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True)
+        if not isinstance(x, Tensor):
+            return Known(x, plan.attempt.loop.name)
+        return Leaf(plan.cell, inner_value(plan, lift(plan.trace, x)._value), x.stop_gradient)
+
+    return leaf(item)
+
+
+def inner_value(plan: LoopPorts, value: Value) -> Value:
+    """As the body sees it, which has ended by now."""
+    if plan.trace.born[value] is plan.frame:
+        return value
+    return plan.frame.consts[plan.trace.read_value(value)].inner
+
+
+__all__ = ["Group", "collect", "last_of", "learn_growth", "put", "segment", "size_of"]

@@ -1,0 +1,498 @@
+"""One tentative trace of a loop's body, from the placeholders to the loop in the program."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dy2st.branches.cond import condition, decide
+from dy2st.branches.merge_lists import shortened
+from dy2st.branches.unresolved import (
+    Alternative,
+    Unresolved,
+    alternatives,
+    resolve_under,
+    unreadable,
+    unresolved,
+)
+from dy2st.capture import versions
+from dy2st.loops import concat_growth
+from dy2st.loops.appends import put, segment
+from dy2st.loops.ports import LoopPorts
+from dy2st.state.dynamic_numbers import keep_dynamic
+from dy2st.state.stacked_run import StackedRun
+from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import UNDEF, tree
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import (
+    DTYPES,
+    PathCondition,
+    RuntimeScalar,
+    is_runtime_scalar,
+    known,
+    make,
+    negated,
+    value_in,
+)
+from dy2st.trace.signals import NeedsConcrete, Retrace
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Frame, Trace
+from dy2st.trace.undo import MISSING
+from ir import ENDLESS, Size, Value
+from ir.types import BOOL, Dim, substitute_dim
+
+Item = Callable[[Any], Any]
+
+
+@dataclasses.dataclass
+class Iterable:
+    """What a loop runs over: at most `trip` items, `item(i)` for an int or a symbolic i.
+
+    `more(i)` says whether there is an item i, where `trip` does not; `limit` is that of the loop.
+    """
+
+    trip: Dim
+    item: Item
+    more: Item | None = None
+    limit: tuple[int, Dim] | None = None
+
+    def rest(self) -> Iterable:
+        """Without the first item."""
+        more = self.more
+        return Iterable(
+            self.trip if self.trip == ENDLESS else self.trip - 1,
+            lambda i: self.item(i + 1),
+            None if more is None else lambda i: more(i + 1),
+        )
+
+
+#: a `while` loop
+UNKNOWN = Iterable(ENDLESS, lambda i: None)
+
+
+@dataclasses.dataclass
+class Code:
+    """The converted loop: its body, the variables that it assigns, and the test before each
+    iteration, if there is one."""
+
+    body: Callable[[Any], None]
+    get_state: Callable[[], tuple[Any, ...]]
+    set_state: Callable[[tuple[Any, ...]], None]
+    names: Sequence[str]
+    test: Callable[[], Any] | None = None
+
+    def more(self, trace: Trace, over: Iterable, i: Any) -> Any:
+        """Whether iteration i runs: a bool or a Number. The test is not asked without an item."""
+        exists = True if over.more is None else condition(trace, over.more(i))
+        if self.test is None or exists is False:
+            return exists
+        if exists is True:
+            return condition(trace, self.test())
+        return both(trace, exists, self.test)
+
+
+def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
+    """`first and test()`."""
+    held: list[Any] = [False]
+
+    def then() -> None:
+        held[0] = condition(trace, test())
+
+    def restore(values: tuple[Any, ...]) -> None:
+        held[0] = values[0]
+
+    decide(trace, first, then, lambda: None, lambda: (held[0],), restore, ("the test",))
+    return held[0]
+
+
+@dataclasses.dataclass
+class Learned:
+    """What earlier traces of one loop learned.
+
+    places: those that move; steps: integers with their step; numbers: Python numbers that become
+    values of the program; maybe: variables that some iterations define, with their type; trained:
+    places whose tensors require gradients only after that many iterations; growth: elements that
+    an iteration appends to a list; grown: tensors that an iteration makes longer; whole: lists that
+    the body gets as they are; queues: lists from outside that it shifts; trip: the most
+    iterations, and whether it is their number.
+    """
+
+    places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    steps: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
+    numbers: dict[tuple[Any, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
+    maybe: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    trained: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
+    flags: dict[Any, bool] = dataclasses.field(default_factory=dict)
+    growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
+    grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    whole: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    queues: dict[int, Any] = dataclasses.field(default_factory=dict)
+    trip: Dim | None = None
+    exact: bool = False
+    peeled: int = 0
+
+
+class BodyTrace:
+    """One tentative trace of the body. `go` says whether the first iteration runs."""
+
+    def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Any) -> None:
+        self.trace, self.over, self.code, self.known, self.go = trace, over, code, known, go
+        trip = over.trip if known.trip is None else known.trip
+        self.loop = trace.new_loop(trip)
+        growth, queues = dict(known.growth), known.queues
+        self.frame = Frame(loop=self.loop, growth=growth, known_queues=queues)
+        self.frame.trained = self.known.trained
+        self.loop.frame = self.frame
+        self.loop.limit = over.limit
+        self.loop.peelable = go is True and known.peeled < 2
+        self.loop.open = code.test is not None or over.more is not None
+        trace.born[self.loop.index] = self.frame
+        self.held: dict[int, tuple[Any, Any]] = {}
+        self.tests: Value | None = None
+        self.sources: list[concat_growth.Source] = []
+        self.lists: dict[int, tuple[Any, list[Any]]] = {}
+        self.once = False
+        self.unreadable: dict[tuple[Any, ...], BaseException] = {}
+        self.breaking: dict[tuple[Any, ...], Alternative] = {}
+        self.goes_on: frozenset[PathCondition] = frozenset()
+        self.ended: frozenset[PathCondition] = frozenset()
+        self.count = ""
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.code.names
+
+    @property
+    def length(self) -> Dim:
+        """How many iterations run."""
+        return Size.named(self.count) if self.count else self.loop.trip
+
+    @property
+    def enters(self) -> frozenset[PathCondition]:
+        """What holds if the first iteration runs."""
+        return known(self.go, "implies") if is_runtime_scalar(self.go) else frozenset()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the first iteration surely runs, if the trip allows it."""
+        return self.go is True
+
+    def roll(self, site: Any, reason: str) -> None:
+        """Trace, undo, and append the loop to the program with the places set to its results."""
+        trace, mark = self.trace, self.trace.undo_log.mark()
+        state = self.code.get_state()
+        before = tuple(resolve_under(b, self.enters) for b in self.code.get_state())
+        old = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
+        depth = len(trace.frames)
+        written: dict[Value, Any] = {}
+        raised: dict[Value, Dim] = {}
+        try:
+            trace.frames.append(self.frame)
+            plan = self.trace_once(before, old)
+            written, raised = dict(self.frame.written), dict(self.frame.raised)
+        finally:
+            del trace.frames[depth:]
+            trace.undo_log.undo_to(mark)
+            self.code.set_state(state)
+        kind = "while" if self.count else "scan"
+        trace.frame.notes.append((kind, site, reason))
+        trace.adopt(self.frame, written)
+        versions.leave(trace, raised, self.length)
+        self.commit(plan, state, old)
+
+    def trace_once(self, before: tuple[Any, ...], old: dict[Any, Any]) -> LoopPorts:
+        trace = self.trace
+        stand_ins = tuple(
+            b if self.set_first(n) else self.stand_in(b, (n,)) for n, b in zip(self.names, before)
+        )
+        held = {k: self.stand_in(v, k) for k, v in old.items()}
+        queues = [self.queue(q) for q in self.known.queues.values()]
+        for k, place in self.known.places.items():
+            if held[k] is not MISSING:
+                trace.store(place, held[k])
+        self.code.set_state(stand_ins)
+        index = trace.sym(Size.named(self.loop.name))
+        self.code.body(self.over.item(index))
+        self.end(self.code.more(trace, self.over, index + 1))
+        after = self.code.get_state()
+        self.learn_places()
+        rows = [
+            (n.rstrip("="), UNDEF if self.set_first(n) else b, p, self.carried(p, a, (n,)), (n,))
+            for n, b, p, a in zip(self.names, before, stand_ins, after)
+        ]
+        places = self.known.places
+        rows += [row for rows_of in queues for row in rows_of(self)]
+        rows += [(str(q), old[k], held[k], q.get(), k) for k, q in places.items()]
+        plan = LoopPorts(self, rows)
+        if self.loop.trip == ENDLESS and self.tests is None:
+            raise NeedsConcrete("its end follows from Python values, not from the index or data")
+        return plan
+
+    def set_first(self, name: str) -> bool:
+        """Whether the value from before the loop matters to nobody."""
+        return name.endswith("=") and self.certain
+
+    def carried(self, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """What the next iteration finds where this one leaves `a`; any value if there is none."""
+        if type(a) is Unresolved:
+            self.unreadable[path] = a.__dict__["error"]
+            whole, a = a, resolve_under(a, self.goes_on)
+            others = [q for q in alternatives(whole) if q.value is not a]
+            if type(a) is not Unresolved and len(others) == 1:
+                self.breaking[path] = others[0]
+        if type(a) is Unresolved and self.once:
+            return p
+        if is_symint(a) and path[0].endswith("=") and not self.certain:
+            return make(self.trace, self.trace.index_value(a), a)
+        return a
+
+    def stand_in(self, x: Any, path: tuple[Any, ...]) -> Any:
+        """`x` with placeholders for its leaves."""
+        out = tree(self.placeholder, x, path, self.known.whole)
+        if isinstance(out, TraceList) and out is not x:
+            self.lists[id(out)] = (out, out.parts())
+        return out
+
+    def queue(self, q: TraceList) -> Callable[[BodyTrace], list[tuple[Any, ...]]]:
+        """Placeholders for the elements of a list that the body shifts; afterwards, its rows."""
+        old = q.parts()
+        new = [self.stand_in(x, ("list", id(q), k)) for k, x in enumerate(old)]
+        self.frame.queues.add(id(q))
+        q.replace_parts(new)
+
+        def rows(self: BodyTrace) -> list[tuple[Any, ...]]:
+            after = q.parts()
+            if len(after) != len(old):
+                raise NeedsConcrete("the length of a list changes in the loop")
+            keys = [("list", id(q), k) for k in range(len(old))]
+            return [(f"element {k[2]} of a list", *row, k)
+                    for k, *row in zip(keys, old, new, after)]  # fmt: skip
+
+        return rows
+
+    # ------------------------------------------------------------ where it ends
+    def end(self, go: Any) -> None:
+        """The test after the body, as a go port or as a bound."""
+        if go is False and is_runtime_scalar(self.go):
+            self.tests = value_in(self.trace, False, BOOL)
+            self.count = self.trace.new_count(0, self.loop.trip, self.trace.frames[-2])
+            self.once = True
+            return
+        if go is False:
+            raise NeedsConcrete("the loop always ends after this iteration", (), peel=True)
+        if go is True:
+            if is_runtime_scalar(self.go):
+                self.tests = value_in(self.trace, True, BOOL)
+                self.count = self.trace.new_count(0, self.loop.trip, self.trace.frames[-2])
+            return
+        self.bound(go)
+        self.goes_on = go.implies
+        if self.over.trip == ENDLESS and self.certain:
+            self.ended = negated(known(go, "implied"))
+        if self.known.exact and self.certain:
+            return
+        if self.certain and isinstance(self.loop.trip, Size):
+            self.trace.require(self.loop.trip, 1, "a loop that data may end")
+        self.tests = self.trace.read_value(go.value)
+        self.count = self.trace.new_count(int(self.certain), self.loop.trip, self.trace.frames[-2])
+
+    def bound(self, go: RuntimeScalar) -> None:
+        """Comparisons of the index that must hold for another iteration bound their number."""
+        bounds = {c: self.bound_of(c) for c in go.implies}
+        found = [b for b in bounds.values() if b is not None]
+        if not found:
+            return
+        exact = len(found) == 1 and any(
+            b is not None and c in go.implied for c, b in bounds.items()
+        )
+        plain = [b for b in found if isinstance(b, int)]
+        trip = min(plain) if plain else found[0]
+        if isinstance(self.over.trip, int) and self.over.trip != ENDLESS:
+            if not isinstance(trip, int):
+                return
+            trip = min(trip, self.over.trip)
+        elif isinstance(self.over.trip, Size):
+            return
+        if self.known.trip != trip or self.known.exact != exact:
+            self.known.trip, self.known.exact = trip, exact
+            raise Retrace
+
+    def bound_of(self, fact: PathCondition) -> Dim | None:
+        """How many iterations can run while `gap op 0` holds after each but the last."""
+        op, gap = fact
+        if op in ("is", "not"):
+            return None
+        name = self.loop.name
+        start = substitute_dim(gap, {name: 0})
+        step = substitute_dim(gap, {name: 1}) - start
+        linear = isinstance(gap, Size) and all(m.count(name) < 2 for m, _ in gap.terms)
+        if not linear or not isinstance(step, int) or step == 0:
+            return None
+        if op in ("gt", "ge") or (op == "ne" and step < 0):
+            start, step, op = 0 - start, -step, {"gt": "lt", "ge": "le"}.get(op, op)
+        if step < 0 or op == "eq":
+            return None
+        if op == "le":
+            start = start - 1
+        return self.steps_below(start, step, op)
+
+    def steps_below(self, start: Dim, step: int, op: str) -> Dim | None:
+        """1 + the least i >= 0 for which `start + step * i` is not below 0 (for ne: is 0)."""
+        if isinstance(start, int):
+            if op == "ne" and (start > 0 or start % step):
+                return None
+            return 1 + max(0, -(start // step))
+        if step != 1 or any(n in self.trace.loops for n in start.names):
+            return None
+        if self.trace.settle(start) > 0:
+            return None
+        self.trace.require(0 - start, 0, "the end of a while loop")
+        return 1 - start
+
+    # ------------------------------------------------------------ placeholders
+    def placeholder(self, x: Any, path: tuple[Any, ...]) -> Any:
+        """What stands for `x` in the body: one per place, never per object."""
+        if isinstance(x, Tensor):
+            return self.tensor_placeholder(lift(self.trace, x), path)
+        if is_runtime_scalar(x) or path in self.known.numbers:
+            return self.number_placeholder(x, self.known.numbers.get(path), path)
+        if x is UNDEF and path in self.known.maybe:
+            return self.maybe_placeholder(self.known.maybe[path], path)
+        if path in self.known.steps:
+            return x + self.trace.sym(Size.named(self.loop.name) * self.known.steps[path])
+        return x
+
+    def tensor_placeholder(self, fake: Any, path: tuple[Any, ...]) -> Any:
+        trace = self.trace
+        if path in self.known.grown:
+            return concat_growth.placeholder(self, fake, path)
+        inner = trace.new_value(fake._value.type, name_of(path), self.frame)
+        trace.placeholders.add(inner)
+        trace.sources[inner] = (fake._value,)
+        stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
+        self.held[id(stand_in)] = (stand_in, fake._value)
+        self.carry_origin(stand_in, trace.origins.of(fake))
+        if fake._value in trace.doubtful:
+            ok, message = trace.doubtful[fake._value]
+            self.doubt(inner, ok, message)
+        return stand_in
+
+    def carry_origin(self, stand_in: Any, origin: Any) -> None:
+        """Which input a placeholder is, is carried with it."""
+        origins = self.trace.origins
+        if origin is None and not origins.exact:
+            return
+        with self.trace.outside():
+            before = origins.value(origin)
+        value = self.trace.new_value(before.type, "origin", self.frame)
+        origins.note(stand_in, value, origin)
+        self.held[id(value)] = (value, before)
+
+    def number_placeholder(
+        self, x: Any, known: tuple[type, bool] | None, path: tuple[Any, ...]
+    ) -> Any:
+        """`known`: its kind, and whether the body computes it from data."""
+        trace = self.trace
+        kind, data = known if known is not None else (x.kind, x.data)
+        with trace.outside():
+            value = value_in(trace, x, DTYPES[kind])
+        inner = trace.new_value(value.type, name_of(path), self.frame)
+        loops = frozenset([self.loop]) | (x.loops if is_runtime_scalar(x) else frozenset())
+        stand_in = RuntimeScalar(inner, trace, loops, data or (is_runtime_scalar(x) and x.data))
+        self.held[id(stand_in)] = (stand_in, value)
+        return stand_in
+
+    def maybe_placeholder(self, known_as: tuple[Any, bool, str], path: tuple[Any, ...]) -> Any:
+        """A variable that no iteration has defined yet."""
+        t, stop, message = known_as
+        trace = self.trace
+        with trace.outside():
+            zeros = trace.emit("full", [], {"value": 0, "shape": t.shape, "dtype": t.dtype})
+            never = value_in(trace, False, BOOL)
+        inner = trace.new_value(t, name_of(path), self.frame)
+        trace.placeholders.add(inner)
+        stand_in = trace.fake(inner, stop)
+        self.held[id(stand_in)] = (stand_in, zeros)
+        self.carry_origin(stand_in, None)
+        self.doubt(inner, never, message)
+        return stand_in
+
+    def doubt(self, inner: Value, before: Value, message: str) -> None:
+        """Whether a placeholder is defined is carried with it."""
+        ok = self.trace.new_value(before.type, "defined", self.frame)
+        self.trace.doubtful[inner] = (ok, message)
+        self.held[id(ok)] = (ok, before)
+
+    def learn_places(self) -> None:
+        """Attributes and items that the body stored become carried places of the next trace."""
+        new = {k: q for k, q in self.frame.stores.items() if k not in self.known.places}
+        if new:
+            self.known.places.update(new)
+            raise Retrace
+
+    # ------------------------------------------------------------ the result
+    def commit(self, plan: LoopPorts, before: tuple[Any, ...], old: dict[Any, Any]) -> None:
+        trace = self.trace
+        trace.frame.builder.append(plan.cell.scan)
+        for target, item, group in plan.appends:
+            length = self.length * group if group != 0 else self.length
+            made = StackedRun(length, segment(plan, item, group))
+            if id(target) in plan.missed:
+                made = shortened(plan, made, plan.missed[id(target)])
+            put(trace, target, made)
+        for path, final in plan.finals.items():
+            if type(final) is concat_growth.Later:
+                plan.finals[path] = final.value(trace)
+                self.grown_origin(plan.finals[path], final)
+        for q in self.known.queues.values():
+            q.replace_parts([plan.finals["list", id(q), k] for k in range(len(q.parts()))])
+        for k, place in self.known.places.items():
+            if plan.finals[k] is not old[k]:
+                trace.store(place, plan.finals[k])
+        for path, error in self.unreadable.items():
+            plan.finals[path] = self.after_break(plan, path, error)
+        finals = (plan.finals[(n,)] for n in self.names)
+        self.code.set_state(tuple(map(self.final, before, finals)))
+        for r in plan.needs_iteration:
+            trace.require(self.length, 1, r)
+
+    def after_break(self, plan: LoopPorts, path: tuple[Any, ...], error: BaseException) -> Any:
+        """A variable that the path to a `break` leaves with another type: the flag tells."""
+        if path not in plan.broken:
+            return unreadable(error)
+        flag, value = plan.broken[path]
+        ended = plan.finals[(flag,)]
+        if ended is True:
+            return value
+        if not is_runtime_scalar(ended):
+            return unreadable(error)
+        broke, going = frozenset([("is", ended.value)]), frozenset([("not", ended.value)])
+        parts = (Alternative(value, broke), Alternative(plan.finals[path], going))
+        return unresolved(error, parts)
+
+    def grown_origin(self, made: Any, later: concat_growth.Later) -> None:
+        """A tensor that grew in no iteration is the one from before the loop."""
+        trace, origins = self.trace, self.trace.origins
+        origin = origins.of(later.source.init)
+        if origin is None or not is_runtime_scalar(self.go):
+            return
+        values = [self.go.value, origins.value(None), origins.value(origin)]
+        origins.note(made, trace.emit("where", values, {}), origin)
+
+    def final(self, before: Any, after: Any) -> Any:
+        """What one of several values is after the loop, which is known only where it ran."""
+        if type(before) is not Unresolved:
+            return after
+        return unreadable(before.__dict__["error"], Alternative(after, self.enters))
+
+
+def name_of(path: tuple[Any, ...]) -> str:
+    """A name for the values of a place."""
+    if path[0] in ("attr", "item"):
+        return str(path[2]) if isinstance(path[2], str) else "state"
+    return path[0] if isinstance(path[0], str) and path[0].isidentifier() else "state"
+
+
+__all__ = ["UNKNOWN", "BodyTrace", "Code", "Item", "Retrace", "Iterable"]

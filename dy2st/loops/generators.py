@@ -1,0 +1,206 @@
+"""Generators and other iterators in converted code.
+
+A generator function is converted like any other, but a loop or branch that contains a `yield` stays
+Python's, so what it yields is made one by one. An iterator cannot be put back: one that was made
+before a loop is not advanced while the loop's body is traced, so that loop is unrolled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dy2st.branches.cond import condition
+from dy2st.convert.unsupported import is_generator
+from dy2st.loops.iterables import sequence_of
+from dy2st.state.ownership import note_contents, refuse
+from dy2st.state.protocols import UserIterator, iterable_of, users_method
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.trace import Trace, current
+
+_MANAGER = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
+
+
+class TraceGenerator:
+    """A generator made by converted code. `what` describes it; None keeps it out of the report."""
+
+    __class__ = property(lambda self: types.GeneratorType)  # type: ignore[assignment]
+
+    def __init__(self, trace: Trace, inner: Any, what: str | None) -> None:
+        self.trace, self.home, self.inner, self.what = trace, trace.frame, inner, what
+
+    def __iter__(self) -> TraceGenerator:
+        return self
+
+    def __next__(self) -> Any:
+        return self.advance(lambda: next(self.inner))
+
+    def send(self, value: Any) -> Any:
+        return self.advance(lambda: self.inner.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        return self.advance(lambda: self.inner.throw(*error))
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def advance(self, step: Callable[[], Any]) -> Any:
+        trace = current()
+        if trace is None:
+            return step()
+        if trace.frame is not self.home:
+            raise NeedsConcrete("a generator from outside of the loop is advanced in it")
+        before = len(trace.builder.ops)
+        out = step()
+        if len(trace.builder.ops) > before:
+            self.note(trace)
+        return out
+
+    def note(self, trace: Trace) -> None:
+        """The report says once that what this generator makes is unrolled."""
+        if self.what is not None:
+            trace.frame.notes.append(("unrolled", trace.where(), f"iterates over {self.what}"))
+            self.what = None
+
+
+def maker(f: Any) -> Any:
+    """A converted function; a generator function gives generators that the trace knows."""
+    if not is_generator(f):
+        return f
+
+    @functools.wraps(f)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        trace = current()
+        made = f(*args, **kwargs)
+        return made if trace is None else TraceGenerator(trace, made, "a generator")
+
+    return make
+
+
+def manager_maker(f: types.FunctionType, call: Any) -> Any:
+    """What `contextlib.contextmanager` made of a generator function, with that function converted;
+    None for other functions."""
+    inner: Any = getattr(f, "__wrapped__", None)
+    if f.__code__ is not _MANAGER or not is_generator(inner):
+        return None
+    function = call(inner)
+
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        made = function(*args, **kwargs)
+        made.what = None
+        return made
+
+    return contextlib.contextmanager(functools.wraps(inner)(quiet))
+
+
+def generator_(g: Iterator[Any]) -> Any:
+    trace = current()
+    return g if trace is None else TraceGenerator(trace, g, "a generator expression")
+
+
+def holds(value: Any) -> bool:
+    """The truth of a test whose branch or loop contains a `yield`."""
+    trace = current()
+    known = value if trace is None else condition(trace, value)
+    if is_runtime_scalar(known):
+        raise refuse(
+            "a condition on data decides about a `yield`.",
+            "A generator makes its items one by one while the function is traced.",
+            "Write the loop in the function itself, or yield in any case.",
+        )
+    return bool(known)
+
+
+# ---------------------------------------------------------------- iterators of Python
+def registered(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`f`, whose iterators are known to be made in the loop that calls it."""
+
+    @functools.wraps(f)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        made, trace = f(*args, **kwargs), current()
+        if trace is not None:
+            trace.iterators[id(made)] = (made, trace.frame)
+        return made
+
+    return make
+
+
+def check_advance(trace: Trace, iterator: Any) -> None:
+    """An iterator from outside of the loop would be elsewhere after the trace is undone."""
+    if not trace.tentative or not hasattr(iterator, "__next__"):
+        return
+    if type(iterator) is UserIterator:
+        return
+    known = trace.iterators.get(id(iterator))
+    if type(iterator) is not TraceGenerator and (known is None or known[1] is not trace.frame):
+        raise NeedsConcrete("an iterator from outside of the loop is advanced in it")
+
+
+def next_(iterator: Any, *default: Any) -> Any:
+    trace = current()
+    if trace is None:
+        return next(iterator, *default)
+    if users_method(iterator, "__next__") is not None:
+        iterator = UserIterator(trace, iterator)
+    check_advance(trace, iterator)
+    return next(iterator, *default)
+
+
+def iter_(x: Any, *rest: Any) -> Any:
+    trace = current()
+    if trace is None or rest:
+        return iter(x, *rest)
+    made = iterable_of(trace, x)
+    return iter(made.obj if type(made) is UserIterator else made)
+
+
+def consume(trace: Trace, iterable: Any) -> None:
+    """A `for` runs over this in Python."""
+    check_advance(trace, iterable)
+    if type(iterable) is TraceGenerator:
+        iterable.note(trace)
+    note_contents(trace, iterable)
+
+
+def items(iterable: Any, test: Callable[[], Any] | None = None) -> Iterator[Any]:
+    """The items of a loop that contains a `yield`; `test` is evaluated before each one."""
+    trace = current()
+    source = iter(iterable if trace is None else one_by_one(trace, iterable))
+    while test is None or holds(test()):
+        try:
+            item = next(source)
+        except StopIteration:
+            return
+        yield item
+
+
+def one_by_one(trace: Trace, iterable: Any) -> Any:
+    over = sequence_of(trace, iterable)
+    if over is None:
+        consume(trace, iterable)
+        return iterable
+    if not isinstance(over.trip, int):
+        raise refuse(
+            f"a loop over the size {over.trip} of the program contains a `yield`.",
+            "A generator makes its items one by one while the function is traced.",
+            "Collect the items in a list, or give the size as a number in input_spec.",
+        )
+    trace.frame.notes.append(("unrolled", trace.where(), "it contains a yield"))
+    return (over.item(i) for i in range(over.trip))
+
+
+def comprehension(f: Callable[[Any], Any], iterable: Any) -> Any:
+    """`f(iterable)`; loops that only compute with Python values are not worth a note."""
+    trace = current()
+    if trace is None:
+        return f(iterable)
+    frame = trace.frame
+    ops, notes = len(frame.builder.ops), len(frame.notes)
+    out = f(iterable)
+    if len(frame.builder.ops) == ops:
+        del frame.notes[notes:]
+    return out

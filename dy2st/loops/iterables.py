@@ -1,0 +1,177 @@
+"""What a loop can run over: ranges, tensors, filled lists, and `enumerate`, `zip`, `reversed`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dy2st.capture.indexing.items import getitem
+from dy2st.loops.body import Iterable
+from dy2st.state.stacked_run import StackedRun
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.item import scalar
+from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, stop
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import SymRange, dim_of
+from dy2st.trace.symint import range_ as symbolic_range
+from dy2st.trace.trace import Trace, current
+from ir import ENDLESS
+
+
+def sequence_of(trace: Trace, iterable: Any) -> Iterable | None:
+    """What a loop over `iterable` runs over, if it can be one loop."""
+    if isinstance(iterable, Tensor):
+        shape = _shape(trace, iterable)
+        if not shape:
+            raise TypeError("iteration over a 0-D tensor")
+        return Iterable(shape[0], lambda i: getitem(trace, iterable, i))
+    if type(iterable) is range:
+        return Iterable(len(iterable), lambda i: iterable.start + i * iterable.step)
+    if isinstance(iterable, SymRange):
+        return of_range(trace, iterable)
+    if isinstance(iterable, RunRange):
+        return Iterable(ENDLESS, iterable.item, iterable.has)
+    if isinstance(iterable, Joined):
+        return iterable.over
+    if isinstance(iterable, TraceList) and iterable.segmented:
+        part = iterable.parts()[0] if len(iterable.parts()) == 1 else iterable.as_segment(trace)
+        if part is not None:
+            return Iterable(part.trip, lambda i: part.item(trace, i))
+    return None
+
+
+def of_range(trace: Trace, r: SymRange) -> Iterable:
+    """A step that does not divide the range leaves a loop of at most as many iterations."""
+    gap = (dim_of(r.stop) - dim_of(r.start)) * (1 if r.step > 0 else -1)
+    trace.require(gap, 0, "range")
+    if r.divides:
+        return Iterable(r.trip, lambda i: r.start + i * r.step)
+
+    def more(i: Any) -> Any:
+        if type(i) is int and i == 0:
+            return trace.sym(gap) > 0
+        return r.start + i * r.step < r.stop if r.step > 0 else r.start + i * r.step > r.stop
+
+    limit = (abs(r.step), gap - 1)
+    return Iterable(gap, lambda i: r.start + i * r.step, more, limit)
+
+
+class RunRange:
+    """A `range` whose bounds the program computes."""
+
+    def __init__(self, trace: Trace, start: Any, stop: Any, step: Any) -> None:
+        self.start, self.step = start, step
+        self.length = -((start - stop) // step)
+        if is_runtime_scalar(step):
+            check(trace, (step != 0).value, "ValueError", "range() arg 3 must not be zero")
+
+    def item(self, i: Any) -> Any:
+        return self.start + i * self.step
+
+    def has(self, i: Any) -> Any:
+        return i < self.length
+
+    def __iter__(self) -> Any:
+        raise stop(self.length, "range() outside of a for statement")
+
+    def __len__(self) -> int:
+        raise stop(self.length, "the length of a range")
+
+
+def range_(*args: Any) -> Any:
+    """`range` for converted code: tensors and numbers of the program are bounds of a loop."""
+    trace = current()
+    if trace is None:
+        return range(*args)
+    numbers = [as_index(trace, a) for a in args]
+    if not any(map(is_runtime_scalar, numbers)):
+        return symbolic_range(*numbers)
+    start, last, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    if not is_runtime_scalar(step) and step == 0:
+        raise ValueError("range() arg 3 must not be zero")
+    return RunRange(trace, start, last, step)
+
+
+def as_index(trace: Trace, x: Any) -> Any:
+    """`operator.index(x)`: tensors of integers become Numbers."""
+    if isinstance(x, Tensor):
+        fake = lift(trace, x)
+        if fake._value.type.dtype.kind == "f":
+            raise TypeError(f"'{fake._value.type}' object cannot be interpreted as an integer")
+        return RuntimeScalar(scalar(trace, fake, "the bound of a range"), trace)
+    if is_runtime_scalar(x) and x.kind is float:
+        raise TypeError("'float' object cannot be interpreted as an integer")
+    return x
+
+
+def _shape(trace: Trace, x: Any) -> Any:
+    return x._value.type.shape if isinstance(x, FakeTensor) else tuple(int(d) for d in x.shape)
+
+
+class Joined:
+    """`enumerate`, `zip` or `reversed` over something that can be one loop."""
+
+    def __init__(self, over: Iterable) -> None:
+        self.over = over
+
+
+def enumerate_(iterable: Any, start: int = 0) -> Any:
+    trace = current()
+    over = sequence_of(trace, iterable) if trace is not None else None
+    if over is None:
+        return enumerate(iterable, start)
+    return Joined(Iterable(over.trip, lambda i: (i + start, over.item(i)), over.more, over.limit))
+
+
+def unzip(f: Any, pairs: Any) -> Any:
+    """`f(*pairs)` where f is `zip`: the columns of a list of tuples that a loop has filled."""
+    trace = current()
+    if (
+        trace is None
+        or getattr(f, "__wrapped__", f) is not zip_
+        or not isinstance(pairs, TraceList)
+        or not pairs.segmented
+    ):
+        return f(*pairs)
+    whole = pairs.as_segment(trace)
+    if whole is None or not isinstance(whole.tree, tuple):
+        return f(*pairs)
+    return iter([TraceList([StackedRun(whole.trip, part)]) for part in whole.tree])
+
+
+def reversed_(iterable: Any) -> Any:
+    trace = current()
+    over = sequence_of(trace, iterable) if trace is not None else None
+    if over is None or trace is None:
+        return reversed(iterable)
+    if isinstance(iterable, RunRange):
+        n, step = iterable.length, iterable.step
+        return RunRange(trace, iterable.item(n - 1), iterable.start - step, -step)
+    if over.trip == ENDLESS:
+        raise NeedsConcrete("reversed() of a sequence whose length depends on data")
+    last = trace.sym(over.trip - 1)
+    return Joined(Iterable(over.trip, lambda i: over.item(last - i)))
+
+
+def zip_(*iterables: Any, strict: bool = False) -> Any:
+    trace = current()
+    if trace is None:
+        return zip(*iterables, strict=strict)
+    found = [sequence_of(trace, q) for q in iterables]
+    rolled = [q for q in found if q is not None]
+    if len(rolled) != len(found) or not rolled:
+        return zip(*iterables, strict=strict)
+    tests = [q.more for q in rolled if q.more is not None]
+    if tests:
+        if len(rolled) > 1 and any(q.trip != ENDLESS for q in rolled) or len(tests) > 1:
+            raise NeedsConcrete("zip of sequences whose lengths depend on data")
+    trips = [trace.sym(q.trip) for q in rolled]
+    if strict and any(t != trips[0] for t in trips):
+        raise ValueError("zip() arguments have different lengths")
+    shortest = trips[0]
+    for t in trips[1:]:
+        shortest = t if t < shortest else shortest
+    shortest = dim_of(shortest)
+    more = tests[0] if tests else None
+    return Joined(Iterable(shortest, lambda i: tuple(q.item(i) for q in rolled), more))

@@ -1,0 +1,495 @@
+"""What a traced loop body became: the places before and after it, as ports of a scan.
+
+Places with equal types before and after are carries, a variable that the body sets first is a
+`last`, lists that grew by one element are stacks. Anything else is a Mismatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dy2st.branches.merge_lists import ConditionalElement
+from dy2st.branches.unresolved import Unresolved, unreadable
+from dy2st.loops import concat_growth
+from dy2st.loops.appends import collect, last_of, learn_growth
+from dy2st.loops.decided import after_last, after_loop
+from dy2st.state.guards import is_constant, same_constant
+from dy2st.state.stacked_run import ScanCell, StackedRun
+from dy2st.state.traced_list import TailPort, TraceList, plain_parts
+from dy2st.state.tree import (
+    UNDEF,
+    Mismatch,
+    changed_type,
+    describe,
+    held_value,
+    is_flag,
+    is_state,
+    leaves,
+    owned,
+    parts,
+    same_objects,
+)
+from dy2st.trace import scalar
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.signals import NeedsConcrete, Retrace
+from dy2st.trace.symint import is_symint, make
+from dy2st.trace.undo import MISSING
+from ir import Carry, Go, Last, Scan, Size, Stack, Type, Value
+from ir.types import BOOL, Dim, substitute_dim
+
+if TYPE_CHECKING:
+    from dy2st.loops.roll import BodyTrace
+
+
+class LoopPorts:
+    """Compares the places before and after the body and makes the ports."""
+
+    def __init__(self, attempt: BodyTrace, rows: Sequence[tuple[Any, ...]]) -> None:
+        self.attempt, self.trace, self.frame = attempt, attempt.trace, attempt.frame
+        self.outer = attempt.trace.frames[-2]
+        self.carries: dict[Value, Carry] = {}
+        self.lasts: dict[Value, Value] = {}
+        self.stacks: list[Stack] = []
+        self.missed: dict[int, Value] = {}
+        self.shown: dict[Value, FakeTensor] = {}
+        self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
+        self.needs_iteration: list[str] = []
+        self.flips: list[tuple[Any, ...]] = []
+        self.leaving: dict[Any, bool] = {}
+        self.reads = self.values_read(rows)
+        learn_growth(self)
+        self.finals = {path: self.settle(n, b, p, a, path) for n, b, p, a, path in rows}
+        self.appends = collect(self)
+        self.broken = self.left_by_break(rows)
+        self.late_tails()
+        self.settle_gradients()
+        self.freeze_shared()
+        self.collect_tails()
+        self.check_aliases()
+        self.cell = ScanCell(self.outer, self.build())
+
+    def values_read(self, rows: Sequence[tuple[Any, ...]]) -> set[Value]:
+        """Values that the body needs: in an op, in a list, or taken over by another place."""
+        out = {v for op in self.frame.builder.ops for v in op.operands}
+        for _, items in self.frame.appends.values():
+            plain = (x.item if isinstance(x, ConditionalElement) else x for x in items)
+            found = (q for x in plain if not isinstance(x, StackedRun) for q in leaves(x))
+            out |= {q._value for q in found if isinstance(q, FakeTensor)}
+        for _, _, p, a, _ in rows:
+            own = {id(q) for q in leaves(p)}
+            taken = [q for q in leaves(a) if type(q) is FakeTensor and id(q) not in own]
+            out |= {q._value for q in taken}
+        return out
+
+    # ------------------------------------------------------------ one place
+    def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """The value of one place after the loop; raises Mismatch or Learned."""
+        if isinstance(a, TraceList) and a is p and a is not b:
+            self.check_list(name, b, p, path)
+        if type(a) is Unresolved and b is UNDEF:
+            return unreadable(a.__dict__["error"])
+        if self.same_structure(a, b):
+            new = [
+                self.settle(name, x, y, z, (*path, i))
+                for i, (x, y, z) in enumerate(zip(parts(b), parts(p), parts(a)))
+            ]
+            return self.like(a, new)
+        if a is p and b is not UNDEF and not is_symint(a) and not is_runtime_scalar(a):
+            if type(p) is not concat_growth.Grown:
+                return b
+        if isinstance(a, TraceList):
+            return self.leave_list(name, b, p, a)
+        if (isinstance(a, tuple) or is_state(a)) and b is UNDEF:
+            new = [self.settle(name, UNDEF, UNDEF, q, (*path, i)) for i, q in enumerate(parts(a))]
+            return self.like(a, new)
+        if type(p) is concat_growth.Grown:
+            return concat_growth.settle(self, name, p, a)
+        if isinstance(p, FakeTensor) and scalar.kind_of(a) is bool:
+            a = self.truth_tensor(p, a)
+        if isinstance(a, Tensor):
+            return self.tensor(name, b, p, lift(self.trace, a), path)
+        if is_symint(a) and self.trace.is_local(a.dim, self.frame):
+            a = scalar.make(self.trace, self.trace.index_value(a), a)
+        if is_runtime_scalar(a) or is_runtime_scalar(p):
+            return self.number(name, b, p, a, path)
+        if is_symint(a):
+            return self.symbol(name, b, p, a, path)
+        if self.trace.homes.get(id(a)) is self.frame:
+            raise NeedsConcrete(f"{name} is an object that the body makes")
+        if b is UNDEF or a is b or (is_constant(a) and same_constant(a, b)):
+            return a
+        return self.moved(name, b, a, path)
+
+    def moved(self, name: str, b: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """A Python value that is another one after the body."""
+        known = self.attempt.known
+        if type(a) is type(b) is int and path not in known.steps:
+            known.steps[path] = a - b
+            raise Retrace
+        flips = type(a) is bool and known.peeled
+        if type(a) is type(b) and (type(a) in (int, float) or flips) and path not in known.numbers:
+            known.numbers[path] = (type(a), False)
+            raise Retrace
+        raise Mismatch(name, describe(b), describe(a))
+
+    def truth_tensor(self, p: FakeTensor, a: Any) -> Any:
+        """A Python bool in the place of a bool tensor without axes is carried as a tensor."""
+        if p._value.type != Type(BOOL):
+            return a
+        return self.trace.fake(scalar.value_in(self.trace, a, BOOL), True)
+
+    # ------------------------------------------------------------ numbers
+    def number(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """A Python number that the program computes."""
+        known, kind = self.attempt.known, scalar.kind_of(a)
+        if kind is None:
+            raise Mismatch(name, describe(b), describe(a))
+        if is_flag(name) and is_runtime_scalar(a) and ("is", a.value) in self.attempt.ended:
+            return True
+        if b is UNDEF:
+            return self.last_number(name, a)
+        if kind is not scalar.kind_of(b):
+            raise Mismatch(name, describe(b), describe(a))
+        data = is_runtime_scalar(a) and a.data
+        held = self.attempt.held.get(id(p))
+        if held is None and (is_flag(name) and type(b) is bool):
+            with self.trace.outside():
+                init = scalar.value_in(self.trace, b, scalar.DTYPES[kind])
+            stand_in = scalar.make(self.trace, self.trace.new_value(init.type), a)
+        elif held is None or (data and not p.data):
+            known.numbers[path] = (kind, data)
+            raise Retrace
+        else:
+            stand_in, init = held
+        if a is p:
+            return b
+        inner = self.trace.read_value(scalar.value_in(self.trace, a, scalar.DTYPES[kind]))
+        out = self.add_carry(stand_in.value, init, inner, name)
+        return self.outside_number(out, a, b)
+
+    def outside_number(self, value: Value, *sources: Any) -> Any:
+        """A Number after the loop: it no longer follows from this loop's index."""
+        n = scalar.make(self.trace, value, *sources)
+        loops = n.loops - {self.attempt.loop}
+        out = scalar.RuntimeScalar(value, self.trace, loops, n.data or bool(self.attempt.count))
+        out.mixed = any(map(scalar.is_mixed, sources))
+        return out
+
+    def last_number(self, name: str, a: Any) -> Any:
+        inner = self.trace.read_value(a.value)
+        out = self.add_last(inner, name)
+        return self.outside_number(out, a)
+
+    def left_by_break(self, rows: Sequence[tuple[Any, ...]]) -> dict[Any, tuple[str, Any]]:
+        """Per place that only a `break` leaves with another type: the flag that says so, and the
+        value it has then."""
+        flags = {n: a for n, _, _, a, _ in rows if is_flag(n) and is_runtime_scalar(a)}
+        out: dict[Any, tuple[str, Any]] = {}
+        for path, other in self.attempt.breaking.items():
+            facts = other.facts or frozenset()
+            same = [n for n, a in flags.items() if facts and facts <= a.implies & a.implied]
+            if len(facts) != 1 or not same or path not in self.finals:
+                continue
+            value = other.value
+            if isinstance(value, Tensor):
+                fake = lift(self.trace, value)
+                value = self.last(fake, self.trace.read_value(fake._value), "found")
+            elif not is_constant(value):
+                continue
+            out[path] = (same[0], value)
+        return out
+
+    def check_list(self, name: str, b: Any, p: TraceList, path: tuple[Any, ...]) -> None:
+        """The body changed its stand-in for a list: it gets the list itself next time."""
+        old = self.attempt.lists.get(id(p))
+        if old is not None and not same_objects(old[1], p.parts()):
+            self.attempt.known.whole.add(path)
+            raise Retrace
+
+    @staticmethod
+    def same_structure(a: Any, b: Any) -> bool:
+        if isinstance(a, tuple):
+            return type(a) is type(b) and len(a) == len(b)
+        if is_state(a) and is_state(b):
+            return a is not b and list(a) == list(b)
+        both = plain_parts(a) and plain_parts(b) and a is not b
+        return both and len(a.parts()) == len(b.parts())
+
+    def like(self, a: Any, new: list[Any]) -> Any:
+        if type(a) is dict:
+            return owned(dict(zip(a, new)))
+        if isinstance(a, TraceList):
+            out = TraceList(new)
+            out.born = self.outer
+            return out
+        return type(a)(*new) if hasattr(a, "_fields") else tuple(new)
+
+    def leave_list(self, name: str, b: Any, p: Any, a: TraceList) -> Any:
+        """A list as a variable: unchanged, or one that the last iteration made."""
+        if a is b or a is p:
+            return b
+        if b is not UNDEF and not (plain_parts(a) and b is MISSING):
+            raise Mismatch(name, "one list", "another list")
+        if a.segmented:
+            raise NeedsConcrete(f"{name} is a list that an inner loop fills")
+        return self.like(a, [self.settle(name, UNDEF, UNDEF, q, ()) for q in a.parts()])
+
+    def tensor(self, name: str, b: Any, p: Any, a: FakeTensor, path: tuple[Any, ...]) -> Any:
+        held = self.attempt.held.get(id(p))
+        inner = self.trace.read_value(a._value)
+        if held is None:
+            if b is UNDEF:
+                return self.first_defined(name, a, inner, path)
+            raise Mismatch(name, describe(b), describe(a), self.made_at(a))
+        stand_in, init = held
+        if init.type == inner.type:
+            self.late_gradient(stand_in, a, path)
+            return self.carry(name, stand_in, init, inner, a)
+        concat_growth.learn(self, init, a, inner, path, stand_in._value)
+        if self.attempt.once:
+            return unreadable(changed_type(self.trace, name, init.type, inner.type))
+        if stand_in._value in self.reads:
+            raise Mismatch(name, str(init.type), str(inner.type), self.made_at(a))
+        return self.last(a, inner, name)
+
+    def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:
+        """A variable that the body defines: in every iteration, or only in some."""
+        doubt = self.trace.doubtful.get(a._value)
+        if doubt is None:
+            return self.last(a, inner, name)
+        self.attempt.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
+        raise Retrace
+
+    def late_gradient(self, stand_in: Any, a: FakeTensor, path: tuple[Any, ...]) -> None:
+        """Note a place that requires a gradient only after some iterations."""
+        if stand_in.stop_gradient and not a.stop_gradient:
+            self.flips.append(path)
+
+    def freeze_shared(self) -> None:
+        """A tensor that leaves the loop in two ways is one object in eager: neither is written."""
+        outs = [(c.next, c.last) for c in self.carries.values()]
+        outs += [(inner, outer) for inner, outer in self.lasts.items()]
+        items = [q for _, item, _ in self.appends for q in leaves(item) if isinstance(q, Tensor)]
+        outs += [(self.trace.read_value(lift(self.trace, q)._value), None) for q in items]
+        roots = [self.trace.root(inner) for inner, _ in outs]
+        reason = "It left a loop under two names, which are one tensor in eager."
+        for root, (_, out) in zip(roots, outs):
+            if roots.count(root) > 1:
+                self.trace.freeze(root, reason)
+                if out is not None:
+                    self.trace.freeze(out, reason)
+
+    def settle_gradients(self) -> None:
+        """Places that got a gradient are traced again with it; the result is right for loops that
+        run until all of them have it."""
+        trained, first = self.attempt.known.trained, self.attempt.known.flags
+        if not trained:
+            first.update(self.leaving)
+        if self.flips:
+            turn = 1 + max(trained.values(), default=0)
+            trained.update((path, turn) for path in self.flips)
+            raise Retrace
+        if trained:
+            late = any(first.get(k, stop) != stop for k, stop in self.leaving.items())
+            least, trip = max(trained.values()) + late, self.attempt.loop.trip
+            if isinstance(trip, int) and trip < least:
+                raise NeedsConcrete("gradients arrive after more iterations than there are")
+            self.trace.require(trip, least, "gradients that arrive late")
+
+    def made_at(self, a: FakeTensor) -> Any:
+        """The line of the op that made a value of this body."""
+        made = [op for op in self.frame.builder.ops if a._value in op.results]
+        return made[0].loc if made else None
+
+    def carry(self, name: str, stand_in: Any, init: Value, inner: Value, a: FakeTensor) -> Any:
+        trace = self.trace
+        outer_init = trace.read_value(init, len(trace.frames) - 2)
+        inputs = {q.value for q in trace.lifted.values()}
+        if self.attempt.certain and trace.root(outer_init) in inputs:
+            self.needs_iteration.append(f"{name}, which is an input if the loop does not run")
+        if self.attempt.certain and any(c.init is outer_init for c in self.carries.values()):
+            self.needs_iteration.append(f"{name}, which is another variable, too, without the loop")
+        out = self.add_carry(stand_in._value, init, inner, name)
+        self.blur(inner, out)
+        trace.sources[out] = (inner,) if self.attempt.certain else (inner, init)
+        trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
+        trace.results[out] = self.attempt.length
+        self.carry_doubt(stand_in._value, a, out)
+        made = self.object(a, out, self.stops(name, stand_in, a), init)
+        after_loop(self, stand_in, a, made)
+        return made
+
+    def stops(self, name: str, stand_in: Any, a: FakeTensor) -> bool:
+        """Whether a carried tensor requires no gradient after the loop: what the last iteration
+        made decides; where there may be none, what it was before must not require one either."""
+        if a.stop_gradient and not stand_in.stop_gradient and self.attempt.certain:
+            self.needs_iteration.append(f"{name}, which requires a gradient without the loop")
+            return True
+        return bool(stand_in.stop_gradient and a.stop_gradient)
+
+    def add_carry(self, inner: Value, init: Value, next_: Value, name: str) -> Value:
+        """A carry port; its value after the loop."""
+        trace = self.trace
+        out = trace.new_value(next_.type, name if name.isidentifier() else "", self.outer)
+        outer_init = trace.read_value(init, len(trace.frames) - 2)
+        self.carries[inner] = Carry(inner, outer_init, next_, out)
+        return out
+
+    def carry_doubt(self, inner: Value, a: FakeTensor, out: Value) -> None:
+        """Whether a variable is defined is carried with it."""
+        trace = self.trace
+        ok, message = trace.doubtful.get(inner, (None, ""))
+        if ok is None:
+            return
+        _, init = self.attempt.held[id(ok)]
+        after = trace.doubtful.get(a._value, (None, ""))[0]
+        after = scalar.value_in(trace, True, BOOL) if after is None else after
+        sure = self.add_carry(ok, init, trace.read_value(after), "defined")
+        trace.doubtful[out] = (sure, message)
+
+    def object(
+        self, a: FakeTensor, out: Value, stop_gradient: bool, init: Value | None = None
+    ) -> Any:
+        """One new object per object, so that two names of one tensor stay one tensor, unless they
+        are two where the loop does not run."""
+        key = (id(a), None if self.attempt.certain or init is None else id(init))
+        if key not in self.objects:
+            self.objects[key] = (a, self.trace.fake(out, stop_gradient))
+        return self.objects[key][1]
+
+    def last(self, a: FakeTensor, inner: Value, name: str) -> Any:
+        """The value of the last iteration."""
+        self.leaving[name] = a.stop_gradient
+        out = self.add_last(inner, name)
+        self.blur(inner, out)
+        self.trace.sources[out] = (inner,)
+        if self.attempt.certain:
+            self.trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
+        made = self.object(a, out, a.stop_gradient)
+        after_last(self, a, made, name)
+        return made
+
+    def add_last(self, inner: Value, name: str) -> Value:
+        """The outer value, which is perhaps undefined where data decides if the loop runs."""
+        if inner in self.lasts:
+            return self.lasts[inner]
+        if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
+            raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
+        trace, go = self.trace, self.attempt.go
+        if self.attempt.certain and not is_flag(name):
+            self.needs_iteration.append(f"{name} after the loop")
+            out = trace.new_value(inner.type, inner.name or name, self.outer)
+            self.lasts[inner] = out
+            return out
+        with trace.outside():
+            attrs = {"value": 0, "shape": inner.type.shape, "dtype": inner.type.dtype}
+            zeros = trace.emit("full", [], attrs)
+        out = self.add_carry(trace.new_value(inner.type, name), zeros, inner, name)
+        if not is_flag(name):
+            message = f"{name!r} is set only if the loop runs, which depends on data"
+            trace.doubtful[out] = (go.value, message)
+        return out
+
+    def blur(self, inner: Value, out: Value) -> None:
+        """A result that may share memory with a tensor from outside must not be written."""
+        root = self.trace.root(inner)
+        if self.trace.born[root] is not self.frame:
+            reason = "A loop made it from a tensor that lives outside of the loop."
+            self.trace.freeze(root, reason)
+            self.trace.freeze(out, reason)
+
+    def symbol(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """An integer that moves by a constant; or one that follows the index (`prev = t`)."""
+        loop, home = self.attempt.loop, self.trace
+        known, length = self.attempt.known, self.attempt.length
+        step = substitute_dim(a.dim, {loop.name: 1}) - substitute_dim(a.dim, {loop.name: 0})
+        final = make(substitute_dim(a.dim, {loop.name: length - 1}), home)
+        if b is UNDEF:
+            self.needs_iteration.append(f"{name} after the loop")
+            return final
+        if not (type(b) is int or is_symint(b)) or not isinstance(step, int):
+            raise Mismatch(name, describe(b), repr(a))
+        start: Dim = b.dim if is_symint(b) else b
+        if a is p and not self.attempt.known.steps.get(path):
+            return b
+        if path not in known.steps and isinstance(step or a.dim - start, int):
+            known.steps[path] = step or _constant(a.dim - start)
+            raise Retrace
+        if not is_symint(p) or a.dim - p.dim != known.steps.get(path):
+            if path in known.numbers or not known.peeled:
+                raise Mismatch(name, repr(b), repr(a))
+            known.numbers[path] = (int, False)
+            raise Retrace
+        return final
+
+    # ------------------------------------------------------------ lists
+    def collect_tails(self) -> None:
+        appends = self.frame.appends
+        for seen in self.frame.observed.values():
+            if id(seen.target) in appends and appends[id(seen.target)][1]:
+                peel = seen.what in ("the truth", "an item")
+                raise NeedsConcrete(f"{seen.what} of a list that the loop grows", (), peel)
+        for tail in self.frame.tails.values():
+            self.tail_carry(tail, appends.get(id(tail.target)))
+
+    def late_tails(self) -> None:
+        """Tails of lists whose first elements require no gradient, but what is appended does."""
+        for tail in self.frame.tails.values():
+            grown = self.frame.appends.get(id(tail.target))
+            after = last_of(self.trace, grown[1][-1]) if grown and grown[1] else None
+            if tail.kind is None and isinstance(after, Tensor):
+                self.late_gradient(tail.fake, lift(self.trace, after), tail.key)
+
+    def tail_carry(self, tail: TailPort, grown: Any) -> None:
+        init = self.trace.read_value(tail.init, len(self.trace.frames) - 2)
+        after = tail.fake if not (grown and grown[1]) else last_of(self.trace, grown[1][-1])
+        kind = scalar.kind_of(after)
+        if kind is not tail.kind:
+            raise Mismatch("the last element of a list", describe(tail.fake), describe(after))
+        if kind is not None:
+            after_value = scalar.value_in(self.trace, after, scalar.DTYPES[kind])
+        else:
+            after_value = lift(self.trace, after)._value
+        inner = self.trace.read_value(after_value)
+        if inner.type != tail.inner.type:
+            raise Mismatch("the last element of a list", str(tail.inner.type), str(inner.type))
+        self.carries[tail.inner] = Carry(tail.inner, init, inner, None)
+
+    # ------------------------------------------------------------ the loop
+    def check_aliases(self) -> None:
+        """A storage that the body writes must not also be the start of a carried place."""
+        written = {self.trace.root(v) for v in self.frame.written}
+        for c in self.carries.values():
+            if self.trace.root(c.init) in written or self.trace.root(c.next) in written:
+                raise NeedsConcrete("a tensor is written in place and also rebound")
+        for inner in self.lasts:
+            root = self.trace.root(inner)
+            if root in written and self.trace.born[root] is not self.frame:
+                raise NeedsConcrete("a tensor is written in place and also rebound")
+
+    def build(self) -> Scan:
+        attempt, loop, trace = self.attempt, self.attempt.loop, self.trace
+        depth = len(trace.frames) - 2
+        ports: list[Any] = []
+        if attempt.tests is not None:
+            with trace.outside():
+                go = scalar.value_in(trace, attempt.go, BOOL)
+            ports.append(Go(trace.read_value(go, depth), attempt.tests))
+        for p, init in attempt.held.values():
+            inner = held_value(p)
+            if inner not in self.carries:
+                self.carries[inner] = Carry(inner, trace.read_value(init, depth), inner, None)
+        ports = [*ports, *self.frame.consts.values(), *self.carries.values()]
+        ports += [Last(outer, inner) for inner, outer in self.lasts.items()]
+        ports += self.stacks
+        ops = tuple(self.frame.builder.ops)
+        return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), attempt.count)
+
+
+def _constant(dim: Dim) -> int:
+    if isinstance(dim, Size):
+        raise Mismatch("an integer", "a number", f"a number that moves by {dim}")
+    return dim

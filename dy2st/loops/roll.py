@@ -1,0 +1,222 @@
+"""How a Python loop becomes one `scan` or one `while`.
+
+The body is traced once, with a symbolic index and a placeholder in every place that the loop
+rebinds. Then the places are compared with what they held before: same types give carries, a
+difference that vanishes after one iteration is peeled off, and anything else undoes the trace and
+unrolls the loop, with the line and the reason in the report. A test that depends on data becomes
+the `go` port; one on the index alone bounds the number of iterations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from dy2st.branches.cond import decide
+from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
+from dy2st.state.tree import Mismatch
+from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
+from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
+from dy2st.trace.trace import Trace
+from dy2st.trace.user_stack import call_stack
+from ir import ENDLESS, Require, Size, SourceError
+from ir.types import Dim
+
+MOST_TRACES = 12
+
+
+# ---------------------------------------------------------------- running a loop
+def run(trace: Trace, over: Iterable, code: Code) -> None:
+    """Roll the loop, after peeling at most two iterations, or unroll it."""
+    site = trace.where()
+    if isinstance(over.trip, Size) and any(n in trace.loops for n in over.trip.names):
+        used = [trace.loops[n] for n in over.trip.names if n in trace.loops]
+        raise NeedsConcrete("an inner loop is as long as the index of this one says", used)
+    Runner(trace, site, over, code).run()
+
+
+class Runner:
+    """The attempts to roll one loop."""
+
+    def __init__(self, trace: Trace, site: Any, over: Iterable, code: Code, peeled: int = 0):
+        self.trace, self.site, self.over, self.code = trace, site, over, code
+        self.whole, self.peeled, self.why = over.trip, peeled, ""
+        self.first_stop: BaseException = NeedsConcrete("")
+        self.first: BaseException | None = None
+
+    def run(self, go: Any = None) -> None:
+        """`go`: whether the first iteration runs, if that has been asked already."""
+        if self.over.trip == 0 or self.empty():
+            return
+        go = self.first_test() if go is None else go
+        while go is not False and self.over.trip != 0:
+            if self.rolled(go):
+                return
+            if self.peeled == 2 or not getattr(self.first_stop, "peel", True):
+                return self.unroll(go)
+            self.peeled += 1
+            if is_runtime_scalar(go):
+                return self.peel_in_branch(go)
+            if isinstance(self.over.trip, Size):
+                self.trace.require(self.over.trip, 1, "the first iteration of a loop runs apart")
+            self.code.body(self.over.item(0))
+            self.over = self.over.rest()
+            if self.over.trip == 0:
+                return
+            go = self.code.more(self.trace, self.over, 0)
+
+    def empty(self) -> bool:
+        """Whether this call's size makes it no loop at all: the program is for that size only."""
+        trip = self.over.trip
+        if not isinstance(trip, Size) or any(n in self.trace.counts for n in trip.names):
+            return False
+        if self.trace.settle(trip) != 0:
+            return False
+        self.trace.add_require(Require(trip, "==", 0, "a loop that does not run", self.site))
+        return True
+
+    def first_test(self) -> Any:
+        """The test before the loop; what it assigns is carried."""
+        before = self.code.get_state()
+        go = self.code.more(self.trace, self.over, 0)
+        pairs = zip(self.code.names, before, self.code.get_state())
+        set_here = {n for n, a, b in pairs if n.endswith("=") and a is not b}
+        names = tuple(n.rstrip("=") if n in set_here else n for n in self.code.names)
+        self.code = dataclasses.replace(self.code, names=names)
+        return go
+
+    def rolled(self, go: Any) -> bool:
+        """Try until nothing new is learned; False leaves the reason in `why`."""
+        known = self.known()
+        reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
+        for _ in range(MOST_TRACES):
+            try:
+                BodyTrace(self.trace, self.over, self.code, known, go).roll(self.site, reason)
+                return True
+            except Retrace:
+                continue
+            except (NeedsConcrete, Mismatch) as e:
+                foreign_loop(self.trace, e)
+                self.stopped(e, e.reason if isinstance(e, NeedsConcrete) else str(e))
+                return False
+            except Exception as e:
+                self.stopped(e, f"{type(e).__name__}: {e}")
+                peel = isinstance(self.over.trip, Size)
+                self.first_stop = NeedsConcrete(self.why, (), peel)
+                return False
+        self.stopped(NeedsConcrete(""), "the body creates new places in every trace")
+        return False
+
+    def stopped(self, e: BaseException, why: str) -> None:
+        self.why, self.first_stop = why, e
+        self.first = self.first or e
+
+    def known(self) -> Learned:
+        """By the calls that led here: a function that is called twice has two loops."""
+        key = (call_stack(), self.peeled)
+        return self.trace.learned.setdefault(key, Learned(peeled=self.peeled))
+
+    def peel_in_branch(self, go: RuntimeScalar) -> None:
+        """The first iteration and the rest of the loop run only if there is one."""
+
+        def rest() -> None:
+            self.code.body(self.over.item(0))
+            Runner(self.trace, self.site, self.over.rest(), self.code, self.peeled).run()
+
+        code = self.code
+        decide(self.trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+
+    # ------------------------------------------------------------ not rolled
+    def unroll(self, go: Any) -> None:
+        if isinstance(self.over.trip, Size) or is_runtime_scalar(go) and self.over.trip == ENDLESS:
+            raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
+        if self.over.trip:
+            self.trace.frame.notes.append(("unrolled", self.site, self.why))
+        if self.over.trip == ENDLESS:
+            return self.endless(go)
+        items = map(self.over.item, range(int(self.over.trip)))
+        more = functools.partial(self.code.more, self.trace, self.over)
+        return unrolled(self.trace, enumerate(items), self.code, more, go)
+
+    def later(self, start: int, i: Any) -> Any:
+        return self.over.item(i + start)
+
+    def endless(self, go: Any) -> None:
+        """A `while` on Python values, as Python runs it, until its test depends on data."""
+        for i in itertools.count():
+            if go is False:
+                return None
+            if is_runtime_scalar(go):
+                over = dataclasses.replace(self.over, item=functools.partial(self.later, i))
+                return Runner(self.trace, self.site, over, self.code, peeled=2).run(go)
+            self.code.body(self.over.item(i))
+            go = self.code.more(self.trace, self.over, i + 1)
+        return None
+
+
+def unrolled(
+    trace: Trace, items: Iterator[tuple[int, Any]], code: Code, more: Item, go: Any = None
+) -> None:
+    """Iteration by iteration; after a test on data the rest runs in a branch. `go`: what `more`
+    has answered for the first one."""
+    for i, item in items:
+        go = more(i) if go is None else go
+        if go is False:
+            return
+        if is_runtime_scalar(go):
+            first = item
+
+            def rest(first: Any = first) -> None:
+                code.body(first)
+                unrolled(trace, items, code, more)
+
+            decide(trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+            return
+        code.body(item)
+        go = None
+
+
+def foreign_loop(trace: Trace, e: BaseException) -> None:
+    """Let a need for another loop's index pass to that loop."""
+    loops: frozenset[Any] = getattr(e, "loops", frozenset())
+    outer = {f.loop for f in trace.frames}
+    if loops and loops <= outer:
+        raise e
+
+
+def cannot_unroll(trace: Trace, trip: Dim, site: Any, why: str, first: Any) -> BaseException:
+    """Why this must be one loop, and what stood against it."""
+    what = "depends on data" if trip == ENDLESS else f"over the named size {trip}"
+    if isinstance(first, Mismatch) and first.loc is not None:
+        return Refused(
+            SourceError(
+                f"'{first.name}' changes type in this loop.",
+                first.loc,
+                here=f"{first.after} here, {first.before} before the loop (line {site.line})",
+                reason=f"A loop that {what} keeps the type of every variable it "
+                f"carries (here: {first.name})."
+                if trip == ENDLESS
+                else f"A loop {what} keeps the type of every variable it carries "
+                f"(here: {first.name}).",
+                remedy=f"Give {first.name} its final shape before the loop, or collect the pieces "
+                "in a list and concat once after it.",
+            )
+        )
+    remedy = "Make every iteration alike, or give the size as a number in input_spec."
+    if trip == ENDLESS:
+        remedy = "Make every iteration alike, or bound the loop: `for t in range(n): ... break`."
+    head = "this loop, whose end depends on data," if trip == ENDLESS else f"this loop {what}"
+    return Refused(
+        SourceError(
+            f"{head} cannot become one loop.",
+            site,
+            reason=f"In its body, {why}.",
+            remedy=remedy,
+        )
+    )
+
+
+__all__ = ["UNKNOWN", "Code", "run", "unrolled"]

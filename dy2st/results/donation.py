@@ -1,0 +1,66 @@
+"""Arguments that the caller gives up: a call may use their memory for other values.
+
+`to_static(..., donate=("x",))` promises that nobody looks at `x`, nor at what shares its memory,
+after the call: what is in it then is anything (NaN with `DY2ST_POISON=1`). An argument is taken
+only where that cannot show otherwise: no gradients are recorded, the call neither returns nor keeps
+the argument or a view of it, and it shares no memory with another input. Else it stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+from dy2st.capture.strides import extent, meet
+from dy2st.results.leaves import Out, OutputPlan, Same
+from dy2st.trace.trace import TracedInput
+from ir import Program
+
+
+def check_names(function: Callable[..., Any], names: Any) -> tuple[str, ...]:
+    """Raises TypeError for something that is not a collection of names, ValueError for a name that
+    is no parameter of `function`."""
+    if isinstance(names, str) or not all(isinstance(n, str) for n in names):
+        raise TypeError(f"donate takes a tuple of parameter names, not {names!r}")
+    known = inspect.signature(function).parameters
+    for n in names:
+        if n not in known:
+            text = ", ".join(known)
+            raise ValueError(f"donate names {n!r}, but the function has only ({text})")
+    return tuple(names)
+
+
+def given_up(
+    names: Collection[str],
+    plan: OutputPlan,
+    lifted: Sequence[TracedInput],
+    program: Program,
+    bound: Sequence[TracedInput],
+) -> list[int]:
+    """The numbers of the inputs of `program` whose memory may be used."""
+    kept = set(_kept((plan.result, plan.stores), lifted)) | {r.index for r in plan.reshaped}
+    free = [q for k, q in enumerate(lifted) if k not in kept and q.number is None]
+    extents = [extent(q.tensor) if q.number is None else None for q in bound]
+    out = []
+    for k, (i, q) in enumerate(zip(program.inputs, bound)):
+        alone = not any(meet(extents[k], e) for n, e in enumerate(extents) if n != k)
+        named = i.kind == "arg" and i.name.split(".")[0] in names
+        if named and alone and any(q is f for f in free) and q.memory is None:
+            out.append(k)
+    return out
+
+
+def _kept(tree: Any, lifted: Sequence[TracedInput]) -> Iterator[int]:
+    """The lifted inputs that results look at, or may look at where a call decides which one."""
+    if isinstance(tree, Same):
+        yield tree.index
+    elif isinstance(tree, dict):
+        yield from _kept(tuple(tree.values()), lifted)
+    elif isinstance(tree, (tuple, list, set)):
+        for part in tree:
+            yield from _kept(part, lifted)
+    elif dataclasses.is_dataclass(tree) and not isinstance(tree, (Out, type)):
+        for f in dataclasses.fields(tree):
+            yield from _kept(getattr(tree, f.name), lifted)

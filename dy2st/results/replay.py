@@ -1,0 +1,139 @@
+"""Results that are views: the chain of views between a result and its storage, and replaying it.
+
+Paddle's own view calls make the view on the real tensor, so it shares memory exactly as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import paddle
+
+from dy2st.capture.detached_writes import chain
+from dy2st.trace.trace import Frame, Trace
+from ir import Size, Value
+from ir.types import evaluate_dim, substitute_dim
+
+Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
+
+
+def chain_of(
+    trace: Trace, value: Value, root: Value, output: Callable[[Value], int]
+) -> Recipe | None:
+    """The views from `root` to `value`; None when one of them has an index that is written later.
+
+    `output` gives the number of the output that an index from data becomes.
+    """
+    steps: list[Any] = []
+    while value is not root:
+        op = trace.makers.get(value)
+        if op is None or any(trace.root(v) in trace.rewritten for v in op.operands[1:]):
+            return None
+        found = [("output", output(v)) for v in op.operands[1:]]
+        steps.append((op.name, tuple(sorted([*op.attrs.items(), *found]))))
+        value = op.operands[0]
+    return tuple(reversed(steps)) or (("alias", ()),)
+
+
+def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Recipe | None:
+    """As `chain_of`, of a value in a loop's body: indices are expressions of the iteration."""
+    known = {v: dim for dim, v in frame.indices.items()}
+    if frame.loop is not None:
+        known[frame.loop.index] = Size.named(frame.loop.name)
+    steps: list[Any] = []
+    for v in chain(trace, value):
+        op = trace.makers.get(v)
+        if v is root:
+            return tuple(reversed(steps)) or (("alias", ()),)
+        if op is None:
+            continue
+        name, attrs, found = op.name, dict(op.attrs), [known.get(q) for q in op.operands[1:]]
+        if None in found:
+            return None
+        if name == "dynamic_index":
+            name, attrs = "index", {**attrs, "index": found[0]}
+        elif name == "dynamic_slice":
+            name, attrs = "slice", {**attrs, "start": found[0], "step": 1}
+        steps.append((name, tuple(sorted(attrs.items()))))
+    return None
+
+
+def in_iteration(recipe: Recipe, loop: str, index: int) -> Recipe:
+    """A chain in a loop's body, in iteration `index`."""
+
+    def fixed(a: Any) -> Any:
+        if isinstance(a, tuple):
+            return tuple(map(fixed, a))
+        return substitute_dim(a, {loop: index}) if isinstance(a, Size) else a
+
+    return tuple((name, tuple((k, fixed(a)) for k, a in attrs)) for name, attrs in recipe)
+
+
+def replay(
+    tensor: Any,
+    recipe: Recipe,
+    sizes: Mapping[str, int],
+    stop_gradient: bool,
+    outputs: Sequence[Any] = (),
+) -> Any:
+    """The view of a real tensor; `outputs` are those of the program."""
+    with paddle.no_grad() if stop_gradient else paddle.enable_grad():
+        for name, attrs in recipe:
+            if name == "alias" and not stop_gradient:
+                tensor = again(tensor)
+            elif name in ("dynamic_index", "dynamic_slice"):
+                tensor = _at(tensor, name, dict(attrs), outputs, sizes)
+            else:
+                tensor = _one(tensor, name, dict(attrs), sizes)
+    return tensor
+
+
+def again(x: Any) -> Any:
+    """Another object on the storage, through which gradients pass; `view` refuses empty ones."""
+    return x[...] if 0 in x.shape else x.view(x.shape)
+
+
+def _at(x: Any, name: str, attrs: dict[str, Any], outputs: Any, sizes: Mapping[str, int]) -> Any:
+    """A view at an index that the program found."""
+    axis, index = attrs["axis"] % len(x.shape), int(outputs[attrs["output"]])
+    at = (slice(None),) * axis
+    if name == "dynamic_index":
+        one = (*at, index % x.shape[axis])
+        return x[one]
+    part = (*at, slice(index, index + evaluate_dim(attrs["length"], sizes)))
+    return x[part]
+
+
+def _one(x: Any, name: str, attrs: dict[str, Any], sizes: Mapping[str, int]) -> Any:
+    if name in ("alias", "detach"):
+        return x.detach()
+    if name == "reshape":
+        shape = [evaluate_dim(d, sizes) for d in attrs["shape"]]
+        if not x.shape and shape:
+            return x.unsqueeze(list(range(len(shape))))
+        if list(x.shape) != shape:
+            return x.reshape(shape)
+        return again(x) if paddle.is_grad_enabled() else x.detach()
+    if name == "transpose":
+        return paddle.transpose(x, list(attrs["perm"]))
+    if name == "strided":
+        return _strided(x, attrs, sizes)
+    at = (slice(None),) * (attrs["axis"] % len(x.shape))
+    if name == "index":
+        picked = (*at, evaluate_dim(attrs["index"], sizes))
+        return x[picked]
+    start, length = evaluate_dim(attrs["start"], sizes), evaluate_dim(attrs["length"], sizes)
+    step = attrs["step"]
+    stop: int | None = start + step * length
+    stop = None if stop is not None and stop < 0 else stop
+    cut = (*at, slice(start, stop, step) if length else slice(0, 0))
+    return x[cut]
+
+
+def _strided(x: Any, attrs: dict[str, Any], sizes: Mapping[str, int]) -> Any:
+    """Paddle counts offsets in bytes from the beginning of the memory."""
+    (unit,) = x.strides
+    shape, strides = ([evaluate_dim(d, sizes) for d in attrs[n]] for n in ("shape", "strides"))
+    offset = evaluate_dim(attrs["offset"], sizes) * unit * x.element_size()
+    return paddle.as_strided(x, shape, [s * unit for s in strides], x.offset + offset)

@@ -1,0 +1,257 @@
+"""Calls in converted code: callees are converted, library functions are called as they are."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import importlib
+import types
+from typing import Any
+
+import paddle
+from paddle.jit.dy2static.program_translator import StaticFunction as PaddleStatic
+
+from dy2st.capture import pylayer
+from dy2st.convert.marks import is_ignored, is_plain
+from dy2st.convert.statements import convert
+from dy2st.convert.unsupported import is_converted
+from dy2st.library.builtins import SUBSTITUTES
+from dy2st.library.substitutes import REWRITTEN
+from dy2st.loops.generators import maker, manager_maker
+from dy2st.state import container_writes
+from dy2st.state.dynamic_numbers import hold_dynamic
+from dy2st.state.ownership import LIBRARIES, note_contents, refuse
+from dy2st.state.protocols import cached_call, make_object
+from dy2st.state.strings import str_method
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.trace import Trace, current
+from dy2st.trace.undo import Attr, Item
+
+Layer = paddle.nn.Layer
+CONTAINERS = (
+    collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter
+)  # fmt: skip
+MUTABLE = (list, dict, set, collections.deque)
+REGISTRATION = frozenset(
+    "register_buffer add_parameter add_sublayer register_forward_pre_hook "
+    "register_forward_post_hook to train eval set_state_dict load_dict".split()
+)
+MUTATORS = frozenset(
+    "append extend insert pop popitem remove clear update setdefault add discard sort reverse "
+    "appendleft popleft rotate extendleft move_to_end subtract difference_update "
+    "intersection_update symmetric_difference_update".split()
+)
+EFFECTS = (
+    input, open, exec, eval, setattr, delattr, paddle.grad, paddle.autograd.backward,
+    paddle.seed, paddle.set_rng_state, paddle.save, paddle.load, object.__setattr__,
+)  # fmt: skip
+
+
+def converted(fn: types.FunctionType) -> types.FunctionType:
+    """The converted form of a user's function, once per function, with its defaults of today."""
+    new = _converted(fn, fn.__code__, is_plain(fn))
+    new.__defaults__, new.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
+    return new
+
+
+@functools.cache
+def _converted(fn: types.FunctionType, code: types.CodeType, plain: bool) -> types.FunctionType:
+    """The runtime imports this module, so it is looked up."""
+    return convert(
+        fn,
+        importlib.import_module("dy2st.runtime.unconverted" if plain else "dy2st.runtime.control"),
+    )
+
+
+def is_library(fn: types.FunctionType) -> bool:
+    name = fn.__module__ or ""
+    return name.split(".")[0] in LIBRARIES or is_ignored(name)
+
+
+def fn(f: Any) -> Any:
+    """The function to call instead of `f`."""
+    trace = current()
+    if trace is None:
+        return f
+    if any(f is e for e in EFFECTS):
+        raise refuse(
+            f"{f.__name__}() in a translated function.",
+            "It would act when the function is traced, not when the program runs.",
+            "Call it outside of the translated function.",
+        )
+    if isinstance(f, types.FunctionType):
+        replaced = SUBSTITUTES.get(id(f))
+        if replaced is not None:
+            return replaced
+        if f in REWRITTEN:
+            return library_code(trace, REWRITTEN[f])
+        return maker(f) if is_library(f) or made_inside(trace, f) else use(trace, f)
+    if isinstance(f, types.MethodType):
+        return method(trace, f)
+    if isinstance(f, Layer):
+        return functools.partial(call_layer, f)
+    return other(trace, f)
+
+
+def made_inside(trace: Trace, f: types.FunctionType) -> bool:
+    """A function that converted code defined: it is converted already."""
+    return f.__code__ in trace.codes or is_converted(f)
+
+
+def inner_codes(code: types.CodeType) -> set[types.CodeType]:
+    found = {c for c in code.co_consts if isinstance(c, types.CodeType)}
+    return found.union(*map(inner_codes, found))
+
+
+def use(trace: Trace, f: types.FunctionType) -> Any:
+    """A user's function: converted, with the globals and cells that it reads guarded."""
+    inner = getattr(f, "__dy2st_original__", None)
+    if inner is not None:
+        return fn(inner)
+    manager = manager_maker(f, fn)
+    if manager is not None:
+        return manager
+    new = converted(f)
+    trace.codes |= inner_codes(new.__code__)
+    note_function(trace, f, new)
+    return maker(new)
+
+
+def library_code(trace: Trace, f: types.FunctionType) -> Any:
+    """A function of Paddle or of dy2st, converted; it does not change, so nothing is guarded."""
+    new = converted(f)
+    trace.codes |= inner_codes(new.__code__)
+    return new
+
+
+def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
+    if trace.guards is None or f in trace.functions:
+        return
+    trace.functions.add(f)
+    trace.guards.function(f)
+    for name in getattr(new, "__dy2st_globals__", ()):
+        if ("item", id(f.__globals__), name) not in trace.stored:
+            if trace.moving and hold_dynamic(trace, Item(f.__globals__, name)):
+                continue
+            trace.guards.global_(f.__globals__, name, name not in new.__dy2st_receivers__)
+    for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue
+        if name in new.__dy2st_reads__ and ("attr", id(cell), "cell_contents") not in trace.stored:
+            if trace.moving and hold_dynamic(trace, Attr(cell, "cell_contents")):
+                continue
+            if not isinstance(value, FakeTensor):
+                trace.guards.cell(cell, name, value, name not in new.__dy2st_receivers__)
+
+
+def method(trace: Trace, f: types.MethodType) -> Any:
+    if isinstance(f.__self__, Layer) and f.__name__ in REGISTRATION:
+        raise refuse(
+            f"{f.__name__}() in a translated function.",
+            "A cached call could not repeat it.",
+            "Register it in __init__.",
+        )
+    if isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN:
+        if trace.guards is not None and isinstance(f.__self__, Layer):
+            trace.guards.layer(f.__self__)
+        return library_code(trace, REWRITTEN[f.__func__]).__get__(f.__self__)
+    if id(f.__func__) in SUBSTITUTES and isinstance(f.__self__, Tensor):
+        return functools.partial(SUBSTITUTES[id(f.__func__)], f.__self__)
+    if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
+        translated = getattr(f.__func__, "__dy2st_original__", None)
+        return fn(translated.__get__(f.__self__)) if translated is not None else maker(f)
+    if made_inside(trace, f.__func__):
+        return maker(f)
+    return use(trace, f.__func__).__get__(f.__self__)
+
+
+def other(trace: Trace, f: Any) -> Any:
+    try:
+        replaced = SUBSTITUTES.get(id(f))
+    except TypeError:
+        replaced = None
+    if replaced is not None:
+        return replaced
+    if isinstance(f, functools.partial):
+        return functools.partial(fn(f.func), *f.args, **f.keywords)
+    original = getattr(f, "__dy2st_original__", None)
+    if original is None and isinstance(f, PaddleStatic):
+        original = f.dygraph_function
+    if original is not None:
+        return fn(original)
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, paddle.autograd.PyLayer):
+        return functools.partial(pylayer.apply, owner) if f.__name__ == "apply" else f
+    if (
+        any(f is c for c in CONTAINERS)
+        or isinstance(f, type)
+        and f.__module__.split(".")[0] not in LIBRARIES
+    ):
+        return functools.partial(make_object, trace, f)
+    if isinstance(f, functools._lru_cache_wrapper):
+        return cached_call(trace, f)
+    if isinstance(f, types.BuiltinMethodType) and type(owner) is str:
+        return str_method(f, owner)
+    if isinstance(f, types.BuiltinMethodType) and isinstance(owner, MUTABLE):
+        return container_method(trace, f, owner)
+    call = next((vars(k)["__call__"] for k in type(f).__mro__ if "__call__" in vars(k)), None)
+    if isinstance(call, types.FunctionType) and not is_library(call):
+        return use(trace, call).__get__(f)
+    return f
+
+
+def container_method(trace: Trace, f: Any, owner: Any) -> Any:
+    if isinstance(owner, TraceList):
+        return f
+    if f.__name__ not in MUTATORS:
+        note_contents(trace, owner)
+        return f
+    return container_writes.method(trace, f, owner)
+
+
+def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
+    """`layer(...)`: hooks as Paddle runs them around the converted `forward`."""
+    trace = current()
+    if trace is None:
+        return layer(*args, **kwargs)
+    if trace.guards is not None and Attr(layer, "_full_name").key not in trace.stored:
+        trace.guards.layer(layer)
+    forward = fn(layer.forward)
+    plain = not (layer._forward_pre_hooks or layer._forward_post_hooks)
+    built = type(layer)._build_once is Layer._build_once or layer._built
+    if plain and built:
+        return forward(*args, **kwargs)
+    return with_hooks(layer, forward, args, kwargs)
+
+
+def with_hooks(layer: Any, forward: Any, args: Any, kwargs: Any) -> Any:
+    """`Layer._dygraph_call_func`: hooks and `forward` in Paddle's order."""
+    check_hooks(layer)
+    for key, hook in tuple(layer._forward_pre_hooks.items()):
+        if key in layer._forward_pre_hooks_with_kwargs_flag:
+            new = fn(hook)(layer, args, kwargs)
+            args, kwargs = (args, kwargs) if new is None else new
+        else:
+            new = fn(hook)(layer, args)
+            args = args if new is None else new if isinstance(new, tuple) else (new,)
+    if type(layer)._build_once is not Layer._build_once and not layer._built:
+        layer._build_once(*args, **kwargs)
+        layer._built = True
+    out = forward(*args, **kwargs)
+    for key, hook in tuple(layer._forward_post_hooks.items()):
+        named = (kwargs,) if key in layer._forward_post_hooks_with_kwargs_flag else ()
+        new = fn(hook)(layer, args, *named, out)
+        out = out if new is None else new
+    return out
+
+
+def check_hooks(layer: Any) -> None:
+    if layer._forward_post_hooks_always_called:
+        raise refuse(
+            f"a hook of {type(layer).__name__} is registered with always_call=True.",
+            "It would also have to run where the program fails.",
+            "Register it without always_call.",
+        )

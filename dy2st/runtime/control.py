@@ -1,0 +1,454 @@
+"""What converted code calls: the meaning of each construct, decided while the function runs.
+
+On a thread that traces, loops are offered to `dy2st.loops.roll`, stores go through the journal, callees
+are converted. Anywhere else every construct means what Python means.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+
+from dy2st.branches.cond import check_not_trying, choose, condition, decide
+from dy2st.branches.unresolved import Unresolved, here, is_none, unreadable
+from dy2st.capture.dispatch import drop_ops
+from dy2st.capture.indexing.items import old_items
+from dy2st.capture.indexing.masks import Selected
+from dy2st.loops import roll
+from dy2st.loops.generators import comprehension, consume, generator_, holds, items
+from dy2st.loops.iterables import sequence_of, unzip
+from dy2st.runtime.calls import fn
+from dy2st.state.bindings import rebinding, rebinds
+from dy2st.state.container_writes import CONTAINERS, change
+from dy2st.state.dynamic_numbers import number_of
+from dy2st.state.ownership import made_here, note_attr, note_contents, refuse
+from dy2st.state.protocols import (  # fmt: skip
+    computed_attr,
+    iterable_of,
+    manager,
+    special,
+    store_computed,
+    trying,
+)
+from dy2st.state.strings import described, joined, percent
+from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import UNDEF
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
+from dy2st.trace.scalar import check, is_runtime_scalar, negate, settled
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import current
+from dy2st.trace.undo import MISSING, Attr, Item
+
+
+# ---------------------------------------------------------------- loops
+def for_(
+    iterable: Any,
+    body: Callable[[Any], None],
+    get_state: Callable[[], tuple[Any, ...]],
+    set_state: Callable[[tuple[Any, ...]], None],
+    names: tuple[str, ...],
+    test: Callable[[], Any] | None = None,
+) -> None:
+    trace = current()
+    if trace is None:
+        return _python_for(iterable, body, test)
+    code = roll.Code(body, get_state, set_state, names, test)
+    over = sequence_of(trace, iterable)
+    if over is not None:
+        return roll.run(trace, over, code)
+    iterable = iterable_of(trace, iterable)
+    consume(trace, iterable)
+    if test is None:
+        return _python_for(iterable, body, None)
+    more = functools.partial(code.more, trace, roll.UNKNOWN)
+    return roll.unrolled(trace, enumerate(iterable), code, more)
+
+
+def _python_for(iterable: Any, body: Callable[[Any], None], test: Any) -> None:
+    if test is None:
+        for item in iterable:
+            body(item)
+        return
+    items = iter(iterable)
+    while test():
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        body(item)
+
+
+def while_(
+    test: Callable[[], Any],
+    body: Callable[[], None],
+    get_state: Callable[[], tuple[Any, ...]],
+    set_state: Callable[[tuple[Any, ...]], None],
+    names: tuple[str, ...],
+) -> None:
+    trace = current()
+    if trace is not None:
+        code = roll.Code(lambda _: body(), get_state, set_state, names, test)
+        return roll.run(trace, roll.UNKNOWN, code)
+    while test():
+        body()
+    return None
+
+
+def if_(
+    test: Any,
+    then: Callable[[], None],
+    orelse: Callable[[], None],
+    get_state: Callable[[], tuple[Any, ...]],
+    set_state: Callable[[tuple[Any, ...]], None],
+    names: tuple[str, ...],
+) -> None:
+    trace = current()
+    known = test if trace is None else condition(trace, test)
+    if trace is not None and is_runtime_scalar(known):
+        return decide(trace, known, then, orelse, get_state, set_state, names)
+    then() if known else orelse()
+    return None
+
+
+# ---------------------------------------------------------------- expressions
+def and_(*thunks: Callable[[], Any]) -> Any:
+    """The first value that is false, else the last."""
+    return _connected(True, thunks)
+
+
+def or_(*thunks: Callable[[], Any]) -> Any:
+    """The first value that is true, else the last."""
+    return _connected(False, thunks)
+
+
+def _connected(go_on: bool, thunks: tuple[Callable[[], Any], ...]) -> Any:
+    trace = current()
+    value = thunks[0]()
+    for i, thunk in enumerate(thunks[1:]):
+        known = value if trace is None else condition(trace, value)
+        if trace is not None and is_runtime_scalar(known):
+            return _later(trace, go_on, value, known, thunks[i + 1 :])
+        if bool(known) is not go_on:
+            return value
+        value = thunk()
+    return value
+
+
+def _later(trace: Any, go_on: bool, first: Any, known: Any, rest: Any) -> Any:
+    """`first and rest`, decided at run time; where the two have different types, only its truth."""
+
+    def other() -> Any:
+        return _connected(go_on, rest)
+
+    def keep() -> Any:
+        return first
+
+    mark, ops = trace.undo_log.mark(), len(trace.builder.ops)
+    out = choose(trace, known, other, keep) if go_on else choose(trace, known, keep, other)
+    if type(out) is not Unresolved:
+        return out
+    trace.undo_log.undo_to(mark)
+    drop_ops(trace, ops)
+    error = out.__dict__["error"]
+    sides = (lambda: truth_or(trace, other(), error)), (lambda: not go_on)
+    either = unreadable(error)
+    either.__dict__["truth"] = choose(trace, known, *(sides if go_on else sides[::-1]))
+    return either
+
+
+def truth_or(trace: Any, x: Any, error: BaseException) -> Any:
+    """The truth of the last operand; `error` if it is no condition."""
+    if isinstance(x, Tensor) and any(d != 1 for d in lift(trace, x)._value.type.shape):
+        raise error
+    return condition(trace, x)
+
+
+def subject(x: Any) -> Any:
+    """The subject of a `match`: patterns look at it without asking."""
+    found = here(x)
+    if type(found) is Unresolved:
+        raise found.__dict__["error"]
+    return found
+
+
+def not_(value: Any) -> Any:
+    trace = current()
+    known = value if trace is None else condition(trace, value)
+    return negate(known) if trace is not None and is_runtime_scalar(known) else not known
+
+
+def ifexp(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+    trace = current()
+    known = test if trace is None else condition(trace, test)
+    if trace is not None and is_runtime_scalar(known):
+        return choose(trace, known, then, orelse)
+    return then() if known else orelse()
+
+
+def is_(a: Any, b: Any) -> Any:
+    trace = current()
+    for x, other in ((a, b), (b, a)):
+        if type(x) is Unresolved and other is None:
+            return is_none(x)
+        if type(x) is Unresolved:
+            raise x.__dict__["error"]
+    if trace is not None and a is not b and isinstance(a, Tensor) and isinstance(b, Tensor):
+        held = [q for q in (a, b) if isinstance(q, FakeTensor) and q._value in trace.placeholders]
+        if held:
+            raise NeedsConcrete("`is` between a carried variable and a tensor", (), peel=True)
+        real = [trace.lifted[id(q)].fake if id(q) in trace.lifted else q for q in (a, b)]
+        return real[0] is real[1]
+    return a is b
+
+
+def is_not(a: Any, b: Any) -> Any:
+    return not_(is_(a, b))
+
+
+def in_(a: Any, b: Any) -> bool:
+    trace = current()
+    if trace is not None:
+        if isinstance(a, Tensor):
+            raise refuse("`in` with a tensor.", "It compares values, which a trace lacks.")
+        users = special(trace, b, "__contains__", a)
+        if users:
+            return bool(users[0])
+        note_contents(trace, b)
+    return a in b
+
+
+def not_in(a: Any, b: Any) -> bool:
+    return not in_(a, b)
+
+
+AUGMENTED = {
+    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "@": operator.imatmul,
+    "/": operator.itruediv, "//": operator.ifloordiv, "%": operator.imod, "**": operator.ipow,
+    "<<": operator.ilshift, ">>": operator.irshift, "|": operator.ior, "^": operator.ixor,
+    "&": operator.iand,
+}  # fmt: skip
+
+
+def aug(op: str, x: Any, value: Any) -> Any:
+    """`x op= value`: rebinding for tensors and numbers; a list grows in place."""
+    trace = current()
+    if trace is not None and isinstance(x, TraceList) and op == "+":
+        x.extend(value)
+        return x
+    if trace is not None and isinstance(x, CONTAINERS):
+        change(trace, x)
+    if isinstance(x, Selected):
+        return x.changed(op, AUGMENTED[op], value)
+    return AUGMENTED[op](x, value)
+
+
+def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
+    trace = current()
+    value = test()
+    if trace is not None:
+        value = condition(trace, value)
+    if trace is not None and is_runtime_scalar(value):
+        check_not_trying(trace, value)
+        text = described(message()) if message is not None else ""
+        return check(trace, value.value, "AssertionError", text)
+    if not value:
+        raise AssertionError(message()) if message is not None else AssertionError
+    return None
+
+
+def read(thunk: Callable[[], Any]) -> Any:
+    try:
+        return thunk()
+    except NameError:
+        return UNDEF
+
+
+# ---------------------------------------------------------------- containers
+def list_(items: list[Any]) -> list[Any]:
+    return TraceList(items) if current() is not None else items
+
+
+def dict_(items: dict[Any, Any]) -> dict[Any, Any]:
+    if current() is not None:
+        for key in items:
+            check_key(items, key)
+    return _made(items)
+
+
+def set_(items: set[Any]) -> set[Any]:
+    if current() is not None:
+        for key in items:
+            check_key(items, key)
+    return _made(items)
+
+
+def _made(x: Any) -> Any:
+    trace = current()
+    if trace is not None:
+        trace.make(x)
+    return x
+
+
+slice_ = slice
+
+
+# ---------------------------------------------------------------- attributes and items
+def load_attr(obj: Any, name: str) -> Any:
+    trace, obj = current(), settled(obj)
+    if trace is None or isinstance(obj, (Tensor, TraceList)) or trace.guards is None:
+        return getattr(obj, name)
+    computed = computed_attr(trace, obj, name)
+    if computed:
+        return computed[0]
+    value = getattr(obj, name, MISSING)
+    if value is MISSING:
+        note_attr(trace, obj, name, value)
+        return getattr(obj, name)
+    moved = number_of(trace, Attr(obj, name), value) if trace.moving else value
+    if moved is value:
+        note_attr(trace, obj, name, value)
+    return moved
+
+
+def receiver(obj: Any, name: str) -> Any:
+    """An attribute that is only appended to: the elements of a list do not matter."""
+    trace = current()
+    value = getattr(obj, name, MISSING)
+    if trace is None or type(value) is not list or made_here(trace, value):
+        return load_attr(obj, name)
+    note_attr(trace, obj, name, value, whole=False)
+    return value
+
+
+def store_attr(value: Any, obj: Any, name: str) -> None:
+    trace = current()
+    if trace is None:
+        setattr(obj, name, value)
+        return
+    if isinstance(obj, FakeTensor) and not hasattr(obj, name):
+        raise refuse(
+            f"the attribute {name} of a tensor is set.",
+            "A tensor of a program has no attributes of its own.",
+            "Keep it in a variable or in an attribute of the Layer.",
+        )
+    if isinstance(obj, FakeTensor):
+        old = getattr(obj, name)
+        trace.undo_log.note(lambda: setattr(obj, name, old))
+        setattr(obj, name, value)
+        return
+    if isinstance(obj, (Tensor, types.ModuleType, type)):
+        raise refuse(
+            f"the attribute {name} of a {type(obj).__name__} is set.",
+            "Only attributes of Layers and of plain objects are carried by a program.",
+            "Set it outside of the translated function.",
+        )
+    if not store_computed(trace, obj, name, value):
+        trace.store(Attr(obj, name), value)
+
+
+def del_attr(obj: Any, name: str) -> None:
+    trace = current()
+    if trace is None:
+        delattr(obj, name)
+        return
+    getattr(obj, name)
+    trace.store(Attr(obj, name), MISSING)
+
+
+def load_item(obj: Any, index: Any) -> Any:
+    trace = current()
+    if trace is None or isinstance(obj, (Tensor, TraceList)):
+        return obj[index]
+    check_key(obj, index)
+    users = special(trace, obj, "__getitem__", index)
+    if users:
+        return users[0]
+    if isinstance(obj, collections.defaultdict) and index not in obj:
+        if trace.tentative:
+            raise NeedsConcrete("a defaultdict makes an item in the loop")
+        change(trace, obj)
+        return _made(obj[index])
+    value = obj[index]
+    shape = isinstance(obj, (Shape, paddle.Size))
+    known = isinstance(obj, (list, dict, tuple)) and not shape and not made_here(trace, obj)
+    if known and trace.guards is not None and ("contents", id(obj)) in trace.guards.terms:
+        return value
+    if (
+        known
+        and trace.guards is not None
+        and isinstance(index, (int, str))
+        and not is_symint(index)
+    ):
+        if ("item", id(obj), index) not in trace.stored and not _holds_fake(obj):
+            trace.guards.item(obj, index, value)
+    return value
+
+
+def load_old(obj: Any, index: Any) -> Any:
+    """What `obj[index] op= value` starts from."""
+    trace = current()
+    if trace is None or not isinstance(obj, Tensor):
+        return load_item(obj, index)
+    return old_items(trace, obj, index)
+
+
+def _holds_fake(x: Any) -> bool:
+    values = x.values() if isinstance(x, dict) else x
+    return isinstance(x, tuple) or any(isinstance(q, FakeTensor) for q in values)
+
+
+def store_item(value: Any, obj: Any, index: Any) -> None:
+    trace = current()
+    if trace is None or isinstance(obj, (Tensor, TraceList)):
+        obj[index] = value
+        return
+    check_key(obj, index)
+    if special(trace, obj, "__setitem__", index, value):
+        return
+    if is_symint(index):
+        raise NeedsConcrete(f"{type(obj).__name__}[{index!r}] = ...", index.loops)
+    if not isinstance(obj, (list, dict)):
+        raise refuse(
+            f"an item of a {type(obj).__name__} is set.",
+            "Only items of lists and dicts are carried by a program.",
+        )
+    if isinstance(index, slice) or id(obj) in trace.arguments:
+        change(trace, obj)
+        obj[index] = value
+    else:
+        trace.store(Item(obj, index), value)
+
+
+def check_key(obj: Any, index: Any) -> None:
+    """Refuse a tensor as the key of a dict: eager looks it up by identity."""
+    if isinstance(obj, (dict, set)) and (isinstance(index, Tensor) or is_runtime_scalar(index)):
+        raise refuse(
+            "a tensor is a dict key.",
+            "Eager looks a tensor up by its identity, and values are known only when the program "
+            "runs.",
+            "Use a Python value as the key, or index a stacked tensor: "
+            "`paddle.stack(list(table.values()))[i]`.",
+        )
+
+
+def del_item(obj: Any, index: Any) -> None:
+    trace = current()
+    if trace is not None and special(trace, obj, "__delitem__", index):
+        return
+    if trace is not None and isinstance(obj, CONTAINERS) and not isinstance(obj, TraceList):
+        change(trace, obj)
+    del obj[index]
+
+
+__all__ = [
+    "UNDEF", "comprehension", "current", "fn", "generator_", "holds", "items", "manager",
+    "joined", "percent", "rebinding", "trying", "rebinds", "unzip"
+]  # fmt: skip

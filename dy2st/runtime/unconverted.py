@@ -1,0 +1,104 @@
+"""The runtime of functions marked with `not_to_static`: control flow is Python's, at trace time.
+
+Everything else is `dy2st.runtime.control`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dy2st.loops.iterables import sequence_of
+from dy2st.runtime import control
+from dy2st.state.ownership import note_contents, refuse
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.trace import current
+
+WHY = "in a function marked not_to_static"
+State = Callable[..., Any]
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(control, name)
+
+
+def truth(value: Any) -> bool:
+    """The truth of a Python value; a condition on data is refused by name."""
+    if current() is not None and (isinstance(value, Tensor) or is_runtime_scalar(value)):
+        raise refuse(
+            f"a condition on data {WHY}.",
+            "Its branches and loops stay Python, which would need the value at trace time.",
+            "Remove the mark, or select with `paddle.where`.",
+        )
+    return bool(value)
+
+
+def for_(
+    iterable: Any,
+    body: Callable[[Any], None],
+    get_state: State,
+    set_state: State,
+    names: Any,
+    test: Callable[[], Any] | None = None,
+) -> None:
+    trace = current()
+    over = sequence_of(trace, iterable) if trace is not None else None
+    if trace is not None and over is not None:
+        if not isinstance(over.trip, int):
+            raise refuse(
+                f"a loop over the named size {over.trip} {WHY}.",
+                "Its loops are unrolled.",
+                "Remove the mark, or give the size as a number in input_spec.",
+            )
+        if over.trip > 0:
+            trace.frame.notes.append(("unrolled", trace.where(), WHY))
+        iterable = map(over.item, range(over.trip))
+    elif trace is not None:
+        note_contents(trace, iterable)
+    items = iter(iterable)
+    while test is None or truth(test()):
+        try:
+            item = next(items)
+        except StopIteration:
+            return
+        body(item)
+
+
+def while_(
+    test: Callable[[], Any], body: State, get_state: State, set_state: State, names: Any
+) -> None:
+    while truth(test()):
+        body()
+
+
+def if_(
+    test: Any, then: State, orelse: State, get_state: State, set_state: State, names: Any
+) -> None:
+    then() if truth(test) else orelse()
+
+
+def and_(*thunks: Callable[[], Any]) -> Any:
+    value: Any = True
+    for i, thunk in enumerate(thunks):
+        value = thunk()
+        if i + 1 < len(thunks) and not truth(value):
+            return value
+    return value
+
+
+def or_(*thunks: Callable[[], Any]) -> Any:
+    value: Any = False
+    for i, thunk in enumerate(thunks):
+        value = thunk()
+        if i + 1 < len(thunks) and truth(value):
+            return value
+    return value
+
+
+def not_(value: Any) -> bool:
+    return not truth(value)
+
+
+def ifexp(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+    return then() if truth(test) else orelse()

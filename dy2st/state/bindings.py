@@ -1,0 +1,109 @@
+"""Variables that belong to a module, or to a function around the translated one.
+
+Converted code announces each binding of such a variable. The trace notes the place, so that the
+binding is undone with the trace, carried by a loop, and repeated on every cached call.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dy2st.trace.trace import Trace, current
+from dy2st.trace.undo import MISSING, Location
+
+
+@dataclass(frozen=True, eq=False)
+class Global(Location):
+    """A variable of a module; `obj` is the module's dict."""
+
+    obj: dict[str, Any]
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("item", id(self.obj), self.name)
+
+    def get(self) -> Any:
+        return self.obj.get(self.name, MISSING)
+
+    def put(self, value: Any) -> None:
+        if value is MISSING:
+            self.obj.pop(self.name, None)
+        else:
+            self.obj[self.name] = value
+
+    def snapshot(self) -> Callable[[], None]:
+        old = self.get()
+        return lambda: self.put(old)
+
+
+@dataclass(frozen=True, eq=False)
+class Cell(Location):
+    """A variable of a function around the translated one; `obj` is its cell."""
+
+    obj: types.CellType
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("attr", id(self.obj), "cell_contents")
+
+    def get(self) -> Any:
+        try:
+            return self.obj.cell_contents
+        except ValueError:
+            return MISSING
+
+    def put(self, value: Any) -> None:
+        if value is not MISSING:
+            self.obj.cell_contents = value
+        elif self.get() is not MISSING:
+            del self.obj.cell_contents
+
+    def snapshot(self) -> Callable[[], None]:
+        old = self.get()
+        return lambda: self.put(old)
+
+
+def places(thunk: types.FunctionType) -> Iterator[Global | Cell]:
+    """The variable that `lambda: name` reads."""
+    code = thunk.__code__
+    for name, cell in zip(code.co_freevars, thunk.__closure__ or ()):
+        yield Cell(cell, name)
+    for name in code.co_names:
+        yield Global(thunk.__globals__, name)
+
+
+def rebinding(value: Any, thunk: types.FunctionType) -> Any:
+    rebinds(thunk)
+    return value
+
+
+def rebinds(thunk: types.FunctionType) -> None:
+    trace = current()
+    if trace is None:
+        return
+    for place in places(thunk):
+        if trace.tentative:
+            guard(trace, place)
+        trace.note_store(place)
+
+
+def guard(trace: Trace, place: Global | Cell) -> None:
+    """A loop or a branch may leave the variable as it was, so the program depends on it."""
+    if trace.guards is None or place.key in trace.stored:
+        return
+    value = place.get()
+    if isinstance(place, Global):
+        trace.guards.global_(place.obj, place.name)
+    elif value is not MISSING:
+        trace.guards.cell(place.obj, place.name, value)

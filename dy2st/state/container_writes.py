@@ -1,0 +1,171 @@
+"""Lists, dicts, sets and deques from outside that a trace changes.
+
+The contents before a change are guarded, those at the end are what a cached call sets in place. A
+list that is appended to and never read needs no guard: the new elements wait in a list of the
+trace, so that loops can collect them, and a call appends them to whatever is there.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dy2st.state.ownership import holds_fake, made_here
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.trace import Trace
+from dy2st.trace.undo import Item, Location, container_snapshot
+from ir import Loc, SourceError
+
+CONTAINERS = (list, dict, set, collections.deque)
+
+
+@dataclass(frozen=True, eq=False)
+class Contents(Location):
+    """All elements of a container, as a tuple; of a dict, its items."""
+
+    obj: Any
+
+    def __str__(self) -> str:
+        return f"the {type(self.obj).__name__}"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("contents", id(self.obj), type(self.obj).__name__)
+
+    def get(self) -> Any:
+        return tuple(self.obj.items()) if isinstance(self.obj, dict) else tuple(self.obj)
+
+    def put(self, value: Any) -> None:
+        refill(self.obj, value)
+
+    def snapshot(self) -> Callable[[], None]:
+        return container_snapshot(self.obj)
+
+
+@dataclass(frozen=True, eq=False)
+class Argument(Contents):
+    """The contents of the container that is number `index` of those in a call's arguments."""
+
+    index: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Growth(Location):
+    """Elements appended to a list that is not read."""
+
+    obj: list[Any]
+
+    def __str__(self) -> str:
+        return "the list"
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return ("growth", id(self.obj), "list")
+
+    def put(self, value: Any) -> None:
+        self.obj.extend(value)
+
+
+def refill(obj: Any, value: tuple[Any, ...]) -> None:
+    """Set the contents in place."""
+    obj.clear()
+    (obj.update if isinstance(obj, (dict, set)) else obj.extend)(value)
+
+
+# ---------------------------------------------------------------- while tracing
+def change(trace: Trace, obj: Any) -> None:
+    """The contents of a container change next. One that no guard has met was made in this trace, by
+    code that is not converted."""
+    if not made_here(trace, obj) and trace.guards is not None:
+        if id(obj) in trace.guards.ids:
+            trace.guards.contents(obj)
+        else:
+            trace.made[id(obj)] = obj
+    if id(obj) in trace.arguments:
+        trace.note_store(Argument(obj, list(trace.arguments).index(id(obj))))
+    else:
+        trace.note_store(Contents(obj))
+
+
+def method(trace: Trace, f: Any, owner: Any) -> Callable[..., Any]:
+    """A method that changes a container; its arguments, evaluated before, may read it."""
+
+    def changing(*args: Any, **kwargs: Any) -> Any:
+        if f.__name__ in ("append", "extend") and grows_unread(trace, owner):
+            return getattr(tail_of(trace, owner), f.__name__)(*args, **kwargs)
+        change(trace, owner)
+        return f(*args, **kwargs)
+
+    return changing
+
+
+def grows_unread(trace: Trace, obj: Any) -> bool:
+    """Whether a list from outside has not been read, so that its elements do not matter."""
+    if type(obj) is not list or made_here(trace, obj) or trace.guards is None:
+        return False
+    return id(obj) in trace.guards.ids and ("contents", id(obj)) not in trace.guards.terms
+
+
+def tail_of(trace: Trace, obj: list[Any]) -> TraceList:
+    """The list of the trace that collects what is appended to `obj`."""
+    tails = trace.guards.tails
+    if id(obj) not in tails:
+        tail = TraceList()
+        tail.born = trace.frames[0]
+        tails[id(obj)] = (obj, tail, trace.where())
+        trace.guards.on_read = functools.partial(flush, trace)
+    return tails[id(obj)][1]
+
+
+def flush(trace: Trace, obj: list[Any]) -> None:
+    """The list is read after all: what was appended moves into it."""
+    _, tail, where = trace.guards.tails[id(obj)]
+    if not tail.parts():
+        return
+    if trace.tentative:
+        raise NeedsConcrete("a list from outside is read that was appended to before the loop")
+    trace.note_store(Contents(obj))
+    obj.extend(elements(tail, where))
+    tail.clear()
+
+
+def elements(tail: TraceList, where: Loc) -> tuple[Any, ...]:
+    """One by one: the list that they go to holds them so."""
+    size = tail.size()
+    if not isinstance(size, int):
+        raise Refused(
+            SourceError(
+                f"a list from outside grows by {size} elements, a size of the program.",
+                where,
+                reason="A call has to put each of them into the list as a tensor of its own.",
+                remedy="Collect them in a list of the function, and append the stacked tensor.",
+            )
+        )
+    return tuple(tail[i] for i in range(size))
+
+
+def from_outside(trace: Trace, x: Any) -> bool:
+    """Whether a container was there before the trace. One that library code made here is not known
+    to the guards, or holds stand-ins that the trace did not store."""
+    if not isinstance(x, CONTAINERS) or made_here(trace, x) or id(x) not in trace.guards.ids:
+        return False
+    stored = any(q.obj is x for q in trace.frames[0].stores.values())
+    return stored or not holds_fake(x)
+
+
+def final_stores(trace: Trace) -> Iterator[tuple[Location, Any]]:
+    """What a call stores after the program ran, with the values of this trace."""
+    stores = trace.frames[0].stores
+    whole = {id(q.obj) for q in stores.values() if isinstance(q, Contents)}
+    for place in stores.values():
+        made = id(place.obj) in trace.made or isinstance(place.obj, TraceList)
+        if made or isinstance(place, Item) and id(place.obj) in whole:
+            continue
+        yield place, place.get()
+    for obj, tail, where in trace.guards.tails.values():
+        if tail.parts():
+            yield Growth(obj), elements(tail, where)

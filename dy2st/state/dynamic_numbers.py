@@ -1,0 +1,124 @@
+"""Python numbers that change from call to call: a counter on `self`, a temperature, a step size.
+
+The first translation takes a number for a constant. When a call comes with another value in the
+same place, or for the same argument, the next translation has it as an input. A function that needs
+the number itself (as a shape, a list index) is translated for each value, as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from dy2st.state.ownership import note_attr, note_contents
+from dy2st.state.signature import Signature
+from dy2st.trace.scalar import DTYPES, RuntimeScalar
+from dy2st.trace.trace import Trace
+from dy2st.trace.undo import Attr, Item, Location
+from ir import Type
+
+KINDS = (int, float)
+
+
+class DynamicNumbers:
+    """What one translated function has seen: `places` of attributes and items by key, and `leaves`,
+    numbers of arguments by position. Those in `pinned` are constants for good."""
+
+    def __init__(self) -> None:
+        self.places: set[Any] = set()
+        self.leaves: set[int] = set()
+        self.pinned: set[Any] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self.places or self.leaves)
+
+    def key(self, signature: Signature) -> tuple[Any, ...]:
+        """The key of the cache with the types of moving arguments instead of their values."""
+        first, *keys = signature.key
+        moved = [type(q) if k in self.leaves else keys[k] for k, q in enumerate(signature.leaves)]
+        return (first, *moved)
+
+    def learn(self, entries: Iterable[Any], keys: Iterable[Any], signature: Signature) -> None:
+        """Compare this call with what the translations so far were made for."""
+        for entry in entries:
+            for place, value in entry.numbers.values():
+                now = place.get()
+                if type(now) is type(value) and repr(now) != repr(value):
+                    self.places.add(place.key)
+        for key in keys:
+            self.leaves.update(self.moved(key, signature))
+        self.places -= self.pinned
+        self.leaves -= self.pinned
+
+    @staticmethod
+    def moved(key: tuple[Any, ...], signature: Signature) -> list[int]:
+        """The numbers that alone tell `key` from that of this call."""
+        mine = signature.key
+        if len(key) != len(mine) or key[0] != mine[0]:
+            return []
+        pairs = enumerate(zip(key[1:], mine[1:], signature.leaves))
+        other = [k for k, (a, b, q) in pairs if a != b and a is not type(q)]
+        leaves = signature.leaves
+        same = all(type(leaves[k]) in KINDS and key[k + 1][:1] == (type(leaves[k]),) for k in other)
+        return other if same else []
+
+    def pin(self) -> None:
+        """The last translation could not do with inputs: all are constants from now on."""
+        self.pinned |= self.places | self.leaves
+        self.places.clear()
+        self.leaves.clear()
+
+
+def number_of(trace: Trace, place: Location, value: Any) -> Any:
+    """The number at a place: itself, or the input that it is when it moves."""
+    if type(value) not in KINDS or place.key not in trace.moving or place.key in trace.stored:
+        return value
+    return trace.number_input(place.key, value, str(place), place)
+
+
+def keep_dynamic(trace: Trace, place: Location) -> Any:
+    """What a place holds if a branch or a loop does not store into it: the program depends on it,
+    as if it were read."""
+    value = place.get()
+    moved = number_of(trace, place, value)
+    if trace.guards is None or moved is not value or place.key in trace.stored:
+        return moved
+    if isinstance(place, Attr):
+        note_attr(trace, place.obj, place.name, value)
+    elif isinstance(place, Item):
+        note_contents(trace, place.obj)
+    return value
+
+
+def hold_dynamic(trace: Trace, place: Location) -> bool:
+    """Whether a global or a variable of an enclosing function moves: it is a Number while the trace
+    runs, because code reads it without asking."""
+    if place.key not in trace.moving or place.key in trace.stored:
+        return False
+    n = number_of(trace, place, place.get())
+    if type(n) is not RuntimeScalar:
+        return False
+    trace.undo_log.note(place.snapshot())
+    place.put(n)
+    return True
+
+
+def leaves_of(trace: Trace, leaves: Sequence[Any], names: Sequence[str], moving: set[int]) -> None:
+    """Arguments that move become Numbers, in place of their values."""
+    for k, value in enumerate(leaves):
+        if k in moving and type(value) in KINDS:
+            leaves[k] = trace.number_input(("leaf", k), value, names[k], None)  # type: ignore[index]
+
+
+def number_type(kind: type) -> Type:
+    return Type(DTYPES[kind])
+
+
+__all__ = [
+    "DynamicNumbers",
+    "RuntimeScalar",
+    "keep_dynamic",
+    "leaves_of",
+    "number_of",
+    "number_type",
+]

@@ -1,0 +1,276 @@
+"""What a trace read from Python objects, and the cheap checks that it is still so.
+
+A cached program is valid for a call while every attribute, item and global that its trace read
+gives the same thing: equal constants, the same objects. The checks become part of the entry's call.
+Tensors found at a place are looked up again on each call, so a rebound buffer is followed.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dy2st.convert.marks import is_ignored
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.undo import MISSING, Attr, Item, Location
+
+CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
+
+
+def same_array(a: Any, b: np.ndarray) -> bool:
+    """The same dtype, shape and bytes."""
+    if type(a) is not np.ndarray or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return a.tobytes() == b.tobytes()
+
+
+_DICTS = ("_parameters", "_buffers", "_sub_layers")
+_IRRELEVANT = frozenset(("_full_name", "_built", "_loaddict_holder", "_init_in_dynamic_mode"))
+
+
+def is_constant(x: Any) -> bool:
+    """Immutable Python values, compared by value."""
+    if type(x) is tuple:
+        return all(map(is_constant, x))
+    return type(x) in CONSTANTS or isinstance(x, (range, types.EllipsisType))
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Equal and of equal types: True is not 1, and 0.0 is not -0.0."""
+    if type(a) is tuple and type(b) is tuple:
+        return len(a) == len(b) and all(map(same_constant, a, b))
+    return type(a) is type(b) and (repr(a) == repr(b))
+
+
+class Guards:
+    """Collected while tracing; `expressions` over `names` are true while nothing has changed."""
+
+    def __init__(self, tensor: type) -> None:
+        self.tensor = tensor
+        self.terms: dict[tuple[Any, ...], str] = {}
+        self.found: dict[int, str] = {}
+        self.places: dict[int, Location] = {}
+        self.held: list[Any] = []
+        self.numbers: dict[tuple[Any, ...], tuple[Location, Any]] = {}
+        self.names: dict[str, Any] = {"MISSING": MISSING, "same": same_constant, "TENSOR": tensor}
+        self.names.update(same_array=same_array, IS=operator.is_)
+        self.ids: dict[int, str] = {}
+        self.tails: dict[int, tuple[Any, Any, Any]] = {}
+        self.on_read: Callable[[Any], None] = lambda obj: None
+
+    def ref(self, obj: Any) -> str:
+        """A name for an object in the check; keeps the object alive."""
+        if id(obj) not in self.ids:
+            name = f"o{len(self.ids)}"
+            self.ids[id(obj)] = name
+            self.names[name] = obj
+        return self.ids[id(obj)]
+
+    def expect(
+        self,
+        key: tuple[Any, ...],
+        expression: str,
+        value: Any,
+        place: Location | None = None,
+        whole: bool = True,
+    ) -> None:
+        """`expression` must give `value` again; with `whole` also the elements of a container.
+
+        A number that is an input needs no check.
+        """
+        if is_runtime_scalar(value):
+            return
+        if key not in self.terms:
+            self.terms[key] = self.test(expression, value, place)
+            if type(value) in (int, float) and place is not None:
+                self.numbers[key] = (place, value)
+        if whole and isinstance(value, (list, dict, set, frozenset, tuple)):
+            self.contents(value)
+
+    def test(self, expression: str, value: Any, place: Location | None) -> str:
+        if value is None or isinstance(value, bool):
+            return f"{expression} is {value!r}"
+        if type(value) in (int, str):
+            kind = type(value).__name__
+            return f"(type(q := {expression}) is {kind} and q == {self.ref_constant(value)})"
+        if value is MISSING:
+            return f"{expression} is MISSING"
+        if isinstance(value, np.ndarray):
+            return f"same_array({expression}, {self.ref_constant(value.copy())})"
+        if is_constant(value):
+            return f"same({expression}, {self.ref_constant(value)})"
+        if isinstance(value, self.tensor):
+            return self.tensor_test(expression, value, place)
+        return f"{expression} is {self.ref(value)}"
+
+    def tensor_test(self, expression: str, value: Any, place: Location | None) -> str:
+        """The first place of a tensor is where calls look it up; others must agree with it."""
+        first = self.found.setdefault(id(value), expression)
+        if first != expression:
+            return f"{expression} is {first}"
+        self.held.append(value)
+        if place is not None:
+            self.places[id(value)] = place
+        return f"isinstance({expression}, TENSOR)"
+
+    def ref_constant(self, value: Any) -> str:
+        name = f"c{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def attr(self, obj: Any, name: str, value: Any, whole: bool = True) -> None:
+        """`obj.name` gave `value`; a method is looked up on its class."""
+        function = getattr(value, "__func__", None)
+        if isinstance(value, types.MethodType) and isinstance(function, types.FunctionType):
+            kind = type(obj)
+            if getattr(kind, name, None) is function:
+                expression = f"getattr({self.ref(kind)}, {name!r}, MISSING)"
+                self.expect(("method", id(kind), name), expression, function)
+        if not isinstance(value, (types.MethodType, types.BuiltinMethodType)):
+            place = Attr(obj, name)
+            self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
+
+    def item(self, obj: Any, index: Any, value: Any) -> None:
+        o, i = self.ref(obj), self.ref_constant(index)
+        expression = f"({o}[{i}] if {i} in {o} else MISSING)"
+        if isinstance(obj, (list, tuple)):
+            expression = f"({o}[{i}] if -len({o}) <= {i} < len({o}) else MISSING)"
+        place = Item(obj, index)
+        self.expect(place.key, expression, value, place)
+
+    def contents(self, obj: Any) -> None:
+        """A container from outside: any of its elements may be read, by code that is not seen."""
+        if not isinstance(obj, (list, dict, set, frozenset, tuple)):
+            return
+        if ("contents", id(obj)) in self.terms:
+            return
+        self.terms["contents", id(obj)] = "True"
+        self.elements(obj)
+        if id(obj) in self.tails:
+            self.on_read(obj)
+
+    def elements(self, obj: Any) -> None:
+        o = self.ref(obj)
+        if len(obj) == 0:
+            self.expect(("len", id(obj)), f"len({o})", 0)
+            return
+        plain = obj.values() if isinstance(obj, dict) else obj
+        if isinstance(obj, (set, frozenset)) or all(map(is_constant, plain)):
+            if not isinstance(obj, (tuple, frozenset)):
+                self.terms["contents", id(obj)] = self.constants(o, obj)
+            return
+        if isinstance(obj, dict):
+            self.expect(("keys", id(obj)), f"tuple({o})", tuple(obj))
+            for k, v in obj.items():
+                self.item(obj, k, v)
+        elif isinstance(obj, (list, tuple)):
+            self.expect(("len", id(obj)), f"len({o})", len(obj))
+            for i, v in enumerate(obj):
+                self.item(obj, i, v)
+
+    def constants(self, o: str, obj: Any) -> str:
+        """Equal elements of equal types, in the same order."""
+        if isinstance(obj, set):
+            return f"{o} == {self.ref_constant(obj.copy())}"
+        now = f"tuple({o}.items())" if isinstance(obj, dict) else f"tuple({o})"
+        value = tuple(obj.items()) if isinstance(obj, dict) else tuple(obj)
+        if len(value) <= 64 and is_constant(value):
+            return f"same({now}, {self.ref_constant(value)})"
+        plain = obj.values() if isinstance(obj, dict) else obj
+        kinds = self.ref_constant(tuple(map(type, plain)))
+        types_now = f"{o}.values()" if isinstance(obj, dict) else o
+        same = f"{now} == {self.ref_constant(value)}"
+        return f"{same} and tuple(map(type, {types_now})) == {kinds}"
+
+    def global_(self, space: dict[str, Any], name: str, whole: bool = True) -> None:
+        if name in space:
+            value = space[name]
+            if not isinstance(value, types.ModuleType):
+                expression = f"{self.ref(space)}.get({name!r}, MISSING)"
+                place = Item(space, name)
+                self.expect(("global", id(space), name), expression, value, place, whole)
+
+    def function(self, f: Any) -> None:
+        """A function that was converted: its code and defaults."""
+        o = self.ref(f)
+        terms = [f"{o}.__code__ is {self.ref(f.__code__)}"]
+        for name in ("__defaults__", "__kwdefaults__"):
+            value = getattr(f, name)
+            terms.append(f"{o}.{name} is {'None' if value is None else self.ref(value)}")
+        self.terms["function", id(f)] = " and ".join(terms)
+        if f.__defaults__:
+            self.contents(f.__defaults__)
+
+    def cell(self, cell: Any, name: str, value: Any, whole: bool = True) -> None:
+        """A variable of an enclosing function."""
+        place = Attr(cell, "cell_contents", name)
+        self.expect(("cell", id(cell)), f"{self.ref(cell)}.cell_contents", value, place, whole)
+
+    def layer(self, layer: Any) -> None:
+        """The settings of a Layer that was called: hooks, and for Paddle's own `p`, `training`...
+
+        Attributes of the user's Layers are guarded one by one as they are read.
+        """
+        if ("layer", id(layer)) in self.terms:
+            return
+        fields = layer.__dict__
+        tests = [self.same_values(fields[n]) for n in ("_forward_pre_hooks", "_forward_post_hooks")]
+        module = type(layer).__module__
+        if module.split(".")[0] == "paddle" or is_ignored(module):
+            tests += self._settings(fields)
+        self.terms["layer", id(layer)] = " and ".join(tests)
+
+    def _settings(self, fields: dict[str, Any]) -> list[str]:
+        """All constants of a Paddle Layer in one comparison, and its sublayers by identity."""
+        chosen = [n for n, v in fields.items() if is_constant(v) and n not in _IRRELEVANT]
+        get = operator.itemgetter(*chosen)
+        f = self.ref(fields)
+        now = f"{self.ref(get)}({f})"
+        if len(chosen) > 1:
+            out = [f"all(map(IS, {now}, {self.ref_constant(get(fields))}))"]
+        else:
+            out = [f"{now} is {self.ref_constant(get(fields))}"]
+        if fields.get("_sub_layers"):
+            out.append(self.same_values(fields["_sub_layers"]))
+        return out
+
+    def same_values(self, held: Any) -> str:
+        """The very same objects in a dict, which the check keeps alive."""
+        o = self.ref(held)
+        if not held:
+            return f"not {o}"
+        values = self.ref_constant(tuple(held.values()))
+        return f"len({o}) == {len(held)} and all(map(IS, {o}.values(), {values}))"
+
+    def expressions(self, bound: set[tuple[Any, ...]]) -> list[str]:
+        """The checks as Python expressions over `names`. The places in `bound` are looked up and
+        checked as inputs, so that they hold a tensor needs no check of its own."""
+        return [
+            test
+            for key, test in self.terms.items()
+            if not (key in bound and test.startswith("isinstance("))
+        ]
+
+    def objects(self) -> list[Any]:
+        """Objects from outside that the trace met."""
+        return [v for k, v in self.names.items() if k[:1] == "o" and k[1:].isdigit()]
+
+    def finish(self) -> None:
+        """Let go of tensors that were met: calls look them up."""
+        self.held.clear()
+
+
+def lookup(obj: Any, name: str, ref: Callable[[Any], str]) -> str:
+    """An expression for `obj.name` that avoids `Layer.__getattr__`."""
+    fields = getattr(obj, "__dict__", None)
+    if type(fields) is dict:
+        if name in fields:
+            return f"{ref(fields)}.get({name!r}, MISSING)"
+        for d in _DICTS:
+            if isinstance(fields.get(d), dict) and name in fields[d]:
+                return f"{ref(fields)}[{d!r}].get({name!r}, MISSING)"
+    return f"getattr({ref(obj)}, {name!r}, MISSING)"

@@ -1,0 +1,57 @@
+"""Which Python objects a trace may change, and noting what it read of the others."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.signals import Refused
+from dy2st.trace.trace import Trace, current
+from ir import SourceError
+
+#: packages whose functions are called as they are
+LIBRARIES = frozenset(sys.stdlib_module_names) | {
+    "paddle", "numpy", "dy2st", "ir", "executor", "scipy", "astor", "llvmlite", "safetensors",
+}  # fmt: skip
+
+
+def refuse(message: str, reason: str = "", remedy: str = "") -> Refused:
+    trace = current()
+    where = trace.where() if trace is not None else None
+    return Refused(SourceError(message, where, reason=reason, remedy=remedy))
+
+
+def made_here(trace: Trace, x: Any) -> bool:
+    """Made by converted code in this trace, so nobody outside knows it."""
+    return isinstance(x, TraceList) or id(x) in trace.made or id(x) in trace.arguments
+
+
+def note_contents(trace: Trace, x: Any) -> None:
+    """A container from outside was read as a whole: the program depends on its elements."""
+    if isinstance(x, tuple):
+        for q in x:
+            note_contents(trace, q)
+        return
+    if trace.guards is None or isinstance(x, TraceList) or made_here(trace, x):
+        return
+    if not holds_fake(x) or any(k[0] == "item" and k[1] == id(x) for k in trace.stored):
+        trace.guards.contents(x)
+
+
+def holds_fake(x: Any) -> bool:
+    """Whether a stand-in is in a container: it was made, or changed, in this trace."""
+    if not isinstance(x, (list, tuple, set, dict)):
+        return False
+    return any(isinstance(q, FakeTensor) for q in (x.values() if isinstance(x, dict) else x))
+
+
+def note_attr(trace: Trace, obj: Any, name: str, value: Any, whole: bool = True) -> None:
+    """The program depends on this attribute, unless the trace made it."""
+    if isinstance(obj, types.ModuleType) and obj.__name__.split(".")[0] in LIBRARIES:
+        return
+    if ("attr", id(obj), name) not in trace.stored and not made_here(trace, obj):
+        if not isinstance(value, FakeTensor):
+            trace.guards.attr(obj, name, value, whole)

@@ -1,0 +1,238 @@
+"""What Python itself calls on a user's object, converted: constructors, properties, items, `with`.
+
+Operators (`a + b`, `a == b`, `-a`) of user classes run as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import paddle
+
+from dy2st.state.ownership import LIBRARIES, refuse
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace, current
+from dy2st.trace.undo import Attr
+
+_DYNAMIC = "<string>"
+
+
+def users_method(x: Any, name: str) -> types.FunctionType | None:
+    """The Python function that the class of `x`, a user's, defines under this name."""
+    found = defined(x, name)
+    return found if isinstance(found, types.FunctionType) else None
+
+
+def defined(x: Any, name: str) -> Any:
+    """`of_class` of the class of `x`."""
+    kind: Any = type(x)
+    return of_class(kind, name)
+
+
+@functools.lru_cache(maxsize=4096)
+def of_class(kind: Any, name: str) -> Any:
+    """What a user's class or its bases have under a name; None for what a library defines."""
+    for base in kind.__mro__:
+        if name in vars(base):
+            return None if base.__module__.split(".")[0] in LIBRARIES else vars(base)[name]
+    return None
+
+
+# ---------------------------------------------------------------- making objects
+def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> Any:
+    """An instance of a user's class: nobody outside knows it, so its stores are not replayed."""
+    init = of_class(kind, "__init__")
+    plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
+    layer = issubclass(kind, paddle.nn.Layer)
+    written = isinstance(init, types.FunctionType) and init.__code__.co_filename != _DYNAMIC
+    if plain and written and not layer:
+        made = kind.__new__(kind)
+        trace.make(made)
+        trace.call(init)(made, *args, **kwargs)
+        return made
+    made = kind(*args, **kwargs)
+    trace.make(made)
+    if dataclasses.is_dataclass(made):
+        adopt_defaults(trace, made, args, kwargs)
+    return made
+
+
+def adopt_defaults(trace: Trace, made: Any, args: Any, kwargs: Any) -> None:
+    """The containers that a dataclass made for fields that were not given."""
+    given = {id(q) for q in (*args, *kwargs.values())}
+    for field in dataclasses.fields(made):
+        value = getattr(made, field.name, None)
+        if field.default_factory is not dataclasses.MISSING and id(value) not in given:
+            trace.make(value)
+
+
+def copied(f: Callable[..., Any]) -> Callable[..., Any]:
+    """`copy.copy` and the like: what it gives was made here."""
+
+    @functools.wraps(f)
+    def copy_(x: Any, *args: Any, **kwargs: Any) -> Any:
+        trace = current()
+        if trace is None or isinstance(x, Tensor):
+            return f(x, *args, **kwargs)
+        if isinstance(x, TraceList):
+            return TraceList(x.parts() if f is copy.copy else map(copy_, x.parts()))
+        made = f(x, *args, **kwargs)
+        trace.make(made)
+        return made
+
+    return copy_
+
+
+COPIES = {id(f): copied(f) for f in (copy.copy, copy.deepcopy, dataclasses.replace)}
+
+
+# ---------------------------------------------------------------- attributes and items
+def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[Any, ...]:
+    """`(value,)` of a property of a user's class, whose function is converted; () for others."""
+    found = defined(obj, name)
+    if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+        return (trace.call(found.fget)(obj),)
+    if isinstance(found, functools.cached_property) and name not in vars(obj):
+        value = trace.call(found.func)(obj)
+        trace.store(Attr(obj, name), value)
+        return (value,)
+    return ()
+
+
+def store_computed(trace: Trace, obj: Any, name: str, value: Any) -> bool:
+    """Store through a property of a user's class; False for anything else."""
+    found = defined(obj, name)
+    if not isinstance(found, property) or not isinstance(found.fset, types.FunctionType):
+        return False
+    trace.call(found.fset)(obj, value)
+    return True
+
+
+def special(trace: Trace, obj: Any, name: str, *args: Any) -> tuple[Any, ...]:
+    """`(result,)` of a special method that a user's class defines; () if it does not."""
+    function = users_method(obj, name)
+    return () if function is None else (trace.call(function)(obj, *args),)
+
+
+def iterable_of(trace: Trace, x: Any) -> Any:
+    """What a `for` over a user's object runs over."""
+    made = special(trace, x, "__iter__")
+    made = made[0] if made else x
+    if users_method(made, "__next__") is not None:
+        return UserIterator(trace, made)
+    if not hasattr(type(made), "__iter__") and users_method(made, "__getitem__") is not None:
+        return by_index(trace, made)
+    return made
+
+
+class UserIterator:
+    """An iterator of a user's class. Its state is in attributes, which a trace can put back."""
+
+    def __init__(self, trace: Trace, obj: Any) -> None:
+        self.trace, self.obj = trace, obj
+
+    def __iter__(self) -> UserIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return special(self.trace, self.obj, "__next__")[0]
+
+
+def by_index(trace: Trace, x: Any) -> Iterator[Any]:
+    """The old protocol: x[0], x[1], ... up to IndexError."""
+    i = 0
+    while True:
+        try:
+            item = special(trace, x, "__getitem__", i)[0]
+        except IndexError:
+            return
+        yield item
+        i += 1
+
+
+# ---------------------------------------------------------------- with
+class Managed:
+    """A user's context manager whose methods are converted."""
+
+    def __init__(self, trace: Trace, obj: Any) -> None:
+        self.trace, self.obj = trace, obj
+
+    def __enter__(self) -> Any:
+        return special(self.trace, self.obj, "__enter__")[0]
+
+    def __exit__(self, *error: Any) -> Any:
+        kind = error[0]
+        if kind is not None and not issubclass(kind, Exception):
+            return False
+        swallow = special(self.trace, self.obj, "__exit__", *error)[0]
+        if isinstance(swallow, Tensor):
+            raise refuse("`__exit__` gives a tensor.", "Python takes its truth while tracing.")
+        return swallow
+
+
+class Suppressing:
+    """`contextlib.suppress`."""
+
+    def __init__(self, obj: Any) -> None:
+        self.obj, self.trying = obj, trying()
+
+    def __enter__(self) -> None:
+        self.trying.__enter__()
+
+    def __exit__(self, *error: Any) -> Any:
+        self.trying.__exit__()
+        return self.obj.__exit__(*error)
+
+
+def manager(x: Any) -> Any:
+    """The manager of a `with` statement."""
+    trace = current()
+    if isinstance(x, contextlib.suppress) and trace is not None:
+        return Suppressing(x)
+    if trace is None or users_method(x, "__enter__") is None or users_method(x, "__exit__") is None:
+        return x
+    return Managed(trace, x)
+
+
+class trying:
+    """A handler waits for errors inside: none of them may be left to the program."""
+
+    def __enter__(self) -> None:
+        self.trace = current()
+        if self.trace is not None:
+            self.trace.trying += 1
+
+    def __exit__(self, *error: Any) -> None:
+        if self.trace is not None:
+            self.trace.trying -= 1
+
+
+# ---------------------------------------------------------------- caches
+def is_lazy(x: Any) -> bool:
+    """Whether its value is known only when the program runs."""
+    return isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x)
+
+
+def cached_call(trace: Trace, f: Any) -> Callable[..., Any]:
+    """A function with `functools.lru_cache`: called as in eager, where it computes once."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(map(is_lazy, (*args, *kwargs.values()))):
+            raise refuse(
+                f"{f.__name__}, which has an lru_cache, is called with a tensor.",
+                "The cache would keep a tensor of one call and give it to all others.",
+                f"Call it without the cache: `{f.__name__}.__wrapped__(...)`.",
+            )
+        with trace.pause():
+            return f(*args, **kwargs)
+
+    return call

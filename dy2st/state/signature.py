@@ -1,0 +1,163 @@
+"""A call's arguments: the tensors and Python values in them, and the key of the cache."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import paddle
+from paddle.base import framework
+
+from dy2st.state.guards import is_constant
+from dy2st.trace.fake_tensor import Tensor
+
+Path = tuple[Any, ...]
+
+
+def grad_enabled() -> bool:
+    return bool(framework._dygraph_tracer()._has_grad)
+
+
+class Signature:
+    """The leaves of a call's arguments.
+
+    `key` is what a program with fixed sizes is specialised on: structure, dtypes, shapes, Python
+    constants, gradient mode. `general` leaves the shapes out.
+    """
+
+    __slots__ = ("args", "kwargs", "leaves", "structure", "key")
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.args, self.kwargs = args, kwargs
+        self.leaves = Leaves(args, kwargs)
+        structure: list[Any] = [grad_enabled()]
+        for a in args:
+            self._walk(a, structure)
+        for k in sorted(kwargs):
+            structure.append(k)
+            self._walk(kwargs[k], structure)
+        self.structure = tuple(structure)
+        self.key = (self.structure, *[_key(q, True) for q in self.leaves])
+        if len(self.leaves) > 1:
+            self.structure = (*self.structure, *_twins(self.leaves), *self.twin_containers())
+            self.key = (self.structure, *self.key[1:])
+
+    @property
+    def general(self) -> tuple[Any, ...]:
+        return (self.structure, *[_key(q, False) for q in self.leaves])
+
+    def _walk(self, a: Any, structure: list[Any]) -> None:
+        kind = type(a)
+        if kind is list or kind is tuple or hasattr(a, "_fields"):
+            structure.append((kind, len(a)))
+            for q in a:
+                self._walk(q, structure)
+        elif kind is dict:
+            structure.append((dict, tuple(a)))
+            for q in a.values():
+                self._walk(q, structure)
+        else:
+            structure.append(0)
+            self.leaves.append(a)
+
+    def twin_containers(self) -> list[tuple[int, int]]:
+        """Which lists and dicts are one object."""
+        if not any(isinstance(a, (list, tuple, dict)) for a in (*self.args, *self.kwargs.values())):
+            return []
+        found = [q for a in (*self.args, *self.kwargs.values()) for q in _containers(a)]
+        first: dict[int, int] = {}
+        pairs = [(first.setdefault(id(q), k), k) for k, q in enumerate(found)]
+        return [(a, b) for a, b in pairs if a != b]
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where each leaf stands: the number or name of the argument, then keys and indices."""
+        out: list[Path] = []
+        for i, a in enumerate(self.args):
+            out += _paths(a, (i,))
+        for k in sorted(self.kwargs):
+            out += _paths(self.kwargs[k], (k,))
+        return out
+
+    def rebuild(self, leaves: Sequence[Any], made: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments with other leaves; lists and dicts are new ones, added to `made`."""
+        new, known = iter(leaves), dict[int, Any]()
+        args = [_fill(a, new, known) for a in self.args]
+        named = {k: _fill(self.kwargs[k], new, known) for k in sorted(self.kwargs)}
+        made.extend(known.values())
+        return args, {k: named[k] for k in self.kwargs}
+
+
+class Leaves(list):
+    """The leaves of a call's arguments, which know the containers around them."""
+
+    __slots__ = ("args", "kwargs")
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.args, self.kwargs = args, kwargs
+
+    def containers(self) -> list[Any]:
+        """The lists and dicts of the arguments, in the order in which `rebuild` makes theirs."""
+        every = (*self.args, *(self.kwargs[k] for k in sorted(self.kwargs)))
+        return list({id(q): q for a in every for q in _containers(a)}.values())
+
+
+def _twins(leaves: Sequence[Any]) -> list[tuple[int, int]]:
+    """Which leaves are one object: an in-place call on one is seen through the other."""
+    first: dict[int, int] = {}
+    found = [(first.setdefault(id(q), k), k) for k, q in enumerate(leaves)]
+    return [(a, b) for a, b in found if a != b and isinstance(leaves[a], Tensor)]
+
+
+def _key(leaf: Any, shapes: bool) -> Any:
+    """Paddle has one object for each dtype, and hashing one is slow."""
+    if isinstance(leaf, Tensor):
+        shape = leaf.shape
+        return (id(leaf.dtype), leaf.stop_gradient, tuple(shape) if shapes else len(shape))
+    return (type(leaf), repr(leaf)) if is_constant(leaf) else id(leaf)
+
+
+def _paths(a: Any, path: Path) -> list[Path]:
+    if isinstance(a, (list, tuple)):
+        return [p for i, q in enumerate(a) for p in _paths(q, (*path, i))]
+    if type(a) is dict:
+        return [p for k, q in a.items() for p in _paths(q, (*path, k))]
+    return [path]
+
+
+def _containers(a: Any) -> Iterator[Any]:
+    """Lists and dicts, inner ones first."""
+    if isinstance(a, (list, tuple)) or type(a) is dict:
+        for q in a.values() if isinstance(a, dict) else a:
+            yield from _containers(q)
+    if type(a) in (list, dict):
+        yield a
+
+
+def _fill(a: Any, new: Iterator[Any], known: dict[int, Any]) -> Any:
+    """`a` with the next leaves; `known` are the new lists and dicts by the id of the old ones."""
+    kind = type(a)
+    if kind is tuple:
+        return tuple(_fill(q, new, known) for q in a)
+    if hasattr(a, "_fields"):
+        return kind(*(_fill(q, new, known) for q in a))
+    if kind is not dict and kind is not list:
+        return next(new)
+    filled: Any = (
+        {k: _fill(q, new, known) for k, q in a.items()}
+        if kind is dict
+        else [_fill(q, new, known) for q in a]
+    )
+    return known.setdefault(id(a), filled)
+
+
+def spec_signature(spec: Sequence[Any]) -> Signature:
+    """A call made up from an input_spec: zeros, with 2, 3, ... for dims that are open."""
+    sizes = itertools.count(2)
+    args = []
+    for s in spec:
+        shape = [next(sizes) if d is None or int(d) < 0 else int(d) for d in s.shape]
+        args.append(paddle.zeros(shape, s.dtype))
+    return Signature(args, {})

@@ -1,0 +1,188 @@
+"""Parts of a list that a loop has filled: as many elements as the loop has iterations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, stop
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Frame, Trace, current
+from ir import Scan, Stack, Value
+from ir.types import Dim, substitute_dim
+
+
+class ScanCell:
+    """The loop that a segment comes from; its node is replaced when a port is added."""
+
+    def __init__(self, frame: Frame, scan: Scan) -> None:
+        self.frame, self.scan = frame, scan
+
+    def add_stack(self, inner: Value, axis: int, trace: Trace) -> Value:
+        shape = list(inner.type.shape)
+        shape.insert(axis, self.scan.length)
+        outer = trace.new_value(inner.type.with_shape(shape), inner.name, self.frame)
+        root = trace.root(inner)
+        if root in trace.frozen:
+            trace.freeze(outer, trace.frozen[root])
+        ports = (*self.scan.ports, Stack(outer, inner, axis))
+        new = dataclasses.replace(self.scan, ports=ports)
+        ops = self.frame.builder.ops
+        ops[next(i for i, op in enumerate(ops) if op is self.scan)] = new
+        self.scan = new
+        return outer
+
+
+class Leaf:
+    """One tensor per iteration of a loop, or a `number`; with a `group`, so many along the first
+    axis of the value."""
+
+    def __init__(
+        self,
+        cell: ScanCell,
+        inner: Value,
+        stop_gradient: bool,
+        group: Dim = 0,
+        number: bool = False,
+    ) -> None:
+        self.cell, self.inner, self.stop_gradient = cell, inner, stop_gradient
+        self.group, self.number = group, number
+        self.whole: tuple[Any, int] | None = None
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Of one element."""
+        return self.inner.type.shape[1:] if self.group != 0 else self.inner.type.shape
+
+    def stacked(self, trace: Trace, axis: int) -> Any:
+        """All elements as one tensor with the loop's axis at `axis`."""
+        ndim = len(self.shape) + 1
+        axis %= ndim
+        if self.whole is None:
+            self.whole = self.all_groups(trace) if self.group != 0 else self.all(trace, axis)
+        fake, have = self.whole
+        if have == axis:
+            return fake
+        perm = [a for a in range(ndim) if a != have]
+        perm.insert(axis, have)
+        value = trace.emit("transpose", [fake._value], {"perm": tuple(perm)})
+        return trace.fake(value, self.stop_gradient)
+
+    def all(self, trace: Trace, axis: int) -> tuple[Any, int]:
+        outer = self.cell.add_stack(self.inner, axis, trace)
+        return trace.fake(outer, self.stop_gradient), axis
+
+    def all_groups(self, trace: Trace) -> tuple[Any, int]:
+        outer = self.cell.add_stack(self.inner, 0, trace)
+        first, group, *rest = outer.type.shape
+        value = trace.emit("reshape", [outer], {"shape": (first * group, *rest)})
+        return trace.fake(value, self.stop_gradient), 0
+
+    def item(self, trace: Trace, i: Any) -> Any:
+        fake = self.stacked(trace, 0) if self.whole is None else self.whole[0]
+        axis = 0 if self.whole is None else self.whole[1]
+        one = fake[(slice(None),) * axis + (i,)]
+        return RuntimeScalar(one._value, trace) if self.number else one
+
+
+class Known:
+    """A Python value per iteration: a constant, or an integer that follows from the index."""
+
+    number = True
+
+    def __init__(self, value: Any, loop: str) -> None:
+        self.value, self.loop = value, loop
+
+    def item(self, trace: Trace, i: Any) -> Any:
+        if not is_symint(self.value):
+            return self.value
+        at: Any = i.dim if is_symint(i) else i
+        if is_runtime_scalar(i):
+            raise stop(i, "a list index")
+        return trace.sym(substitute_dim(self.value.dim, {self.loop: at}))
+
+    def stacked(self, trace: Trace, axis: int) -> Any:
+        raise TypeError("stack of a list of Python values")
+
+
+class Unstacked:
+    """The slices of one tensor along its first axis."""
+
+    def __init__(self, fake: Any, number: bool) -> None:
+        self.fake, self.number = fake, number
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.fake._value.type.shape[1:]  # type: ignore[no-any-return]
+
+    def item(self, trace: Trace, i: Any) -> Any:
+        one = self.fake[i]
+        return RuntimeScalar(one._value, trace) if self.number else one
+
+    def stacked(self, trace: Trace, axis: int) -> Any:
+        ndim = self.fake.ndim
+        perm = list(range(1, ndim))
+        perm.insert(axis % ndim, 0)
+        if perm == list(range(ndim)):
+            return self.fake
+        value = trace.emit("transpose", [self.fake._value], {"perm": tuple(perm)})
+        return trace.fake(value, self.fake.stop_gradient)
+
+
+class StackedRun:
+    """`trip` elements; `tree` is a Leaf, or a tuple of trees for appended tuples."""
+
+    def __init__(self, trip: Dim, tree: Any) -> None:
+        self.trip, self.tree = trip, tree
+
+    @property
+    def size(self) -> Any:
+        trace = current()
+        assert trace is not None
+        return trace.sym(self.trip)
+
+    def item(self, trace: Trace, i: Any) -> Any:
+        return mapped(lambda leaf: leaf.item(trace, i), self.tree)
+
+    def stacked(self, trace: Trace, axis: int) -> Any:
+        if isinstance(self.tree, tuple):
+            raise TypeError("stack of a list of tuples")
+        return self.tree.stacked(trace, axis)
+
+    def slice(self, trace: Trace, at: slice) -> StackedRun:
+        """`self[start:stop:step]`, part by part; a list of constants has no tensor to slice."""
+
+        def cut(leaf: Any) -> Any:
+            return Unstacked(leaf.stacked(trace, 0)[at], leaf.number)
+
+        return StackedRun(trace_length(self.tree, cut_tree := mapped(cut, self.tree)), cut_tree)
+
+
+def trace_length(tree: Any, new: Any) -> Dim:
+    """The length of a sliced segment."""
+    leaf = new
+    while isinstance(leaf, tuple):
+        leaf = leaf[0]
+    return leaf.fake._value.type.shape[0]
+
+
+def mapped(f: Callable[[Any], Any], tree: Any) -> Any:
+    if not isinstance(tree, tuple):
+        return f(tree)
+    parts = [mapped(f, q) for q in tree]
+    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+
+
+def kinds_of(part: Any) -> list[type]:
+    """The kinds of the leaves of a segment, or of the element itself."""
+    if isinstance(part, StackedRun):
+        return kinds_of(part.tree)
+    if isinstance(part, tuple):
+        return [k for q in part for k in kinds_of(q)]
+    leaf = isinstance(part, (Leaf, Unstacked, Known))
+    return [type(part)] if leaf else [Tensor if isinstance(part, Tensor) else Known]
+
+
+__all__ = ["Known", "Leaf", "Unstacked", "ScanCell", "StackedRun", "kinds_of", "mapped"]

@@ -1,0 +1,272 @@
+"""Text that contains values of the program: f-strings, `str.format`, `%`, `str` while tracing.
+
+A `Text` is a list of strings and of `Shown` values. `print` writes it when the program runs, and
+errors carry it. Whatever else needs the characters themselves is refused by name.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from dy2st.state.ownership import refuse
+from dy2st.state.protocols import users_method
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import current
+
+CONVERSIONS: dict[int, Callable[[Any], str]] = {115: str, 114: repr, 97: ascii}
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A value in a text. `how` is str, repr, ascii or format, with the format's `spec`; or `%` with
+    a conversion like `%5.2f`."""
+
+    value: Any
+    how: str
+    spec: str = ""
+
+    def described(self) -> str:
+        """What stands for the value where it is not known."""
+        if isinstance(self.value, FakeTensor):
+            return f"<{self.value._value.type}>"
+        return repr(self.value) if isinstance(self.value, Tensor) else f"<{type_name(self.value)}>"
+
+
+def type_name(x: Any) -> str:
+    return x.__class__.__name__
+
+
+Part = str | Shown
+BRACKETS: dict[type, tuple[str, str]] = {
+    list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}"), set: ("{", "}"),
+    Shape: ("paddle.Size([", "])"),
+}  # fmt: skip
+
+
+class Text:
+    """`parts` joined. It passes for a str in `isinstance`."""
+
+    __slots__ = ("parts",)
+    __class__ = property(lambda self: str)  # type: ignore[assignment]
+    __hash__: Any
+
+    def __init__(self, parts: Iterable[Part]) -> None:
+        self.parts = tuple(parts)
+
+    def __add__(self, other: Any) -> Any:
+        return made([*self.parts, *pieces(other)]) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return made([*pieces(other), *self.parts]) if isinstance(other, str) else NotImplemented
+
+    def __str__(self) -> str:
+        """For messages of errors, after the trace has ended."""
+        return stop("converted by code that is not translated") if current() else described(self)
+
+    def __repr__(self) -> str:
+        return f"Text({described(self)!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return stop(f"needed by .{name}()")
+
+
+def stop(what: str) -> NoReturn:
+    raise refuse(
+        f"a text with a tensor's value in it is {what}.",
+        "The value is known only when the program runs.",
+        "Print it, raise it in an error, or format it outside of the translated function.",
+    )
+
+
+def _stopping(what: str) -> Callable[..., NoReturn]:
+    return lambda self, *args: stop(what)
+
+
+USES = {
+    "eq": "compared", "ne": "compared", "lt": "compared", "le": "compared", "gt": "compared",
+    "ge": "compared", "hash": "used as a key", "len": "measured", "iter": "taken apart",
+    "getitem": "taken apart", "contains": "searched", "bool": "used as a condition",
+    "format": "formatted by code that is not translated", "mod": "used as a format",
+    "mul": "repeated", "rmul": "repeated",
+}  # fmt: skip
+for _name, _use in USES.items():
+    setattr(Text, f"__{_name}__", _stopping(_use))
+
+
+def described(x: Any) -> str:
+    """The message of an error: types where values are not known."""
+    if not isinstance(x, Text):
+        return str(x)
+    return "".join(q if isinstance(q, str) else q.described() for q in x.parts)
+
+
+def message(error: BaseException) -> str:
+    """`str(error)`, for an error raised while tracing."""
+    if len(error.args) == 1 and type(error.args[0]) is Text:
+        return described(error.args[0])
+    return str(error)
+
+
+def made(parts: Iterable[Part]) -> Any:
+    """A plain str if no part waits for the program."""
+    parts = list(parts)
+    return "".join(parts) if all(type(q) is str for q in parts) else Text(parts)  # type: ignore
+
+
+# ---------------------------------------------------------------- pieces of a value
+def is_lazy(x: Any) -> bool:
+    """Whether its text is known only when the program runs."""
+    if isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or type(x) is Text:
+        return True
+    if isinstance(x, TraceList):
+        return x.segmented or any(map(is_lazy, x.parts()))
+    if type(x) is dict:
+        return any(map(is_lazy, x.values()))
+    return type(x) in BRACKETS and any(map(is_lazy, x))
+
+
+def pieces(x: Any, how: str = "str", spec: str = "") -> list[Part]:
+    """The text of a value."""
+    if type(x) is Text and how in ("str", "format") and not spec:
+        return list(x.parts)
+    if type(x) is Text or type(spec) is Text:
+        stop("formatted again")
+    if isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x):
+        return [Shown(x, how, spec)]
+    if is_lazy(x):
+        return container_pieces(x)
+    users = users_method(x, f"__{how}__") or users_method(x, "__repr__" if how == "str" else "")
+    trace = current()
+    if users is not None and trace is not None and not spec:
+        return pieces(trace.call(users)(x, *([spec] if how == "format" else [])))
+    return [PLAIN[how](x, spec)]
+
+
+PLAIN: dict[str, Callable[[Any, str], str]] = {
+    "str": lambda x, spec: str(x),
+    "repr": lambda x, spec: repr(x),
+    "ascii": lambda x, spec: ascii(x),
+    "format": format,
+    "%": lambda x, spec: spec % (x,),
+}
+
+
+def container_pieces(x: Any) -> list[Part]:
+    """`str` of a list, tuple, set or dict shows the repr of its elements."""
+    out: list[Part] = []
+    for q in x:
+        out += [", " if out else "", *pieces(q, "repr")]
+        out += [": ", *pieces(x[q], "repr")] if isinstance(x, dict) else []
+    if type(x) is tuple and len(x) == 1:
+        out.append(",")
+    left, right = BRACKETS.get(type(x), ("[", "]"))
+    return [left, *out, right]
+
+
+# ---------------------------------------------------------------- making texts
+def joined(*parts: Any) -> Any:
+    """An f-string: strings, and triples (value, conversion, spec)."""
+    if current() is None:
+        return "".join(q if type(q) is str else plain_field(*q) for q in parts)
+    out: list[Part] = []
+    for q in parts:
+        out += [q] if type(q) is str else converted_field(*q)
+    return made(out)
+
+
+def plain_field(value: Any, conversion: int, spec: str) -> str:
+    return format(value if conversion == -1 else CONVERSIONS[conversion](value), spec)
+
+
+def converted_field(value: Any, conversion: int, spec: Any) -> list[Part]:
+    if conversion == -1:
+        return pieces(value, "format", spec)
+    text = pieces(value, CONVERSIONS[conversion].__name__)
+    whole = made(text)
+    return pieces(whole, "format", spec) if type(whole) is str else pieces(whole, "str", spec)
+
+
+def str_(*args: Any, **kwargs: Any) -> Any:
+    return made(pieces(args[0])) if len(args) == 1 and current() else str(*args, **kwargs)
+
+
+def repr_(x: Any) -> Any:
+    return made(pieces(x, "repr")) if current() else repr(x)
+
+
+def format_(x: Any, spec: Any = "") -> Any:
+    return made(pieces(x, "format", spec)) if current() else format(x, spec)
+
+
+def str_method(f: Any, owner: str) -> Any:
+    """`"...".format` and `"...".join`, which texts may enter."""
+    if f.__name__ == "format":
+        return lambda *args, **kwargs: made(formatted(owner, args, kwargs))
+    if f.__name__ == "join":
+        return lambda items: made(between(owner, items))
+    return f
+
+
+def between(separator: str, items: Iterable[Any]) -> Iterator[Part]:
+    for i, q in enumerate(items):
+        if not isinstance(q, str):
+            raise TypeError(f"sequence item {i}: expected str instance, {type_name(q)} found")
+        yield from ([separator] if i and separator else [])
+        yield from pieces(q)
+
+
+def formatted(text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Part]:
+    """`text.format(*args, **kwargs)`"""
+    formatter, out, count = string.Formatter(), list[Part](), 0
+    for literal, field, spec, conversion in formatter.parse(text):
+        out.append(literal)
+        if field is None:
+            continue
+        if not field or field[0] in ".[":
+            field, count = f"{count}{field}", count + 1
+        value, _ = formatter.get_field(field, args, kwargs)
+        inner = made(formatted(spec, args[count:], kwargs)) if spec else ""
+        count += (spec or "").count("{}")
+        out += converted_field(value, ord(conversion) if conversion else -1, inner)
+    return out
+
+
+_PERCENT = re.compile(r"%(?:\((?P<key>[^)]*)\))?(?P<flags>[#0\- +]*)(?P<width>\*|\d+)?"
+                      r"(?:\.(?P<digits>\*|\d*))?[hlL]?(?P<kind>[diouxXeEfFgGcrsa%])")  # fmt: skip
+
+
+def percent(text: Any, values: Any) -> Any:
+    """`text % values` for a text that is written out."""
+    given = values if type(values) is tuple else (values,)
+    mapping = values if isinstance(values, dict) else None
+    if current() is None or not any(map(is_lazy, mapping.values() if mapping else given)):
+        return text % values
+    out, at, rest = list[Part](), 0, iter(given)
+    for m in _PERCENT.finditer(text):
+        out.append(text[at : m.start()])
+        at = m.end()
+        if m["kind"] == "%":
+            out.append("%")
+            continue
+        try:
+            value = mapping[m["key"]] if m["key"] is not None and mapping else next(rest)
+        except StopIteration:
+            raise TypeError("not enough arguments for format string") from None
+        bare = m["kind"] in "sra" and m[0] == "%" + m["kind"]
+        how = {"s": "str", "r": "repr", "a": "ascii"}[m["kind"]] if bare else "%"
+        out += pieces(value, how, "" if bare else "%" + m[0].split(")")[-1].lstrip("%"))
+    if mapping is None and next(rest, None) is not None:
+        raise TypeError("not all arguments converted during string formatting")
+    return made([*out, text[at:]])
+
+
+__all__ = ["Shown", "Text", "described", "is_lazy", "joined", "message", "percent", "pieces"]

@@ -1,0 +1,458 @@
+"""Lists while tracing: a loop that appends leaves one stacked value, not T elements.
+
+`TraceList` is an ordinary list until a loop was rolled that appends to it; then one of its elements
+is a `StackedRun`, which stands for as many elements as the loop has iterations. The stacked value is
+made on first use, along the axis that the first use wants, so `paddle.stack(ys, 1)` costs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dy2st.state.stacked_run import Known, Leaf, ScanCell, StackedRun, Unstacked, kinds_of, mapped
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import (
+    DTYPES,
+    RuntimeScalar,
+    check,
+    is_runtime_scalar,
+    kind_of,
+    negate,
+    stop,
+    value_in,
+)
+from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Frame, Trace, current
+from dy2st.trace.undo import Item
+from ir import Size, SourceError
+from ir.types import Dim
+
+
+class TraceList(list):
+    """A list made by converted code. Its C storage holds elements and segments."""
+
+    def __init__(self, items: Any = ()) -> None:
+        super().__init__(items)
+        trace = current()
+        self.born = trace.frame if trace is not None else None
+
+    @property
+    def segmented(self) -> bool:
+        return any(isinstance(q, StackedRun) for q in self.parts())
+
+    def parts(self) -> list[Any]:
+        return list.__getitem__(self, slice(None))
+
+    def size(self) -> Dim:
+        """How many elements there are now; in a loop that is known to grow the list, that follows
+        from the loop's index."""
+        total: Dim = 0
+        for frame in self._loops_since_birth():
+            if id(self) in frame.growth and frame.loop is not None:
+                total = total + Size.named(frame.loop.name) * frame.growth[id(self)]
+            else:
+                frame.asked.add(id(self))
+        for q in self.parts():
+            total = total + (q.trip if isinstance(q, StackedRun) else 1)
+        return total
+
+    def grows_in_loop(self) -> bool:
+        """Whether it came from outside into the body of a loop."""
+        return bool(self._loops_since_birth())
+
+    def split(self, trace: Trace) -> None:
+        """Its elements one by one, if their number is known and small; in the frame it lives in."""
+        size = list.__len__(self) and self.length()
+        if type(size) is not int or size > MOST_ELEMENTS or self.born not in trace.frames:
+            return
+        at = trace.frames.index(self.born) + 1
+        inner, trace.frames[at:] = trace.frames[at:], []
+        try:
+            list.__setitem__(self, slice(None), [self[i] for i in range(size)])
+        finally:
+            trace.frames[at:] = inner
+
+    def _learn_queue(self, name: str, loops: list[Frame]) -> None:
+        """A loop that shifts a list of constant length carries its elements."""
+        if len(loops) > 1 or self.segmented or not self.parts():
+            raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
+        queues = loops[0].known_queues
+        if queues is None or id(self) in queues:
+            raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
+        queues[id(self)] = self
+        raise Retrace
+
+    def _note_change(self, trace: Trace) -> None:
+        """Undone with the trace; the branches around see that the list is another one."""
+        if trace.private(self.born):
+            return
+        old = self.parts()
+        trace.undo_log.note(lambda: list.__setitem__(self, slice(None), old))
+        if self.born in trace.frames:
+            for frame in trace.frames[trace.frames.index(self.born) + 1 :]:
+                if id(self) not in frame.changed:
+                    frame.changed[id(self)] = self
+                    trace.undo_log.note(functools.partial(frame.changed.pop, id(self), None))
+
+    def replace_parts(self, items: list[Any]) -> None:
+        trace = current()
+        assert trace is not None
+        self._note_change(trace)
+        list.__setitem__(self, slice(None), items)
+
+    def _note(self, reason: str) -> None:
+        trace = current()
+        rows = all(
+            isinstance(q, StackedRun) and isinstance(q.tree, Unstacked) for q in self.parts()
+        )
+        if trace is not None and len(self) > 1 and not rows:
+            trace.frame.notes.append(("unrolled", trace.where(), reason))
+
+    def _loops_since_birth(self) -> list[Frame]:
+        """The loop bodies that are being traced and that the list comes into from outside."""
+        trace = current()
+        if trace is None or self.born not in trace.frames:
+            return []
+        inner = trace.frames[trace.frames.index(self.born) + 1 :]
+        return [f for f in inner if not f.branch]
+
+    # ------------------------------------------------------------ growing
+    def append(self, value: Any) -> None:
+        trace = current()
+        if trace is None:
+            return super().append(value)
+        frame = trace.frame
+        if any(id(self) in f.queues for f in trace.frames):
+            self._note_change(trace)
+            return super().append(value)
+        if frame is not self.born:
+            entry = frame.appends.setdefault(id(self), (self, []))
+            entry[1].append(value)
+            trace.undo_log.note(entry[1].pop)
+        super().append(value)
+        if not trace.private(self.born):
+            trace.undo_log.note(lambda: list.pop(self))
+        return None
+
+    def extend(self, values: Any) -> None:
+        if isinstance(values, TraceList) and values.segmented:
+            for q in values.parts():
+                self.append(q)
+            return
+        for q in list(values):
+            self.append(q)
+
+    def __setitem__(self, i: Any, value: Any) -> None:
+        """A slot of a list from outside of a loop is a place that the loop may carry."""
+        trace = current()
+        if trace is not None and self.segmented:
+            self.split(trace)
+        if trace is None or self.segmented or type(i) is not int:
+            return _replace_items(self, i, value)
+        if not -len(self.parts()) <= i < len(self.parts()):
+            raise IndexError("list assignment index out of range")
+        if trace.private(self.born):
+            return list.__setitem__(self, i, value)
+        trace.store(Item(self, i % len(self.parts())), value)
+        return None
+
+    # ------------------------------------------------------------ reading
+    def __len__(self) -> int:
+        n = self.size()
+        if not isinstance(n, int):
+            raise NeedsConcrete(f"the length of a list is {n}")
+        return n
+
+    def __bool__(self) -> bool:
+        """A list that is not empty stays so: loops only append to it."""
+        if not self.parts():
+            self._observe("the truth")
+            return False
+        return not self.segmented or bool(self.length() > 0)
+
+    def length(self) -> Any:
+        trace = current()
+        return self.size() if trace is None else trace.sym(self.size())
+
+    def __getitem__(self, i: Any) -> Any:
+        trace = current()
+        if trace is None:
+            return super().__getitem__(i)
+        if is_runtime_scalar(i) and not self.segmented:
+            raise stop(i, "a list index")
+        loops = self._loops_since_birth()
+        last = bool(loops) and not isinstance(i, slice) and self._is_last(trace, i)
+        if last and not self._has_slots(trace):
+            return self._tail(trace, loops)
+        if isinstance(i, slice):
+            return self._slice(trace, i)
+        if is_symint(i) and not self.segmented:
+            raise NeedsConcrete(f"list[{i!r}]", i.loops)
+        if not self.segmented:
+            if type(i) is not int or not 0 <= i < len(self.parts()) - self._new(loops):
+                self._observe("an item")
+            return super().__getitem__(i)
+        return self._segment_item(trace, i)
+
+    def _new(self, loops: list[Frame]) -> int:
+        """How many elements the loops have appended so far."""
+        return sum(len(f.appends[id(self)][1]) for f in loops if id(self) in f.appends)
+
+    def _slice(self, trace: Trace, at: slice) -> TraceList:
+        self._observe("a slice")
+        if not self.segmented:
+            return TraceList(list.__getitem__(self, at))
+        whole = self.as_segment(trace)
+        return TraceList(list(self)[at] if whole is None else [whole.slice(trace, at)])
+
+    def as_segment(self, trace: Trace) -> StackedRun | None:
+        """The whole list as one segment; None for one of different or of Python values."""
+        parts = self.parts()
+        if any(q is Known for part in parts for q in kinds_of(part)):
+            return None
+        if len(parts) == 1:
+            return parts[0]  # type: ignore[no-any-return]
+        trees = [q.tree if isinstance(q, StackedRun) else q for q in parts]
+        first = trees[0]
+        if isinstance(first, tuple):
+            if not all(type(t) is type(first) and len(t) == len(first) for t in trees):
+                return None
+            columns = [
+                TraceList([StackedRun(q.trip, t[k]) if isinstance(q, StackedRun) else t[k]
+                           for q, t in zip(parts, trees)])
+                for k in range(len(first))
+            ]  # fmt: skip
+            made = [c.as_segment(trace) for c in columns]
+            if None in made:
+                return None
+            return StackedRun(self.size(), mapped(lambda q: q.tree, tuple(made)))
+        return StackedRun(self.size(), Unstacked(self._whole(trace, parts), False))
+
+    def _whole(self, trace: Trace, parts: list[Any]) -> Any:
+        """All elements along a new first axis."""
+        pieces = []
+        for q in parts:
+            if isinstance(q, StackedRun):
+                pieces.append(q.stacked(trace, 0))
+            else:
+                value = lift(trace, q)._value
+                shape = (1, *value.type.shape)
+                one = trace.emit("reshape", [value], {"shape": shape})
+                pieces.append(trace.fake(one, q.stop_gradient))
+        value = trace.emit("concat", [q._value for q in pieces], {"axis": 0})
+        return trace.fake(value, all(q.stop_gradient for q in pieces))
+
+    def _is_last(self, trace: Trace, i: Any) -> bool:
+        """Whether `self[i]` is the last element."""
+        if not is_symint(i):
+            return bool(i == -1)
+        return bool(i.dim + 1 == self.size())
+
+    def _has_slots(self, trace: Trace) -> bool:
+        """Whether the loops store the last element by its index: it is a place, and no tail."""
+        key = ("item", id(self), len(self.parts()) - 1)
+        if self.born not in trace.frames:
+            return False
+        return any(key in f.stores for f in trace.frames[trace.frames.index(self.born) + 1 :])
+
+    def _segment_item(self, trace: Trace, i: Any) -> Any:
+        n = self.length()
+        if is_runtime_scalar(i):
+            return self._number_item(trace, i, n)
+        at = i + n if i < 0 else i
+        for bad in (at < 0, at >= n):
+            if is_runtime_scalar(bad):
+                check(trace, negate(bad).value, "IndexError", "list index out of range")
+            elif bad:
+                raise IndexError("list index out of range")
+        for q in self.parts():
+            size = trace.sym(q.trip) if isinstance(q, StackedRun) else 1
+            if at < size:
+                return q.item(trace, at) if isinstance(q, StackedRun) else q
+            at = at - size
+        raise IndexError("list index out of range")
+
+    def _number_item(self, trace: Trace, i: Any, n: Any) -> Any:
+        """An index from data into a list that one loop has filled."""
+        parts = self.parts()
+        if len(parts) != 1:
+            raise stop(i, "a list index")
+        return parts[0].item(trace, trace.fake(i.value))
+
+    def __iter__(self) -> Iterator[Any]:
+        if current() is None or not self.segmented:
+            self._observe("iteration")
+            return super().__iter__()
+        self._note("a list that a loop has filled is taken apart")
+        return (self[i] for i in range(len(self)))
+
+    def _tail(self, trace: Trace, loops: list[Frame]) -> Any:
+        """`ys[-1]` in a loop that may grow ys: this iteration's element, else a carry."""
+        frame = trace.frame
+        for f in reversed(trace.frames[trace.frames.index(loops[0]) :]):
+            grown = f.appends.get(id(self))
+            if grown and grown[1]:
+                last = grown[1][-1]
+                return last.item(trace, last.size - 1) if isinstance(last, StackedRun) else last
+        if len(loops) > 1:
+            raise NeedsConcrete("the last element of a list that an outer loop may grow")
+        frame = loops[0]
+        if not self.parts():
+            raise IndexError("list index out of range")
+        if id(self) not in frame.tails:
+            frame.tails[id(self)] = self._tail_port(trace, frame)
+        return frame.tails[id(self)].fake
+
+    def _tail_port(self, trace: Trace, frame: Frame) -> TailPort:
+        at = trace.frames.index(frame)
+        inner = trace.frames[at:]
+        del trace.frames[at:]
+        try:
+            first = self[-1]
+            trace.frames.append(frame)
+            return TailPort(self, first, trace)
+        finally:
+            trace.frames[at:] = inner
+
+    def _observe(self, what: str) -> None:
+        """Reading the list's length or its elements from inside of a loop that may grow it."""
+        for frame in self._loops_since_birth():
+            frame.observed.setdefault(id(self), Observed(self, what))
+
+    # ------------------------------------------------------------ stacking
+    def stacked(self, trace: Trace, axis: int, stack: Callable[..., Any], concat: Any) -> Any:
+        """`paddle.stack(self, axis)`, a new tensor each time; eager raises for an empty list, so
+        T = 0 is excluded."""
+        pieces: list[Any] = []
+        run: list[Any] = []
+        for q in self.parts():
+            if not isinstance(q, StackedRun):
+                run.append(q)
+                continue
+            if run:
+                pieces.append(stack(run, axis))
+                run = []
+            pieces.append(_fresh(trace, q.stacked(trace, axis)))
+        if run:
+            pieces.append(stack(run, axis))
+        if self.size() == 0:
+            return stack([], axis)
+        trace.require(self.size(), 1, "stack of a list")
+        return pieces[0] if len(pieces) == 1 else concat(pieces, axis)
+
+
+def _fresh(trace: Trace, fake: Any) -> Any:
+    """A copy in meaning: it costs nothing unless one of the two is written."""
+    return trace.fake(trace.emit("assign", [fake._value], {}), fake.stop_gradient)
+
+
+class Observed:
+    """A list was read as a whole inside of a loop."""
+
+    def __init__(self, target: TraceList, what: str) -> None:
+        self.target, self.what = target, what
+
+
+class TailPort:
+    """The last element of a list at the start of an iteration."""
+
+    def __init__(self, target: TraceList, first: Any, trace: Trace) -> None:
+        kind = kind_of(first)
+        if kind is None and not isinstance(first, Tensor):
+            raise NeedsConcrete("the last element of a list is no tensor")
+        self.target, self.key = target, ("tail", id(target))
+        with trace.outside():
+            self.init = value_in(trace, first, DTYPES[kind]) if kind else lift(trace, first)._value
+        self.inner = trace.new_value(self.init.type, "tail")
+        trace.placeholders.add(self.inner)
+        self.kind = kind
+        late = self.key in trace.frame.trained
+        stop_gradient = kind is not None or (first.stop_gradient and not late)
+        self.fake: Any = (
+            RuntimeScalar(self.inner, trace) if kind else trace.fake(self.inner, stop_gradient)
+        )
+
+
+# ---------------------------------------------------------------- other methods of list
+def _changing(name: str) -> Callable[..., Any]:
+    """A method of list that may change the list."""
+    plain = getattr(list, name)
+
+    def method(self: TraceList, *args: Any, **kwargs: Any) -> Any:
+        trace = current()
+        if trace is None:
+            return plain(self, *args, **kwargs)
+        self._observe(name)
+        if self.segmented and name not in _KEEPING:
+            self.split(trace)
+        loops = self._loops_since_birth()
+        if loops and name not in _READS and not all(id(self) in f.queues for f in loops):
+            self._learn_queue(name, loops)
+        if name not in _READS:
+            self._note_change(trace)
+        if self.segmented:
+            return _on_filled(trace, self, name, args)
+        out = plain(self, *args, **kwargs)
+        return TraceList(out) if type(out) is list else out
+
+    return method
+
+
+def _on_filled(trace: Trace, self: TraceList, name: str, args: tuple[Any, ...]) -> Any:
+    """The methods that keep a list of a loop's elements one piece."""
+    if name == "copy":
+        return TraceList(self.parts())
+    if name == "__add__":
+        other = args[0].parts() if isinstance(args[0], TraceList) else list(args[0])
+        return TraceList([*self.parts(), *other])
+    if name == "clear":
+        return list.clear(self)
+    if name == "insert" and args[0] == 0:
+        return list.insert(self, 0, args[1])
+    if name == "pop" and (not args or args[0] in (-1, 0)):
+        at = args[0] if args else -1
+        item, rest = self[at], self[1:] if at == 0 else self[:-1]
+        list.__setitem__(self, slice(None), rest.parts())
+        return item
+    if name == "reverse":
+        return list.__setitem__(self, slice(None), self[::-1].parts())
+    raise Refused(
+        SourceError(
+            f"list.{name} on a list that a loop has filled.",
+            trace.where(),
+            reason="The loop leaves one stacked tensor, not separate elements.",
+            remedy="Stack the list first and work on the tensor.",
+        )
+    )
+
+
+_replace_items = _changing("__setitem__")
+_KEEPING = ("copy", "__add__", "clear", "insert", "pop", "reverse")
+MOST_ELEMENTS = 64
+_READS = ("index", "count", "copy", "__contains__", "__add__", "__mul__", "__rmul__")
+for _name in (
+    *_READS,
+    *"insert pop remove clear sort reverse __delitem__ __iadd__ __imul__".split(),
+):
+    setattr(TraceList, _name, _changing(_name))
+
+
+def plain_parts(x: Any) -> bool:
+    """A list of fixed structure: it is carried like a tuple."""
+    return isinstance(x, TraceList) and not x.segmented
+
+
+__all__ = [
+    "Leaf",
+    "Observed",
+    "ScanCell",
+    "StackedRun",
+    "TailPort",
+    "TraceList",
+    "mapped",
+    "plain_parts",
+]

@@ -1,0 +1,226 @@
+"""Emitting rows on fake tensors, and lifting real tensors to inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paddle.base import framework
+
+from dy2st.capture import detached_writes
+from dy2st.capture.versions import raise_by
+from dy2st.trace.fake_tensor import FakeTensor, Tensor, type_of
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.signals import Refused
+from dy2st.trace.symint import dim_of, is_symint
+from dy2st.trace.trace import Trace
+from ir import Loc, Op, SourceError, Value
+from ir.opdef import OPS
+from ir.types import BF16, I64, DType, Size
+
+#: in-place entries of Paddle that leave the version of the tensor as it was
+QUIET = frozenset(("exponential_",))
+
+
+class NoRow(Exception):
+    """No row covers this call."""
+
+
+def grad_enabled() -> bool:
+    tracer = framework._dygraph_tracer()
+    return bool(tracer is None or tracer._has_grad)
+
+
+def lift(trace: Trace, tensor: Any) -> FakeTensor:
+    """The fake tensor that stands for a real one: one input per object."""
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    known = trace.lifted.get(id(tensor))
+    if known is not None:
+        return known.fake
+    kind, name = trace.names.get(id(tensor), ("buffer", ""))
+    if not name:
+        place = trace.place_of(tensor)
+        name = str(place) if place is not None else f"tensor_{len(trace.lifted)}"
+    try:
+        if not tensor._is_initialized() and 0 not in tensor.shape:
+            raise TypeError("a tensor without storage")
+        type = type_of(tensor)
+        if type.dtype == BF16:
+            raise TypeError("bfloat16 tensors are not covered yet")
+    except TypeError as e:
+        raise Refused(SourceError(f"{name} cannot become an input: {e}.", trace.where())) from None
+    return trace.add_input(tensor, kind, name, type)
+
+
+def detached(trace: Trace, value: Value) -> Value:
+    """The same storage, through which no gradient passes."""
+    if value.type.dtype.kind != "f":
+        return value
+    out: Value = trace.emit("detach", [value], {})
+    trace.detached[out] = value
+    return out
+
+
+class Emitter:
+    """Emits rows on fake tensors. `e.add(x, y)` takes and returns fake tensors."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.stop_gradient = True
+        self.trained: set[Value] = set()
+        self.stale: frozenset[Loc] = frozenset()
+
+    def value(self, x: Any, viewed: bool = False) -> Value:
+        """The value that `x` stands for. `viewed`: it is not read, but looked at in another way."""
+        if isinstance(x, Tensor):
+            fake = lift(self.trace, x)
+            if fake.stop_gradient:
+                if not viewed:
+                    self.stale |= detached_writes.stale(self.trace, fake)
+                    detached_writes.read(self.trace, fake)
+                return fake._value
+            if not grad_enabled():
+                return detached(self.trace, fake._value)
+            self.stop_gradient = False
+            self.trained.add(fake._value)
+            if not viewed:
+                detached_writes.check(self.trace, fake)
+                detached_writes.read(self.trace, fake)
+            return fake._value
+        if is_runtime_scalar(x):
+            return x.value
+        if is_symint(x) or type(x) is int:
+            return self.trace.index_value(x)
+        raise NoRow(f"an operand of type {type(x).__name__}")
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*operands: Any, **attrs: Any) -> Any:
+            views = OPS[name].views
+            values = [self.value(x, views and k == 0) for k, x in enumerate(operands)]
+            out = self.trace.emit(name, values, attrs)
+            if isinstance(out, tuple):
+                return tuple(map(self.wrap, out))
+            made = self.wrap(out)
+            if views:
+                detached_writes.inherit(self.trace, made, lift(self.trace, operands[0]))
+            return made
+
+        return call
+
+    def wrap(self, value: Value) -> FakeTensor:
+        floating = value.type.dtype.kind == "f"
+        keep = self.stop_gradient or not grad_enabled() or not floating
+        made: FakeTensor = self.trace.fake(value, keep)
+        if self.stale and keep:
+            made.__dict__["_stale"] = self.stale
+        elif self.stale:
+            detached_writes.warn(self.trace, self.stale)
+        return made
+
+    def write(
+        self,
+        target: Any,
+        value: FakeTensor,
+        own: bool = False,
+        moves: int = 1,
+        whole: FakeTensor | None = None,
+    ) -> Any:
+        """In-place: the storage of `target` becomes `value`; returns the target object.
+
+        `whole`: the object that is written, if `target` is a part of it.
+        `own` and `moves` are those of `Trace.write`.
+        Without gradient mode autograd does not see it: the object keeps the gradient that it has.
+        """
+        fake = lift(self.trace, target)
+        self.check_leaf(fake)
+        detached_writes.check_overlap(self.trace, fake)
+        if fake._value.type.names != value._value.type.names:
+            value = self.expand(value, shape=fake._value.type.shape)
+        if fake._value.type != value._value.type:
+            raise NoRow("an in-place call that changes the type")
+        new, seen = value._value, grad_enabled()
+        if seen and not value.stop_gradient and fake.stop_gradient:
+            detached_writes.attach(self.trace, fake)
+        elif not seen and not fake.stop_gradient:
+            new = self.trace.emit("keep_gradient", [fake._value, new], {})
+        attached = seen and not (value.stop_gradient and fake.stop_gradient)
+        if attached:
+            self.check_leaf(fake, root=True)
+        self.trace.write(fake, new, own, moves)
+        raise_by(self.trace, fake._value, moves)
+        if attached:
+            fake.__dict__["_stop_gradient"] = False
+            detached_writes.warn(self.trace, detached_writes.stale(self.trace, value))
+            detached_writes.note(
+                self.trace, fake, fake if whole is None else whole, not self.passes(fake, value)
+            )
+        return target if isinstance(target, FakeTensor) else fake
+
+    def passes(self, fake: FakeTensor, value: FakeTensor) -> bool:
+        """Whether a write adds to `fake` what has no gradient: those that share its memory have the
+        gradient that it had."""
+        made = (q for q in self.trace.builder.ops[-4:] if value._value in q.results)
+        op = next(made, None)
+        old = self.trace.read_value(fake._value)
+        if not isinstance(op, Op) or op.operands[:1] != (old,):
+            return False
+        adds = op.name in ("add", "subtract") or op.name == "scale" and op.attrs["scale"] == 1
+        return adds and not any(self.trace.read_value(v) in op.operands[1:] for v in self.trained)
+
+    def check_leaf(self, fake: FakeTensor, root: bool = False) -> None:
+        """Refuse an in-place call on a leaf that requires a gradient; with `root` also one through
+        a view of it, after which eager Paddle would give the leaf the gradient of its new values.
+        """
+        if not grad_enabled() or fake.stop_gradient and not root:
+            return
+        base = self.trace.root(fake._value) if root else None
+        for q in self.trace.lifted.values():
+            if not (q.fake is fake or q.value is base):
+                continue
+            if not q.tensor.stop_gradient and q.tensor.is_leaf:
+                raise Refused(
+                    SourceError(
+                        f"{q.name} requires a gradient and is written in place.",
+                        self.trace.where(),
+                        reason="Eager Paddle refuses this for leaf tensors, too."
+                        if q.fake is fake
+                        else "It is a leaf; through a view its gradient would be that of other "
+                        "values.",
+                        remedy="Write under `paddle.no_grad()`.",
+                    )
+                )
+
+    # ------------------------------------------------------------ conveniences for adapters
+    def type(self, x: Any) -> Any:
+        return lift(self.trace, x)._value.type
+
+    def full(self, value: Any, dtype: DType, shape: Sequence[Any] = ()) -> FakeTensor:
+        dims = tuple(d if isinstance(d, Size) else dim_of(d) for d in shape)
+        attrs = {"value": value, "shape": dims, "dtype": dtype}
+        out = self.wrap(self.trace.emit("full", [], attrs))
+        if dims in ((), (1,)):
+            self.trace.literals[out._value] = value
+        return out
+
+    def literal(self, x: Any) -> Any:
+        """The Python number that a one-element tensor is known to hold, or None."""
+        if not isinstance(x, Tensor):
+            return x
+        return self.trace.literals.get(x._value) if isinstance(x, FakeTensor) else None
+
+    def cast_to(self, x: Any, dtype: DType) -> Any:
+        return x if self.type(x).dtype == dtype else self.cast(x, dtype=dtype)
+
+    def scalar(self, n: Any, dtype: DType) -> FakeTensor:
+        """A Python number, or a Sym, as a 0-d tensor."""
+        if is_runtime_scalar(n):
+            return (
+                self.wrap(self.trace.emit("cast", [n.value], {"dtype": dtype}))
+                if n.value.type.dtype != dtype
+                else self.trace.fake(n.value)
+            )
+        if is_symint(n):
+            index = self.wrap(self.trace.index_value(n))
+            return index if dtype == I64 else self.cast(index, dtype=dtype)
+        return self.full(n, dtype)

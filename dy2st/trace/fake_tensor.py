@@ -1,0 +1,328 @@
+"""The tensor that user code sees while it is traced: a Paddle tensor without storage.
+
+`FakeTensor` is a subclass of Paddle's eager tensor, so `isinstance` and every `in_dynamic_mode()`
+branch behave as in eager execution. It wraps one value of the program; shape and dtype come from
+there, and dims with a name are symbolic integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import paddle
+from paddle.base import core
+from paddle.base.dygraph.math_op_patch import TensorSize
+
+from dy2st.capture import strides as layout
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.symint import make
+from dy2st.trace.trace import current
+from dy2st.trace.user_stack import user_loc
+from ir import SourceError, Type, Value
+from ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, product
+
+Tensor: Any = core.eager.Tensor
+
+DTYPE_TO_PADDLE = {
+    BOOL: paddle.bool,
+    U8: paddle.uint8,
+    I8: paddle.int8,
+    I16: paddle.int16,
+    I32: paddle.int32,
+    I64: paddle.int64,
+    F16: paddle.float16,
+    BF16: paddle.bfloat16,
+    F32: paddle.float32,
+    F64: paddle.float64,
+}
+DTYPE_FROM_PADDLE = {v: k for k, v in DTYPE_TO_PADDLE.items()}
+
+
+def dtype_from(dtype: Any) -> DType:
+    """Our element type for a Paddle dtype; raises TypeError where there is none."""
+    found = DTYPE_FROM_PADDLE.get(dtype)
+    if found is None:
+        raise TypeError(f"no element type for {dtype}")
+    return found
+
+
+def type_of(tensor: Any) -> Type:
+    """The type of a real tensor; raises TypeError for element types that programs lack."""
+    return Type(dtype_from(tensor.dtype), tuple(int(d) for d in tensor.shape))
+
+
+class Shape(list):
+    """The shape of a fake tensor with named sizes; as a result it is Paddle's own Size."""
+
+
+class FakeTensor(Tensor):  # type: ignore[misc]
+    """The empty `__init__` matters: Paddle replaces `Tensor.__init__`."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def shape(self) -> Any:
+        trace = current()
+        dims = self._value.type.shape
+        if any(not isinstance(d, int) for d in dims):
+            return Shape(make(d, trace) for d in dims)
+        return paddle.Size(list(dims))
+
+    @property
+    def dtype(self) -> Any:
+        return DTYPE_TO_PADDLE[self._value.type.dtype]
+
+    @property
+    def ndim(self) -> int:
+        return self._value.type.ndim
+
+    @property
+    def size(self) -> Any:
+        n = product(self._value.type.shape)
+        return TensorSize(n) if isinstance(n, int) else make(n, current())
+
+    @property
+    def stop_gradient(self) -> bool:
+        return self._stop_gradient
+
+    @stop_gradient.setter
+    def stop_gradient(self, flag: bool) -> None:
+        trace = current()
+        if trace is not None and bool(flag) is not self._stop_gradient:
+            set_flag(trace, self, bool(flag))
+        self.__dict__["_stop_gradient"] = bool(flag)
+
+    @property
+    def T(self) -> Any:
+        if self.ndim == 1:
+            return self
+        return paddle.transpose(self, list(range(self.ndim))[::-1])
+
+    @property
+    def mT(self) -> Any:
+        order = list(range(self.ndim))
+        return paddle.transpose(self, [*order[:-2], order[-1], order[-2]])
+
+    @property
+    def place(self) -> Any:
+        return paddle.CPUPlace()
+
+    @property
+    def name(self) -> str:
+        return self._value.name or "fake"
+
+    @property
+    def is_leaf(self) -> bool:
+        """Made by no op that autograd sees."""
+        trace = current()
+        if self._stop_gradient or trace is None or any(q is self for q in trace.leaves):
+            return True
+        return any(q.fake is self and q.tensor.is_leaf for q in trace.lifted.values())
+
+    @property
+    def persistable(self) -> bool:
+        return False
+
+    @property
+    def grad(self) -> None:
+        return None
+
+    @property
+    def data(self) -> Any:
+        return self.detach()
+
+    @data.setter
+    def data(self, other: Any) -> None:
+        raise Refused(
+            SourceError(
+                "the data of a tensor is replaced: `x.data = y`.",
+                user_loc(),
+                reason="It would be seen by every other name of the tensor.",
+                remedy="Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"FakeTensor({self._value.type})"
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        """For comprehensions and unpacking; loops over a tensor never come here."""
+        shape = self._value.type.shape
+        if not shape:
+            raise TypeError("iteration over a 0-d tensor")
+        if not isinstance(shape[0], int):
+            raise NeedsConcrete(f"iteration over the named size {shape[0]}")
+        return (self[i] for i in range(shape[0]))
+
+    def dim(self) -> int:
+        return self.ndim
+
+    ndimension = rank = dim
+
+    def is_contiguous(self) -> bool:
+        """To the thread that traces; others must not take its address."""
+        trace = current()
+        return trace is not None and layout.is_contiguous(trace, self)
+
+    @property
+    def strides(self) -> list[Any]:
+        return list(layout.exact(tracing(), self, "the stride").strides)
+
+    def get_strides(self) -> list[Any]:
+        return self.strides
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self.strides if dim is None else self.strides[dim]
+
+    @property
+    def offset(self) -> Any:
+        return layout.offset(tracing(), self)
+
+    @property
+    def inplace_version(self) -> int:
+        needs_value("inplace_version")
+
+    def cpu(self) -> Any:
+        return self
+
+    def register_hook(self, hook: Any) -> Any:
+        """For code that is not converted; `dy2st.capture.pylayer` has what converted code calls."""
+        needs_value("register_hook")
+
+    def _is_initialized(self) -> bool:
+        return True
+
+    def is_dist(self) -> bool:
+        return False
+
+    def is_dense(self) -> bool:
+        return True
+
+    def is_sparse(self) -> bool:
+        return False
+
+    def element_size(self) -> int:
+        return self._value.type.dtype.size
+
+    def _use_gpudnn(self, *args: Any) -> Any:
+        return self
+
+    def _tensor_use_gpudnn(self, *args: Any) -> Any:
+        return self
+
+
+def tracing() -> Any:
+    trace = current()
+    if trace is None:
+        raise RuntimeError("a stand-in for a tensor is used after its translation has ended")
+    return trace
+
+
+def _while_tracing(name: str) -> Any:
+    """Operators in C crash on a tensor without storage; interception ends with the trace."""
+
+    def method(self: FakeTensor, *args: Any) -> Any:
+        tracing()
+        return getattr(Tensor, name)(self, *args)
+
+    return method
+
+
+def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
+    """`x.stop_gradient = flag`: from here on no gradient passes, or `x` gets one of its own."""
+    if any(q.fake is fake for q in trace.lifted.values()):
+        raise Refused(
+            SourceError(
+                "stop_gradient of a tensor from outside is set in a translated function.",
+                trace.where(),
+                reason="A cached call could not repeat it.",
+                remedy="Set it before the call, or use `x.detach()`.",
+            )
+        )
+    if not flag:
+        trace.leaves.append(fake)
+    elif fake._value.type.dtype.kind == "f":
+        old = fake._value
+        if trace.born[old] is not trace.frame:
+            raise NeedsConcrete("stop_gradient of a tensor from outside of the block is set")
+        new = trace.emit("detach", [old], {})
+        trace.detached[new] = old
+        trace.undo_log.note(lambda: fake.__dict__.update(_value=old, _stop_gradient=False))
+        fake.__dict__["_value"] = new
+
+
+_SHORT = "add sub mul div truediv floordiv mod pow matmul"
+OPERATORS = [f"__{p}{n}__" for n in _SHORT.split() for p in ("", "r")]
+OPERATORS = [n for n in OPERATORS if hasattr(Tensor, n)]
+OPERATORS += [f"__{n}__" for n in "eq ne lt le gt ge getitem setitem".split()]
+for _name in OPERATORS:
+    setattr(FakeTensor, _name, _while_tracing(_name))
+
+
+def make_fake(value: Value, stop_gradient: bool = True) -> FakeTensor:
+    fake = FakeTensor()
+    fake.__dict__["_value"] = value
+    fake.__dict__["_stop_gradient"] = stop_gradient
+    return fake
+
+
+# ---------------------------------------------------------------- what has no value while tracing
+REMEDIES = {
+    "numpy": "Compute with tensors instead, or call numpy() on the result outside.",
+    "item": "Compute with 0-d tensors instead, or call item() on the result outside.",
+    "tolist": "Compute with tensors instead, or call tolist() on the result outside.",
+    "__bool__": "Select with `paddle.where`, or decide on a Python value.",
+    "__int__": "Use a Python int, or index with the tensor itself.",
+    "__index__": "Use a Python int, or index with the tensor itself.",
+    "__float__": "Compute with 0-d tensors instead.",
+}
+WORDS = {
+    "__bool__": "the truth of a tensor",
+    "__int__": "int() of a tensor",
+    "__float__": "float() of a tensor",
+    "__index__": "a tensor as an index of a Python sequence",
+    "__array__": "a NumPy array of a tensor",
+    "__contains__": "`in` on a tensor",
+    "__hash__": "a tensor as a dict key",
+}
+
+
+def needs_value(name: str) -> NoReturn:
+    """Refuse a method that needs the tensor's value, at the user's line."""
+    trace = current()
+    assert trace is not None
+    what = WORDS.get(name, f"a call of {name.strip('_')}()")
+    raise Refused(
+        SourceError(
+            f"{what} is needed while the program is traced.",
+            trace.where(),
+            reason="A traced program has no values yet: they are computed when it runs.",
+            remedy=REMEDIES.get(name, "Move this call out of the translated function."),
+        )
+    )
+
+
+#: methods of Tensor that give Python a value, or reach storage that a fake tensor does not have
+VALUE_METHODS = (
+    "numpy item tolist __bool__ __int__ __float__ __index__ __array__ __complex__ __contains__ "
+    "data_ptr __dlpack__ __deepcopy__ backward gradient _grad_ivar _clear get_tensor "
+    "_share_buffer_to _copy_to _getitem_from_offset value_counts pin_memory cuda "
+    "_is_shared_buffer_with _share_buffer_with"
+).split()
+
+__all__ = [
+    "DTYPE_TO_PADDLE",
+    "VALUE_METHODS",
+    "FakeTensor",
+    "NeedsConcrete",
+    "Tensor",
+    "dtype_from",
+    "make_fake",
+    "needs_value",
+    "type_of",
+]

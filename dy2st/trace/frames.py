@@ -1,0 +1,101 @@
+"""What a trace consists of: frames of ops, the loops around them, and real tensors as inputs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from dy2st.trace.undo import Location
+from ir import Builder, Const, Loc, Require, Value
+from ir.types import Dim
+
+
+@dataclass(eq=False)
+class Loop:
+    """One loop that is being traced. `name` stands for its iteration number in polynomials; an
+    `open` one may end before `trip`, the first iteration of a `peelable` one may run apart.
+    `limit` is (step, most): `step` times the number stays below
+    or at `most`."""
+
+    name: str
+    trip: Dim
+    index: Value
+    frame: Frame | None = None
+    open: bool = False
+    peelable: bool = True
+    limit: tuple[int, Dim] | None = None
+
+
+@dataclass(eq=False)
+class Frame:
+    """The ops of the program, of one loop body, or of one branch.
+
+    `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
+    `asked` are the lists whose length the body has read, `queues` those whose elements it shifts.
+    `trained` has the places of the loop that require a gradient after some iterations. `facts`
+    hold in a branch.
+    """
+
+    builder: Builder = field(default_factory=Builder)
+    loop: Loop | None = None
+    branch: bool = False
+    growth: dict[int, Dim] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+    queues: set[int] = field(default_factory=set)
+    known_queues: dict[int, Any] | None = None
+    trained: Collection[Any] = ()
+    facts: frozenset[Any] = frozenset()
+    consts: dict[Value, Const] = field(default_factory=dict)
+    stores: dict[tuple[Any, ...], Location] = field(default_factory=dict)
+    appends: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
+    tails: dict[int, Any] = field(default_factory=dict)
+    observed: dict[int, Any] = field(default_factory=dict)
+    changed: dict[int, Any] = field(default_factory=dict)
+    written: dict[Value, Loc] = field(default_factory=dict)
+    raised: dict[Value, Dim] = field(default_factory=dict)
+    indices: dict[Dim, Value] = field(default_factory=dict)
+    notes: list[tuple[str, Loc, str]] = field(default_factory=list)
+    requires: dict[str, Require] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Write:
+    """A write that autograd sees, the how many-th of the trace; `value` is what was written."""
+
+    epoch: int
+    value: Value
+    loc: Loc
+
+
+@dataclass(frozen=True)
+class Read:
+    """A value that was read in `loops`; `origin` refers to the object that it is, or is seen of."""
+
+    loops: frozenset[Frame]
+    origin: weakref.ref[Any]
+    value: Value
+
+
+@dataclass(eq=False)
+class TracedInput:
+    """A real tensor that became an input. `place` says where it was found, for the next call.
+
+    `number` is given for a Python number: the key of its place or argument, and its type. One with
+    a `share` is no input itself but a view of another one; one with a `memory` is memory around a
+    tensor (`dy2st.state.shared_inputs`). `fixed`: that it is contiguous is a condition of the call, and so is
+    where it begins in its memory, if `offset` says so.
+    """
+
+    tensor: Any
+    fake: Any
+    value: Value
+    kind: str
+    name: str
+    place: Location | None = None
+    number: tuple[Any, type] | None = None
+    share: Any = None
+    memory: Any = None
+    fixed: bool = False
+    offset: int | None = None

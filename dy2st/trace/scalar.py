@@ -1,0 +1,388 @@
+"""Python numbers that are known only when the program runs.
+
+A `RuntimeScalar` stands where eager Python has a bool, an int or a float that was computed from data or
+from a loop's index: `int(t)`, `not x.sum() > 0`, `t % 2`, a learning rate that decays. It is a 0-d
+value of the program (bool[], i64[] or f64[]), with Python's arithmetic. It meets a tensor as a
+Python number does: without a say in the result's element type.
+
+Integers beyond 64 bits wrap around; a float is a double, as in Python.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.user_stack import user_name
+from ir import SourceError, Value
+from ir.types import BOOL, F64, I64, DType
+
+KINDS: dict[DType, type] = {BOOL: bool, I64: int, F64: float}
+DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
+#: a fact: an affine comparison with zero, as the name of the operator and the number on its left;
+#: or that a bool of the program is true ("is") or false ("not")
+PathCondition = tuple[str, Any]
+NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
+NEGATED.update({"is": "not", "not": "is"})
+
+
+class RuntimeScalar:
+    """`value` is bool[], i64[] or f64[]; `home` the trace.
+
+    `loops` are the loops whose index it follows from; `data` says whether tensors had a part in it.
+    `implies` are facts that hold where a bool is true, `implied` facts of which each makes it true.
+    `mixed`: data decides whether eager has a bool or a bool tensor here; computing with it, or
+    returning it, gives a tensor. `always` is its truth where that is known.
+    """
+
+    __slots__ = ("always", "data", "home", "implied", "implies", "loops", "mixed", "value")
+
+    def __init__(
+        self,
+        value: Value,
+        home: Any,
+        loops: frozenset[Any] = frozenset(),
+        data: bool = True,
+        implies: frozenset[PathCondition] = frozenset(),
+        implied: frozenset[PathCondition] = frozenset(),
+    ) -> None:
+        self.value, self.home, self.loops, self.data = value, home, loops, data
+        self.implies, self.implied = implies, implied
+        self.mixed = False
+        self.always: bool | None = None
+
+    @property
+    def kind(self) -> type:
+        return KINDS[self.value.type.dtype]
+
+    __class__ = property(lambda self: self.kind)  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.__name__} computed by the program>"
+
+    def __neg__(self) -> Any:
+        return arithmetic(self.home, "subtract", 0, self)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __invert__(self) -> Any:
+        return -self - 1 if self.kind is not float else NotImplemented
+
+    def __abs__(self) -> Any:
+        row = self.home.emit("abs", [self.value], {})
+        return like(self, row)
+
+    def __round__(self, *digits: Any) -> NoReturn:
+        raise stop(self, "round")
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def item(self) -> Any:
+        return self
+
+
+def is_runtime_scalar(x: object) -> bool:
+    """A number of the program that is no polynomial."""
+    return type(x) is RuntimeScalar
+
+
+def is_mixed(x: object) -> bool:
+    return type(x) is RuntimeScalar and x.mixed
+
+
+def plain(n: RuntimeScalar) -> RuntimeScalar:
+    """The same number, where eager surely has a Python number."""
+    return RuntimeScalar(n.value, n.home, n.loops, n.data, n.implies, n.implied)
+
+
+def fixed(x: Any) -> Any:
+    """The truth of a mixed number where it is known, else `x`."""
+    return x.always if is_mixed(x) and x.always is not None else x
+
+
+def settled(x: Any) -> Any:
+    """A tensor for what may be one, else `x`."""
+    return x.home.fake(x.value, True) if is_mixed(x) else x
+
+
+def like(source: Any, value: Value) -> RuntimeScalar:
+    return RuntimeScalar(value, source.home, source.loops, source.data)
+
+
+def stop(n: Any, use: str) -> BaseException:
+    """What to raise where Python needs the number itself."""
+    if not n.data:
+        return NeedsConcrete(f"a number that the program computes is needed now ({use})", n.loops)
+    name = user_name(n)
+    what = f"'{name}' is computed from a tensor, and" if name else "a number computed from a tensor"
+    return Refused(
+        SourceError(
+            f"{what} is needed while the program is traced ({use}).",
+            n.home.where(),
+            reason="Its value is known only when the program runs.",
+            remedy="Keep it a tensor: shapes, list indices, dict keys and text take Python values.",
+        )
+    )
+
+
+def _stop(name: str) -> Callable[..., NoReturn]:
+    def method(self: RuntimeScalar, *args: Any) -> NoReturn:
+        raise stop(self, name)
+
+    return method
+
+
+_USES = {
+    "bool": "its truth, outside of translated code",
+    "index": "an index, a length or a shape",
+    "int": "int() outside of translated code",
+    "float": "float() outside of translated code",
+    "hash": "a dict key",
+    "str": "its text",
+    "format": "its text",
+    "trunc": "trunc()",
+    "array": "an array",
+}
+for _name, _use in _USES.items():
+    setattr(RuntimeScalar, f"__{_name}__", _stop(_use))
+
+
+# ---------------------------------------------------------------- operands
+def value_in(home: Any, x: Any, dtype: DType) -> Value:
+    """A Python number, a Sym or a Number as a 0-d value of `dtype`."""
+    if type(x) is RuntimeScalar:
+        have = x.value
+    elif is_polynomial(x):
+        have = home.dim_value(x.dim)
+    else:
+        return home.emit("full", [], {"value": KINDS[dtype](x), "dtype": dtype})
+    return have if have.type.dtype == dtype else home.emit("cast", [have], {"dtype": dtype})
+
+
+def kind_of(x: Any) -> type | None:
+    """bool, int or float; None for anything else."""
+    if type(x) is RuntimeScalar:
+        return x.kind
+    if type(x) in DTYPES:
+        return type(x)
+    return int if is_polynomial(x) else None
+
+
+def is_runtime(x: Any) -> bool:
+    """Whether it is a number that only the program knows."""
+    return type(x) is RuntimeScalar or is_polynomial(x)
+
+
+def is_polynomial(x: Any) -> bool:
+    """Whether it is a `Sym` (whose module imports this one)."""
+    return type(x).__name__ == "Sym" and hasattr(x, "dim")
+
+
+def sources(*xs: Any) -> tuple[frozenset[Any], bool]:
+    """The loops that the numbers follow from, and whether data had a part."""
+    symbolic = [x for x in xs if type(x) is RuntimeScalar or is_polynomial(x)]
+    loops = frozenset().union(*(x.loops for x in symbolic))
+    return loops, any(x.data for x in symbolic)
+
+
+def make(home: Any, value: Value, *xs: Any) -> RuntimeScalar:
+    loops, data = sources(*xs)
+    return RuntimeScalar(value, home, loops, data)
+
+
+# ---------------------------------------------------------------- arithmetic
+ROWS = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
+    "floordiv": "floor_divide", "mod": "remainder", "pow": "pow",
+}  # fmt: skip
+BITS = {
+    "and": "and", "or": "or", "xor": "xor", "lshift": "left_shift", "rshift": "right_shift"
+}  # fmt: skip
+COMPARISONS = {
+    "eq": "equal", "ne": "not_equal", "lt": "less_than", "le": "less_equal",
+    "gt": "greater_than", "ge": "greater_equal",
+}  # fmt: skip
+
+
+def arithmetic(home: Any, row: str, x: Any, y: Any) -> Any:
+    """`x row y` as Python computes it; NotImplemented for operands that are no numbers."""
+    a, b = kind_of(x), kind_of(y)
+    if a is None or b is None:
+        return NotImplemented
+    dtype = F64 if float in (a, b) or row == "divide" else I64
+    if row == "pow" and type(y) is int and 1 <= y <= 8:
+        return functools.reduce(operator.mul, [x] * y)
+    if row == "pow" and dtype == I64:
+        raise stop(y if type(y) is RuntimeScalar else make(home, x.value, x), "an integer power")
+    left, right = value_in(home, x, dtype), value_in(home, y, dtype)
+    if row in ("divide", "floor_divide", "remainder") and (
+        is_runtime_scalar(y) or not isinstance(y, float)
+    ):
+        check_divisor(home, right, y)
+    return make(home, home.emit(row, [left, right], {}), x, y)
+
+
+def bits(home: Any, row: str, x: Any, y: Any) -> Any:
+    """`x row y` on integers of 64 bits, or on bools; NotImplemented for other operands."""
+    kinds = {kind_of(x), kind_of(y)}
+    if not kinds <= {bool, int}:
+        return NotImplemented
+    if kinds == {bool} and "shift" not in row:
+        left, right = value_in(home, x, BOOL), value_in(home, y, BOOL)
+        return make(home, home.emit(f"logical_{row}", [left, right], {}), x, y)
+    left, right = value_in(home, x, I64), value_in(home, y, I64)
+    if "shift" in row and not (type(y) is int and y >= 0):
+        ok = home.emit("greater_equal", [right, value_in(home, 0, I64)], {})
+        check(home, ok, "ValueError", "negative shift count")
+    return make(home, home.emit(f"bitwise_{row}", [left, right], {}), x, y)
+
+
+def check_divisor(home: Any, value: Value, y: Any) -> None:
+    """Python raises for a zero; a plain number that is not zero needs no check."""
+    if type(y) in (int, float, bool):
+        if not y:
+            raise ZeroDivisionError("division by zero")
+        return
+    zero = value_in(home, 0, value.type.dtype)
+    ok = home.emit("not_equal", [value, zero], {})
+    check(home, ok, "ZeroDivisionError", "division by zero")
+
+
+def check(home: Any, ok: Value, error: str, message: str, caught: bool = True) -> None:
+    """The program fails at run time unless `ok`; raises Refused inside of a `try` statement, unless
+    its handlers hardly wait for this error (`caught` is false)."""
+    if home.trying and caught:
+        raise Refused(
+            SourceError(
+                f"a {error} that depends on data may be raised inside of a `try` statement.",
+                home.where(),
+                reason="Which handler runs would depend on data.",
+                remedy="Compute the condition and branch on it instead.",
+            )
+        )
+    home.emit("check", [ok], {"error": error, "message": message})
+
+
+def compare(home: Any, op: str, x: Any, y: Any) -> Any:
+    a, b = kind_of(x), kind_of(y)
+    if a is None or b is None:
+        return NotImplemented
+    dtype = F64 if float in (a, b) else I64
+    left, right = value_in(home, x, dtype), value_in(home, y, dtype)
+    return make(home, home.emit(COMPARISONS[op], [left, right], {}), x, y)
+
+
+def _operator(
+    name: str, row: str, swap: bool, of: Callable[[Any, str, Any, Any], Any]
+) -> Callable[[RuntimeScalar, Any], Any]:
+    def method(self: RuntimeScalar, other: Any) -> Any:
+        if is_mixed(self) or is_mixed(other):
+            pair = (other, self) if swap else (self, other)
+            return getattr(operator, name)(*map(settled, pair))
+        return of(self.home, row, *((other, self) if swap else (self, other)))
+
+    return method
+
+
+def _comparison(op: str) -> Callable[[RuntimeScalar, Any], Any]:
+    def method(self: RuntimeScalar, other: Any) -> Any:
+        if is_mixed(self) or is_mixed(other):
+            return getattr(operator, op)(settled(self), settled(other))
+        return compare(self.home, op, self, other)
+
+    return method
+
+
+for _meaning, _table in ((arithmetic, ROWS), (bits, BITS)):
+    for _name, _row in _table.items():
+        _public = f"{_name}_" if _name in ("and", "or") else _name
+        setattr(RuntimeScalar, f"__{_name}__", _operator(_public, _row, False, _meaning))
+        setattr(RuntimeScalar, f"__r{_name}__", _operator(_public, _row, True, _meaning))
+for _name in COMPARISONS:
+    setattr(RuntimeScalar, f"__{_name}__", _comparison(_name))
+
+
+# ---------------------------------------------------------------- truth
+def truth(n: Any) -> RuntimeScalar:
+    """Whether a Number is not zero, as a bool."""
+    if n.kind is bool:
+        return n
+    zero = value_in(n.home, 0, n.value.type.dtype)
+    return like(n, n.home.emit("not_equal", [n.value, zero], {}))
+
+
+def negate(n: RuntimeScalar) -> RuntimeScalar:
+    """`not n`."""
+    n = truth(n)
+    value = n.home.emit("logical_not", [n.value], {})
+    implies, implied = negated(known(n, "implied")), negated(known(n, "implies"))
+    return RuntimeScalar(value, n.home, n.loops, n.data, implies, implied)
+
+
+def known(n: RuntimeScalar, name: str) -> frozenset[PathCondition]:
+    """`n.implies` or `n.implied`, with the fact that `n` itself is."""
+    return getattr(n, name) | {("is", n.value)}
+
+
+def negated(facts: frozenset[PathCondition]) -> frozenset[PathCondition]:
+    return frozenset((NEGATED[op], x) for op, x in facts)
+
+
+def joined(value: Value, test: RuntimeScalar, then: Any, orelse: Any) -> RuntimeScalar:
+    """The bool, int or float `value` that is `then` where `test` is true and `orelse` elsewhere."""
+    loops, data = sources(test, then, orelse)
+    implies: frozenset[PathCondition] = frozenset()
+    implied: frozenset[PathCondition] = frozenset()
+    yes = (known(test, "implies"), known(test, "implied"))
+    no = (negated(yes[1]), negated(yes[0]))
+    if then is True and orelse is False:
+        implies, implied = yes
+    elif then is False and orelse is True:
+        implies, implied = no
+    elif then is True:
+        implied = yes[1] | _of(orelse, "implied")
+    elif orelse is True:
+        implied = no[1] | _of(then, "implied")
+    elif orelse is False:
+        implies = yes[0] | _of(then, "implies")
+    elif then is False:
+        implies = no[0] | _of(orelse, "implies")
+    return RuntimeScalar(value, test.home, loops, data, implies, implied)
+
+
+def _of(x: Any, name: str) -> frozenset[PathCondition]:
+    return known(x, name) if type(x) is RuntimeScalar else frozenset()
+
+
+__all__ = [
+    "DTYPES",
+    "PathCondition",
+    "RuntimeScalar",
+    "arithmetic",
+    "bits",
+    "check",
+    "compare",
+    "fixed",
+    "is_mixed",
+    "is_runtime_scalar",
+    "is_runtime",
+    "joined",
+    "kind_of",
+    "make",
+    "known",
+    "negate",
+    "negated",
+    "plain",
+    "settled",
+    "stop",
+    "truth",
+    "value_in",
+]

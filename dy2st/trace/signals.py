@@ -1,0 +1,54 @@
+"""What ends a trace. All are `BaseException`s, so that the user's `except Exception` cannot
+swallow them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ir.loc import SourceError
+
+
+class NeedsConcrete(BaseException):
+    """A loop cannot be rolled: something needs the loop's index, or a carried value, as it is in
+    one iteration.
+
+    Args:
+        reason: for the report.
+        loops: the loops whose index is needed; empty means the innermost one.
+        peel: running one iteration before the loop may settle it.
+    """
+
+    def __init__(self, reason: str, loops: Iterable[object] = (), peel: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.loops, self.peel = reason, frozenset(loops), peel
+
+
+class Retrace(BaseException):
+    """The body moves a place that was not known to move: undo and trace again."""
+
+
+class Shares(BaseException):
+    """Inputs share memory, or are not contiguous, in a way that matters: trace again with them as
+    views of one storage."""
+
+    def __init__(self, inputs: Sequence[Any]) -> None:
+        super().__init__("inputs that share memory")
+        self.inputs = list(inputs)
+
+
+class Decided(BaseException):
+    """Data decides which of several tensors a result is: trace again with codes that say so, with
+    room for so many indices."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__("a result that data decides")
+        self.room = room
+
+
+class Refused(BaseException):
+    """Carries a SourceError through the user's code to the boundary that raises it."""
+
+    def __init__(self, error: SourceError) -> None:
+        super().__init__(str(error))
+        self.error = error

@@ -1,0 +1,277 @@
+"""Python integers that are known only when the program runs: named sizes and loop indices.
+
+A `SymInt` is a polynomial over named sizes and loop indices (an `ir.Size`; the index of a loop is a
+name like `t@3`). It is no subclass of `int`, because C code would read the value of one, yet it
+answers `isinstance(n, int)` as the eager value does. Comparisons are decided from the range of the
+indices; a comparison of named sizes is decided by typical sizes and becomes a condition of the
+program. What is no polynomial, and comparisons that differ between iterations, are `Number`s.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from dy2st.trace import scalar
+from dy2st.trace.signals import NeedsConcrete
+from ir.types import Dim, Size, divide, substitute_dim
+
+#: What an undetermined size is taken to be where Python has to branch on it.
+TYPICAL = 1 << 20
+
+
+class SymInt:
+    """An integer of the program. `dim` is its polynomial, `home` the trace that knows its names."""
+
+    __slots__ = ("dim", "home")
+
+    def __init__(self, dim: Size, home: Any) -> None:
+        self.dim, self.home = dim, home
+
+    __class__ = property(lambda self: int)  # type: ignore[assignment]
+
+    @property
+    def loops(self) -> frozenset[Any]:
+        """The loops whose index this number depends on."""
+        return frozenset(self.home.loops[n] for n in self.dim.names if n in self.home.loops)
+
+    @property
+    def data(self) -> bool:
+        """Whether a while loop's count has a part in it."""
+        return any(n in self.home.counts for n in self.dim.names)
+
+    def __repr__(self) -> str:
+        return re.sub(r"@\d+", "", str(self.dim))
+
+    def __neg__(self) -> Any:
+        return make(-self.dim, self.home)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __invert__(self) -> Any:
+        return -self - 1
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __abs__(self) -> Any:
+        negative: Any = self < 0  # type: ignore[operator]
+        if scalar.is_runtime_scalar(negative):
+            value = self.home.emit("abs", [self.home.index_value(self)], {})
+            return scalar.make(self.home, value, self)
+        return -self if negative else self
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+
+def is_symint(x: object) -> bool:
+    return type(x) is SymInt
+
+
+def dim_of(x: Any) -> Dim:
+    """The polynomial of an int or a Sym."""
+    return x.dim if is_symint(x) else int(x)
+
+
+def make(dim: Dim, home: Any) -> Any:
+    """A Sym, or the plain int when no name is left."""
+    return SymInt(dim, home) if isinstance(dim, Size) else dim
+
+
+def _stop(name: str) -> Callable[..., NoReturn]:
+    def method(self: SymInt, *args: Any) -> NoReturn:
+        raise NeedsConcrete(f"{self!r} is needed as a number ({name})", self.loops)
+
+    return method
+
+
+for _name in ("index", "int", "float", "hash", "str", "format", "round", "trunc", "array"):
+    setattr(SymInt, f"__{_name}__", _stop(_name))
+
+
+def _arithmetic(name: str, swap: bool) -> Callable[[SymInt, Any], Any]:
+    def method(self: SymInt, other: Any) -> Any:
+        if isinstance(other, bool) or not (is_symint(other) or type(other) is int):
+            x, y = (other, self) if swap else (self, other)
+            return scalar.arithmetic(self.home, scalar.ROWS[name], x, y)
+        a, b = dim_of(self), dim_of(other)
+        return make(getattr(operator, name)(*((b, a) if swap else (a, b))), self.home)
+
+    return method
+
+
+for _name in ("add", "sub", "mul"):
+    setattr(SymInt, f"__{_name}__", _arithmetic(_name, False))
+    setattr(SymInt, f"__r{_name}__", _arithmetic(_name, True))
+
+
+def _division(name: str) -> Callable[[SymInt, Any], Any]:
+    def method(self: SymInt, other: Any) -> Any:
+        exact = divide(self.dim, dim_of(other)) if is_symint(other) or type(other) is int else None
+        if exact is not None and name == "floordiv":
+            return make(exact, self.home)
+        if exact is not None and name == "mod":
+            return 0
+        return scalar.arithmetic(self.home, scalar.ROWS[name], self, other)
+
+    return method
+
+
+def _reversed(name: str) -> Callable[[SymInt, Any], Any]:
+    return lambda self, other: scalar.arithmetic(self.home, scalar.ROWS[name], other, self)
+
+
+def _power(self: SymInt, other: Any) -> Any:
+    if type(other) is int and 0 <= other <= 4:
+        out: Any = 1
+        for _ in range(other):
+            out = self * out
+        return out
+    return scalar.arithmetic(self.home, "pow", self, other)
+
+
+def _bits(name: str) -> Callable[[SymInt, Any], Any]:
+    return lambda self, other: scalar.bits(self.home, name, self, other)
+
+
+def _no_operator(name: str) -> Callable[[SymInt, Any], NoReturn]:
+    def method(self: SymInt, other: Any) -> NoReturn:
+        raise NeedsConcrete(f"{self!r} is needed as a number ({name})", self.loops)
+
+    return method
+
+
+for _name in ("floordiv", "mod", "truediv"):
+    setattr(SymInt, f"__{_name}__", _division(_name))
+for _name in ("floordiv", "mod", "truediv", "pow"):
+    setattr(SymInt, f"__r{_name}__", _reversed(_name))
+for _name, _method in (("pow", _power),):
+    setattr(SymInt, f"__{_name}__", _method)
+for _name in ("and", "or", "xor"):
+    setattr(SymInt, f"__{_name}__", _bits(_name))
+    setattr(SymInt, f"__r{_name}__", _bits(_name))
+for _name in ("lshift", "rshift", "rlshift", "rrshift"):
+    setattr(SymInt, f"__{_name}__", _no_operator(_name))
+
+
+# ---------------------------------------------------------------- comparisons
+def bounds(dim: Dim, home: Any, skip: int = 0) -> tuple[Dim, Dim] | None:
+    """The smallest and the largest value over all iterations (from `skip` on) of the loops, and
+    over all counts of the while loops that ended.
+
+    None when the number is not linear in each of them.
+    """
+    low = high = dim
+    for name, least, most in home.ranges(dim, skip):
+        if not isinstance(dim, Size) or any(m.count(name) > 1 for m, _ in dim.terms):
+            return None
+        step = substitute_dim(dim, {name: 1}) - substitute_dim(dim, {name: 0})
+        if not isinstance(step, int):
+            return None
+        limit = home.limit(name, step)
+        if limit is not None:
+            low = substitute_dim(low, {name: 0})
+            high = substitute_dim(high, {name: 0}) + limit
+            continue
+        ends = [[substitute_dim(b, {name: e}) for e in (least, most)] for b in (low, high)]
+        low = ends[0][0] if step > 0 else ends[0][1]
+        high = ends[1][1] if step > 0 else ends[1][0]
+    return low, high
+
+
+def _decide(op: str, low: Dim, high: Dim, home: Any) -> bool | None:
+    """`n op 0` for every n in [low, high]; named sizes are taken as typical."""
+    a, b = home.settle(low), home.settle(high)
+    if op in ("eq", "ne"):
+        known = True if a == b == 0 else False if not a <= 0 <= b else None
+        return known if op == "eq" or known is None else not known
+    f = getattr(operator, op)
+    return bool(f(a, 0)) if f(a, 0) == f(b, 0) else None
+
+
+def _comparison(op: str) -> Callable[[SymInt, Any], Any]:
+    def method(self: SymInt, other: Any) -> Any:
+        if not (is_symint(other) or type(other) in (int, bool)):
+            return scalar.compare(self.home, op, self, other)
+        gap = self.dim - dim_of(other)
+        if not isinstance(gap, Size):
+            return bool(getattr(operator, op)(gap, 0))
+        home = self.home
+        ends = bounds(gap, home)
+        known = None if ends is None else _decide(op, *ends, home)
+        if known is not None and ends is not None:
+            home.require_branch(op, *ends, known)
+            return known
+        later = bounds(gap, home, skip=1)
+        peelable = any(loop.peelable for loop in make(gap, home).loops)
+        if peelable and later is not None and _decide(op, *later, home) is not None:
+            sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[op]
+            reason = f"{self!r} {sign} {other!r} depends on the iteration"
+            raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
+        return affine_comparison(home, op, gap, self, other)
+
+    return method
+
+
+def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: Any) -> scalar.RuntimeScalar:
+    """A comparison that differs between iterations."""
+    n = scalar.compare(home, op, x, y)
+    known = frozenset([(op, gap)])
+    return scalar.RuntimeScalar(n.value, home, n.loops, n.data, known, known)
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    setattr(SymInt, f"__{_name}__", _comparison(_name))
+
+
+class SymRange:
+    """`range` over numbers of the program: the step is a plain int."""
+
+    def __init__(self, start: Any, stop: Any, step: int) -> None:
+        self.start, self.stop, self.step = start, stop, step
+
+    @property
+    def trip(self) -> Dim:
+        """Iterations, assuming that the range does not run backwards."""
+        gap = dim_of(self.stop) - dim_of(self.start)
+        if abs(self.step) == 1:
+            return gap * self.step
+        exact = divide(gap, self.step)
+        if exact is None:
+            raise NeedsConcrete(f"range with step {self.step}", self.loops)
+        return exact
+
+    @property
+    def divides(self) -> bool:
+        """Whether the number of iterations is a polynomial."""
+        gap = dim_of(self.stop) - dim_of(self.start)
+        return abs(self.step) == 1 or divide(gap, self.step) is not None
+
+    @property
+    def loops(self) -> frozenset[Any]:
+        found = [q.loops for q in (self.start, self.stop) if is_symint(q)]
+        return frozenset().union(*found)
+
+    def __iter__(self) -> NoReturn:
+        raise NeedsConcrete(f"{self!r} is iterated outside of a for statement", self.loops)
+
+    def __len__(self) -> NoReturn:
+        raise NeedsConcrete(f"the length of {self!r}", self.loops)
+
+    def __repr__(self) -> str:
+        return f"range({self.start!r}, {self.stop!r}, {self.step})"
+
+
+def range_(*args: Any) -> Any:
+    """`range` for converted code."""
+    if not any(is_symint(a) for a in args):
+        return range(*args)
+    full = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
+    start, stop, step = full
+    if is_symint(step) or type(step) is not int or step == 0:
+        raise NeedsConcrete("range with a step that is not a plain number", ())
+    return SymRange(start, stop, step)

@@ -1,0 +1,449 @@
+"""The record of one run: frames of ops, inputs by identity, ports on first use.
+
+Values denote storages: an in-place call emits `copy_` into the same value, and later reads of that
+value see the new contents (`ir.passes.functionalize` makes this explicit). A value from an outer
+frame becomes a const port of every loop in between when the body first reads it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dy2st.capture.origins import Origins
+from dy2st.trace.frames import Frame as Frame
+from dy2st.trace.frames import Loop as Loop
+from dy2st.trace.frames import Read, Write
+from dy2st.trace.frames import TracedInput as TracedInput
+from dy2st.trace.scalar import DTYPES, RuntimeScalar
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.symint import TYPICAL, SymInt, make
+from dy2st.trace.undo import Location, UndoLog
+from ir import Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
+from ir.types import I64, Dim, substitute_dim
+
+_ACTIVE: dict[int, Trace] = {}
+
+
+def current() -> Trace | None:
+    """The trace that this thread is making, if any."""
+    trace = _ACTIVE.get(threading.get_ident())
+    return None if trace is None or trace.paused else trace
+
+
+class Trace:
+    """One capture. `names` gives the user's names of parameters and buffers by `id`."""
+
+    def __init__(
+        self,
+        names: dict[int, tuple[str, str]],
+        where: Any,
+        make_fake: Any,
+        call: Any = None,
+        call_layer: Any = None,
+    ) -> None:
+        self.names, self.where, self.make_fake = names, where, make_fake
+        self.call, self.call_layer = call, call_layer
+        self.make_tensor: Any = None
+        self.frames = [Frame()]
+        self.undo_log = UndoLog()
+        self.paused = 0
+        self.lifted: dict[int, TracedInput] = {}
+        self.born: dict[Value, Frame] = {}
+        self.parent: dict[Value, Value] = {}
+        self.makers: dict[Value, Op] = {}
+        self.counters: dict[Value, Value] = {}
+        self.reshaped: dict[int, list[Any]] = {}
+        self.rewritten: set[Value] = set()
+        self.sources: dict[Value, tuple[Value, ...]] = {}
+        self.finals: dict[Value, tuple[Value, str, Dim]] = {}
+        self.counted_with: dict[Value, Value] = {}
+        self.heirs: dict[Value, Value] = {}
+        self.count_inside = False
+        self.placeholders: set[Value] = set()
+        self.frozen: dict[Value, str] = {}
+        self.loops: dict[str, Loop] = {}
+        self.counts: dict[str, tuple[int, Dim]] = {}
+        self.count_homes: dict[str, Frame] = {}
+        self.origins = Origins(self)
+        self.doubtful: dict[Value, tuple[Any, str]] = {}
+        self.checked: set[tuple[Value, Frame]] = set()
+        self.trying = 0
+        self.undefined: dict[str, Loc] = {}
+        self.moving: set[Any] = set()
+        self.numbers: dict[Any, Any] = {}
+        self.hints: dict[str, int] = {}
+        self.learned: dict[Any, Any] = {}
+        self.guards: Any = None
+        self.made: dict[int, Any] = {}
+        self.homes: dict[int, Frame] = {}
+        self.arguments: dict[int, Any] = {}
+        self.literals: dict[Value, Any] = {}
+        self.detached: dict[Value, Value] = {}
+        self.leaves: list[Any] = []
+        self.attached: dict[Value, Loc] = {}
+        self.overwritten: dict[Value, list[Write]] = {}
+        self.reads: dict[Value, list[Read]] = {}
+        self.epoch = 0
+        self.warned: set[Loc] = set()
+        self.functions: set[Any] = set()
+        self.codes: set[Any] = set()
+        self.results: dict[Value, Dim] = {}
+        self.stored: set[tuple[Any, ...]] = set()
+        self.iterators: dict[int, tuple[Any, Frame]] = {}
+        self.counter = itertools.count()
+
+    # ------------------------------------------------------------ frames and values
+    @property
+    def frame(self) -> Frame:
+        return self.frames[-1]
+
+    @property
+    def builder(self) -> Builder:
+        return self.frames[-1].builder
+
+    @property
+    def tentative(self) -> bool:
+        return len(self.frames) > 1
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Paddle runs eagerly inside."""
+        self.paused += 1
+        try:
+            yield
+        finally:
+            self.paused -= 1
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Ops are emitted in the frame around this one."""
+        inner = self.frames.pop()
+        try:
+            yield
+        finally:
+            self.frames.append(inner)
+
+    def new_value(self, type: Type, hint: str = "", frame: Frame | None = None) -> Value:
+        value = Value(type, hint)
+        self.born[value] = frame or self.frame
+        return value
+
+    def fake(self, value: Value, stop_gradient: bool = True) -> Any:
+        self.born.setdefault(value, self.frame)
+        made = self.make_fake(value, stop_gradient)
+        if self.epoch:
+            made.__dict__["_epoch"] = self.epoch
+        return made
+
+    def read_value(self, value: Value, k: int | None = None) -> Value:
+        """`value` as frame k sees it; from outside it comes in through const ports."""
+        k = len(self.frames) - 1 if k is None else k
+        frame, home = self.frames[k], self.born[value]
+        if home is frame:
+            return value
+        if home not in self.frames[:k]:
+            raise NeedsConcrete("a tensor of an earlier iteration is used")
+        outer = self.read_value(value, k - 1)
+        if outer not in frame.consts:
+            inner = self.new_value(outer.type, outer.name, frame)
+            self.parent[inner] = outer
+            frame.consts[outer] = Const(inner, outer)
+        return frame.consts[outer].inner
+
+    def root(self, value: Value) -> Value:
+        """The storage behind views and const ports."""
+        while value in self.parent:
+            value = self.parent[value]
+        return value
+
+    # ------------------------------------------------------------ inputs
+    def add_input(self, tensor: Any, kind: str, name: str, type: Type) -> Any:
+        value = Value(type, name.rsplit(".", 1)[-1])
+        self.born[value] = self.frames[0]
+        fake = self.make_fake(value, bool(tensor.stop_gradient))
+        place = self.place_of(tensor)
+        self.lifted[id(tensor)] = TracedInput(tensor, fake, value, kind, name, place)
+        return fake
+
+    def number_input(self, key: Any, value: Any, name: str, place: Location | None) -> Any:
+        """A Python number as an input: int64 or float64, 0-d."""
+        if key not in self.numbers:
+            kind = type(value)
+            with self.pause():
+                tensor = self.make_tensor(value, kind)
+            type_ = Type(DTYPES[kind])
+            fake = self.add_input(tensor, "buffer", name, type_)
+            lifted = self.lifted[id(tensor)]
+            lifted.place, lifted.number = place, (key, kind)
+            self.numbers[key] = RuntimeScalar(fake._value, self)
+        return self.numbers[key]
+
+    # ------------------------------------------------------------ emitting
+    def emit(self, name: str, operands: Sequence[Value], attrs: dict[str, Any]) -> Any:
+        """Append an op at the user's line; raises ShapeError when the operands do not fit."""
+        builder = self.builder
+        builder.loc = self.where()
+        if self.doubtful:
+            self.check_defined(operands)
+        results = builder.emit(name, [self.read_value(v) for v in operands], attrs)
+        op = builder.ops[-1]
+        for r in results:
+            self.born[r] = self.frame
+            if op.row.views:  # type: ignore[union-attr]
+                self.parent[r] = op.operands[0]
+                self.makers[r] = op  # type: ignore[assignment]
+        self.note_requires(builder)
+        return results[0] if len(results) == 1 else results
+
+    def check_defined(self, operands: Iterable[Value]) -> None:
+        """A variable that only some runs define fails where it is read, as in eager."""
+        for v in operands:
+            ok, message = self.doubtful.get(v, (None, ""))
+            if ok is not None and (v, self.frame) not in self.checked:
+                self.checked.add((v, self.frame))
+                attrs = {"error": "UnboundLocalError", "message": message}
+                self.emit("check", [ok], attrs)
+
+    def note_requires(self, builder: Builder) -> None:
+        new, builder.requires[:] = list(builder.requires), []
+        for r in new:
+            self.add_require(r)
+
+    def add_require(self, r: Require) -> None:
+        if any(n in self.loops for d in (r.left, r.right) if isinstance(d, Size) for n in d.names):
+            raise NeedsConcrete(f"{r} depends on the iteration")
+        if any(n in self.counts for d in (r.left, r.right) if isinstance(d, Size) for n in d.names):
+            return self.check_require(r)
+        self.frame.requires.setdefault(str(r), r)
+
+    def check_require(self, r: Require) -> None:
+        """A condition on the count of a while loop is checked when the program runs."""
+        row = {"==": "equal", "!=": "not_equal", ">=": "greater_equal"}[r.relation]
+        ok = self.emit(row, [self.dim_value(r.left), self.dim_value(r.right)], {})
+        self.emit("check", [ok], {"error": "ValueError", "message": f"{r.reason}: {r} must hold"})
+
+    def index_value(self, n: Any) -> Value:
+        """An i64[] value for an int or a Sym, once per frame."""
+        dim = n.dim if type(n) is SymInt else int(n)
+        return self.dim_value(dim)
+
+    def dim_value(self, dim: Dim) -> Value:
+        frame = self.frame
+        if dim in frame.indices:
+            return frame.indices[dim]
+        if not isinstance(dim, Size):
+            value = self.emit("full", [], {"value": dim, "dtype": I64})
+        elif not any(n in self.loops for n in dim.names):
+            value = self.emit("size", [], {"n": dim})
+        else:
+            value = self._affine_value(dim)
+        frame.indices[dim] = value
+        return value
+
+    def _affine_value(self, dim: Size) -> Value:
+        name = next(n for n in sorted(dim.names) if n in self.loops)
+        rest = substitute_dim(dim, {name: 0})
+        step = substitute_dim(dim, {name: 1}) - rest
+        if any(m.count(name) > 1 for m, _ in dim.terms):
+            raise NeedsConcrete(f"{dim} is not linear in the index", [self.loops[name]])
+        value = self.loops[name].index
+        if step != 1:
+            value = self.emit("multiply", [value, self.dim_value(step)], {})
+        if rest != 0:
+            value = self.emit("add", [value, self.dim_value(rest)], {})
+        return self.read_value(value)
+
+    # ------------------------------------------------------------ writes
+    def write(self, fake: Any, new: Value, own: bool = False, moves: int = 1) -> None:
+        """Overwrite the storage of `fake`; all its aliases see it.
+
+        own: Paddle's call computes `new` in this storage: it is no tensor of its own.
+        moves: by how much the call moves the version of the storage.
+        """
+        value = self.read_value(fake._value)
+        root = self.root(value)
+        self.check_writable(root)
+        if root in self.results:
+            self.require_ran(self.results[root])
+        self.literals.clear()
+        self.emit("copy_", [value, new], {"own": own, "moves": moves})
+        self.mark_written(root, self.where())
+
+    def require_ran(self, length: Dim) -> None:
+        """A result of a loop is written: it is what was there before if the loop does not run.
+        Where data decides if it runs, `ir.analysis.alias` follows both."""
+        if not (isinstance(length, Size) and any(n in self.counts for n in length.names)):
+            self.require(length, 1, "a result of a loop that is written in place")
+
+    def mark_written(self, root: Value, loc: Loc) -> None:
+        """Every frame between the storage's own and this one writes it."""
+        self.rewritten.add(root)
+        for frame in self.frames[self.frames.index(self.born[root]) + 1 :]:
+            if root not in frame.written:
+                frame.written[root] = loc
+                self.undo_log.note(functools.partial(frame.written.pop, root, None))
+
+    def adopt(self, inner: Frame, written: dict[Value, Loc]) -> None:
+        """What a loop's body or a branch noted, required and wrote holds for this frame."""
+        self.frame.notes += inner.notes
+        self.frame.requires.update(inner.requires)
+        for root, loc in written.items():
+            if self.born[root] in self.frames:
+                self.mark_written(root, loc)
+
+    def check_writable(self, root: Value) -> None:
+        if root in self.placeholders:
+            raise NeedsConcrete("a variable of the loop is written in place and also rebound")
+        if root in self.frozen:
+            raise Refused(
+                SourceError(
+                    "this tensor is written in place, and it may share memory with another one.",
+                    self.where(),
+                    reason=self.frozen[root],
+                    remedy="Write to a copy: `y = x.clone()`, then `y.add_(...)`.",
+                )
+            )
+
+    def freeze(self, root: Value, reason: str) -> None:
+        self.frozen.setdefault(root, reason)
+
+    # ------------------------------------------------------------ stores
+    def store(self, place: Location, value: Any) -> None:
+        self.note_store(place)
+        with self.pause():
+            place.put(value)
+
+    def make(self, x: Any) -> None:
+        """The program has made this object: nobody outside knows it."""
+        self.made[id(x)] = x
+        self.homes[id(x)] = self.frame
+
+    def private(self, home: Frame | None) -> bool:
+        """Whether an object made in `home` is known in the running branch or body only. Its
+        changes are kept when that is undone, because it may have left in a variable."""
+        return home is self.frame and home is not self.frames[0]
+
+    def note_store(self, place: Location) -> None:
+        """The place is going to change: it can be put back, and calls repeat the change."""
+        obj = place.obj
+        home = getattr(obj, "born", None) if isinstance(obj, list) else self.homes.get(id(obj))
+        if self.private(home):
+            return
+        self.undo_log.note(place.snapshot())
+        if place.key not in self.stored:
+            self.stored.add(place.key)
+            self.undo_log.note(lambda: self.stored.discard(place.key))
+        if place.key not in self.frame.stores:
+            frame = self.frame
+            frame.stores[place.key] = place
+            self.undo_log.note(lambda: frame.stores.pop(place.key, None))
+
+    # ------------------------------------------------------------ sizes
+    def settle(self, dim: Dim) -> int:
+        """The value of a size with typical numbers for names that are open."""
+        if not isinstance(dim, Size):
+            return dim
+        return dim.evaluate({n: self.hints.get(n, TYPICAL) for n in dim.names})
+
+    def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None:
+        """Python took a branch on named sizes: the program holds only where it goes that way."""
+        holds = (
+            op
+            if known
+            else {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}[op]
+        )
+        for dim in {low, high}:
+            if isinstance(dim, Size):
+                self.require_sign(dim, holds)
+
+    def require_sign(self, dim: Dim, holds: str) -> None:
+        """The condition `dim <holds> 0` in the relations that programs know."""
+        left, relation, right = {
+            "eq": (dim, "==", 0),
+            "ne": (dim, "!=", 0),
+            "ge": (dim, ">=", 0),
+            "gt": (dim, ">=", 1),
+            "le": (0 - dim, ">=", 0),
+            "lt": (0 - dim, ">=", 1),
+        }[holds]
+        self.add_require(Require(left, relation, right, "a branch of Python", self.where()))
+
+    def require(self, dim: Dim, least: int, reason: str) -> None:
+        if isinstance(dim, Size) and not self.surely(dim, least):
+            self.add_require(Require(dim, ">=", least, reason, self.where()))
+
+    def limit(self, name: str, factor: int) -> Dim | None:
+        """The most that `factor` times the number of an iteration can be, if it is limited."""
+        loop = self.loops.get(name)
+        if loop is None or loop.limit is None or factor <= 0 or factor % loop.limit[0]:
+            return None
+        return loop.limit[1] * (factor // loop.limit[0])
+
+    def ranges(self, dim: Dim, skip: int = 0) -> list[tuple[str, Dim, Dim]]:
+        """The least and the largest value of every index and count in `dim`."""
+        names = dim.names if isinstance(dim, Size) else frozenset()
+        loops = [(n, skip, self.loops[n].trip - 1) for n in sorted(names) if n in self.loops]
+        counts = [(n, *self.counts[n]) for n in sorted(names) if n in self.counts]
+        return [*loops, *counts]
+
+    def surely(self, dim: Size, least: int) -> bool:
+        """Whether every call has at least `least` of this size."""
+        for name, low, _ in self.ranges(dim):
+            dim = substitute_dim(dim, {name: Size.named(name) + low})  # type: ignore[assignment]
+        return isinstance(dim, int) and dim >= least or _surely(dim, least)
+
+    def sym(self, dim: Dim) -> Any:
+        return make(dim, self)
+
+    def new_count(self, least: int, most: Dim, home: Frame) -> str:
+        """A name for the iterations of a while loop in the frame `home`."""
+        name = f"n{next(self.counter)}"
+        while name in self.hints:
+            name = f"n{next(self.counter)}"
+        self.counts[name] = (least, most)
+        self.count_homes[name] = home
+        return name
+
+    def is_local(self, dim: Dim, frame: Frame) -> bool:
+        """Whether a size is known only in `frame`, which is about to end."""
+        names = dim.names if isinstance(dim, Size) else ()
+        known = self.frames[: self.frames.index(frame)] if frame in self.frames else self.frames
+        homes = [self.count_homes[n] for n in names if n in self.count_homes]
+        return any(home not in known for home in homes)
+
+    def new_loop(self, trip: Dim) -> Loop:
+        """`trip` is the most iterations there can be."""
+        name = f"t@{next(self.counter)}"
+        loop = Loop(name, trip, Value(Type(I64), "t"))
+        self.loops[name] = loop
+        return loop
+
+    def place_of(self, tensor: Any) -> Location | None:
+        """Where the trace found a real tensor; None for one that was just there."""
+        return None if self.guards is None else self.guards.places.get(id(tensor))
+
+
+def _surely(dim: Size, least: int) -> bool:
+    """A sum of sizes, none of which is negative."""
+    constant = sum(k for names, k in dim.terms if not names)
+    return constant >= least and all(k >= 0 for names, k in dim.terms if names)
+
+
+@contextmanager
+def active(trace: Trace) -> Iterator[None]:
+    """Make `trace` the one of this thread; an outer one comes back afterwards."""
+    me = threading.get_ident()
+    outer = _ACTIVE.get(me)
+    _ACTIVE[me] = trace
+    try:
+        yield
+    finally:
+        if outer is None:
+            _ACTIVE.pop(me, None)
+        else:
+            _ACTIVE[me] = outer

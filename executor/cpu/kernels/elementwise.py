@@ -1,0 +1,134 @@
+"""Elementwise kernels and copies: loops over the outer dims, vectors along the innermost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
+from executor.cpu.llvm_text import Int
+from executor.cpu.target import Target
+from executor.cpu.vector_math import Lanes, divides, serial
+from executor.launches import Iota, Map
+from executor.memory import View, collapse
+from ir.scalar.language import Scalar, cast, const, input_, nodes
+from ir.types import F64, I64, Dim
+
+
+def lanes_for(target: Target, roots: Sequence[Scalar], views: Sequence[View]) -> int:
+    """Lanes of the widest type that takes part; 1 for what has no vector form."""
+    if serial(roots):
+        return 1
+    types = {s.dtype for s in nodes(roots)} | {v.dtype for v in views}
+    return min((target.lanes(d) for d in types), default=1)
+
+
+def order(views: Sequence[View], shape: Sequence[Dim]) -> list[int]:
+    """Axes from the outermost: the results decide which axis is walked innermost."""
+    axes = list(range(len(shape)))
+    unit = [a for a in axes if shape[a] != 1 and all(v.strides[a] == 1 for v in views)]
+    if unit and unit[-1] != axes[-1]:
+        axes.remove(unit[-1])
+        axes.append(unit[-1])
+    return axes
+
+
+def map_kernel(target: Target, m: Map) -> tuple[Call, str]:
+    """The kernel of a launch and the value it returns: 1 for a division by zero."""
+    views = [*m.ins, *m.outs]
+    axes = order(m.outs, m.shape)
+    dims, strides = collapse(
+        [m.shape[a] for a in axes], [[v.strides[a] for a in axes] for v in views]
+    )
+    if not dims:
+        dims, strides = [1], [[1] for _ in views]
+    call = Call(target)
+    f = call.f
+    pointers = [call.pointer(v) for v in views]
+    n = [call.number(d) for d in dims]
+    steps = [[call.number(s) for s in row] for row in strides]
+    width = 1 if dims == [1] else lanes_for(target, m.roots, views)
+    failed = ""
+    if divides(m.roots):
+        failed = f.alloca("i64")
+        f.store("i64", "0", failed, 8)
+
+    def inner(offsets: list[Int]) -> None:
+        places = [
+            Place(Place(p, v.dtype, 1).at(f, o), v.dtype, row[-1])
+            for p, v, o, row in zip(pointers, views, offsets, steps)
+        ]
+        ins, outs = places[: len(m.ins)], places[len(m.ins) :]
+        row(Lanes(f, target, width, failed), m.roots, ins, outs, n[-1], dims[-1])
+
+    nest(f, n[:-1], [row[:-1] for row in steps], inner)
+    return call, f.load("i64", failed, 8) if failed else "0"
+
+
+def row(
+    v: Lanes,
+    roots: Sequence[Scalar],
+    ins: Sequence[Place],
+    outs: Sequence[Place],
+    n: Int,
+    length: Dim,
+) -> None:
+    """`n` elements along the innermost dim; code that `length`, what is known of n, makes dead
+    is left out."""
+    f, w = v.f, v.width
+    known = length if isinstance(length, int) else None
+    done: Int = 0
+    if w > 1 and (known is None or known >= w):
+        fixed = _invariant(v, ins)
+        done = f.floor_to(n, w)
+        with f.loop(0, done, w) as i:
+            _vector(v, roots, ins, outs, i, fixed)
+    if w > 1 and multiple(length, w):
+        return
+    if w > 1 and maskable(v.target, [*ins, *outs]):
+        with tail(f, done, n):
+            mask = lane_mask(v, f.sub(n, done))
+            _vector(v, roots, ins, outs, done, _invariant(v, ins), mask)
+        return
+    one = Lanes(f, v.target, 1, v.failed)
+    fixed = _invariant(one, ins)
+    with f.loop(done, n) as i:
+        _vector(one, roots, ins, outs, i, fixed)
+
+
+def multiple(d: Dim, of: int) -> bool:
+    """Whether a dim is a multiple whatever the named sizes are."""
+    return d % of == 0 if isinstance(d, int) else all(k % of == 0 for _, k in d.terms)
+
+
+def _invariant(v: Lanes, ins: Sequence[Place]) -> dict[Place, str]:
+    return {p: load(v, p, 0) for p in ins if p.stride == 0}
+
+
+def _vector(
+    v: Lanes,
+    roots: Sequence[Scalar],
+    ins: Sequence[Place],
+    outs: Sequence[Place],
+    i: Int,
+    fixed: dict[Place, str],
+    mask: str = "",
+) -> None:
+    values = [fixed[p] if p in fixed else load(v, p, i, mask) for p in ins]
+    for p, value in zip(outs, v.evaluate(roots, values)):
+        store(v, p, i, value, mask)
+
+
+def iota_kernel(target: Target, m: Iota) -> Call:
+    """One element at a time: iotas are short or rare."""
+    call = Call(target)
+    f = call.f
+    pointer, n = call.pointer(m.out), call.number(m.out.shape[0])
+    stride = call.number(m.out.strides[0])
+    wide = I64 if isinstance(m.start, int) and isinstance(m.step, int) else F64
+    index = cast(input_(0, I64), wide)
+    root = cast(index * const(m.step, wide) + const(m.start, wide), m.out.dtype)
+    v = Lanes(f, target, 1)
+    with f.loop(0, n) as i:
+        value = v.evaluate([root], [str(i)])[0]
+        store(v, Place(pointer, m.out.dtype, stride), i, value)
+    return call

@@ -1,0 +1,103 @@
+"""Packing of the right matrix of a product into panels, [K][columns]."""
+
+from __future__ import annotations
+
+from executor.cpu.kernel_builder import Call, Place, load, nest, prefetch, store
+from executor.cpu.llvm_text import Function, Int, Module, element
+from executor.cpu.target import Target
+from executor.cpu.vector_math import Lanes
+from executor.launches import Pack
+from executor.memory import View, collapse
+from ir.types import DType
+
+
+def pack_panel(target: Target, d: DType, width: int, y: View) -> tuple[Function, str]:
+    """(y, out, K, k stride, n stride, columns): columns beyond the last are left as they are,
+    as nothing that is computed from them is stored. Of a matrix that lies row by row, every row
+    of the next panel is asked for: it is far from that of the row before."""
+    f, e = Function("?", "i64"), element(d)
+    source, out = f.argument("ptr"), f.argument("ptr")
+    depth, k_stride, n_stride, n = (f.argument("i64") for _ in range(4))
+    one = Lanes(f, target, 1)
+
+    def scalars(low: Int, first: Int, stride: Int) -> None:
+        """The elements from row `low` and column `first` on, one at a time."""
+        with f.loop(low, depth) as k, f.loop(first, n) as j:
+            x = load(one, Place(f.at(source, f.mul(k, k_stride), e), d, stride), j)
+            store(one, Place(f.at(out, f.mul(k, width), e), d, 1), j, x)
+
+    if y.strides[-1] != 1 and y.strides[-2] != 1:
+        scalars(0, 0, n_stride)
+        return f, "0"
+    v = Lanes(f, target, target.lanes(d))
+    if y.strides[-1] == 1:
+        full = f.op(f"icmp eq i64 {n}, {width}")
+        with f.when(full), f.loop(0, depth) as line:
+            row = Place(f.at(source, f.mul(line, k_stride), e), d, 1)
+            to = Place(f.at(out, f.mul(line, width), e), d, 1)
+            prefetch(f, row.pointer, d, width, width)
+            for q in range(0, width, v.width):
+                store(v, to, q, load(v, row, q))
+        with f.when(f.op(f"xor i1 {full}, true")):
+            scalars(0, 0, 1)
+        return f, "0"
+    whole, columns = f.floor_to(depth, v.width), f.floor_to(n, v.width)
+    with f.loop(0, columns, v.width) as j, f.loop(0, whole, v.width) as k:
+        corner = f.at(source, f.add(f.mul(j, n_stride), k), e)
+        corners = [f.at(corner, f.mul(q, n_stride), e) for q in range(v.width)]
+        rows = [load(v, Place(q, d, 1), 0) for q in corners]
+        for q, x in enumerate(transposed(v, d, rows)):
+            store(v, Place(f.at(out, f.mul(f.add(k, q), width), e), d, 1), j, x)
+    scalars(whole, 0, n_stride)
+    with f.loop(0, whole) as k, f.loop(columns, n) as j:
+        x = load(one, Place(f.at(source, k, e), d, n_stride), j)
+        store(one, Place(f.at(out, f.mul(k, width), e), d, 1), j, x)
+    return f, "0"
+
+
+def transposed(v: Lanes, d: DType, rows: list[str]) -> list[str]:
+    """A square block in registers: swap the halves of every pair of rows, at every scale."""
+    t, w, scale = v.type(d), v.width, 1
+    while scale < w:
+        out = list(rows)
+        for i in range(w):
+            if i & scale:
+                continue
+            a, b = rows[i], rows[i + scale]
+            low = [w + q - scale if q & scale else q for q in range(w)]
+            high = [w + q if q & scale else q + scale for q in range(w)]
+            for at, picks in ((i, low), (i + scale, high)):
+                mask = ", ".join(f"i32 {q}" for q in picks)
+                out[at] = v.f.op(f"shufflevector {t} {a}, {t} {b}, <{w} x i32> <{mask}>")
+        rows, scale = out, scale * 2
+    return rows
+
+
+def pack_kernel(target: Target, module: Module, p: Pack) -> Call:
+    call = Call(target)
+    f, d, e = call.f, p.y.dtype, element(p.y.dtype)
+    y, out = call.pointer(p.y), call.pointer(p.out)
+    batch, strides = collapse(p.y.shape[:-2], [q.strides[:-2] for q in (p.y, p.out)])
+    dims = [call.number(q) for q in batch]
+    steps = [[call.number(s) for s in row] for row in strides]
+    depth, n = (call.number(q) for q in p.y.shape[-2:])
+    k_stride, n_stride = (call.number(s) for s in p.y.strides[-2:])
+    name = module.define(*pack_panel(target, d, p.columns, p.y))
+
+    def body(o: list[Int]) -> None:
+        source, to = f.at(y, o[0], e), f.at(out, o[1], e)
+        with f.loop(0, n, p.columns) as first:
+            rest = f.op(f"sub i64 {n}, {first}")
+            less = f.op(f"icmp slt i64 {rest}, {p.columns}")
+            width = f.op(f"select i1 {less}, i64 {rest}, i64 {p.columns}")
+            arguments = (depth, k_stride, n_stride, width)
+            f.call(
+                "i64",
+                name,
+                ("ptr", f.at(source, f.mul(first, n_stride), e)),
+                ("ptr", f.at(to, f.mul(first, depth), e)),
+                *(("i64", str(q)) for q in arguments),
+            )
+
+    nest(f, dims, steps, body)
+    return call

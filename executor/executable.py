@@ -1,0 +1,234 @@
+"""Calling a compiled program: one table of numbers, one native call.
+
+A table and an arena belong to one call at a time; finished calls hand them on, so any number of
+threads may call at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
+
+import numpy as np
+
+from executor import interrupt
+from executor.launches import Failure
+from executor.plan.arena import ALIGN, Layout
+from executor.plan.copies import Copy
+from executor.plan.loop_counts import bound, bounds_of, counts
+from ir import Input, Program, Slot, Type, Value
+from ir.interpreter import bind_sizes
+from ir.types import Dim, evaluate_dim, product
+
+
+class Native(Protocol):
+    """Compiled code. `run` takes the address of the table and returns 0 or a failure's number."""
+
+    @property
+    def run(self) -> object: ...
+
+
+class Frame:
+    """The memory of one call: the table, and an arena of at least `capacity` bytes.
+
+    `asks`: where the table has the entries of `interrupt`, if it has them.
+    """
+
+    def __init__(self, entries: int, asks: int | None) -> None:
+        self.table = ctypes.create_string_buffer(8 * (entries + interrupt.ENTRIES))
+        if asks is not None:
+            interrupt.prepare(self.table, 8 * asks)
+        self.address = ctypes.addressof(self.table)
+        self.arena = np.empty(0, np.uint8)
+        self.capacity = self.base = 0
+
+    def reserve(self, size: int) -> None:
+        self.arena = np.empty(size + ALIGN, np.uint8)
+        self.base = -(-self.arena.ctypes.data // ALIGN) * ALIGN
+        self.capacity = size
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a call found out: how often each of `counts` loops ran, by name, and the `arrays` of
+    those outputs that the caller could not allocate, by number."""
+
+    counts: dict[str, int]
+    arrays: dict[int, np.ndarray] = field(default_factory=dict)
+
+
+class Executable:
+    """A compiled program.
+
+    `sizes` are its named sizes, `inputs` and `outputs` what a call takes and gives. `counts` are
+    the sizes that a call finds: how often the `while` loops of the outermost block ran. An output
+    whose type names one of them has memory for the most elements that it can have (`bounds`), and
+    what it has comes first, row-major. `copies` are those that the plan could not avoid,
+    `donated` the numbers of inputs that a call may overwrite.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        native: Native,
+        layout: Layout,
+        failures: Sequence[Failure],
+        copies: Sequence[Copy] = (),
+        donated: Collection[int] = (),
+    ) -> None:
+        self.program, self.native, self.layout = program, native, layout
+        self.copies: tuple[Copy, ...] = tuple(copies)
+        self.donated = frozenset(donated)
+        self.sizes: tuple[str, ...] = program.sizes
+        self.inputs: tuple[Input, ...] = program.inputs
+        self.outputs: tuple[Type, ...] = tuple(v.type for v in program.outputs)
+        self.counts: tuple[str, ...] = counts(program.ops)
+        self._bounds = output_bounds(program)
+        self._failures = tuple(failures)
+        self._entries = len(self.sizes) + len(self.inputs) + len(self.outputs) + 1
+        asks = self._entries + len(self.counts)
+        self._asks = asks if interrupt.asks(program.ops) else None
+        self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
+        self._pack = struct.Struct(f"={self._entries}q").pack_into
+        self._run = native.run
+        self._frames: list[Frame] = []
+        self._bytes: dict[tuple[int, ...], int] = {}
+
+    def bounds(self, sizes: Sequence[int]) -> list[int | None]:
+        """How many elements each output needs memory for; None is for `Interpreted` only."""
+        named = dict(zip(self.sizes, sizes))
+        return [None if d is None else max(0, evaluate_dim(d, named)) for d in self._bounds]
+
+    def run(
+        self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
+    ) -> Found | None:
+        """Run on addresses of contiguous row-major buffers; writes go into the inputs.
+
+        An input that is written or donated overlaps no other input, and no output overlaps
+        anything.
+        Returns None if the program has no `counts`, which is what most have.
+
+        Raises IndexError, ZeroDivisionError or ValueError for bad data, and what a `check` names;
+        then nothing is written back. Ctrl-C stops a loop without a bound, which may have written
+        then. The interpreter lock is released meanwhile, and several threads may call at once.
+        """
+        key = tuple(sizes)
+        need = self._bytes.get(key)
+        if need is None:
+            need = self._measure(key)
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = Frame(self._entries + len(self.counts), self._asks)
+        if frame.capacity < need:
+            frame.reserve(need)
+        self._pack(frame.table, 0, *key, *inputs, *outputs, frame.base)
+        code = self._run(frame.address)  # type: ignore[operator]
+        if code:
+            self._fail(code, frame)
+        found = None
+        if self.counts:
+            values = self._counted(frame.table, 8 * self._entries)
+            found = Found(dict(zip(self.counts, values)))
+        self._frames.append(frame)
+        return found
+
+    def _measure(self, sizes: tuple[int, ...]) -> int:
+        if len(self._bytes) > 4096:
+            self._bytes.clear()
+        need = self._bytes[sizes] = self.layout.bytes(dict(zip(self.sizes, sizes)))
+        return need
+
+    def _fail(self, code: int, frame: Frame) -> NoReturn:
+        if code == interrupt.INTERRUPTED and self._asks is not None:
+            interrupt.raise_from(frame.table, 8 * self._asks)
+        self._frames.append(frame)
+        raise self._failures[code - 1].error()
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """Run on NumPy arrays; `program.writes` go back into the given arrays.
+
+        The results have the shapes that they turned out to have.
+
+        Raises ValueError for arrays that do not fit the program, and for an array that is to be
+        written but is read-only or not contiguous.
+        """
+        return call_with_arrays(self, arrays)
+
+
+def output_bounds(program: Program) -> list[Dim | None]:
+    """For every output how many elements it has at most; None where nothing says."""
+    bounds = bounds_of(program.ops)
+    return [bound(product(v.type.shape), bounds) for v in program.outputs]
+
+
+class Runnable(Protocol):
+    """What `Executable` and the interpreter share."""
+
+    program: Program
+    sizes: tuple[str, ...]
+    donated: frozenset[int]
+
+    def bounds(self, sizes: Sequence[int]) -> list[int | None]: ...
+
+    def run(
+        self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
+    ) -> Found | None: ...
+
+
+def results_of(
+    executable: Runnable, sizes: Mapping[str, int], inputs: Sequence[int]
+) -> tuple[list[np.ndarray], dict[str, int]]:
+    """Allocate the outputs, run on addresses, and give the outputs and the counts of the call.
+
+    A slot is nothing that is allocated: its array is empty.
+    """
+    given = [sizes[n] for n in executable.sizes]
+    values = executable.program.outputs
+    memory = [
+        None if n is None else np.empty(0 if isinstance(v, Slot) else n, v.type.dtype.numpy)
+        for n, v in zip(executable.bounds(given), values)
+    ]
+    addresses = [None if a is None else a.ctypes.data for a in memory]
+    found = executable.run(given, inputs, addresses) or Found({})
+    named = {**sizes, **found.counts}
+    outputs = []
+    for k, (v, a) in enumerate(zip(values, memory)):
+        shape = (0,) if isinstance(v, Slot) else v.type.concrete(named)
+        outputs.append(found.arrays[k] if a is None else a[: math.prod(shape)].reshape(shape))
+    return outputs, found.counts
+
+
+def call_with_arrays(executable: Runnable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    program = executable.program
+    if len(arrays) != len(program.inputs):
+        raise ValueError(f"{program.name} takes {len(program.inputs)} inputs, not {len(arrays)}")
+    for i, a in zip(program.inputs, arrays):
+        if a.dtype != i.value.type.dtype.numpy:
+            raise ValueError(f"{i.name} is {i.value.type}, not of {a.dtype}")
+    sizes = bind_sizes(program, [a.shape for a in arrays])
+    written = {target for target, _ in program.writes}
+    written |= {program.inputs[n].value for n in executable.donated}
+    _check_apart(program, arrays, written)
+    ready = []
+    for i, a in zip(program.inputs, arrays):
+        if i.value in written and not (a.flags.c_contiguous and a.flags.writeable):
+            raise ValueError(f"{i.name} is written, but the array is read-only or not contiguous")
+        ready.append(a if a.flags.c_contiguous else np.ascontiguousarray(a))
+    outputs, _ = results_of(executable, sizes, [a.ctypes.data for a in ready])
+    at = {i.value: a for i, a in zip(program.inputs, arrays)}
+    slots = [at[v.input] if isinstance(v, Slot) else None for v in program.outputs]
+    return [a if s is None else s for a, s in zip(outputs, slots)]
+
+
+def _check_apart(program: Program, arrays: Sequence[np.ndarray], written: set[Value]) -> None:
+    for n, i in enumerate(program.inputs):
+        if i.value not in written:
+            continue
+        for k, other in enumerate(arrays):
+            if k != n and np.may_share_memory(arrays[n], other):
+                raise ValueError(f"{i.name} is written, but shares memory with input {k}")

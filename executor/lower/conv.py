@@ -1,0 +1,289 @@
+"""How `conv` becomes launches.
+
+Taps of one pixel at every place are products of matrices as they are. A convolution of every
+channel for itself folds its few taps (`executor.lower.sliding_windows`). All others are launches of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from executor.launches import Conv, Gemm, Launch, Loop, Map, Reduce, When
+from executor.lower.lowerer import Lowerer, rule
+from executor.lower.matmul import product_of
+from executor.lower.sliding_windows import Axis, each_plane, folded, part
+from executor.memory import View, collapse
+from ir import OPS, Op, Value
+from ir.scalar import language as k
+from ir.types import Dim, Size, Type, divide, product
+
+#: results of an image, in panels, up to which those of all images lie side by side
+FEW = 4
+#: filters of a channel that are no matrix worth the name
+THIN = 2
+#: results of which each sums up a plane of its own
+RESULTS = 32
+
+
+@rule("conv")
+def conv(low: Lowerer, op: Op) -> None:
+    x, w = (low.env[v] for v in op.operands)
+    groups = op.attrs["groups"]
+    if _is_product(op):
+        out = low.fresh(op.result)
+        if _as_product(low, op, x, w, out):
+            return
+    elif _is_whole(op):
+        out = low.fresh(op.result)
+        if _whole_plane(low, x, w, out, groups):
+            return
+    elif _is_thin(w, groups, x):
+        _each_channel(low, op, x, w, low.fresh(op.result))
+        return
+    elif _is_correlation(op, x, w):
+        _correlation(low, op, x, w, low.fresh(op.result))
+        return
+    else:
+        out = _result(low, op)
+    target = out
+    if not _in_lines(out):
+        target = low.temporary(op.result.type)
+    _convolution(low, op, x, w, target)
+    if target is not out:
+        low.copy(target, out)
+        low.keep(
+            op.result, out, "a convolution is made line by line, and lies otherwise in its place"
+        )
+
+
+def _in_lines(v: View) -> bool:
+    """Whether the results of an image lie in memory as a row."""
+    _, _, h, w = v.shape
+    across = v.strides[3] == 1 or w == 1
+    return across and (v.strides[2] == w or h == 1)
+
+
+def _result(low: Lowerer, op: Op) -> View:
+    """Where an image has few results, those of all images lie side by side."""
+    v = op.result
+    n, o, h, w = v.type.shape
+    final, size = low.final(v), product((h, w))
+    columns = low.machine.columns(v.type.dtype, o, size)
+    few = isinstance(size, int) and size < FEW * columns and size % columns
+    if n == 1 or not few or final in low.places or final in low.ahead:
+        return low.fresh(v)
+    out = low.temporary(Type(v.type.dtype, (o, n, h, w))).transpose((1, 0, 2, 3))
+    low.bind(v, out)
+    low.owned.add(v)
+    return out
+
+
+# ---------------------------------------------------------------- as a product of matrices
+def _is_product(op: Op) -> bool:
+    a, shape = op.attrs, op.operands[1].type.shape
+    plain = all(p == 0 for pair in a["padding"] for p in pair)
+    return shape[2:] == (1, 1) and a["stride"] == (1, 1) and plain
+
+
+def _as_product(low: Lowerer, op: Op, x: View, w: View, out: View) -> bool:
+    """Launches for taps of one pixel; False if the strides do not allow it."""
+    groups = op.attrs["groups"]
+    n, size = x.shape[0], product(x.shape[2:])
+    filters, channels = divide(w.shape[0], groups), w.shape[1]
+    assert filters is not None
+    right = x.reshape((n, groups, channels, size))
+    c = out.reshape((n, groups, filters, size))
+    left = w.reshape((groups, filters, channels))
+    if right is None or c is None or left is None or (size != 1 and c.strides[-1] != 1):
+        return False
+    images, weights = op.operands
+    if size == 1:
+        turned = left.transpose((0, 2, 1))
+        rows, results = (v.pick(3, 0).transpose((1, 0, 2)) for v in (right, c))
+        return _row_major(low, rows, turned, results, weights)
+    return _row_major(low, left, right, c, images)
+
+
+def _row_major(low: Lowerer, x: View, y: View, c: View, right: Value) -> bool:
+    if c.strides[-1] != 1 and c.shape[-1] != 1:
+        return False
+    product_of(low, x, y, c, right, None)
+    return True
+
+
+# ---------------------------------------------------------------- one window for a plane
+def _is_whole(op: Op) -> bool:
+    """Whether one window takes a whole image: the weights' gradient of taps of one pixel."""
+    x, w = (v.type.shape for v in op.operands)
+    plain = all(p == 0 for pair in op.attrs["padding"] for p in pair)
+    return plain and w[2:] == x[2:] and op.result.type.shape[2:] == (1, 1)
+
+
+def _whole_plane(low: Lowerer, x: View, w: View, out: View, groups: int) -> bool:
+    """Rows of images times rows of weights, summed up over what does not lie in one row; False if
+    the result lies in memory in another way."""
+    c = _grouped(out.pick(3, 0).pick(2, 0), 1, groups).transpose((1, 0, 2))
+    left, right = _grouped(x, 1, groups).transpose((1, 0, 2, 3, 4)), _grouped(w, 0, groups)
+    if c.strides[2] != 1 and c.shape[2] != 1:
+        c, left, right = c.transpose((0, 2, 1)), right, left
+    if c.strides[2] != 1 and c.shape[2] != 1:
+        return False
+    dims, (a, b) = collapse(left.shape[2:], (left.strides[2:], right.strides[2:]))
+    dims, a, b = _cut(low, c, dims or [1], a or [0], b or [0])
+    left = replace(left, shape=(*left.shape[:2], *dims), strides=(*left.strides[:2], *a))
+    right = replace(right, shape=(*right.shape[:2], *dims), strides=(*right.strides[:2], *b))
+    right = right.transpose((0, *range(2, right.ndim), 1))
+    columns = low.machine.columns(c.dtype, *c.shape[1:])
+    scratch = low.temporary(Type(c.dtype, (dims[-1], columns)))
+    if len(dims) == 1:
+        low.emit(Gemm(left, right, c, columns, None, scratch, None))
+        return True
+    low.emit(Map(c.shape, (), (k.const(0, c.dtype),), (c,)))
+
+    def row(*at: Size) -> tuple[Launch, ...]:
+        rows, sides = left, right
+        for q in at:
+            rows, sides = rows.pick(2, q), sides.pick(1, q)
+        return (Gemm(rows, sides, c, columns, None, scratch, c),)
+
+    each_plane(low, dims[:-1], row)
+    return True
+
+
+def _cut(
+    low: Lowerer, c: View, dims: list[Dim], a: list[Dim], b: list[Dim]
+) -> tuple[list[Dim], list[Dim], list[Dim]]:
+    """A long row in parts of equal length, if it has such."""
+    n, most = dims[-1], low.machine.depth(c.dtype, 1)
+    if not isinstance(n, int) or n <= most:
+        return dims, a, b
+    length = next(d for d in range(most, 0, -1) if n % d == 0)
+    if length < most // 4:
+        return dims, a, b
+    apart = (length * a[-1], length * b[-1])
+    dims = [*dims[:-1], n // length, length]
+    return dims, [*a[:-1], apart[0], a[-1]], [*b[:-1], apart[1], b[-1]]
+
+
+# ---------------------------------------------------------------- as a convolution
+def _grouped(v: View, axis: int, groups: int) -> View:
+    """`axis` in two: the groups, and what belongs to one."""
+    part = divide(v.shape[axis], groups)
+    assert part is not None
+    shape = (*v.shape[:axis], groups, part, *v.shape[axis + 1 :])
+    step = v.strides[axis]
+    strides = (*v.strides[:axis], part * step, step, *v.strides[axis + 1 :])
+    return replace(v, shape=shape, strides=strides)
+
+
+def _parts(low: Lowerer, op: Op, filters: Dim, channels: Dim) -> tuple[int, int]:
+    """How many channels and lines of taps are summed up at a time."""
+    lines, taps = op.operands[1].type.shape[2:]
+    most = low.machine.depth(op.result.type.dtype, filters)
+    if not isinstance(taps, int):
+        return 1, 1
+    if not isinstance(lines, int) or lines * taps > most:
+        return 1, max(1, most // max(taps, 1))
+    some = max(1, most // max(lines * taps, 1))
+    if not isinstance(channels, int):
+        return some, lines
+    parts = -(-channels // some)
+    return -(-channels // max(parts, 1)), lines
+
+
+def _convolution(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
+    a, groups = op.attrs, op.attrs["groups"]
+    n, (high, wide) = out.shape[0], out.shape[2:]
+    images = _grouped(x, 1, groups).transpose((1, 0, 2, 3, 4)).insert(3)
+    results = _grouped(out, 1, groups).transpose((1, 0, 2, 3, 4)).insert(3)
+    if n != 1 and out.strides[0] == product((high, wide)):
+        images, results = (v.transpose((0, 3, 2, 1, 4, 5)) for v in (images, results))
+    weights = _grouped(w, 0, groups)
+    filters, channels = weights.shape[1:3]
+    size = product(results.shape[3:])
+    columns = low.machine.columns(out.dtype, filters, size)
+    some, few = _parts(low, op, filters, channels)
+    depth = product((some, few, weights.shape[4]))
+    dtype = out.dtype
+    left = low.temporary(Type(dtype, (filters, depth)))
+    panel = low.temporary(Type(dtype, (depth, columns)))
+    before = (a["padding"][0][0], a["padding"][1][0])
+    nothing = product((channels, *weights.shape[3:]))
+    if not isinstance(nothing, int):
+        fill = Map(out.shape, (), (k.const(0, dtype),), (out,))
+        low.emit(When(nothing, "eq", (fill,)))
+    sums = (a["stride"], before, a["dilation"], columns, some, few)
+    low.emit(Conv(images, weights, results, left, panel, *sums))
+
+
+# ---------------------------------------------------------------- channel by channel
+def _is_thin(w: View, groups: int, x: View) -> bool:
+    fixed = all(isinstance(d, int) for d in (*w.shape[1:], *x.shape[2:]))
+    few = isinstance(w.shape[0], int) and w.shape[0] <= THIN * groups
+    return fixed and few and groups > 1 and w.shape[1] == 1
+
+
+def _axes(op: Op, x: View, w: View, out: View) -> list[Axis]:
+    a = op.attrs
+    rows: Any = (x.shape[2:], out.shape[2:], w.shape[2:], a["stride"], a["padding"], a["dilation"])
+    return [Axis(*q) for q in zip(*rows)]
+
+
+def _each_channel(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
+    axes, groups = _axes(op, x, w, out), op.attrs["groups"]
+    weights, results = _grouped(w, 0, groups), _grouped(out, 1, groups)
+
+    def plane(n: Size, g: Size, r: Size) -> tuple[Launch, ...]:
+        place = results.pick(0, n).pick(0, g).pick(0, r)
+        taps = weights.pick(0, g).pick(0, r).pick(0, 0)
+        return folded(x.pick(0, n).pick(0, g), place, axes, 0.0, _term, taps)
+
+    each_plane(low, results.shape[:3], plane)
+
+
+def _term(total: k.Scalar, pixel: k.Scalar, weight: k.Scalar) -> k.Scalar:
+    return total + pixel * weight
+
+
+def _is_correlation(op: Op, x: View, w: View) -> bool:
+    """Whether a few results sum up whole planes, group by group: the gradient of the weights of a
+    convolution of every channel for itself."""
+    groups, results = op.attrs["groups"], op.result.type.shape[2:]
+    dims = (*x.shape[2:], *w.shape[2:], *results)
+    fixed = all(isinstance(d, int) for d in dims)
+    few = isinstance(w.shape[0], int) and w.shape[0] <= THIN * groups
+    small = fixed and product(results) <= RESULTS <= product(w.shape[2:])  # type: ignore[operator]
+    return small and few and groups > 1 and x.shape[0] == 1
+
+
+def _correlation(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
+    """Products of a result are added up element by element over the planes, and then summed up."""
+    (down, across), groups = _axes(op, x, w, out), op.attrs["groups"]
+    pixels, weights = _grouped(x.pick(0, 0), 0, groups), _grouped(w, 0, groups)
+    results = _grouped(out.pick(0, 0), 0, groups)
+    sums = low.temporary(Type(out.dtype, (*out.shape[2:], *w.shape[2:])))
+    add, at = OPS["sum"].reduce, low.symbol("i")
+    assert add is not None
+    total = _term(*(k.input_(q, out.dtype) for q in range(3)))
+
+    def plane(g: Size, r: Size) -> tuple[Launch, ...]:
+        n = Size.named(at)
+        seen, taps = pixels.pick(0, g).pick(0, n), weights.pick(0, g).pick(0, r).pick(0, n)
+        body: list[Launch] = []
+        for i, j in np.ndindex(down.windows, across.windows):
+            ys, xs = down.met(i), across.met(j)
+            if len(ys) and len(xs):
+                place = part(sums.pick(0, i).pick(0, j), ys, xs)
+                image = seen.slice(0, down.place(i, ys[0]), len(ys), down.dilation)
+                image = image.slice(1, across.place(j, xs[0]), len(xs), across.dilation)
+                ins = (place, image, part(taps, ys, xs))
+                body.append(Map(place.shape, ins, (total,), (place,)))
+        channels = Loop(at, low.symbol("p"), low.symbol("q"), weights.shape[2], tuple(body))
+        fill = Map(sums.shape, (), (k.const(0, out.dtype),), (sums,))
+        place = results.pick(0, g).pick(0, r)
+        return fill, channels, Reduce(sums, (2, 3), add, place)
+
+    each_plane(low, weights.shape[:2], plane)

@@ -1,0 +1,263 @@
+"""Loops: ports become views, so that a body reads and writes in place.
+
+const and seq ports are views of the outer value. A stacked value is written into its slot. A carry
+keeps one buffer if its body updates it, or makes the next state only after the last use of the old
+one; any other has two halves: the body reads the half of the iteration's parity and writes the
+other, which makes swaps and hand-overs safe without copies. A carry that moves by a constant is
+known from the loop's index, so that what it indexes can be checked before the loop.
+
+A `while` is a loop that also reads, before an iteration, one byte: the go port. How long its stacks
+are is known only afterwards, so their memory is for `trip` iterations, with the axis of the loop
+outermost. Any of its iterations may be the last, so each stores what a `last` port asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from executor.launches import Fail, Index, Loop, Number64, When
+from executor.lower.lowerer import Lowerer, rule
+from executor.lower.movement import natural
+from executor.memory import View, whole
+from executor.plan.copies import Want, kept_apart_in, line
+from executor.plan.loop_counts import most
+from executor.plan.reuse import body, carried, next_values
+from ir import Op, Scan, Value
+from ir.program import Carry, Const, Last, Seq, Stack
+from ir.types import I64, Dim, Size, Type, product
+
+
+@rule("scan")
+def scan(low: Lowerer, s: Scan) -> None:
+    index, parity, after = low.symbol("i"), low.symbol("p"), low.symbol("q")
+    if s.count:
+        bounds = {n: b for scope in low.scopes for n, b in scope.bounds.items()}
+        low.scopes[-1].bounds[s.count] = most(s.trip, bounds)
+    uses = body(s, low.inside)
+    kept = carried(next_values(s.carries), uses)
+    in_place = {p: kept[p.inner] for p in s.carries}
+    _check_ports(low, s)
+    states = {p: _state(low, s, p, in_place[p]) for p in s.carries}
+    go = _go(low, s)
+    results = {p: _collected(low, s, p) for p in s.ports if isinstance(p, (Stack, Last))}
+    low.highest[index] = s.trip - 1
+    counters = {p: _counter(low, s, p, index) for p in s.carries}
+    low.open(loop=s.loc)
+    low.uses.append(uses)
+    _enter(low, s, index)
+    for p, state in states.items():
+        _carry(low, s, p, state, in_place[p], Size.named(parity))
+    low.known.update((p.inner, at) for p, at in counters.items() if at is not None)
+    _give(low, s, go, results, index)
+    low.block(s.body)
+    _leave(low, s, results, index)
+    low.uses.pop()
+    low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count))
+    for p in s.carries:
+        if p.last is not None:
+            view = states[p] if in_place[p] else _half(states[p], Size.named(after))
+            low.bind(p.last, view)
+            low.owned.add(p.last)
+
+
+# ---------------------------------------------------------------- checks
+def _check_ports(low: Lowerer, s: Scan) -> None:
+    for p in s.ports:
+        if isinstance(p, Seq) and not s.count:
+            _check_seq(low, s, p)
+    if not any(isinstance(p, Last) for p in s.ports):
+        return
+    text = "a loop without an iteration has no last value"
+    low.check(s.trip - 1, text, s.loc, ValueError)
+    if s.go is not None:
+        low.emit(Fail(low.env[s.go.init], low.failure(ValueError, text, s.loc)))
+
+
+def _outside(p: Seq) -> str:
+    return f"a loop reads {p.outer!r} outside of its axis {p.axis}"
+
+
+def _check_seq(low: Lowerer, s: Scan, p: Seq) -> None:
+    """Iteration i reads `start + step * i`: the first and the last must be there."""
+    if s.trip == 0:
+        return
+    checks = _doubtful(s, p)
+    if checks:
+        _check_if(low, s.trip, checks, _outside(p), s)
+
+
+def _doubtful(s: Scan, p: Seq) -> list[Dim]:
+    """What may be negative if `trip` iterations of `s` read `p`: distances to the ends."""
+    n = p.outer.type.shape[p.axis]
+    final = p.start + (s.trip - 1) * p.step
+    distances = [q for at in (p.start, final) for q in (at, n - 1 - at)]
+    return [q for q in distances if not natural(q)]
+
+
+def _check_if(low: Lowerer, trip: Dim, checks: list[Dim], text: str, s: Scan) -> None:
+    """Conditions that must hold if the loop runs at all."""
+    low.open()
+    for value in checks:
+        low.check(value, text, s.loc)
+    low.emit(When(trip - 1, "sge", low.close()))
+
+
+# ---------------------------------------------------------------- storage
+def _state(low: Lowerer, s: Scan, p: Carry, in_place: bool) -> View:
+    """The storage of a carry, with its first value in it."""
+    init = low.env[p.init]
+    heir = low.uses[-1].updates.get(p.init)
+    if in_place and p.init in low.owned and heir is not None and heir is p.last:
+        return init
+    if in_place:
+        wanted = low.places.get(p.last, []) if p.last is not None else []
+        state = wanted[0] if wanted else low.temporary(p.init.type)
+        low.copy(init, state)
+        low.keep(p.init, state, _why_copied(low, s, p))
+        return state
+    state = low.temporary(replace(p.init.type, shape=(2, *p.init.type.shape)))
+    low.copy(init, _half(state, 0))
+    why = kept_apart_in(s, p.inner, low.inside)
+    low.keep(p.init, _half(state, 0), f"the loop {line(s.loc)} keeps two states: {why}")
+    return state
+
+
+def _why_copied(low: Lowerer, s: Scan, p: Carry) -> str:
+    block = low.uses[-1]
+    root = block.of(p.init)
+    here = block.last.get(root) == block.at(s)
+    if root in low.owned and here and sum(block.of(q) is root for q in s.operands) > 1:
+        return f"the loop {line(s.loc)} reads it beside the state that starts with it"
+    return low.why_kept(p.init)
+
+
+def _half(state: View, which: Dim) -> View:
+    return state.pick(0, which)
+
+
+def _go(low: Lowerer, s: Scan) -> View | None:
+    """The byte that a `while` reads before an iteration, with its first value in it."""
+    if s.go is None:
+        return None
+    go = low.temporary(s.go.init.type)
+    low.copy(low.env[s.go.init], go)
+    return go
+
+
+def _collected(low: Lowerer, s: Scan, p: Stack | Last) -> View:
+    """The storage of a result that is not a carry. No stride of it is known only afterwards."""
+    if isinstance(p, Last) or not s.count:
+        return low.fresh(p.outer)
+    inner = p.inner.type
+    shape = (s.length, *inner.shape)
+    wanted = low.places.get(p.outer, [])
+    if p.axis == 0 and wanted:
+        return low.fresh(p.outer)
+    buffer = low.arena(product(shape), inner.dtype)
+    order = (*range(1, p.axis + 1), 0, *range(p.axis + 1, len(shape)))
+    view = whole(buffer, Type(inner.dtype, shape)).transpose(order)
+    low.bind(p.outer, view)
+    low.owned.add(p.outer)
+    return view
+
+
+# ---------------------------------------------------------------- the body
+def _enter(low: Lowerer, s: Scan, index: str) -> None:
+    low.known[s.index] = Size.named(index)
+    if s.index in low.uses[-1].last:
+        view = low.fresh(s.index)
+        low.emit(Number64(Size.named(index), view))
+    for p in s.ports:
+        if isinstance(p, Const):
+            hand_in(low, p)
+        elif isinstance(p, Seq):
+            at = Size.named(index) * p.step + p.start
+            if s.count and _doubtful(s, p):
+                for distance in (at, p.outer.type.shape[p.axis] - 1 - at):
+                    low.check(distance, _outside(p), s.loc)
+            low.bind(p.inner, low.env[p.outer].pick(p.axis, at))
+
+
+def hand_in(low: Lowerer, p: Const) -> None:
+    """An outer value is the inner one: the same storage, and whatever else is known of it."""
+    low.bind(p.inner, low.env[p.outer], low.level[p.outer])
+    low.origin[p.inner] = low.origin.get(p.outer, p.outer)
+    if p.outer in low.constants:
+        low.constants[p.inner] = low.constants[p.outer]
+    if p.outer in low.known:
+        low.known[p.inner] = low.known[p.outer]
+
+
+def _counter(low: Lowerer, s: Scan, p: Carry, index: str) -> Dim | None:
+    """The value of a carry that moves by a constant, from the index of the loop."""
+    step = _step(low, s, p) if p.inner.type == Type(I64) else None
+    if step is None:
+        return None
+    start = low.known.get(p.init)
+    if start is None:
+        name = low.symbol("s")
+        low.emit(Index(name, low.env[p.init], 1, 0, wrap=False))
+        start = Size.named(name)
+    return start + step * Size.named(index)
+
+
+def _step(low: Lowerer, s: Scan, p: Carry) -> int | None:
+    """By how much each iteration moves a carry, where that is a number."""
+    op = next((n for n in s.body if isinstance(n, Op) and p.next in n.results), None)
+    if op is None or p.inner not in op.operands:
+        return None
+    if op.name == "scale" and op.attrs["scale"] == 1 and float(op.attrs["bias"]).is_integer():
+        return int(op.attrs["bias"])
+    if op.name == "subtract" and op.operands[0] is p.inner:
+        step = _integer(low, s, op.operands[1])
+        return None if step is None else -step
+    if op.name == "add":
+        x, y = op.operands
+        return _integer(low, s, y if x is p.inner else x)
+    return None
+
+
+def _integer(low: Lowerer, s: Scan, v: Value) -> int | None:
+    """The number that an operand of the body of `s` is known to be."""
+    made = (n for n in s.body if isinstance(n, Op) and n.name == "full" and n.result is v)
+    for op in made:
+        return int(op.attrs["value"])
+    outer = next((p.outer for p in s.ports if isinstance(p, Const) and p.inner is v), None)
+    root = low.constants.get(outer) if outer is not None else None
+    return None if root is None or root.value is None else int(root.value)
+
+
+def _carry(low: Lowerer, s: Scan, p: Carry, state: View, in_place: bool, parity: Dim) -> None:
+    inner = state if in_place else _half(state, parity)
+    low.bind(p.inner, inner)
+    low.owned.add(p.inner)
+    following = state if in_place else _half(state, 1 - parity)
+    text = f"the next state of the loop {line(s.loc)}"
+    low.want(p.next, following, Want(text, idle=not in_place), first=True)
+
+
+def _give(
+    low: Lowerer, s: Scan, go: View | None, results: dict[Stack | Last, View], index: str
+) -> None:
+    """Values of the body are wanted where its results are."""
+    for p in s.ports:
+        if isinstance(p, Stack):
+            slot = results[p].pick(p.axis, Size.named(index))
+            low.want(p.inner, slot, Want(f"what the loop {line(s.loc)} collects", idle=True))
+        elif isinstance(p, Last) and s.count:
+            low.want(p.inner, results[p], Want(f"the last value {line(s.loc)}", idle=False))
+    if s.go is not None and go is not None:
+        low.want(s.go.next, go, Want(f"whether the loop {line(s.loc)} goes on", idle=False))
+
+
+def _leave(low: Lowerer, s: Scan, results: dict[Stack | Last, View], index: str) -> None:
+    for v in s.needed:
+        low.settle(v)
+    lasts = [p for p in s.ports if isinstance(p, Last) and not s.count]
+    if not lasts:
+        return
+    low.open()
+    for p in lasts:
+        low.copy(low.env[p.inner], results[p])
+        low.keep(p.inner, results[p], "the value of the last iteration outlives the loop")
+    low.emit(When(s.trip - 1 - Size.named(index), "eq", low.close()))

@@ -1,0 +1,380 @@
+"""Ops become launches, and every value gets its storage.
+
+One walk in program order. A value is a view of another value's storage, or it is written straight
+into the place that needs it (an output, the slot of a stacked result, the next state of a carry),
+or it gets a buffer of its own. `executor.plan.arena` lays the buffers out afterwards, from the launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from executor.launches import Check, Failure, Launch, Map, Reduce
+from executor.memory import Buffer, View, whole
+from executor.plan.copies import OUTPUT, Copy, Want, line, read_later
+from executor.plan.limits import Limits
+from executor.plan.loop_counts import bound
+from executor.plan.reuse import Block, Inside, turned
+from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Scan, Value
+from ir.loc import UNKNOWN
+from ir.ops.reduce import normal_axes
+from ir.program import Node
+from ir.scalar import language as k
+from ir.types import Dim, DType, Size, Type, product
+
+Rule: TypeAlias = Callable[["Lowerer", Any], None]
+#: op -> how it becomes launches; rows with a kernel or a reduction need no entry
+RULES: dict[str, Rule] = {}
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    def add(f: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, f))
+        return f
+
+    return add
+
+
+Start: TypeAlias = Callable[["Lowerer", Sequence[Node]], None]
+#: what is done before a block is lowered, when the places of what leaves it are known
+STARTS: list[Start] = []
+
+
+def starts_block(f: Start) -> Start:
+    STARTS.append(f)
+    return f
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`columns(dtype, rows, columns)`: how many columns of the right matrix of a product with so
+    many rows and columns are packed side by side. `depth(dtype, rows)`: how many products are best
+    summed up at a time where the left matrix has so many rows."""
+
+    columns: Callable[[DType, Dim, Dim], int]
+    depth: Callable[[DType, Dim], int]
+
+
+@dataclass
+class Scope:
+    """The launches of one block while they are collected; `loop`: it is the body of one, there.
+
+    `packed` are the weights packed in it, `indices` the symbols of indices that were checked in it,
+    `bounds` what counts of loops in it can be at most.
+    """
+
+    loop: Loc | None = None
+    launches: list[Launch] = field(default_factory=list)
+    packed: dict[tuple[Value, View, int], View] = field(default_factory=dict)
+    indices: dict[tuple[Value | Dim, Dim, bool], Dim] = field(default_factory=dict)
+    bounds: dict[str, Dim | None] = field(default_factory=dict)
+
+
+@dataclass
+class Lowerer:
+    """`env` is where a value lies; `level` the innermost scope in which its data varies.
+
+    `constants` are values that one literal fills, `known` are integers that are sizes or symbols,
+    `highest` is the largest value of a symbol that counts from 0. `origin` is the outermost value
+    that a const port hands on. `owned` values may be overwritten. `reserved` is storage that a copy
+    at the end of the block fills. `places` are views that must hold a value when its block ends,
+    and `wants` says what for. `ahead` are values that a later op would copy, with how to find the
+    place where they are made instead (`executor.plan.destinations`), `parts` the stores whose part has been
+    found so. `merged` are ops that an earlier launch has done. `limits` bounds integers. `donated`
+    are inputs whose memory is spare, and `reasons` says why others are not updated in place.
+    """
+
+    machine: Machine
+    program: Program
+    limits: Limits
+    donated: frozenset[Value] = frozenset()
+    env: dict[Value, View] = field(default_factory=dict)
+    level: dict[Value, int] = field(default_factory=dict)
+    constants: dict[Value, k.Scalar] = field(default_factory=dict)
+    known: dict[Value, Dim] = field(default_factory=dict)
+    highest: dict[str, Dim] = field(default_factory=dict)
+    origin: dict[Value, Value] = field(default_factory=dict)
+    owned: set[Value] = field(default_factory=set)
+    reserved: frozenset[Buffer] = frozenset()
+    places: dict[Value, list[View]] = field(default_factory=dict)
+    wants: dict[View, Want] = field(default_factory=dict)
+    lines: dict[Value, Loc] = field(default_factory=dict)
+    reasons: dict[Value, str] = field(default_factory=dict)
+    copies: list[Copy] = field(default_factory=list)
+    ahead: dict[Value, Callable[[], View | None]] = field(default_factory=dict)
+    parts: dict[Node, Callable[[View], View]] = field(default_factory=dict)
+    merged: set[Node] = field(default_factory=set)
+    scopes: list[Scope] = field(default_factory=lambda: [Scope()])
+    uses: list[Block] = field(default_factory=list)
+    inside: Inside = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
+    symbols: int = 0
+
+    @property
+    def depth(self) -> int:
+        return len(self.scopes) - 1
+
+    def emit(self, launch: Launch) -> None:
+        self.scopes[-1].launches.append(launch)
+
+    def open(self, loop: Loc | None = None) -> None:
+        """What is emitted from here to `close` belongs to a block inside."""
+        self.scopes.append(Scope(loop))
+
+    def close(self) -> tuple[Launch, ...]:
+        return tuple(self.scopes.pop().launches)
+
+    def outside_of_loops(self, v: Value) -> Scope | None:
+        """The scope around the outermost loop in which `v` does not vary; None if it varies."""
+        for at in range(self.level[v] + 1, len(self.scopes)):
+            if self.scopes[at].loop is not None:
+                return self.scopes[at - 1]
+        return None
+
+    def symbol(self, letter: str) -> str:
+        self.symbols += 1
+        return f"#{letter}{self.symbols}"
+
+    def arena(self, elements: Dim, dtype: DType) -> Buffer:
+        most = bound(elements, {n: b for s in self.scopes for n, b in s.bounds.items()})
+        if most is None:
+            raise NotImplementedError(f"{elements} elements of a loop without a bound")
+        return Buffer("arena", 0, most * dtype.size)
+
+    def temporary(self, t: Type) -> View:
+        return whole(self.arena(product(t.shape), t.dtype), t)
+
+    def fresh(self, v: Value) -> View:
+        """Storage of its own for `v`: where it is wanted, else a new buffer."""
+        final = self.final(v)
+        ahead = self.ahead.pop(final, None)
+        view = ahead() if ahead is not None else None
+        if view is None:
+            wanted = self.places.get(final)
+            view = wanted[0] if wanted else self.temporary(v.type)
+        self.natural(v.type.shape, v.name)
+        self.bind(v, view)
+        self.owned.add(v)
+        return view
+
+    def final(self, v: Value) -> Value:
+        """The value that lies where and as `v` does, with a place if any such value has one."""
+        block = self.uses[-1]
+        while v in block.updates and v not in self.places and v not in self.ahead:
+            if turned(block, block.updates[v]):
+                break
+            v = block.updates[v]
+        return v
+
+    def bind(self, v: Value, view: View, level: int | None = None) -> None:
+        self.env[v] = view
+        self.level[v] = self.depth if level is None else level
+
+    def want(self, v: Value, place: View, what: Want, first: bool = False) -> None:
+        """`place` must hold `v` at the end of the block; `first`: before other places."""
+        places = self.places.setdefault(v, [])
+        places.insert(0 if first else len(places), place)
+        self.wants[place] = what
+
+    def settle(self, v: Value) -> None:
+        """Copy `v` to every place that wants it and does not have it."""
+        for place in self.places.pop(v, []):
+            if place != self.env[v]:
+                self.copy(self.env[v], place)
+                self.keep(v, place, self.why_again(v, place))
+
+    def copy(self, x: View, out: View) -> None:
+        source = k.input_(0, x.dtype)
+        self.emit(Map(out.shape, (x.expand(out.shape),), (source,), (out,)))
+
+    def failure(self, kind: type[BaseException], text: str, loc: Loc, said: bool = False) -> int:
+        """The number of a new failure; `said`: the text says all that there is to say."""
+        where = f" ({loc})" if loc.line > 0 and not said else ""
+        self.failures.append(Failure(kind, text + where, loc))
+        return len(self.failures)
+
+    # ------------------------------------------------------------ copies that are kept
+    def keep(self, v: Value, out: View, reason: str) -> None:
+        """List a copy of `v` to `out`."""
+        if v in self.constants:
+            return
+        source = self.input_of(self.env[v])
+        where = self.input_of(out) or source
+        name = v.name or (where.name if where is not None else "a value")
+        loop = next((s.loop for s in reversed(self.scopes) if s.loop is not None), None)
+        size = product(out.shape) * out.dtype.size
+        self.copies.append(Copy(name, self.lines.get(v, UNKNOWN), size, reason, where, loop))
+
+    def input_of(self, view: View) -> Input | None:
+        b = view.buffer
+        return self.program.inputs[b.number] if b.kind == "input" else None
+
+    def why_again(self, v: Value, place: View) -> str:
+        """Why `v`, which has a place, is copied to another one."""
+        held, wanted = self.wants.get(self.env[v]), self.wants[place].text
+        if held is not None:
+            both = "two outputs" if held.text == wanted == OUTPUT else f"{held.text} and {wanted}"
+            return f"{both} hold the same value"
+        own = self.input_of(self.env[v])
+        if own is not None:
+            return f"{wanted} is the value of {own.name}, or a part of it"
+        if self.uses[-1].of(v) is not v:
+            return f"{wanted} is a view of a value that is stored otherwise"
+        if v not in self.uses[-1].made:
+            return f"{wanted} is the value of another tensor as it is"
+        where = line(self.lines.get(v, UNKNOWN))
+        return f"{wanted} is one of the two states that the loop {where} keeps"
+
+    def why_kept(self, v: Value) -> str:
+        """Why the storage of `v` is not taken over by the op that updates it last."""
+        root = self.uses[-1].of(v)
+        if root in self.reasons:
+            return self.reasons[root]
+        own = self.input_of(self.env[v])
+        if own is not None and root not in self.owned:
+            return f"{own.name} itself must stay as it is"
+        if root is not v:
+            return "it is a view of another value"
+        return read_later(self.uses[-1], v)
+
+    def natural(self, shape: Sequence[Dim], what: str) -> None:
+        """Check that no dim is negative."""
+        for d in shape:
+            if isinstance(d, Size) and any(c < 0 for _, c in d.terms):
+                self.check(d, f"{what or 'a tensor'} has {d} elements along an axis", Loc("", 0))
+
+    def check(self, value: Dim, text: str, loc: Loc, kind: type[Exception] = IndexError) -> None:
+        """The program fails unless `value >= 0`."""
+        if isinstance(value, int) and value >= 0:
+            return
+        if isinstance(value, Size) and all(c >= 0 for _, c in value.terms):
+            return
+        self.emit(Check(value, self.failure(kind, text, loc)))
+
+    # ------------------------------------------------------------ walking
+    def block(self, nodes: Sequence[Node]) -> None:
+        for start in STARTS:
+            start(self, nodes)
+        for node in nodes:
+            if node in self.merged:
+                continue
+            self.node(node)
+            self.lines.update(dict.fromkeys(node.results, node.loc))
+            for r in node.results:
+                if r in self.owned or r in self.uses[-1].early:
+                    self.settle(r)
+
+    def node(self, node: Node) -> None:
+        if isinstance(node, (Scan, Cond)):
+            RULES[type(node).__name__.lower()](self, node)
+        elif isinstance(node, Fused):
+            self.fused(node)
+        elif node.name in RULES:
+            RULES[node.name](self, node)
+        elif isinstance(node, Op) and node.row.kernel is not None:
+            self.elementwise(node)
+        elif isinstance(node, Op) and node.row.reduce is not None:
+            self.reduce(node)
+        else:
+            raise NotImplementedError(f"no kernel for {node.name} ({node.loc})")
+
+    def reduce(self, op: Op) -> None:
+        (x,), row = op.operands, OPS[op.name]
+        axes = normal_axes(op.attrs["axes"], x.type.ndim)
+        out = self.fresh(op.result)
+        if op.attrs["keepdim"]:
+            for a in reversed(axes):
+                out = out.pick(a, 0)
+        assert row.reduce is not None
+        self.emit(Reduce(self.env[x], axes, row.reduce, out))
+
+    def elementwise(self, op: Op) -> None:
+        kernel = OPS[op.name].kernel
+        assert kernel is not None
+        inputs = _Inputs(self)
+        root = kernel(*(inputs.scalar(v) for v in op.operands), **op.attrs)
+        self.map(op, inputs, op.result.type.shape, [root])
+
+    def fused(self, node: Fused) -> None:
+        inputs = _Inputs(self)
+        scalars = {p.inner: inputs.scalar(p.outer) for p in node.ins}
+        for op in node.body:
+            kernel = OPS[op.name].kernel
+            assert kernel is not None
+            scalars[op.result] = kernel(*(scalars[v] for v in op.operands), **op.attrs)
+        roots = [scalars[inner] for _, inner in node.outs]
+        self.map(node, inputs, node.results[0].type.shape, roots)
+
+    def map(
+        self, node: Op | Fused, inputs: _Inputs, shape: Sequence[Dim], roots: Sequence[k.Scalar]
+    ) -> None:
+        ins = tuple(self.env[v].expand(shape) for v in inputs.values)
+        stores: list[tuple[k.Scalar, View]] = []
+        for r, root in zip(node.results, roots):
+            views = [self.overwrite(node, r) or self.dying(node, r) or self.fresh(r)]
+            self.env[r] = views[0]
+            for place in self.places.pop(r, []):
+                if place != views[0]:
+                    views.append(place)
+                    self.keep(r, place, self.why_again(r, place))
+            stores += [(root, v) for v in views]
+        error = 0
+        if any(map(_may_divide_by_zero, k.nodes(list(roots)))):
+            error = self.failure(ZeroDivisionError, f"{node.name}: division by zero", node.loc)
+        outs = tuple(v for _, v in stores)
+        self.emit(Map(tuple(shape), ins, tuple(s for s, _ in stores), outs, error))
+
+    def overwrite(self, node: Node, result: Value) -> View | None:
+        """The storage of the operand that `result` may take over."""
+        block = self.uses[-1]
+        for x in node.operands:
+            root = block.of(x)
+            if root not in self.owned or block.updates.get(root) is not result:
+                continue
+            if x is root or self.env[x].buffer is self.env[root].buffer:
+                self.bind(result, self.env[x])
+                self.owned.add(result)
+                return self.env[x]
+        return None
+
+    def dying(self, node: Op | Fused, result: Value) -> View | None:
+        """The storage of an operand that dies in `node`, for a result without a place."""
+        block, final = self.uses[-1], self.final(result)
+        if final in self.places or final in self.ahead:
+            return None
+        at = block.defined[result]
+        for x in node.operands:
+            alone = all(q is x for q in node.operands if block.of(q) is block.of(x))
+            dies = x not in block.updates and block.last[block.of(x)] == at
+            if x in self.owned and x.type == result.type and alone and dies and self.spare(x):
+                self.owned.discard(x)
+                self.bind(result, self.env[x])
+                self.owned.add(result)
+                return self.env[x]
+        return None
+
+    def spare(self, x: Value) -> bool:
+        b = self.env[x].buffer
+        given = b.kind == "input" and self.program.inputs[b.number].value in self.donated
+        return (b.kind == "arena" or given) and x not in self.places and b not in self.reserved
+
+
+@dataclass
+class _Inputs:
+    """Operands of a kernel as scalars: literals stay literals, the rest are numbered."""
+
+    lowerer: Lowerer
+    values: list[Value] = field(default_factory=list)
+
+    def scalar(self, v: Value) -> k.Scalar:
+        if v in self.lowerer.constants:
+            return self.lowerer.constants[v]
+        if v not in self.values:
+            self.values.append(v)
+        return k.input_(self.values.index(v), v.type.dtype)
+
+
+def _may_divide_by_zero(s: k.Scalar) -> bool:
+    return s.op in ("div", "rem") and s.dtype.kind in "iu" and not s.args[1].value

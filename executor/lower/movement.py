@@ -1,0 +1,311 @@
+"""How the ops without a scalar kernel become launches: views, copies into views, indexing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from executor.launches import ArgMax, Gather, Index, Iota, Map, Number64
+from executor.lower.lowerer import Lowerer, rule
+from executor.memory import View
+from ir import Op, Value
+from ir.scalar import language as k
+from ir.types import Dim, Size
+
+
+# ---------------------------------------------------------------- making
+@rule("full")
+def full(low: Lowerer, op: Op) -> None:
+    v = op.result
+    root = k.const(op.attrs["value"], v.type.dtype)
+    low.constants[v] = root
+    low.natural(v.type.shape, v.name)
+    if v in low.uses[-1].updates:
+        out = low.fresh(v)
+        low.emit(Map(out.shape, (), (root,), (out,)))
+        return
+    one = low.temporary(v.type.with_shape(()))
+    low.scopes[0].launches.append(Map((), (), (root,), (one,)))
+    low.bind(v, one.expand(v.type.shape), level=0)
+
+
+@rule("size")
+def size(low: Lowerer, op: Op) -> None:
+    low.known[op.result] = op.attrs["n"]
+    low.emit(Number64(op.attrs["n"], low.fresh(op.result)))
+
+
+@rule("iota")
+def iota(low: Lowerer, op: Op) -> None:
+    low.emit(Iota(low.fresh(op.result), op.attrs["start"], op.attrs["step"]))
+
+
+# ---------------------------------------------------------------- views
+def view(low: Lowerer, op: Op, out: View) -> None:
+    low.bind(op.result, out, low.level[op.operands[0]])
+
+
+@rule("reshape")
+def reshape(low: Lowerer, op: Op) -> None:
+    x, shape = low.env[op.operands[0]], op.result.type.shape
+    low.natural(shape, op.result.name)
+    out = x.reshape(shape)
+    if out is not None:
+        view(low, op, out)
+        keep_constant(low, op)
+        return
+    flat = low.fresh(op.result)
+    across = flat.reshape(x.shape)
+    if across is None:
+        own = low.temporary(op.result.type)
+        low.bind(op.result, own)
+        across = own.reshape(x.shape)
+    assert across is not None
+    low.copy(x, across)
+    low.keep(op.operands[0], across, "its strides do not allow to reshape it")
+
+
+def keep_constant(low: Lowerer, op: Op) -> None:
+    if op.operands[0] in low.constants:
+        low.constants[op.result] = low.constants[op.operands[0]]
+
+
+@rule("transpose")
+def transpose(low: Lowerer, op: Op) -> None:
+    x = low.env[op.operands[0]]
+    view(low, op, x.transpose([p % x.ndim for p in op.attrs["perm"]]))
+    keep_constant(low, op)
+
+
+@rule("expand")
+def expand(low: Lowerer, op: Op) -> None:
+    low.natural(op.result.type.shape, op.result.name)
+    view(low, op, low.env[op.operands[0]].expand(op.result.type.shape))
+    keep_constant(low, op)
+
+
+def check_slice(low: Lowerer, op: Op, x: View, axis: int, start: Dim, length: Dim) -> None:
+    """A slice with symbolic bounds must lie inside, unless it is empty."""
+    if length == 0:
+        return
+    text, n = f"{op.name}: outside of axis {axis}", x.shape[axis]
+    final = start + (length - 1) * op.attrs.get("step", 1)
+    low.check(length, text, op.loc)
+    for at in (start, final):
+        if isinstance(length, int):
+            low.check(at, text, op.loc)
+            low.check(n - 1 - at, text, op.loc)
+        else:
+            low.check(at + 1, text, op.loc)
+            low.check(n - at, text, op.loc)
+
+
+@rule("slice")
+def slice_(low: Lowerer, op: Op) -> None:
+    x, a = low.env[op.operands[0]], op.attrs
+    axis = a["axis"] % x.ndim
+    check_slice(low, op, x, axis, a["start"], a["length"])
+    view(low, op, x.slice(axis, a["start"], a["length"], a["step"]))
+    keep_constant(low, op)
+
+
+@rule("index")
+def pick(low: Lowerer, op: Op) -> None:
+    x, index = low.env[op.operands[0]], op.attrs["index"]
+    axis = op.attrs["axis"] % x.ndim
+    check_slice(low, op, x, axis, index, 1)
+    view(low, op, x.pick(axis, index))
+    keep_constant(low, op)
+
+
+@rule("split")
+def split(low: Lowerer, op: Op) -> None:
+    x = low.env[op.operands[0]]
+    axis, start = op.attrs["axis"] % x.ndim, 0
+    for v, n in zip(op.results, op.attrs["sections"]):
+        check_slice(low, op, x, axis, start, n)
+        low.bind(v, x.slice(axis, start, n), low.level[op.operands[0]])
+        start = start + n
+
+
+@rule("strided")
+def strided(low: Lowerer, op: Op) -> None:
+    view(low, op, low.env[op.operands[0]].strided(**op.attrs))
+    keep_constant(low, op)
+
+
+def index_symbol(low: Lowerer, op: Op, index: Value, n: Dim, wrap: bool = True) -> Dim:
+    """A checked index from data, as a symbol that offsets may use."""
+    at = low.known.get(index)
+    if isinstance(at, int) and isinstance(n, int) and (-n if wrap else 0) <= at < n:
+        return at % n
+    if at is not None and _within(low, at, n):
+        return at
+    key = (low.origin.get(index, index) if at is None else at, n, wrap)
+    for scope in low.scopes:
+        if key in scope.indices:
+            return scope.indices[key]
+    name = low.symbol("s")
+    error = index_error(low, op, index, n, "the index")
+    low.emit(Index(name, low.env[index] if at is None else at, n, error, wrap))
+    return low.scopes[-1].indices.setdefault(key, Size.named(name))
+
+
+def _within(low: Lowerer, at: Dim, n: Dim) -> bool:
+    """Whether 0 <= at < n, whatever the values of the loop indices in `at`."""
+    lowest: Dim = 0
+    highest: Dim = 0
+    for names, factor in at.terms if isinstance(at, Size) else (((), at),):
+        loops = [q for q in names if q in low.highest]
+        rest = tuple(q for q in names if q not in low.highest)
+        if len(loops) > 1 or any(q.startswith("#") for q in rest):
+            return False
+        part: Dim = Size(((rest, factor),)) if rest else factor
+        top = part * low.highest[loops[0]] if loops else part
+        lowest = lowest + (top if factor < 0 or not loops else 0)
+        highest = highest + (top if factor > 0 or not loops else 0)
+    return natural(lowest) and natural(n - 1 - highest)
+
+
+def natural(value: Dim) -> bool:
+    """Whether it is surely not negative."""
+    return value >= 0 if isinstance(value, int) else all(c >= 0 for _, c in value.terms)
+
+
+@rule("dynamic_index")
+def select(low: Lowerer, op: Op) -> None:
+    x, index = op.operands
+    axis = op.attrs["axis"] % x.type.ndim
+    at = index_symbol(low, op, index, x.type.shape[axis])
+    low.bind(op.result, low.env[x].pick(axis, at))
+    keep_constant(low, op)
+
+
+@rule("dynamic_slice")
+def window(low: Lowerer, op: Op) -> None:
+    x, index = op.operands
+    low.bind(op.result, low.env[x].slice(*window_place(low, op, x, index, op.result)))
+
+
+def window_place(low: Lowerer, op: Op, x: Value, index: Value, y: Value) -> tuple[int, Dim, Dim]:
+    """Axis, start and length; the start is checked."""
+    axis = op.attrs["axis"] % x.type.ndim
+    length = y.type.shape[axis]
+    room = x.type.shape[axis] - length + 1
+    low.natural((length,), "a window")
+    low.check(room - 1, f"{op.name}: longer than axis {axis}", op.loc)
+    return axis, index_symbol(low, op, index, room, wrap=False), length
+
+
+# ---------------------------------------------------------------- writes into a part
+def updated(low: Lowerer, op: Op) -> View:
+    """Storage of the result with the old value in it."""
+    x = op.operands[0]
+    out = low.overwrite(op, op.result)
+    if out is None:
+        out = low.fresh(op.result)
+        if out != low.env[x]:
+            low.copy(low.env[x], out)
+            low.keep(x, out, low.why_kept(x))
+    return out
+
+
+def put(low: Lowerer, y: Value, part: View) -> None:
+    source = low.env[y]
+    if source.buffer is part.buffer and source != part:
+        saved = low.temporary(y.type)
+        low.copy(source, saved)
+        low.keep(y, saved, "it is stored into the storage that it is a part of")
+        source = saved
+    if source != part:
+        low.copy(source, part)
+
+
+def part_of(low: Lowerer, op: Op) -> Callable[[View], View]:
+    """The part of its operand that a `set_*` op stores into, checked here."""
+    x, y, *index = op.operands
+    a, old = op.attrs, low.env[x]
+    if op.name == "set_strided":
+        return lambda v: v.strided(y.type.shape, a["strides"], a["offset"])
+    if op.name == "set_dynamic_slice":
+        place = window_place(low, op, x, index[0], y)
+        return lambda v: v.slice(*place)
+    axis = a["axis"] % x.type.ndim
+    if op.name == "set_slice":
+        length = y.type.shape[axis]
+        check_slice(low, op, old, axis, a["start"], length)
+        return lambda v: v.slice(axis, a["start"], length, a["step"])
+    if op.name == "set_index":
+        check_slice(low, op, old, axis, a["index"], 1)
+    at = a["index"] if not index else index_symbol(low, op, index[0], x.type.shape[axis])
+    return lambda v: v.pick(axis, at)
+
+
+def stores(taken: Op, op: Op) -> bool:
+    """Whether a `set_*` op stores what a view shows, if both are of one tensor."""
+    if op.name != f"set_{taken.name}" or taken.operands[1:] != op.operands[2:]:
+        return False
+    given = {k_: v for k_, v in taken.attrs.items() if k_ in op.attrs}
+    return given == op.attrs and taken.result.type == op.operands[1].type
+
+
+@rule("set_slice", "set_index", "set_strided", "set_dynamic_index", "set_dynamic_slice")
+def set_part(low: Lowerer, op: Op) -> None:
+    part = low.parts.pop(op, None) or part_of(low, op)
+    put(low, op.operands[1], part(updated(low, op)))
+
+
+@rule("concat", "stack")
+def join(low: Lowerer, op: Op) -> None:
+    for x, part in zip(op.operands, parts_of_join(op, low.fresh(op.result))):
+        if low.env[x] != part:
+            low.copy(low.env[x], part)
+
+
+def parts_of_join(op: Op, out: View) -> list[View]:
+    """Where the operands of a `concat` or `stack` lie in its result."""
+    axis = op.attrs["axis"] % out.ndim
+    if op.name == "stack":
+        return [out.pick(axis, n) for n in range(len(op.operands))]
+    parts: list[View] = []
+    start: Dim = 0
+    for v in op.operands:
+        n = v.type.shape[axis]
+        parts.append(out.slice(axis, start, n))
+        start = start + n
+    return parts
+
+
+# ---------------------------------------------------------------- indexing
+def index_error(low: Lowerer, op: Op, index: Value, n: Dim, what: str = "an index") -> int:
+    """The error of an index that is not in range; impossible if it surely is."""
+    most = low.limits.below(index) if isinstance(n, int) else None
+    error = low.failure(IndexError, f"{op.name}: {what} is out of range", op.loc)
+    if most is not None and isinstance(n, int) and most <= n:
+        low.failures[-1] = replace(low.failures[-1], impossible=True)
+    return error
+
+
+@rule("gather")
+def gather(low: Lowerer, op: Op) -> None:
+    (x, index), axis = op.operands, op.attrs["axis"] % op.operands[0].type.ndim
+    error = index_error(low, op, index, x.type.shape[axis])
+    out = low.fresh(op.result)
+    low.emit(Gather(low.env[x], low.env[index], axis, True, -1, out, error))
+
+
+@rule("embedding")
+def embedding(low: Lowerer, op: Op) -> None:
+    ids, weight = op.operands
+    error = index_error(low, op, ids, weight.type.shape[0])
+    out = low.fresh(op.result)
+    padding = op.attrs["padding_idx"]
+    low.emit(Gather(low.env[weight], low.env[ids], 0, False, padding, out, error))
+
+
+@rule("argmax")
+def argmax(low: Lowerer, op: Op) -> None:
+    x, axis = low.env[op.operands[0]], op.attrs["axis"] % op.operands[0].type.ndim
+    low.natural((x.shape[axis] - 1,), "argmax: a tensor")
+    out = low.fresh(op.result)
+    low.emit(ArgMax(x, axis, out.pick(axis, 0) if op.attrs["keepdim"] else out))

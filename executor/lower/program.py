@@ -1,0 +1,126 @@
+"""Whole programs become launches: inputs, outputs, and what is written back.
+
+A written input is updated in place where its old value is dead by then. If something may fail after
+that, a call that fails would have changed it: then its new value is made apart and copied last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from executor.expand import expand_composites
+from executor.interrupt import asks
+from executor.launches import Lowered
+from executor.lower.lowerer import Lowerer, Machine
+from executor.memory import Buffer, View, whole
+from executor.plan.atomicity import checked_first, written_early
+from executor.plan.copies import OUTPUT, Want, kept_apart, line
+from executor.plan.limits import limits
+from executor.plan.reuse import Inside, analyse, carried
+from ir import Program, Value
+from ir.types import Type, product
+
+
+def lower(program: Program, machine: Machine, donated: Collection[int] = ()) -> Lowered:
+    """`donated`: numbers of inputs that may be overwritten whatever happens.
+
+    Raises NotImplementedError for an op without a kernel.
+    """
+    program = expand_composites(program)
+    given = {program.inputs[n].value for n in donated}
+    late: dict[int, str] = {}
+    while True:
+        lowered = _lower(program, machine, late, given)
+        early = _kept_from_failing(lowered, given)
+        if early:
+            launches = checked_first(lowered.launches, lowered.failures)
+            lowered = replace(lowered, launches=launches)
+            early = _kept_from_failing(lowered, given)
+        if not early:
+            return lowered
+        for b, error in early.items():
+            where = line(lowered.failures[error - 1].loc)
+            late[b.number] = f"a call that fails changes nothing, and it may fail {where}"
+
+
+def _kept_from_failing(lowered: Lowered, donated: Collection[Value]) -> dict[Buffer, int]:
+    free = {b for b, i in zip(lowered.inputs, lowered.program.inputs) if i.value in donated}
+    found = written_early(lowered.launches, lowered.failures)
+    return {b: error for b, error in found.items() if b not in free}
+
+
+def _lower(
+    program: Program, machine: Machine, late: Mapping[int, str], donated: Collection[Value]
+) -> Lowered:
+    """`late`: numbers of written inputs that must not change before the end, and why."""
+    low = Lowerer(machine, program, limits(program), frozenset(donated))
+    inputs = tuple(_buffer("input", n, i.value.type) for n, i in enumerate(program.inputs))
+    outputs = tuple(_buffer("output", n, v.type) for n, v in enumerate(program.outputs))
+    for i, b in zip(program.inputs, inputs):
+        low.bind(i.value, whole(b, i.value.type))
+    for v, b in zip(program.outputs, outputs):
+        if isinstance(v, Value):
+            low.want(v, whole(b, v.type), Want(OUTPUT, idle=True))
+    kept = {program.inputs[n].value: reason for n, reason in late.items()}
+    kept.update(_interrupted(program, low.inside))
+    states: dict[Value, Value] = {t: v for t, v in program.writes if t not in kept}
+    spare = [v for v in donated if v not in states]
+    given: dict[Value, Value | None] = {**states, **dict.fromkeys(spare)}
+    low.owned.update(spare)
+    low.uses.append(analyse(program.ops, given, program.needed, low.inside))
+    done = {target for target, ok in carried(states, low.uses[0]).items() if ok}
+    for target, v in program.writes:
+        if target in done:
+            low.owned.add(target)
+            name = program.inputs[low.env[target].buffer.number].name
+            low.want(v, low.env[target], Want(name, idle=False), first=True)
+        else:
+            why = kept_apart(low.uses[0], target, v, low.inside)
+            low.reasons[target] = kept.get(target) or why
+    low.block(program.ops)
+    for v in list(low.places):
+        low.settle(v)
+    _write_back(low, [(t, v) for t, v in program.writes if t not in done])
+    launches, copies = low.close(), tuple(low.copies)
+    return Lowered(program, inputs, outputs, launches, tuple(low.failures), copies)
+
+
+def _interrupted(program: Program, inside: Inside) -> dict[Value, str]:
+    """Inputs that would get another tensor's value while Ctrl-C can still stop the program."""
+    if not asks(program.ops):
+        return {}
+    block = analyse(program.ops, dict(program.writes), program.needed, inside)
+    at, node = [(at, n) for at, n in enumerate(program.ops) if asks([n])][-1]
+    reason = f"a call that is interrupted in the loop {line(node.loc)} leaves it as it was"
+    return {v: reason for v, start in block.linked.items() if start <= at}
+
+
+def _buffer(kind: str, number: int, t: Type) -> Buffer:
+    return Buffer(kind, number, product(t.shape) * t.dtype.size)
+
+
+def _write_back(low: Lowerer, writes: Sequence[tuple[Value, Value]]) -> None:
+    """Copy to inputs what was not made there, in an order in which no copy destroys the source of
+    another; where there is none, a source is saved first."""
+    left = {t: (v, low.env[v]) for t, v in writes if low.env[v] != low.env[t]}
+    while left:
+        free = (
+            t for t in left if not any(_reads(low, q, t) for q in left.items() if q[0] is not t)
+        )
+        target = next(free, None)
+        if target is not None and not _reads(low, (target, left[target]), target):
+            v, x = left.pop(target)
+            low.copy(x, low.env[target])
+            low.keep(v, low.env[target], low.reasons[target])
+            continue
+        blocked = next(iter(left)) if target is None else target
+        v, x = left[blocked]
+        saved = low.temporary(v.type)
+        low.copy(x, saved)
+        low.keep(v, saved, "what it is a part of gets another value first")
+        left[blocked] = (v, saved)
+
+
+def _reads(low: Lowerer, write: tuple[Value, tuple[Value, View]], target: Value) -> bool:
+    return write[1][1].buffer is low.env[target].buffer

@@ -1,0 +1,95 @@
+"""Copies that a plan kept, each with its reason.
+
+A copy is listed where the same elements come to lie in a second place although the program asks for
+no new tensor: an input that is not updated in place, a result that is stored twice, a state that a
+loop keeps beside its next one. What an op does by itself (the pieces of a `concat`, the slice that
+`x[i] = y` stores, a constant that is filled in) is no such copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from executor.plan.reuse import Block, Inside, body, branches, chain_end, first_made
+from ir import Cond, Input, Loc, Scan, Value
+from ir.types import Dim
+
+OUTPUT = "an output"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """`name` is what the user would recognise: of the value, else of its input.
+
+    loc: where the value that is copied was made. bytes: of one copy.
+    input: whose old or new content it is, if an input takes part.
+    loop: of the innermost loop that copies in every iteration; None if it happens once a call.
+    """
+
+    name: str
+    loc: Loc
+    bytes: Dim
+    reason: str
+    input: Input | None = None
+    loop: Loc | None = None
+
+    def __str__(self) -> str:
+        often = f" in every iteration of the loop at {self.loop}" if self.loop is not None else ""
+        return f"{self.name}, {self.bytes} bytes{often}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Want:
+    """What a place that must hold a value is for. `idle`: nobody reads what it held before."""
+
+    text: str
+    idle: bool
+
+
+def line(loc: Loc) -> str:
+    return f"at {loc}" if loc.line > 0 else "later on"
+
+
+def kept_apart(b: Block, v: Value, wanted: Value, inside: Inside) -> str:
+    """Why the storage of `v` does not come to hold `wanted`, which `b` asked for in vain."""
+    if wanted not in b.made:
+        return "it gets the value of another tensor as it is"
+    end = chain_end(b, v, wanted)
+    used = b.last.get(end, -1)
+    if used >= len(b.nodes):
+        return "its old value is needed to the end"
+    node = b.nodes[used]
+    if isinstance(node, (Scan, Cond)) and wanted in node.results:
+        return _through(node, end, wanted, inside)
+    if used > first_made(b, wanted):
+        return f"its old value is read later, {line(node.loc)}"
+    return f"its old value is read while the new one is made, {line(node.loc)}"
+
+
+def _through(node: Scan | Cond, v: Value, wanted: Value, inside: Inside) -> str:
+    if isinstance(node, Scan):
+        port = next((p for p in node.carries if p.init is v and p.last is wanted), None)
+        if port is None or sum(q is v for q in node.operands) > 1:
+            return f"the loop {line(node.loc)} reads its old value"
+        return f"in the loop {line(node.loc)}: {kept_apart_in(node, port.inner, inside)}"
+    (join,) = (j for j in node.outs if j.outer is wanted)
+    ports = [p.inner for p in node.ins if p.outer is v]
+    for inner in ports[:1]:
+        for b, leaving in zip(branches(node, inside), (join.then, join.orelse)):
+            if leaving is not inner and leaving in b.made:
+                return f"in the branch {line(node.loc)}: {kept_apart(b, inner, leaving, inside)}"
+    return f"the branch {line(node.loc)} gives it the value of another tensor"
+
+
+def kept_apart_in(scan: Scan, carried: Value, inside: Inside) -> str:
+    """Why the body of a loop does not update a carry in place."""
+    (port,) = (p for p in scan.carries if p.inner is carried)
+    return kept_apart(body(scan, inside), carried, port.next, inside)
+
+
+def read_later(b: Block, v: Value) -> str:
+    """Why `v` keeps its storage although a successor could use it."""
+    used = b.last.get(b.of(v), -1)
+    if used >= len(b.nodes):
+        return "its old value is needed to the end"
+    return f"its old value is read later, {line(b.nodes[max(used, 0)].loc)}"

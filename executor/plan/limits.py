@@ -1,0 +1,119 @@
+"""Integers that are surely below a number, so that an index needs no check.
+
+The elements of a value come from `argmax`, constants and remainders, through ops that only move
+them, through ports, and round and round in loops. If all origins that can be reached are bounded,
+so is the value. A call that cannot fail may write its inputs at once (`executor.plan.atomicity`).
+Out of scope: arithmetic, and bounds that are named sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from executor.plan.reuse import SETTERS, VIEWS
+from ir import Cond, Fused, Op, Program, Scan, Value
+from ir.program import Carry, Const, Node, Seq
+from ir.rewrite import walk
+
+#: op -> how many of its operands, from the first, give the elements of the results; None: all
+MOVES: dict[str, int | None] = {
+    **dict.fromkeys(VIEWS, 1),
+    **dict.fromkeys(SETTERS - {"scatter_nd"}, 2),
+    **dict.fromkeys(("gather", "gather_nd"), 1),
+    **dict.fromkeys(("concat", "stack", "maximum", "minimum"), None),
+}
+
+
+@dataclass
+class Limits:
+    """`origins`: for each value those that its elements come from; `bounds`: of what begins."""
+
+    origins: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    bounds: dict[Value, int] = field(default_factory=dict)
+
+    def below(self, v: Value) -> int | None:
+        """A number n with 0 <= element < n for all elements of `v`; None where none is known."""
+        seen, todo, most = {v}, [v], 0
+        while todo:
+            q = todo.pop()
+            if q in self.bounds:
+                most = max(most, self.bounds[q])
+                continue
+            if q not in self.origins:
+                return None
+            todo += [o for o in self.origins[q] if o not in seen]
+            seen.update(self.origins[q])
+        return most
+
+
+def limits(program: Program) -> Limits:
+    out = Limits()
+    ops: list[Op] = []
+    for node in walk(program.ops):
+        out.origins.update(_ports(node))
+        if isinstance(node, (Op, Fused)):
+            ops += node.body if isinstance(node, Fused) else [node]
+    for op in ops:
+        _op(out, op)
+    constants = {op.result: op.attrs["value"] for op in ops if op.name == "full"}
+    for op in ops:
+        if op.name == "remainder" and op.result.type.dtype.kind == "i":
+            divisor = constants.get(_only_origin(out, op.operands[1]), 0)
+            if divisor > 0:
+                out.bounds[op.result] = int(divisor)
+    return out
+
+
+def _only_origin(out: Limits, v: Value) -> Value:
+    while len(out.origins.get(v, ())) == 1:
+        (v,) = out.origins[v]
+    return v
+
+
+def _op(out: Limits, op: Op) -> None:
+    integer = all(r.type.dtype.kind in "iu" for r in op.results)
+    if not integer:
+        return
+    bound = _bound(op)
+    if bound is not None:
+        out.bounds.update(dict.fromkeys(op.results, bound))
+        return
+    sources: tuple[Value, ...] = ()
+    if op.name in MOVES:
+        sources = op.operands[: MOVES[op.name]]
+    elif op.name == "where":
+        sources = op.operands[1:]
+    elif op.name == "cast" and op.operands[0].type.dtype.kind == "i":
+        wide = op.result.type.dtype.bits >= op.operands[0].type.dtype.bits
+        sources = op.operands if wide else ()
+    if sources:
+        out.origins.update(dict.fromkeys(op.results, sources))
+
+
+def _bound(op: Op) -> int | None:
+    if op.name == "argmax":
+        n = op.operands[0].type.shape[op.attrs["axis"]]
+        return n if isinstance(n, int) else None
+    if op.name == "full" and op.attrs["value"] >= 0:
+        return int(op.attrs["value"]) + 1
+    return None
+
+
+def _ports(node: Node) -> Iterable[tuple[Value, tuple[Value, ...]]]:
+    if isinstance(node, Scan):
+        for p in node.ports:
+            if isinstance(p, (Const, Seq)):
+                yield p.inner, (p.outer,)
+            elif isinstance(p, Carry):
+                yield p.inner, (p.init, p.next)
+                if p.last is not None:
+                    yield p.last, (p.init, p.next)
+            elif p in node.outs:
+                yield p.outer, (p.inner,)
+    elif isinstance(node, (Cond, Fused)):
+        yield from ((p.inner, (p.outer,)) for p in node.ins)
+        if isinstance(node, Fused):
+            yield from ((outer, (inner,)) for outer, inner in node.outs)
+        else:
+            yield from ((j.outer, (j.then, j.orelse)) for j in node.outs)

@@ -1,0 +1,61 @@
+"""Sizes that a program finds while it runs: how often its `while` loops ran.
+
+The count of a loop names a size from the loop to the end of its block. Until then only its bound,
+the loop's `trip`, says how much memory a value of such a size may take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from ir import Scan
+from ir.program import Node
+from ir.types import Dim, Size
+
+#: a loop of more iterations than this counts as one without a bound: its results grow in chunks
+LIMIT = 1 << 31
+
+#: the most that each count can be; None where nothing says
+Bounds: TypeAlias = Mapping[str, Dim | None]
+
+
+def counts(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The counts that the loops of a block define, in order; not those of blocks inside."""
+    return tuple(n.count for n in nodes if isinstance(n, Scan) and n.count)
+
+
+def most(trip: Dim, bounds: Bounds) -> Dim | None:
+    """The most iterations of a loop, as a dim that is never negative; None if there is no bound."""
+    at_most = bound(trip, bounds)
+    if isinstance(at_most, Size):
+        return _sum(t for t in at_most.terms if t[1] > 0)
+    return at_most if at_most is None or at_most <= LIMIT else None
+
+
+def bound(d: Dim, bounds: Bounds) -> Dim | None:
+    """A dim of known sizes that is at least `d`, for a `d` that is not negative."""
+    if isinstance(d, int) or not any(n in bounds for n in d.names):
+        return d
+    known = {n: bounds[n] for n in d.names if n in bounds}
+    found = {n: b for n, b in known.items() if b is not None}
+    if len(found) < len(known):
+        return None
+    kept = _sum(t for t in d.terms if t[1] > 0 or not any(n in found for n in t[0]))
+    return kept.substitute(found) if isinstance(kept, Size) else kept
+
+
+def bounds_of(nodes: Iterable[Node], outer: Bounds | None = None) -> dict[str, Dim | None]:
+    """`outer`, and the bounds of the counts that a block defines."""
+    out = dict(outer or {})
+    for node in nodes:
+        if isinstance(node, Scan) and node.count:
+            out[node.count] = most(node.trip, out)
+    return out
+
+
+def _sum(terms: Iterable[tuple[tuple[str, ...], int]]) -> Dim:
+    total: Dim = 0
+    for names, k in terms:
+        total = total + (Size(((names, k),)) if names else k)
+    return total

@@ -1,0 +1,303 @@
+"""Which values share a storage, before `functionalize`.
+
+Every value has a base: the value that made its storage. Views (rows with `views`) and the inner
+side of const and seq ports have the base of what they view. Where the storage depends on the run
+- a carry is its init first and its next later; a join is what the branch taken hands on; a reshape
+copies when strides forbid a view - the value is a base of its own that *may be* others.
+`functionalize` refuses to read or write a base after another one that it may be has been written,
+and to write what may be a loop variable: converting that would be a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ir.loc import UNKNOWN, Dy2stError, Loc
+from ir.program import Carry, Cond, Const, Custom, Last, Node, Op, Program, Scan, Seq, Stack, Value
+from ir.rewrite import Region, walk
+from ir.types import BOOL, Dim, Type
+
+Strides: TypeAlias = tuple[Dim, ...]
+
+
+class AliasError(Dy2stError):
+    """A write that cannot be followed to one storage: the fact and where it happens."""
+
+    def __init__(self, message: str, loc: Loc = UNKNOWN) -> None:
+        self.loc = loc
+        super().__init__(f"{message} ({loc})" if loc.line > 0 else message)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One view op of a chain: `operands` are those after the viewed one, read when it was made."""
+
+    name: str
+    operands: tuple[Value, ...]
+    attrs: dict[str, Any]
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """A way to look at the storage of `base`: the steps are applied first to last."""
+
+    base: Value
+    steps: tuple[Step, ...] = ()
+
+    def then(self, step: Step) -> View:
+        return View(self.base, (*self.steps, step))
+
+
+@dataclass(eq=False)
+class Aliases:
+    """What `analyse` finds.
+
+    base: the base of every value.
+    written: for every loop and branch, the bases made outside of it that it writes, in order.
+    touched: for every loop and branch, all bases written inside of it, and where.
+    carried: inner sides of carry ports.
+    edges: base -> the bases that it may be as well.
+    """
+
+    base: dict[Value, Value] = field(default_factory=dict)
+    written: dict[Region, dict[Value, None]] = field(default_factory=dict)
+    touched: dict[Region, dict[Value, Loc]] = field(default_factory=dict)
+    carried: set[Value] = field(default_factory=set)
+    edges: dict[Value, set[Value]] = field(default_factory=dict)
+
+    def may_be(self, base: Value) -> set[Value]:
+        """Every base whose storage this one may have, itself included."""
+        found, todo = {base}, [base]
+        while todo:
+            fresh = self.edges.get(todo.pop(), set()) - found
+            found |= fresh
+            todo += fresh
+        return found
+
+    def relatives(self, base: Value) -> set[Value]:
+        """The other bases that may be the same storage as this one."""
+        mine = self.may_be(base)
+        return {b for b in {*self.edges, *mine} if b is not base and mine & self.may_be(b)}
+
+
+def analyse(program: Program) -> Aliases:
+    walker = _Walker(program)
+    for i in program.inputs:
+        walker.fresh(i.value)
+    walker.block(program.ops)
+    return walker.found
+
+
+def at_least_once(s: Scan, program: Program, starts: bool = False) -> bool:
+    """Whether the loop surely runs: its trip is a positive number or a require says so.
+
+    starts: whether the go port of a while loop surely lets the first iteration run.
+    """
+    if s.count and not starts:
+        return False
+    if isinstance(s.trip, int):
+        return s.trip >= 1
+    for r in program.requires:
+        gap = s.trip - 1 - (r.left - r.right) if r.relation == ">=" else None
+        if isinstance(gap, int) and gap >= 0:
+            return True
+    return False
+
+
+class _Walker:
+    """`nodes`: the loops and branches around. `true`: flags that are surely true, if none is
+    written."""
+
+    def __init__(self, program: Program) -> None:
+        self.program, self.found = program, Aliases()
+        self.nodes: list[Region] = []
+        self.depth: dict[Value, int] = {}
+        self.strides: dict[Value, Strides] = {}
+        self.true: set[Value] = set()
+        self.constant_flags = not any(map(writes_flag, walk(program.ops)))
+
+    def fresh(self, v: Value, *may_be: Value) -> None:
+        self.found.base[v] = v
+        self.depth[v] = len(self.nodes)
+        self.strides[v] = contiguous(v.type.shape)
+        if may_be:
+            self.found.edges[v] = set(may_be)
+
+    def same(self, v: Value, of: Value, strides: Strides) -> None:
+        self.found.base[v] = self.found.base[of]
+        self.strides[v] = strides
+
+    def block(self, ops: Sequence[Node]) -> None:
+        for node in ops:
+            if isinstance(node, Scan):
+                self.scan(node)
+            elif isinstance(node, Cond):
+                self.cond(node)
+            elif isinstance(node, Custom):
+                self.custom(node)
+            elif isinstance(node, Op) and node.row.writes:
+                self.write(self.found.base[node.operands[0]], node.loc)
+            elif isinstance(node, Op) and node.row.views:
+                self.view(node)
+            else:
+                self.plain(node)
+
+    def plain(self, node: Node) -> None:
+        for r in node.results:
+            self.fresh(r)
+        if self.constant_flags and isinstance(node, Op) and is_true(node):
+            self.true.add(node.result)
+
+    def view(self, op: Op) -> None:
+        strides = view_strides(op, self.strides[op.operands[0]])
+        if strides is None:
+            self.fresh(op.result, self.found.base[op.operands[0]])
+        else:
+            self.same(op.result, op.operands[0], strides)
+
+    def write(self, base: Value, loc: Loc) -> None:
+        for node in self.nodes:
+            self.found.touched[node][base] = loc
+        for node in self.nodes[self.depth[base] :]:
+            self.found.written[node][base] = None
+
+    def enter(self, node: Region) -> None:
+        self.found.written[node], self.found.touched[node] = {}, {}
+        self.nodes.append(node)
+
+    def const(self, p: Const) -> None:
+        self.same(p.inner, p.outer, self.strides[p.outer])
+        if p.outer in self.true:
+            self.true.add(p.inner)
+
+    def cond(self, c: Cond) -> None:
+        self.enter(c)
+        for p in c.ins:
+            self.const(p)
+        for ops, _ in c.branches:
+            self.block(ops)
+        self.nodes.pop()
+        for j in c.outs:
+            self.fresh(j.outer, self.found.base[j.then], self.found.base[j.orelse])
+
+    def custom(self, c: Custom) -> None:
+        """The backward block reads what is saved as if it were its own: it writes none of it."""
+        self.enter(c)
+        for p in c.ins:
+            self.const(p)
+        self.block(c.forward)
+        for v in (*c.given, *(p.inner for p in c.saved)):
+            self.fresh(v)
+        self.block(c.backward)
+        self.nodes.pop()
+        for outer, inner in c.outs:
+            self.fresh(outer, self.found.base[inner])
+
+    def scan(self, s: Scan) -> None:
+        starts = s.go is not None and s.go.init in self.true
+        self.enter(s)
+        self.fresh(s.index)
+        for p in s.ports:
+            if isinstance(p, Const):
+                self.const(p)
+            elif isinstance(p, Seq):
+                outer = self.strides[p.outer]
+                self.same(p.inner, p.outer, outer[: p.axis] + outer[p.axis + 1 :])
+            elif isinstance(p, Carry):
+                self.fresh(p.inner)
+                self.found.carried.add(p.inner)
+        self.block(s.body)
+        for p in s.carries:
+            inits = {self.found.base[p.init]}
+            self.found.edges[p.inner] = inits | self.older(self.found.base[p.next])
+        self.nodes.pop()
+        self.leave(s, at_least_once(s, self.program, starts))
+
+    def leave(self, s: Scan, runs: bool) -> None:
+        for p in s.ports:
+            if isinstance(p, Stack):
+                self.fresh(p.outer)
+            elif isinstance(p, Last):
+                self.fresh(p.outer, self.found.base[p.inner])
+            elif isinstance(p, Carry) and p.last is not None:
+                init = [] if runs else [self.found.base[p.init]]
+                self.fresh(p.last, self.found.base[p.next], *init)
+
+    def older(self, base: Value) -> set[Value]:
+        """What `base` may be, less what this iteration made: the next one makes its own."""
+        local = len(self.nodes)
+        return {
+            b
+            for b in self.found.may_be(base)
+            if self.depth[b] < local or (self.depth[b] == local and b in self.found.carried)
+        }
+
+
+def is_true(op: Op) -> bool:
+    return op.name == "full" and op.result.type == Type(BOOL) and bool(op.attrs["value"])
+
+
+def writes_flag(node: Node) -> bool:
+    return isinstance(node, Op) and node.row.writes and node.operands[0].type.dtype == BOOL
+
+
+# ---------------------------------------------------------------- strides
+def contiguous(shape: Sequence[Dim]) -> Strides:
+    out: list[Dim] = []
+    stride: Dim = 1
+    for d in reversed(shape):
+        out.append(stride)
+        stride = stride * d
+    return tuple(reversed(out))
+
+
+def view_strides(op: Op, strides: Strides) -> Strides | None:
+    """Strides of the result of a view op, or None where it may be a copy."""
+    x, ndim = op.operands[0].type, len(strides)
+    if op.name == "transpose":
+        return tuple(strides[p % ndim] for p in op.attrs["perm"])
+    if op.name in ("index", "dynamic_index"):
+        axis = op.attrs["axis"] % ndim
+        return strides[:axis] + strides[axis + 1 :]
+    if op.name in ("dynamic_slice", "detach"):
+        return strides
+    if op.name == "slice":
+        axis = op.attrs["axis"] % ndim
+        return (*strides[:axis], strides[axis] * op.attrs["step"], *strides[axis + 1 :])
+    if op.name == "strided":
+        return tuple(s * strides[0] for s in op.attrs["strides"])
+    if op.name == "reshape":
+        return reshape_strides(x.shape, strides, op.result.type.shape)
+    return None
+
+
+def reshape_strides(old: Sequence[Dim], strides: Strides, new: Sequence[Dim]) -> Strides | None:
+    """Strides of a reshape that copies nothing, or None; the rule of NumPy, Paddle and PyTorch.
+
+    From the right, axes that lie next to each other in memory form runs; every run of the old
+    shape must be a run of new axes.
+    """
+    if not old or strides == contiguous(old):
+        return contiguous(new)
+    out: list[Dim] = []
+    at, unit = len(new), strides[-1]
+    have: Dim = 1
+    for axis in reversed(range(len(old))):
+        have = have * old[axis]
+        if axis and (old[axis - 1] == 1 or strides[axis - 1] == have * unit):
+            continue
+        made: Dim = 1
+        while at and (made != have or new[at - 1] == 1):
+            at -= 1
+            out.append(made * unit)
+            made = made * new[at]
+        if made != have:
+            return None
+        have, unit = 1, strides[axis - 1]
+    return tuple(reversed(out)) if not at else None
+
+
+__all__ = ["AliasError", "Aliases", "Step", "View", "analyse", "at_least_once"]

@@ -1,0 +1,463 @@
+"""The joint program: forward ops, and behind them the ops that compute gradients.
+
+Blocks are walked backwards; every node adds the gradients of its operands to those that are there.
+What is emitted reads forward values as if it stood in their block. For a loop or a branch it does
+not: `ir.autodiff.residuals` chooses what is handed over, a new stack port or join of the forward
+node, and what is computed again.
+
+    scan %t < T {                                 scan %r < T {                 # i = T - 1 - r
+      const %w1 = %w                                const %w1 = %w
+      carry %h  = %h0 then %h2 last %hT    =>       seq   %h2 = %hs[T - 1 - r]
+      stack %hs = %h2 axis 0                        seq   %dh2 = %dhs[T - 1 - r]
+                                                    carry %dh = %dhT then %dh1 last %dh0
+                                                    carry %dw = zeros then %dw1 last %dwT
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from ir.autodiff.activity import Activity
+from ir.autodiff.cloning import Copier
+from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, name_of, work_of
+from ir.ops.gradients import Contribution, Placed, added, zeros
+from ir.program import (
+    Carry,
+    Cond,
+    Const,
+    Custom,
+    Join,
+    Last,
+    Node,
+    Op,
+    Port,
+    Program,
+    Scan,
+    Seq,
+    Stack,
+    Value,
+)
+from ir.rewrite import Block, free_values, in_order, inlined, live_ops, uses
+from ir.types import I64, Dim, Type
+
+Grads = dict[Value, Value]
+
+
+@dataclass(eq=False)
+class Reverse:
+    """What all blocks share.
+
+    again: indices of loops whose iterations the backward pass computes again.
+    taken: names of sizes, for copies of while loops.
+    inputs: values that share the storage of an input, as it was or as it is after the writes.
+    slots: values that are the storage of an input after the writes.
+    computed_in: what `in_storage` finds.
+    report: (value, policy, cost) for every forward value that the backward pass reads.
+    """
+
+    activity: Activity
+    again: set[Value]
+    taken: set[str]
+    inputs: set[Value]
+    slots: Collection[Value]
+    computed_in: dict[Value, Value]
+    report: list[str] = field(default_factory=list)
+
+    def fresh(self, count: str) -> str:
+        """A name for the count of a copied loop."""
+        k, name = 0, count
+        while name in self.taken:
+            k += 1
+            name = f"{count}_{k}"
+        self.taken.add(name)
+        return name
+
+    def add(self, b: Block, grads: Grads, v: Value, g: Contribution) -> None:
+        """Add `g` to the gradient of `v`, if that is wanted."""
+        if g is not None and self.activity.active(v):
+            grads[v] = added(b, grads.get(v), g, v.type)
+
+    # -------- nodes
+    def block(self, ops: Sequence[Node], grads: Grads, b: Block) -> list[Node]:
+        """Emit on `b` what takes `grads`, of values of the block, to those of all values of it.
+
+        Returns the ops of the forward block, which hands over more than it did.
+        """
+        out: list[Node] = []
+        for node in reversed(ops):
+            if any(r in grads for r in node.results):
+                b.loc = node.loc
+                out += reversed(self.node(node, grads, b))
+            else:
+                out.append(node)
+        return out[::-1]
+
+    def node(self, node: Node, grads: Grads, b: Block) -> Sequence[Node]:
+        if isinstance(node, Scan):
+            return [_Loop(self, node, grads, b).reverse()]
+        if isinstance(node, Cond):
+            return [_Branch(self, node, grads, b).reverse()]
+        if isinstance(node, Custom):
+            return self.custom(node, grads, b)
+        assert isinstance(node, Op), "kernels are fused after differentiation"
+        self.op(node, grads, b)
+        return [node]
+
+    def op(self, op: Op, grads: Grads, b: Block) -> None:
+        if not any(map(self.activity.active, op.operands)):
+            return
+        if op.row.grad is None:
+            raise NotDifferentiable(name_of(op), op.loc)
+        given = [grads.get(r) for r in op.results]
+        results = tuple(self.computed_in.get(r, r) for r in op.results)
+        if len(results) == 1:
+            found = op.row.grad(b, given[0], results[0], *op.operands, **op.attrs)
+        else:
+            whole = tuple(g or zeros(b, r.type) for g, r in zip(given, results))
+            found = op.row.grad(b, whole, results, *op.operands, **op.attrs)
+        for v, g in zip(op.operands, found):
+            self.add(b, grads, v, g)
+
+    def custom(self, c: Custom, grads: Grads, b: Block) -> list[Node]:
+        """The forward block takes the place of the node; its backward block is emitted."""
+        forward = Block()
+        outs = inlined(forward, c)
+        forward.loc = c.loc
+        for (outer, _), inner in zip(c.outs, outs):
+            forward.append(Op("assign", (inner,), (outer,), {}, c.loc))
+        outside = {p.inner: p.outer for p in c.ins}
+        copier = Copier(self.fresh)
+        for given, (outer, _) in zip(c.given, c.outs):
+            copier.env[given] = grads.get(outer) or zeros(b, outer.type)
+        copier.env |= {p.inner: outside.get(p.outer, p.outer) for p in c.saved}
+        for node in copier.nodes(c.backward):
+            b.append(node)
+        for p, g in zip(c.ins, c.grads):
+            self.add(b, grads, p.outer, None if g is None else copier.new(g))
+        return forward.ops
+
+    # -------- handing over
+    def hand_over(
+        self,
+        ops: Sequence[Node],
+        leaving: Sequence[Value],
+        block: Sequence[Node],
+        entering: Iterable[Value],
+        cost: Callable[[Value], int],
+        bring: Callable[[Value], Value],
+        keep: str,
+        whole: bool = False,
+    ) -> tuple[tuple[Node, ...], list[Value]]:
+        """A backward block made independent of the forward one.
+
+        ops, leaving: what was emitted, and what must be computed; both read forward values.
+        block, entering: the forward block, and its values that its ops do not define.
+        cost, bring: the bytes of handing a value over, and what stands for it in the new block.
+        keep: how handing over is called in the report.
+        whole: as in `Chooser`.
+        """
+        ops = live_ops(ops, leaving)
+        forward = {v for n in block for v in n.results} | set(entering)
+        read = dict.fromkeys([*free_values(ops), *leaving])
+        needed = [v for v in read if v in forward]
+        chooser = Chooser(block, cost, self.is_again, self.inputs, self.slots, whole)
+        plan = chooser.plan(needed, ops)
+        copier = Copier(self.fresh)
+        for v in plan.kept:
+            copier.env[v] = bring(v)
+            kept = v not in self.slots and (v in chooser.maker or cost(v))
+            self.report.append(f"{v!r}: {keep}, {bytes_of(v)} bytes" if kept else f"{v!r}: reuse")
+        redone = copier.nodes(plan.redo)
+        self.report += [f"{r!r}: recompute{_work(n)}" for n in plan.redo for r in n.results]
+        made = copier.nodes(ops)
+        return (*redone, *made), [copier.new(v) for v in leaving]
+
+    def is_again(self, node: Node) -> bool:
+        return isinstance(node, Scan) and node.index in self.again
+
+
+def in_storage(program: Program) -> dict[Value, Value]:
+    """What an in-place call computed in the storage of an input, and the mark of that storage.
+
+    The gradient of the call reads what the storage holds: there is no other tensor.
+    """
+    read = uses(program.ops, program.needed)
+    marks = (n for n in program.ops if isinstance(n, Op) and n.name == "stored")
+    own = ((n.operands[0], n.result) for n in marks if n.attrs["own"])
+    return {v: mark for v, mark in own if read[v] == 1}
+
+
+def _work(node: Node) -> str:
+    """The cost of computing a node again, as the report says it."""
+    work = work_of(node) if isinstance(node, Op) else None
+    return f", {work} operations an element" if work else "" if work == 0 else ", all of it"
+
+
+class _Loop:
+    """The gradient of one loop: `ports` are those of the backward loop, `stacks` are new ones of
+    the forward loop, `prefix` is what begins the backward body."""
+
+    def __init__(self, shared: Reverse, s: Scan, grads: Grads, b: Block) -> None:
+        self.shared, self.s, self.grads, self.b = shared, s, grads, b
+        self.length: Dim = s.length
+        self.index = Value(Type(I64), "r")
+        self.ports: list[Port] = []
+        self.stacks: list[Stack] = []
+        self.prefix = Block()
+        self.body = Block()
+        self.inner: Grads = {}
+        self.first: dict[Port, Value] = {}
+
+    def reverse(self) -> Scan:
+        if self.length == 0:
+            self.hand_on()
+            return self.s
+        for p in self.s.ports:
+            self.enter(p)
+        ops = self.shared.block(self.s.body, self.inner, self.body)
+        makers, leaving = self.leave()
+        entering = {self.s.index, *(p.inner for p in self.s.ins)}
+        sources = {p.inner: p for p in self.s.ins}
+
+        def cost(v: Value) -> int:
+            return bytes_of(v) if isinstance(sources.get(v), Carry) else 0
+
+        body, leaving = self.shared.hand_over(
+            self.body.ops, leaving, ops, entering, cost, self.bring, "stack"
+        )
+        self.ports += [make(v) for make, v in zip(makers, leaving)]
+        whole = (*self.prefix.ops, *body)
+        if self.ports:
+            ports = in_order(self.ports)
+            self.b.append(Scan(self.index, self.length, ports, whole, self.s.loc))
+        self.add_results()
+        ports = in_order((*self.s.ports, *self.stacks))
+        return replace(self.s, ports=ports, body=tuple(ops))
+
+    def hand_on(self) -> None:
+        """No iteration: what a carry was before is what it is after."""
+        for p in self.s.carries:
+            if p.last is not None:
+                self.shared.add(self.b, self.grads, p.init, self.grads.get(p.last))
+
+    # -------- into the body
+    def enter(self, p: Port) -> None:
+        active, add = self.shared.activity.active, self.shared.add
+        if isinstance(p, Carry) and self.carries_gradient(p):
+            dh = self.first[p] = _gradient_of(p.inner)
+            add(self.body, self.inner, p.next, dh)
+        elif isinstance(p, Stack) and p.outer in self.grads:
+            g = _gradient_of(p.inner)
+            self.ports.append(Seq(g, self.grads[p.outer], p.axis, self.length - 1, -1))
+            add(self.body, self.inner, p.inner, g)
+        elif isinstance(p, Last) and p.outer in self.grads:
+            dh = self.first[p] = _gradient_of(p.inner)
+            add(self.body, self.inner, p.inner, dh)
+        elif isinstance(p, Const) and active(p.inner):
+            self.first[p] = self.inner[p.inner] = _gradient_of(p.inner)
+
+    def carries_gradient(self, p: Carry) -> bool:
+        useful = self.shared.activity.useful
+        return p.inner in self.shared.activity.varies and not useful.isdisjoint({p.inner, p.last})
+
+    # -------- out of the body
+    def leave(self) -> tuple[list[Callable[[Value], Port]], list[Value]]:
+        """How to make the ports that read the end of the body, and what they read."""
+        makers: list[Callable[[Value], Port]] = []
+        leaving: list[Value] = []
+        self.results: list[tuple[Value, Value, Seq | None]] = []
+        for p in self.s.ports:
+            found = self.made_by(p)
+            if found is not None:
+                makers.append(found[0])
+                leaving.append(found[1])
+        return makers, leaving
+
+    def made_by(self, p: Port) -> tuple[Callable[[Value], Port], Value] | None:
+        if isinstance(p, Carry) and p in self.first:
+            return self.carried(p.init, p.inner, self.first[p], self.of_last(p))
+        if isinstance(p, Last) and p in self.first:
+            nothing = zeros(self.body, p.inner.type)
+            first, init = self.first[p], self.grads[p.outer]
+            return (lambda v: Carry(first, init, v)), nothing
+        if isinstance(p, Const) and p in self.first:
+            if self.inner[p.inner] is self.first[p]:
+                return None
+            start = self.grads.pop(p.outer, None) or zeros(self.b, p.outer.type)
+            return self.carried(p.outer, p.inner, self.first[p], start)
+        if isinstance(p, Seq) and p.inner in self.inner:
+            return self.stacked(p)
+        return None
+
+    def of_last(self, p: Carry) -> Value:
+        found = self.grads.get(p.last) if p.last is not None else None
+        return found or zeros(self.b, p.inner.type)
+
+    def carried(
+        self, target: Value, inner: Value, first: Value, init: Value
+    ) -> tuple[Callable[[Value], Port], Value]:
+        last = None
+        if self.shared.activity.active(target):
+            last = Value(first.type, first.name)
+            self.results.append((target, last, None))
+        after = self.inner.get(inner) or zeros(self.body, first.type)
+        return (lambda v: Carry(first, init, v, last)), after
+
+    def stacked(self, p: Seq) -> tuple[Callable[[Value], Port], Value]:
+        """Gradients of slices, the last iteration first."""
+        shape = list(p.inner.type.shape)
+        shape.insert(p.axis, self.length)
+        outer = Value(p.outer.type.with_shape(shape), p.outer.name and f"d_{p.outer.name}")
+        self.results.append((p.outer, outer, p))
+        return (lambda v: Stack(outer, v, p.axis)), self.inner[p.inner]
+
+    def unreversed(self, p: Seq, g: Value) -> Value | Placed:
+        n = p.outer.type.shape[p.axis]
+        start = p.start + p.step * (self.length - 1)
+        if n == self.length and p.step == -1 and p.start == n - 1:
+            return g
+        if n == self.length and p.step == 1 and p.start == 0:
+            flipped: Value = self.b.slice(g, axis=p.axis, start=n - 1, length=n, step=-1)
+            return flipped
+        attrs = {"axis": p.axis, "start": start, "length": self.length, "step": -p.step}
+        return Placed("slice", g, (), attrs)
+
+    def add_results(self) -> None:
+        for target, g, seq in self.results:
+            part = g if seq is None else self.unreversed(seq, g)
+            self.shared.add(self.b, self.grads, target, part)
+
+    # -------- forward values in the backward body
+    def bring(self, v: Value) -> Value:
+        if v is self.s.index:
+            return self.forward_index()
+        new = Value(v.type, v.name)
+        for p in self.s.ins:
+            if p.inner is v and isinstance(p, Const):
+                self.ports.append(Const(new, p.outer))
+                return new
+            if p.inner is v and isinstance(p, Seq):
+                start = p.start + p.step * (self.length - 1)
+                self.ports.append(Seq(new, p.outer, p.axis, start, -p.step))
+                return new
+        stack = self.stack_of(v)
+        self.ports.append(Seq(new, stack.outer, stack.axis, self.length - 1, -1))
+        return new
+
+    def stack_of(self, v: Value) -> Stack:
+        """The stack of the forward loop that collects `v`: one that is there, or a new one."""
+        for p in (*self.s.ports, *self.stacks):
+            if isinstance(p, Stack) and p.inner is v:
+                return p
+        stack = Stack(Value(v.type.with_shape((self.length, *v.type.shape)), v.name), v)
+        self.stacks.append(stack)
+        return stack
+
+    def forward_index(self) -> Value:
+        b = self.prefix
+        new: Value = b.subtract(b.size(n=self.length - 1), self.index, hint=self.s.index.name)
+        return new
+
+
+class _Branch:
+    """The gradient of one branch: another one on the same test."""
+
+    def __init__(self, shared: Reverse, c: Cond, grads: Grads, b: Block) -> None:
+        self.shared, self.c, self.grads, self.b = shared, c, grads, b
+        self.ins: list[Const] = []
+        self.joins: list[Join] = []
+        self.more: tuple[list[Node], list[Node]] = ([], [])
+
+    def reverse(self) -> Cond:
+        c, active = self.c, self.shared.activity.active
+        targets = [p for p in c.ins if active(p.inner) and active(p.outer)]
+        seeds = self.seeds(targets)
+        sides = [self.side(k, seeds) for k in (0, 1)]
+        changed = [
+            p for p in targets if any(s.inner.get(p.inner) is not seeds.get(p.inner) for s in sides)
+        ]
+        then, orelse = (self.hand_over(k, side, changed) for k, side in enumerate(sides))
+        if changed:
+            outs = tuple(Join(Value(a.type, a.name), a, e) for a, e in zip(then[1], orelse[1]))
+            ins = tuple(self.ins)
+            self.b.append(Cond(c.test, ins, then[0], orelse[0], outs, c.loc))
+            for p, j in zip(changed, outs):
+                if p.inner in seeds:
+                    self.grads[p.outer] = j.outer
+                else:
+                    self.shared.add(self.b, self.grads, p.outer, j.outer)
+        forward = [(*side.forward, *more) for side, more in zip(sides, self.more)]
+        outs = (*c.outs, *self.joins)
+        return replace(c, then=forward[0], orelse=forward[1], outs=outs)
+
+    def seeds(self, targets: Sequence[Const]) -> Grads:
+        """The gradients of outer values that are there already: the branches add to them."""
+        out: dict[Value, Value] = {}
+        for p in targets:
+            if p.outer in self.grads:
+                out.setdefault(p.outer, p.inner)
+        return {inner: self.outside(self.grads[outer]) for outer, inner in out.items()}
+
+    def side(self, k: int, seeds: Grads) -> _Side:
+        body, inner = Block(), dict(seeds)
+        block, leaving = self.c.branches[k]
+        for j, v in zip(self.c.outs, leaving):
+            if j.outer in self.grads:
+                self.shared.add(body, inner, v, self.outside(self.grads[j.outer]))
+        return _Side(body, inner, self.shared.block(block, inner, body))
+
+    def hand_over(
+        self, k: int, side: _Side, targets: Sequence[Const]
+    ) -> tuple[tuple[Node, ...], list[Value]]:
+        wanted = [side.inner.get(p.inner) or zeros(side.body, p.inner.type) for p in targets]
+        entering = [p.inner for p in self.c.ins]
+        ops, forward = side.body.ops, side.forward
+        return self.shared.hand_over(
+            ops, wanted, forward, entering, lambda v: 0, lambda v: self.bring(v, k), "keep"
+        )
+
+    def outside(self, outer: Value) -> Value:
+        """An outer value, inside of the backward branch."""
+        for p in self.ins:
+            if p.outer is outer:
+                return p.inner
+        self.ins.append(Const(Value(outer.type, outer.name), outer))
+        return self.ins[-1].inner
+
+    def bring(self, v: Value, k: int) -> Value:
+        for p in self.c.ins:
+            if p.inner is v:
+                return self.outside(p.outer)
+        for j in (*self.c.outs, *self.joins):
+            if (j.then, j.orelse)[k] is v:
+                return self.outside(j.outer)
+        nothing = Block()
+        other = _nothing(nothing, v.type)
+        self.more[1 - k].extend(nothing.ops)
+        pair = (v, other) if k == 0 else (other, v)
+        self.joins.append(Join(Value(v.type, v.name), *pair))
+        return self.outside(self.joins[-1].outer)
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One block of a branch: what is emitted, the gradients in it, and its forward ops."""
+
+    body: Block
+    inner: Grads
+    forward: list[Node]
+
+
+def _nothing(b: Block, t: Type) -> Value:
+    """What a branch that is not taken hands over."""
+    value = {"f": 0.0, "b": False}.get(t.dtype.kind, 0)
+    new: Value = b.full(value=value, shape=t.shape, dtype=t.dtype)
+    return new
+
+
+def _gradient_of(v: Value) -> Value:
+    return Value(v.type, f"d_{v.name}" if v.name else "")
+
+
+__all__ = ["Reverse", "in_storage"]

@@ -1,0 +1,215 @@
+"""What the backward pass does for a forward value that it reads: reuse, keep or compute again.
+
+reuse: it is there anyway: an input, a const or seq port, an index. Keep: the forward pass hands it
+over, a loop by stacking it in every iteration. Recompute: cheap elementwise ops and views of what
+is there or costs no more bytes; also everything whose size is known only inside of its block, such
+as what a `while` inside of another loop collects, and the segments of a checkpointed loop.
+Foreign kernels and other effects are never run twice. Nothing is recomputed from an input that the
+backward pass does not read anyway: the user may write to it in between, as eager allows then.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ir.analysis.alias import analyse
+from ir.loc import UNKNOWN, Dy2stError, Loc
+from ir.program import Node, Op, Program, Scan, Value
+from ir.rewrite import gives, size_names, walk
+from ir.scalar import language as k
+from ir.types import evaluate_dim, product
+
+#: scalar operations that recomputing one value may take, all that it depends on included
+MOST_WORK = 16
+CONSTANTS = ("full", "size", "iota")
+COPIES = ("expand", "assign")
+
+
+class NotDifferentiable(Dy2stError):
+    """A gradient was asked through an op that has none. `op` and `loc` say which."""
+
+    def __init__(self, op: str, loc: Loc = UNKNOWN, why: str = "it has no gradient") -> None:
+        self.op, self.loc = op, loc
+        super().__init__(f"{op}: {why}" + (f" ({loc})" if loc.line > 0 else ""))
+
+
+TWICE = "it would run again in the backward pass, in a loop whose length is not known before"
+
+
+def from_inputs(program: Program) -> set[Value]:
+    """Inputs, their storages after the writes, views of them, and what they are called inside of
+    loops and branches."""
+    own = {i.value for i in program.inputs}
+    own |= {n.result for n in program.ops if isinstance(n, Op) and n.name == "stored"}
+    return {v for v, base in analyse(program).base.items() if base in own}
+
+
+def once_only(node: Node) -> bool:
+    """Whether a node cannot run twice. A check that held holds again."""
+    return isinstance(node, Op) and node.name != "check" and (node.row.effect or node.row.writes)
+
+
+def name_of(node: Node) -> str:
+    """How to call a node in an error: a foreign op by its kernel."""
+    if isinstance(node, Op):
+        return str(node.attrs.get("call", node.name))
+    return node.name
+
+
+def bytes_of(v: Value) -> int:
+    """Bytes of a value, named sizes taken as 64: to compare, not to plan."""
+    dims = (evaluate_dim(d, defaultdict(lambda: 64)) for d in v.type.shape)
+    n = product(dims)
+    assert isinstance(n, int)
+    return n * v.type.dtype.size
+
+
+def work_of(op: Op) -> int | None:
+    """Scalar operations for an element of the result; None for what is not recomputed."""
+    if op.row.effect or op.row.writes:
+        return None
+    if op.row.views or op.name in CONSTANTS:
+        return 0
+    if op.name in COPIES:
+        return 1
+    if op.row.kernel is None:
+        return None
+    inputs = [k.input_(i, v.type.dtype) for i, v in enumerate(op.operands)]
+    parts = k.nodes([op.row.kernel(*inputs, **op.attrs)])
+    return sum(p.op not in ("const", "input") for p in parts)
+
+
+@dataclass(eq=False)
+class Residuals:
+    """kept: values to hand over. redo: nodes to compute again, in order."""
+
+    kept: list[Value] = field(default_factory=list)
+    redo: list[Node] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Chooser:
+    """Chooses for one block.
+
+    cost: the bytes of handing over a value that the block does not compute: 0 to reuse it.
+    again: nodes to compute again whatever that costs.
+    inputs: values that share the storage of an input of the program.
+    free: values of the block that are there anyway.
+    whole: the block is the program, which hands over values of any size.
+    """
+
+    ops: Sequence[Node]
+    cost: Callable[[Value], int]
+    again: Callable[[Node], bool]
+    inputs: Collection[Value]
+    free: Collection[Value] = ()
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        self.maker = {v: n for n in self.ops for v in gives(n)}
+        counts = {n.count for n in self.ops if isinstance(n, Scan) and n.count}
+        self.local = set() if self.whole else counts
+        self.kept: dict[Value, None] = {}
+        self.redo: set[Node] = set()
+        self.known: dict[Node, int | None] = {}
+
+    def plan(self, needed: Iterable[Value], readers: Iterable[Node]) -> Residuals:
+        """For `needed` values, and the counts of loops of the block that `readers` name."""
+        todo: list[Value | str] = list(needed)
+        if self.local:
+            named: set[str] = set().union(*map(size_names, readers))
+            todo += sorted(self.local & named)
+        cheap: list[Value] = []
+        while todo:
+            v = todo.pop()
+            if self.must_redo(v):
+                todo += self.again_too(self.maker[v])
+            elif isinstance(v, Value) and self.may_redo(v):
+                cheap.append(v)
+            elif isinstance(v, Value):
+                self.kept[v] = None
+        order = {v: i for i, v in enumerate(self.maker)}
+        for v in sorted(dict.fromkeys(cheap), key=order.__getitem__):
+            self.weigh(v)
+        defined = {v for n in self.redo for v in n.results}
+        kept = [v for v in self.kept if v not in defined]
+        return Residuals(kept, [n for n in self.ops if n in self.redo])
+
+    def must_redo(self, v: Value | str) -> bool:
+        if v not in self.maker:
+            return False
+        node = self.maker[v]
+        return isinstance(v, str) or bool(v.type.names & self.local) or self.again(node)
+
+    def again_too(self, node: Node) -> list[Value | str]:
+        """The node is computed again; what it needs for that."""
+        if node in self.redo:
+            return []
+        if any(map(once_only, walk([node]))):
+            raise NotDifferentiable(name_of(node), node.loc, TWICE)
+        self.redo.add(node)
+        return [*node.operands, *(size_names(node) & self.local - set(gives(node)))]
+
+    def may_redo(self, v: Value) -> bool:
+        work = self.work(self.maker.get(v))
+        return work is not None and work <= MOST_WORK
+
+    def work(self, node: Node | None) -> int | None:
+        """As `work_of`; None also for what names a size of this block."""
+        if not isinstance(node, Op) or (self.local and size_names(node) & self.local):
+            return None
+        if node not in self.known:
+            self.known[node] = work_of(node)
+        return self.known[node]
+
+    def weigh(self, v: Value) -> None:
+        """Recompute `v` if what that needs is there, or is not more bytes than `v`."""
+        leaves, nodes, work = self.closure(v)
+        price = sum(self.price(q) for q in leaves)
+        copied = work or v not in self.inputs
+        moves = copied and any(q in self.inputs and q not in self.kept for q in leaves)
+        dear = moves or price >= bytes_of(v) if work else price > bytes_of(v)
+        if dear or any(map(self.must_redo, leaves)):
+            self.kept[v] = None
+            return
+        self.kept.update(leaves)
+        self.redo |= nodes
+
+    def price(self, v: Value) -> int:
+        if v in self.kept or v in self.free:
+            return 0
+        return bytes_of(v) if v in self.maker else self.cost(v)
+
+    def closure(self, v: Value) -> tuple[dict[Value, None], set[Node], int]:
+        """What `v` is computed from, by which nodes, and their work."""
+        leaves: dict[Value, None] = {}
+        nodes: set[Node] = set()
+        work, todo = 0, [v]
+        while todo:
+            q = todo.pop()
+            node = self.maker.get(q)
+            if node in nodes or node in self.redo:
+                continue
+            cost = self.work(node)
+            if cost is None or q in self.kept or work + cost > MOST_WORK:
+                leaves[q] = None
+                continue
+            work += cost
+            assert node is not None
+            nodes.add(node)
+            todo += node.operands
+        return leaves, nodes, work
+
+
+__all__ = [
+    "Chooser",
+    "NotDifferentiable",
+    "Residuals",
+    "bytes_of",
+    "from_inputs",
+    "name_of",
+    "once_only",
+    "work_of",
+]

@@ -1,0 +1,172 @@
+"""What the gradients of rows are made of.
+
+A gradient that is zero but for a part of its tensor is not built: `Placed`, `Scattered` and
+`Picked` say where it belongs and are added to what is already there, in place when the program
+runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ir.opdef import OPS
+from ir.program import Builder, Carry, Op, Scan, Seq, Value
+from ir.types import I64, Type, product
+
+
+@dataclass(frozen=True)
+class Placed:
+    """`g` where the view `name(x, *operands, **attrs)` of the tensor is, zero elsewhere."""
+
+    name: str
+    g: Value
+    operands: tuple[Value, ...] = ()
+    attrs: dict[str, Any] = field(default_factory=dict)
+
+    def add_to(self, b: Builder, acc: Value | None, t: Type) -> Value:
+        """`acc` (zero if None), a gradient of type `t`, with this one added."""
+        unview = OPS[self.name].unview
+        assert unview is not None, self.name
+        if acc is None:
+            new: Value = unview(b, zeros(b, t), self.g, *self.operands, **self.attrs)
+            return new
+        (old,) = b.emit(self.name, (acc, *self.operands), self.attrs)
+        new = unview(b, acc, b.add(old, self.g), *self.operands, **self.attrs)
+        return new
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """Slice k of `g` along `axis` belongs to slice `index[k]` of the tensor; slices that meet add.
+
+    `index` is i64[n]; a loop over it, whose order of addition is that of the slices.
+    """
+
+    g: Value
+    index: Value
+    axis: int
+
+    def add_to(self, b: Builder, acc: Value | None, t: Type) -> Value:
+        start = zeros(b, t) if acc is None else acc
+        n, axis = self.index.type.shape[0], self.axis
+        shape = (*t.shape[:axis], *t.shape[axis + 1 :])
+        row, at = Value(t.with_shape(shape), "row"), Value(Type(I64), "at")
+        inner, last = Value(t, start.name), Value(t, start.name)
+        body = Builder(b.loc)
+        new = body.add(body.dynamic_index(inner, at, axis=axis), row)
+        after = body.set_dynamic_index(inner, new, at, axis=axis)
+        ports = (Seq(at, self.index, 0), Seq(row, self.g, axis), Carry(inner, start, after, last))
+        b.append(Scan(Value(Type(I64), "k"), n, ports, tuple(body.ops), b.loc))
+        return last
+
+
+@dataclass(frozen=True)
+class Picked:
+    """`g` belongs to the elements that `take` reads with these indices; those that meet add."""
+
+    g: Value
+    index: tuple[Value, ...]
+    axis: int
+
+    def add_to(self, b: Builder, acc: Value | None, t: Type) -> Value:
+        start = zeros(b, t) if acc is None else acc
+        new: Value = b.scatter_nd(start, self.g, *self.index, axis=self.axis, combine="add")
+        return new
+
+
+def overwritten(
+    b: Builder, g: Value, name: str, *operands: Value, **attrs: Any
+) -> list[Value | None]:
+    """Gradients of x, y and `operands` of a write of y to the view `name` of x.
+
+    That of y is read first: then the other one can be made in place.
+    """
+    (dy,) = b.emit(name, (g, *operands), attrs)
+    unview = OPS[name].unview
+    assert unview is not None, name
+    dx = unview(b, g, zeros(b, dy.type), *operands, **attrs)
+    return [dx, dy, *(None for _ in operands)]
+
+
+Contribution: TypeAlias = Value | Placed | Scattered | Picked | None
+
+
+def added(b: Builder, acc: Value | None, g: Value | Placed | Scattered | Picked, t: Type) -> Value:
+    """The gradient `acc` with `g` added."""
+    if isinstance(g, (Placed, Scattered, Picked)):
+        return g.add_to(b, acc, t)
+    if acc is None:
+        return g
+    total: Value = b.add(acc, g)
+    return total
+
+
+def zeros(b: Builder, t: Type) -> Value:
+    new: Value = b.full(value=0.0, shape=t.shape, dtype=t.dtype)
+    return new
+
+
+def is_zero(b: Builder, g: Value) -> bool:
+    """Whether `g` stands for a gradient that there is none of: of results one is not asked."""
+    made = [op for op in b.ops if op.name == "full" and op.results[0] is g]
+    return bool(made) and isinstance(made[0], Op) and made[0].attrs["value"] == 0.0
+
+
+def number(b: Builder, value: float, like: Value) -> Value:
+    """A 0-d constant that broadcasts against `like`."""
+    new: Value = b.full(value=value, dtype=like.type.dtype)
+    return new
+
+
+def masked(b: Builder, test: Value, g: Value) -> Value:
+    """`g` where `test` holds, else zero."""
+    new: Value = b.where(test, g, number(b, 0.0, g))
+    return new
+
+
+def fitted(b: Builder, g: Value, t: Type) -> Value:
+    """The gradient of what was broadcast from `t`: summed over the axes that it did not have."""
+    extra = g.type.ndim - t.ndim
+    have = g.type.shape[extra:]
+    axes = [i for i in range(extra) if g.type.shape[i] != 1]
+    axes += [i + extra for i, d in enumerate(t.shape) if d == 1 and have[i] != 1]
+    if axes:
+        g = b.sum(g, axes=tuple(axes))
+    new: Value = g if g.type.shape == t.shape else b.reshape(g, shape=t.shape)
+    return new
+
+
+def broadcasting(grad: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
+    """`grad` of operands that were broadcast, from a `grad` for operands of the result's shape."""
+
+    def wrapped(b: Builder, g: Value, y: Value, *operands: Value, **attrs: Any) -> list[Any]:
+        found = grad(b, g, y, *operands, **attrs)
+        return [q if q is None else fitted(b, q, x.type) for q, x in zip(found, operands)]
+
+    return wrapped
+
+
+def flat_index(b: Builder, index: Value) -> Value:
+    """Indices of any shape and width as i64[n]."""
+    flat = b.reshape(index, shape=(product(index.type.shape),))
+    new: Value = flat if flat.type.dtype == I64 else b.cast(flat, dtype=I64)
+    return new
+
+
+__all__ = [
+    "Contribution",
+    "Picked",
+    "Placed",
+    "Scattered",
+    "added",
+    "broadcasting",
+    "fitted",
+    "flat_index",
+    "is_zero",
+    "masked",
+    "number",
+    "overwritten",
+    "zeros",
+]

@@ -1,0 +1,231 @@
+"""Convolutions of images, [N, C, H, W] with weights [O, C / groups, KH, KW].
+
+The gradients are convolutions again. That of the input is one per phase of the stride: the pixels
+of a phase meet the same taps of the weights, turned around. That of the weights has the channels
+as its batch and the result's gradient as its weights; stride and dilation change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ir.opdef import ShapeError, assume, example, op, same_dim
+from ir.ops.elementwise import require_kind, same_dtype
+from ir.ops.gradients import zeros
+from ir.program import Builder, Value
+from ir.types import Dim, Size, Type, divide
+
+Pair: TypeAlias = tuple[int, int]
+#: (before, after) for rows and columns; less than 0: pixels are left out
+Padding: TypeAlias = tuple[tuple[Dim, Dim], tuple[Dim, Dim]]
+
+
+def windows(n: Dim, k: Dim, stride: int, padding: tuple[Dim, Dim], dilation: int) -> Dim:
+    """How many windows of `k` taps there are along an axis of `n` pixels."""
+    gap = n + padding[0] + padding[1] - dilation * (k - 1) - 1
+    assume(gap, ">=", 0)
+    steps = gap // stride if isinstance(gap, int) else divide(gap, stride)
+    if steps is None:
+        raise ShapeError(f"{n} pixels in steps of {stride}: their number depends on {n}")
+    return steps + 1
+
+
+def require_image(name: str, x: Type) -> None:
+    require_kind(name, x, "f")
+    if x.ndim != 4:
+        raise ShapeError(f"{name} takes [N, C, H, W], not {x}")
+
+
+def _types(x: Type, w: Type, stride: Pair, padding: Padding, dilation: Pair, groups: int) -> Type:
+    require_image("conv", x)
+    require_image("conv", w)
+    same_dtype("conv", x, w)
+    same_dim(x.shape[1], w.shape[1] * groups)
+    if isinstance(w.shape[0], int) and w.shape[0] % groups:
+        raise ShapeError(f"conv: {w.shape[0]} filters in {groups} groups")
+    dims = [windows(*q) for q in zip(x.shape[2:], w.shape[2:], stride, padding, dilation)]
+    return x.with_shape((x.shape[0], w.shape[0], *dims))
+
+
+def padded(x: np.ndarray, padding: Any, value: float = 0.0) -> np.ndarray:
+    """With `value` around the last two axes, or pixels left out."""
+    pairs = [(0, 0)] * (x.ndim - 2) + [(max(a, 0), max(b, 0)) for a, b in padding]
+    x = np.pad(x, pairs, constant_values=value)
+    cuts = [slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(padding, x.shape[-2:])]
+    return x[..., cuts[0], cuts[1]]
+
+
+def tap(x: np.ndarray, at: Sequence[int], shape: Sequence[int], stride: Pair) -> np.ndarray:
+    """What the tap that begins at pixel `at` sees, for all windows."""
+    (y, x0), (h, w), (sy, sx) = at, shape, stride
+    return x[..., y : y + (h - 1) * sy + 1 : sy, x0 : x0 + (w - 1) * sx + 1 : sx]
+
+
+def _ref(
+    x: np.ndarray, w: np.ndarray, stride: Pair, padding: Any, dilation: Pair, groups: int
+) -> np.ndarray:
+    wide = padded(x.astype(np.float64), padding)
+    n, (o, c, kh, kw) = len(x), w.shape
+    pairs = zip(wide.shape[2:], (kh, kw), stride, dilation)
+    shape = [(m - d * (k - 1) - 1) // s + 1 for m, k, s, d in pairs]
+    out = np.zeros((n, groups, o // groups, *shape))
+    wide = wide.reshape(n, groups, c, *wide.shape[2:])
+    parts = w.astype(np.float64).reshape(groups, o // groups, c, kh, kw)
+    for i, j in np.ndindex(kh, kw):
+        seen = tap(wide, (i * dilation[0], j * dilation[1]), shape, stride)
+        out += np.einsum("ngcyx,goc->ngoyx", seen, parts[..., i, j])
+    return out.reshape(n, o, *shape).astype(x.dtype)
+
+
+# ---------------------------------------------------------------- gradients
+def _grouped(b: Builder, v: Value, axis: int, groups: int) -> Value:
+    """`axis` cut into groups: [..., groups, the rest of it, ...]."""
+    s = v.type.shape
+    part = divide(s[axis], groups)
+    assert part is not None
+    new: Value = b.reshape(v, shape=(*s[:axis], groups, part, *s[axis + 1 :]))
+    return new
+
+
+def _swapped(b: Builder, v: Value, groups: int, split: int) -> Value:
+    """The first two axes change places, group by group: [G * a, b, ...] becomes [G * b, a, ...]
+    where the groups are in axis `split` = 0, and [a, G * b, ...] becomes [b, G * a, ...] where
+    they are in axis 1."""
+    if groups == 1:
+        new: Value = b.transpose(v, perm=(1, 0, 2, 3))
+        return new
+    v = _grouped(b, v, split, groups)
+    v = b.transpose(v, perm=(0, 2, 1, 3, 4) if split == 0 else (2, 1, 0, 3, 4))
+    s = v.type.shape
+    first = (s[0] * s[1], s[2]) if split == 0 else (s[0], s[1] * s[2])
+    new = b.reshape(v, shape=(*first, *s[3:]))
+    return new
+
+
+def taps_of_phase(k: int, stride: int, low: Dim, dilation: int, phase: int) -> list[int]:
+    """The taps that pixels phase, phase + stride, ... of the input have met."""
+    if stride == 1:
+        return list(range(k))
+    assert isinstance(low, int)
+    return [i for i in range(k) if (phase + low - i * dilation) % stride == 0]
+
+
+def _phase(
+    b: Builder, g: Value, w: Value, phase: Pair, counts: Sequence[Dim], a: dict[str, tuple]
+) -> Value | None:
+    """The gradient of the pixels (y, x) of a phase of the stride; `w` is swapped already."""
+    padding, dilation = [], []
+    for axis in (0, 1):
+        s, d, low = a["stride"][axis], a["dilation"][axis], a["padding"][axis][0]
+        k = w.type.shape[2 + axis]
+        assert isinstance(k, int)
+        taps = taps_of_phase(k, s, low, d, phase[axis])
+        if not taps:
+            return None
+        step = taps[1] - taps[0] if len(taps) > 1 else 1
+        if k > 1:
+            w = b.slice(w, axis=2 + axis, start=taps[-1], length=len(taps), step=-step)
+        apart = step * d // s if len(taps) > 1 else 1
+        first = divide(low + (phase[axis] - taps[-1] * d), s)
+        assert first is not None
+        rest = counts[axis] + apart * (len(taps) - 1) - g.type.shape[2 + axis] + first
+        padding.append((-1 * first, rest))
+        dilation.append(apart)
+    new: Value = b.conv(
+        g, w, padding=tuple(padding), dilation=tuple(dilation), groups=a["groups"][0]
+    )
+    return new
+
+
+def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: dict[str, tuple]) -> Value:
+    w, (sy, sx) = _swapped(b, w, a["groups"][0], 0), a["stride"]
+    sizes = x.type.shape[2:]
+    if (sy, sx) == (1, 1):
+        whole = _phase(b, g, w, (0, 0), sizes, a)
+        assert whole is not None
+        return whole
+    out = zeros(b, x.type)
+    for py, px in np.ndindex(sy, sx):
+        counts = [_count(n, s, p) for n, s, p in zip(sizes, (sy, sx), (py, px))]
+        part = _phase(b, g, w, (py, px), counts, a) if 0 not in counts else None
+        if part is not None:
+            rows = b.slice(out, axis=2, start=py, length=counts[0], step=sy)
+            rows = b.set_slice(rows, part, axis=3, start=px, step=sx)
+            out = b.set_slice(out, rows, axis=2, start=py, step=sy)
+    return out
+
+
+def _count(n: Dim, stride: int, phase: int) -> Dim:
+    """How many of `n` pixels are phase, phase + stride, ..."""
+    if isinstance(n, Size):
+        if stride == 1:
+            return n
+        raise ShapeError(f"{n} pixels in steps of {stride}: their number depends on {n}")
+    return len(range(phase, n, stride))
+
+
+def _weight_grad(b: Builder, g: Value, x: Value, w: Value, a: dict[str, tuple]) -> Value:
+    groups = a["groups"][0]
+    images = _swapped(b, x, groups, 1)
+    filters = b.transpose(g, perm=(1, 0, 2, 3))
+    padding = []
+    for axis in (0, 1):
+        s, d, (low, _) = a["stride"][axis], a["dilation"][axis], a["padding"][axis]
+        n, k, m = (v.type.shape[2 + axis] for v in (x, w, g))
+        padding.append((low, s * (m - 1) + d * (k - 1) + 1 - n - low))
+    out = b.conv(
+        images,
+        filters,
+        stride=a["dilation"],
+        padding=tuple(padding),
+        dilation=a["stride"],
+        groups=groups,
+    )
+    new: Value = b.transpose(out, perm=(1, 0, 2, 3))
+    return new
+
+
+def _grad(
+    b: Builder,
+    g: Value,
+    y: Value,
+    x: Value,
+    w: Value,
+    stride: Pair,
+    padding: Padding,
+    dilation: Pair,
+    groups: int,
+) -> list[Value]:
+    a = {"stride": stride, "padding": padding, "dilation": dilation, "groups": (groups,)}
+    return [_input_grad(b, g, x, w, a), _weight_grad(b, g, x, w, a)]
+
+
+_SAME = ((1, 1), (1, 1))
+op(
+    "conv(x, w, *, stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1)",
+    types=_types,
+    ref=_ref,
+    grad=_grad,
+    examples=(
+        example("f32[2,3,5,6]", "f32[4,3,3,3]", padding=_SAME),
+        example("f64[2,3,5,6]", "f64[4,3,3,2]", stride=(2, 1), padding=((0, 2), (1, 0))),
+        example("f32[1,3,9,20]", "f32[7,3,1,1]"),
+        example("f32[2,3,9,8]", "f32[5,3,1,1]", stride=(2, 2)),
+        example("f32[1,4,8,9]", "f32[6,2,3,3]", groups=2, padding=_SAME, stride=(2, 2)),
+        example("f64[1,3,8,9]", "f64[6,1,3,3]", groups=3, padding=_SAME, stride=(3, 2)),
+        example("f32[1,2,9,9]", "f32[3,2,3,3]", dilation=(2, 3), padding=((1, 2), (3, 3))),
+        example("f32[2,2,9,9]", "f32[3,2,2,3]", dilation=(3, 2), stride=(2, 4)),
+        example("f32[1,2,6,7]", "f32[3,2,2,2]", padding=((-1, 0), (0, -2))),
+        example("f32[2,40,3,3]", "f32[13,40,3,3]", padding=_SAME),
+        example("f32[3,5,1,1]", "f32[4,5,1,1]"),
+        example("f32[2,3,4,5]", "f32[7,3,4,5]"),
+        example("f64[2,6,4,25]", "f64[4,3,4,25]", groups=2),
+        example("f32[0,2,4,4]", "f32[3,2,3,3]"),
+    ),
+)
+
+
+__all__ = ["Pair", "Padding", "padded", "require_image", "tap", "windows"]

@@ -1,0 +1,298 @@
+"""Indexing: slices, single elements and gathers, and the writes through them.
+
+A slice is (start, length, step): element i is `x[start + step * i]`, so a negative step needs no
+special case. Indices that come from data are checked against their bounds when the program runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ir.opdef import ShapeError, assume, axis_in, example, op
+from ir.ops.elementwise import require_kind, same_dtype
+from ir.ops.gradients import Placed, Scattered, flat_index, overwritten
+from ir.program import Builder, Value
+from ir.types import I64, Dim, Size, Type
+
+
+def _at(axis: int, index: Any) -> tuple[Any, ...]:
+    return (*(slice(None),) * axis, index, ...)
+
+
+def sliced(x: np.ndarray, axis: int, start: int, length: int, step: int) -> np.ndarray:
+    """The NumPy view of `start + step * i` for i < length."""
+    stop: int | None = start + step * length
+    stop = None if step < 0 and stop is not None and stop < 0 else stop
+    cut = slice(start, stop, step) if length else slice(0, 0)
+    return x[_at(axis, cut)]
+
+
+def _slice_types(x: Type, axis: int, start: Dim, length: Dim, step: int) -> Type:
+    at = axis_in(axis, x.ndim)
+    if step == 0:
+        raise ShapeError("a slice with step 0")
+    for bound in (length, start):
+        if isinstance(bound, int) and bound < 0:
+            raise ShapeError(f"a slice of {x} from {start}, {length} long")
+    last = start + (length - 1) * step
+    known = isinstance(last, int) and isinstance(start, int) and isinstance(x.shape[at], int)
+    if known and length != 0:
+        low, high = (start, last) if step > 0 else (last, start)
+        if low < 0 or high >= x.shape[at]:  # type: ignore[operator]
+            raise ShapeError(f"a slice of {x} from {start}, {length} long, leaves axis {at}")
+    return x.with_shape((*x.shape[:at], length, *x.shape[at + 1 :]))
+
+
+op(
+    "slice(x, *, axis, start, length, step=1)",
+    types=_slice_types,
+    ref=lambda x, axis, start, length, step: sliced(x, axis % x.ndim, start, length, step),
+    grad=lambda b, g, y, x, **attrs: [Placed("slice", g, (), attrs)],
+    views=True,
+    unview=lambda b, base, new, axis, start, length, step: b.set_slice(
+        base, new, axis=axis, start=start, step=step
+    ),
+    examples=(
+        example("f32[3,8]", axis=1, start=2, length=4),
+        example("i64[7,2]", axis=0, start=6, length=7, step=-1),
+        example("f32[8]", axis=0, start=1, length=3, step=3),
+        example("f32[3,8]", axis=1, start=0, length=0),
+    ),
+)
+
+
+def _set_slice_types(x: Type, y: Type, axis: int, start: Dim, step: int) -> Type:
+    same_dtype("set_slice", x, y)
+    at = axis_in(axis, x.ndim)
+    if y.ndim != x.ndim:
+        raise ShapeError(f"{y} cannot be written into a slice of {x}")
+    want = _slice_types(x, at, start, y.shape[at], step)
+    if want != y:
+        raise ShapeError(f"{y} cannot be written into a slice {want}")
+    return x
+
+
+def _set_slice_ref(x: np.ndarray, y: np.ndarray, axis: int, start: int, step: int) -> np.ndarray:
+    out = x.copy()
+    sliced(out, axis % x.ndim, start, y.shape[axis], step)[...] = y
+    return out
+
+
+op(
+    "set_slice(x, y, *, axis, start, step=1)",
+    types=_set_slice_types,
+    ref=_set_slice_ref,
+    grad=lambda b, g, out, x, y, axis, start, step: overwritten(
+        b, g, "slice", axis=axis, start=start, length=y.type.shape[axis], step=step
+    ),
+    examples=(
+        example("f32[3,8]", "f32[3,4]", axis=1, start=2),
+        example("i64[7,2]", "i64[7,2]", axis=0, start=6, step=-1),
+        example("f32[3,8]", "f32[3,0]", axis=1, start=0),
+    ),
+)
+
+
+def _without(x: Type, axis: int) -> Type:
+    at = axis_in(axis, x.ndim)
+    return x.with_shape((*x.shape[:at], *x.shape[at + 1 :]))
+
+
+def _pick_types(x: Type, axis: int, index: Dim) -> Type:
+    out = _without(x, axis)
+    n = x.shape[axis_in(axis, x.ndim)]
+    if isinstance(n, int) and isinstance(index, int) and not 0 <= index < n:
+        raise ShapeError(f"index {index} is out of range for axis {axis} of {x}")
+    if isinstance(n, Size) or isinstance(index, Size):
+        assume(n, ">=", index + 1)
+        if isinstance(index, Size):
+            assume(index, ">=", 0)
+    return out
+
+
+def _set_pick_types(x: Type, y: Type, axis: int, index: Dim) -> Type:
+    return _set_types(x, y, _pick_types(x, axis, index))
+
+
+def _set_types(x: Type, y: Type, want: Type) -> Type:
+    if y != want:
+        raise ShapeError(f"{y} cannot be written into {want} of {x}")
+    return x
+
+
+def _set_at(x: np.ndarray, y: np.ndarray, axis: int, index: int) -> np.ndarray:
+    out = x.copy()
+    out[_at(axis % x.ndim, index)] = y
+    return out
+
+
+op(
+    "index(x, *, axis, index)",
+    types=_pick_types,
+    ref=lambda x, axis, index: x[_at(axis % x.ndim, index)],
+    grad=lambda b, g, y, x, **attrs: [Placed("index", g, (), attrs)],
+    views=True,
+    unview=lambda b, base, new, axis, index: b.set_index(base, new, axis=axis, index=index),
+    examples=(
+        example("f32[3,8]", axis=1, index=2),
+        example("i64[7,2,3]", axis=0, index=6),
+        example("f32[4]", axis=-1, index=0),
+    ),
+)
+op(
+    "set_index(x, y, *, axis, index)",
+    types=_set_pick_types,
+    ref=_set_at,
+    grad=lambda b, g, out, x, y, **attrs: overwritten(b, g, "index", **attrs),
+    examples=(
+        example("f32[3,8]", "f32[3]", axis=1, index=2),
+        example("i64[7]", "i64[]", axis=0, index=6),
+    ),
+)
+
+
+def _index_type(index: Type) -> None:
+    if index.dtype != I64 or index.ndim:
+        raise ShapeError(f"an index is i64[], not {index}")
+
+
+def _select_types(x: Type, index: Type, axis: int) -> Type:
+    _index_type(index)
+    return _without(x, axis)
+
+
+def _set_select_types(x: Type, y: Type, index: Type, axis: int) -> Type:
+    _index_type(index)
+    return _set_types(x, y, _without(x, axis))
+
+
+def wrapped(index: np.ndarray, n: int) -> int:
+    """A checked non-negative index, negative ones counted from the end."""
+    i = int(index)
+    if not -n <= i < n:
+        raise IndexError(f"index {i} is out of range for {n} elements")
+    return i % n
+
+
+op(
+    "dynamic_index(x, index, *, axis)",
+    types=_select_types,
+    ref=lambda x, index, axis: x[_at(axis % x.ndim, wrapped(index, x.shape[axis]))],
+    grad=lambda b, g, y, x, index, axis: [
+        Placed("dynamic_index", g, (index,), {"axis": axis}),
+        None,
+    ],
+    views=True,
+    unview=lambda b, base, new, index, axis: b.set_dynamic_index(base, new, index, axis=axis),
+    examples=(
+        example("f32[3,8]", "i64[]", axis=1),
+        example("i64[7,2,3]", "i64[]", axis=0),
+        example("f32[4]", "i64[]", axis=0),
+    ),
+)
+op(
+    "set_dynamic_index(x, y, index, *, axis)",
+    types=_set_select_types,
+    ref=lambda x, y, index, axis: _set_at(x, y, axis, wrapped(index, x.shape[axis])),
+    grad=lambda b, g, out, x, y, index, axis: overwritten(b, g, "dynamic_index", index, axis=axis),
+    examples=(
+        example("f32[3,8]", "f32[3]", "i64[]", axis=1),
+        example("i64[7]", "i64[]", "i64[]", axis=0),
+    ),
+)
+
+
+def _window_types(x: Type, index: Type, axis: int, length: Dim) -> Type:
+    _index_type(index)
+    at = axis_in(axis, x.ndim)
+    n = x.shape[at]
+    if isinstance(n, int) and isinstance(length, int) and not 0 <= length <= n:
+        raise ShapeError(f"a window of {length} of axis {axis} of {x}")
+    return x.with_shape((*x.shape[:at], length, *x.shape[at + 1 :]))
+
+
+def _set_window_types(x: Type, y: Type, index: Type, axis: int) -> Type:
+    at = axis_in(axis, x.ndim)
+    if y.ndim != x.ndim:
+        raise ShapeError(f"{y} cannot be written into a window of {x}")
+    return _set_types(x, y, _window_types(x, index, axis, y.shape[at]))
+
+
+def windowed(x: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
+    """The NumPy view of `length` elements from `index` on."""
+    i = int(index)
+    if not 0 <= i <= x.shape[axis] - length:
+        raise IndexError(f"{length} elements from {i} on leave an axis of {x.shape[axis]}")
+    return x[_at(axis % x.ndim, slice(i, i + length))]
+
+
+def _set_window_ref(x: np.ndarray, y: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    out = x.copy()
+    windowed(out, index, axis, y.shape[axis])[...] = y
+    return out
+
+
+op(
+    "dynamic_slice(x, index, *, axis, length)",
+    types=_window_types,
+    ref=windowed,
+    grad=lambda b, g, y, x, index, **attrs: [Placed("dynamic_slice", g, (index,), attrs), None],
+    views=True,
+    unview=lambda b, base, new, index, axis, length: b.set_dynamic_slice(
+        base, new, index, axis=axis
+    ),
+    examples=(
+        example("f32[3,8]", "i64[]", axis=1, length=3, low=0, high=4),
+        example("i64[7,2]", "i64[]", axis=0, length=1, low=0, high=6),
+        example("f32[4]", "i64[]", axis=0, length=4, low=0, high=0),
+    ),
+)
+op(
+    "set_dynamic_slice(x, y, index, *, axis)",
+    types=_set_window_types,
+    ref=_set_window_ref,
+    grad=lambda b, g, out, x, y, index, axis: overwritten(
+        b, g, "dynamic_slice", index, axis=axis, length=y.type.shape[axis]
+    ),
+    examples=(
+        example("f32[3,8]", "f32[3,3]", "i64[]", axis=1, low=0, high=4),
+        example("i64[7]", "i64[2]", "i64[]", axis=0, low=0, high=5),
+    ),
+)
+
+
+def _gather_types(x: Type, index: Type, axis: int) -> Type:
+    require_kind("gather", index, "i")
+    at = axis_in(axis, x.ndim)
+    return x.with_shape((*x.shape[:at], *index.shape, *x.shape[at + 1 :]))
+
+
+def _gather_ref(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    n = x.shape[axis]
+    if index.size and (index.min() < -n or index.max() >= n):
+        raise IndexError(f"gather: an index is outside of [-{n}, {n})")
+    return np.take(x, index, axis)
+
+
+def _gather_grad(
+    b: Builder, g: Value, y: Value, x: Value, index: Value, axis: int
+) -> list[Scattered | None]:
+    at = axis % x.type.ndim
+    flat = flat_index(b, index)
+    shape = (*x.type.shape[:at], flat.type.shape[0], *x.type.shape[at + 1 :])
+    return [Scattered(b.reshape(g, shape=shape), flat, at), None]
+
+
+op(
+    "gather(x, index, *, axis=0)",
+    types=_gather_types,
+    ref=_gather_ref,
+    grad=_gather_grad,
+    examples=(
+        example("f32[5,4]", "i64[7]", low=0, high=3),
+        example("i64[5,4]", "i64[2,3]", axis=1, low=0, high=3),
+        example("f32[5,4]", "i64[0]"),
+    ),
+)
