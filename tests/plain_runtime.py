@@ -55,8 +55,9 @@ def stored(code):
 
 
 class Runtime:
-    """What `dy2st.convert.statements` asks of a runtime. Every loop and branch reads and rewrites its state,
-    and what it assigns beside that is forgotten, so that a name too few in `names` is noticed."""
+    """What `dy2st.convert.statements` asks of a runtime. Every loop and branch reads and
+    rewrites its state, and what it assigns beside that is forgotten, so that a name too few in
+    `names` is noticed."""
 
     UNDEF = Undefined()
 

@@ -1,4 +1,4 @@
-"""ir.scalar.exponential and ir.scalar.evaluate against NumPy, `math` and mpmath (which is in the extra `test`).
+"""Scalar functions and their evaluator against NumPy, `math` and mpmath (in the extra `test`).
 
 The reference is float64 for f32 and longdouble (64 bits of mantissa on x86) for f64; functions
 that longdouble lacks are taken from mpmath, at fewer points. Denormal results may be flushed, so

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from dy2st.trace.scalar import PathCondition
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import Location
-from dy2st.trace.user_stack import is_user_file
+from dy2st.trace.user_stack import innermost, is_raise, is_user_file
 from ir import Loc, SourceError, Value
 
 #: a bound for recursion on data
@@ -90,18 +89,13 @@ def inside(trace: Trace, frame: Frame) -> Iterator[None]:
 
 def raised(e: Exception) -> bool:
     """Whether a `raise` or `assert` statement of user code raised it."""
-    tb = e.__traceback__
-    while tb is not None and tb.tb_next is not None:
-        tb = tb.tb_next
-    if tb is None:
+    at = innermost(e)
+    if at is None:
         return False
-    code = tb.tb_frame.f_code
+    code = at.tb_frame.f_code
     if code.co_name == "assert_" and isinstance(e, AssertionError):
         return True
-    return is_user_file(code.co_filename) and code.co_code[tb.tb_lasti] == _RAISE
-
-
-_RAISE = dis.opmap["RAISE_VARARGS"]
+    return is_user_file(code.co_filename) and is_raise(at)
 
 
 __all__ = ["GetState", "SetState", "Branch", "inside", "trace_branch"]

@@ -350,11 +350,8 @@ class Merge:
             raise error
         out = []
         for q in items:
-            old = (
-                q
-                if isinstance(q, ConditionalElement)
-                else ConditionalElement(q, None, frozenset(), error)
-            )  # type: ignore
+            always = ConditionalElement(q, None, frozenset(), error)  # type: ignore[arg-type]
+            old = q if isinstance(q, ConditionalElement) else always
             ran = True if old.ran is None else old.ran
             pair = (ran, False) if a else (False, ran)
             facts = old.facts | {(op, self.test.value)}

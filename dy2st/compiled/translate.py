@@ -26,7 +26,7 @@ from dy2st.state.dynamic_numbers import DynamicNumbers, leaves_of
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from, make_fake
-from dy2st.trace.signals import Decided, NeedsConcrete, Refused, Retrace, Shares
+from dy2st.trace.signals import Decided, InternalError, NeedsConcrete, Refused, Retrace, Shares
 from dy2st.trace.trace import Trace, TracedInput, active
 from dy2st.trace.undo import Attr, Item
 from dy2st.trace.user_stack import raised_at, user_loc
@@ -97,6 +97,10 @@ def _traced(given: Given) -> Entry:
                 with trace.pause():
                     trace.undo_log.undo_to(0)
     except Refused as stop:
+        raise stop.error from stop.error.__cause__
+    except InternalError as stop:
+        if hasattr(stop.error, "add_note"):
+            stop.error.add_note("This is a defect of dy2st, not of the translated function.")
         raise stop.error from stop.error.__cause__
     except NeedsConcrete as stop:
         raise SourceError(

@@ -19,9 +19,9 @@ from dy2st.branches.cond import decide
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
-from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
+from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
 from dy2st.trace.trace import Trace
-from dy2st.trace.user_stack import call_stack
+from dy2st.trace.user_stack import call_stack, is_internal
 from ir import ENDLESS, Require, Size, SourceError
 from ir.types import Dim
 
@@ -103,6 +103,8 @@ class Runner:
                 self.stopped(e, e.reason if isinstance(e, NeedsConcrete) else str(e))
                 return False
             except Exception as e:
+                if is_internal(e):
+                    raise InternalError(e) from e
                 self.stopped(e, f"{type(e).__name__}: {e}")
                 peel = isinstance(self.over.trip, Size)
                 self.first_stop = NeedsConcrete(self.why, (), peel)

@@ -1,7 +1,7 @@
 """What converted code calls: the meaning of each construct, decided while the function runs.
 
-On a thread that traces, loops are offered to `dy2st.loops.roll`, stores go through the journal, callees
-are converted. Anywhere else every construct means what Python means.
+On a thread that traces, loops are offered to `dy2st.loops.roll`, stores go through
+the undo log, callees are converted. Anywhere else every construct means what Python means.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Lists while tracing: a loop that appends leaves one stacked value, not T elements.
 
-`TraceList` is an ordinary list until a loop was rolled that appends to it; then one of its elements
-is a `StackedRun`, which stands for as many elements as the loop has iterations. The stacked value is
-made on first use, along the axis that the first use wants, so `paddle.stack(ys, 1)` costs nothing.
+`TraceList` is an ordinary list until a loop that appends to it has been rolled; then one of its
+elements is a `StackedRun`, which stands for as many elements as the loop has iterations. The
+stacked value is made on first use, along the axis of that use, so `paddle.stack(ys, 1)` costs
+nothing.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ class TracedInput:
 
     `number` is given for a Python number: the key of its place or argument, and its type. One with
     a `share` is no input itself but a view of another one; one with a `memory` is memory around a
-    tensor (`dy2st.state.shared_inputs`). `fixed`: that it is contiguous is a condition of the call, and so is
-    where it begins in its memory, if `offset` says so.
+    tensor (`dy2st.state.shared_inputs`). `fixed`: that it is contiguous is a condition of
+    the call, and so is where it begins in its memory, if `offset` says so.
     """
 
     tensor: Any

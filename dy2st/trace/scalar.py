@@ -1,9 +1,9 @@
 """Python numbers that are known only when the program runs.
 
-A `RuntimeScalar` stands where eager Python has a bool, an int or a float that was computed from data or
-from a loop's index: `int(t)`, `not x.sum() > 0`, `t % 2`, a learning rate that decays. It is a 0-d
-value of the program (bool[], i64[] or f64[]), with Python's arithmetic. It meets a tensor as a
-Python number does: without a say in the result's element type.
+A `RuntimeScalar` stands where eager Python has a bool, an int or a float that was computed from
+data or from a loop's index: `int(t)`, `not x.sum() > 0`, `t % 2`, a learning rate that decays. It
+is a 0-d value of the program (bool[], i64[] or f64[]), with Python's arithmetic. It meets a tensor
+as a Python number does: without a say in the result's element type.
 
 Integers beyond 64 bits wrap around; a float is a double, as in Python.
 """

@@ -46,6 +46,14 @@ class Decided(BaseException):
         self.room = room
 
 
+class InternalError(BaseException):
+    """Carries a defect of dy2st through the user's code to the boundary that raises it."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Refused(BaseException):
     """Carries a SourceError through the user's code to the boundary that raises it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import types
@@ -10,19 +11,27 @@ from typing import Any
 import numpy
 import paddle
 
+import dy2st
 import ir
 from ir import Loc
 
 #: for how many functions the positions of their instructions are kept
 MOST_KNOWN = 1000
 _KNOWN: dict[int, tuple[types.CodeType, list[Any]]] = {}
-_HERE = os.path.dirname(os.path.abspath(__file__))
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(numpy.__file__))) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(types.__file__)) + os.sep
 _SKIPPED = tuple(
     os.path.dirname(os.path.abspath(q)) + os.sep
-    for q in (paddle.__file__, numpy.__file__, __file__, ir.__file__)
+    for q in (paddle.__file__, numpy.__file__, dy2st.__file__, ir.__file__)
 )
+_DY2ST = os.path.dirname(os.path.abspath(dy2st.__file__)) + os.sep
+_IR = os.path.dirname(os.path.abspath(ir.__file__)) + os.sep
+_OWN = (_DY2ST, _IR)
+_MACHINERY = tuple(_DY2ST + q + os.sep for q in ("branches", "loops", "results", "compiled")) + (
+    _DY2ST + os.path.join("trace", "trace.py"),
+    _DY2ST + os.path.join("trace", "undo.py"),
+)
+_RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 def is_user_file(name: str) -> bool:
@@ -70,6 +79,41 @@ def raised_at(error: BaseException) -> Loc:
     if found is None:
         return Loc("<unknown>", 0)
     return _loc(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)
+
+
+def innermost(error: BaseException) -> types.TracebackType | None:
+    """Where an exception was raised."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at
+
+
+def is_raise(at: types.TracebackType) -> bool:
+    """Whether a `raise` or `assert` statement raised, rather than a call or an operator."""
+    return at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
+
+
+def is_internal(error: BaseException) -> bool:
+    """Whether an exception is a defect of dy2st, not an error of the function that is translated.
+
+    An AssertionError or NameError of our own code always is. In the modules that record and roll
+    loops every error is that no `raise` statement made; elsewhere our code calls Python's and
+    Paddle's operators for the user, whose errors are the user's.
+    """
+    at = innermost(error)
+    if at is None or not at.tb_frame.f_code.co_filename.startswith(_OWN):
+        return False
+    if isinstance(error, (AssertionError, NameError)):
+        return at.tb_frame.f_code.co_name != "assert_"
+    if is_raise(at):
+        return False
+    machinery = at.tb_frame.f_code.co_filename.startswith(_MACHINERY)
+    return machinery or isinstance(error, (AttributeError, KeyError)) and _in_ir(at)
+
+
+def _in_ir(at: types.TracebackType) -> bool:
+    return at.tb_frame.f_code.co_filename.startswith(_IR)
 
 
 def _loc(code: types.CodeType, lasti: int, lineno: int) -> Loc:

@@ -1,7 +1,8 @@
 """How `conv` becomes launches.
 
 Taps of one pixel at every place are products of matrices as they are. A convolution of every
-channel for itself folds its few taps (`executor.lower.sliding_windows`). All others are launches of their own.
+channel for itself folds its few taps (`executor.lower.sliding_windows`). All others are
+launches of their own.
 """
 
 from __future__ import annotations

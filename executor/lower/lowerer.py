@@ -2,7 +2,8 @@
 
 One walk in program order. A value is a view of another value's storage, or it is written straight
 into the place that needs it (an output, the slot of a stacked result, the next state of a carry),
-or it gets a buffer of its own. `executor.plan.arena` lays the buffers out afterwards, from the launches.
+or it gets a buffer of its own. `executor.plan.arena` lays the buffers out afterwards, from the
+launches.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ class Lowerer:
     that a const port hands on. `owned` values may be overwritten. `reserved` is storage that a copy
     at the end of the block fills. `places` are views that must hold a value when its block ends,
     and `wants` says what for. `ahead` are values that a later op would copy, with how to find the
-    place where they are made instead (`executor.plan.destinations`), `parts` the stores whose part has been
-    found so. `merged` are ops that an earlier launch has done. `limits` bounds integers. `donated`
-    are inputs whose memory is spare, and `reasons` says why others are not updated in place.
+    place where they are made instead (`executor.plan.destinations`), `parts` the stores whose part
+    has been found so. `merged` are ops that an earlier launch has done. `limits` bounds integers.
+    `donated` are inputs whose memory is spare, and `reasons` says why others are not updated in
+    place.
     """
 
     machine: Machine

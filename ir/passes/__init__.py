@@ -64,8 +64,8 @@ def run(
         disabled: names of passes to leave out; functionalize and expand cannot be.
         check: verify the program after every pass.
 
-    Raises ValueError for a name that is no pass, AliasError (`ir.analysis.alias`) for a write that cannot
-    be followed, VerifyError naming the pass for a defect of a pass.
+    Raises ValueError for a name that is no pass, AliasError (`ir.analysis.alias`) for a write that
+    cannot be followed, VerifyError naming the pass for a defect of a pass.
     """
     names = [name_of(f) for f, _ in PIPELINE]
     for name in (start_at, stop_before, *disabled):

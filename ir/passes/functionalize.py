@@ -1,10 +1,11 @@
 """In-place writes become values: afterwards no op writes, and `Program.writes` says what goes back.
 
 An interpreter that keeps, for every storage, the value that holds its contents now, and for every
-old value how it views its storage (`ir.analysis.alias`). Reading a view whose storage has been written since
-derives it again; writing through a view rebuilds the storage with the rows' `unview`, last step
-first. A storage that a loop's body writes becomes a carry of that loop, one that a branch writes a
-join: the branch that does not write it hands the old contents on. So do the nodes around it.
+old value how it views its storage (`ir.analysis.alias`). Reading a view whose storage has been
+written since derives it again; writing through a view rebuilds the storage with the rows' `unview`,
+last step first. A storage that a loop's body writes becomes a carry of that loop, one that a branch
+writes a join: the branch that does not write it hands the old contents on. So do the nodes around
+it.
 
     copy_(%row, %y)   where %row = index(%x, axis=0, index=2)
     =>  %x1 = set_index(%x, %y, axis=0, index=2)         and later reads of %x see %x1

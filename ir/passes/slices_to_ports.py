@@ -1,4 +1,6 @@
-"""Loops read and write slices: `select` by the index becomes a seq port, `set_dynamic_index` a stack port.
+"""Reads and writes at the loop index become seq and stack ports.
+
+`dynamic_index` by the index becomes a seq port, `set_dynamic_index` a stack port.
 
 A const port that the body only indexes makes every iteration see the whole tensor; a seq port says
 which slice it reads, so that work on it can leave the loop and memory is walked in order. The same

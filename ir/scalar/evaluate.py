@@ -1,4 +1,4 @@
-"""Evaluate scalar expressions with NumPy: the reference for every other backend of `ir.scalar.language`.
+"""Evaluate scalar expressions with NumPy: the reference for every backend of the scalar language.
 
 `fma` is emulated in the next wider type, as a sum of two parts that is rounded once. f32 is always
 right. f64 needs a longdouble with 64 bits of mantissa (x86) or 113; where longdouble is only a

@@ -22,6 +22,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
+from dy2st.trace.user_stack import is_internal
 from ir import Dy2stError, Op, Size, SourceError, Type
 from ir.types import BF16, DType, evaluate_dim
 
@@ -178,6 +179,8 @@ def record(
     except (Refused, NeedsConcrete):
         raise
     except Exception as e:
+        if is_internal(e):
+            raise
         raise refusal(trace, name, e if cause is None or _informative(e) else cause) from e
     if any(t.dtype == BF16 for t in types):
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))

@@ -1,9 +1,9 @@
 """Convolutions as products of matrices, of which the right one is never there as a whole.
 
 The weights are the left matrix, [filters, channels * taps], and a panel of the right one holds what
-some consecutive results read (`executor.cpu.kernels.im2col`). The sum over channels and taps is taken in
-parts, such that the weights of a part stay in the second cache while all panels pass, and a panel
-in the first one; every panel is packed once for a part.
+some consecutive results read (`executor.cpu.kernels.im2col`). The sum over channels and taps is
+taken in parts, such that the weights of a part stay in the second cache while all panels pass, and
+a panel in the first one; every panel is packed once for a part.
 """
 
 from __future__ import annotations
