@@ -124,7 +124,7 @@ class Merge:
             return rebuilt(self.trace, a, parts)
         if type(a) is dict and type(b) is dict and list(a) == list(b):
             out = {k: self.agreed(f"{name}[{k!r}]", a[k], b[k]) for k in a}
-            self.trace.made[id(out)] = out
+            self.trace.objects.made[id(out)] = out
             return out
         raise Disagree from self.refusal(name, a, b)
 
@@ -206,14 +206,14 @@ class Merge:
         then, orelse = self.value(self.yes, a), self.value(self.no, b)
         outer = self.out(a._value.type, hint, then, orelse)
         self.doubt(outer, self.certainty(a), self.certainty(b))
-        self.trace.sources[outer] = (a._value, b._value)
+        self.trace.values.sources[outer] = (a._value, b._value)
         out = self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
         after_branch(self, out, a, b)
         return out
 
     def certainty(self, x: FakeTensor) -> Any:
         """True, or the value that says whether `x` is defined, with what to say if not."""
-        return self.trace.doubtful.get(x._value, True)
+        return self.trace.undefined.values.get(x._value, True)
 
     def doubt(self, outer: Value, a: Any, b: Any) -> None:
         """Note that `outer` is defined only where the side that ran defines it."""
@@ -227,7 +227,7 @@ class Merge:
                     values.append(self.trace.read_value(q[0]))
                 else:
                     values.append(scalar.value_in(self.trace, q is True, BOOL))
-        self.trace.doubtful[outer] = (self.out(Type(BOOL), "defined", *values), message)
+        self.trace.undefined.values[outer] = (self.out(Type(BOOL), "defined", *values), message)
 
     def number(self, a: Any, b: Any) -> RuntimeScalar:
         dtype = scalar.DTYPES[scalar.kind_of(a)]  # type: ignore[index]
@@ -254,7 +254,7 @@ class Merge:
             return self.half_number(name, x, missing)
         if generated(name):
             return x
-        self.trace.undefined[name] = self.trace.where()
+        self.trace.undefined.names[name] = self.trace.where()
         return UNDEF
 
     def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
@@ -262,7 +262,7 @@ class Merge:
         x = lift(self.trace, x)
         out = self.padded(name, x, missing)
         after_branch(self, out, *((x, None) if missing is self.no else (None, x)))
-        self.trace.sources[out._value] = (x._value,)
+        self.trace.values.sources[out._value] = (x._value,)
         return out
 
     def padded(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:

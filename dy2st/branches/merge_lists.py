@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
 from dy2st.trace import scalar
+from dy2st.trace.item import size_of
 from dy2st.trace.scalar import PathCondition, RuntimeScalar
-from dy2st.trace.size_facts import size_of
 from ir import Type, Value
 from ir.types import I64
 

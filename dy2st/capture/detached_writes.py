@@ -41,8 +41,8 @@ def has_twin(fake: Any) -> bool:
 def chain(trace: Trace, value: Value) -> Iterator[Value]:
     """`value`, and what it views, to the storage."""
     yield value
-    while value in trace.parent:
-        value = trace.parent[value]
+    while value in trace.values.parent:
+        value = trace.values.parent[value]
         yield value
 
 
@@ -51,11 +51,11 @@ def attach(trace: Trace, fake: Any) -> None:
 
     Where it is `h.detach()`, the storage lets go of the gradient of `h` first.
     """
-    cut = [v for v in chain(trace, fake._value) if v in trace.detached]
+    cut = [v for v in chain(trace, fake._value) if v in trace.aliasing.detached]
     if not cut:
         return
     value = fake._value
-    if cut != [value] or trace.born[value] is not trace.frame:
+    if cut != [value] or trace.values.frame_of[value] is not trace.frame:
         raise Refused(
             SourceError(
                 "a detached tensor is written in place with a value that requires a gradient.",
@@ -65,7 +65,7 @@ def attach(trace: Trace, fake: Any) -> None:
                 remedy="Write to a copy: `x.detach().clone()`.",
             )
         )
-    source = trace.detached[value]
+    source = trace.aliasing.detached[value]
     trace.write(trace.fake(source), trace.emit("assign", [value], {}))
     trace.undo_log.note(lambda: fake.__dict__.__setitem__("_value", value))
     fake.__dict__["_value"] = source
@@ -74,7 +74,7 @@ def attach(trace: Trace, fake: Any) -> None:
 def check_overlap(trace: Trace, fake: Any) -> None:
     """A view of which two elements are one is not written: which of them counts is not defined."""
     for v in chain(trace, fake._value):
-        op = trace.makers.get(v)
+        op = trace.values.makers.get(v)
         if op is None or op.name != "strided":
             continue
         if overlaps(op.attrs["shape"], op.attrs["strides"]):
@@ -95,15 +95,15 @@ def note(trace: Trace, fake: Any, whole: Any, ignored: bool) -> None:
     ignored: eager's gradient of other objects is another one.
     """
     root = trace.root(fake._value)
-    trace.attached.setdefault(root, trace.where())
-    trace.epoch += 1
-    fake.__dict__["_epoch"] = trace.epoch
+    trace.aliasing.attached.setdefault(root, trace.where())
+    trace.aliasing.epoch += 1
+    fake.__dict__["_epoch"] = trace.aliasing.epoch
     if whole is not fake:
         own: frozenset[int] = whole.__dict__.get("_own", frozenset())
-        whole.__dict__["_own"] = own | {trace.epoch}
+        whole.__dict__["_own"] = own | {trace.aliasing.epoch}
     if ignored:
-        write = Write(trace.epoch, fake._value, trace.where())
-        trace.overwritten.setdefault(root, []).append(write)
+        write = Write(trace.aliasing.epoch, fake._value, trace.where())
+        trace.aliasing.overwritten.setdefault(root, []).append(write)
         warn_of_next_iteration(trace, write, root)
 
 
@@ -118,7 +118,7 @@ def inherit(trace: Trace, made: Any, fake: Any) -> None:
 
 def origin(trace: Trace, fake: Any) -> Any:
     """A reference to the object from outside of the running loop that `fake` is a view of."""
-    inside = trace.born.get(fake._value) is trace.frame
+    inside = trace.values.frame_of.get(fake._value) is trace.frame
     return fake.__dict__["_of"] if inside and "_of" in fake.__dict__ else weakref.ref(fake)
 
 
@@ -127,18 +127,18 @@ def read(trace: Trace, fake: Any) -> None:
     loops = frozenset(f for f in trace.frames if f.loop is not None)
     if loops:
         seen = Read(loops, origin(trace, fake), fake._value)
-        trace.reads.setdefault(trace.root(fake._value), []).append(seen)
+        trace.aliasing.reads.setdefault(trace.root(fake._value), []).append(seen)
 
 
 def warn_of_next_iteration(trace: Trace, write: Write, root: Value) -> None:
     """A tensor from outside of the loop has been read in it, and is written through another one."""
-    for seen in trace.reads.get(root, ()):
+    for seen in trace.aliasing.reads.get(root, ()):
         fake = seen.origin()
         loops = [f for f in trace.frames if f in seen.loops]
         if fake is None or not loops or not ignores(trace, fake, write, seen.value, root):
             continue
         inside = trace.frames[trace.frames.index(loops[-1]) :]
-        if trace.born.get(fake._value) not in inside:
+        if trace.values.frame_of.get(fake._value) not in inside:
             warn(trace, [write.loc])
 
 
@@ -155,21 +155,21 @@ def ignores(trace: Trace, fake: Any, write: Write, value: Value, root: Value) ->
 def unseen(trace: Trace, fake: Any) -> list[Loc]:
     """The writes to the storage of `fake` that it does not follow in eager Paddle."""
     root = trace.root(fake._value)
-    writes = trace.overwritten.get(root, ())
+    writes = trace.aliasing.overwritten.get(root, ())
     return [w.loc for w in writes if ignores(trace, fake, w, fake._value, root)]
 
 
 def check(trace: Trace, fake: Any) -> None:
     """Warn where a write to the storage of `fake` went through another object since."""
-    if trace.overwritten:
+    if trace.aliasing.overwritten:
         warn(trace, unseen(trace, fake))
 
 
 def warn(trace: Trace, lines: Iterable[Loc]) -> None:
     for loc in lines:
-        if loc in trace.warned:
+        if loc in trace.aliasing.warned:
             continue
-        trace.warned.add(loc)
+        trace.aliasing.warned.add(loc)
         warnings.warn(
             f"dy2st: {loc}: this in-place write is differentiated through every tensor that shares "
             "the memory; eager Paddle ignores it in the gradient of the others "
@@ -182,7 +182,9 @@ def warn(trace: Trace, lines: Iterable[Loc]) -> None:
 def stale(trace: Trace, fake: Any) -> frozenset[Loc]:
     """The writes that a tensor without a gradient depends on: the program differentiates them."""
     found: frozenset[Loc] = fake.__dict__.get("_stale", frozenset())
-    if not trace.overwritten or any(v in trace.detached for v in chain(trace, fake._value)):
+    if not trace.aliasing.overwritten or any(
+        v in trace.aliasing.detached for v in chain(trace, fake._value)
+    ):
         return found
     return found | set(unseen(trace, fake))
 
@@ -191,9 +193,9 @@ def warn_of_copy(trace: Trace, value: Value) -> None:
     """A result that only some runs share with another tensor is a tensor of its own in all."""
     made = (q.loc for q in trace.frames[0].builder.ops if value in q.results)
     loc = next(made, trace.where())
-    if loc in trace.warned:
+    if loc in trace.aliasing.warned:
         return
-    trace.warned.add(loc)
+    trace.aliasing.warned.add(loc)
     warnings.warn(
         f"dy2st: {loc}: data decides here whether a result shares memory with another tensor. It "
         "is a tensor of its own now; in eager Paddle a write to one would reach the other now and "
@@ -230,5 +232,5 @@ def elements(op: Op) -> range | None:
 
 def first_step(trace: Trace, value: Value, root: Value) -> Op | None:
     """The view op that is applied to the storage itself."""
-    steps = [v for v in chain(trace, value) if trace.parent.get(v) is root]
-    return trace.makers.get(steps[0]) if steps else None
+    steps = [v for v in chain(trace, value) if trace.values.parent.get(v) is root]
+    return trace.values.makers.get(steps[0]) if steps else None

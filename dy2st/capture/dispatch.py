@@ -43,5 +43,9 @@ def drop_ops(trace: Trace, count: int) -> None:
     present = {r for op in frame.builder.ops for r in op.results}
     if frame.loop is not None:
         present.add(frame.loop.index)
-    keep = {d: v for d, v in frame.indices.items() if v in present or trace.born[v] is not frame}
+    keep = {
+        d: v
+        for d, v in frame.indices.items()
+        if v in present or trace.values.frame_of[v] is not frame
+    }
     frame.indices = keep

@@ -129,7 +129,7 @@ def _layer_getattr(original: Callable[..., Any]) -> Callable[..., Any]:
         found = original(layer, name)
         trace = current()
         if trace is not None and isinstance(found, Tensor) and not isinstance(found, FakeTensor):
-            if trace.guards is not None and Attr(layer, name).key not in trace.stored:
+            if trace.guards is not None and Attr(layer, name).key not in trace.objects.stored:
                 trace.guards.attr(layer, name, found)
         return found
 
@@ -143,7 +143,7 @@ def _layer_call(original: Callable[..., Any]) -> Callable[..., Any]:
         trace = current()
         if trace is None:
             return original(layer, *args, **kwargs)
-        return trace.call_layer(layer, *args, **kwargs)
+        return trace.hooks.call_layer(layer, *args, **kwargs)
 
     return call
 

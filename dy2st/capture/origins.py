@@ -74,7 +74,7 @@ class Origins:
     def of(self, fake: Any) -> Origin:
         """What a tensor is; its indices are known in the frame where it was made."""
         if ("", id(fake)) not in self.numbers:
-            for q in self.trace.lifted.values():
+            for q in self.trace.inputs.by_id.values():
                 if q.fake is fake:
                     return None if q.kind == "const" else self.add(fake, Candidate(fake, (), True))
             code = self.code(fake)
@@ -98,14 +98,14 @@ class Origins:
         """A tensor of the outermost frame, or a view that an inner frame has made of one, or of one
         that a frame around it has made; None for what a frame that has ended has made."""
         trace, value = self.trace, fake._value
-        if trace.born[value] is trace.frames[0]:
+        if trace.values.frame_of[value] is trace.frames[0]:
             return Candidate(fake, (), fake.stop_gradient), ()
-        while trace.born[value] is not trace.frames[0] and value in trace.parent:
-            value = trace.parent[value]
-        inner = trace.born[value] is not trace.frames[0]
-        if trace.born[value] not in trace.frames:
+        while trace.values.frame_of[value] is not trace.frames[0] and value in trace.values.parent:
+            value = trace.values.parent[value]
+        inner = trace.values.frame_of[value] is not trace.frames[0]
+        if trace.values.frame_of[value] not in trace.frames:
             return None
-        if inner and value in trace.sources:
+        if inner and value in trace.values.sources:
             return Candidate(fake, None, True), ()
         recipe, at = self.path(fake._value, value)
         if recipe == () and not inner:
@@ -150,7 +150,7 @@ class Origins:
         roots = [(k, self.trace.root(q.fake._value)) for k, q in found if q.recipe is not None]
         return [
             k for k, root in roots
-            if self.trace.born[root] is frame or self.before(k, frame) is not None
+            if self.trace.values.frame_of[root] is frame or self.before(k, frame) is not None
         ]  # fmt: skip
 
     def show(self, number: int, shown: Callable[[Value, bool], Any]) -> None:
@@ -174,10 +174,10 @@ class Origins:
         steps: list[Any] = []
         at: list[Dim | Value] = []
         while value is not root:
-            op = trace.makers.get(value)
+            op = trace.values.makers.get(value)
             if op is not None:
                 steps.append(self.step(op, at))
-            value = trace.parent[value]
+            value = trace.values.parent[value]
         return None if None in steps else tuple(reversed(steps)), tuple(at)
 
     def step(self, op: Op, at: list[Dim | Value]) -> Any:
@@ -187,7 +187,7 @@ class Origins:
         if any(self.hidden(d) for q in attrs.values() for d in _dims(q)):
             return None
         if op.operands[1:]:
-            rewritten = self.trace.root(op.operands[1]) in self.trace.rewritten
+            rewritten = self.trace.root(op.operands[1]) in self.trace.values.written
             if inner or rewritten or len(op.operands) > 2:
                 return None
             at.append(op.operands[1])
@@ -207,11 +207,11 @@ class Origins:
 
     def moves(self, dim: Dim) -> bool:
         """Whether a size follows the index of a loop."""
-        return isinstance(dim, Size) and any(n in self.trace.loops for n in dim.names)
+        return isinstance(dim, Size) and any(n in self.trace.sizes.loops for n in dim.names)
 
     def hidden(self, dim: Dim) -> bool:
         """Whether a size is known only in an inner frame: how often a loop in it ran."""
-        homes, outer = self.trace.count_homes, self.trace.frames[0]
+        homes, outer = self.trace.sizes.count_homes, self.trace.frames[0]
         names = dim.names if isinstance(dim, Size) else ()
         return any(homes.get(n, outer) is not outer for n in names)
 

@@ -52,10 +52,10 @@ def apply(kind: Any, /, *args: Any, **kwargs: Any) -> Any:
     trace = current()
     assert trace is not None
     context = PyLayerContext()
-    trace.made[id(context)] = context
+    trace.objects.made[id(context)] = context
     given = [lift(trace, q) for q in tensors((*args, *kwargs.values()))]
     with paddle.no_grad():
-        out = trace.call(kind.forward)(context, *args, **kwargs)
+        out = trace.hooks.call(kind.forward)(context, *args, **kwargs)
     if not grad_enabled() or all(q.stop_gradient for q in given):
         forget(trace, context)
         return out
@@ -70,7 +70,7 @@ def apply(kind: Any, /, *args: Any, **kwargs: Any) -> Any:
     def backward(*gradients: Any) -> Any:
         known = dict(zip(map(id, chosen), gradients))
         every = [known[id(q)] if id(q) in known else zeros(trace, q) for q in results]
-        return trace.call(kind.backward)(context, *every)
+        return trace.hooks.call(kind.backward)(context, *every)
 
     made = custom(trace, given, chosen, backward, what)
     forget(trace, context)
@@ -131,7 +131,7 @@ def register_hook(self: Any, hook: Callable[[Any], Any]) -> Removable:
     check_unread(trace, fake)
 
     def backward(gradient: Any) -> Any:
-        new = trace.call(hook)(gradient)
+        new = trace.hooks.call(hook)(gradient)
         return gradient if new is None else new
 
     (made,) = custom(trace, [fake], [fake], backward, "a tensor hook", saves=False)
@@ -144,10 +144,15 @@ def register_hook(self: Any, hook: Callable[[Any], Any]) -> Removable:
 def check_unread(trace: Trace, fake: FakeTensor) -> None:
     """A hook acts on the whole gradient, so it comes before everything that reads the tensor."""
     value = fake._value
-    outside = any(q.fake is fake for q in trace.lifted.values())
+    outside = any(q.fake is fake for q in trace.inputs.by_id.values())
     nodes = walk(trace.frame.builder.ops)
     read = any(value in node.operands for node in nodes)
-    if not outside and not read and value not in trace.parent and trace.born[value] is trace.frame:
+    if (
+        not outside
+        and not read
+        and value not in trace.values.parent
+        and trace.values.frame_of[value] is trace.frame
+    ):
         return
     raise Refused(
         SourceError(

@@ -36,7 +36,7 @@ def layout(trace: Trace, value: Value, whole: bool = False) -> Layout | None:
     root, *views = reversed(list(chain(trace, value)))
     found = Layout(root, 0, contiguous(root.type.shape))
     for v in views:
-        op = trace.makers.get(v)
+        op = trace.values.makers.get(v)
         strides = found.strides if op is None else view_strides(op, found.strides)
         if strides is None:
             return None
@@ -92,7 +92,7 @@ def offset(trace: Trace, fake: Any) -> int:
 def fix(trace: Trace, root: Value) -> TracedInput | None:
     """How this storage lies in memory becomes a condition of the call, if it is an input; one that
     is not contiguous is traced again, as a view of its memory."""
-    for q in trace.lifted.values():
+    for q in trace.inputs.by_id.values():
         if q.value is root and q.kind != "const" and q.number is None:
             with trace.pause():
                 straight = q.tensor.is_contiguous()

@@ -79,7 +79,7 @@ def _constant(trace: Trace, e: Emitter, original: Callable[..., Any], data: Any,
     array: np.ndarray = _array(trace, real)
     if array.size and array.tobytes() == array.flat[0].tobytes() * array.size:
         return e.full(array.flat[0].item(), type.dtype, array.shape)
-    name = f"constant_{sum(q.kind == 'const' for q in trace.lifted.values())}"
+    name = f"constant_{sum(q.kind == 'const' for q in trace.inputs.by_id.values())}"
     return e.assign(trace.add_input(real, "const", name, type))
 
 

@@ -30,7 +30,7 @@ def raise_by(trace: Trace, value: Value, n: int) -> None:
     root = trace.root(value)
     while root in trace.heirs or root in trace.counted_with:
         root = trace.root(trace.heirs.get(root) or trace.counted_with[root])
-    if n and any(q.value is root for q in trace.lifted.values()):
+    if n and any(q.value is root for q in trace.inputs.by_id.values()):
         add(trace, trace.frame, root, n)
 
 
@@ -47,8 +47,8 @@ def add(trace: Trace, frame: Frame, root: Value, n: Dim) -> None:
 def depends(trace: Trace, frame: Frame, n: Dim) -> bool:
     """Whether `n` differs from one iteration of `frame` to the next."""
     names = n.names if isinstance(n, Size) else frozenset()
-    local = trace.counts if frame is not trace.frames[0] else {}
-    return any(q in trace.loops or q in local for q in names)
+    local = trace.sizes.counts if frame is not trace.frames[0] else {}
+    return any(q in trace.sizes.loops or q in local for q in names)
 
 
 def emit(trace: Trace, root: Value, n: Dim) -> None:
@@ -81,7 +81,7 @@ def moves(trace: Trace) -> list[Moves]:
     """
     fixed = trace.frames[0].raised
     for root, n in fixed.items():
-        if isinstance(n, Size) and not n.names.isdisjoint(trace.counts):
+        if isinstance(n, Size) and not n.names.isdisjoint(trace.sizes.counts):
             emit(trace, root, n)
             fixed[root] = 0
     roots = dict.fromkeys((*fixed, *trace.counters))

@@ -130,7 +130,7 @@ def prepare(
     """
     if plan.leaf and grad_enabled():
         return "a result is a tensor that was made inside and requires a gradient of its own"
-    written = [k for k, i in enumerate(program.inputs) if i.value in trace.attached]
+    written = [k for k, i in enumerate(program.inputs) if i.value in trace.aliasing.attached]
     wrt = [k for k, q in enumerate(bound) if asks(q)]
     of = [k for k, stop in enumerate(plan.flags) if not stop]
     if not grad_enabled() or not wrt or not (of or written):
@@ -153,7 +153,7 @@ def prepare(
     except NotDifferentiable as e:
         if written:
             first = program.inputs[written[0]]
-            raise refused_write(first.name, trace.attached[first.value], e) from None
+            raise refused_write(first.name, trace.aliasing.attached[first.value], e) from None
         return str(e)
     pairs = tuple(zip(written, range(results, len(extended.outputs))))
     return Training(gradient, tuple(of), tuple(wrt), pairs, results, checkpoint)

@@ -25,6 +25,7 @@ from dy2st.state.container_writes import Contents, final_stores
 from dy2st.state.dynamic_numbers import DynamicNumbers, leaves_of
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
+from dy2st.trace.facts import Hooks
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from, make_fake
 from dy2st.trace.signals import Decided, InternalError, NeedsConcrete, Refused, Retrace, Shares
 from dy2st.trace.trace import Trace, TracedInput, active
@@ -83,11 +84,11 @@ def translate(
 def _traced(given: Given) -> Entry:
     """One trace, with what earlier ones have found."""
     function = given.function
-    trace = Trace(user_names(function), user_loc, make_fake, calls.fn, calls.call_layer)
+    hooks = Hooks(make_fake, lambda value, kind: number_tensor(value), calls.fn, calls.call_layer)
+    trace = Trace(user_names(function), user_loc, hooks)
     trace.origins.room = given.room
-    trace.make_tensor = lambda value, kind: number_tensor(value)
     if given.moving is not None:
-        trace.moving = given.moving.places | {("leaf", k) for k in given.moving.leaves}
+        trace.dynamic = given.moving.places | {("leaf", k) for k in given.moving.leaves}
     trace.guards = Guards(Tensor)
     try:
         with intercept.installed(), active(trace):
@@ -120,11 +121,11 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     with trace.pause():
         shared_inputs.declare(trace, given.shared)
     leaves = fake_arguments(trace, function, signature, given.spec)
-    chosen = {key[1] for key in trace.moving if key[0] == "leaf"}
+    chosen = {key[1] for key in trace.dynamic if key[0] == "leaf"}
     leaves_of(trace, leaves, argument_names(function, signature), chosen)
     containers: list[Any] = []
     args, kwargs = signature.rebuild(leaves, containers)
-    trace.arguments = {id(q): q for q in containers}
+    trace.inputs.containers = {id(q): q for q in containers}
     owner = getattr(function, "__self__", None)
     if isinstance(owner, paddle.nn.Layer):
         assert trace.guards is not None
@@ -138,7 +139,7 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
 
 
 def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:
-    lifted = list(trace.lifted.values())
+    lifted = list(trace.inputs.by_id.values())
     with trace.pause():
         own = [q for q in lifted if q.share is None]
         shown, shown_bound = prune_inputs(functional(program), own)
@@ -217,7 +218,7 @@ def check_leaks(trace: Trace) -> None:
         fields = obj if isinstance(obj, dict) else getattr(obj, "__dict__", None)
         for name, value in list(fields.items()) if isinstance(fields, dict) else ():
             place = Item(obj, name) if fields is obj else Attr(obj, name)
-            known = {place.key, Contents(obj).key} & trace.stored
+            known = {place.key, Contents(obj).key} & trace.objects.stored
             if isinstance(value, FakeTensor) and not known and (id(obj), name) not in attributes:
                 raise Refused(
                     SourceError(
@@ -281,7 +282,7 @@ def fake_arguments(
         seen += 1
         if trace.guards is not None:
             trace.guards.found.setdefault(id(leaf), f"_L[{len(out)}]")
-        known = trace.lifted.get(id(leaf))
+        known = trace.inputs.by_id.get(id(leaf))
         out.append(known.fake if known else add_argument(trace, leaf, name, one))
     return out
 
@@ -297,7 +298,7 @@ def add_argument(trace: Trace, tensor: Any, name: str, spec: Any) -> FakeTensor:
         for axis, d in enumerate(spec.shape):
             if d is None or int(d) < 0:
                 size = re.sub(r"\W", "_", f"{name}_{axis}")
-                trace.hints[size] = shape[axis]
+                trace.sizes.hints[size] = shape[axis]
                 shape[axis] = Size.named(size)
     return trace.add_input(tensor, "arg", name, Type(dtype, tuple(shape)))
 
@@ -318,7 +319,7 @@ def check_spec(tensor: Any, name: str, spec: Any) -> None:
 
 # ---------------------------------------------------------------- the program
 def build_program(trace: Trace, function: Callable[..., Any], outputs: Sequence[Value]) -> Program:
-    own = [q for q in trace.lifted.values() if q.share is None]
+    own = [q for q in trace.inputs.by_id.values() if q.share is None]
     inputs = tuple(Input(q.value, q.kind, q.name) for q in own)
     name = getattr(function, "__name__", "program")
     name = name if name.isidentifier() else "program"

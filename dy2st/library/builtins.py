@@ -60,7 +60,7 @@ def reduce_(f: Any, *rest: Any) -> Any:
 def calls_of(f: Any) -> Any:
     """A function handed to a builtin: converted when it is called."""
     trace = current()
-    return f if trace is None or f is None else lambda *args: trace.call(f)(*args)
+    return f if trace is None or f is None else lambda *args: trace.hooks.call(f)(*args)
 
 
 def len_(x: Any) -> Any:

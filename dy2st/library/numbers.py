@@ -89,7 +89,7 @@ def sum_(items: Any, start: Any = 0) -> Any:
     trace = current()
     if trace is None or isinstance(items, (str, bytes)):
         return sum(items, start)
-    return trace.call(_sum)(items, start)
+    return trace.hooks.call(_sum)(items, start)
 
 
 def _sum(items: Any, start: Any) -> Any:

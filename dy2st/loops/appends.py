@@ -134,7 +134,7 @@ def check_item(plan: LoopPorts, q: Any) -> None:
         raise NeedsConcrete("a tensor as long as an inner loop, which depends on data, is appended")
     if root in plan.frame.written:
         raise NeedsConcrete("a tensor that the loop writes is appended to a list")
-    if trace.born[root] is not plan.frame:
+    if trace.values.frame_of[root] is not plan.frame:
         trace.freeze(root, "A loop collected it in a list, where eager keeps the tensor.")
 
 
@@ -211,7 +211,7 @@ def segment(plan: LoopPorts, item: Any, group: Dim) -> Any:
 
 def inner_value(plan: LoopPorts, value: Value) -> Value:
     """As the body sees it, which has ended by now."""
-    if plan.trace.born[value] is plan.frame:
+    if plan.trace.values.frame_of[value] is plan.frame:
         return value
     return plan.frame.consts[plan.trace.read_value(value)].inner
 

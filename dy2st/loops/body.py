@@ -140,7 +140,7 @@ class BodyTrace:
     def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Any) -> None:
         self.trace, self.over, self.code, self.known, self.go = trace, over, code, known, go
         trip = over.trip if known.trip is None else known.trip
-        self.loop = trace.new_loop(trip)
+        self.loop = trace.sizes.new_loop(trip)
         growth, queues = dict(known.growth), known.queues
         self.frame = Frame(loop=self.loop, growth=growth, known_queues=queues)
         self.frame.trained = self.known.trained
@@ -148,7 +148,7 @@ class BodyTrace:
         self.loop.limit = over.limit
         self.loop.peelable = go is True and known.peeled < 2
         self.loop.open = code.test is not None or over.more is not None
-        trace.born[self.loop.index] = self.frame
+        trace.values.frame_of[self.loop.index] = self.frame
         self.held: dict[int, tuple[Any, Any]] = {}
         self.tests: Value | None = None
         self.sources: list[concat_growth.Source] = []
@@ -277,7 +277,7 @@ class BodyTrace:
         """The test after the body, as a go port or as a bound."""
         if go is False and is_runtime_scalar(self.go):
             self.tests = value_in(self.trace, False, BOOL)
-            self.count = self.trace.new_count(0, self.loop.trip, self.trace.frames[-2])
+            self.count = self.trace.sizes.new_count(0, self.loop.trip, self.trace.frames[-2])
             self.once = True
             return
         if go is False:
@@ -285,7 +285,7 @@ class BodyTrace:
         if go is True:
             if is_runtime_scalar(self.go):
                 self.tests = value_in(self.trace, True, BOOL)
-                self.count = self.trace.new_count(0, self.loop.trip, self.trace.frames[-2])
+                self.count = self.trace.sizes.new_count(0, self.loop.trip, self.trace.frames[-2])
             return
         self.bound(go)
         self.goes_on = go.implies
@@ -296,7 +296,9 @@ class BodyTrace:
         if self.certain and isinstance(self.loop.trip, Size):
             self.trace.require(self.loop.trip, 1, "a loop that data may end")
         self.tests = self.trace.read_value(go.value)
-        self.count = self.trace.new_count(int(self.certain), self.loop.trip, self.trace.frames[-2])
+        self.count = self.trace.sizes.new_count(
+            int(self.certain), self.loop.trip, self.trace.frames[-2]
+        )
 
     def bound(self, go: RuntimeScalar) -> None:
         """Comparisons of the index that must hold for another iteration bound their number."""
@@ -344,9 +346,9 @@ class BodyTrace:
             if op == "ne" and (start > 0 or start % step):
                 return None
             return 1 + max(0, -(start // step))
-        if step != 1 or any(n in self.trace.loops for n in start.names):
+        if step != 1 or any(n in self.trace.sizes.loops for n in start.names):
             return None
-        if self.trace.settle(start) > 0:
+        if self.trace.sizes.settle(start) > 0:
             return None
         self.trace.require(0 - start, 0, "the end of a while loop")
         return 1 - start
@@ -369,13 +371,13 @@ class BodyTrace:
         if path in self.known.grown:
             return concat_growth.placeholder(self, fake, path)
         inner = trace.new_value(fake._value.type, name_of(path), self.frame)
-        trace.placeholders.add(inner)
-        trace.sources[inner] = (fake._value,)
+        trace.values.placeholders.add(inner)
+        trace.values.sources[inner] = (fake._value,)
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
         self.held[id(stand_in)] = (stand_in, fake._value)
         self.carry_origin(stand_in, trace.origins.of(fake))
-        if fake._value in trace.doubtful:
-            ok, message = trace.doubtful[fake._value]
+        if fake._value in trace.undefined.values:
+            ok, message = trace.undefined.values[fake._value]
             self.doubt(inner, ok, message)
         return stand_in
 
@@ -412,7 +414,7 @@ class BodyTrace:
             zeros = trace.emit("full", [], {"value": 0, "shape": t.shape, "dtype": t.dtype})
             never = value_in(trace, False, BOOL)
         inner = trace.new_value(t, name_of(path), self.frame)
-        trace.placeholders.add(inner)
+        trace.values.placeholders.add(inner)
         stand_in = trace.fake(inner, stop)
         self.held[id(stand_in)] = (stand_in, zeros)
         self.carry_origin(stand_in, None)
@@ -422,7 +424,7 @@ class BodyTrace:
     def doubt(self, inner: Value, before: Value, message: str) -> None:
         """Whether a placeholder is defined is carried with it."""
         ok = self.trace.new_value(before.type, "defined", self.frame)
-        self.trace.doubtful[inner] = (ok, message)
+        self.trace.undefined.values[inner] = (ok, message)
         self.held[id(ok)] = (ok, before)
 
     def learn_places(self) -> None:

@@ -70,7 +70,7 @@ class Source:
         finally:
             trace.frames[at:] = inner
         value = trace.new_value(init.type, "last", frame)
-        trace.placeholders.add(value)
+        trace.values.placeholders.add(value)
         return value, init
 
 

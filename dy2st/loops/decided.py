@@ -45,7 +45,7 @@ def of_side(joiner: Merge, side: Branch, x: FakeTensor) -> Origin:
         return joiner.shown[root]
 
     found, root = origins.of(x), trace.root(x._value)
-    if found is None and origins.exact and trace.born[root] is side.frame:
+    if found is None and origins.exact and trace.values.frame_of[root] is side.frame:
         return origins.through(x, root, shown(root, x.stop_gradient))
     if isinstance(found, Value):
         for k in origins.made_in(side.frame, found):
@@ -89,7 +89,7 @@ def at_end(plan: LoopPorts, a: FakeTensor) -> tuple[Origin, Origin]:
     which what this one has made is not known."""
     trace, origins = plan.trace, plan.trace.origins
     found, root = origins.of(a), trace.root(a._value)
-    new = trace.born[root] is plan.frame and root not in trace.sources
+    new = trace.values.frame_of[root] is plan.frame and root not in trace.values.sources
     if origins.exact and new:
         made = origins.through(a, root, of_last(plan, root, a.stop_gradient))
         gone = origins.unknown(a)

@@ -123,7 +123,7 @@ def registered(f: Callable[..., Any]) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         made, trace = f(*args, **kwargs), current()
         if trace is not None:
-            trace.iterators[id(made)] = (made, trace.frame)
+            trace.objects.iterators[id(made)] = (made, trace.frame)
         return made
 
     return make
@@ -135,7 +135,7 @@ def check_advance(trace: Trace, iterator: Any) -> None:
         return
     if type(iterator) is UserIterator:
         return
-    known = trace.iterators.get(id(iterator))
+    known = trace.objects.iterators.get(id(iterator))
     if type(iterator) is not TraceGenerator and (known is None or known[1] is not trace.frame):
         raise NeedsConcrete("an iterator from outside of the loop is advanced in it")
 

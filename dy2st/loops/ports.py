@@ -117,7 +117,7 @@ class LoopPorts:
             return self.number(name, b, p, a, path)
         if is_symint(a):
             return self.symbol(name, b, p, a, path)
-        if self.trace.homes.get(id(a)) is self.frame:
+        if self.trace.objects.homes.get(id(a)) is self.frame:
             raise NeedsConcrete(f"{name} is an object that the body makes")
         if b is UNDEF or a is b or (is_constant(a) and same_constant(a, b)):
             return a
@@ -257,7 +257,7 @@ class LoopPorts:
 
     def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:
         """A variable that the body defines: in every iteration, or only in some."""
-        doubt = self.trace.doubtful.get(a._value)
+        doubt = self.trace.undefined.values.get(a._value)
         if doubt is None:
             return self.last(a, inner, name)
         self.attempt.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
@@ -307,16 +307,16 @@ class LoopPorts:
     def carry(self, name: str, stand_in: Any, init: Value, inner: Value, a: FakeTensor) -> Any:
         trace = self.trace
         outer_init = trace.read_value(init, len(trace.frames) - 2)
-        inputs = {q.value for q in trace.lifted.values()}
+        inputs = {q.value for q in trace.inputs.by_id.values()}
         if self.attempt.certain and trace.root(outer_init) in inputs:
             self.needs_iteration.append(f"{name}, which is an input if the loop does not run")
         if self.attempt.certain and any(c.init is outer_init for c in self.carries.values()):
             self.needs_iteration.append(f"{name}, which is another variable, too, without the loop")
         out = self.add_carry(stand_in._value, init, inner, name)
         self.blur(inner, out)
-        trace.sources[out] = (inner,) if self.attempt.certain else (inner, init)
-        trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
-        trace.results[out] = self.attempt.length
+        trace.values.sources[out] = (inner,) if self.attempt.certain else (inner, init)
+        trace.values.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
+        trace.values.results[out] = self.attempt.length
         self.carry_doubt(stand_in._value, a, out)
         made = self.object(a, out, self.stops(name, stand_in, a), init)
         after_loop(self, stand_in, a, made)
@@ -341,14 +341,14 @@ class LoopPorts:
     def carry_doubt(self, inner: Value, a: FakeTensor, out: Value) -> None:
         """Whether a variable is defined is carried with it."""
         trace = self.trace
-        ok, message = trace.doubtful.get(inner, (None, ""))
+        ok, message = trace.undefined.values.get(inner, (None, ""))
         if ok is None:
             return
         _, init = self.attempt.held[id(ok)]
-        after = trace.doubtful.get(a._value, (None, ""))[0]
+        after = trace.undefined.values.get(a._value, (None, ""))[0]
         after = scalar.value_in(trace, True, BOOL) if after is None else after
         sure = self.add_carry(ok, init, trace.read_value(after), "defined")
-        trace.doubtful[out] = (sure, message)
+        trace.undefined.values[out] = (sure, message)
 
     def object(
         self, a: FakeTensor, out: Value, stop_gradient: bool, init: Value | None = None
@@ -365,9 +365,9 @@ class LoopPorts:
         self.leaving[name] = a.stop_gradient
         out = self.add_last(inner, name)
         self.blur(inner, out)
-        self.trace.sources[out] = (inner,)
+        self.trace.values.sources[out] = (inner,)
         if self.attempt.certain:
-            self.trace.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
+            self.trace.values.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
         made = self.object(a, out, a.stop_gradient)
         after_last(self, a, made, name)
         return made
@@ -390,13 +390,13 @@ class LoopPorts:
         out = self.add_carry(trace.new_value(inner.type, name), zeros, inner, name)
         if not is_flag(name):
             message = f"{name!r} is set only if the loop runs, which depends on data"
-            trace.doubtful[out] = (go.value, message)
+            trace.undefined.values[out] = (go.value, message)
         return out
 
     def blur(self, inner: Value, out: Value) -> None:
         """A result that may share memory with a tensor from outside must not be written."""
         root = self.trace.root(inner)
-        if self.trace.born[root] is not self.frame:
+        if self.trace.values.frame_of[root] is not self.frame:
             reason = "A loop made it from a tensor that lives outside of the loop."
             self.trace.freeze(root, reason)
             self.trace.freeze(out, reason)
@@ -467,7 +467,7 @@ class LoopPorts:
                 raise NeedsConcrete("a tensor is written in place and also rebound")
         for inner in self.lasts:
             root = self.trace.root(inner)
-            if root in written and self.trace.born[root] is not self.frame:
+            if root in written and self.trace.values.frame_of[root] is not self.frame:
                 raise NeedsConcrete("a tensor is written in place and also rebound")
 
     def build(self) -> Scan:

@@ -32,8 +32,8 @@ MOST_TRACES = 12
 def run(trace: Trace, over: Iterable, code: Code) -> None:
     """Roll the loop, after peeling at most two iterations, or unroll it."""
     site = trace.where()
-    if isinstance(over.trip, Size) and any(n in trace.loops for n in over.trip.names):
-        used = [trace.loops[n] for n in over.trip.names if n in trace.loops]
+    if isinstance(over.trip, Size) and any(n in trace.sizes.loops for n in over.trip.names):
+        used = [trace.sizes.loops[n] for n in over.trip.names if n in trace.sizes.loops]
         raise NeedsConcrete("an inner loop is as long as the index of this one says", used)
     Runner(trace, site, over, code).run()
 
@@ -71,9 +71,9 @@ class Runner:
     def empty(self) -> bool:
         """Whether this call's size makes it no loop at all: the program is for that size only."""
         trip = self.over.trip
-        if not isinstance(trip, Size) or any(n in self.trace.counts for n in trip.names):
+        if not isinstance(trip, Size) or any(n in self.trace.sizes.counts for n in trip.names):
             return False
-        if self.trace.settle(trip) != 0:
+        if self.trace.sizes.settle(trip) != 0:
             return False
         self.trace.add_require(Require(trip, "==", 0, "a loop that does not run", self.site))
         return True
@@ -119,7 +119,7 @@ class Runner:
     def known(self) -> Learned:
         """By the calls that led here: a function that is called twice has two loops."""
         key = (call_stack(), self.peeled)
-        return self.trace.learned.setdefault(key, Learned(peeled=self.peeled))
+        return self.trace.loop_facts.setdefault(key, Learned(peeled=self.peeled))
 
     def peel_in_branch(self, go: RuntimeScalar) -> None:
         """The first iteration and the rest of the loop run only if there is one."""

@@ -57,7 +57,7 @@ def output_plan(
     planner = _Planner(trace, [result, *(v for _, v in stores)])
     tree = planner.tree(result, "the result")
     kept = tuple((place, planner.tree(v, str(place))) for place, v in stores)
-    own = {id(q) for q in trace.leaves if not q.stop_gradient}
+    own = {id(q) for q in trace.aliasing.leaves if not q.stop_gradient}
     leaf = any(id(q) in own for q in planner.keep)
     counts = [None if m.counted is None else planner.output(m.counted) for m in moves]
     raised = tuple((m.root, m.fixed, n) for m, n in zip(moves, counts))
@@ -114,22 +114,22 @@ class _Planner:
         walk(last.tree, ())
 
     def list_inputs(self) -> None:
-        inputs = list(self.trace.lifted.values())
+        inputs = list(self.trace.inputs.by_id.values())
         self.lifted = {q.value: (i, q) for i, q in enumerate(inputs)}
         self.objects = {id(q.fake): i for i, q in enumerate(inputs)}
 
     def tree(self, x: Any, what: str) -> Any:
         if isinstance(x, Tensor):
             fake = lift(self.trace, x)
-            if len(self.objects) < len(self.trace.lifted):
+            if len(self.objects) < len(self.trace.inputs.by_id):
                 self.list_inputs()
             return self.tensor(fake)
         if type(x) is Text:
             raise no_text(what)
         if isinstance(x, (Shape, paddle.Size)):
             return ShapeOf(tuple(dim_of(d) for d in x))
-        if id(x) in self.trace.arguments:
-            return Given(list(self.trace.arguments).index(id(x)))
+        if id(x) in self.trace.inputs.containers:
+            return Given(list(self.trace.inputs.containers).index(id(x)))
         if from_outside(self.trace, x):
             return Outside(x)
         if isinstance(x, TraceList) and x.segmented:
@@ -214,14 +214,14 @@ class _Planner:
         return self.known(home) or (self.outermost(home) and self.shared[home] > 0)
 
     def outermost(self, home: Value) -> bool:
-        return self.trace.born[home] is self.trace.frames[0]
+        return self.trace.values.frame_of[home] is self.trace.frames[0]
 
     def choices(self, leaf: Leaf, what: str) -> Choices:
         trace = self.trace
         if not trace.origins.exact:
             raise Decided(0)
-        code, frame = trace.origins.codes.get(leaf.inner), trace.born[leaf.inner]
-        if code is None or trace.born[code] is not frame:
+        code, frame = trace.origins.codes.get(leaf.inner), trace.values.frame_of[leaf.inner]
+        if code is None or trace.values.frame_of[code] is not frame:
             raise Refused(mixed_list(trace, what))
         found = self.options(leaf.inner, code, 0)
         options = [q for q in found if trace.origins.before(q[0], frame) is None]
@@ -240,7 +240,7 @@ class _Planner:
 
     def views(self, leaf: Leaf, trip: Dim, what: str) -> Views:
         inner, stop = leaf.inner, leaf.stop_gradient
-        home, frame = self.home(inner), self.trace.born[inner]
+        home, frame = self.home(inner), self.trace.values.frame_of[inner]
         recipe = chain_in_loop(self.trace, inner, home, frame)
         if recipe is None or frame.loop is None:
             raise Refused(mixed_list(self.trace, what))
@@ -260,7 +260,7 @@ class _Planner:
     def tensor(self, fake: FakeTensor) -> Any:
         trace = self.trace
         self.keep.append(fake)
-        if trace.overwritten and not fake.stop_gradient:
+        if trace.aliasing.overwritten and not fake.stop_gradient:
             detached_writes.check(trace, fake)
         if id(fake) in self.objects:
             return Same(self.objects[id(fake)], (), fake.stop_gradient, id(fake), True)
@@ -291,10 +291,10 @@ class _Planner:
     def final(self, fake: FakeTensor, root: Value) -> Final | Same | Element | None:
         """A tensor that the last iteration of a loop has made, if others know it: it is a view of
         one of theirs, or the last element of a list."""
-        if root not in self.trace.finals or fake._value is not root:
+        if root not in self.trace.values.finals or fake._value is not root:
             return None
-        inner, loop, trip = self.trace.finals[root]
-        home, frame = self.home(inner), self.trace.born[inner]
+        inner, loop, trip = self.trace.values.finals[root]
+        home, frame = self.home(inner), self.trace.values.frame_of[inner]
         if inner in self.ends:
             of, path = self.ends[inner]
             other = self.out(fake, root, ())
@@ -322,7 +322,7 @@ class _Planner:
             home = self.home(todo.pop())
             if home not in found:
                 found.add(home)
-                todo += self.trace.sources.get(home, ())
+                todo += self.trace.values.sources.get(home, ())
                 todo += [self.trace.origins.shown[home]] if home in self.trace.origins.shown else []
         return found
 
@@ -381,7 +381,7 @@ class _Planner:
 
     def vague(self, at: Value) -> bool:
         """Whether it may be a view of an input, without a code that says so."""
-        origins, sources = self.trace.origins, self.trace.sources
+        origins, sources = self.trace.origins, self.trace.values.sources
         found = origins.vague.get(at, ()) if at in origins.codes else sources.get(at, ())
         return any(self.known(h) for v in found for h in self.homes(v))
 

@@ -27,8 +27,8 @@ def chain_of(
     """
     steps: list[Any] = []
     while value is not root:
-        op = trace.makers.get(value)
-        if op is None or any(trace.root(v) in trace.rewritten for v in op.operands[1:]):
+        op = trace.values.makers.get(value)
+        if op is None or any(trace.root(v) in trace.values.written for v in op.operands[1:]):
             return None
         found = [("output", output(v)) for v in op.operands[1:]]
         steps.append((op.name, tuple(sorted([*op.attrs.items(), *found]))))
@@ -43,7 +43,7 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
         known[frame.loop.index] = Size.named(frame.loop.name)
     steps: list[Any] = []
     for v in chain(trace, value):
-        op = trace.makers.get(v)
+        op = trace.values.makers.get(v)
         if v is root:
             return tuple(reversed(steps)) or (("alias", ()),)
         if op is None:

@@ -96,7 +96,7 @@ def fn(f: Any) -> Any:
 
 def made_inside(trace: Trace, f: types.FunctionType) -> bool:
     """A function that converted code defined: it is converted already."""
-    return f.__code__ in trace.codes or is_converted(f)
+    return f.__code__ in trace.calls.codes or is_converted(f)
 
 
 def inner_codes(code: types.CodeType) -> set[types.CodeType]:
@@ -113,7 +113,7 @@ def use(trace: Trace, f: types.FunctionType) -> Any:
     if manager is not None:
         return manager
     new = converted(f)
-    trace.codes |= inner_codes(new.__code__)
+    trace.calls.codes |= inner_codes(new.__code__)
     note_function(trace, f, new)
     return maker(new)
 
@@ -121,18 +121,18 @@ def use(trace: Trace, f: types.FunctionType) -> Any:
 def library_code(trace: Trace, f: types.FunctionType) -> Any:
     """A function of Paddle or of dy2st, converted; it does not change, so nothing is guarded."""
     new = converted(f)
-    trace.codes |= inner_codes(new.__code__)
+    trace.calls.codes |= inner_codes(new.__code__)
     return new
 
 
 def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
-    if trace.guards is None or f in trace.functions:
+    if trace.guards is None or f in trace.calls.functions:
         return
-    trace.functions.add(f)
+    trace.calls.functions.add(f)
     trace.guards.function(f)
     for name in getattr(new, "__dy2st_globals__", ()):
-        if ("item", id(f.__globals__), name) not in trace.stored:
-            if trace.moving and hold_dynamic(trace, Item(f.__globals__, name)):
+        if ("item", id(f.__globals__), name) not in trace.objects.stored:
+            if trace.dynamic and hold_dynamic(trace, Item(f.__globals__, name)):
                 continue
             trace.guards.global_(f.__globals__, name, name not in new.__dy2st_receivers__)
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
@@ -140,8 +140,11 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
             value = cell.cell_contents
         except ValueError:
             continue
-        if name in new.__dy2st_reads__ and ("attr", id(cell), "cell_contents") not in trace.stored:
-            if trace.moving and hold_dynamic(trace, Attr(cell, "cell_contents")):
+        if (
+            name in new.__dy2st_reads__
+            and ("attr", id(cell), "cell_contents") not in trace.objects.stored
+        ):
+            if trace.dynamic and hold_dynamic(trace, Attr(cell, "cell_contents")):
                 continue
             if not isinstance(value, FakeTensor):
                 trace.guards.cell(cell, name, value, name not in new.__dy2st_receivers__)
@@ -217,7 +220,7 @@ def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
     trace = current()
     if trace is None:
         return layer(*args, **kwargs)
-    if trace.guards is not None and Attr(layer, "_full_name").key not in trace.stored:
+    if trace.guards is not None and Attr(layer, "_full_name").key not in trace.objects.stored:
         trace.guards.layer(layer)
     forward = fn(layer.forward)
     plain = not (layer._forward_pre_hooks or layer._forward_post_hooks)

@@ -201,10 +201,14 @@ def is_(a: Any, b: Any) -> Any:
         if type(x) is Unresolved:
             raise x.__dict__["error"]
     if trace is not None and a is not b and isinstance(a, Tensor) and isinstance(b, Tensor):
-        held = [q for q in (a, b) if isinstance(q, FakeTensor) and q._value in trace.placeholders]
+        held = [
+            q for q in (a, b) if isinstance(q, FakeTensor) and q._value in trace.values.placeholders
+        ]
         if held:
             raise NeedsConcrete("`is` between a carried variable and a tensor", (), peel=True)
-        real = [trace.lifted[id(q)].fake if id(q) in trace.lifted else q for q in (a, b)]
+        real = [
+            trace.inputs.by_id[id(q)].fake if id(q) in trace.inputs.by_id else q for q in (a, b)
+        ]
         return real[0] is real[1]
     return a is b
 
@@ -312,7 +316,7 @@ def load_attr(obj: Any, name: str) -> Any:
     if value is MISSING:
         note_attr(trace, obj, name, value)
         return getattr(obj, name)
-    moved = number_of(trace, Attr(obj, name), value) if trace.moving else value
+    moved = number_of(trace, Attr(obj, name), value) if trace.dynamic else value
     if moved is value:
         note_attr(trace, obj, name, value)
     return moved
@@ -387,7 +391,7 @@ def load_item(obj: Any, index: Any) -> Any:
         and isinstance(index, (int, str))
         and not is_symint(index)
     ):
-        if ("item", id(obj), index) not in trace.stored and not _holds_fake(obj):
+        if ("item", id(obj), index) not in trace.objects.stored and not _holds_fake(obj):
             trace.guards.item(obj, index, value)
     return value
 
@@ -420,7 +424,7 @@ def store_item(value: Any, obj: Any, index: Any) -> None:
             f"an item of a {type(obj).__name__} is set.",
             "Only items of lists and dicts are carried by a program.",
         )
-    if isinstance(index, slice) or id(obj) in trace.arguments:
+    if isinstance(index, slice) or id(obj) in trace.inputs.containers:
         change(trace, obj)
         obj[index] = value
     else:

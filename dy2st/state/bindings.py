@@ -100,7 +100,7 @@ def rebinds(thunk: types.FunctionType) -> None:
 
 def guard(trace: Trace, place: Global | Cell) -> None:
     """A loop or a branch may leave the variable as it was, so the program depends on it."""
-    if trace.guards is None or place.key in trace.stored:
+    if trace.guards is None or place.key in trace.objects.stored:
         return
     value = place.get()
     if isinstance(place, Global):

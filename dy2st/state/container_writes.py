@@ -84,9 +84,9 @@ def change(trace: Trace, obj: Any) -> None:
         if id(obj) in trace.guards.ids:
             trace.guards.contents(obj)
         else:
-            trace.made[id(obj)] = obj
-    if id(obj) in trace.arguments:
-        trace.note_store(Argument(obj, list(trace.arguments).index(id(obj))))
+            trace.objects.made[id(obj)] = obj
+    if id(obj) in trace.inputs.containers:
+        trace.note_store(Argument(obj, list(trace.inputs.containers).index(id(obj))))
     else:
         trace.note_store(Contents(obj))
 
@@ -162,7 +162,7 @@ def final_stores(trace: Trace) -> Iterator[tuple[Location, Any]]:
     stores = trace.frames[0].stores
     whole = {id(q.obj) for q in stores.values() if isinstance(q, Contents)}
     for place in stores.values():
-        made = id(place.obj) in trace.made or isinstance(place.obj, TraceList)
+        made = id(place.obj) in trace.objects.made or isinstance(place.obj, TraceList)
         if made or isinstance(place, Item) and id(place.obj) in whole:
             continue
         yield place, place.get()

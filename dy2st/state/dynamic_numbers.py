@@ -71,7 +71,11 @@ class DynamicNumbers:
 
 def number_of(trace: Trace, place: Location, value: Any) -> Any:
     """The number at a place: itself, or the input that it is when it moves."""
-    if type(value) not in KINDS or place.key not in trace.moving or place.key in trace.stored:
+    if (
+        type(value) not in KINDS
+        or place.key not in trace.dynamic
+        or place.key in trace.objects.stored
+    ):
         return value
     return trace.number_input(place.key, value, str(place), place)
 
@@ -81,7 +85,7 @@ def keep_dynamic(trace: Trace, place: Location) -> Any:
     as if it were read."""
     value = place.get()
     moved = number_of(trace, place, value)
-    if trace.guards is None or moved is not value or place.key in trace.stored:
+    if trace.guards is None or moved is not value or place.key in trace.objects.stored:
         return moved
     if isinstance(place, Attr):
         note_attr(trace, place.obj, place.name, value)
@@ -93,7 +97,7 @@ def keep_dynamic(trace: Trace, place: Location) -> Any:
 def hold_dynamic(trace: Trace, place: Location) -> bool:
     """Whether a global or a variable of an enclosing function moves: it is a Number while the trace
     runs, because code reads it without asking."""
-    if place.key not in trace.moving or place.key in trace.stored:
+    if place.key not in trace.dynamic or place.key in trace.objects.stored:
         return False
     n = number_of(trace, place, place.get())
     if type(n) is not RuntimeScalar:

@@ -26,7 +26,9 @@ def refuse(message: str, reason: str = "", remedy: str = "") -> Refused:
 
 def made_here(trace: Trace, x: Any) -> bool:
     """Made by converted code in this trace, so nobody outside knows it."""
-    return isinstance(x, TraceList) or id(x) in trace.made or id(x) in trace.arguments
+    return (
+        isinstance(x, TraceList) or id(x) in trace.objects.made or id(x) in trace.inputs.containers
+    )
 
 
 def note_contents(trace: Trace, x: Any) -> None:
@@ -37,7 +39,7 @@ def note_contents(trace: Trace, x: Any) -> None:
         return
     if trace.guards is None or isinstance(x, TraceList) or made_here(trace, x):
         return
-    if not holds_fake(x) or any(k[0] == "item" and k[1] == id(x) for k in trace.stored):
+    if not holds_fake(x) or any(k[0] == "item" and k[1] == id(x) for k in trace.objects.stored):
         trace.guards.contents(x)
 
 
@@ -52,6 +54,6 @@ def note_attr(trace: Trace, obj: Any, name: str, value: Any, whole: bool = True)
     """The program depends on this attribute, unless the trace made it."""
     if isinstance(obj, types.ModuleType) and obj.__name__.split(".")[0] in LIBRARIES:
         return
-    if ("attr", id(obj), name) not in trace.stored and not made_here(trace, obj):
+    if ("attr", id(obj), name) not in trace.objects.stored and not made_here(trace, obj):
         if not isinstance(value, FakeTensor):
             trace.guards.attr(obj, name, value, whole)

@@ -57,7 +57,7 @@ def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> Any:
     if plain and written and not layer:
         made = kind.__new__(kind)
         trace.make(made)
-        trace.call(init)(made, *args, **kwargs)
+        trace.hooks.call(init)(made, *args, **kwargs)
         return made
     made = kind(*args, **kwargs)
     trace.make(made)
@@ -100,9 +100,9 @@ def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[Any, ...]:
     """`(value,)` of a property of a user's class, whose function is converted; () for others."""
     found = defined(obj, name)
     if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
-        return (trace.call(found.fget)(obj),)
+        return (trace.hooks.call(found.fget)(obj),)
     if isinstance(found, functools.cached_property) and name not in vars(obj):
-        value = trace.call(found.func)(obj)
+        value = trace.hooks.call(found.func)(obj)
         trace.store(Attr(obj, name), value)
         return (value,)
     return ()
@@ -113,14 +113,14 @@ def store_computed(trace: Trace, obj: Any, name: str, value: Any) -> bool:
     found = defined(obj, name)
     if not isinstance(found, property) or not isinstance(found.fset, types.FunctionType):
         return False
-    trace.call(found.fset)(obj, value)
+    trace.hooks.call(found.fset)(obj, value)
     return True
 
 
 def special(trace: Trace, obj: Any, name: str, *args: Any) -> tuple[Any, ...]:
     """`(result,)` of a special method that a user's class defines; () if it does not."""
     function = users_method(obj, name)
-    return () if function is None else (trace.call(function)(obj, *args),)
+    return () if function is None else (trace.hooks.call(function)(obj, *args),)
 
 
 def iterable_of(trace: Trace, x: Any) -> Any:

@@ -120,7 +120,7 @@ def covering(group: Sequence[TracedInput]) -> TracedInput | None:
 
 def again(trace: Trace, q: TracedInput) -> TracedInput:
     trace.add_input(q.tensor, q.kind, q.name, type_of(q.tensor))
-    new = trace.lifted[id(q.tensor)]
+    new = trace.inputs.by_id[id(q.tensor)]
     new.place = q.place
     return new
 
@@ -133,7 +133,7 @@ def memory(trace: Trace, group: Sequence[TracedInput]) -> TracedInput:
     before, n = (first.tensor.data_ptr() - low) // size, (high - low) // size
     tensor = storage(first.tensor, before, n)
     trace.add_input(tensor, first.kind, f"{first.name}.memory", Type(type_of(tensor).dtype, (n,)))
-    made = trace.lifted[id(tensor)]
+    made = trace.inputs.by_id[id(tensor)]
     made.memory = Memory(first, before, n)
     return made
 
@@ -165,19 +165,19 @@ def member(trace: Trace, q: TracedInput, base: TracedInput) -> None:
         value = detached(trace, value)
     fake = trace.fake(value, bool(t.stop_gradient))
     share = Share(base, strides, away // size)
-    trace.lifted[id(t)] = TracedInput(t, fake, value, q.kind, q.name, q.place, share=share)
+    trace.inputs.by_id[id(t)] = TracedInput(t, fake, value, q.kind, q.name, q.place, share=share)
 
 
 def check_attached(trace: Trace, lifted: Sequence[TracedInput]) -> None:
     """Eager Paddle gives the gradient of what was written to one of the objects only."""
     for q in lifted:
         base = None if q.share is None else q.share.base
-        if base is not None and base.value in trace.attached:
+        if base is not None and base.value in trace.aliasing.attached:
             raise Refused(
                 SourceError(
                     f"{base.name} and {q.name} share memory and are written in place with a value "
                     "that requires a gradient.",
-                    trace.attached[base.value],
+                    trace.aliasing.attached[base.value],
                     remedy="Write `value.detach()`, or pass a copy of one of them.",
                 )
             )

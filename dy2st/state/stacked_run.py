@@ -25,8 +25,8 @@ class ScanCell:
         shape.insert(axis, self.scan.length)
         outer = trace.new_value(inner.type.with_shape(shape), inner.name, self.frame)
         root = trace.root(inner)
-        if root in trace.frozen:
-            trace.freeze(outer, trace.frozen[root])
+        if root in trace.values.frozen:
+            trace.freeze(outer, trace.values.frozen[root])
         ports = (*self.scan.ports, Stack(outer, inner, axis))
         new = dataclasses.replace(self.scan, ports=ports)
         ops = self.frame.builder.ops

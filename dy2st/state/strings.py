@@ -147,7 +147,7 @@ def pieces(x: Any, how: str = "str", spec: str = "") -> list[Part]:
     users = users_method(x, f"__{how}__") or users_method(x, "__repr__" if how == "str" else "")
     trace = current()
     if users is not None and trace is not None and not spec:
-        return pieces(trace.call(users)(x, *([spec] if how == "format" else [])))
+        return pieces(trace.hooks.call(users)(x, *([spec] if how == "format" else [])))
     return [PLAIN[how](x, spec)]
 
 

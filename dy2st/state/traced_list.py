@@ -369,7 +369,7 @@ class TailPort:
         with trace.outside():
             self.init = value_in(trace, first, DTYPES[kind]) if kind else lift(trace, first)._value
         self.inner = trace.new_value(self.init.type, "tail")
-        trace.placeholders.add(self.inner)
+        trace.values.placeholders.add(self.inner)
         self.kind = kind
         late = self.key in trace.frame.trained
         stop_gradient = kind is not None or (first.stop_gradient and not late)

@@ -60,7 +60,7 @@ def tree(
 def is_state(x: Any) -> bool:
     """A dict that the function made, with tensors or numbers in it."""
     trace = current()
-    if type(x) is not dict or trace is None or id(x) not in trace.made or not x:
+    if type(x) is not dict or trace is None or id(x) not in trace.objects.made or not x:
         return False
     return all(isinstance(q, (Tensor, tuple)) or is_runtime_scalar(q) for q in x.values())
 

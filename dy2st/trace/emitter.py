@@ -35,13 +35,13 @@ def lift(trace: Trace, tensor: Any) -> FakeTensor:
     """The fake tensor that stands for a real one: one input per object."""
     if isinstance(tensor, FakeTensor):
         return tensor
-    known = trace.lifted.get(id(tensor))
+    known = trace.inputs.by_id.get(id(tensor))
     if known is not None:
         return known.fake
-    kind, name = trace.names.get(id(tensor), ("buffer", ""))
+    kind, name = trace.inputs.names.get(id(tensor), ("buffer", ""))
     if not name:
         place = trace.place_of(tensor)
-        name = str(place) if place is not None else f"tensor_{len(trace.lifted)}"
+        name = str(place) if place is not None else f"tensor_{len(trace.inputs.by_id)}"
     try:
         if not tensor._is_initialized() and 0 not in tensor.shape:
             raise TypeError("a tensor without storage")
@@ -58,7 +58,7 @@ def detached(trace: Trace, value: Value) -> Value:
     if value.type.dtype.kind != "f":
         return value
     out: Value = trace.emit("detach", [value], {})
-    trace.detached[out] = value
+    trace.aliasing.detached[out] = value
     return out
 
 
@@ -175,7 +175,7 @@ class Emitter:
         if not grad_enabled() or fake.stop_gradient and not root:
             return
         base = self.trace.root(fake._value) if root else None
-        for q in self.trace.lifted.values():
+        for q in self.trace.inputs.by_id.values():
             if not (q.fake is fake or q.value is base):
                 continue
             if not q.tensor.stop_gradient and q.tensor.is_leaf:
@@ -200,14 +200,14 @@ class Emitter:
         attrs = {"value": value, "shape": dims, "dtype": dtype}
         out = self.wrap(self.trace.emit("full", [], attrs))
         if dims in ((), (1,)):
-            self.trace.literals[out._value] = value
+            self.trace.values.literals[out._value] = value
         return out
 
     def literal(self, x: Any) -> Any:
         """The Python number that a one-element tensor is known to hold, or None."""
         if not isinstance(x, Tensor):
             return x
-        return self.trace.literals.get(x._value) if isinstance(x, FakeTensor) else None
+        return self.trace.values.literals.get(x._value) if isinstance(x, FakeTensor) else None
 
     def cast_to(self, x: Any, dtype: DType) -> Any:
         return x if self.type(x).dtype == dtype else self.cast(x, dtype=dtype)

@@ -117,9 +117,9 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def is_leaf(self) -> bool:
         """Made by no op that autograd sees."""
         trace = current()
-        if self._stop_gradient or trace is None or any(q is self for q in trace.leaves):
+        if self._stop_gradient or trace is None or any(q is self for q in trace.aliasing.leaves):
             return True
-        return any(q.fake is self and q.tensor.is_leaf for q in trace.lifted.values())
+        return any(q.fake is self and q.tensor.is_leaf for q in trace.inputs.by_id.values())
 
     @property
     def persistable(self) -> bool:
@@ -235,7 +235,7 @@ def _while_tracing(name: str) -> Any:
 
 def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
     """`x.stop_gradient = flag`: from here on no gradient passes, or `x` gets one of its own."""
-    if any(q.fake is fake for q in trace.lifted.values()):
+    if any(q.fake is fake for q in trace.inputs.by_id.values()):
         raise Refused(
             SourceError(
                 "stop_gradient of a tensor from outside is set in a translated function.",
@@ -245,13 +245,13 @@ def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
             )
         )
     if not flag:
-        trace.leaves.append(fake)
+        trace.aliasing.leaves.append(fake)
     elif fake._value.type.dtype.kind == "f":
         old = fake._value
-        if trace.born[old] is not trace.frame:
+        if trace.values.frame_of[old] is not trace.frame:
             raise NeedsConcrete("stop_gradient of a tensor from outside of the block is set")
         new = trace.emit("detach", [old], {})
-        trace.detached[new] = old
+        trace.aliasing.detached[new] = old
         trace.undo_log.note(lambda: fake.__dict__.update(_value=old, _stop_gradient=False))
         fake.__dict__["_value"] = new
 

@@ -1,4 +1,4 @@
-"""Tensors with one element as Python numbers of the program."""
+"""Tensors with one element as Python numbers and as sizes of the program."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Any
 
 from dy2st.trace.emitter import detached, lift
 from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.scalar import DTYPES, RuntimeScalar
+from dy2st.trace.scalar import DTYPES, RuntimeScalar, value_in
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
-from ir import SourceError, Value
+from ir import Builder, Const, Go, Scan, SourceError, Type, Value
+from ir.types import BOOL, I64, Dim, Size
 
 
 def scalar(trace: Trace, fake: FakeTensor, what: str) -> Value:
@@ -40,3 +41,18 @@ def item(self: Any, *index: Any) -> Any:
     if index:
         self = self.flatten()[index[0]] if len(index) == 1 else self[index]
     return RuntimeScalar(scalar(trace, lift(trace, self), "the tensor of item()"), trace)
+
+
+def size_of(trace: Trace, value: Value, most: Dim) -> Size:
+    """A size that is the i64[] `value`, which is at most `most`: a loop that counts to it."""
+    value = trace.read_value(value)
+    first = trace.emit("greater_than", [value, value_in(trace, 0, I64)], {})
+    index, limit = Value(Type(I64), "i"), Value(Type(I64), "limit")
+    b = Builder(trace.where())
+    after = b.add(index, b.full(value=1, dtype=I64))
+    go = b.less_than(after, limit)
+    assert go.type == Type(BOOL)
+    name = trace.sizes.new_count(0, most, trace.frame)
+    ports = (Go(first, go), Const(limit, value))
+    trace.builder.append(Scan(index, most, ports, tuple(b.ops), trace.where(), name))
+    return Size.named(name)

@@ -1,23 +1,82 @@
-"""Sizes that the program computes: no polynomial of named sizes."""
+"""What a trace knows of sizes: loop indices, counts of while loops, and named sizes."""
 
 from __future__ import annotations
 
-from dy2st.trace import scalar
-from dy2st.trace.trace import Trace
-from ir import Builder, Const, Go, Scan, Type, Value
-from ir.types import BOOL, I64, Dim, Size
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dy2st.trace.frames import Frame, Loop
+from dy2st.trace.symint import TYPICAL
+from ir import Size, Type, Value
+from ir.types import I64, Dim, substitute_dim
 
 
-def size_of(trace: Trace, value: Value, most: Dim) -> Size:
-    """A size that is the i64[] `value`, which is at most `most`: a loop that counts to it."""
-    value = trace.read_value(value)
-    first = trace.emit("greater_than", [value, scalar.value_in(trace, 0, I64)], {})
-    index, limit = Value(Type(I64), "i"), Value(Type(I64), "limit")
-    b = Builder(trace.where())
-    after = b.add(index, b.full(value=1, dtype=I64))
-    go = b.less_than(after, limit)
-    assert go.type == Type(BOOL)
-    name = trace.new_count(0, most, trace.frame)
-    ports = (Go(first, go), Const(limit, value))
-    trace.builder.append(Scan(index, most, ports, tuple(b.ops), trace.where(), name))
-    return Size.named(name)
+@dataclass(eq=False)
+class SizeFacts:
+    """Names of sizes, with the range of each.
+
+    loops: loops by the name of their index.
+    counts: the least and the largest number of iterations of a while loop, by name.
+    count_homes: the frame in which a count is known.
+    hints: the size of the call that is traced, for each named size of the arguments.
+    """
+
+    loops: dict[str, Loop] = field(default_factory=dict)
+    counts: dict[str, tuple[int, Dim]] = field(default_factory=dict)
+    count_homes: dict[str, Frame] = field(default_factory=dict)
+    hints: dict[str, int] = field(default_factory=dict)
+    counter: Iterator[int] = field(default_factory=itertools.count)
+
+    def settle(self, dim: Dim) -> int:
+        """The value of a size in this call; typical numbers stand for open names."""
+        if not isinstance(dim, Size):
+            return dim
+        return dim.evaluate({n: self.hints.get(n, TYPICAL) for n in dim.names})
+
+    def limit(self, name: str, factor: int) -> Dim | None:
+        """The largest value of `factor` times an iteration number, if the loop has a limit."""
+        loop = self.loops.get(name)
+        if loop is None or loop.limit is None or factor <= 0 or factor % loop.limit[0]:
+            return None
+        return loop.limit[1] * (factor // loop.limit[0])
+
+    def ranges(self, dim: Dim, skip: int = 0) -> list[tuple[str, Dim, Dim]]:
+        """The least and the largest value of every index and count in `dim`."""
+        names = dim.names if isinstance(dim, Size) else frozenset()
+        loops = [(n, skip, self.loops[n].trip - 1) for n in sorted(names) if n in self.loops]
+        counts = [(n, *self.counts[n]) for n in sorted(names) if n in self.counts]
+        return [*loops, *counts]
+
+    def surely(self, dim: Size, least: int) -> bool:
+        """Whether this size is at least `least` in every call."""
+        for name, low, _ in self.ranges(dim):
+            dim = substitute_dim(dim, {name: Size.named(name) + low})  # type: ignore[assignment]
+        return isinstance(dim, int) and dim >= least or _is_at_least(dim, least)
+
+    def new_count(self, least: int, most: Dim, home: Frame) -> str:
+        """A name for the number of iterations of a while loop in the frame `home`."""
+        name = f"n{next(self.counter)}"
+        while name in self.hints:
+            name = f"n{next(self.counter)}"
+        self.counts[name] = (least, most)
+        self.count_homes[name] = home
+        return name
+
+    def new_loop(self, trip: Dim) -> Loop:
+        """A loop of at most `trip` iterations, with a new index."""
+        name = f"t@{next(self.counter)}"
+        loop = Loop(name, trip, Value(Type(I64), "t"))
+        self.loops[name] = loop
+        return loop
+
+    def is_known(self, dim: Dim, frames: list[Frame]) -> bool:
+        """Whether every count in `dim` is known in one of these frames."""
+        names = dim.names if isinstance(dim, Size) else ()
+        return all(self.count_homes[n] in frames for n in names if n in self.count_homes)
+
+
+def _is_at_least(dim: Size, least: int) -> bool:
+    """Whether a sum of sizes, none of which is negative, is at least `least`."""
+    constant = sum(k for names, k in dim.terms if not names)
+    return constant >= least and all(k >= 0 for names, k in dim.terms if names)

@@ -8,22 +8,30 @@ frame becomes a const port of every loop in between when the body first reads it
 from __future__ import annotations
 
 import functools
-import itertools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from dy2st.capture.origins import Origins
+from dy2st.trace.facts import (
+    Aliasing,
+    ConvertedCalls,
+    Hooks,
+    Inputs,
+    TracedObjects,
+    Undefined,
+    ValueFacts,
+)
 from dy2st.trace.frames import Frame as Frame
 from dy2st.trace.frames import Loop as Loop
-from dy2st.trace.frames import Read, Write
 from dy2st.trace.frames import TracedInput as TracedInput
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
 from dy2st.trace.signals import NeedsConcrete, Refused
-from dy2st.trace.symint import TYPICAL, SymInt, make
+from dy2st.trace.size_facts import SizeFacts
+from dy2st.trace.symint import SymInt, make
 from dy2st.trace.undo import Location, UndoLog
-from ir import Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
+from ir import Builder, Const, Loc, Require, Size, SourceError, Type, Value
 from ir.types import I64, Dim, substitute_dim
 
 _ACTIVE: dict[int, Trace] = {}
@@ -36,66 +44,34 @@ def current() -> Trace | None:
 
 
 class Trace:
-    """One capture. `names` gives the user's names of parameters and buffers by `id`."""
+    """One capture: the state of a function that runs once on fake tensors.
 
-    def __init__(
-        self,
-        names: dict[int, tuple[str, str]],
-        where: Any,
-        make_fake: Any,
-        call: Any = None,
-        call_layer: Any = None,
-    ) -> None:
-        self.names, self.where, self.make_fake = names, where, make_fake
-        self.call, self.call_layer = call, call_layer
-        self.make_tensor: Any = None
+    where: gives the user's line that is running.
+    hooks: the ways back into the layers above, which the trace may not import.
+    frames: the program, and the loop bodies and branches that are being traced, innermost last.
+    guards: what the trace has read of Python objects.
+    loop_facts: what earlier traces of each loop have learned.
+    dynamic: keys of the Python numbers that are inputs.
+    trying: how many `try` statements of the user are running.
+    """
+
+    def __init__(self, names: dict[int, tuple[str, str]], where: Any, hooks: Hooks) -> None:
+        self.where, self.hooks = where, hooks
         self.frames = [Frame()]
         self.undo_log = UndoLog()
         self.paused = 0
-        self.lifted: dict[int, TracedInput] = {}
-        self.born: dict[Value, Frame] = {}
-        self.parent: dict[Value, Value] = {}
-        self.makers: dict[Value, Op] = {}
-        self.counters: dict[Value, Value] = {}
-        self.reshaped: dict[int, list[Any]] = {}
-        self.rewritten: set[Value] = set()
-        self.sources: dict[Value, tuple[Value, ...]] = {}
-        self.finals: dict[Value, tuple[Value, str, Dim]] = {}
-        self.counted_with: dict[Value, Value] = {}
-        self.heirs: dict[Value, Value] = {}
-        self.count_inside = False
-        self.placeholders: set[Value] = set()
-        self.frozen: dict[Value, str] = {}
-        self.loops: dict[str, Loop] = {}
-        self.counts: dict[str, tuple[int, Dim]] = {}
-        self.count_homes: dict[str, Frame] = {}
-        self.origins = Origins(self)
-        self.doubtful: dict[Value, tuple[Any, str]] = {}
-        self.checked: set[tuple[Value, Frame]] = set()
-        self.trying = 0
-        self.undefined: dict[str, Loc] = {}
-        self.moving: set[Any] = set()
-        self.numbers: dict[Any, Any] = {}
-        self.hints: dict[str, int] = {}
-        self.learned: dict[Any, Any] = {}
+        self.inputs = Inputs(names)
+        self.values = ValueFacts()
+        self.sizes = SizeFacts()
+        self.objects = TracedObjects()
+        self.undefined = Undefined()
+        self.aliasing = Aliasing()
+        self.calls = ConvertedCalls()
         self.guards: Any = None
-        self.made: dict[int, Any] = {}
-        self.homes: dict[int, Frame] = {}
-        self.arguments: dict[int, Any] = {}
-        self.literals: dict[Value, Any] = {}
-        self.detached: dict[Value, Value] = {}
-        self.leaves: list[Any] = []
-        self.attached: dict[Value, Loc] = {}
-        self.overwritten: dict[Value, list[Write]] = {}
-        self.reads: dict[Value, list[Read]] = {}
-        self.epoch = 0
-        self.warned: set[Loc] = set()
-        self.functions: set[Any] = set()
-        self.codes: set[Any] = set()
-        self.results: dict[Value, Dim] = {}
-        self.stored: set[tuple[Any, ...]] = set()
-        self.iterators: dict[int, tuple[Any, Frame]] = {}
-        self.counter = itertools.count()
+        self.loop_facts: dict[Any, Any] = {}
+        self.dynamic: set[Any] = set()
+        self.trying = 0
+        self.origins = Origins(self)
 
     # ------------------------------------------------------------ frames and values
     @property
@@ -130,20 +106,20 @@ class Trace:
 
     def new_value(self, type: Type, hint: str = "", frame: Frame | None = None) -> Value:
         value = Value(type, hint)
-        self.born[value] = frame or self.frame
+        self.values.frame_of[value] = frame or self.frame
         return value
 
     def fake(self, value: Value, stop_gradient: bool = True) -> Any:
-        self.born.setdefault(value, self.frame)
-        made = self.make_fake(value, stop_gradient)
-        if self.epoch:
-            made.__dict__["_epoch"] = self.epoch
+        self.values.frame_of.setdefault(value, self.frame)
+        made = self.hooks.make_fake(value, stop_gradient)
+        if self.aliasing.epoch:
+            made.__dict__["_epoch"] = self.aliasing.epoch
         return made
 
     def read_value(self, value: Value, k: int | None = None) -> Value:
         """`value` as frame k sees it; from outside it comes in through const ports."""
         k = len(self.frames) - 1 if k is None else k
-        frame, home = self.frames[k], self.born[value]
+        frame, home = self.frames[k], self.values.frame_of[value]
         if home is frame:
             return value
         if home not in self.frames[:k]:
@@ -151,61 +127,61 @@ class Trace:
         outer = self.read_value(value, k - 1)
         if outer not in frame.consts:
             inner = self.new_value(outer.type, outer.name, frame)
-            self.parent[inner] = outer
+            self.values.parent[inner] = outer
             frame.consts[outer] = Const(inner, outer)
         return frame.consts[outer].inner
 
     def root(self, value: Value) -> Value:
         """The storage behind views and const ports."""
-        while value in self.parent:
-            value = self.parent[value]
+        while value in self.values.parent:
+            value = self.values.parent[value]
         return value
 
     # ------------------------------------------------------------ inputs
     def add_input(self, tensor: Any, kind: str, name: str, type: Type) -> Any:
         value = Value(type, name.rsplit(".", 1)[-1])
-        self.born[value] = self.frames[0]
-        fake = self.make_fake(value, bool(tensor.stop_gradient))
+        self.values.frame_of[value] = self.frames[0]
+        fake = self.hooks.make_fake(value, bool(tensor.stop_gradient))
         place = self.place_of(tensor)
-        self.lifted[id(tensor)] = TracedInput(tensor, fake, value, kind, name, place)
+        self.inputs.by_id[id(tensor)] = TracedInput(tensor, fake, value, kind, name, place)
         return fake
 
     def number_input(self, key: Any, value: Any, name: str, place: Location | None) -> Any:
         """A Python number as an input: int64 or float64, 0-d."""
-        if key not in self.numbers:
+        if key not in self.inputs.numbers:
             kind = type(value)
             with self.pause():
-                tensor = self.make_tensor(value, kind)
+                tensor = self.hooks.make_tensor(value, kind)
             type_ = Type(DTYPES[kind])
             fake = self.add_input(tensor, "buffer", name, type_)
-            lifted = self.lifted[id(tensor)]
+            lifted = self.inputs.by_id[id(tensor)]
             lifted.place, lifted.number = place, (key, kind)
-            self.numbers[key] = RuntimeScalar(fake._value, self)
-        return self.numbers[key]
+            self.inputs.numbers[key] = RuntimeScalar(fake._value, self)
+        return self.inputs.numbers[key]
 
     # ------------------------------------------------------------ emitting
     def emit(self, name: str, operands: Sequence[Value], attrs: dict[str, Any]) -> Any:
         """Append an op at the user's line; raises ShapeError when the operands do not fit."""
         builder = self.builder
         builder.loc = self.where()
-        if self.doubtful:
+        if self.undefined.values:
             self.check_defined(operands)
         results = builder.emit(name, [self.read_value(v) for v in operands], attrs)
         op = builder.ops[-1]
         for r in results:
-            self.born[r] = self.frame
+            self.values.frame_of[r] = self.frame
             if op.row.views:  # type: ignore[union-attr]
-                self.parent[r] = op.operands[0]
-                self.makers[r] = op  # type: ignore[assignment]
+                self.values.parent[r] = op.operands[0]
+                self.values.makers[r] = op  # type: ignore[assignment]
         self.note_requires(builder)
         return results[0] if len(results) == 1 else results
 
     def check_defined(self, operands: Iterable[Value]) -> None:
         """A variable that only some runs define fails where it is read, as in eager."""
         for v in operands:
-            ok, message = self.doubtful.get(v, (None, ""))
-            if ok is not None and (v, self.frame) not in self.checked:
-                self.checked.add((v, self.frame))
+            ok, message = self.undefined.values.get(v, (None, ""))
+            if ok is not None and (v, self.frame) not in self.undefined.checked:
+                self.undefined.checked.add((v, self.frame))
                 attrs = {"error": "UnboundLocalError", "message": message}
                 self.emit("check", [ok], attrs)
 
@@ -215,9 +191,16 @@ class Trace:
             self.add_require(r)
 
     def add_require(self, r: Require) -> None:
-        if any(n in self.loops for d in (r.left, r.right) if isinstance(d, Size) for n in d.names):
+        if any(
+            n in self.sizes.loops for d in (r.left, r.right) if isinstance(d, Size) for n in d.names
+        ):
             raise NeedsConcrete(f"{r} depends on the iteration")
-        if any(n in self.counts for d in (r.left, r.right) if isinstance(d, Size) for n in d.names):
+        if any(
+            n in self.sizes.counts
+            for d in (r.left, r.right)
+            if isinstance(d, Size)
+            for n in d.names
+        ):
             return self.check_require(r)
         self.frame.requires.setdefault(str(r), r)
 
@@ -238,7 +221,7 @@ class Trace:
             return frame.indices[dim]
         if not isinstance(dim, Size):
             value = self.emit("full", [], {"value": dim, "dtype": I64})
-        elif not any(n in self.loops for n in dim.names):
+        elif not any(n in self.sizes.loops for n in dim.names):
             value = self.emit("size", [], {"n": dim})
         else:
             value = self._affine_value(dim)
@@ -246,12 +229,12 @@ class Trace:
         return value
 
     def _affine_value(self, dim: Size) -> Value:
-        name = next(n for n in sorted(dim.names) if n in self.loops)
+        name = next(n for n in sorted(dim.names) if n in self.sizes.loops)
         rest = substitute_dim(dim, {name: 0})
         step = substitute_dim(dim, {name: 1}) - rest
         if any(m.count(name) > 1 for m, _ in dim.terms):
-            raise NeedsConcrete(f"{dim} is not linear in the index", [self.loops[name]])
-        value = self.loops[name].index
+            raise NeedsConcrete(f"{dim} is not linear in the index", [self.sizes.loops[name]])
+        value = self.sizes.loops[name].index
         if step != 1:
             value = self.emit("multiply", [value, self.dim_value(step)], {})
         if rest != 0:
@@ -268,22 +251,22 @@ class Trace:
         value = self.read_value(fake._value)
         root = self.root(value)
         self.check_writable(root)
-        if root in self.results:
-            self.require_ran(self.results[root])
-        self.literals.clear()
+        if root in self.values.results:
+            self.require_ran(self.values.results[root])
+        self.values.literals.clear()
         self.emit("copy_", [value, new], {"own": own, "moves": moves})
         self.mark_written(root, self.where())
 
     def require_ran(self, length: Dim) -> None:
         """A result of a loop is written: it is what was there before if the loop does not run.
         Where data decides if it runs, `ir.analysis.alias` follows both."""
-        if not (isinstance(length, Size) and any(n in self.counts for n in length.names)):
+        if not (isinstance(length, Size) and any(n in self.sizes.counts for n in length.names)):
             self.require(length, 1, "a result of a loop that is written in place")
 
     def mark_written(self, root: Value, loc: Loc) -> None:
         """Every frame between the storage's own and this one writes it."""
-        self.rewritten.add(root)
-        for frame in self.frames[self.frames.index(self.born[root]) + 1 :]:
+        self.values.written.add(root)
+        for frame in self.frames[self.frames.index(self.values.frame_of[root]) + 1 :]:
             if root not in frame.written:
                 frame.written[root] = loc
                 self.undo_log.note(functools.partial(frame.written.pop, root, None))
@@ -293,24 +276,24 @@ class Trace:
         self.frame.notes += inner.notes
         self.frame.requires.update(inner.requires)
         for root, loc in written.items():
-            if self.born[root] in self.frames:
+            if self.values.frame_of[root] in self.frames:
                 self.mark_written(root, loc)
 
     def check_writable(self, root: Value) -> None:
-        if root in self.placeholders:
+        if root in self.values.placeholders:
             raise NeedsConcrete("a variable of the loop is written in place and also rebound")
-        if root in self.frozen:
+        if root in self.values.frozen:
             raise Refused(
                 SourceError(
                     "this tensor is written in place, and it may share memory with another one.",
                     self.where(),
-                    reason=self.frozen[root],
+                    reason=self.values.frozen[root],
                     remedy="Write to a copy: `y = x.clone()`, then `y.add_(...)`.",
                 )
             )
 
     def freeze(self, root: Value, reason: str) -> None:
-        self.frozen.setdefault(root, reason)
+        self.values.frozen.setdefault(root, reason)
 
     # ------------------------------------------------------------ stores
     def store(self, place: Location, value: Any) -> None:
@@ -320,8 +303,8 @@ class Trace:
 
     def make(self, x: Any) -> None:
         """The program has made this object: nobody outside knows it."""
-        self.made[id(x)] = x
-        self.homes[id(x)] = self.frame
+        self.objects.made[id(x)] = x
+        self.objects.homes[id(x)] = self.frame
 
     def private(self, home: Frame | None) -> bool:
         """Whether an object made in `home` is known in the running branch or body only. Its
@@ -331,25 +314,21 @@ class Trace:
     def note_store(self, place: Location) -> None:
         """The place is going to change: it can be put back, and calls repeat the change."""
         obj = place.obj
-        home = getattr(obj, "born", None) if isinstance(obj, list) else self.homes.get(id(obj))
+        home = (
+            getattr(obj, "born", None) if isinstance(obj, list) else self.objects.homes.get(id(obj))
+        )
         if self.private(home):
             return
         self.undo_log.note(place.snapshot())
-        if place.key not in self.stored:
-            self.stored.add(place.key)
-            self.undo_log.note(lambda: self.stored.discard(place.key))
+        if place.key not in self.objects.stored:
+            self.objects.stored.add(place.key)
+            self.undo_log.note(lambda: self.objects.stored.discard(place.key))
         if place.key not in self.frame.stores:
             frame = self.frame
             frame.stores[place.key] = place
             self.undo_log.note(lambda: frame.stores.pop(place.key, None))
 
     # ------------------------------------------------------------ sizes
-    def settle(self, dim: Dim) -> int:
-        """The value of a size with typical numbers for names that are open."""
-        if not isinstance(dim, Size):
-            return dim
-        return dim.evaluate({n: self.hints.get(n, TYPICAL) for n in dim.names})
-
     def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None:
         """Python took a branch on named sizes: the program holds only where it goes that way."""
         holds = (
@@ -374,64 +353,20 @@ class Trace:
         self.add_require(Require(left, relation, right, "a branch of Python", self.where()))
 
     def require(self, dim: Dim, least: int, reason: str) -> None:
-        if isinstance(dim, Size) and not self.surely(dim, least):
+        if isinstance(dim, Size) and not self.sizes.surely(dim, least):
             self.add_require(Require(dim, ">=", least, reason, self.where()))
-
-    def limit(self, name: str, factor: int) -> Dim | None:
-        """The most that `factor` times the number of an iteration can be, if it is limited."""
-        loop = self.loops.get(name)
-        if loop is None or loop.limit is None or factor <= 0 or factor % loop.limit[0]:
-            return None
-        return loop.limit[1] * (factor // loop.limit[0])
-
-    def ranges(self, dim: Dim, skip: int = 0) -> list[tuple[str, Dim, Dim]]:
-        """The least and the largest value of every index and count in `dim`."""
-        names = dim.names if isinstance(dim, Size) else frozenset()
-        loops = [(n, skip, self.loops[n].trip - 1) for n in sorted(names) if n in self.loops]
-        counts = [(n, *self.counts[n]) for n in sorted(names) if n in self.counts]
-        return [*loops, *counts]
-
-    def surely(self, dim: Size, least: int) -> bool:
-        """Whether every call has at least `least` of this size."""
-        for name, low, _ in self.ranges(dim):
-            dim = substitute_dim(dim, {name: Size.named(name) + low})  # type: ignore[assignment]
-        return isinstance(dim, int) and dim >= least or _surely(dim, least)
 
     def sym(self, dim: Dim) -> Any:
         return make(dim, self)
 
-    def new_count(self, least: int, most: Dim, home: Frame) -> str:
-        """A name for the iterations of a while loop in the frame `home`."""
-        name = f"n{next(self.counter)}"
-        while name in self.hints:
-            name = f"n{next(self.counter)}"
-        self.counts[name] = (least, most)
-        self.count_homes[name] = home
-        return name
-
     def is_local(self, dim: Dim, frame: Frame) -> bool:
         """Whether a size is known only in `frame`, which is about to end."""
-        names = dim.names if isinstance(dim, Size) else ()
         known = self.frames[: self.frames.index(frame)] if frame in self.frames else self.frames
-        homes = [self.count_homes[n] for n in names if n in self.count_homes]
-        return any(home not in known for home in homes)
-
-    def new_loop(self, trip: Dim) -> Loop:
-        """`trip` is the most iterations there can be."""
-        name = f"t@{next(self.counter)}"
-        loop = Loop(name, trip, Value(Type(I64), "t"))
-        self.loops[name] = loop
-        return loop
+        return not self.sizes.is_known(dim, known)
 
     def place_of(self, tensor: Any) -> Location | None:
         """Where the trace found a real tensor; None for one that was just there."""
         return None if self.guards is None else self.guards.places.get(id(tensor))
-
-
-def _surely(dim: Size, least: int) -> bool:
-    """A sum of sizes, none of which is negative."""
-    constant = sum(k for names, k in dim.terms if not names)
-    return constant >= least and all(k >= 0 for names, k in dim.terms if names)
 
 
 @contextmanager

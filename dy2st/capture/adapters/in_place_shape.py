@@ -73,12 +73,12 @@ def contiguous(e: Emitter, x: Any) -> Any:
 def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any], versions: int) -> Any:
     """The object `x` becomes what `make` gives; `call` is how an argument becomes it."""
     trace, fake = e.trace, lift(e.trace, x)
-    given = next((q for q in trace.lifted.values() if q.fake is fake), None)
+    given = next((q for q in trace.inputs.by_id.values() if q.fake is fake), None)
     if given is not None:
         note(e, given, x, call)
     elif call.entry != "contiguous" and detached_writes.has_twin(fake):
         raise refused(e, call.entry, "a tensor that another name holds, too (`x[:]`, `x.detach()`)")
-    elif trace.born[fake._value] is not trace.frame:
+    elif trace.values.frame_of[fake._value] is not trace.frame:
         if trace.frame.branch:
             what = "a tensor from outside of a branch on data, in the branch"
             raise refused(e, call.entry, what)
@@ -105,7 +105,7 @@ def note(e: Emitter, given: TracedInput, x: Any, call: Call) -> None:
     if trace.frame is not trace.frames[0]:
         raise NeedsConcrete(f"{call.entry} of an argument")
     fix(trace, trace.root(given.value))
-    calls = trace.reshaped.setdefault(id(given.tensor), [])
+    calls = trace.objects.reshaped.setdefault(id(given.tensor), [])
     calls.append(call)
     trace.undo_log.note(calls.pop)
 
@@ -138,7 +138,11 @@ def _with_sizes(a: Any, sizes: Mapping[str, int]) -> Any:
 
 def changes(trace: Any) -> Sequence[tuple[TracedInput, tuple[Call, ...]]]:
     """What is called on which arguments."""
-    return [(trace.lifted[k], tuple(calls)) for k, calls in trace.reshaped.items() if calls]
+    return [
+        (trace.inputs.by_id[k], tuple(calls))
+        for k, calls in trace.objects.reshaped.items()
+        if calls
+    ]
 
 
 __all__ = ["SHAPES", "Call", "changes", "contiguous", "in_place"]

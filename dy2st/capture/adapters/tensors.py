@@ -28,7 +28,7 @@ def full(e: Emitter, shape: Any, value: Any, dtype: Any = None, place: Any = Non
     if is_runtime(value):
         out = e.expand(e.scalar(value, kind), shape=dims)
         if is_symint(value):
-            e.trace.literals[out._value] = value
+            e.trace.values.literals[out._value] = value
         return out
     if isinstance(value, np.generic):
         value = value.item()

@@ -170,7 +170,7 @@ def record(
         )
     except NotImplementedError as e:
         raise refusal(trace, name, e) from None
-    known = [trace.literals.get(q._value) for q in template.operands]
+    known = [trace.values.literals.get(q._value) for q in template.operands]
     probe = _Probe(trace, name, literal, [q._value.type for q in template.operands], known)
     try:
         with trace.pause():

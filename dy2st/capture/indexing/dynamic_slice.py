@@ -59,9 +59,9 @@ def _place(trace: Trace, value: Value) -> tuple[Value | None, int]:
             value, offset = step[0], offset + step[1]
         if _written(trace, frame, first, value):
             return None, 0
-        if value in made or value not in trace.parent:
+        if value in made or value not in trace.values.parent:
             break
-        value = trace.parent[value]
+        value = trace.values.parent[value]
     return value, offset
 
 
@@ -82,7 +82,7 @@ def _step(trace: Trace, op: Op) -> tuple[Value, int] | None:
 
 
 def _constant(trace: Trace, value: Value) -> int | None:
-    found = trace.literals.get(value)
+    found = trace.values.literals.get(value)
     for op in _ops(trace):
         if op.name == "full" and op.result is value:
             found = op.attrs["value"]
@@ -96,7 +96,7 @@ def _ops(trace: Trace) -> Iterator[Op]:
 def _written(trace: Trace, frame: Frame, first: int, value: Value) -> bool:
     """Whether the storage of `value` may have been written since op number `first`."""
     root = trace.root(value)
-    if root not in trace.rewritten:
+    if root not in trace.values.written:
         return False
     later = frame.builder.ops[first:]
     return any(

@@ -6,9 +6,9 @@ from typing import Any
 
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.item import size_of
 from dy2st.trace.scalar import is_runtime_scalar, stop
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.size_facts import size_of
 from dy2st.trace.symint import bounds, dim_of, is_symint
 from ir.types import I64, Dim, Size
 

@@ -1,0 +1,115 @@
+"""The parts of a trace's state: one record for each subject, all written by the trace's owners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dy2st.trace.frames import Frame, Read, TracedInput, Write
+from ir import Loc, Op, Value
+from ir.types import Dim
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Functions of the layers above.
+
+    make_fake: a fake tensor for a value and its `stop_gradient`.
+    make_tensor: a 0-d tensor for a Python number and its type.
+    call: the converted form of a callable. call_layer: the converted call of a Layer.
+    """
+
+    make_fake: Callable[[Value, bool], Any]
+    make_tensor: Callable[[Any, type], Any]
+    call: Callable[[Any], Any]
+    call_layer: Callable[..., Any]
+
+
+@dataclass(eq=False)
+class Inputs:
+    """Real tensors and Python numbers that are inputs of the program.
+
+    names: kind and name of parameters and buffers, by `id`. by_id: inputs by the `id` of their
+    tensor. numbers: inputs that are Python numbers, by the key of their location. containers: the
+    lists and dicts among the arguments, by `id`.
+    """
+
+    names: dict[int, tuple[str, str]]
+    by_id: dict[int, TracedInput] = field(default_factory=dict)
+    numbers: dict[Any, Any] = field(default_factory=dict)
+    containers: dict[int, Any] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class ValueFacts:
+    """What is known of values.
+
+    frame_of: the frame that defines a value. parent: the value that a view or the inner side of a
+    const port shows. makers: the op of a view. placeholders: what a loop body has in place of a
+    variable. frozen: storages that may not be written, with the reason. written: storages that
+    have been written. literals: values of constants. finals: lasts of carries, with their
+    `next`, the loop's index name and its length. results: what a loop returns, with its length.
+    """
+
+    frame_of: dict[Value, Frame] = field(default_factory=dict)
+    parent: dict[Value, Value] = field(default_factory=dict)
+    makers: dict[Value, Op] = field(default_factory=dict)
+    placeholders: set[Value] = field(default_factory=set)
+    frozen: dict[Value, str] = field(default_factory=dict)
+    written: set[Value] = field(default_factory=set)
+    literals: dict[Value, Any] = field(default_factory=dict)
+    finals: dict[Value, tuple[Value, str, Dim]] = field(default_factory=dict)
+    results: dict[Value, Dim] = field(default_factory=dict)
+    sources: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class TracedObjects:
+    """Python objects that the function makes or changes.
+
+    made: objects that the function has made, by `id`; homes: the frame in which. stored: keys of
+    the locations that it stores to. iterators: iterators it has made, each with its frame.
+    reshaped: tensors whose shape an in-place call has changed, by `id`.
+    """
+
+    made: dict[int, Any] = field(default_factory=dict)
+    homes: dict[int, Frame] = field(default_factory=dict)
+    stored: set[tuple[Any, ...]] = field(default_factory=set)
+    iterators: dict[int, tuple[Any, Frame]] = field(default_factory=dict)
+    reshaped: dict[int, list[Any]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Undefined:
+    """Variables that only some runs define.
+
+    values: for each such value, the bool that says whether it is defined and the message of the
+    error if not. checked: values whose check has been emitted in a frame. names: variables that
+    no run has defined, and where they would have been.
+    """
+
+    values: dict[Value, tuple[Any, str]] = field(default_factory=dict)
+    checked: set[tuple[Value, Frame]] = field(default_factory=set)
+    names: dict[str, Loc] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Aliasing:
+    """Tensors that share memory while gradients are recorded."""
+
+    detached: dict[Value, Value] = field(default_factory=dict)
+    leaves: list[Any] = field(default_factory=list)
+    attached: dict[Value, Loc] = field(default_factory=dict)
+    overwritten: dict[Value, list[Write]] = field(default_factory=dict)
+    reads: dict[Value, list[Read]] = field(default_factory=dict)
+    epoch: int = 0
+    warned: set[Loc] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class ConvertedCalls:
+    """Functions whose globals and cells have guards, and the code of converted functions."""
+
+    functions: set[Any] = field(default_factory=set)
+    codes: set[Any] = field(default_factory=set)
