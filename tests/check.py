@@ -47,6 +47,15 @@ def same(have: Any, want: Any, rtol: float = 2e-6, atol: float = 2e-6, what: str
         np.testing.assert_array_equal(a, b, err_msg=what)
 
 
+def versions(tensors: Sequence[Any]) -> list[int]:
+    return [q.inplace_version for q in tensors]
+
+
+def moved(tensors: Sequence[Any], before: Sequence[int]) -> list[bool]:
+    """Whose version counter a call has moved: eager moves it at every write, a program once."""
+    return [q.inplace_version > version for q, version in zip(tensors, before, strict=True)]
+
+
 def random_state() -> str:
     """The generator's words and position, without the address of its engine."""
     fields = str(paddle.base.core.default_cpu_generator().get_state()).split()

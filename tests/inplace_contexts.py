@@ -307,14 +307,6 @@ def extent(t: Any) -> tuple[int, int]:
     return t.data_ptr() + below, t.data_ptr() + sum(q for q in steps if q > 0) * size + size
 
 
-def versions(tensors: list[Any]) -> list[int]:
-    return [t.inplace_version for t in tensors]
-
-
-def moves(before: list[int], after: list[int]) -> list[int]:
-    return [new - old for old, new in zip(before, after)]
-
-
 @dataclass
 class Outcome:
     """What one call did. `error` is the exception, if it raised one."""
@@ -322,7 +314,7 @@ class Outcome:
     result: Any
     tensors: list[Any]
     related: list[str]
-    moved: list[int]
+    moved: list[bool]
     generator: str
     error: Exception | None = None
 
@@ -330,7 +322,7 @@ class Outcome:
 def outcome(side: Side, k: int) -> tuple[Outcome, list[Any]]:
     args = side.arguments(k)
     tensors = side.tensors(args)
-    before = versions(tensors)
+    before = compare.versions(tensors)
     paddle.seed(31 + k)
     try:
         result, error = side.call(*args), None
@@ -338,7 +330,7 @@ def outcome(side: Side, k: int) -> tuple[Outcome, list[Any]]:
         result, error = None, e
     after = side.tensors(args)
     found = [q for q in compare.leaves(result) if isinstance(q, paddle.Tensor)]
-    moved = moves(before, versions(tensors))
+    moved = compare.moved(tensors, before)
     state = compare.random_state()
     return Outcome(result, after, relations([*found, *tensors, *after]), moved, state, error), args
 

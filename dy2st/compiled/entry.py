@@ -37,7 +37,8 @@ MISS: Any = object()
 class Translation:
     """What `translate` made: `program` for the eyes, `executable` to run, `bound` to its inputs.
 
-    `lifted` are all tensors that the trace met; `shown_bound` those of `program`'s inputs.
+    `lifted` are all tensors that the trace met; `shown_bound` those of `program`'s inputs. `loud`
+    are the trace's inputs with a write that moves the version counter.
     """
 
     program: Program
@@ -49,6 +50,7 @@ class Translation:
     guards: Guards
     report: Report
     training: Training | str = ""
+    loud: frozenset[Value] = frozenset()
 
 
 class Entry:
@@ -248,23 +250,13 @@ class _Writer:
         self.line(f"_t{k} = _NUMBER(_n)", 2)
 
     def versions(self) -> None:
-        """The version counters of inputs move as eager calls would move them; `Node.close` moves
+        """A call moves the version counter of an input that it writes once; `Node.close` moves
         those of inputs that it attaches."""
-        for k in sorted(self.made.executable.donated):
-            self.line(f"_t{k}._bump_inplace_version()")
-        known = {q.value: k for k, q in enumerate(self.made.bound)}
         attached = {i for i, _ in self.training.attached} if self.training else set()
-        for root, n, output in self.entry.plan.moves:
-            unread = [q for q in self.made.lifted if q.value is root and root not in known]
-            tensor = self.source(0, unread[0]) if unread else f"_v{known[root]}"
-            bump = f"{tensor}._bump_inplace_version()"
-            if known.get(root) in attached:
-                n = n - 1
-            if output is None and n == 1:
-                self.line(bump)
-            else:
-                more = "" if output is None else f" + int(_o{output})"
-                self.line(f"for _ in range({n}{more}): {bump}")
+        loud = {k for k, q in enumerate(self.made.bound) if q.value in self.made.loud}
+        written = {k for k, i in enumerate(self.program.inputs) if i.value in self.written}
+        for k in sorted((loud & written | set(self.made.executable.donated)) - attached):
+            self.line(f"_t{k}._bump_inplace_version()")
 
     def members(self) -> None:
         """Inputs that are views of others must lie in them as they did."""
@@ -322,8 +314,6 @@ class _Writer:
             self.line("_odd = ()")
         for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
             pinned = self.constant(self.entry.pinned[number[id(q)]])
-            if any(root is q.value for root, _, _ in self.entry.plan.moves):
-                self.line(f"_v{k} = _t{k}")
             self.line(f"if not _t{k}.is_contiguous():")
             stand_in = f"type(_t{k}) is not _STAND_IN"
             if i.value in self.written or q.fixed:

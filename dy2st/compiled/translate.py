@@ -12,7 +12,6 @@ import paddle
 
 import executor
 from dy2st.capture import foreign, intercept
-from dy2st.capture.versions import moves
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
@@ -134,7 +133,7 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     out = calls.fn(function)(*args, **kwargs)
     check_mode(mode)
     check_leaks(trace)
-    plan = output_plan(trace, out, list(final_stores(trace)), moves(trace))
+    plan = output_plan(trace, out, list(final_stores(trace)))
     return build_program(trace, function, plan.values), plan
 
 
@@ -148,6 +147,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
         shared_inputs.check_attached(trace, lifted)
         links = chains(program)
         quiet = {program.inputs[q.index].value for q in links if q.quiet}
+        loud = {program.inputs[q.index].value for q in links if q.loud}
         training = prepare(trace, plan, shown, shown_bound, given.checkpoint, quiet)
         donated: list[int] = []
         if isinstance(training, Training):
@@ -162,7 +162,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
     assert trace.guards is not None
     made = Translation(
         shown, executable, bound, shown_bound, lifted, plan, trace.guards,
-        make_report(trace.frames[0].notes, ends, policy), training,
+        make_report(trace.frames[0].notes, ends, policy), training, frozenset(loud),
     )  # fmt: skip
     return Entry(made, given.signature)
 

@@ -10,10 +10,6 @@ from typing import Any
 import paddle
 from paddle.nn import functional as F
 
-from dy2st.capture.versions import raise_by
-from dy2st.trace.emitter import lift
-from dy2st.trace.trace import current
-
 
 def gcd_(x: Any, y: Any, name: Any = None) -> Any:
     """Without rebinding x, which the loop overwrites."""
@@ -55,15 +51,7 @@ def index_fill_(x: Any, index: Any, axis: int, value: Any, name: Any = None) -> 
         paddle.transpose(x, perm).index_put_((index,), paddle.to_tensor(value, dtype=x.dtype))
     else:
         paddle.assign(paddle.index_fill(x, index, axis, value), x)
-    moved(x, 2)
     return x
-
-
-def moved(x: Any, n: int) -> None:
-    """Paddle's call moves the version of `x` by `n` more than the calls made here."""
-    trace = current()
-    assert trace is not None
-    raise_by(trace, lift(trace, x)._value, n)
 
 
 def two_names(f: Any) -> Any:

@@ -16,7 +16,6 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.capture import versions
 from dy2st.loops import concat_growth
 from dy2st.loops.appends import put, segment
 from dy2st.loops.ports import LoopPorts
@@ -187,11 +186,10 @@ class BodyTrace:
         old = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
         depth = len(trace.frames)
         written: dict[Value, Any] = {}
-        raised: dict[Value, Dim] = {}
         try:
             trace.frames.append(self.frame)
             plan = self.trace_once(before, old)
-            written, raised = dict(self.frame.written), dict(self.frame.raised)
+            written = dict(self.frame.written)
         finally:
             del trace.frames[depth:]
             trace.undo_log.undo_to(mark)
@@ -199,7 +197,6 @@ class BodyTrace:
         kind = "while" if self.count else "scan"
         trace.frame.notes.append((kind, site, reason))
         trace.adopt(self.frame, written)
-        versions.leave(trace, raised, self.length)
         self.commit(plan, state, old)
 
     def trace_once(self, before: tuple[Any, ...], old: dict[Any, Any]) -> LoopPorts:
@@ -376,8 +373,8 @@ class BodyTrace:
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
         self.held[id(stand_in)] = (stand_in, fake._value)
         self.carry_origin(stand_in, trace.origins.of(fake))
-        if fake._value in trace.undefined.values:
-            ok, message = trace.undefined.values[fake._value]
+        if fake._value in trace.undefined.names.values:
+            ok, message = trace.undefined.names.values[fake._value]
             self.doubt(inner, ok, message)
         return stand_in
 
@@ -424,7 +421,7 @@ class BodyTrace:
     def doubt(self, inner: Value, before: Value, message: str) -> None:
         """Whether a placeholder is defined is carried with it."""
         ok = self.trace.new_value(before.type, "defined", self.frame)
-        self.trace.undefined.values[inner] = (ok, message)
+        self.trace.undefined.names.values[inner] = (ok, message)
         self.held[id(ok)] = (ok, before)
 
     def learn_places(self) -> None:

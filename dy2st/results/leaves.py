@@ -26,7 +26,6 @@ class OutputPlan:
     """`result` and `stores` are trees whose leaves say where a value comes from.
 
     leaf: a result is a tensor that the function made to require a gradient of its own.
-    moves: (input, n, output): the input's version is raised by n, and by an output.
     reshaped: arguments that look in another way when the program has run.
     replayed: lifted inputs of which a result may be a copy, if they are not contiguous.
     """
@@ -36,7 +35,6 @@ class OutputPlan:
     result: Any
     stores: tuple[tuple[Location, Any], ...]
     leaf: bool = False
-    moves: tuple[tuple[Value, Dim, int | None], ...] = ()
     reshaped: tuple[Reshaped, ...] = ()
     replayed: frozenset[int] = frozenset()
 

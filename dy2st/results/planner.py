@@ -12,7 +12,6 @@ import paddle
 
 from dy2st.capture import detached_writes
 from dy2st.capture.adapters.in_place_shape import Call, changes
-from dy2st.capture.versions import Moves
 from dy2st.results.leaves import (
     Choice,
     Choices,
@@ -50,21 +49,17 @@ from ir import SourceError, Value
 from ir.types import Dim
 
 
-def output_plan(
-    trace: Trace, result: Any, stores: Sequence[tuple[Location, Any]], moves: Sequence[Moves] = ()
-) -> OutputPlan:
+def output_plan(trace: Trace, result: Any, stores: Sequence[tuple[Location, Any]]) -> OutputPlan:
     """Decide what the program returns; raises Refused for results that it cannot give back."""
     planner = _Planner(trace, [result, *(v for _, v in stores)])
     tree = planner.tree(result, "the result")
     kept = tuple((place, planner.tree(v, str(place))) for place, v in stores)
     own = {id(q) for q in trace.aliasing.leaves if not q.stop_gradient}
     leaf = any(id(q) in own for q in planner.keep)
-    counts = [None if m.counted is None else planner.output(m.counted) for m in moves]
-    raised = tuple((m.root, m.fixed, n) for m, n in zip(moves, counts))
     reshaped = tuple(planner.reshaped(q, calls) for q, calls in changes(trace))
     flags = tuple(planner.flags)
     replayed = frozenset(planner.replayed)
-    return OutputPlan(tuple(planner.values), flags, tree, kept, leaf, raised, reshaped, replayed)
+    return OutputPlan(tuple(planner.values), flags, tree, kept, leaf, reshaped, replayed)
 
 
 class _Planner:
@@ -272,7 +267,7 @@ class _Planner:
             return Same(self.lifted[root][0], recipe, fake.stop_gradient, id(fake))
         if (found := self.final(fake, root)) is not None:
             return found
-        if root in trace.heirs:
+        if root in trace.values.heirs:
             raise Refused(moved_memory(trace))
         if root in trace.origins.codes:
             return self.decided(fake, root)

@@ -8,7 +8,6 @@ from typing import Any
 from paddle.base import framework
 
 from dy2st.capture import detached_writes
-from dy2st.capture.versions import raise_by
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, type_of
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
@@ -148,7 +147,6 @@ class Emitter:
         if attached:
             self.check_leaf(fake, root=True)
         self.trace.write(fake, new, own, moves)
-        raise_by(self.trace, fake._value, moves)
         if attached:
             fake.__dict__["_stop_gradient"] = False
             detached_writes.warn(self.trace, detached_writes.stale(self.trace, value))

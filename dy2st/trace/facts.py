@@ -62,6 +62,7 @@ class ValueFacts:
     finals: dict[Value, tuple[Value, str, Dim]] = field(default_factory=dict)
     results: dict[Value, Dim] = field(default_factory=dict)
     sources: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    heirs: dict[Value, Value] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

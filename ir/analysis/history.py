@@ -78,6 +78,11 @@ class Chain:
         """A write after which the version that Paddle counts is as before."""
         return next((q for q in self.links if q.verb == "written" and not q.moves), None)
 
+    @property
+    def loud(self) -> Link | None:
+        """A write that moves the version."""
+        return next((q for q in self.links if q.verb == "written" and q.moves), None)
+
     def __str__(self) -> str:
         state = "in place" if self.in_place else "not in place"
         head = f"{self.kind} {self.name}: "

@@ -19,7 +19,6 @@ from dy2st.capture import detached_writes
 from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.adapters.table import dtype_of
 from dy2st.capture.strides import fix
-from dy2st.capture.versions import raise_by
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
@@ -60,17 +59,17 @@ def in_place(name: str) -> Callable[..., Any]:
         if name == "cast" and dtype_of(*args, **kwargs) == fake._value.type.dtype:
             return e.write(x, e.assign(x))
         made = Call(f"{name}_", tuple(map(_plain, (*args, *kwargs.values()))), grad_enabled())
-        return become(e, x, made, lambda fake: base(e, fake, *args, **kwargs), 1)
+        return become(e, x, made, lambda fake: base(e, fake, *args, **kwargs))
 
     return call
 
 
 def contiguous(e: Emitter, x: Any) -> Any:
     """Eager Paddle returns the tensor itself: it gets other memory, if it is not contiguous."""
-    return become(e, x, Call("contiguous", (), grad_enabled()), e.assign, 0)
+    return become(e, x, Call("contiguous", (), grad_enabled()), e.assign)
 
 
-def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any], versions: int) -> Any:
+def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any]) -> Any:
     """The object `x` becomes what `make` gives; `call` is how an argument becomes it."""
     trace, fake = e.trace, lift(e.trace, x)
     given = next((q for q in trace.inputs.by_id.values() if q.fake is fake), None)
@@ -88,10 +87,8 @@ def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any], versions:
     trace.undo_log.note(lambda: state.update(_value=old, _stop_gradient=stops))
     state.update(_value=made._value, _stop_gradient=made.stop_gradient)
     root = trace.root(made._value)
-    if given is None:
-        raise_by(trace, old, versions)
-    elif root is not trace.root(given.value):
-        trace.heirs[root] = given.value
+    if given is not None and root is not trace.root(given.value):
+        trace.values.heirs[root] = given.value
     return x
 
 

@@ -129,8 +129,7 @@ def reshape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
                 e.trace.require(n, 1, "reshape with a 0 in the shape")
             dims[i] = have[i]
     if not shares_when_reshaped(e, x, tuple(dims)):
-        old, x = lift(e.trace, x), e.assign(x)
-        e.trace.counted_with[x._value] = e.trace.root(old._value)
+        x = e.assign(x)
     return e.reshape(x, shape=tuple(dims))
 
 
