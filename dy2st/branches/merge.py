@@ -213,7 +213,7 @@ class Merge:
 
     def certainty(self, x: FakeTensor) -> Any:
         """True, or the value that says whether `x` is defined, with what to say if not."""
-        return self.trace.undefined.names.values.get(x._value, True)
+        return self.trace.undefined.values.get(x._value, True)
 
     def doubt(self, outer: Value, a: Any, b: Any) -> None:
         """Note that `outer` is defined only where the side that ran defines it."""
@@ -227,7 +227,7 @@ class Merge:
                     values.append(self.trace.read_value(q[0]))
                 else:
                     values.append(scalar.value_in(self.trace, q is True, BOOL))
-        self.trace.undefined.names.values[outer] = (
+        self.trace.undefined.values[outer] = (
             self.out(Type(BOOL), "defined", *values),
             message,
         )
@@ -257,7 +257,7 @@ class Merge:
             return self.half_number(name, x, missing)
         if generated(name):
             return x
-        self.trace.undefined.names.names[name] = self.trace.where()
+        self.trace.undefined.names[name] = self.trace.where()
         return UNDEF
 
     def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:

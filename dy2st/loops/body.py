@@ -373,8 +373,8 @@ class BodyTrace:
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
         self.held[id(stand_in)] = (stand_in, fake._value)
         self.carry_origin(stand_in, trace.origins.of(fake))
-        if fake._value in trace.undefined.names.values:
-            ok, message = trace.undefined.names.values[fake._value]
+        if fake._value in trace.undefined.values:
+            ok, message = trace.undefined.values[fake._value]
             self.doubt(inner, ok, message)
         return stand_in
 
@@ -421,7 +421,7 @@ class BodyTrace:
     def doubt(self, inner: Value, before: Value, message: str) -> None:
         """Whether a placeholder is defined is carried with it."""
         ok = self.trace.new_value(before.type, "defined", self.frame)
-        self.trace.undefined.names.values[inner] = (ok, message)
+        self.trace.undefined.values[inner] = (ok, message)
         self.held[id(ok)] = (ok, before)
 
     def learn_places(self) -> None:

@@ -257,7 +257,7 @@ class LoopPorts:
 
     def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:
         """A variable that the body defines: in every iteration, or only in some."""
-        doubt = self.trace.undefined.names.values.get(a._value)
+        doubt = self.trace.undefined.values.get(a._value)
         if doubt is None:
             return self.last(a, inner, name)
         self.attempt.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
@@ -341,14 +341,14 @@ class LoopPorts:
     def carry_doubt(self, inner: Value, a: FakeTensor, out: Value) -> None:
         """Whether a variable is defined is carried with it."""
         trace = self.trace
-        ok, message = trace.undefined.names.values.get(inner, (None, ""))
+        ok, message = trace.undefined.values.get(inner, (None, ""))
         if ok is None:
             return
         _, init = self.attempt.held[id(ok)]
-        after = trace.undefined.names.values.get(a._value, (None, ""))[0]
+        after = trace.undefined.values.get(a._value, (None, ""))[0]
         after = scalar.value_in(trace, True, BOOL) if after is None else after
         sure = self.add_carry(ok, init, trace.read_value(after), "defined")
-        trace.undefined.names.values[out] = (sure, message)
+        trace.undefined.values[out] = (sure, message)
 
     def object(
         self, a: FakeTensor, out: Value, stop_gradient: bool, init: Value | None = None
@@ -390,7 +390,7 @@ class LoopPorts:
         out = self.add_carry(trace.new_value(inner.type, name), zeros, inner, name)
         if not is_flag(name):
             message = f"{name!r} is set only if the loop runs, which depends on data"
-            trace.undefined.names.values[out] = (go.value, message)
+            trace.undefined.values[out] = (go.value, message)
         return out
 
     def blur(self, inner: Value, out: Value) -> None:
