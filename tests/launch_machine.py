@@ -223,12 +223,12 @@ class Machine:
             out = np.where((index == x.padding).reshape(shape), 0, out)
         self.write(x.out, out)
 
-    def take(self, x: GatherNd):
+    def gathernd(self, x: GatherNd):
         self.apart([x.x, *x.index], [x.out])
         index = tuple(self.read(v) for v in x.index)
         self.write(x.out, self.read(x.x)[(*(slice(None),) * x.axis, *index)])
 
-    def put(self, x: ScatterNd):
+    def scatternd(self, x: ScatterNd):
         self.apart([x.y, *x.index], [x.out])
         index = [self.read(v) for v in x.index]
         y, new = self.read(x.y), self.read(x.out)

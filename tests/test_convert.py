@@ -13,8 +13,8 @@ import types
 
 import pytest
 
+from dy2st.convert import convert
 from dy2st.convert.source import loc_of, render, source_of
-from dy2st.convert.statements import convert
 from ir.loc import SourceError
 from tests import convert_cases
 from tests.convert_cases import CASES, LOG, blocks, data, flow, functions, generators

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from dy2st.convert.statements import convert
+from dy2st.convert import convert
 from tests import convert_cases
 from tests.conftest import mostly_slow
 from tests.plain_runtime import Runtime

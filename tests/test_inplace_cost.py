@@ -11,7 +11,7 @@ import pytest
 
 import dy2st
 import executor
-import ir
+import ir.passes
 from executor import cpu
 from executor.launches import Loop, ScatterNd, blocks, results
 from executor.lower.program import lower

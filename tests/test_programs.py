@@ -19,7 +19,7 @@ import pytest
 import dy2st
 import dy2st.api
 import dy2st.runtime.control
-from dy2st.convert.statements import convert
+from dy2st.convert import convert
 from tests import check
 from tests.plain_runtime import Runtime
 from tests.programs import PROGRAMS

@@ -1,61 +1,15 @@
-"""Python to Python: every construct that may meet a tensor becomes a call of the runtime object.
-
-The runtime (RT below) is a free variable named `__dy2st__` of the converted function:
-
-    RT.for_(iterable, body, get_state, set_state, names, test=None)
-        `body(item)` runs one iteration. `get_state()` gives the values of `names` as a tuple
-        (RT.UNDEF where unbound), `set_state(values)` sets them (RT.UNDEF unbinds). `names`: the
-        variables that the loop assigns and that are live; 'x=' if an iteration sets x before it
-        reads it. `test()` is evaluated before each item is fetched; false ends the loop.
-    RT.while_(test, body, get_state, set_state, names)
-    RT.if_(test_value, then, orelse, get_state, set_state, names)
-    RT.and_(thunk, ...)  RT.or_(thunk, ...)  RT.not_(x)  RT.ifexp(test_value, thunk, thunk)
-    RT.is_(a, b)  RT.is_not(a, b)  RT.in_(a, b)  RT.not_in(a, b)
-    RT.fn(f)                                    the function to call instead of f
-    RT.unzip(f, x)                              f(*x), where f was written `zip`
-    RT.subject(x)                               what a match statement looks at
-    RT.list_(x)  RT.dict_(x)  RT.set_(x)        a display or comprehension just made
-    RT.receiver(obj, name)                      load_attr of what is only appended to
-    RT.load_attr(obj, name)  RT.store_attr(value, obj, name)  RT.del_attr(obj, name)
-    RT.load_item(obj, index) RT.store_item(value, obj, index) RT.del_item(obj, index)
-    RT.slice_(start, stop, step)
-    RT.joined(string, (value, conversion, spec), ...)   an f-string
-    RT.percent(string, values)                  `string % values`
-    RT.aug(op, x, value)                        the new value of `x op= value`; op is '+', '**', ...
-    RT.load_old(obj, index)                     load_item for `obj[index] op= value`
-    RT.assert_(test_thunk, message_thunk)       message_thunk is None without a message
-    RT.read(thunk)                              the thunk's value, RT.UNDEF if it raises NameError
-    RT.holds(value)                             for `if` and `while` that contain a `yield`
-    RT.items(iterable, test=None)               the items, for a `for` that contains a `yield`
-    RT.generator_(g)                            a generator expression just made
-    RT.comprehension(f, iterable)               f(iterable), the list of a list comprehension
-    RT.trying()                                 entered around what a handler guards
-    RT.manager(x)                               the context manager of a `with`
-    RT.rebinding(value, lambda: name)           value, to which a variable from outside is bound
-    RT.rebinds(lambda: name)                    a statement that binds or deletes one comes next
-
-Generated nodes carry the place of what they stand for; a loop's or branch's call that of its first
-line up to the end of its iterable or test. The result is compiled under the user's file name and
-its generated functions bear the user's function's name.
-
-Left as Python: loops and branches that contain a `yield`, class statements, `and`, `or`, `if else`
-and chained comparisons with `yield` inside, or with `:=` where no statement can precede
-them (comprehensions, lambdas).
-"""
+"""Conversion of statements: one method for each construct; a statement becomes statements."""
 
 from __future__ import annotations
 
 import ast
 import copy
-import types
 from typing import Any, NoReturn
 
-from dy2st.convert.assemble import build, global_reads
-from dy2st.convert.expressions import Expressions, loads, only_receivers
+from dy2st.convert.expressions import Expressions
 from dy2st.convert.jumps import lower
 from dy2st.convert.liveness import (
     NONE,
-    Fresh,
     Names,
     Scope,
     bound,
@@ -64,7 +18,6 @@ from dy2st.convert.liveness import (
     nonlocal_writes,
     parameters,
 )
-from dy2st.convert.source import source_of
 from dy2st.convert.syntax import (
     Stmts,
     assign,
@@ -78,40 +31,13 @@ from dy2st.convert.syntax import (
     store,
     undefined,
 )
-from dy2st.convert.unsupported import check, check_binding, has_yield, is_converted, refuse
+from dy2st.convert.unsupported import check_binding, has_yield, refuse
 
 OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.MatMult: "@", ast.Div: "/", ast.FloorDiv: "//",
     ast.Mod: "%", ast.Pow: "**", ast.LShift: "<<", ast.RShift: ">>", ast.BitOr: "|",
     ast.BitXor: "^", ast.BitAnd: "&",
 }  # fmt: skip
-
-
-def convert(fn: types.FunctionType, runtime: object) -> types.FunctionType:
-    """The function over the same globals and cells that asks `runtime` at every construct.
-
-    Functions that are converted already (nested ones are, with the function around them) come back
-    unchanged. The result has `__wrapped__` (the original), `__dy2st_tree__` (its tree),
-    `__dy2st_globals__` (names of the globals it reads), `__dy2st_reads__` (all names it reads) and
-    `__dy2st_receivers__` (those that it does nothing with but append).
-
-    Raises:
-        SourceError: no source, or a construct that cannot be translated, named with its place.
-    """
-    if is_converted(fn):
-        return fn
-    source = source_of(fn)
-    check(source)
-    fresh = Fresh(source.node)
-    receivers, read = only_receivers(source.node), frozenset(loads(source.node))
-    node = Convert(source, fresh).root(source.node)
-    new = build(fn, node, runtime, fresh.made)
-    new.__wrapped__ = fn  # type: ignore[attr-defined]
-    new.__dy2st_tree__ = node  # type: ignore[attr-defined]
-    new.__dy2st_globals__ = global_reads(fn.__code__)  # type: ignore[attr-defined]
-    new.__dy2st_receivers__ = receivers  # type: ignore[attr-defined]
-    new.__dy2st_reads__ = read  # type: ignore[attr-defined]
-    return new
 
 
 def elements(target: Any) -> list[ast.expr]:

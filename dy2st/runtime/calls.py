@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import importlib
 import types
 from typing import Any
 
@@ -12,8 +11,8 @@ import paddle
 from paddle.jit.dy2static.program_translator import StaticFunction as PaddleStatic
 
 from dy2st.capture import pylayer
+from dy2st.convert import convert
 from dy2st.convert.marks import is_ignored, is_plain
-from dy2st.convert.statements import convert
 from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.substitutes import REWRITTEN
@@ -28,6 +27,8 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import Attr, Item
 
+#: The objects that converted functions call; the package registers them when it is imported.
+RUNTIMES: dict[str, Any] = {}
 Layer = paddle.nn.Layer
 CONTAINERS = (
     collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter
@@ -57,11 +58,7 @@ def converted(fn: types.FunctionType) -> types.FunctionType:
 
 @functools.cache
 def _converted(fn: types.FunctionType, code: types.CodeType, plain: bool) -> types.FunctionType:
-    """The runtime imports this module, so it is looked up."""
-    return convert(
-        fn,
-        importlib.import_module("dy2st.runtime.unconverted" if plain else "dy2st.runtime.control"),
-    )
+    return convert(fn, RUNTIMES["unconverted" if plain else "converted"])
 
 
 def is_library(fn: types.FunctionType) -> bool:

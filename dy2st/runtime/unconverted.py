@@ -1,6 +1,6 @@
 """The runtime of functions marked with `not_to_static`: control flow is Python's, at trace time.
 
-Everything else is `dy2st.runtime.control`.
+Everything else is as in converted code.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dy2st.loops.iterables import sequence_of
-from dy2st.runtime import control
+from dy2st.runtime import calls
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import is_runtime_scalar
@@ -20,7 +20,7 @@ State = Callable[..., Any]
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(control, name)
+    return getattr(calls.RUNTIMES["converted"], name)
 
 
 def truth(value: Any) -> bool:

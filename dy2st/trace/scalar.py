@@ -183,7 +183,7 @@ def is_runtime(x: Any) -> bool:
 
 def is_polynomial(x: Any) -> bool:
     """Whether it is a `Sym` (whose module imports this one)."""
-    return type(x).__name__ == "Sym" and hasattr(x, "dim")
+    return type(x).__name__ == "SymInt" and hasattr(x, "dim")
 
 
 def sources(*xs: Any) -> tuple[frozenset[Any], bool]:

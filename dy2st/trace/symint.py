@@ -35,12 +35,14 @@ class SymInt:
     @property
     def loops(self) -> frozenset[Any]:
         """The loops whose index this number depends on."""
-        return frozenset(self.home.loops[n] for n in self.dim.names if n in self.home.loops)
+        return frozenset(
+            self.home.sizes.loops[n] for n in self.dim.names if n in self.home.sizes.loops
+        )
 
     @property
     def data(self) -> bool:
         """Whether a while loop's count has a part in it."""
-        return any(n in self.home.counts for n in self.dim.names)
+        return any(n in self.home.sizes.counts for n in self.dim.names)
 
     def __repr__(self) -> str:
         return re.sub(r"@\d+", "", str(self.dim))
@@ -166,13 +168,13 @@ def bounds(dim: Dim, home: Any, skip: int = 0) -> tuple[Dim, Dim] | None:
     None when the number is not linear in each of them.
     """
     low = high = dim
-    for name, least, most in home.ranges(dim, skip):
+    for name, least, most in home.sizes.ranges(dim, skip):
         if not isinstance(dim, Size) or any(m.count(name) > 1 for m, _ in dim.terms):
             return None
         step = substitute_dim(dim, {name: 1}) - substitute_dim(dim, {name: 0})
         if not isinstance(step, int):
             return None
-        limit = home.limit(name, step)
+        limit = home.sizes.limit(name, step)
         if limit is not None:
             low = substitute_dim(low, {name: 0})
             high = substitute_dim(high, {name: 0}) + limit
@@ -185,7 +187,7 @@ def bounds(dim: Dim, home: Any, skip: int = 0) -> tuple[Dim, Dim] | None:
 
 def _decide(op: str, low: Dim, high: Dim, home: Any) -> bool | None:
     """`n op 0` for every n in [low, high]; named sizes are taken as typical."""
-    a, b = home.settle(low), home.settle(high)
+    a, b = home.sizes.settle(low), home.sizes.settle(high)
     if op in ("eq", "ne"):
         known = True if a == b == 0 else False if not a <= 0 <= b else None
         return known if op == "eq" or known is None else not known

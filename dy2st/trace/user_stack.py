@@ -11,7 +11,6 @@ from typing import Any
 import numpy
 import paddle
 
-import dy2st
 import ir
 from ir import Loc
 
@@ -20,22 +19,21 @@ MOST_KNOWN = 1000
 _KNOWN: dict[int, tuple[types.CodeType, list[Any]]] = {}
 _SITE = os.path.dirname(os.path.dirname(os.path.abspath(numpy.__file__))) + os.sep
 _STANDARD = os.path.dirname(os.path.abspath(types.__file__)) + os.sep
-_SKIPPED = tuple(
+_PADDLE, _NUMPY, _IR, _DY2ST = (
     os.path.dirname(os.path.abspath(q)) + os.sep
-    for q in (paddle.__file__, numpy.__file__, dy2st.__file__, ir.__file__)
+    for q in (paddle.__file__, numpy.__file__, ir.__file__ or "", os.path.dirname(__file__))
 )
-_DY2ST = os.path.dirname(os.path.abspath(dy2st.__file__)) + os.sep
-_IR = os.path.dirname(os.path.abspath(ir.__file__)) + os.sep
 _OWN = (_DY2ST, _IR)
 _MACHINERY = tuple(_DY2ST + q + os.sep for q in ("branches", "loops", "results", "compiled")) + (
     _DY2ST + os.path.join("trace", "trace.py"),
     _DY2ST + os.path.join("trace", "undo.py"),
 )
+_RECORDS = frozenset("dy2st.trace." + q for q in ("trace", "facts", "frames", "size_facts"))
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 def is_user_file(name: str) -> bool:
-    if name.startswith(_SKIPPED) or name.startswith("<frozen"):
+    if name.startswith((_PADDLE, _NUMPY, _DY2ST, _IR)) or name.startswith("<frozen"):
         return False
     return not name.startswith(_STANDARD) or name.startswith(_SITE)
 
@@ -108,12 +106,16 @@ def is_internal(error: BaseException) -> bool:
         return at.tb_frame.f_code.co_name != "assert_"
     if is_raise(at):
         return False
-    machinery = at.tb_frame.f_code.co_filename.startswith(_MACHINERY)
-    return machinery or isinstance(error, (AttributeError, KeyError)) and _in_ir(at)
+    name = at.tb_frame.f_code.co_filename
+    if isinstance(error, (AttributeError, KeyError)) and name.startswith(_IR):
+        return True
+    return name.startswith(_MACHINERY) or _is_field_of_trace(error)
 
 
-def _in_ir(at: types.TracebackType) -> bool:
-    return at.tb_frame.f_code.co_filename.startswith(_IR)
+def _is_field_of_trace(error: BaseException) -> bool:
+    """An attribute that a record of the trace does not have; stand-ins are the user's objects."""
+    home = type(getattr(error, "obj", None)).__module__
+    return isinstance(error, AttributeError) and home in _RECORDS
 
 
 def _loc(code: types.CodeType, lasti: int, lineno: int) -> Loc:
