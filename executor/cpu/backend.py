@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from executor.cpu.codegen import source
 from executor.cpu.jit import Native
-from executor.cpu.kernels.gemm import columns, depth
+from executor.cpu.kernels.gemm import columns, depth, packs
 from executor.cpu.target import Target, current
 from executor.launches import Lowered
 from executor.lower.lowerer import Machine
@@ -12,7 +12,7 @@ from executor.plan.arena import Layout
 
 
 def machine_for(target: Target) -> Machine:
-    return Machine(lambda dtype, rows, n: columns(target, dtype, rows, n), depth)
+    return Machine(lambda dtype, rows, n: columns(target, dtype, rows, n), depth, packs)
 
 
 def machine() -> Machine:

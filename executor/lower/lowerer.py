@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from executor.launches import Check, Failure, Launch, Map, Reduce
+from executor.launches import Check, Failure, Gemm, Launch, Map, Reduce
 from executor.memory import Buffer, View, whole
 from executor.plan.copies import OUTPUT, Copy, Want, line, read_later
 from executor.plan.limits import Limits
@@ -52,10 +52,12 @@ def starts_block(f: Start) -> Start:
 class Machine:
     """`columns(dtype, rows, columns)`: how many columns of the right matrix of a product with so
     many rows and columns are packed side by side. `depth(dtype, rows)`: how many products are best
-    summed up at a time where the left matrix has so many rows."""
+    summed up at a time where the left matrix has so many rows. `packs`: whether a product copies
+    its right matrix, panel by panel, into its scratch."""
 
     columns: Callable[[DType, Dim, Dim], int]
     depth: Callable[[DType, Dim], int]
+    packs: Callable[[Gemm], bool]
 
 
 @dataclass

@@ -78,14 +78,16 @@ def product_of(low: Lowerer, x: View, y: View, c: View, yv: Value, initial: View
             y = y.pick(0, 0)
     full = y.expand((*c.shape[:-2], *y.shape[-2:]))
     columns = low.machine.columns(y.dtype, *c.shape[-2:])
-    packed, scratch = None, None
+    packed = None
     scope = low.outside_of_loops(yv)
     if scope is not None:
         panels = _packed(low, scope, yv, y, columns)
         packed = panels.expand((*c.shape[:-2], *y.shape[-2:]))
-    else:
+    launch = Gemm(x, full, c, columns, packed, None, initial)
+    if low.machine.packs(launch):
         scratch = low.temporary(Type(y.dtype, (y.shape[-2], columns)))
-    low.emit(Gemm(x, full, c, columns, packed, scratch, initial))
+        launch = replace(launch, scratch=scratch)
+    low.emit(launch)
 
 
 def _turned(x: View) -> View:

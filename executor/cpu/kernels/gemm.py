@@ -271,7 +271,7 @@ def gemm_kernel(target: Target, module: Module, g: Gemm) -> Call:
     right = g.packed if g.packed is not None else g.y
     views = [q for q in (g.x, right, g.c, g.initial) if q is not None]
     pointers = [call.pointer(q) for q in views]
-    scratch = call.pointer(g.scratch) if g.scratch is not None and not (direct or small) else ""
+    scratch = call.pointer(g.scratch) if g.scratch is not None and packs(g) else ""
     batch, strides = collapse(g.c.shape[:-2], [q.strides[:-2] for q in views])
     dims = [call.number(q) for q in batch]
     steps = [[call.number(s) for s in row] for row in strides]
@@ -305,13 +305,22 @@ def reads_in_place(g: Gemm) -> bool:
     return g.y.strides[-1] == 1 and isinstance(m, int) and m <= 2 * ROWS
 
 
-def small_kernel(target: Target, g: Gemm) -> Function | None:
-    """A kernel for very few rows against a matrix that is read once, as it lies in memory."""
+def reads_once(g: Gemm) -> bool:
+    """Very few rows against a matrix that is read once, as it lies in memory."""
     m = g.c.shape[-2]
     if g.packed is not None or not isinstance(m, int) or m not in STRIPS:
+        return False
+    return g.y.strides[-1] == 1 or g.y.strides[-2] == 1 == g.x.strides[-1]
+
+
+def packs(g: Gemm) -> bool:
+    """Whether the right matrix is copied into the scratch, panel by panel."""
+    return g.packed is None and not reads_in_place(g) and not reads_once(g)
+
+
+def small_kernel(target: Target, g: Gemm) -> Function | None:
+    m = g.c.shape[-2]
+    if not isinstance(m, int) or not reads_once(g):
         return None
-    if g.y.strides[-1] == 1:
-        return strip_kernel(target, g.x.dtype, m, g.initial is not None)
-    if g.y.strides[-2] == 1 == g.x.strides[-1]:
-        return dot_kernel(target, g.x.dtype, m, g.initial is not None)
-    return None
+    make = strip_kernel if g.y.strides[-1] == 1 else dot_kernel
+    return make(target, g.x.dtype, m, g.initial is not None)
