@@ -186,6 +186,16 @@ class Conv:
 
 
 @dataclass(frozen=True, eq=False)
+class Dots:
+    """The sum of xs[k] times y over all places of y, which have one shape, is added to outs[k],
+    one element each."""
+
+    xs: tuple[View, ...]
+    y: View
+    outs: tuple[View, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Check:
     """The call fails unless `value >= 0`."""
 
@@ -260,6 +270,7 @@ Launch: TypeAlias = (
     | Pack
     | Gemm
     | Conv
+    | Dots
     | Check
     | Fail
     | Index
@@ -283,7 +294,7 @@ class Lowered:
 
 def results(launch: Launch) -> tuple[View, ...]:
     """The views that a launch writes, scratch memory aside."""
-    if isinstance(launch, Map):
+    if isinstance(launch, (Map, Dots)):
         return launch.outs
     if isinstance(launch, Gemm):
         return (launch.c,)

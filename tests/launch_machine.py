@@ -19,6 +19,7 @@ from executor.launches import (
     Branch,
     Check,
     Conv,
+    Dots,
     Fail,
     Gather,
     GatherNd,
@@ -282,6 +283,12 @@ class Machine:
                 seen = np.einsum("gbcm,grc->gbrm", pixels[..., y, z], weights[..., i, j])
                 out[..., p, q] += seen
         self.write(x.out, out)
+
+    def dots(self, x: Dots):
+        self.apart([*x.xs, x.y], x.outs)
+        y = self.read(x.y)
+        for v, out in zip(x.xs, x.outs, strict=True):
+            self.write(out, self.read(out) + (self.read(v) * y).sum())
 
     def packed(self, v: View):
         whole = View(v.buffer, v.dtype, 0, (self.elements(v),), (1,))

@@ -15,7 +15,15 @@ from paddle.vision.models import resnet18
 import dy2st
 import executor
 import ir
+from executor import cpu
+from executor.cpu.codegen import source
+from executor.cpu.target import current
+from executor.launches import blocks
+from executor.lower.program import lower
+from executor.plan.arena import layout
+from ir.autodiff import differentiate
 from ir.opdef import ShapeError
+from ir.passes import run
 from ir.program import Builder, Input, Program, Value
 from ir.types import F32, F64, Type, product
 from tests import check
@@ -48,7 +56,23 @@ CONVS = {
         (6, 1, 1, 1),
         {"groups": 3, "padding": 2, "stride": 2},
     ),
+    "depthwise, one image": ((1, 3, 17, 33), (3, 1, 3, 3), {"groups": 3, "padding": 1}),
+    "depthwise, one image, stride": (
+        (1, 3, 15, 13),
+        (6, 1, 3, 3),
+        {"groups": 3, "padding": 1, "stride": 2},
+    ),
+    "depthwise, dilation": (
+        (2, 3, 11, 19),
+        (3, 1, 3, 5),
+        {"groups": 3, "padding": (2, 1), "dilation": (2, 3)},
+    ),
+    "depthwise, no padding": ((2, 3, 7, 21), (3, 1, 2, 3), {"groups": 3}),
+    "depthwise, 7x7": ((1, 2, 9, 20), (2, 1, 7, 7), {"groups": 2, "padding": 3}),
+    "depthwise, 9x9": ((2, 2, 9, 18), (2, 1, 9, 9), {"groups": 2, "padding": 4}),
     "groups": ((2, 4, 9, 10), (6, 2, 3, 3), {"groups": 2, "padding": 1, "stride": 2}),
+    "groups, one filter": ((1, 6, 9, 17), (2, 3, 3, 3), {"groups": 2, "padding": 1}),
+    "groups, one image": ((1, 4, 33, 7), (6, 2, 3, 3), {"groups": 2, "padding": 1}),
     "1x1": ((2, 4, 9, 10), (20, 4, 1, 1), {}),
     "1x1, groups": ((2, 4, 9, 10), (20, 2, 1, 1), {"groups": 2}),
     "1x1, stride": ((2, 4, 9, 10), (20, 4, 1, 1), {"stride": 2}),
@@ -77,10 +101,12 @@ def test_convolution_along_one_axis():
     native(f, data(2, 3, 20), data(4, 3, 3, seed=1), data(4, seed=2))
 
 
-def random_conv(rng):
+def random_conv(rng, depthwise=False):
     """A program of one convolution, and its operands."""
     while True:
         groups, c, o = int(rng.choice([1, 1, 1, 2, 3])), *(int(q) for q in rng.integers(1, 16, 2))
+        if depthwise:
+            groups, c, o = groups + 1, 1, 1 + o % 2
         n, h, w, *taps = (int(q) for q in (*rng.integers(1, 4, 1), *rng.integers(1, 36, 2),
                                            *rng.integers(1, 6, 2)))  # fmt: skip
         attrs = {
@@ -107,11 +133,27 @@ def test_random_convolutions(seed):
     """Against NumPy in double precision, also where memory that is dead holds NaN."""
     rng = np.random.default_rng(seed)
     for k in range(6):
-        program, arrays = random_conv(rng)
-        (want,), _ = ir.evaluate(program, arrays)
-        (got,) = executor.compile(program, poison=k % 2 == 0)(*arrays)
-        bound = BOUNDS[str(want.dtype)] / 10
+        agrees(*random_conv(rng), poison=k % 2 == 0)
+
+
+def agrees(program, arrays, poison, scale=0.1):
+    found = executor.compile(run(program, start_at="expand"), poison=poison)(*arrays)
+    for got, want in zip(found, ir.evaluate(program, arrays)[0], strict=True):
+        bound = scale * BOUNDS[str(want.dtype)]
         np.testing.assert_allclose(got, want, rtol=bound, atol=bound, err_msg=str(program))
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(8)))
+def test_random_convolutions_of_every_channel(seed):
+    """Forward and both gradients, also of planes with more pixels than a vector."""
+    rng = np.random.default_rng(seed)
+    for k in range(3):
+        program, arrays = random_conv(rng, depthwise=True)
+        agrees(program, arrays, k % 2 == 0)
+        backward = differentiate(program, [0], [0, 1]).backward
+        seeds = [rng.standard_normal(v.value.type.shape) for v in backward.inputs]
+        seeds = [q.astype(v.value.type.dtype.numpy) for q, v in zip(seeds, backward.inputs)]
+        agrees(backward, seeds, k % 2 == 0, scale=1.0)
 
 
 @pytest.mark.parametrize("rows, columns", [(8, 8), (None, 8), (None, None)])
@@ -158,6 +200,12 @@ POOLS = {
     "adaptive, unequal": lambda x: F.adaptive_avg_pool2d(x, (3, 12)),
     "adaptive": lambda x: F.adaptive_avg_pool2d(x, (4, 2)),
     "global": lambda x: F.adaptive_avg_pool2d(x, 1),
+    "large, max": lambda x: F.max_pool2d(x, (8, 9)),
+    "large, max, padding": lambda x: F.max_pool2d(x, 9, (2, 3), 4),
+    "large, max, ceil": lambda x: F.max_pool2d(x, (7, 10), 3, (1, 2), ceil_mode=True),
+    "large, average": lambda x: F.avg_pool2d(x, (8, 10)),
+    "large, average, padding": lambda x: F.avg_pool2d(x, (7, 11), (2, 1), (3, 5)),
+    "large, average, apart": lambda x: F.avg_pool2d(x, (8, 9), (8, 10), (4, 0)),
 }
 
 
@@ -170,7 +218,7 @@ def test_pooling(name, dtype, monkeypatch):
     native(POOLS[name], data(2, 3, 8, 10, dtype=dtype), dtype=dtype)
 
 
-@pytest.mark.parametrize("name", ["max", "max, overlapping"])
+@pytest.mark.parametrize("name", ["max", "max, overlapping", "large, max, padding"])
 def test_the_first_of_equal_pixels_has_the_gradient(name):
     """As Paddle's kernel, also for NaN, infinities and numbers below the smallest float32."""
     rng = np.random.default_rng(3)
@@ -202,6 +250,98 @@ def test_pooling_of_a_named_batch():
 def test_pooling_without_a_row_is_left_to_paddle(f):
     static = agree(f, data(2, 3, 8, 10))
     assert static.report(data(2, 3, 8, 10)).foreign_counts
+
+
+# ---------------------------------------------------------------- large images
+def lowered(program):
+    low = lower(run(program, start_at="expand"), cpu.machine())
+    text = source(low, layout(low.launches), current()).text()
+    return sum(1 for _ in every(low.launches)), text.count("\n")
+
+
+def every(launches):
+    for x in launches:
+        yield x
+        for block in blocks(x):
+            yield from every(block)
+
+
+def sizes_of_code(name, shapes, **attrs):
+    """(launches, lines of LLVM text) of the forward and of the backward program of one op."""
+    b = Builder()
+    inputs = [Value(Type(F32, shape)) for shape in shapes]
+    out = getattr(b, name)(*inputs, **attrs)
+    program = Program(
+        name,
+        tuple(Input(v, "arg", f"x{k}") for k, v in enumerate(inputs)),
+        tuple(b.ops),
+        (out,),
+    )
+    g = differentiate(program, [0], range(len(inputs)))
+    return [lowered(p) for p in (g.forward, g.backward)]
+
+
+def padding(n):
+    return ((n, n), (n, n))
+
+
+DEPTHWISE = {
+    "3x3": ((8, 1, 3, 3), {"padding": padding(1)}),
+    "3x3, two filters": ((16, 1, 3, 3), {"padding": padding(1)}),
+    "3x3, four filters": ((32, 1, 3, 3), {"padding": padding(1)}),
+    "3x3, no padding": ((8, 1, 3, 3), {}),
+    "3x3, stride": ((8, 1, 3, 3), {"padding": padding(1), "stride": (2, 2)}),
+    "3x3, dilation": ((8, 1, 3, 3), {"padding": padding(2), "dilation": (2, 2)}),
+    "7x7": ((8, 1, 7, 7), {"padding": padding(3)}),
+    "11x11": ((8, 1, 11, 11), {"padding": padding(5)}),
+    "1x1": ((8, 1, 1, 1), {}),
+    "groups": ((8, 4, 3, 3), {"padding": padding(1)}),
+    "groups, one filter": ((2, 4, 3, 3), {"padding": padding(1)}),
+    "groups, stride": ((8, 4, 3, 3), {"padding": padding(1), "stride": (2, 2)}),
+    "groups, 1x1": ((8, 4, 1, 1), {}),
+    "plain": ((8, 8, 3, 3), {"padding": padding(1)}),
+    "plain, stride": ((8, 8, 3, 3), {"padding": padding(1), "stride": (2, 2)}),
+    "plain, 1x1, stride": ((8, 8, 1, 1), {"stride": (2, 2)}),
+}
+
+
+def check_same_code(found):
+    """As many launches for all sizes. A kernel has as many lines whatever the size is, but for code
+    of vectors, which is there where a line of results has that many."""
+    for small, middle, large in zip(*found, strict=True):
+        assert small[0] == middle[0] == large[0], found
+        assert large[1] <= 1.25 * middle[1], found
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_code_of_a_convolution_does_not_grow_with_the_image(name, images):
+    w, attrs = DEPTHWISE[name]
+    groups = 8 // w[1]
+    check_same_code(
+        [
+            sizes_of_code("conv", [(images, 8, s, s), w], groups=groups, **attrs)
+            for s in (32, 64, 256)
+        ]
+    )
+
+
+@pytest.mark.parametrize("name", ["max_pool", "sum_pool"])
+@pytest.mark.parametrize("taps, stride, around", [(2, 2, 0), (3, 2, 1), (5, 1, 2), (9, 1, 4)])
+def test_code_of_pooling_does_not_grow_with_the_image(name, taps, stride, around):
+    attrs = {"taps": (taps, taps), "stride": (stride, stride), "padding": padding(around)}
+    check_same_code([sizes_of_code(name, [(2, 4, s, s)], **attrs) for s in (32, 64, 256)])
+
+
+@pytest.mark.parametrize("name", ["max_pool", "sum_pool"])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_code_of_pooling_does_not_grow_with_the_window(name, parts):
+    found = []
+    for s in (32, 64, 256):
+        taps = (s // parts, s // parts)
+        attrs = {"taps": taps, "stride": taps, "padding": padding(0)}
+        found.append(sizes_of_code(name, [(2, 4, s, s)], **attrs))
+    check_same_code(found)
 
 
 # ---------------------------------------------------------------- batch norm

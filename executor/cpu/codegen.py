@@ -14,6 +14,7 @@ from executor.cpu.kernels.conv import conv_kernel
 from executor.cpu.kernels.elementwise import iota_kernel, map_kernel
 from executor.cpu.kernels.gather import gather_kernel
 from executor.cpu.kernels.gemm import gemm_kernel
+from executor.cpu.kernels.gemv import dots_kernel
 from executor.cpu.kernels.pack import pack_kernel
 from executor.cpu.kernels.reduce import argmax_kernel, reduce_kernel
 from executor.cpu.kernels.scatter import put_kernel, take_kernel
@@ -25,6 +26,7 @@ from executor.launches import (
     Branch,
     Check,
     Conv,
+    Dots,
     Fail,
     Gather,
     GatherNd,
@@ -283,6 +285,8 @@ class _Program:
             return gemm_kernel(self.target, self.module, x), "0"
         if isinstance(x, Conv):
             return conv_kernel(self.target, self.module, x), "0"
+        if isinstance(x, Dots):
+            return dots_kernel(self.target, x), "0"
         if isinstance(x, Pack):
             return pack_kernel(self.target, self.module, x), "0"
         if isinstance(x, Gather):

@@ -7,17 +7,26 @@ launches of their own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product as pairs
 from typing import Any
 
-import numpy as np
-
-from executor.launches import Conv, Gemm, Launch, Loop, Map, Reduce, When
+from executor.launches import Conv, Dots, Gemm, Launch, Map, When
 from executor.lower.lowerer import Lowerer, rule
 from executor.lower.matmul import product_of
-from executor.lower.sliding_windows import Axis, each_plane, folded, part
+from executor.lower.sliding_windows import (
+    UNROLLED,
+    Axis,
+    each_plane,
+    fill,
+    folded,
+    frame,
+    loop,
+    part,
+)
 from executor.memory import View, collapse
-from ir import OPS, Op, Value
+from ir import Op, Value
 from ir.scalar import language as k
 from ir.types import Dim, Size, Type, divide, product
 
@@ -25,8 +34,11 @@ from ir.types import Dim, Size, Type, divide, product
 FEW = 4
 #: filters of a channel that are no matrix worth the name
 THIN = 2
-#: results of which each sums up a plane of its own
-RESULTS = 32
+#: pixels from which on a plane is summed up for each result, of which there are so many at most
+PLANE = 32
+RESULTS = 64
+#: sums over the same plane that are made at a time
+SUMS = 12
 
 
 @rule("conv")
@@ -41,11 +53,11 @@ def conv(low: Lowerer, op: Op) -> None:
         out = low.fresh(op.result)
         if _whole_plane(low, x, w, out, groups):
             return
-    elif _is_thin(w, groups, x):
-        _each_channel(low, op, x, w, low.fresh(op.result))
-        return
     elif _is_correlation(op, x, w):
         _correlation(low, op, x, w, low.fresh(op.result))
+        return
+    elif _is_thin(w, groups, x):
+        _each_channel(low, op, x, w, low.fresh(op.result))
         return
     else:
         out = _result(low, op)
@@ -223,8 +235,13 @@ def _convolution(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
 # ---------------------------------------------------------------- channel by channel
 def _is_thin(w: View, groups: int, x: View) -> bool:
     fixed = all(isinstance(d, int) for d in (*w.shape[1:], *x.shape[2:]))
-    few = isinstance(w.shape[0], int) and w.shape[0] <= THIN * groups
-    return fixed and few and groups > 1 and w.shape[1] == 1
+    if not fixed or not _is_few(w, groups) or w.shape[1] != 1:
+        return False
+    return product(w.shape[2:]) <= UNROLLED  # type: ignore[operator]
+
+
+def _is_few(w: View, groups: int) -> bool:
+    return groups > 1 and isinstance(w.shape[0], int) and w.shape[0] <= THIN * groups
 
 
 def _axes(op: Op, x: View, w: View, out: View) -> list[Axis]:
@@ -236,13 +253,17 @@ def _axes(op: Op, x: View, w: View, out: View) -> list[Axis]:
 def _each_channel(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
     axes, groups = _axes(op, x, w, out), op.attrs["groups"]
     weights, results = _grouped(w, 0, groups), _grouped(out, 1, groups)
+    around = frame(low, axes, x.dtype, 0.0)
 
-    def plane(n: Size, g: Size, r: Size) -> tuple[Launch, ...]:
-        place = results.pick(0, n).pick(0, g).pick(0, r)
-        taps = weights.pick(0, g).pick(0, r).pick(0, 0)
-        return folded(x.pick(0, n).pick(0, g), place, axes, 0.0, _term, taps)
+    def plane(n: Size, g: Size) -> tuple[Launch, ...]:
+        pixels, copies = around.entered(x.pick(0, n).pick(0, g))
+        r = low.symbol("i")
+        place = results.pick(0, n).pick(0, g).pick(0, Size.named(r))
+        taps = weights.pick(0, g).pick(0, Size.named(r)).pick(0, 0)
+        filters = folded(low, pixels, place, around.own, 0.0, _term, taps)
+        return *copies, loop(low, r, results.shape[2], filters)
 
-    each_plane(low, results.shape[:3], plane)
+    each_plane(low, results.shape[:2], plane)
 
 
 def _term(total: k.Scalar, pixel: k.Scalar, weight: k.Scalar) -> k.Scalar:
@@ -252,39 +273,40 @@ def _term(total: k.Scalar, pixel: k.Scalar, weight: k.Scalar) -> k.Scalar:
 def _is_correlation(op: Op, x: View, w: View) -> bool:
     """Whether a few results sum up whole planes, group by group: the gradient of the weights of a
     convolution of every channel for itself."""
-    groups, results = op.attrs["groups"], op.result.type.shape[2:]
+    results = op.result.type.shape[2:]
     dims = (*x.shape[2:], *w.shape[2:], *results)
-    fixed = all(isinstance(d, int) for d in dims)
-    few = isinstance(w.shape[0], int) and w.shape[0] <= THIN * groups
-    small = fixed and product(results) <= RESULTS <= product(w.shape[2:])  # type: ignore[operator]
-    return small and few and groups > 1 and x.shape[0] == 1
+    if not all(isinstance(d, int) for d in dims) or not _is_few(w, op.attrs["groups"]):
+        return False
+    return product(results) <= RESULTS and product(w.shape[2:]) >= PLANE  # type: ignore[operator]
 
 
 def _correlation(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
-    """Products of a result are added up element by element over the planes, and then summed up."""
-    (down, across), groups = _axes(op, x, w, out), op.attrs["groups"]
-    pixels, weights = _grouped(x.pick(0, 0), 0, groups), _grouped(w, 0, groups)
-    results = _grouped(out.pick(0, 0), 0, groups)
-    sums = low.temporary(Type(out.dtype, (*out.shape[2:], *w.shape[2:])))
-    add, at = OPS["sum"].reduce, low.symbol("i")
-    assert add is not None
-    total = _term(*(k.input_(q, out.dtype) for q in range(3)))
+    """Here the results are the taps, and the weights the windows, of a convolution whose stride and
+    dilation have changed places. Sums over a plane are made together."""
+    axes = [
+        replace(a, windows=a.taps, taps=a.windows, stride=a.dilation, dilation=a.stride)
+        for a in _axes(op, x, w, out)
+    ]
+    groups, around = op.attrs["groups"], frame(low, axes, x.dtype, 0.0)
+    pixels, results = (_grouped(v, 1, groups) for v in (x, out))
+    weights = _grouped(w, 0, groups)
+    low.emit(fill(out, 0.0))
 
-    def plane(g: Size, r: Size) -> tuple[Launch, ...]:
-        n = Size.named(at)
-        seen, taps = pixels.pick(0, g).pick(0, n), weights.pick(0, g).pick(0, r).pick(0, n)
-        body: list[Launch] = []
-        for i, j in np.ndindex(down.windows, across.windows):
-            ys, xs = down.met(i), across.met(j)
-            if len(ys) and len(xs):
-                place = part(sums.pick(0, i).pick(0, j), ys, xs)
-                image = seen.slice(0, down.place(i, ys[0]), len(ys), down.dilation)
-                image = image.slice(1, across.place(j, xs[0]), len(xs), across.dilation)
-                ins = (place, image, part(taps, ys, xs))
-                body.append(Map(place.shape, ins, (total,), (place,)))
-        channels = Loop(at, low.symbol("p"), low.symbol("q"), weights.shape[2], tuple(body))
-        fill = Map(sums.shape, (), (k.const(0, out.dtype),), (sums,))
-        place = results.pick(0, g).pick(0, r)
-        return fill, channels, Reduce(sums, (2, 3), add, place)
+    def plane(b: Size, g: Size, n: Size) -> tuple[Launch, ...]:
+        seen, copies = around.entered(pixels.pick(0, b).pick(0, g).pick(0, n))
+        r = low.symbol("i")
+        place = results.pick(0, b).pick(0, g).pick(0, Size.named(r))
+        taps = weights.pick(0, g).pick(0, Size.named(r)).pick(0, n)
+        return *copies, loop(low, r, weights.shape[1], list(_sums(seen, taps, place, around.own)))
 
-    each_plane(low, weights.shape[:2], plane)
+    each_plane(low, (out.shape[0], groups, weights.shape[2]), plane)
+
+
+def _sums(x: View, w: View, out: View, axes: Sequence[Axis]) -> Iterator[Dots]:
+    down, across = axes
+    for (ys, above), (xs, beside) in pairs(down.regions(), across.regions()):
+        at = list(pairs(above, beside))
+        for some in (at[q : q + SUMS] for q in range(0, len(at), SUMS)):
+            seen = [across.seen(down.seen(x, 0, i, ys), 1, j, xs) for i, j in some]
+            outs = [out.pick(0, i).pick(0, j) for i, j in some]
+            yield Dots(tuple(seen), part(w, ys, xs), tuple(outs))

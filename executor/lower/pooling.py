@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from executor.launches import Launch, Map
+from executor.launches import Launch, Map, Reduce
 from executor.lower.lowerer import Lowerer, rule
-from executor.lower.sliding_windows import Axis, each_plane, folded, part
+from executor.lower.sliding_windows import (
+    UNROLLED,
+    Axis,
+    Frame,
+    copy,
+    each_plane,
+    fill,
+    folded,
+    frame,
+    loop,
+    part,
+)
 from executor.memory import View
-from ir import Op
+from ir import OPS, Op
 from ir.ops.pool import LOWEST
 from ir.scalar import language as k
-from ir.types import BOOL, Size, Type
+from ir.types import BOOL, Dim, DType, Size, Type
 
 
 def _axes(op: Op, x: View, out: View) -> list[Axis]:
@@ -30,74 +43,146 @@ def _sum(total: k.Scalar, pixel: k.Scalar) -> k.Scalar:
     return total + pixel
 
 
+def _is_large(axes: Sequence[Axis]) -> bool:
+    """Whether windows have too many taps for launches of their own."""
+    return axes[0].taps * axes[1].taps > UNROLLED
+
+
 @rule("max_pool", "sum_pool")
 def pool(low: Lowerer, op: Op) -> None:
     x, out = low.env[op.operands[0]], low.fresh(op.result)
-    start, term = (LOWEST, _larger) if op.name == "max_pool" else (0.0, _sum)
     axes = _axes(op, x, out)
+    if op.name == "sum_pool" and _is_large(axes):
+        _window_sums(low, x, out, axes)
+        return
+    start, term = (LOWEST, _larger) if op.name == "max_pool" else (0.0, _sum)
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
-        return folded(x.pick(0, n).pick(0, c), out.pick(0, n).pick(0, c), axes, start, term)
+        return folded(low, x.pick(0, n).pick(0, c), out.pick(0, n).pick(0, c), axes, start, term)
 
     each_plane(low, out.shape[:2], plane)
 
 
-def _taps(axes: list[Axis]) -> Iterator[tuple[tuple[int, int], tuple[range, range]]]:
-    """Taps in order, each with the windows in which it meets a pixel."""
+def _windows(plane: View, axes: Sequence[Axis]) -> View:
+    """The pixels of all windows, [windows down, windows across, taps down, taps across]; windows
+    may overlap, but not reach beyond the edges."""
     down, across = axes
+    sy, sx = plane.strides
+    shape = (down.windows, across.windows, down.taps, across.taps)
+    inner = plane.slice(0, down.place(0, 0), 1).slice(1, across.place(0, 0), 1)
+    return replace(inner, shape=shape, strides=(sy * down.stride, sx * across.stride, sy, sx))
+
+
+def _window_sums(low: Lowerer, x: View, out: View, axes: Sequence[Axis]) -> None:
+    add, around = OPS["sum"].reduce, frame(low, axes, x.dtype, 0.0)
+    assert add is not None
+
+    def plane(n: Size, c: Size) -> tuple[Launch, ...]:
+        pixels, copies = around.entered(x.pick(0, n).pick(0, c))
+        place = out.pick(0, n).pick(0, c)
+        return *copies, Reduce(_windows(pixels, around.own), (2, 3), add, place)
+
+    each_plane(low, out.shape[:2], plane)
+
+
+def _each_tap(
+    low: Lowerer, axes: Sequence[Axis], body: Callable[[Dim, Dim, range, range], Launch]
+) -> list[Launch]:
+    """A launch for every tap in order, with the windows in which it meets a pixel; where there are
+    many taps, which then meet one in every window, in a loop."""
+    down, across = axes
+    if _is_large(axes):
+        p, q = low.symbol("i"), low.symbol("i")
+        every = range(down.windows), range(across.windows)
+        line = loop(low, q, across.taps, [body(Size.named(p), Size.named(q), *every)])
+        return [loop(low, p, down.taps, [line])]
+    found = []
     for i, j in product(range(down.taps), range(across.taps)):
         ys, xs = down.meeting(i), across.meeting(j)
         if len(ys) and len(xs):
-            yield (i, j), (ys, xs)
+            found.append(body(i, j, ys, xs))
+    return found
 
 
-def _fill(out: View, value: float | bool) -> Map:
-    return Map(out.shape, (), (k.const(value, out.dtype),), (out,))
+def _frame(low: Lowerer, axes: Sequence[Axis], dtype: DType, value: float) -> Frame:
+    """Room beyond the edges where all taps are in a loop."""
+    return frame(low, axes, dtype, value) if _is_large(axes) else Frame(axes, None)
 
 
 @rule("spread_pool")
 def spread_pool(low: Lowerer, op: Op) -> None:
     g, out = low.env[op.operands[0]], low.fresh(op.result)
     axes = _axes(op, out, g)
+    down, across = axes
+    around = _frame(low, axes, g.dtype, 0.0)
+    apart = down.stride >= down.taps and across.stride >= across.taps
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
         source, to = g.pick(0, n).pick(0, c), out.pick(0, n).pick(0, c)
-        launches: list[Launch] = [_fill(to, 0.0)]
-        for (i, j), (ys, xs) in _taps(axes):
-            place = axes[1].seen(axes[0].seen(to, 0, i, ys), 1, j, xs)
+        room, launches = around.cleared(to)
+
+        def spread(i: Dim, j: Dim, ys: range, xs: range) -> Launch:
+            place = tapped(room, around.own, (i, j), ys, xs)
             total = k.input_(0, g.dtype) + k.input_(1, g.dtype)
-            launches.append(Map(place.shape, (place, part(source, ys, xs)), (total,), (place,)))
-        return tuple(launches)
+            return Map(place.shape, (place, part(source, ys, xs)), (total,), (place,))
+
+        if _is_large(axes) and apart:
+            every = _windows(room, around.own)
+            launches.append(copy(source.insert(2).insert(3).expand(every.shape), every))
+        else:
+            launches += _each_tap(low, around.own, spread)
+        return *launches, *around.left(to)
 
     each_plane(low, out.shape[:2], plane)
 
 
 @rule("max_unpool", "max_pick")
 def first_largest(low: Lowerer, op: Op) -> None:
-    """`done` says of a plane in which windows the largest pixel has been found."""
+    """`done` says of a plane in which windows the largest pixel has been found. What is beyond the
+    edges equals nothing."""
     x, y, given = (low.env[v] for v in op.operands)
-    out = low.fresh(op.result)
+    out, d, backward = low.fresh(op.result), x.dtype, op.name == "max_unpool"
     done = low.temporary(Type(BOOL, y.shape[2:]))
-    axes, backward = _axes(op, x, y), op.name == "max_unpool"
-    d = out.dtype
+    axes = _axes(op, x, y)
+    pixels, others = _frame(low, axes, d, math.nan), _frame(low, axes, d, 0.0)
+
+    def plane(n: Size, c: Size) -> tuple[Launch, ...]:
+        image, best, third, result = (v.pick(0, n).pick(0, c) for v in (x, y, given, out))
+        seen, copies = pixels.entered(image)
+        if backward:
+            room, more = others.cleared(result)
+        else:
+            third, more = others.entered(third)
+            room, more = result, [*more, fill(result, 0.0)]
+
+        def tap(i: Dim, j: Dim, ys: range, xs: range) -> Launch:
+            def at(v: View) -> View:
+                return tapped(v, pixels.own, (i, j), ys, xs)
+
+            source = part(third, ys, xs) if backward else at(third)
+            place = at(room) if backward else part(room, ys, xs)
+            found = part(done, ys, xs)
+            ins = (at(seen), part(best, ys, xs), source, place, found)
+            return Map(place.shape, ins, _first(d, backward), (place, found))
+
+        taps = _each_tap(low, pixels.own, tap)
+        back = others.left(result) if backward else []
+        return *copies, *more, fill(done, False), *taps, *back
+
+    each_plane(low, out.shape[:2], plane)
+
+
+def _first(d: DType, backward: bool) -> tuple[k.Scalar, k.Scalar]:
+    """From a pixel, the largest one, a value, what is there and whether one was found: what will be
+    there, and whether one is found now."""
     pixel, best, value, old = (k.input_(q, d) for q in range(4))
     found = k.input_(4, BOOL)
     hit = k.eq(pixel, best) & ~found
     new = old + k.select(hit, value, k.const(0, d)) if backward else k.select(hit, value, old)
+    return new, found | hit
 
-    def plane(n: Size, c: Size) -> tuple[Launch, ...]:
-        planes = [v.pick(0, n).pick(0, c) for v in (x, y, given, out)]
-        launches: list[Launch] = [_fill(planes[3], 0.0), _fill(done, False)]
-        for (i, j), (ys, xs) in _taps(axes):
 
-            def tapped(v: View, at: tuple[int, int] = (i, j), w: tuple = (ys, xs)) -> View:
-                return axes[1].seen(axes[0].seen(v, 0, at[0], w[0]), 1, at[1], w[1])
-
-            result, other = part(planes[1], ys, xs), part(done, ys, xs)
-            source = part(planes[2], ys, xs) if backward else tapped(planes[2])
-            place = tapped(planes[3]) if backward else part(planes[3], ys, xs)
-            ins = (tapped(planes[0]), result, source, place, other)
-            launches.append(Map(place.shape, ins, (new, found | hit), (place, other)))
-        return tuple(launches)
-
-    each_plane(low, out.shape[:2], plane)
+def tapped(v: View, axes: Sequence[Axis], at: tuple[Dim, Dim], ys: range, xs: range) -> View:
+    """What a tap of some windows meets."""
+    down, across = axes
+    return across.seen(down.seen(v, 0, at[0], ys), 1, at[1], xs)

@@ -1,24 +1,28 @@
 """Windows that slide over the pixels of a plane, as launches on strided views.
 
 The results of a plane are cut into regions in which the same taps of a window meet a pixel. Each
-region is one map of the views that its taps see; where there are many, a few at a time. All planes
-are loops around it, so that one plane stays in the cache.
+region is one map of the views that its taps see; where there are many, a few at a time, and where
+there are more, in a loop over the taps. A plane that is copied into a frame, with as many pixels
+around it as its windows reach beyond the edges, is one region. All planes are loops around it, so
+that one plane stays in the cache. There are as many launches for large planes as for small ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 
 from executor.launches import Launch, Loop, Map
 from executor.lower.lowerer import Lowerer
 from executor.memory import View
 from ir.scalar import language as k
-from ir.types import Dim, Size
+from ir.types import Dim, DType, Size, Type
 
 #: taps that one map joins at most
 TAPS = 16
+#: taps of a window with launches of their own at most; more are a loop
+UNROLLED = 64
 
 
 @dataclass(frozen=True)
@@ -34,12 +38,24 @@ class Axis:
 
     def met(self, window: int) -> range:
         """The taps of a window that meet a pixel."""
-        first = self.place(window, 0)
+        first = window * self.stride - self.padding[0]
         low = min(max(0, -(first // self.dilation)), self.taps)
         high = min(-((first - self.pixels) // self.dilation), self.taps)
         return range(low, max(low, high))
 
-    def place(self, window: int, tap: int) -> int:
+    @property
+    def extent(self) -> int:
+        """Pixels from the first to the last that a tap of some window meets, beyond the edges as
+        well."""
+        return (self.windows - 1) * self.stride + (self.taps - 1) * self.dilation + 1
+
+    @property
+    def within(self) -> range:
+        """The pixels of the extent."""
+        low = max(0, -self.padding[0])
+        return range(low, max(low, min(self.pixels, self.extent - self.padding[0])))
+
+    def place(self, window: int, tap: Dim) -> Dim:
         return window * self.stride + tap * self.dilation - self.padding[0]
 
     def meeting(self, tap: int) -> range:
@@ -53,39 +69,154 @@ class Axis:
             found = list(group)
             yield range(found[0], found[-1] + 1), taps
 
-    def seen(self, plane: View, axis: int, tap: int, windows: range) -> View:
+    def seen(self, plane: View, axis: int, tap: Dim, windows: range) -> View:
         """The pixels that a tap of some windows meets."""
         return plane.slice(axis, self.place(windows[0], tap), len(windows), self.stride)
 
 
 def part(plane: View, ys: range, xs: range) -> View:
-    return plane.slice(0, ys[0], len(ys)).slice(1, xs[0], len(xs))
+    return plane.slice(0, ys.start, len(ys)).slice(1, xs.start, len(xs))
+
+
+def reach_beyond(axes: Sequence[Axis]) -> bool:
+    """Whether some tap of some window meets no pixel."""
+    return any(a.padding[0] > 0 or a.extent - a.padding[0] > a.pixels for a in axes)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Room for a plane and for what its windows meet beyond its edges, if they do: there every tap
+    of every window meets something. `axes` are those of the plane."""
+
+    axes: Sequence[Axis]
+    room: View | None
+
+    @property
+    def own(self) -> Sequence[Axis]:
+        """The windows over the room."""
+        if self.room is None:
+            return self.axes
+        return [replace(a, pixels=a.extent, padding=(0, 0)) for a in self.axes]
+
+    def _pixels(self, room: View, plane: View) -> tuple[View, View]:
+        """Those of the plane that windows meet: in the room, and in the plane."""
+        ys, xs = (a.within for a in self.axes)
+        down, across = (
+            range(r.start + a.padding[0], r.stop + a.padding[0])
+            for r, a in zip((ys, xs), self.axes)
+        )
+        return part(room, down, across), part(plane, ys, xs)
+
+    def entered(self, plane: View) -> tuple[View, list[Launch]]:
+        """The plane as the windows see it, and launches that copy it into the room."""
+        if self.room is None:
+            return plane, []
+        to, source = self._pixels(self.room, plane)
+        return self.room, [copy(source, to)]
+
+    def cleared(self, plane: View) -> tuple[View, list[Launch]]:
+        """Where windows add to the plane, and launches that fill it with zeros; also the pixels
+        that no window meets."""
+        if self.room is None:
+            return plane, [fill(plane, 0.0)]
+        return self.room, [fill(plane, 0.0), fill(self.room, 0.0)]
+
+    def left(self, plane: View) -> list[Launch]:
+        """Launches that copy the room into a plane."""
+        if self.room is None:
+            return []
+        return [copy(*self._pixels(self.room, plane))]
+
+
+def copy(source: View, to: View) -> Map:
+    return Map(to.shape, (source,), (k.input_(0, source.dtype),), (to,))
+
+
+def fill(out: View, value: float | bool) -> Map:
+    return Map(out.shape, (), (k.const(value, out.dtype),), (out,))
+
+
+def frame(low: Lowerer, axes: Sequence[Axis], dtype: DType, value: float) -> Frame:
+    """A frame with `value` all around the plane."""
+    if not reach_beyond(axes):
+        return Frame(axes, None)
+    room = low.temporary(Type(dtype, tuple(a.extent for a in axes)))
+    low.emit(fill(room, value))
+    return Frame(axes, room)
 
 
 Term = Callable[..., k.Scalar]
 
 
+@dataclass(frozen=True)
+class _Region:
+    """Windows `ys` x `xs`, whose results lie in `out`, and how their taps are joined."""
+
+    x: View
+    out: View
+    axes: Sequence[Axis]
+    ys: range
+    xs: range
+    start: float
+    term: Term
+    weights: View | None
+
+    def joined(self, taps: Sequence[tuple[Dim, Dim]], new: bool) -> Map:
+        """A map that joins some taps to the results, or to `start` for `new` ones."""
+        down, across = self.axes
+        views = [] if new else [self.out]
+        dtype = self.x.dtype
+        total = k.const(self.start, dtype) if new else k.input_(0, dtype)
+        for i, j in taps:
+            seen = across.seen(down.seen(self.x, 0, i, self.ys), 1, j, self.xs)
+            more = [] if self.weights is None else [self.weights.pick(0, i).pick(0, j)]
+            views += [seen, *(v.expand(self.out.shape) for v in more)]
+            parts = range(len(views) - 1 - len(more), len(views))
+            total = self.term(total, *(k.input_(p, dtype) for p in parts))
+        return Map(self.out.shape, tuple(views), (total,), (self.out,))
+
+    def unrolled(self, above: range, beside: range) -> Iterator[Launch]:
+        taps = list(product(above, beside))
+        for at in range(0, max(len(taps), 1), TAPS):
+            yield self.joined(taps[at : at + TAPS], at == 0)
+
+    def looped(self, low: Lowerer, above: range, beside: range) -> Iterator[Launch]:
+        """Lines of taps in a loop, and in it as many taps as one map joins."""
+        i, j = low.symbol("i"), low.symbol("i")
+        line = Size.named(i) + above.start
+        whole = len(beside) // TAPS
+        rest = [(line, q) for q in beside[whole * TAPS :]]
+        some = [(line, Size.named(j) * TAPS + q) for q in beside[:TAPS]]
+        body: list[Launch] = [loop(low, j, whole, [self.joined(some, False)])] if whole else []
+        body += [self.joined(rest, False)] if rest else []
+        yield self.joined([], True)
+        yield loop(low, i, len(above), body)
+
+
 def folded(
-    x: View, out: View, axes: Sequence[Axis], start: float, term: Term, weights: View | None = None
+    low: Lowerer,
+    x: View,
+    out: View,
+    axes: Sequence[Axis],
+    start: float,
+    term: Term,
+    weights: View | None = None,
 ) -> tuple[Launch, ...]:
     """Launches that make every element of `out` `term(... term(start, pixel), pixel)` over the taps
     of its window in order; the term also gets the weight of the tap, if there are weights."""
     down, across = axes
     launches: list[Launch] = []
     for (ys, above), (xs, beside) in product(down.regions(), across.regions()):
-        place = part(out, ys, xs)
-        taps = list(product(above, beside))
-        for at in range(0, max(len(taps), 1), TAPS):
-            views = [place] if at else []
-            total = k.input_(0, x.dtype) if at else k.const(start, x.dtype)
-            for i, j in taps[at : at + TAPS]:
-                seen = across.seen(down.seen(x, 0, i, ys), 1, j, xs)
-                more = [] if weights is None else [weights.pick(0, i).pick(0, j)]
-                views += [seen, *(v.expand(place.shape) for v in more)]
-                parts = range(len(views) - 1 - len(more), len(views))
-                total = term(total, *(k.input_(p, x.dtype) for p in parts))
-            launches.append(Map(place.shape, tuple(views), (total,), (place,)))
+        region = _Region(x, part(out, ys, xs), axes, ys, xs, start, term, weights)
+        if len(above) * len(beside) > UNROLLED:
+            launches += region.looped(low, above, beside)
+        else:
+            launches += region.unrolled(above, beside)
     return tuple(launches)
+
+
+def loop(low: Lowerer, index: str, trip: Dim, body: Sequence[Launch]) -> Loop:
+    return Loop(index, low.symbol("p"), low.symbol("q"), trip, tuple(body))
 
 
 def each_plane(low: Lowerer, dims: Sequence[Dim], body: Callable[..., tuple[Launch, ...]]) -> None:
@@ -93,6 +224,6 @@ def each_plane(low: Lowerer, dims: Sequence[Dim], body: Callable[..., tuple[Laun
     names = [low.symbol("i") for _ in dims]
     launches = body(*map(Size.named, names))
     for name, d in reversed(list(zip(names, dims))):
-        launches = (Loop(name, low.symbol("p"), low.symbol("q"), d, launches),)
+        launches = (loop(low, name, d, launches),)
     for launch in launches:
         low.emit(launch)

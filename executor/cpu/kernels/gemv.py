@@ -1,12 +1,16 @@
-"""Products with one to three rows, which read the right matrix once and as it lies in memory."""
+"""Products with one to three rows, which read the right matrix once and as it lies in memory, and
+products of several operands with the same one, summed up over all places."""
 
 from __future__ import annotations
 
-from executor.cpu.kernel_builder import Place, load, store
+from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
+from executor.cpu.kernels.elementwise import order
 from executor.cpu.kernels.reduce import across
 from executor.cpu.llvm_text import Function, Int, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
+from executor.launches import Dots
+from executor.memory import collapse
 from ir.opdef import OPS
 from ir.types import DType
 
@@ -116,3 +120,67 @@ def multiply_add(v: Lanes, dtype: DType, x: str, y: str, z: str) -> str:
     if v.target.fma:
         return v.intrinsic("fma", dtype, x, y, z)
     return v.binary("fadd", dtype, v.binary("fmul", dtype, x, y), z)
+
+
+def dots_kernel(target: Target, d: Dots) -> Call:
+    """One accumulator for each sum, so that all of them hide the latency of the others."""
+    views = [d.y, *d.xs]
+    axes = order(views, d.y.shape)
+    dims, strides = collapse(
+        [d.y.shape[a] for a in axes], [[v.strides[a] for a in axes] for v in views]
+    )
+    if not dims:
+        dims, strides = [1], [[1] for _ in views]
+    call = Call(target)
+    f, dtype = call.f, d.y.dtype
+    pointers, outs = ([call.pointer(v) for v in part] for part in (views, d.outs))
+    n = [call.number(q) for q in dims]
+    steps = [[call.number(s) for s in row] for row in strides]
+    wide, one = Lanes(f, target, target.lanes(dtype)), Lanes(f, target, 1)
+    sums = {v: [f.alloca(v.type(dtype), 64) for _ in outs] for v in (wide, one)}
+    for v, slots in sums.items():
+        for slot in slots:
+            f.store(v.type(dtype), v.const(0, dtype), slot, 64)
+
+    def inner(offsets: list[Int]) -> None:
+        places = [
+            Place(f.at(p, o, element(dtype)), dtype, row[-1])
+            for p, o, row in zip(pointers, offsets, steps)
+        ]
+        _along(wide, one, sums, places, n[-1])
+
+    nest(f, n[:-1], [row[:-1] for row in steps], inner)
+    for k, out in enumerate(outs):
+        _finish(wide, one, [slots[k] for slots in sums.values()], Place(out, dtype, 1))
+    return call
+
+
+def _along(
+    wide: Lanes, one: Lanes, sums: dict[Lanes, list[str]], places: list[Place], n: Int
+) -> None:
+    """`n` places side by side; the first operand is the one that all others are multiplied by."""
+    f, dtype = wide.f, places[0].dtype
+
+    def step(v: Lanes, i: Int, mask: str = "") -> None:
+        y, *xs = (load(v, p, i, mask) for p in places)
+        for slot, x in zip(sums[v], xs):
+            old = f.load(v.type(dtype), slot, 64)
+            f.store(v.type(dtype), multiply_add(v, dtype, x, y, old), slot, 64)
+
+    whole = f.floor_to(n, wide.width)
+    with f.loop(0, whole, wide.width) as i:
+        step(wide, i)
+    if maskable(wide.target, places):
+        with tail(f, whole, n):
+            step(wide, whole, lane_mask(wide, f.sub(n, whole)))
+        return
+    with f.loop(whole, n) as i:
+        step(one, i)
+
+
+def _finish(wide: Lanes, one: Lanes, slots: list[str], out: Place) -> None:
+    f, dtype, add = wide.f, out.dtype, OPS["sum"].reduce
+    assert add is not None
+    lanes, rest = (f.load(v.type(dtype), q, 64) for v, q in zip((wide, one), slots))
+    total = one.binary("fadd", dtype, across(wide, add, dtype, lanes), rest)
+    store(one, out, 0, one.binary("fadd", dtype, load(one, out, 0), total))
