@@ -260,7 +260,7 @@ def _each_channel(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
         r = low.symbol("i")
         place = results.pick(0, n).pick(0, g).pick(0, Size.named(r))
         taps = weights.pick(0, g).pick(0, Size.named(r)).pick(0, 0)
-        filters = folded(low, pixels, place, around.own, 0.0, _term, taps)
+        filters = folded(low, [pixels], place, around.own, 0.0, _term, taps)
         return *copies, loop(low, r, results.shape[2], filters)
 
     each_plane(low, results.shape[:2], plane)

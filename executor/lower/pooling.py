@@ -35,8 +35,9 @@ def _axes(op: Op, x: View, out: View) -> list[Axis]:
     return [Axis(*q) for q in zip(*columns)]
 
 
-def _larger(total: k.Scalar, pixel: k.Scalar) -> k.Scalar:
-    return k.select(total > pixel, total, pixel)
+def _larger(total: k.Scalar, pixel: k.Scalar, outside: k.Scalar | None = None) -> k.Scalar:
+    stays = total > pixel
+    return k.select(stays if outside is None else stays | (outside > 0), total, pixel)
 
 
 def _sum(total: k.Scalar, pixel: k.Scalar) -> k.Scalar:
@@ -56,11 +57,24 @@ def pool(low: Lowerer, op: Op) -> None:
         _window_sums(low, x, out, axes)
         return
     start, term = (LOWEST, _larger) if op.name == "max_pool" else (0.0, _sum)
+    around = _frame(low, axes, x.dtype, 0.0)
+    more = [] if around.room is None else [_outside(low, around, around.room)]
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
-        return folded(low, x.pick(0, n).pick(0, c), out.pick(0, n).pick(0, c), axes, start, term)
+        pixels, copies = around.entered(x.pick(0, n).pick(0, c))
+        place = out.pick(0, n).pick(0, c)
+        return *copies, *folded(low, [pixels, *more], place, around.own, start, term)
 
     each_plane(low, out.shape[:2], plane)
+
+
+def _outside(low: Lowerer, around: Frame, room: View) -> View:
+    """1 beyond the edges, 0 where pixels are. No number is smaller than all pixels and also smaller
+    than NaN, so that it could stand there."""
+    out = low.temporary(Type(room.dtype, room.shape))
+    low.emit(fill(out, 1.0))
+    low.emit(fill(around.inside(out), 0.0))
+    return out
 
 
 def _windows(plane: View, axes: Sequence[Axis]) -> View:

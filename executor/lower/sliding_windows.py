@@ -98,21 +98,23 @@ class Frame:
             return self.axes
         return [replace(a, pixels=a.extent, padding=(0, 0)) for a in self.axes]
 
-    def _pixels(self, room: View, plane: View) -> tuple[View, View]:
-        """Those of the plane that windows meet: in the room, and in the plane."""
-        ys, xs = (a.within for a in self.axes)
-        down, across = (
-            range(r.start + a.padding[0], r.stop + a.padding[0])
-            for r, a in zip((ys, xs), self.axes)
+    def inside(self, room: View) -> View:
+        """The pixels of the plane that windows meet, in the room."""
+        ys, xs = (
+            range(a.within.start + a.padding[0], a.within.stop + a.padding[0]) for a in self.axes
         )
-        return part(room, down, across), part(plane, ys, xs)
+        return part(room, ys, xs)
+
+    def _met(self, plane: View) -> View:
+        """The same pixels in the plane."""
+        down, across = self.axes
+        return part(plane, down.within, across.within)
 
     def entered(self, plane: View) -> tuple[View, list[Launch]]:
         """The plane as the windows see it, and launches that copy it into the room."""
         if self.room is None:
             return plane, []
-        to, source = self._pixels(self.room, plane)
-        return self.room, [copy(source, to)]
+        return self.room, [copy(self._met(plane), self.inside(self.room))]
 
     def cleared(self, plane: View) -> tuple[View, list[Launch]]:
         """Where windows add to the plane, and launches that fill it with zeros; also the pixels
@@ -125,7 +127,7 @@ class Frame:
         """Launches that copy the room into a plane."""
         if self.room is None:
             return []
-        return [copy(*self._pixels(self.room, plane))]
+        return [copy(self.inside(self.room), self._met(plane))]
 
 
 def copy(source: View, to: View) -> Map:
@@ -152,7 +154,7 @@ Term = Callable[..., k.Scalar]
 class _Region:
     """Windows `ys` x `xs`, whose results lie in `out`, and how their taps are joined."""
 
-    x: View
+    planes: Sequence[View]
     out: View
     axes: Sequence[Axis]
     ys: range
@@ -165,14 +167,15 @@ class _Region:
         """A map that joins some taps to the results, or to `start` for `new` ones."""
         down, across = self.axes
         views = [] if new else [self.out]
-        dtype = self.x.dtype
+        dtype = self.out.dtype
         total = k.const(self.start, dtype) if new else k.input_(0, dtype)
         for i, j in taps:
-            seen = across.seen(down.seen(self.x, 0, i, self.ys), 1, j, self.xs)
-            more = [] if self.weights is None else [self.weights.pick(0, i).pick(0, j)]
-            views += [seen, *(v.expand(self.out.shape) for v in more)]
-            parts = range(len(views) - 1 - len(more), len(views))
+            more = [across.seen(down.seen(v, 0, i, self.ys), 1, j, self.xs) for v in self.planes]
+            if self.weights is not None:
+                more.append(self.weights.pick(0, i).pick(0, j).expand(self.out.shape))
+            parts = range(len(views), len(views) + len(more))
             total = self.term(total, *(k.input_(p, dtype) for p in parts))
+            views += more
         return Map(self.out.shape, tuple(views), (total,), (self.out,))
 
     def unrolled(self, above: range, beside: range) -> Iterator[Launch]:
@@ -195,7 +198,7 @@ class _Region:
 
 def folded(
     low: Lowerer,
-    x: View,
+    planes: Sequence[View],
     out: View,
     axes: Sequence[Axis],
     start: float,
@@ -203,11 +206,12 @@ def folded(
     weights: View | None = None,
 ) -> tuple[Launch, ...]:
     """Launches that make every element of `out` `term(... term(start, pixel), pixel)` over the taps
-    of its window in order; the term also gets the weight of the tap, if there are weights."""
+    of its window in order. The term gets the pixels of all planes, which have the same windows, and
+    the weight of the tap, if there are weights."""
     down, across = axes
     launches: list[Launch] = []
     for (ys, above), (xs, beside) in product(down.regions(), across.regions()):
-        region = _Region(x, part(out, ys, xs), axes, ys, xs, start, term, weights)
+        region = _Region(planes, part(out, ys, xs), axes, ys, xs, start, term, weights)
         if len(above) * len(beside) > UNROLLED:
             launches += region.looped(low, above, beside)
         else:
