@@ -21,7 +21,7 @@ import paddle.nn.functional as F
 import dy2st
 from ir.types import evaluate_dim
 from scripts.demo import fast_eager
-from tests.models.recurrent import CharLSTM
+from tests.parity.models.recurrent import CharLSTM
 
 VOCABULARY, HIDDEN, BATCH = 64, 256, 16
 

@@ -1,9 +1,9 @@
 """What a translation costs, and that it does not depend on the length of the loop.
 
-Prints Markdown: for each idiom of `tests/models/idioms.py` the time of the trace with its passes,
-the time of the compilation, the lines and the ops of the program, at T = 20 and at T = 2000. The
-two lengths take turns, each time on a fresh copy of the model, and the best round counts. Nothing
-is executed: `entry` translates for a call's arguments and does not make the call.
+Prints Markdown: for each idiom of `tests/parity/models/idioms.py` the time of the trace with its
+passes, the time of the compilation, the lines and the ops of the program, at T = 20 and at
+T = 2000. The two lengths take turns, each time on a fresh copy of the model, and the best round
+counts. Nothing is executed: `entry` translates for a call's arguments and does not make the call.
 
 `python -m scripts.bench.bench_translate [idiom ...]` from the root.
 """
@@ -27,7 +27,7 @@ import dy2st
 import executor
 from ir.rewrite import walk
 from scripts.demo import processor
-from tests.models.idioms import IDIOMS, make
+from tests.parity.models.idioms import IDIOMS, make
 
 COMMAND = ".venv/bin/python -m scripts.bench.bench_translate"
 LENGTHS = (20, 2000)

@@ -1,6 +1,6 @@
 """Random indices against eager Paddle: `python scripts/fuzz/indexing.py --count 3000 --seed 0`.
 
-Reads, writes, augmented assignments and their gradients (`tests/random_indices.py`). Prints what
+Reads, writes, augmented assignments and their gradients (`random_indices.py`). Prints what
 differs, and a summary after each hundred. Exit code 1 if anything differs.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import dy2st  # noqa: E402
-from tests import random_indices  # noqa: E402
+from tests.parity.indexing import random_indices  # noqa: E402
 
 
 def run(seed: int, seen: Counter[str], options: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import dy2st  # noqa: E402
-from tests import random_gradients, random_programs  # noqa: E402
+from tests.parity.random import random_gradients, random_programs  # noqa: E402
 
 
 def too_slow(*args: Any) -> None:

@@ -1,0 +1,253 @@
+"""The table of programs (`programs/`): converted, and translated with fixed and named sizes.
+
+Each equals eager in results, written arguments, the state of the Layer and of the generator, for
+three calls. Loops stay loops: the program is the same for T = 7 and T = 33.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import sys
+import types
+from typing import Any
+
+import paddle
+import pytest
+
+import dy2st
+import dy2st.api
+import dy2st.runtime.control
+from dy2st.convert import convert
+from tests import check
+from tests.convert.plain_runtime import Runtime
+from tests.parity.programs import PROGRAMS
+
+STEPS = (0, 1, 2, 7, 33)
+SLOW = (1, 2, 33)
+NAMED = ((2, 7), (3, 2), (1, 33), (2, 1), (2, 0), (4, 7))
+BOUNDS = {"rtol": 2e-5, "atol": 2e-5}
+ADDED = ("forward", "program", "report", "code")
+UNROLLED: dict[tuple[str, int | None], list[str]] = {}
+
+
+def each_length():
+    """(name, T) for each program; T is None where it has none."""
+    for name, p in PROGRAMS.items():
+        for steps in [t for t in STEPS if t >= p.least] if "T" in p.sizes else (None,):
+            marks = [pytest.mark.slow] if steps in SLOW else []
+            yield pytest.param(name, steps, marks=marks, id=f"{name}-{steps}")
+
+
+# ---------------------------------------------------------------- what is compared
+def outcome(f, args, seed):
+    """The result or the exception; the state of the generator and what was printed."""
+    paddle.seed(seed)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        result = check.outcome(f, args)
+    return result, (check.random_state(), printed.getvalue())
+
+
+def state(f: Any) -> Any:
+    """Parameters, buffers and plain attributes of a Layer, of the Layers and objects in it."""
+    if not isinstance(f, paddle.nn.Layer):
+        return {}
+    out = dict(check.buffers(f))
+    for prefix, layer in f.named_sublayers(include_self=True):
+        for name, value in vars(layer).items():
+            if name[0] != "_" and name not in ADDED and not isinstance(value, types.MethodType):
+                out[f"{prefix}.{name}"] = dict(vars(value)) if ours(type(value)) else value
+    return out
+
+
+def shared(result, args):
+    """Which tensors of the result and the arguments are one object."""
+    first = {}
+    return [first.setdefault(id(q), k) for k, q in enumerate(check.leaves([result, args]))]
+
+
+def same_objects(have, want, args, eager_args):
+    leaves = [q for q in check.leaves([want, eager_args])]
+    pairs = zip(shared(have, args), shared(want, eager_args), leaves)
+    assert all(a == b for a, b, q in pairs if isinstance(q, paddle.Tensor)), "other objects"
+
+
+def compare(new, eager, p, sizes, call):
+    """One call of each; the eager program to go on with."""
+    one, two = p.args(sizes, call), p.args(sizes, call)
+    before = copy.deepcopy(eager) if isinstance(eager, paddle.nn.Layer) else eager
+    want, effects = outcome(eager, one, 7 + call)
+    have, new_effects = outcome(new, two, 7 + call)
+    where = f"{sizes}, call {call}"
+    if isinstance(want, Exception):
+        assert type(have) is type(want) or isinstance(have, dy2st.SourceError), (where, want, have)
+        return before
+    if isinstance(have, Exception):
+        raise have
+    check.same(have, want, what=f"{where}: result", **BOUNDS)
+    check.same(two, one, what=f"{where}: arguments", **BOUNDS)
+    if not p.copies:
+        same_objects(have, want, two, one)
+    check.same(state(new), state(eager), what=f"{where}: state", **BOUNDS)
+    assert new_effects == effects, f"{where}: the generator, or what was printed"
+    return eager
+
+
+def sizes_of(steps):
+    return {"B": 2, "T": 7 if steps is None else steps}
+
+
+# ---------------------------------------------------------------- converted code without a trace
+def converter(plain):
+    """Converts the functions and Layers of the table, and through the runtime all they call."""
+    done = {}
+
+    def of(f):
+        if isinstance(f, paddle.nn.Layer) and ours(type(f)):
+            return of(f.forward)
+        if isinstance(f, types.MethodType) and ours(f.__func__):
+            return types.MethodType(of(f.__func__), f.__self__)
+        if not isinstance(f, types.FunctionType) or not ours(f) or hasattr(f, "__dy2st_tree__"):
+            return f
+        if f not in done:
+            done[f] = convert(f, runtime)
+        return done[f]
+
+    runtime = Runtime(of) if plain else types.SimpleNamespace(**vars(dy2st.runtime))
+    runtime.fn = of
+    return of
+
+
+def ours(f):
+    return (getattr(f, "__module__", None) or "").startswith("tests.parity.programs.")
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "runtime"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_converted_without_a_trace(name, plain):
+    p = PROGRAMS[name]
+    new, eager = p.make(), p.make()
+    of = converter(plain)
+    if isinstance(new, paddle.nn.Layer):
+        object.__setattr__(new, "forward", of(new.forward))
+    else:
+        new = of(new)
+    for call in range(3):
+        eager = compare(new, eager, p, sizes_of((7, 2, p.least)[call]), call)
+
+
+# ---------------------------------------------------------------- translated
+@pytest.mark.parametrize(("name", "steps"), list(each_length()))
+def test_fixed_sizes(name, steps):
+    p = PROGRAMS[name]
+    new, eager = dy2st.to_static(p.make()), p.make()
+    for call in range(p.calls):
+        eager = compare(new, eager, p, sizes_of(steps), call)
+    if steps in (None, 7):
+        loops_unrolled(new, p, steps)
+
+
+@pytest.mark.parametrize("name", [n for n, p in PROGRAMS.items() if p.sizes and not p.fixed])
+def test_named_sizes(name):
+    p = PROGRAMS[name]
+    new, eager = dy2st.to_static(p.make(), p.spec()), p.make()
+    for call, (b, t) in enumerate(NAMED):
+        eager = compare(new, eager, p, {"B": b, "T": max(t, p.least)}, call)
+
+
+@pytest.mark.parametrize("name", [n for n, p in PROGRAMS.items() if p.fixed])
+def test_sizes_that_cannot_be_named_are_refused(name):
+    p = PROGRAMS[name]
+    with pytest.raises(dy2st.SourceError):
+        dy2st.to_static(p.make(), p.spec())(*p.args(sizes_of(7), 0))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_loops_stay_loops(name):
+    """Unless the table says why not."""
+    p = PROGRAMS[name]
+    steps = 7 if "T" in p.sizes else None
+    unrolled = UNROLLED.get((name, steps))
+    if unrolled is None:
+        unrolled = loops_unrolled(dy2st.to_static(p.make()), p, steps)
+    assert not unrolled or p.unrolled, unrolled
+    assert unrolled or not p.unrolled or "T" in p.sizes, "it is not unrolled"
+
+
+def loops_unrolled(static, p, steps):
+    """The lines of the report about loops that were unrolled; remembered for later tests."""
+    report = static.report(*p.args(sizes_of(steps), 0))
+    UNROLLED[p.name, steps] = found = [str(q) for q in report.loops if q.kind == "unrolled"]
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n, p in PROGRAMS.items() if "T" in p.sizes])
+def test_programs_do_not_grow_with_the_length(name):
+    """Unless the table says why; and then they do."""
+    p = PROGRAMS[name]
+    unrolled, lengths = [], set()
+    for steps in (7, 33):
+        static = dy2st.to_static(p.make())
+        unrolled += loops_unrolled(static, p, steps)
+        lengths.add(len(str(static.program(*p.args(sizes_of(steps), 0))).splitlines()))
+    grows = bool(unrolled) or len(lengths) > 1
+    assert grows == bool(p.unrolled), (unrolled, lengths)
+
+
+@pytest.mark.parametrize(
+    "name", ["CountsCalls", "counter_in_a_closure", "python_numbers_that_vary"]
+)
+def test_a_number_that_varies_becomes_an_input(name, monkeypatch):
+    """After its second value: it is not translated again for each one."""
+    translate, made = dy2st.api.translate, []
+
+    def counted(*args):
+        made.append(translate(*args))
+        return made[-1]
+
+    monkeypatch.setattr(dy2st.api, "translate", counted)
+    p = PROGRAMS[name]
+    new, eager = dy2st.to_static(p.make()), p.make()
+    for call in range(6):
+        eager = compare(new, eager, p, sizes_of(7), call)
+    assert len(made) <= 3
+
+
+# ---------------------------------------------------------------- the table itself
+def test_the_table_is_large():
+    assert len(PROGRAMS) >= 130
+
+
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n != "empty_loop"])
+def test_the_arguments_reach_every_line(name):
+    """Both sides of each branch, a loop that ends early and one that does not."""
+    p = PROGRAMS[name]
+    seen: set[tuple[types.CodeType, int]] = set()
+
+    def watch(frame, event, arg):
+        seen.add((frame.f_code, frame.f_lineno))
+        return watch if "programs" in frame.f_code.co_filename else None
+
+    sys.settrace(watch)
+    try:
+        f = p.make()
+        for call in range(p.calls):
+            for steps in (7, 2) if "T" in p.sizes else (7,):
+                outcome(f, p.args(sizes_of(steps), call), 7)
+    finally:
+        sys.settrace(None)
+    want = {(code, line) for code in codes(p.code) for line in lines_of(code)}
+    assert not want - seen, sorted(line for _, line in want - seen)
+
+
+def codes(code):
+    """The code of a function and of those in it."""
+    inner = [q for q in code.co_consts if isinstance(q, types.CodeType)]
+    return [code, *(q for c in inner for q in codes(c))]
+
+
+def lines_of(code):
+    """The lines that run when the code runs: not its first, and no annotations of classes."""
+    return {line for _, _, line in code.co_lines() if line and line > code.co_firstlineno}
