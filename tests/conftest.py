@@ -13,58 +13,28 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
-#: of these files every n-th test belongs to the quick part, the others are slow
-SAMPLED = {
-    "test_inplace_apis": 40,
-    "test_programs": 12,
-    "test_idioms": 12,
-    "test_adversarial_control": 6,
-    "test_gradients": 8,
-    "test_autodiff_rows": 6,
-    "test_layers": 6,
-    "test_static_nn": 4,
-    "test_decoding": 4,
-    "test_syntax": 4,
-    "test_outside": 4,
-    "test_errors": 3,
-    "test_alias_gradients": 11,
-    "test_parity_bugs": 13,
-    "test_inplace_models": 13,
-    "test_slots": 10,
-    "test_chains": 4,
-    "test_chain_steps": 8,
-    "test_views": 24,
-    "test_aliases": 9,
-    "test_versions": 6,
-    "test_parity": 5,
-    "test_gemm": 7,
-    "test_executor": 3,
-    "test_ir_random": 3,
-    "test_functions": 3,
-    "test_indexing": 6,
-    "test_inplace_setitem": 36,
-    "test_scatter": 9,
-    "test_adversarial": 3,
-    "test_ops": 3,
-    "test_gradients_autograd": 3,
-    "test_executor_control": 2,
-    "test_inplace_cost": 14,
-    "test_masked_updates": 12,
-    "test_images": 7,
-}
 
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/")
+    parser.addoption("--nightly", action="store_true", help="also run what is marked `nightly`")
 
 
-def pytest_collection_modifyitems(items):
-    seen = {}
+def pytest_collection_modifyitems(config, items):
+    """In modules marked `sampled` whatever is not marked `quick` is slow."""
     for item in items:
-        name = Path(item.path).stem
-        k = seen[name] = seen.get(name, -1) + 1
-        if k % SAMPLED.get(name, 1):
+        if item.get_closest_marker("sampled") and not is_quick(item):
             item.add_marker(pytest.mark.slow)
+    if not config.getoption("--nightly"):
+        left_out = [q for q in items if q.get_closest_marker("nightly")]
+        items[:] = [q for q in items if not q.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def is_quick(item):
+    """`quick` marks a test, a row, or the rows of a test by their ids: `quick("0", "name-7")`."""
+    mark = item.get_closest_marker("quick")
+    return mark is not None and (not mark.args or item.callspec.id in mark.args)
 
 
 def mostly_slow(values, quick=1):

@@ -11,6 +11,7 @@ import copy
 import io
 import sys
 import types
+import zlib
 from typing import Any
 
 import paddle
@@ -24,20 +25,35 @@ from tests import check
 from tests.convert.plain_runtime import Runtime
 from tests.parity.programs import PROGRAMS
 
-STEPS = (0, 1, 2, 7, 33)
-SLOW = (1, 2, 33)
+LENGTHS = (7, 9, 13)
+NIGHTLY = (2, 33)
 NAMED = ((2, 7), (3, 2), (1, 33), (2, 1), (2, 0), (4, 7))
 BOUNDS = {"rtol": 2e-5, "atol": 2e-5}
 ADDED = ("forward", "program", "report", "code")
-UNROLLED: dict[tuple[str, int | None], list[str]] = {}
+pytestmark = pytest.mark.sampled
+
+
+def rows(keep=lambda p: True):
+    """The programs, each with the mark of its row."""
+    return [row(p, p.name) for p in PROGRAMS.values() if keep(p)]
+
+
+def row(p, *values, nightly=False):
+    marks = [pytest.mark.nightly] * nightly + [pytest.mark.quick] * p.quick
+    return pytest.param(*values, marks=marks, id="-".join(map(str, values)))
 
 
 def each_length():
-    """(name, T) for each program; T is None where it has none."""
+    """(name, T): none, one and an odd number of iterations; T is None where a program has none."""
     for name, p in PROGRAMS.items():
-        for steps in [t for t in STEPS if t >= p.least] if "T" in p.sizes else (None,):
-            marks = [pytest.mark.slow] if steps in SLOW else []
-            yield pytest.param(name, steps, marks=marks, id=f"{name}-{steps}")
+        lengths = (0, 1, length(p), *NIGHTLY) if "T" in p.sizes else (None,)
+        for steps in [t for t in lengths if t is None or t >= p.least]:
+            yield row(p, name, steps, nightly=steps in NIGHTLY)
+
+
+def length(p):
+    """Iterations of the program's loops where they run more than once: its own, in every run."""
+    return LENGTHS[zlib.crc32(p.name.encode()) % len(LENGTHS)]
 
 
 # ---------------------------------------------------------------- what is compared
@@ -124,7 +140,7 @@ def ours(f):
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "runtime"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", rows())
 def test_converted_without_a_trace(name, plain):
     p = PROGRAMS[name]
     new, eager = p.make(), p.make()
@@ -144,11 +160,9 @@ def test_fixed_sizes(name, steps):
     new, eager = dy2st.to_static(p.make()), p.make()
     for call in range(p.calls):
         eager = compare(new, eager, p, sizes_of(steps), call)
-    if steps in (None, 7):
-        loops_unrolled(new, p, steps)
 
 
-@pytest.mark.parametrize("name", [n for n, p in PROGRAMS.items() if p.sizes and not p.fixed])
+@pytest.mark.parametrize("name", rows(lambda p: p.sizes and not p.fixed))
 def test_named_sizes(name):
     p = PROGRAMS[name]
     new, eager = dy2st.to_static(p.make(), p.spec()), p.make()
@@ -156,44 +170,32 @@ def test_named_sizes(name):
         eager = compare(new, eager, p, {"B": b, "T": max(t, p.least)}, call)
 
 
-@pytest.mark.parametrize("name", [n for n, p in PROGRAMS.items() if p.fixed])
+@pytest.mark.parametrize("name", rows(lambda p: p.fixed))
 def test_sizes_that_cannot_be_named_are_refused(name):
     p = PROGRAMS[name]
     with pytest.raises(dy2st.SourceError):
         dy2st.to_static(p.make(), p.spec())(*p.args(sizes_of(7), 0))
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", rows())
 def test_loops_stay_loops(name):
-    """Unless the table says why not."""
+    """Unless the table says why not: the program is the same for 7 and for 33 iterations."""
     p = PROGRAMS[name]
-    steps = 7 if "T" in p.sizes else None
-    unrolled = UNROLLED.get((name, steps))
-    if unrolled is None:
-        unrolled = loops_unrolled(dy2st.to_static(p.make()), p, steps)
+    unrolled, lines = loops_unrolled(p, 7)
     assert not unrolled or p.unrolled, unrolled
-    assert unrolled or not p.unrolled or "T" in p.sizes, "it is not unrolled"
+    if "T" not in p.sizes:
+        assert unrolled or not p.unrolled, "it is not unrolled"
+        return
+    more_unrolled, more_lines = loops_unrolled(p, 33)
+    grows = bool(unrolled or more_unrolled) or lines != more_lines
+    assert grows == bool(p.unrolled), (unrolled, more_unrolled, lines, more_lines)
 
 
-def loops_unrolled(static, p, steps):
-    """The lines of the report about loops that were unrolled; remembered for later tests."""
-    report = static.report(*p.args(sizes_of(steps), 0))
-    UNROLLED[p.name, steps] = found = [str(q) for q in report.loops if q.kind == "unrolled"]
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n, p in PROGRAMS.items() if "T" in p.sizes])
-def test_programs_do_not_grow_with_the_length(name):
-    """Unless the table says why; and then they do."""
-    p = PROGRAMS[name]
-    unrolled, lengths = [], set()
-    for steps in (7, 33):
-        static = dy2st.to_static(p.make())
-        unrolled += loops_unrolled(static, p, steps)
-        lengths.add(len(str(static.program(*p.args(sizes_of(steps), 0))).splitlines()))
-    grows = bool(unrolled) or len(lengths) > 1
-    assert grows == bool(p.unrolled), (unrolled, lengths)
+def loops_unrolled(p, steps):
+    """The lines of the report about loops that were unrolled; the number of the program's lines."""
+    static, args = dy2st.to_static(p.make()), p.args(sizes_of(steps), 0)
+    unrolled = [str(q) for q in static.report(*args).loops if q.kind == "unrolled"]
+    return unrolled, len(str(static.program(*args)).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_the_table_is_large():
     assert len(PROGRAMS) >= 130
 
 
-@pytest.mark.parametrize("name", [n for n in PROGRAMS if n != "empty_loop"])
+@pytest.mark.parametrize("name", rows(lambda p: p.name != "empty_loop"))
 def test_the_arguments_reach_every_line(name):
     """Both sides of each branch, a loop that ends early and one that does not."""
     p = PROGRAMS[name]

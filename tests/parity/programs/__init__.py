@@ -57,7 +57,7 @@ def values(*values: Any) -> ByCall:
 class Program:
     """One row of the table. `unrolled` says why a loop cannot stay one; `fixed` why its sizes
     cannot be named; `copies` why a result is not the object that eager gives; `least` is the
-    smallest T that eager survives."""
+    smallest T that eager survives; `quick` rows belong to the quick part of the tests."""
 
     name: str
     code: types.CodeType
@@ -67,6 +67,7 @@ class Program:
     fixed: str
     least: int
     copies: str = ""
+    quick: bool = False
 
     @property
     def sizes(self) -> set[str]:
@@ -164,13 +165,19 @@ def register(f: Any, new: Callable[[], Any], arguments: Any, *marks: Any) -> Any
 
 
 def program(
-    *, unrolled: str = "", fixed: str = "", least: int = 0, copies: str = "", **arguments: Any
+    *,
+    unrolled: str = "",
+    fixed: str = "",
+    least: int = 0,
+    copies: str = "",
+    quick: bool = False,
+    **arguments: Any,
 ) -> Callable[[Any], Any]:
     """Registers a function, or a Layer that is made without arguments."""
 
     def add(f: Any) -> Any:
         new = f if inspect.isclass(f) else lambda: f
-        return register(f, new, arguments, unrolled, fixed, least, copies)
+        return register(f, new, arguments, unrolled, fixed, least, copies, quick)
 
     return add
 

@@ -79,7 +79,7 @@ def condition_of_one_element(x):
     return x
 
 
-@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0))
+@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0), quick=True)
 def several_variables(x, a):
     y, z, w = x, x * 2, 1.0
     if a > 0:
@@ -102,7 +102,7 @@ def temporaries_in_a_branch(x, a):
     return x
 
 
-@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0), use=values(True, False, True))
+@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0), use=values(True, False, True), quick=True)
 def defined_under_a_python_guard(x, a, use):
     if use:
         extra = x * 3
@@ -226,7 +226,7 @@ class BranchRebindsAnAttribute(nn.Layer):
         return x + self.h
 
 
-@program(x="f32[4]", a=by_call(1.0, 2.0, 3.0))
+@program(x="f32[4]", a=by_call(1.0, 2.0, 3.0), quick=True)
 def passing_assert(x, a):
     assert a > 0, "a must be positive"
     assert x.shape[-1] == 4
@@ -255,7 +255,7 @@ def assert_in_a_loop(x, limit):
     return s
 
 
-@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0))
+@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0), quick=True)
 def number_from_a_branch(x, a):
     if a > 0:
         k = 2
@@ -342,6 +342,6 @@ def or_and_and_give_values(x, y, a):
     return chosen, other
 
 
-@program(x="f32[4]", a=by_call(0.5, -1.0, 7.0))
+@program(x="f32[4]", a=by_call(0.5, -1.0, 7.0), quick=True)
 def conditional_expression_in_a_call(x, a):
     return paddle.clip(x * 3, min=-1.0, max=(a if a > 0 else -a)), (x, a)[0 if a.shape else 1]

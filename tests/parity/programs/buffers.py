@@ -23,7 +23,7 @@ def preallocated_rows(x):
     return out
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def read_back_the_step_before(x):
     out = paddle.zeros([x.shape[0], x.shape[1], 4])
     for t in range(x.shape[1]):
@@ -42,7 +42,7 @@ def read_back_from_the_second_on(x):
     return out
 
 
-@program(x="f32[T,4]")
+@program(x="f32[T,4]", quick=True)
 def one_longer_than_the_input(x):
     h = paddle.zeros([x.shape[0] + 1, 4])
     for t in range(x.shape[0]):
@@ -130,7 +130,7 @@ def shifted_cache(x, cache):
     return out, cache
 
 
-@program(x="f32[T,4]", cache="f32[6,4]")
+@program(x="f32[T,4]", cache="f32[6,4]", quick=True)
 def ring_buffer(x, cache):
     for t in range(x.shape[0]):
         cache[t % 6] = x[t]
@@ -145,7 +145,7 @@ def scatter_by_a_tensor(x, order):
     return table
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def masked_write(x):
     h = paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1]):

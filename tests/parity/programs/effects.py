@@ -53,7 +53,7 @@ def printed_once(x):
     return y
 
 
-@program(x="f32[T,4]")
+@program(x="f32[T,4]", quick=True)
 def printed_in_a_loop(x):
     s = paddle.zeros([])
     for t, row in enumerate(x):
@@ -83,7 +83,7 @@ def printed_in_a_while(x, n):
     return x + i.astype("float32")
 
 
-@program(n=by_call(1, 2, 7))
+@program(n=by_call(1, 2, 7), quick=True)
 def printed_numbers(n):
     k = int(n)
     print(f"k is {k}", k + 1)

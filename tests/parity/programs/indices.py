@@ -71,7 +71,7 @@ def even_and_odd(x):
     return even, odd
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def clockwork(x):
     fast = slow = paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1]):
@@ -117,7 +117,7 @@ def windows_of_two(x):
     return paddle.stack(out, 1)
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def windows_in_chunks(x):
     h = paddle.zeros([x.shape[0], 4])
     for i in range(0, x.shape[1] - 2, 3):
@@ -192,7 +192,7 @@ def list_of_numbers_by_index(x):
     return s
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def defined_in_the_first_iteration(x):
     h = paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1]):

@@ -48,7 +48,7 @@ def break_with_a_list(x, limit):
     return paddle.stack(ys)
 
 
-@program(x="f32[T,4]", limit=by_call(1.0, 1e9, -1.0))
+@program(x="f32[T,4]", limit=by_call(1.0, 1e9, -1.0), quick=True)
 def length_of_the_list_after_break(x, limit):
     ys = []
     for row in x:
@@ -89,7 +89,7 @@ def continue_on_a_tensor(x):
     return s, kept
 
 
-@program(x="f32[T,4]", limit=by_call(2.0, 1e9, 0.0))
+@program(x="f32[T,4]", limit=by_call(2.0, 1e9, 0.0), quick=True)
 def continue_and_break(x, limit):
     s = paddle.zeros([4])
     for t, row in enumerate(x):
@@ -192,7 +192,7 @@ def continue_in_the_inner_loop(x):
     return s
 
 
-@program(x="f32[T,4]", limit=by_call(1.0, 1e9, -1e9))
+@program(x="f32[T,4]", limit=by_call(1.0, 1e9, -1e9), quick=True)
 def for_else_finds_nothing(x, limit):
     for row in x:
         if row.max() > limit:
@@ -223,7 +223,7 @@ def early_return_on_a_tensor(x, bias):
     return -y
 
 
-@program(x="f32[B,4]", bias=by_call(-100.0, 100.0, 0.0))
+@program(x="f32[B,4]", bias=by_call(-100.0, 100.0, 0.0), quick=True)
 def guard_clauses_on_tensors(x, bias):
     if bias > 50:
         return x

@@ -20,7 +20,7 @@ def append_then_stack(x):
     return paddle.stack(ys, axis=1)
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def append_then_concat(x):
     ys = []
     for t in range(x.shape[1]):
@@ -96,7 +96,7 @@ def second_half_of_a_filled_list(x):
     return paddle.stack(ys[1:], 1), paddle.concat(ys[:-1], 1)
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def reversed_filled_list(x):
     ys = []
     for t in range(x.shape[1]):
@@ -128,7 +128,7 @@ def fill_then_index_in_a_loop(x):
     return paddle.stack(out, 1)
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def length_of_a_filled_list(x):
     ys = []
     for t in range(x.shape[1]):
@@ -206,7 +206,7 @@ def two_lists(x):
     return {"ys": paddle.stack(ys, 1), "scores": scores}
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def dict_of_lists(x):
     log = {"h": [], "norm": []}
     h = paddle.zeros([x.shape[0], 4])
@@ -237,7 +237,7 @@ def append_in_both_loops(x):
     return paddle.stack(ys, 1)
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def append_before_and_after(x):
     ys = [x.sum(1)]
     for t in range(x.shape[1]):

@@ -39,7 +39,11 @@ def range_with_step_two(x):
     return even
 
 
-@program(x="f32[B,T,4]", copies="a list keeps the tensor of the last iteration, a stack a copy")
+@program(
+    x="f32[B,T,4]",
+    copies="a list keeps the tensor of the last iteration, a stack a copy",
+    quick=True,
+)
 def range_backwards(x):
     h = paddle.zeros([x.shape[0], 4])
     ys = []
@@ -50,7 +54,7 @@ def range_backwards(x):
     return ys, h
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def range_backwards_by_two(x):
     h = paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1] - 1, 0, -2):
@@ -144,7 +148,7 @@ def rows_of_a_tensor(x):
     return h
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def rows_of_a_transposed_tensor(x):
     h, ys = paddle.zeros([x.shape[0], 4]), []
     for row in x.transpose([1, 0, 2]):
@@ -185,7 +189,7 @@ def zipped_with_a_range(x, y):
     return s
 
 
-@program(x="f32[T,4]", y="f32[5,4]")
+@program(x="f32[T,4]", y="f32[5,4]", quick=True)
 def zipped_with_a_shorter_one(x, y):
     s = paddle.zeros([4])
     for a, b in zip(x, y):
@@ -243,7 +247,7 @@ def the_index_after_the_loop(x):
     return last + t
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def nested_over_both_axes(x):
     s = paddle.zeros([4])
     for b in range(x.shape[0]):
@@ -296,7 +300,7 @@ def two_loops_in_a_row(x):
     return h, len(back)
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 class FramesTimesLayers(nn.Layer):
     def __init__(self):
         super().__init__()

@@ -46,7 +46,7 @@ def float_as_a_condition(x, a):
     return x
 
 
-@program(x="f32[4]", a=by_call(True, False, True))
+@program(x="f32[4]", a=by_call(True, False, True), quick=True)
 def bool_as_a_condition(x, a):
     flag = bool(a)
     if flag:
@@ -69,7 +69,7 @@ def int_as_an_index(x, n):
     return x[int(n)] * 2
 
 
-@program(x="f32[T,4]")
+@program(x="f32[T,4]", quick=True)
 def item_in_a_loop(x):
     total = 0.0
     for row in x:
@@ -149,7 +149,7 @@ def python_numbers_that_vary(x, n, rate):
     return x * n + rate, n * rate
 
 
-@program(x="f32[T,4]")
+@program(x="f32[T,4]", quick=True)
 def flag_across_iterations(x):
     seen, after = False, paddle.zeros([4])
     for row in x:

@@ -40,7 +40,7 @@ def first_defined_in_the_body(x):
     return y, z
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def swapped_variables(x):
     a, b = paddle.zeros([x.shape[0], 4]), paddle.ones([x.shape[0], 4])
     for t in range(x.shape[1]):
@@ -48,7 +48,7 @@ def swapped_variables(x):
     return a, b
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def previous_value(x):
     previous, s = paddle.zeros([x.shape[0], 4]), paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1]):
@@ -158,7 +158,7 @@ def slots_of_an_argument(x, states):
     return new
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 class AttributeInALoop(nn.Layer):
     def __init__(self):
         super().__init__()
@@ -200,7 +200,7 @@ class AttributeOfASublayer(nn.Layer):
         return paddle.stack(ys, 1)
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 class DottedAttribute(nn.Layer):
     def __init__(self):
         super().__init__()

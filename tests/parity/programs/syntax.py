@@ -61,7 +61,7 @@ def context_manager_from_a_generator(x):
     return x + len(stack)
 
 
-@program(x="f32[B,4]", key=values("a", "b", "missing"))
+@program(x="f32[B,4]", key=values("a", "b", "missing"), quick=True)
 def try_and_except(x, key):
     scales = {"a": 2.0, "b": 3.0}
     try:
@@ -131,7 +131,7 @@ def match_on_a_string(x, mode):
     return y
 
 
-@program(x="f32[B,4]", job=values(("scale", 2.0), ("shift", 1.0, 3), ("none",)))
+@program(x="f32[B,4]", job=values(("scale", 2.0), ("shift", 1.0, 3), ("none",)), quick=True)
 def match_on_a_structure(x, job):
     for _ in range(2):
         match job:
@@ -188,7 +188,7 @@ def deleted_variable(x):
     return h
 
 
-@program(x="f32[3,4]", unrolled="the keys of a dict follow from the index")
+@program(x="f32[3,4]", unrolled="the keys of a dict follow from the index", quick=True)
 def comprehensions(x):
     rows = {k: x[k] * 2 for k in range(3) if k != 1}
     table = [[a * b for a in range(2)] for b in range(3)]

@@ -27,7 +27,7 @@ def counter_down_to_zero(x):
     return h
 
 
-@program(x="f32[B,T,4]")
+@program(x="f32[B,T,4]", quick=True)
 def counter_in_steps_of_two(x):
     t, out = 0, []
     while t + 1 < x.shape[1]:
@@ -140,7 +140,7 @@ def tensor_or_counter(x, limit):
     return s
 
 
-@program(x="f32[4]", limit=by_call(10.0, 0.0, 1000.0))
+@program(x="f32[4]", limit=by_call(10.0, 0.0, 1000.0), quick=True)
 def forever_until_a_tensor(x, limit):
     y, n = x.abs() + 1, 0
     while True:
@@ -164,7 +164,7 @@ def forever_with_two_exits(x, limit):
     return s, t
 
 
-@program(x="f32[B,4]")
+@program(x="f32[B,4]", quick=True)
 def forever_until_a_counter(x):
     k = 0
     while True:
@@ -270,7 +270,7 @@ def bisection(lo, hi):
     return lo, hi
 
 
-@program(x="f32[1,4]", n=by_call(5, 0, 9))
+@program(x="f32[1,4]", n=by_call(5, 0, 9), quick=True)
 def while_on_item(x, n):
     while n.item() > 0:
         x = x * 0.5 + n.item()
