@@ -32,9 +32,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 def is_quick(item):
-    """`quick` marks a test, a row, or the rows of a test by their ids: `quick("0", "name-7")`."""
+    """`quick` marks a test or a row; with arguments the rows whose ids are, or begin or end with,
+    one of these: `quick("0", "name")` the rows `0`, `name-7` and `f32-name`."""
     mark = item.get_closest_marker("quick")
-    return mark is not None and (not mark.args or item.callspec.id in mark.args)
+    if mark is None or not mark.args:
+        return mark is not None
+    name = f"-{item.callspec.id}-"
+    return any(name.startswith(f"-{q}-") or name.endswith(f"-{q}-") for q in mark.args)
 
 
 def mostly_slow(values, quick=1):

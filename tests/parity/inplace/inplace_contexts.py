@@ -14,6 +14,7 @@ import itertools
 import linecache
 import re
 import textwrap
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import paddle
 import paddle.nn.functional as F
+import pytest
 
 import dy2st
 from ir.types import parse_type
@@ -205,8 +207,51 @@ class Case:
         floats = parse_type(self.y.type).dtype.kind == "f"
         return floats and not self.no_gradient and "*" not in self.refused
 
+    def kind(self) -> tuple[Any, ...]:
+        """Cases of one kind differ in the arithmetic only."""
+        dtype = parse_type(self.y.type).dtype.kind
+        return dtype, self.foreign, self.rebinds, self.reshapes, self.variant, bool(self.operands)
+
     def refusal(self, context: str) -> str | None:
         return self.refused.get(context, self.refused.get("*"))
+
+
+#: contexts of each case in a run that is not nightly
+EACH = 3
+
+
+def rows(cases: list[Case]) -> list[Any]:
+    """(name, context): each case meets `EACH` contexts, and each kind of cases all of them.
+
+    The other pairs are marked `nightly`. A case that is refused, or that eager refuses, in some
+    context meets all of them in every run.
+    """
+    chosen = covering(cases)
+    return [
+        pytest.param(case.name, n, marks=[] if n in chosen[case.name] else [pytest.mark.nightly])
+        for case in cases
+        for n in case.contexts()
+    ]
+
+
+def covering(cases: list[Case]) -> dict[str, set[str]]:
+    """The contexts of each case that are not left to the night."""
+    special = [case for case in cases if case.refused or case.raises]
+    chosen = {case.name: set(case.contexts()) if case in special else set() for case in cases}
+    candidates = defaultdict(list)
+    for case in cases:
+        for n in case.contexts():
+            candidates[case.kind(), n].append(case.name)
+    for (_, context), names in candidates.items():
+        if not any(context in chosen[q] for q in names):
+            chosen[min(names, key=lambda q: len(chosen[q]))].add(context)
+    met = Counter((case.kind(), n) for case in cases for n in chosen[case.name])
+    for case in cases:
+        rare = sorted(case.contexts(), key=lambda n: (n in chosen[case.name], met[case.kind(), n]))
+        more = rare[: max(0, EACH - len(chosen[case.name]))]
+        chosen[case.name].update(more)
+        met.update((case.kind(), n) for n in more)
+    return chosen
 
 
 def counted(cases: list[Case]) -> list[tuple[Case, str]]:

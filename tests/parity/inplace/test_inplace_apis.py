@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import paddle
 import paddle.nn.functional as F
@@ -16,6 +17,7 @@ from tests.parity.inplace.inplace_contexts import (
     check_gradient,
     counted,
     make,
+    rows,
     source,
 )
 from tests.parity.inplace.setitem_cases import cases as setitem_cases
@@ -23,6 +25,8 @@ from tests.parity.inplace.setitem_cases import cases as setitem_cases
 OWNERS = {"Tensor": paddle.Tensor, "paddle": paddle, "F": F}
 BY_NAME = {case.name: case for case in CASES}
 RUNS = [(case.name, context) for case in CASES for context in case.contexts()]
+
+pytestmark = pytest.mark.sampled
 
 
 def in_place_names() -> set[str]:
@@ -47,6 +51,7 @@ def called() -> set[str]:
     return found
 
 
+@pytest.mark.quick
 def test_every_name_is_in_the_table():
     assert len(BY_NAME) == len(CASES), "two cases of one name"
     missing = in_place_names() - called() - set(OTHER)
@@ -54,14 +59,25 @@ def test_every_name_is_in_the_table():
     assert set(OTHER) <= in_place_names()
 
 
-@pytest.mark.parametrize("name, context", RUNS)
+@pytest.mark.quick("tanh_", "add_", "cumsum_", "scatter_", "setitem", "y *= a", "reshape_", "set_")
+@pytest.mark.parametrize("name, context", rows(CASES))
 def test_in_place_call(name, context):
     check(BY_NAME[name], context)
 
 
+@pytest.mark.quick("tanh_", "add_", "cumsum_")
 @pytest.mark.parametrize("name", [case.name for case in CASES if case.differentiable()])
 def test_gradient(name):
     check_gradient(BY_NAME[name])
+
+
+def test_every_context_meets_every_kind_of_cases():
+    """Also where only the pairs run that are not marked `nightly`."""
+    every = {(BY_NAME[name].kind(), context) for name, context in RUNS}
+    taken = [q.values for q in rows(CASES) if not q.marks]
+    assert {(BY_NAME[name].kind(), context) for name, context in taken} == every
+    assert Counter(name for name, _ in taken).keys() == BY_NAME.keys()
+    assert len(taken) < 0.6 * len(RUNS)
 
 
 def test_count(capsys):

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parity.inplace.inplace_contexts import check, check_gradient, counted
+from tests.parity.inplace.inplace_contexts import check, check_gradient, counted, rows
 from tests.parity.inplace.setitem_cases import cases
 
 CASES = {case.name: case for case in cases()}
 RUNS = [(case.name, context) for case in CASES.values() for context in case.contexts()]
 
+pytestmark = pytest.mark.sampled
 
+
+@pytest.mark.quick
 def test_names_differ_and_nothing_is_foreign():
     assert len(CASES) == len(cases())
     assert len(counted(cases())) == len(RUNS) >= 350
     assert not any(case.foreign for case in CASES.values())
 
 
-@pytest.mark.parametrize("name, context", RUNS)
+@pytest.mark.quick("y[-1] = number", "y[i] = rows", "y[mask] = values", "y[:, 1:] += y[:, :-1]")
+@pytest.mark.parametrize("name, context", rows(cases()))
 def test_item_assignment(name, context):
     check(CASES[name], context)
 
 
+@pytest.mark.quick("y[i] = rows")
 @pytest.mark.parametrize("name", [case.name for case in CASES.values() if case.differentiable()])
 def test_gradient(name):
     check_gradient(CASES[name])
