@@ -22,31 +22,40 @@ def pytest_addoption(parser):
 
 def pytest_collection_modifyitems(config, items):
     """In modules marked `sampled` whatever is not marked `quick` is slow."""
+    unknown = {}
     for item in items:
-        if item.get_closest_marker("sampled") and not is_quick(item):
+        if item.get_closest_marker("sampled") and not is_quick(item, unknown):
             item.add_marker(pytest.mark.slow)
+    if any(unknown.values()) and not any("::" in q for q in config.args):
+        raise pytest.UsageError(f"no such rows: {[(t, q) for t, q in unknown.items() if q]}")
     if not config.getoption("--nightly"):
         left_out = [q for q in items if q.get_closest_marker("nightly")]
         items[:] = [q for q in items if not q.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=left_out)
 
 
-def is_quick(item):
+def is_quick(item, unknown):
     """`quick` marks a test or a row; with arguments the rows whose ids are, or begin or end with,
-    one of these: `quick("0", "name")` the rows `0`, `name-7` and `f32-name`."""
+    one of these: `quick("0", "name")` the rows `0`, `name-7` and `f32-name`.
+
+    `unknown`: for each test the arguments that no row has had so far."""
     mark = item.get_closest_marker("quick")
     if mark is None or not mark.args:
         return mark is not None
     name = f"-{item.callspec.id}-"
-    return any(name.startswith(f"-{q}-") or name.endswith(f"-{q}-") for q in mark.args)
+    named = {q for q in mark.args if name.startswith(f"-{q}-") or name.endswith(f"-{q}-")}
+    test = item.nodeid.split("[")[0]
+    unknown[test] = unknown.get(test, set(mark.args)) - named
+    return bool(named)
 
 
-def mostly_slow(values, quick=1):
-    """Parameters of a random test: the first `quick` belong to the quick part, the rest is slow."""
-    return [
-        value if k < quick else pytest.param(value, marks=pytest.mark.slow)
-        for k, value in enumerate(values)
+def mostly_slow(values, quick=1, nightly=()):
+    """Parameters of a random test: the first `quick` belong to the quick part, the rest is slow,
+    and what is in `nightly` is left to the night."""
+    slow = [
+        q if k < quick else pytest.param(q, marks=pytest.mark.slow) for k, q in enumerate(values)
     ]
+    return [*slow, *(pytest.param(q, marks=pytest.mark.nightly) for q in nightly)]
 
 
 class Golden:

@@ -24,16 +24,10 @@ from ir.types import DTYPES, Type, parse_type
 from tests.executor.test_executor_random import Generator
 from tests.executor.test_executor_random import arrays as arrays_for
 
+pytestmark = pytest.mark.sampled
+
 WIDE = targets.supported("avx512")  # then `wide` has nothing to add
-TARGETS = [
-    pytest.param(
-        n,
-        marks=pytest.mark.skipif(
-            not targets.supported(n) or (n == "wide" and WIDE), reason="no such processor"
-        ),
-    )
-    for n in targets.NAMES
-]
+TARGETS = [n for n in targets.NAMES if targets.supported(n) and not (n == "wide" and WIDE)]
 FUNCTIONS = """exp expm1 log log2 log10 log1p tanh sigmoid erf sin cos rsqrt silu elu softplus gelu
 pow tan sinh cosh asin acos atan asinh acosh atanh erfinv logit""".split()
 SUMS = """logcumsumexp sum prod matmul conv mean softmax log_softmax layer_norm
@@ -87,6 +81,10 @@ def agree(name, got, want):
 ROWS = [n for n, row in OPS.items() if row.ref is not None and row.examples]
 
 
+@pytest.mark.quick(
+    "exp", "tanh", "sin", "floor_divide", "cast", "matmul", "sum", "softmax", "layer_norm", "conv",
+    "gather", "slice", "concat", "where", "cumsum", "embedding", "argmax",
+)  # fmt: skip
 @pytest.mark.parametrize("name", ROWS)
 def test_examples_of_a_row(name, on_target):
     program, arrays = examples_program(name)
@@ -95,6 +93,7 @@ def test_examples_of_a_row(name, on_target):
         agree(name, got, w)
 
 
+@pytest.mark.quick("generic")
 @pytest.mark.parametrize("name", targets.NAMES)
 def test_code_of_every_target_needs_no_library(name):
     """Compiled, not run: this shows what a host without AVX-512 cannot."""
@@ -116,6 +115,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -30.0, 30.0, 1e4,
 UNARY = [n for n in ROWS if OPS[n].kernel and OPS[n].operands == ("x",) and n != "cast"]
 
 
+@pytest.mark.quick("f64")
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_special_values(dtype, on_target):
     b, x, names = Builder(), Value(parse_type(f"{dtype}[13]")), []
@@ -134,6 +134,12 @@ def test_special_values(dtype, on_target):
         assert (np.signbit(got) == np.signbit(want))[3:].all() if got.dtype != bool else True, name
 
 
+@pytest.mark.skipif(not WIDE, reason="no AVX-512 here: its code runs as `wide`, by AVX2")
+def test_this_host_runs_every_target():
+    assert TARGETS == ["avx512", "avx2", "generic"]
+
+
+@pytest.mark.quick
 def test_casts_between_all_types(on_target):
     rng, b, values, arrays = np.random.default_rng(5), Builder(), [], []
     dtypes = [DTYPES[n] for n in ("bool", "u8", "i8", "i16", "i32", "i64", "f32", "f64")]
@@ -153,6 +159,7 @@ def test_casts_between_all_types(on_target):
     assert len(flipped) == len(dtypes)
 
 
+@pytest.mark.quick("i8", "i32")
 @pytest.mark.parametrize("dtype", ["u8", "i8", "i16", "i32"])
 def test_narrow_integers(dtype, on_target):
     b, n = Builder(), Value(parse_type(f"{dtype}[45]"))
@@ -215,6 +222,7 @@ program p(%x: f32[5,7,9] arg "x", %y: f32[9] arg "y") {
 """
 
 
+@pytest.mark.quick
 def test_views_of_views(on_target):
     run_text(VIEWS, floats(5, 7, 9), floats(9))
 
@@ -265,6 +273,7 @@ program p(%a: f32[3] param "a", %b: f32[3] param "b") {
 """
 
 
+@pytest.mark.quick
 def test_writes_may_swap():
     a, b = floats(3), floats(3, seed=1)
     got = run_text(SWAP, a, b)
@@ -296,6 +305,7 @@ program p(%w: f32[5,3] param "w", %ids: i64[B] arg "ids", %n: i64[] arg "n", %s:
 """
 
 
+@pytest.mark.quick("IndexError-embedding")
 @pytest.mark.parametrize(
     "ids, n, error, words",
     [
@@ -332,6 +342,7 @@ program p(%x: i64[3] arg "x", %y: i64[3] arg "y") {
     assert list(q) == [least, -7, -4] and list(r) == [0, 0, 1]
 
 
+@pytest.mark.quick("T-1-3")
 @pytest.mark.parametrize("start, t", [("T-1", 3), ("0", 3)])
 def test_a_slice_outside_of_its_tensor(start, t):
     text = f"""
@@ -367,6 +378,7 @@ def test_a_window_longer_than_its_axis():
             run(floats(t), np.asarray(at), floats(b))
 
 
+@pytest.mark.quick
 def test_last_of_no_iteration():
     text = """
 program p(%x: f32[T,2] arg "x") {
@@ -437,6 +449,7 @@ program p(%x: f32[T,B] arg "x", %h0: f32[B] arg "h0") {
 """
 
 
+@pytest.mark.quick
 def test_foreign_calls_inside_of_loops():
     def double(op, arrays, sizes):
         assert op.attrs["call"] == "double" and set(sizes) == {"B", "T"}

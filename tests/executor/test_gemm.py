@@ -13,6 +13,8 @@ from executor.launches import Gemm, Loop, Pack
 from executor.lower.program import lower
 from tests.executor.test_executor import on_target
 
+pytestmark = pytest.mark.sampled
+
 __all__ = ["on_target"]
 
 
@@ -35,6 +37,7 @@ def operands(rng, dtype, *shapes):
     return [rng.uniform(-1, 1, s).astype(dtype) for s in shapes]
 
 
+@pytest.mark.quick("1-float32", "7-float64", "13-float32")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 6, 7, 13, 16])
 def test_static_shapes(m, dtype, on_target):
@@ -54,6 +57,7 @@ def test_one_function_for_all_sizes(on_target):
         close(run(x, y)[0], (x.astype(np.float64) @ y).astype(np.float32))
 
 
+@pytest.mark.quick("False-True", "True-True")
 @pytest.mark.parametrize("tx", [False, True])
 @pytest.mark.parametrize("ty", [False, True])
 def test_transposed_and_batched(tx, ty, on_target):
@@ -158,6 +162,7 @@ program p(%x: f32[T,B,9] arg "x", %w: f32[9,21] param "w", %b: f32[21] param "b"
 """  # noqa: E501
 
 
+@pytest.mark.quick
 def test_a_product_starts_from_what_it_is_added_to(on_target):
     program = ir.verify(ir.parse(LINEAR))
     low = lower(program, cpu.machine())
@@ -171,6 +176,7 @@ def test_a_product_starts_from_what_it_is_added_to(on_target):
             close(g, w)
 
 
+@pytest.mark.quick("False-4", "True-3")
 @pytest.mark.parametrize("m", [1, 2, 3, 4, 20])
 @pytest.mark.parametrize("ty", [False, True])
 def test_small_products_with_a_bias(m, ty, on_target):
@@ -187,6 +193,7 @@ program p(%x: f32[{m},37] arg "x", %w: f32{shape} param "w", %b: f32[11] param "
     close(executor.compile(program)(*xs)[0], ir.evaluate(program, xs)[0][0])
 
 
+@pytest.mark.quick("1-17")
 @pytest.mark.parametrize("m", [1, 2, 5, 17])
 @pytest.mark.parametrize("bias", ["1", "{m},1"])
 def test_one_column_with_a_bias(m, bias, on_target):

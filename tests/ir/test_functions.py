@@ -23,6 +23,8 @@ from ir.scalar.evaluate import evaluate
 from ir.scalar.language import PRIMITIVES, Scalar, input_
 from ir.types import BOOL, F32, F64, I32, I64, U8, DType, dtype_of
 
+pytestmark = pytest.mark.sampled
+
 POINTS = 100_000
 POINTS_MPMATH = 3_000
 EXTENDED = np.finfo(np.longdouble).nmant >= 63
@@ -215,6 +217,7 @@ def largest_error(name: str, dtype: DType) -> float:
     return ulp(run(function(name), x), exact)
 
 
+@pytest.mark.quick("exp", "tanh", "erf")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_error_is_small(name: str, dtype: DType) -> None:
@@ -241,6 +244,7 @@ def largest_power_error(dtype: DType) -> float:
     return ulp(run(functions.pow_, x, y), np.power(x.astype(wider), y.astype(wider)))
 
 
+@pytest.mark.quick("f64")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_power_error_is_small(dtype: DType) -> None:
     assert largest_power_error(dtype) <= 1 + (dtype == F64 and not EXTENDED)
@@ -284,6 +288,7 @@ def at(value: float | str, dtype: DType) -> float:
     return named[value] if isinstance(value, str) else value
 
 
+@pytest.mark.quick("exp", "log", "tanh")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_special_values(name: str, dtype: DType) -> None:
@@ -296,6 +301,7 @@ def test_special_values(name: str, dtype: DType) -> None:
     assert (np.signbit(got) == np.signbit(expected))[zero].all()
 
 
+@pytest.mark.quick("f32")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_special_powers(dtype: DType) -> None:
     values = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 1e30, INF]
@@ -309,6 +315,7 @@ def test_special_powers(dtype: DType) -> None:
     assert (np.signbit(got) == np.signbit(expected))[~np.isnan(expected)].all()
 
 
+@pytest.mark.quick("f64")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_arcs_at_the_ends(dtype: DType) -> None:
     """At infinity, and at 1 and -1, as closely as elsewhere."""
@@ -319,6 +326,7 @@ def test_arcs_at_the_ends(dtype: DType) -> None:
         assert ulp(run(function(name), x), exact) <= 1
 
 
+@pytest.mark.quick("f64-sin")
 @pytest.mark.parametrize("name", ["sin", "cos"])
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_trigonometry_is_bounded_everywhere(name: str, dtype: DType) -> None:
@@ -329,6 +337,7 @@ def test_trigonometry_is_bounded_everywhere(name: str, dtype: DType) -> None:
 TINY_NAMES = {"asinh": "arcsinh", "atanh": "arctanh", "asin": "arcsin", "atan": "arctan"}
 
 
+@pytest.mark.quick("log2", "tanh")
 @pytest.mark.parametrize(
     "name",
     ["log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "erf", "tan", "sinh", *TINY_NAMES],
@@ -384,10 +393,12 @@ NUMPY_BITS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "n
 OTHERS = {"const", "input", "fma", "ldexp", "shl", "lshr", "ashr", "select", "cast"}
 
 
+@pytest.mark.quick
 def test_every_primitive_is_tested() -> None:
     assert {*NUMPY_FLOAT, *NUMPY_BITS, *OTHERS, "bits", "from_bits"} == set(PRIMITIVES)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 @pytest.mark.parametrize("op", NUMPY_FLOAT)
 def test_float_primitive(op: str, dtype: DType) -> None:
@@ -397,6 +408,7 @@ def test_float_primitive(op: str, dtype: DType) -> None:
         check_primitive(op, operands, function(*operands))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("dtype", [I32, I64, U8], ids=str)
 @pytest.mark.parametrize("op", [*NUMPY_NAMES, *NUMPY_BITS])
 def test_integer_primitive(op: str, dtype: DType) -> None:
@@ -406,6 +418,7 @@ def test_integer_primitive(op: str, dtype: DType) -> None:
         check_primitive(op, operands, function(*operands))
 
 
+@pytest.mark.quick("and", "not")
 @pytest.mark.parametrize("op", NUMPY_BITS)
 def test_bool_primitive(op: str) -> None:
     function = getattr(np, NUMPY_BITS[op])
@@ -420,6 +433,7 @@ def test_integer_division_truncates(dtype: DType) -> None:
     check_primitive("div", [x, y], expected)
 
 
+@pytest.mark.quick("i32")
 @pytest.mark.parametrize("dtype", [I32, I64], ids=str)
 def test_shifts(dtype: DType) -> None:
     x, by = grid(dtype, INT_VALUES, SHIFTS)
@@ -430,6 +444,7 @@ def test_shifts(dtype: DType) -> None:
     check_primitive("lshr", [x, by], expected)
 
 
+@pytest.mark.quick("floats1-integers1")
 @pytest.mark.parametrize("floats, integers", [(F32, I32), (F64, I64)])
 def test_ldexp_and_bits(floats: DType, integers: DType) -> None:
     x = np.array(FLOAT_VALUES, floats.numpy)
@@ -451,6 +466,7 @@ def test_select_const_and_broadcasting() -> None:
         evaluate(input_(0, F32), [np.zeros(2)])
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("target", [BOOL, U8, I32, I64, F32, F64], ids=str)
 @pytest.mark.parametrize("source", [BOOL, I32, F32, F64], ids=str)
 def test_cast(source: DType, target: DType) -> None:
@@ -460,6 +476,7 @@ def test_cast(source: DType, target: DType) -> None:
     assert got.dtype == target.numpy
 
 
+@pytest.mark.quick("f64")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_fma_rounds_once(dtype: DType) -> None:
     rng = np.random.default_rng(9)

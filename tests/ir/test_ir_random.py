@@ -39,6 +39,8 @@ from ir.interpreter import evaluate
 from ir.passes import functionalize, run
 from ir.types import BOOL, F32, F64, I64
 
+pytestmark = pytest.mark.sampled
+
 T = Size.named("T")
 LENGTHS = (0, 1, 2, 7)
 
@@ -393,6 +395,7 @@ def chunks() -> list:
     return out
 
 
+@pytest.mark.quick("exact-0", "exact-60", "exact-120", "exact-180", "heavy-40", "control-40")
 @pytest.mark.parametrize("kind, start", chunks())
 def test_pipeline_keeps_values(kind, start):
     refused = 0

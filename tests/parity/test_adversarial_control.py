@@ -18,6 +18,8 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 NAMED = [InputSpec([None, 3], "float32", "x"), InputSpec([], "float32", "s")]
 LIMITS = (-1.5, 4.0, 0.0, 2.25, 0.5)
 CALLS = [(5, 0), (5, 1), (2, 2), (0, 3), (1, 4), (5, 4)]
@@ -354,12 +356,19 @@ def grown_until_data_says_so(x, s):
     return h
 
 
+@pytest.mark.quick(
+    "FlagsThatFlip-fixed", "a_walrus_in_a_while-fixed", "the_best_row-fixed", "bubble_sort-fixed",
+)  # fmt: skip
 @pytest.mark.parametrize("spec", [None, NAMED], ids=["fixed", "named"])
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_agrees_with_eager(f, spec):
     agree(f, spec, CALLS)
 
 
+@pytest.mark.quick(
+    "ALogOfItsOwnLength", "chained_comparison_as_test", "the_first_of_a_growing_list",
+    "rows_that_pass_are_packed",
+)  # fmt: skip
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_made_for_no_iteration_first(f):
     agree(f, NAMED, [(0, 0), (5, 1), (1, 2)])
@@ -493,6 +502,10 @@ def a_match_of_one_of_two(x, s):
             return x + 1
 
 
+@pytest.mark.quick(
+    "a_row_or_none-named", "a_float_where_an_int_was-named",
+    "a_function_of_the_last_iteration-named", "a_division_in_a_try-named",
+)  # fmt: skip
 @pytest.mark.parametrize("spec", [None, NAMED], ids=["fixed", "named"])
 @pytest.mark.parametrize("f", REFUSED, ids=lambda f: f.__name__)
 def test_agrees_or_is_refused(f, spec):

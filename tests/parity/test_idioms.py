@@ -19,6 +19,8 @@ from tests.parity.models.idioms_decoding import EarlyExitDecoder, GreedyDecoder
 from tests.parity.models.idioms_speech import Tacotron2Decoder
 from tests.parity.models.idioms_vision import LIFNode
 
+pytestmark = pytest.mark.sampled
+
 STEPS = [0, 1, 2, 7]
 FIXED = [(name, t) for name, idiom in IDIOMS.items() for t in STEPS if t >= idiom.least]
 
@@ -37,11 +39,15 @@ def arguments(idiom: Idiom, steps: int) -> Any:
     return lambda: idiom.args(rng, steps)
 
 
+@pytest.mark.quick(
+    "tacotron2-1", "early_exit-1", "cached_decoder-1", "u2-2", "augru-2", "recurrent_highway-2",
+)  # fmt: skip
 @pytest.mark.parametrize("name, steps", FIXED)
 def test_fixed_sizes(name, steps):
     check.parity(make(name, steps), arguments(IDIOMS[name], steps), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.quick("cached_decoder")
 @pytest.mark.parametrize("name", [n for n, idiom in IDIOMS.items() if idiom.spec])
 def test_named_sizes(name):
     """One translated model serves every length, in any order."""
@@ -67,6 +73,7 @@ def loops_of(report: Any) -> tuple[str, ...]:
     return tuple(q.kind for q in loops)
 
 
+@pytest.mark.quick("greedy", "viterbi")
 @pytest.mark.parametrize("name", IDIOMS)
 def test_loops_stay_loops(name):
     idiom = IDIOMS[name]
@@ -77,6 +84,7 @@ def test_loops_stay_loops(name):
     assert foreign_in_loops(static.program(*args)) == idiom.foreign, str(report)
 
 
+@pytest.mark.quick("argmax_beam_search", "bigru_buffers")
 @pytest.mark.parametrize("name", IDIOMS)
 def test_the_program_does_not_grow_with_the_loop(name):
     """Ops at T = 20 and T = 2000, which nothing may run eagerly."""
@@ -160,6 +168,7 @@ def emitted(tokens: Any) -> int:
     return int(tokens.shape[1])
 
 
+@pytest.mark.quick("1.0-lengths2")
 @pytest.mark.parametrize("bias, lengths", [(30.0, {1}), (-30.0, {9}), (1.0, set(range(2, 9)))])
 def test_greedy_decoding_stops_with_the_last_row(bias, lengths):
     model = make("greedy", 9)
@@ -217,6 +226,7 @@ def test_a_fixed_point_is_found_after_some_steps(tol, steps):
     check.parity(model, args, calls=4, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.quick("30.0")
 @pytest.mark.parametrize("bias", [30.0, 1.0, -30.0])
 def test_cached_decoding_leaves_the_rest_of_its_buffers_alone(bias):
     """A loop that ends early has written only a part of the caches."""

@@ -10,6 +10,8 @@ from paddle.static import InputSpec
 from tests import check
 from tests.parity.models import recurrent as zoo
 
+pytestmark = pytest.mark.sampled
+
 STEPS = [0, 1, 7, 128]
 
 
@@ -32,6 +34,10 @@ CASES = {
 }
 
 
+@pytest.mark.quick(
+    "char_lstm-0-eval", "gru-1-eval", "rnn-7-eval", "ssm-1-train", "stacked-7-train",
+    "nested-128-train",
+)  # fmt: skip
 @pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("name", CASES)
@@ -43,6 +49,7 @@ def test_fixed_sizes(name, steps, train):
     check.parity(layer, args(steps))
 
 
+@pytest.mark.quick("ssm")
 @pytest.mark.parametrize("name", CASES)
 def test_named_sizes(name):
     make, args, spec = CASES[name]
@@ -52,6 +59,7 @@ def test_named_sizes(name):
         check.parity(layer, args(steps), input_spec=spec, calls=2)
 
 
+@pytest.mark.quick("rnn")
 @pytest.mark.parametrize("name", [n for n in CASES])
 def test_loops_stay_loops(name):
     make, args, _ = CASES[name]
@@ -61,6 +69,7 @@ def test_loops_stay_loops(name):
     assert report.foreign == ()
 
 
+@pytest.mark.quick("Encoder-<lambda>-train")
 @pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize(
     "make, args",

@@ -21,6 +21,8 @@ import dy2st
 from tests import check
 from tests.gradients import gradient_of, weighted
 
+pytestmark = pytest.mark.sampled
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -325,6 +327,7 @@ def shown(model):
     return [*model.held(), *check.buffers(model).values()]
 
 
+@pytest.mark.quick("Bug1aWhileOnDataLosesTheGradient", "Bug12AttributeFromNoneLeaksAValue")
 @pytest.mark.parametrize("bug", BUGS, ids=NAMES)
 def test_forward(bug):
     """Three calls; after each of them the caller writes to the results, and looks everywhere."""
@@ -346,6 +349,7 @@ def test_forward(bug):
                 check.same(*both, what=f"call {call}: after a write to a result")
 
 
+@pytest.mark.quick("Bug1bWhileFromATrainedValueHasNoBackward", "Bug14PythonCounterIsFrozen")
 @pytest.mark.parametrize("bug", [q for q in BUGS if q.trained], ids=lambda q: q.__name__)
 def test_backward(bug):
     """Gradients of the arguments and parameters, three times: no eager gradient is wrong here."""

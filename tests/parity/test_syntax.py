@@ -19,6 +19,8 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 # ruff: noqa: B023, B018, E731, UP014, UP028
 X = paddle.to_tensor(np.random.default_rng(0).normal(size=[3, 4]).astype("float32"))
 CASES = []
@@ -34,6 +36,10 @@ def case(*loops):
     return register
 
 
+@pytest.mark.quick(
+    "for_over_a_generator", "delegates_and_returns", "match_on_python_values", "recursion",
+    "functions_made_in_a_loop", "dataclasses_and_named_tuples",
+)  # fmt: skip
 @pytest.mark.parametrize(("f", "loops"), CASES)
 def test_equals_eager(f, loops):
     eager = f() if isinstance(f, type) else f
@@ -533,6 +539,7 @@ def test_an_outside_manager_keeps_what_it_did():
         assert vars(ours) == vars(theirs)
 
 
+@pytest.mark.quick
 def test_functions_of_a_notebook():
     text = "def f(x):\n    for i in range(3):\n        x = x + i\n    return x\n"
     linecache.cache["<cell 1>"] = (len(text), None, text.splitlines(True), "<cell 1>")
@@ -576,6 +583,7 @@ def test_generators_over_a_named_size_are_refused(f, match):
         dy2st.to_static(f, input_spec=NAMED)(X)
 
 
+@pytest.mark.quick
 def test_a_comprehension_over_a_named_size_is_a_loop():
     static = dy2st.to_static(
         lambda x: paddle.stack(doubled_rows(x), 1), input_spec=NAMED

@@ -10,6 +10,8 @@ from paddle import nn
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 TABLE = paddle.zeros([4, 4])
 
 
@@ -76,6 +78,10 @@ RELATIONS = {
 }
 
 
+@pytest.mark.quick(
+    "adds-a row", "both-detached", "returns-reversed", "loops-first transposed", "branches-partly",
+    "reads-apart",
+)  # fmt: skip
 @pytest.mark.parametrize("name", RELATIONS)
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
 def test_arguments_that_share_memory(f, name):
@@ -168,6 +174,7 @@ def test_a_read_argument_that_is_not_contiguous_keeps_its_memory():
     assert not v.is_contiguous()
 
 
+@pytest.mark.quick
 def test_contiguous_of_a_view_changes_the_object_as_in_eager():
     def f(x):
         y = x.t()
@@ -243,6 +250,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.quick("itself")
 @pytest.mark.parametrize("name", VIEWS)
 def test_an_argument_that_is_a_view_of_a_buffer(name):
     eager, static = Counts(), dy2st.to_static(Counts())
@@ -319,6 +327,7 @@ RESULTS = {
 }
 
 
+@pytest.mark.quick("views of views", "copies")
 @pytest.mark.parametrize("name", RESULTS)
 def test_results_share_memory_as_in_eager(name):
     f = RESULTS[name]
@@ -402,6 +411,7 @@ WINDOWS = {
 }
 
 
+@pytest.mark.quick("inside")
 @pytest.mark.parametrize("name", WINDOWS)
 def test_slices_between_bounds_from_data(name):
     window = WINDOWS[name]

@@ -30,6 +30,8 @@ from tests import check
 from tests.conftest import mostly_slow
 from tests.gradients import BOUNDS, agree, data, default_dtype, trains
 
+pytestmark = pytest.mark.sampled
+
 
 def native(f, *args, dtype="float64", calls=1):
     """As eager, gradients too, and nothing is left to Paddle."""
@@ -82,6 +84,10 @@ CONVS = {
 }
 
 
+@pytest.mark.quick(
+    "padding-float64", "valid-float32", "depthwise, windows without a pixel-float64",
+    "1x1, groups-float32", "parts-float64",
+)  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CONVS)
 def test_convolutions(name, dtype):
@@ -209,6 +215,10 @@ POOLS = {
 }
 
 
+@pytest.mark.quick(
+    "max-float64", "max, one axis-float32", "average, divisor-float64", "average, ceil-float32",
+    "global-float64",
+)  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", POOLS)
 def test_pooling(name, dtype, monkeypatch):
@@ -355,6 +365,7 @@ NORMS = {
 }
 
 
+@pytest.mark.quick("NC-train")
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("name", NORMS)
 def test_batch_norm(name, mode):
@@ -379,6 +390,7 @@ def test_batch_norm_of_a_named_batch():
     assert not static.report(data(3, 2, 5, 5)).foreign_counts
 
 
+@pytest.mark.quick
 def test_a_channel_of_one_element():
     """Paddle takes it as it is."""
     trains(lambda: nn.BatchNorm1D(4), lambda: [data(1, 4)])

@@ -14,6 +14,8 @@ from executor.lower.program import lower
 from ir import parse
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 RNG = np.random.default_rng(17)
 
 
@@ -91,6 +93,7 @@ LOOPS = [rows_by_step, columns_by_step, list_of_steps, index_from_data, step_fro
          read_in_a_loop, written_in_a_branch, scattered_in_a_loop]  # fmt: skip
 
 
+@pytest.mark.quick("rows_by_step", "written_in_a_branch")
 @pytest.mark.parametrize("f", LOOPS, ids=lambda f: f.__name__)
 def test_in_loops(f):
     static = dy2st.to_static(f)
@@ -150,6 +153,7 @@ OUTSIDE = {
 }
 
 
+@pytest.mark.quick("bad0-write", "bad1-read", "bad1-index_add_")
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("bad", [[0, 4], [-5, 1]])
 def test_an_index_out_of_range_raises_and_changes_nothing(name, bad):
@@ -229,6 +233,7 @@ def selected(spec):
     return np.arange(60.0).reshape(3, 4, 5)[key]
 
 
+@pytest.mark.quick("aNs", "iaN", ":aN", "aaNi")
 @pytest.mark.parametrize("spec", BEHIND.split())
 def test_none_behind_index_tensors(spec):
     rows = paddle.to_tensor(100 + np.arange(selected(spec).size).reshape(selected(spec).shape))
@@ -239,6 +244,7 @@ def test_none_behind_index_tensors(spec):
         check.same(two, one)
 
 
+@pytest.mark.quick("Nim", "imN")
 @pytest.mark.parametrize("spec", MASK_BEHIND.split())
 def test_a_number_for_what_a_mask_beside_none_selects(spec):
     f, tensors = none_case(spec, False)
@@ -250,6 +256,7 @@ def test_a_number_for_what_a_mask_beside_none_selects(spec):
         check.same(two, one)
 
 
+@pytest.mark.quick("True-Naa", "True-sNa", "True-iaNm", "False-Naa", "False-sNa", "False-iaNm")
 @pytest.mark.parametrize("spec", [*FRONT.split(), *MASK_FRONT.split()])
 @pytest.mark.parametrize("read", [True, False])
 def test_none_in_front_of_index_tensors_is_refused(spec, read):
@@ -292,6 +299,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.quick("a mask is read", "too many")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     f, text = REFUSED[name]
@@ -333,6 +341,7 @@ def halves(x, i):
     return y, x[i], x[i, i], x[2].clone()
 
 
+@pytest.mark.quick("generic")
 @pytest.mark.parametrize("target", ["avx2", "generic"])
 def test_half_precision_is_moved(target, monkeypatch):
     """Native code must not take elements of two bytes for wider ones."""

@@ -11,6 +11,8 @@ import pytest
 import dy2st
 from tests import check, gradients
 
+pytestmark = pytest.mark.sampled
+
 t = paddle.to_tensor
 ALL, ROWS = [[True, False, True], [False, False, True]], [True, False]
 COLUMNS, NOTHING = [True, False, True], [[False] * 3] * 2
@@ -85,6 +87,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.quick("+= number", "%= values", "double", "number and columns")
 @pytest.mark.parametrize("name", CASES)
 def test_what_a_mask_selects_is_changed(name):
     op, x, index, value = CASES[name]
@@ -105,6 +108,7 @@ def test_a_mask_that_selects_nothing(value):
 
 
 # ---------------------------------------------------------------- gradients
+@pytest.mark.quick("number-**=", "0-d-**=")
 @pytest.mark.parametrize("op", ["+=", "*=", "/=", "**="])
 @pytest.mark.parametrize("kind", ["number", "values", "row", "0-d"])
 def test_gradients(op, kind):

@@ -10,6 +10,8 @@ import pytest
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 RNG = np.random.default_rng(5)
 
 
@@ -209,12 +211,14 @@ def run(case, exact):
     return static.report(*args)
 
 
+@pytest.mark.quick("add", "f64 scalars", "maximum", "concat", "0-d", "dtype")
 @pytest.mark.parametrize("name", EXACT)
 def test_exact(name):
     report = run(EXACT[name], True)
     assert report.foreign == (), str(report)
 
 
+@pytest.mark.quick("tanh", "erfinv", "renorm", "sqrt", "bmm", "layer_norm")
 @pytest.mark.parametrize("name", CLOSE)
 def test_close(name):
     report = run(CLOSE[name], False)
@@ -237,6 +241,7 @@ INDICES = {
 }
 
 
+@pytest.mark.quick("negative", "step", "none", "tensor")
 @pytest.mark.parametrize("name", INDICES)
 def test_getitem(name):
     static = dy2st.to_static(INDICES[name])
@@ -267,6 +272,7 @@ WRITES = {
 }
 
 
+@pytest.mark.quick("scalar", "step", "scale_", "zero_", "copy_", "through a transpose")
 @pytest.mark.parametrize("name", WRITES)
 def test_write_to_an_argument(name):
     def f(x, y):
@@ -280,6 +286,7 @@ def test_write_to_an_argument(name):
         check.same(two, one, 2e-6, 2e-6)
 
 
+@pytest.mark.quick("row", "broadcast", "add_", "fill_", "assign", "through detach")
 @pytest.mark.parametrize("name", WRITES)
 def test_write_to_a_local(name):
     def f(x, y):
@@ -301,6 +308,7 @@ def test_x_plus_equals_rebinds():
     check.same(dy2st.to_static(f)(X, Y), f(X, Y), 0, 0)
 
 
+@pytest.mark.quick
 def test_type_errors_are_those_of_eager():
     with pytest.raises(TypeError):
         X + INT
@@ -331,6 +339,7 @@ def test_operands_have_two_names(f):
         assert check.moved(two, [0, 0]) == check.moved(one, [0, 0])
 
 
+@pytest.mark.quick("numbers0")
 @pytest.mark.parametrize("numbers", [(), (0.3, 0.7), (1 / 6, 0.5)])
 def test_hardsigmoid_has_its_numbers_in_single_precision(numbers):
     results = []

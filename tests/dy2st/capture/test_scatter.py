@@ -9,6 +9,8 @@ import pytest
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 RNG = np.random.default_rng(11)
 
 
@@ -145,6 +147,10 @@ VALUES_ONLY = {"scatter more rows", "put multiply", "put amax", "put amin", "put
                "put mean alone", "masked_fill row"}  # fmt: skip
 
 
+@pytest.mark.quick(
+    "gather_nd", "take", "index_add", "select_scatter", "fill_diagonal_tensor below",
+    "cumprod of ints",
+)  # fmt: skip
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     f, *args = CASES[name]

@@ -9,6 +9,8 @@ from paddle import nn
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 
 def t(*values, **options):
     return paddle.to_tensor(*values, **options)
@@ -161,6 +163,7 @@ WRITERS = (
 MOVES = {not_at_all: [0, 0], through_names: [1, 1], new_shapes: [3, 0]}
 
 
+@pytest.mark.quick("once", "triangle", "ended_by_break", "new_shapes")
 @pytest.mark.parametrize("f", WRITERS, ids=lambda f: f.__name__)
 def test_a_call_moves_the_version_of_what_it_writes_once(f):
     """Where eager moves it, the program does, too; also in a branch or loop that does not run."""
@@ -237,6 +240,7 @@ SAVED = {
 }
 
 
+@pytest.mark.quick("an element")
 @pytest.mark.parametrize("name", SAVED)
 def test_eager_autograd_notices_that_a_saved_tensor_was_overwritten(name):
     write = dy2st.to_static(lambda h: SAVED[name](h))
@@ -291,6 +295,7 @@ LEAF_WRITES = {
 }
 
 
+@pytest.mark.quick("add_", "uniform_")
 @pytest.mark.parametrize("name", LEAF_WRITES)
 def test_in_place_on_a_leaf_raises_before_anything_changes(name):
     write, x = LEAF_WRITES[name], leaf(2, 3)
@@ -303,6 +308,7 @@ def test_in_place_on_a_leaf_raises_before_anything_changes(name):
     assert (x.inplace_version, x.is_leaf) == (0, True)
 
 
+@pytest.mark.quick("setitem, advanced", "t_")
 @pytest.mark.parametrize("name", LEAF_WRITES)
 def test_in_place_on_a_leaf_is_allowed_without_gradients(name):
     write = LEAF_WRITES[name]
@@ -431,6 +437,7 @@ def of_views_and_locals(x):
     return v + 0, y, z
 
 
+@pytest.mark.quick("reshaped", "of_views_and_locals")
 @pytest.mark.parametrize(
     "f",
     [reshaped, transposed, back_and_forth, cast, other_memory_by_strides, in_a_loop,

@@ -18,6 +18,8 @@ import dy2st
 from dy2st.capture.detached_writes import AliasWarning
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 
 def base():
     return paddle.arange(24, dtype="float32").reshape([2, 3, 4]).clone()
@@ -205,6 +207,7 @@ def shares(x, r):
     return there, back
 
 
+@pytest.mark.quick("x[0]", ".T", "atleast_3d", "expand_as", "add_n of one")
 @pytest.mark.parametrize("name", TABLE)
 def test_the_measured_table(name):
     make, call = TABLE[name]
@@ -222,6 +225,7 @@ def test_the_measured_table(name):
         assert shares(y, have[0]) == shares(x, want[0])
 
 
+@pytest.mark.quick("reshape", "as_strided", "split", "flatten, not contiguous")
 @pytest.mark.parametrize("name", TABLE)
 def test_the_measured_table_on_tensors_of_the_program(name):
     make, call = TABLE[name]
@@ -232,6 +236,7 @@ def test_the_measured_table_on_tensors_of_the_program(name):
     assert shares(have[-1], have[0]) == shares(want[-1], want[0])
 
 
+@pytest.mark.quick("x[:]", "squeeze", "atleast_1d", "index_select, all", "tril")
 @pytest.mark.parametrize("name", TABLE)
 def test_the_measured_table_on_buffers(name):
     make, call = TABLE[name]
@@ -318,6 +323,7 @@ GRADIENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.quick("as_strided")
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_of_views(name):
     def f(x):

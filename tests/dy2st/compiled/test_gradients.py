@@ -14,6 +14,8 @@ import executor
 from tests.gradients import data, default_dtype, trains
 from tests.parity.models import recurrent
 
+pytestmark = pytest.mark.sampled
+
 LENGTHS = [0, 1, 7]
 
 
@@ -217,6 +219,10 @@ class Nested(nn.Layer):
         return rows, total
 
 
+@pytest.mark.quick(
+    "HandGRU-0-float64", "SpikingLIF-1-float64", "SSM-7-float64", "Halving-0-float64",
+    "Nested-1-float64",
+)  # fmt: skip
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("steps", LENGTHS)
 @pytest.mark.parametrize("model", [HandGRU, SpikingLIF, SSM, Breaks, Halving, Nested])
@@ -224,6 +230,7 @@ def test_model(model, steps, dtype):
     trains(model, lambda: [data(2, steps, 3, dtype=dtype)], dtype=dtype)
 
 
+@pytest.mark.quick("CRF-1-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("steps", [1, 7])
 @pytest.mark.parametrize("model", [AttentionDecoder, CRF])
@@ -240,6 +247,7 @@ def test_conv_lstm(steps, dtype):
     trains(ConvLSTM, lambda: [data(2, steps, 4, 3, 2, dtype=dtype)], dtype=dtype)
 
 
+@pytest.mark.quick("1-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("steps", [1, 7])
 def test_char_lstm(steps, dtype):
@@ -247,6 +255,7 @@ def test_char_lstm(steps, dtype):
     trains(lambda: recurrent.CharLSTM(20, 6), lambda: [tokens], dtype=dtype)
 
 
+@pytest.mark.quick("7-GRU")
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.SimpleRNN])
 @pytest.mark.parametrize("steps", [1, 7])
 def test_recurrent_layers(kind, steps):
@@ -288,6 +297,7 @@ def test_small_cnn_with_batch_norm():
     trains(net, lambda: [data(2, 2, 4, 4)])
 
 
+@pytest.mark.quick("0-sqrt", "7-sqrt")
 @pytest.mark.parametrize("checkpoint", ["sqrt", 1, 3, 50])
 @pytest.mark.parametrize("steps", LENGTHS)
 def test_checkpoints_change_no_gradient(checkpoint, steps):
@@ -326,6 +336,7 @@ def test_a_checkpoint_that_does_not_exist():
             dy2st.to_static(MLP(), checkpoint=wrong)
 
 
+@pytest.mark.quick
 def test_batch_norm_statistics_are_updated():
     def net():
         return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1D(4), nn.ReLU(), nn.Linear(4, 2))

@@ -20,6 +20,8 @@ from dy2st.compiled.autograd import Node
 from tests import check
 from tests.gradients import agree, close, data, default_dtype, detached, trains
 
+pytestmark = pytest.mark.sampled
+
 
 def product(x, y):
     h = paddle.tanh(x) * y
@@ -52,6 +54,7 @@ class Double(PyLayer):
 
 
 # ---------------------------------------------------------------- around the call
+@pytest.mark.quick
 def test_eager_code_before_and_after():
     def run(f, args):
         x, y = args
@@ -84,6 +87,7 @@ def test_paddle_grad_of_some_inputs():
     equal_outcomes(product, run, X, Y)
 
 
+@pytest.mark.quick
 def test_hooks_on_tensors_outside():
     def run(f, args):
         seen = []
@@ -98,6 +102,7 @@ def test_hooks_on_tensors_outside():
     equal_outcomes(product, run, X, Y)
 
 
+@pytest.mark.quick("used2")
 @pytest.mark.parametrize("used", [[0], [1], [0, 1]])
 def test_some_of_the_outputs(used):
     def run(f, args):
@@ -128,6 +133,7 @@ def test_an_argument_that_needs_no_gradient():
     equal_outcomes(product, run, X, y)
 
 
+@pytest.mark.quick
 def test_one_tensor_passed_twice():
     def run(f, args):
         h, s = f(args[0], args[0])
@@ -154,6 +160,7 @@ def test_a_second_backward_from_another_output_raises():
         s.backward()
 
 
+@pytest.mark.quick
 def test_retain_graph():
     def run(f, args):
         h, s = f(*args)
@@ -174,6 +181,7 @@ def test_gradients_of_gradients_are_refused_by_name():
 
 
 # ---------------------------------------------------------------- what is kept
+@pytest.mark.quick("parameter")
 @pytest.mark.parametrize("which", ["argument", "parameter", "result"])
 def test_overwritten_between_forward_and_backward(which):
     class Net(nn.Layer):
@@ -213,6 +221,7 @@ def node_of_the_call(before):
     return node
 
 
+@pytest.mark.quick
 def test_residuals_go_with_the_backward_that_ends_the_graph():
     before = nodes()
     h, _ = dy2st.to_static(product)(detached(X), detached(Y))
@@ -259,6 +268,7 @@ def test_two_layers_share_a_parameter():
     trains(Tied, lambda: [data(3, 4)])
 
 
+@pytest.mark.quick
 def test_freezing_a_parameter_between_calls():
     nets = pair()
     for net in nets:
@@ -300,6 +310,7 @@ def test_a_buffer_written_with_a_trained_value():
         close(b, a, 1e-9, "gradient")
 
 
+@pytest.mark.quick
 def test_a_buffer_carries_its_graph_into_the_next_call():
     nets = pair(Written)
     for net in nets:
@@ -338,6 +349,7 @@ def test_a_parameter_written_under_no_grad_keeps_its_gradient():
     trains(Clipped, lambda: [data(3, 4)])
 
 
+@pytest.mark.quick
 def test_an_argument_written_in_place():
     def f(x, y):
         x.scale_(2.0)
@@ -365,6 +377,7 @@ def test_views_lists_and_numbers():
     agree(f, X)
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("steps", [0, 1, 5, 8])
 def test_one_program_for_every_length(steps):
     def f(x):
@@ -384,6 +397,7 @@ def test_one_program_for_every_length(steps):
           None if x.grad is None else x.grad.numpy(), 1e-9, "gradient")  # fmt: skip
 
 
+@pytest.mark.quick
 def test_a_result_as_long_as_a_loop_that_data_ends():
     def f(x):
         ys, h = [], x[0]
@@ -414,6 +428,7 @@ def test_arguments_that_are_not_contiguous():
     equal_outcomes(product, run, X, Y)
 
 
+@pytest.mark.quick
 def test_foreign_ops_have_the_gradient_of_a_tape():
     def f(x, y):
         h = paddle.logcumsumexp(x, axis=1)
@@ -446,6 +461,7 @@ def test_a_result_written_in_place_by_the_caller():
     equal_outcomes(sums, run, X, Y)
 
 
+@pytest.mark.quick
 def test_retain_grads_of_a_result():
     def run(f, args):
         h, _ = f(*args)
@@ -466,6 +482,7 @@ def test_recompute_around_a_translated_call(reentrant):
     equal_outcomes(product, run, X, Y)
 
 
+@pytest.mark.quick
 def test_training_in_several_threads():
     static = dy2st.to_static(product)
     given = [data(3, 4, seed=k) for k in range(6)]

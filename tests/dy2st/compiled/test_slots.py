@@ -26,6 +26,8 @@ from ir.passes import run, simplify, simplify_apart
 from tests.conftest import mostly_slow
 from tests.ir.test_chains import by_value
 
+pytestmark = pytest.mark.sampled
+
 W0 = [2.0, -1.0, 0.5]
 
 
@@ -209,6 +211,9 @@ def check(body: str, target: str, how: str) -> None:
         assert silent or close(ours, true) or close(ours, eager), what
 
 
+@pytest.mark.quick(
+    "a clone of a buffer", "what set_value wrote", "a row of what add_ wrote", "computed twice",
+)  # fmt: skip
 @pytest.mark.parametrize("name", KEPT)
 def test_the_backward_reads_the_tensor_that_eager_keeps(name):
     for target in TARGETS:
@@ -337,6 +342,7 @@ APART = {
 }
 
 
+@pytest.mark.quick("a result computed twice")
 @pytest.mark.parametrize("name", APART)
 def test_tensors_that_the_caller_sees_stay_apart(name):
     """Longer than what `simplify` leaves; local copies go in both."""

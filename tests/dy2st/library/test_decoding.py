@@ -8,6 +8,8 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 
 class BeamSearch(nn.Layer):
     def __init__(self, cell, steps, end_bias=0.0, **how):
@@ -40,6 +42,7 @@ def loop_kinds(static, *args):
     return [q.kind for q in report.loops].count("while")
 
 
+@pytest.mark.quick("GRUCell-0", "LSTMCell-1")
 @pytest.mark.parametrize("steps", [0, 1, 6])
 @pytest.mark.parametrize("cell", [nn.GRUCell, nn.LSTMCell])
 def test_beam_search_is_one_loop(cell, steps):
@@ -57,6 +60,7 @@ def test_beam_search_ends_when_all_beams_have_ended(steps):
     assert static(state())[0].shape[0] < 20
 
 
+@pytest.mark.quick
 def test_beam_search_with_a_named_batch():
     sizes = iter([2, 5, 1])
     spec = [InputSpec([None, 8], "float32")]
@@ -100,6 +104,7 @@ class GreedySearch(BeamSearch):
         self.decoder = decoder(self)
 
 
+@pytest.mark.quick("Unfinished-True")
 @pytest.mark.parametrize("impute", [False, True])
 @pytest.mark.parametrize("decoder", [Greedy, Unfinished])
 def test_a_users_decoder_is_one_loop(decoder, impute):

@@ -16,7 +16,10 @@ CELLS = [nn.LSTMCell, nn.GRUCell, nn.SimpleRNNCell]
 X = InputSpec([None, None, 4], "float32", "x")
 LENGTHS = InputSpec([None], "int64", "lengths")
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*sequence_mask.*is deprecated")
+pytestmark = [
+    pytest.mark.sampled,
+    pytest.mark.filterwarnings("ignore:.*sequence_mask.*is deprecated"),
+]
 
 
 def by_name(q):
@@ -39,6 +42,7 @@ def x(batch=3, steps=5):
 
 
 # ---------------------------------------------------------------- LSTM, GRU, SimpleRNN
+@pytest.mark.quick("1-LSTM-forward", "2-LSTM-forward", "7-LSTM-forward")
 @pytest.mark.parametrize("direction", ["forward", "bidirect"])
 @pytest.mark.parametrize("kind", LAYERS, ids=by_name)
 @pytest.mark.parametrize("steps", [1, 2, 7])
@@ -48,6 +52,7 @@ def test_layers_are_scans(kind, direction, steps):
     scans(static, 2 * (1 + (direction == "bidirect")), x(3, steps))
 
 
+@pytest.mark.quick("LSTM")
 @pytest.mark.parametrize("kind", LAYERS, ids=by_name)
 def test_layers_with_named_batch_length_and_sequence_length(kind):
     net = kind(4, 8, num_layers=2, direction="bidirect")
@@ -62,6 +67,7 @@ def test_layers_with_named_batch_length_and_sequence_length(kind):
     scans(static, 4, x(4, 9), None, paddle.to_tensor([9, 0, 3, 1]))
 
 
+@pytest.mark.quick("LSTM-True-int64", "SimpleRNN-False-int64")
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("time_major", [False, True])
 @pytest.mark.parametrize("kind", LAYERS, ids=by_name)
@@ -84,6 +90,7 @@ def test_initial_states_with_names_of_their_own_are_carried():
     check.parity(net, lambda: [x(3), paddle.randn([2, 3, 8])])
 
 
+@pytest.mark.quick("LSTM-0.4-train", "GRU-0.4-train", "SimpleRNN-0.4-train")
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("p", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("kind", LAYERS, ids=by_name)
@@ -109,6 +116,7 @@ def test_relu_and_fixed_weights():
     check.parity(nn.GRU(4, 8, weight_ih_attr=False), lambda: [x(1, 1)])
 
 
+@pytest.mark.quick("LSTM")
 @pytest.mark.parametrize("kind", LAYERS, ids=by_name)
 def test_values_are_eagers_to_the_last_digits(kind):
     make = lambda: [paddle.randn([3, 40, 64]).astype(paddle.get_default_dtype())]  # noqa: E731
@@ -176,6 +184,7 @@ def test_a_layer_inside_of_a_loop():
     scans(check.parity(Rollout(), make), 2, *make())
 
 
+@pytest.mark.quick
 def test_a_subclass_that_calls_the_forward_of_its_base():
     class Scaled(nn.LSTM):
         def forward(self, inputs, scale):
@@ -186,6 +195,7 @@ def test_a_subclass_that_calls_the_forward_of_its_base():
     scans(check.parity(Scaled(4, 8), make), 1, *make())
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     ("args", "what"),
     [
@@ -204,6 +214,7 @@ def test_wrong_input_is_named(args, what):
 
 
 # ---------------------------------------------------------------- RNN, BiRNN
+@pytest.mark.quick("GRUCell-False-True", "SimpleRNNCell-True-True")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("time_major", [False, True])
 @pytest.mark.parametrize("cell", CELLS, ids=by_name)
@@ -263,6 +274,7 @@ class Zoneout(nn.Layer):
         return (new, {"c": c, "mean": new.mean(-1)}), (new, (c, old * 0.5))
 
 
+@pytest.mark.quick("1-True")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("steps", [1, 2, 7])
 def test_a_users_cell_with_nested_states_and_outputs(steps, reverse):
@@ -313,6 +325,7 @@ def test_stacked_cells_of_a_user():
         scans(static, 1, paddle.randn([4, 2, 4]))
 
 
+@pytest.mark.quick
 def test_inputs_in_a_structure():
     class Add(nn.Layer):
         def forward(self, inputs, state):

@@ -8,6 +8,8 @@ from paddle.static.nn import case, cond, switch_case, while_loop
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 
 def kinds(static, *args):
     report = static.report(*args)
@@ -78,6 +80,7 @@ def cond_in_cond(x):
     return cond(x[0] > 0, positive, lambda: x * 4)
 
 
+@pytest.mark.quick("both_ways", "a_number_is_a_condition")
 @pytest.mark.parametrize(
     "f", [both_ways, nested_structure, without_result, one_element, a_number_is_a_condition,
           inside_of_a_loop, cond_in_cond],
@@ -101,6 +104,7 @@ def test_cond_of_a_python_value_and_of_many_raises_as_eager_does():
                 g(paddle.ones([3]))
 
 
+@pytest.mark.quick
 def test_cond_names_a_side_that_gives_nothing():
     def f(x):
         y = cond(x.sum() > 0, lambda: x * 2)
@@ -134,6 +138,7 @@ def switch_by_pairs_without_default(x):
     return switch_case(x[:1].astype("int64"), [(2, lambda: x + 2), (0, lambda: x + 1)])
 
 
+@pytest.mark.quick("switch_by_dict")
 @pytest.mark.parametrize(
     "f",
     [three_cases, the_last_case_is_the_default, switch_by_list, switch_by_dict,
@@ -145,6 +150,7 @@ def test_cases(f):
     assert set(kinds(static, paddle.to_tensor(rows[0]))) == {"cond"}
 
 
+@pytest.mark.quick("fns2-TypeError")
 @pytest.mark.parametrize(
     ("fns", "error"),
     [({1.5: abs}, TypeError), ([(1, abs), (1, abs)], ValueError), ([(1, 2)], TypeError),
@@ -200,6 +206,7 @@ def loop_in_loop(x):
     return while_loop(lambda i, y: i < 4, outer, [i, x * 0])[1]
 
 
+@pytest.mark.quick("writes_its_argument")
 @pytest.mark.parametrize(
     "f", [count, until_large, writes_its_argument, nested_variables, never, loop_in_loop]
 )
@@ -211,6 +218,7 @@ def test_while_loop(f):
     assert len(static.forward._cache) == 1
 
 
+@pytest.mark.quick
 def test_while_loop_with_a_named_size():
     spec = [InputSpec([None], "float32", "x")]
     parity(count, vectors([1.0], [2.0, 3.0], [1.0] * 7), spec)

@@ -18,6 +18,8 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled
+
 X = paddle.to_tensor(np.random.default_rng(0).normal(size=[3, 4]).astype("float32"))
 CASES = []
 
@@ -32,6 +34,10 @@ def case(*loops, programs=None):
     return register
 
 
+@pytest.mark.quick(
+    "nonlocal_tensor", "globals_in_a_loop", "list_that_grows_in_a_loop", "cleared_and_filled",
+    "deletes_and_sorts", "elements_noted_by_a_method",
+)  # fmt: skip
 @pytest.mark.parametrize(("make", "loops", "programs"), CASES)
 def test_state_outside(make, loops, programs):
     eager, eager_state = make()
@@ -447,6 +453,7 @@ def copies_of_an_outside_list():
     return f, lambda: log
 
 
+@pytest.mark.quick
 def test_containers_of_arguments_are_changed_in_place():
     def f(states, x, table=None):
         states.append(x * 2)
@@ -512,6 +519,7 @@ def test_a_failed_translation_leaves_everything_as_it_was():
     assert history == [1] and list(stats) == ["a"] and stats["a"] is X and n == 0
 
 
+@pytest.mark.quick
 def test_a_list_read_by_the_user_between_calls_is_followed():
     class Net(nn.Layer):
         def __init__(self):

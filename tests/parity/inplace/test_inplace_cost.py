@@ -22,6 +22,8 @@ from tests.executor import launch_machine
 from tests.executor.test_executor_random import agree
 from tests.ir.random_parts import Parts
 
+pytestmark = pytest.mark.sampled
+
 WIDTH, SLOTS = 4, 3
 
 
@@ -209,6 +211,7 @@ def plan(f, steps):
     return run, written(lower(run.program, cpu.machine()).launches)
 
 
+@pytest.mark.quick("at_data_and_step", "slots_of_a_list")
 @pytest.mark.parametrize("f", FORMS, ids=lambda f: f.__name__)
 def test_a_step_costs_what_it_writes(f):
     (short, less), (_, more) = plan(f, 5), plan(f, 200)
@@ -226,6 +229,7 @@ def agrees(f, make):
     return static
 
 
+@pytest.mark.quick("read_and_written", "unsqueezed")
 @pytest.mark.parametrize("f", FORMS, ids=lambda f: f.__name__)
 def test_the_cache_holds_what_eager_writes(f):
     agrees(f, lambda: arguments(5))
@@ -261,6 +265,7 @@ def test_a_square_that_turns_is_not_what_it_was(n):
 
 
 # ---------------------------------------------------------------- parts of parts
+@pytest.mark.quick("3-True", "17-True", "24-True", "38-True", "45-True", "59-True")
 @pytest.mark.parametrize("optimised", [False, True])
 @pytest.mark.parametrize("seed", range(60))
 def test_no_part_of_a_part_is_lost(seed, optimised):

@@ -14,6 +14,8 @@ import dy2st
 from tests import check
 from tests.gradients import trains
 
+pytestmark = pytest.mark.sampled
+
 
 class Block(nn.Layer):
     """A residual block; the activations are in place."""
@@ -198,6 +200,7 @@ def calls_of(make):
     return lambda: make(next(at))
 
 
+@pytest.mark.quick("SmallResNet-train")
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("model", MODELS, ids=lambda q: q.__name__)
 def test_three_calls(model, mode):
@@ -209,6 +212,7 @@ def test_three_calls(model, mode):
         check.parity(layer, calls_of(MODELS[model]), rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.quick("SmallMobileNet")
 @pytest.mark.parametrize("model", TRAINED, ids=lambda q: q.__name__)
 def test_three_steps(model):
     """Gradients, parameters, buffers and running statistics after each step of SGD."""
@@ -230,6 +234,7 @@ REASONS = {
 }
 
 
+@pytest.mark.quick("GreedyDecoder-gradients")
 @pytest.mark.parametrize("trained", [False, True], ids=["values", "gradients"])
 @pytest.mark.parametrize("model", MODELS, ids=lambda q: q.__name__)
 def test_every_copy_has_a_reason(model, trained):

@@ -16,7 +16,8 @@ SEED = int(os.environ.get("DY2ST_SEED", "0"))
 COUNT, GROUPS = 200, 40
 
 
-@pytest.mark.parametrize("group", mostly_slow(range(GROUPS)))
+#: the other groups run with gradients: test_random_gradients.py
+@pytest.mark.parametrize("group", mostly_slow(range(20), nightly=range(20, GROUPS)))
 def test_random_programs(group):
     """Prints the seed of a program that differs; DY2ST_SEED moves all seeds."""
     equal = rolled = refused = 0

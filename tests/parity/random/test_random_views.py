@@ -35,7 +35,7 @@ def outcomes(group, run, cuts=True):
     return seen
 
 
-@pytest.mark.parametrize("group", mostly_slow(range(GROUPS)))
+@pytest.mark.parametrize("group", mostly_slow(range(30), nightly=range(30, GROUPS)))
 def test_random_views(group):
     """Results, tensors of the caller, aliases, versions. DY2ST_SEED moves all seeds."""
     seen = outcomes(group, random_views.compare)
