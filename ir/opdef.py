@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ir.types import Dim, Size, Type
+
+T = TypeVar("T")
 
 OPS: dict[str, OpDef] = {}
 
@@ -41,6 +43,29 @@ class Example:
     high: float = 2.0
 
 
+@dataclass(frozen=True)
+class ViewRule:
+    """How a view op shows the elements of its first operand. `at` are its other operands: indices.
+
+    strides: `strides(x, y, strides, **attrs)` are those of the result, of type `y`, from those of
+        the operand, of type `x`; None where the result may be a copy.
+    offset: `offset(strides, *at, **attrs)`: how many elements the first one of the result lies
+        behind that of the operand.
+    python: `python(x, *at, **attrs)` makes the view of an array-like `x`: by indexing, or by a
+        method that is spelled as Paddle's tensors spell it.
+    unview: `unview(b, base, new, *at, **attrs)` is the base after `new` was written through the
+        view.
+    overlaps: `overlaps(y, **attrs)`: whether two elements of the result may be one in memory,
+        though no two of the operand are.
+    """
+
+    strides: Callable[..., tuple[Dim, ...] | None]
+    offset: Callable[..., Dim]
+    python: Callable[..., Any]
+    unview: Callable[..., Any]
+    overlaps: Callable[..., bool] = lambda y, **attrs: False
+
+
 def example(*types: str, low: float = -2.0, high: float = 2.0, **attrs: Any) -> Example:
     return Example(types, attrs, low, high)
 
@@ -60,9 +85,16 @@ class OpDef:
         results. A gradient is a Value, None, or something with `add_to` (`ir.ops.gradients`).
         `no_gradient`: results do not depend on operands in a way that can be differentiated.
         A row without it is differentiated through `expand`, or refused.
-    views: the result shares the storage of operand 0; `unview(b, base, new, **attrs)` is the base
-        after `new` was written through the view.
+    view: the result shares the storage of operand 0.
+    shares: it may do so once nothing writes any more, and the results of `split` likewise.
     writes: operand 0's storage is overwritten.
+    updates: the operand whose storage the result may take over: it differs in some elements only.
+    through: the view of operand 0 through which operand 1 is stored.
+    joins: the result consists of the operands, one after the other.
+    selects: the operands of which every element of the result is one, where none of the above
+        says so.
+    checks: it may raise when it runs: its operands hold indices or conditions.
+    divides: it may raise for integers: operand 1 holds divisors.
     effect: runs in program order and is never dropped, merged or moved.
     paddle: the `_C_ops` entry with the same operands and attributes, if there is one.
     examples: operand types and attributes for derived tests.
@@ -78,9 +110,15 @@ class OpDef:
     reduce: Reduce | None = None
     expand: Callable[..., Any] | None = None
     grad: Callable[..., Sequence[Any]] | None = None
-    views: bool = False
-    unview: Callable[..., Any] | None = None
+    view: ViewRule | None = None
+    shares: bool = False
     writes: bool = False
+    updates: str = ""
+    through: str = ""
+    joins: bool = False
+    selects: tuple[str, ...] = ()
+    checks: bool = False
+    divides: bool = False
     effect: bool = False
     paddle: str | None = None
     examples: tuple[Example, ...] = ()
@@ -91,6 +129,37 @@ class OpDef:
             raise ShapeError(f"{self.name} takes {len(self.operands)} operands, not {len(types)}")
         out = self.types(*types, **attrs)
         return out if isinstance(out, tuple) else (out,)
+
+    @property
+    def views(self) -> bool:
+        return self.view is not None
+
+    @property
+    def may_alias(self) -> bool:
+        """Whether results may be strided views of operand 0 once nothing writes any more."""
+        return self.views or self.shares
+
+    def may_raise(self, results: Sequence[Type]) -> bool:
+        """Whether it may raise on its data when it runs."""
+        return self.checks or (self.divides and any(t.dtype.kind != "f" for t in results))
+
+    def sources(self, operands: Sequence[T]) -> Sequence[T]:
+        """The operands of which every element of the results is one; empty if it computes."""
+        if self.joins:
+            return operands
+        if self.through:
+            return operands[:2]
+        if self.may_alias:
+            return operands[:1]
+        return [q for n, q in zip(self.operands, operands) if n in self.selects]
+
+
+def view_rule(name: str) -> ViewRule:
+    """What a row that is a view says of it; raises TypeError for another one."""
+    rule = OPS[name].view
+    if rule is None:
+        raise TypeError(f"{name} is no view")
+    return rule
 
 
 def no_gradient(b: Any, g: Any, y: Any, *operands: Any, **attrs: Any) -> list[None]:

@@ -16,7 +16,8 @@ from dy2st.trace.frames import Read, Write
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace
 from ir import Loc, Op, SourceError, Value
-from ir.ops.strided import overlaps
+from ir.analysis.alias import shown
+from ir.opdef import view_rule
 
 
 class AliasWarning(UserWarning):
@@ -75,9 +76,7 @@ def check_overlap(trace: Trace, fake: Any) -> None:
     """A view of which two elements are one is not written: which of them counts is not defined."""
     for v in chain(trace, fake._value):
         op = trace.values.makers.get(v)
-        if op is None or op.name != "strided":
-            continue
-        if overlaps(op.attrs["shape"], op.attrs["strides"]):
+        if op is not None and view_rule(op.name).overlaps(v.type, **op.attrs):
             raise Refused(
                 SourceError(
                     "a view is written in place, and some of its elements are the same memory.",
@@ -210,24 +209,17 @@ def apart(trace: Trace, a: Value, b: Value, root: Value) -> bool:
     one, two = (first_step(trace, v, root) for v in (a, b))
     if one is None or two is None:
         return False
-    if "dynamic_index" in (one.name, two.name):
-        return one.name == two.name and one.operands[1] is not two.operands[1]
-    taken = elements(one), elements(two)
-    if None in taken or one.attrs["axis"] != two.attrs["axis"]:
+    if one.operands[1:] and two.operands[1:]:
+        places = one.name == two.name and one.result.type.ndim < root.type.ndim
+        return places and one.operands[1] is not two.operands[1]
+    return any(_disjoint(shown(one, k), shown(two, k)) for k in range(root.type.ndim))
+
+
+def _disjoint(a: range | None, b: range | None) -> bool:
+    if a is None or b is None:
         return False
-    return set(taken[0]).isdisjoint(taken[1])  # type: ignore[arg-type]
-
-
-def elements(op: Op) -> range | None:
-    """The places on its axis that a view takes, if they are known."""
-    if op.name == "index" and isinstance(op.attrs["index"], int):
-        return range(op.attrs["index"], op.attrs["index"] + 1)
-    if op.name != "slice":
-        return None
-    start, length, step = (op.attrs[n] for n in ("start", "length", "step"))
-    if not all(isinstance(q, int) for q in (start, length, step)):
-        return None
-    return range(start, start + step * length, step)
+    few, many = sorted((a, b), key=len)
+    return not any(k in many for k in few)
 
 
 def first_step(trace: Trace, value: Value, root: Value) -> Op | None:

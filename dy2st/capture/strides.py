@@ -14,8 +14,9 @@ from dy2st.capture.detached_writes import chain
 from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Op, SourceError, Value
-from ir.analysis.alias import contiguous, view_strides
-from ir.types import Dim
+from ir.analysis.alias import view_strides
+from ir.opdef import view_rule
+from ir.types import Dim, contiguous
 
 Extent: TypeAlias = tuple[int, int]
 
@@ -49,15 +50,11 @@ def layout(trace: Trace, value: Value, whole: bool = False) -> Layout | None:
 
 def moved(op: Op | None, before: Layout) -> Dim | None:
     """The offset behind a view op; a const port has none."""
-    if op is None or before.offset is None or op.name in ("reshape", "transpose", "detach"):
+    if op is None or before.offset is None:
         return before.offset
-    if op.name == "index":
-        return before.offset + before.strides[op.attrs["axis"]] * op.attrs["index"]
-    if op.name == "slice":
-        return before.offset + before.strides[op.attrs["axis"]] * op.attrs["start"]
-    if op.name == "strided":
-        return before.offset + before.strides[0] * op.attrs["offset"]
-    return None
+    if op.operands[1:]:
+        return None
+    return before.offset + view_rule(op.name).offset(before.strides, **op.attrs)
 
 
 def exact(trace: Trace, fake: Any, what: str) -> Layout:

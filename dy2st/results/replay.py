@@ -13,6 +13,7 @@ import paddle
 from dy2st.capture.detached_writes import chain
 from dy2st.trace.trace import Frame, Trace
 from ir import Size, Value
+from ir.opdef import view_rule
 from ir.types import evaluate_dim, substitute_dim
 
 Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
@@ -82,10 +83,10 @@ def replay(
         for name, attrs in recipe:
             if name == "alias" and not stop_gradient:
                 tensor = again(tensor)
-            elif name in ("dynamic_index", "dynamic_slice"):
-                tensor = _at(tensor, name, dict(attrs), outputs, sizes)
+            elif name == "alias":
+                tensor = tensor.detach()
             else:
-                tensor = _one(tensor, name, dict(attrs), sizes)
+                tensor = _one(tensor, name, dict(attrs), sizes, outputs)
     return tensor
 
 
@@ -94,46 +95,44 @@ def again(x: Any) -> Any:
     return x[...] if 0 in x.shape else x.view(x.shape)
 
 
-def _at(x: Any, name: str, attrs: dict[str, Any], outputs: Any, sizes: Mapping[str, int]) -> Any:
-    """A view at an index that the program found."""
-    axis, index = attrs["axis"] % len(x.shape), int(outputs[attrs["output"]])
-    at = (slice(None),) * axis
-    if name == "dynamic_index":
-        one = (*at, index % x.shape[axis])
-        return x[one]
-    part = (*at, slice(index, index + evaluate_dim(attrs["length"], sizes)))
-    return x[part]
+def _one(
+    x: Any, name: str, attrs: dict[str, Any], sizes: Mapping[str, int], outputs: Sequence[Any]
+) -> Any:
+    """One view, as its row writes it in Python; an index from data is an output."""
+    at = [int(outputs[attrs.pop("output")])] if "output" in attrs else []
+    known = {k: _concrete(q, sizes) for k, q in attrs.items()}
+    return view_rule(name).python(_Real(x), *at, **known)
 
 
-def _one(x: Any, name: str, attrs: dict[str, Any], sizes: Mapping[str, int]) -> Any:
-    if name in ("alias", "detach"):
-        return x.detach()
-    if name == "reshape":
-        shape = [evaluate_dim(d, sizes) for d in attrs["shape"]]
+def _concrete(q: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(q, (tuple, list)):
+        return [_concrete(d, sizes) for d in q]
+    return evaluate_dim(q, sizes) if isinstance(q, Size) else q
+
+
+class _Real:
+    """A real tensor, where views are always views and offsets are counted in its elements."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.tensor[at]
+
+    def __getattr__(self, method: str) -> Any:
+        return getattr(self.tensor, method)
+
+    def reshape(self, shape: Sequence[int]) -> Any:
+        x = self.tensor
         if not x.shape and shape:
             return x.unsqueeze(list(range(len(shape))))
         if list(x.shape) != shape:
             return x.reshape(shape)
         return again(x) if paddle.is_grad_enabled() else x.detach()
-    if name == "transpose":
-        return paddle.transpose(x, list(attrs["perm"]))
-    if name == "strided":
-        return _strided(x, attrs, sizes)
-    at = (slice(None),) * (attrs["axis"] % len(x.shape))
-    if name == "index":
-        picked = (*at, evaluate_dim(attrs["index"], sizes))
-        return x[picked]
-    start, length = evaluate_dim(attrs["start"], sizes), evaluate_dim(attrs["length"], sizes)
-    step = attrs["step"]
-    stop: int | None = start + step * length
-    stop = None if stop is not None and stop < 0 else stop
-    cut = (*at, slice(start, stop, step) if length else slice(0, 0))
-    return x[cut]
 
-
-def _strided(x: Any, attrs: dict[str, Any], sizes: Mapping[str, int]) -> Any:
-    """Paddle counts offsets in bytes from the beginning of the memory."""
-    (unit,) = x.strides
-    shape, strides = ([evaluate_dim(d, sizes) for d in attrs[n]] for n in ("shape", "strides"))
-    offset = evaluate_dim(attrs["offset"], sizes) * unit * x.element_size()
-    return paddle.as_strided(x, shape, [s * unit for s in strides], x.offset + offset)
+    def as_strided(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+        """Paddle counts offsets in bytes from the beginning of the memory."""
+        x = self.tensor
+        (unit,) = x.strides
+        begin = x.offset + offset * unit * x.element_size()
+        return paddle.as_strided(x, list(shape), [s * unit for s in strides], begin)

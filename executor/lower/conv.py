@@ -41,7 +41,7 @@ RESULTS = 64
 SUMS = 12
 
 
-@rule("conv")
+@rule("conv", direct=True)
 def conv(low: Lowerer, op: Op) -> None:
     x, w = (low.env[v] for v in op.operands)
     groups = op.attrs["groups"]

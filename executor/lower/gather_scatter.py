@@ -43,7 +43,7 @@ def indices(low: Lowerer, op: Op, first: int) -> tuple[View, ...]:
     return out
 
 
-@rule("gather_nd")
+@rule("gather_nd", direct=True)
 def take(low: Lowerer, op: Op) -> None:
     x = low.env[op.operands[0]]
     index = indices(low, op, 1)

@@ -28,11 +28,14 @@ from ir.types import Dim, DType, Size, Type, product
 Rule: TypeAlias = Callable[["Lowerer", Any], None]
 #: op -> how it becomes launches; rows with a kernel or a reduction need no entry
 RULES: dict[str, Rule] = {}
+#: ops of which the rule computes the result in its destination, wherever that is
+DIRECT: set[str] = set()
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
+def rule(*names: str, direct: bool = False) -> Callable[[Rule], Rule]:
     def add(f: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, f))
+        DIRECT.update(names if direct else ())
         return f
 
     return add

@@ -16,7 +16,7 @@ from ir import Op, Value
 from ir.types import Type, product
 
 
-@rule("matmul")
+@rule("matmul", direct=True)
 def matmul(low: Lowerer, op: Op) -> None:
     xv, yv = op.operands
     result, start = op.result, _sum_start(low, op)

@@ -35,7 +35,7 @@ def size(low: Lowerer, op: Op) -> None:
     low.emit(Number64(op.attrs["n"], low.fresh(op.result)))
 
 
-@rule("iota")
+@rule("iota", direct=True)
 def iota(low: Lowerer, op: Op) -> None:
     low.emit(Iota(low.fresh(op.result), op.attrs["start"], op.attrs["step"]))
 
@@ -242,8 +242,8 @@ def part_of(low: Lowerer, op: Op) -> Callable[[View], View]:
 
 
 def stores(taken: Op, op: Op) -> bool:
-    """Whether a `set_*` op stores what a view shows, if both are of one tensor."""
-    if op.name != f"set_{taken.name}" or taken.operands[1:] != op.operands[2:]:
+    """Whether `op` stores what the view `taken` shows, if both are of one tensor."""
+    if op.row.through != taken.name or taken.operands[1:] != op.operands[2:]:
         return False
     given = {k_: v for k_, v in taken.attrs.items() if k_ in op.attrs}
     return given == op.attrs and taken.result.type == op.operands[1].type
@@ -255,7 +255,7 @@ def set_part(low: Lowerer, op: Op) -> None:
     put(low, op.operands[1], part(updated(low, op)))
 
 
-@rule("concat", "stack")
+@rule("concat", "stack", direct=True)
 def join(low: Lowerer, op: Op) -> None:
     for x, part in zip(op.operands, parts_of_join(op, low.fresh(op.result))):
         if low.env[x] != part:
@@ -286,7 +286,7 @@ def index_error(low: Lowerer, op: Op, index: Value, n: Dim, what: str = "an inde
     return error
 
 
-@rule("gather")
+@rule("gather", direct=True)
 def gather(low: Lowerer, op: Op) -> None:
     (x, index), axis = op.operands, op.attrs["axis"] % op.operands[0].type.ndim
     error = index_error(low, op, index, x.type.shape[axis])
@@ -294,7 +294,7 @@ def gather(low: Lowerer, op: Op) -> None:
     low.emit(Gather(low.env[x], low.env[index], axis, True, -1, out, error))
 
 
-@rule("embedding")
+@rule("embedding", direct=True)
 def embedding(low: Lowerer, op: Op) -> None:
     ids, weight = op.operands
     error = index_error(low, op, ids, weight.type.shape[0])
@@ -303,7 +303,7 @@ def embedding(low: Lowerer, op: Op) -> None:
     low.emit(Gather(low.env[weight], low.env[ids], 0, False, padding, out, error))
 
 
-@rule("argmax")
+@rule("argmax", direct=True)
 def argmax(low: Lowerer, op: Op) -> None:
     x, axis = low.env[op.operands[0]], op.attrs["axis"] % op.operands[0].type.ndim
     low.natural((x.shape[axis] - 1,), "argmax: a tensor")

@@ -49,7 +49,7 @@ def _is_large(axes: Sequence[Axis]) -> bool:
     return axes[0].taps * axes[1].taps > UNROLLED
 
 
-@rule("max_pool", "sum_pool")
+@rule("max_pool", "sum_pool", direct=True)
 def pool(low: Lowerer, op: Op) -> None:
     x, out = low.env[op.operands[0]], low.fresh(op.result)
     axes = _axes(op, x, out)

@@ -13,30 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from executor.lower.lowerer import Lowerer, starts_block
+from executor.lower.lowerer import DIRECT, Lowerer, starts_block
 from executor.lower.movement import part_of, parts_of_join, stores
 from executor.memory import View
-from executor.plan.reuse import SETTERS, VIEWS, Block, elementwise, first_made
+from executor.plan.reuse import Block, elementwise, first_made
 from ir import Fused, Op, Scan, Value
 from ir.program import Last, Node, Stack
-
-JOINS = {"concat", "stack"}
-DIRECT = {
-    "matmul",
-    "conv",
-    "max_pool",
-    "sum_pool",
-    "gather",
-    "embedding",
-    "argmax",
-    "iota",
-    "gather_nd",
-    *JOINS,
-}
-QUIET = {"full", "set_slice", "set_index", "set_strided"} | VIEWS - {
-    "dynamic_index",
-    "dynamic_slice",
-}
 
 
 @dataclass
@@ -70,9 +52,9 @@ def assign_destinations(low: Lowerer, nodes: Sequence[Node]) -> None:
             continue
         if node.name in ("transpose", "reshape"):
             _seen_through(p, node, at)
-        elif node.name in JOINS:
+        elif node.row.joins:
             _join(p, node, at)
-        elif node.name in SETTERS - {"scatter_nd"}:
+        elif node.row.through:
             _store(p, node, at)
 
 
@@ -151,7 +133,7 @@ def _store(p: Destinations, op: Op, at: int) -> None:
         return
     start, maker = first_made(b, y), b.nodes[b.defined[y]]
     between = [q for q in p.users[owner] if start <= q < at]
-    if not (_makes_storage(maker) or isinstance(maker, Op) and maker.name in SETTERS):
+    if not (_makes_storage(maker) or isinstance(maker, Op) and maker.row.updates):
         return
     changed = _changed_part(b, op, maker)
     own = between == [b.defined[y]] == [start] and (changed or _may_read_its_place(maker))
@@ -174,7 +156,7 @@ def _owner(p: Destinations, op: Op) -> Value | None:
 def _changed_part(b: Block, op: Op, maker: Node) -> bool:
     """Whether `op` stores the part of its operand that `maker` has taken out of it and changed:
     then it checks nothing that has not been checked before."""
-    if not isinstance(maker, Op) or maker.name not in SETTERS:
+    if not isinstance(maker, Op) or not maker.row.updates:
         return False
     at = b.defined.get(maker.operands[0], -1)
     if at < 0 or b.nodes[at].operands[:1] != op.operands[:1]:
@@ -185,22 +167,23 @@ def _changed_part(b: Block, op: Op, maker: Node) -> bool:
 
 def _quiet(node: Node) -> bool:
     """Whether a node cannot fail, so that a check behind it may as well come before it."""
-    if isinstance(node, Op) and node.name in QUIET:
-        return True
-    if isinstance(node, Op) and not _makes_storage(node):
+    if isinstance(node, Fused):
+        return not any(map(_may_raise, node.body))
+    if not isinstance(node, Op) or _may_raise(node):
         return False
-    if isinstance(node, Op) and node.name in ("gather", "embedding", "gather_nd"):
-        return False
-    sure = all(r.type.dtype.kind in "fb" for r in node.results)
-    return isinstance(node, (Op, Fused)) and sure
+    row = node.row
+    return row.may_alias or bool(row.through) or node.name == "full" or _makes_storage(node)
+
+
+def _may_raise(op: Op) -> bool:
+    return op.row.may_raise([r.type for r in op.results])
 
 
 def _may_read_its_place(node: Node) -> bool:
     """Whether the result may be made where an operand lies, if it is as large as that."""
-    if isinstance(node, Op) and node.name in SETTERS:
-        return node.name != "scatter_nd" and all(
-            v is not node.operands[0] for v in node.operands[1:]
-        )
+    if isinstance(node, Op) and node.row.updates:
+        whole = all(v is not node.operands[0] for v in node.operands[1:])
+        return bool(node.row.through) and whole
     return elementwise(node)
 
 

@@ -11,18 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from executor.plan.reuse import SETTERS, VIEWS
 from ir import Cond, Fused, Op, Program, Scan, Value
 from ir.program import Carry, Const, Node, Seq
 from ir.rewrite import walk
-
-#: op -> how many of its operands, from the first, give the elements of the results; None: all
-MOVES: dict[str, int | None] = {
-    **dict.fromkeys(VIEWS, 1),
-    **dict.fromkeys(SETTERS - {"scatter_nd"}, 2),
-    **dict.fromkeys(("gather", "gather_nd"), 1),
-    **dict.fromkeys(("concat", "stack", "maximum", "minimum"), None),
-}
 
 
 @dataclass
@@ -79,16 +70,12 @@ def _op(out: Limits, op: Op) -> None:
     if bound is not None:
         out.bounds.update(dict.fromkeys(op.results, bound))
         return
-    sources: tuple[Value, ...] = ()
-    if op.name in MOVES:
-        sources = op.operands[: MOVES[op.name]]
-    elif op.name == "where":
-        sources = op.operands[1:]
-    elif op.name == "cast" and op.operands[0].type.dtype.kind == "i":
+    sources = op.row.sources(op.operands)
+    if op.name == "cast" and op.operands[0].type.dtype.kind == "i":
         wide = op.result.type.dtype.bits >= op.operands[0].type.dtype.bits
         sources = op.operands if wide else ()
     if sources:
-        out.origins.update(dict.fromkeys(op.results, sources))
+        out.origins.update(dict.fromkeys(op.results, tuple(sources)))
 
 
 def _bound(op: Op) -> int | None:

@@ -20,28 +20,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from executor.plan.orientation import Path, extended, joined_paths
-from ir import OPS, Cond, Fused, Op, Scan, Value
+from ir import Cond, Fused, Op, Scan, Value
 from ir.program import Carry, Const, Join, Last, Node, Stack
-
-VIEWS = {
-    "strided",
-    "slice",
-    "index",
-    "dynamic_index",
-    "dynamic_slice",
-    "reshape",
-    "transpose",
-    "expand",
-    "split",
-}
-SETTERS = {
-    "set_strided",
-    "set_slice",
-    "set_index",
-    "set_dynamic_index",
-    "set_dynamic_slice",
-    "scatter_nd",
-}
 
 
 @dataclass
@@ -120,7 +100,7 @@ def _enter(b: Block, node: Node, at: int) -> None:
         first = b.made.get(node.operands[0], at)
     b.defined.update(dict.fromkeys(node.results, at))
     b.made.update(dict.fromkeys(node.results, first))
-    if isinstance(node, Op) and node.name in VIEWS:
+    if isinstance(node, Op) and node.row.may_alias:
         b.root.update((r, b.of(node.operands[0])) for r in node.results)
         x = node.operands[0]
         path = extended(b.seen.get(x, ()), node)
@@ -224,7 +204,7 @@ def body(scan: Scan, inside: Inside) -> Block:
 
 def _stacked_views(scan: Scan) -> frozenset[Value]:
     """Results of views that the end of the body needs for stacks only."""
-    made = {r for n in scan.body if n.name in VIEWS for r in n.results}
+    made = {r for n in scan.body if isinstance(n, Op) and n.row.may_alias for r in n.results}
     stacks = {p.inner for p in scan.ports if isinstance(p, Stack)}
     rest = {p.inner for p in scan.ports if isinstance(p, Last)} | {p.next for p in scan.carries}
     return frozenset(made & stacks - rest)
@@ -257,7 +237,7 @@ def _successor(b: Block, v: Value, inside: Inside, joined: set[Value]) -> Value 
 
 
 def _sets(node: Node) -> bool:
-    return isinstance(node, Op) and node.name in SETTERS
+    return isinstance(node, Op) and bool(node.row.updates)
 
 
 def _may_overwrite(b: Block, v: Value, following: Value) -> bool:
@@ -270,7 +250,7 @@ def _may_overwrite(b: Block, v: Value, following: Value) -> bool:
 def elementwise(node: Node) -> bool:
     """Whether a node reads and writes element by element."""
     if isinstance(node, Op):
-        return OPS[node.name].kernel is not None and node.name not in SETTERS
+        return node.row.kernel is not None and not node.row.updates
     return isinstance(node, Fused)
 
 

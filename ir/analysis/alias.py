@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from ir.loc import UNKNOWN, Dy2stError, Loc
+from ir.opdef import view_rule
 from ir.program import Carry, Cond, Const, Custom, Last, Node, Op, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Region, walk
-from ir.types import BOOL, Dim, Type
-
-Strides: TypeAlias = tuple[Dim, ...]
+from ir.types import BOOL, Strides, Type, contiguous
 
 
 class AliasError(Dy2stError):
@@ -245,59 +244,35 @@ def writes_flag(node: Node) -> bool:
 
 
 # ---------------------------------------------------------------- strides
-def contiguous(shape: Sequence[Dim]) -> Strides:
-    out: list[Dim] = []
-    stride: Dim = 1
-    for d in reversed(shape):
-        out.append(stride)
-        stride = stride * d
-    return tuple(reversed(out))
-
-
 def view_strides(op: Op, strides: Strides) -> Strides | None:
     """Strides of the result of a view op, or None where it may be a copy."""
-    x, ndim = op.operands[0].type, len(strides)
-    if op.name == "transpose":
-        return tuple(strides[p % ndim] for p in op.attrs["perm"])
-    if op.name in ("index", "dynamic_index"):
-        axis = op.attrs["axis"] % ndim
-        return strides[:axis] + strides[axis + 1 :]
-    if op.name in ("dynamic_slice", "detach"):
-        return strides
-    if op.name == "slice":
-        axis = op.attrs["axis"] % ndim
-        return (*strides[:axis], strides[axis] * op.attrs["step"], *strides[axis + 1 :])
-    if op.name == "strided":
-        return tuple(s * strides[0] for s in op.attrs["strides"])
-    if op.name == "reshape":
-        return reshape_strides(x.shape, strides, op.result.type.shape)
-    return None
+    x, y = op.operands[0].type, op.result.type
+    return view_rule(op.name).strides(x, y, strides, **op.attrs)
 
 
-def reshape_strides(old: Sequence[Dim], strides: Strides, new: Sequence[Dim]) -> Strides | None:
-    """Strides of a reshape that copies nothing, or None; the rule of NumPy, Paddle and PyTorch.
-
-    From the right, axes that lie next to each other in memory form runs; every run of the old
-    shape must be a run of new axes.
-    """
-    if not old or strides == contiguous(old):
-        return contiguous(new)
-    out: list[Dim] = []
-    at, unit = len(new), strides[-1]
-    have: Dim = 1
-    for axis in reversed(range(len(old))):
-        have = have * old[axis]
-        if axis and (old[axis - 1] == 1 or strides[axis - 1] == have * unit):
-            continue
-        made: Dim = 1
-        while at and (made != have or new[at - 1] == 1):
-            at -= 1
-            out.append(made * unit)
-            made = made * new[at]
-        if made != have:
-            return None
-        have, unit = 1, strides[axis - 1]
-    return tuple(reversed(out)) if not at else None
+def shown(op: Op, axis: int) -> range | None:
+    """The places along `axis` of its operand that a view shows; None where they are not known."""
+    along = tuple(int(k == axis) for k in range(op.operands[0].type.ndim))
+    strides = view_strides(op, along)
+    if strides is None or op.operands[1:]:
+        return None
+    start = view_rule(op.name).offset(along, **op.attrs)
+    steps = [(n, s) for n, s in zip(op.result.type.shape, strides) if s != 0]
+    if len(steps) > 1:
+        return None
+    length, step = steps[0] if steps else (1, 1)
+    if not (isinstance(start, int) and isinstance(length, int) and isinstance(step, int)):
+        return None
+    return range(start, start + step * length, step)
 
 
-__all__ = ["AliasError", "Aliases", "Step", "View", "analyse", "at_least_once"]
+__all__ = [
+    "AliasError",
+    "Aliases",
+    "Step",
+    "View",
+    "analyse",
+    "at_least_once",
+    "shown",
+    "view_strides",
+]

@@ -11,13 +11,16 @@ that `may` be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ir.analysis.alias import Aliases, analyse
 from ir.loc import Loc
+from ir.opdef import view_rule
 from ir.program import Carry, Cond, Const, Custom, Node, Op, Program, Scan, Seq, Slot, Value
 from ir.rewrite import blocks
+from ir.types import Size
 
 #: kinds of inputs whose storage the caller sees
 KINDS = ("param", "buffer", "arg")
@@ -214,21 +217,35 @@ def _name(op: Op) -> str:
     return str(op.attrs["call"]) if _foreign(op) else op.name
 
 
+@dataclass(frozen=True)
+class _Text:
+    """An array-like of which a view is its text, as far as that says something."""
+
+    ndim: int
+
+    def __getitem__(self, at: tuple[Any, ...]) -> str:
+        return f"[{', '.join(map(_subscript, at))}]"
+
+    def __getattr__(self, method: str) -> Callable[..., str]:
+        return lambda *arguments: f".{method}"
+
+    def detach(self) -> str:
+        return ""
+
+
+def _subscript(at: Any) -> str:
+    if not isinstance(at, slice):
+        return str(at)
+    start, stop = ("" if q is None else str(q) for q in (at.start, at.stop))
+    step = "" if at.step is None else f":{at.step}"
+    return f"{start}:{stop}{step}"
+
+
 def _step(op: Op) -> str:
-    """A view as Python writes it, as far as it can."""
-    axis, cut = op.attrs.get("axis", 0), ""
-    if op.name == "index":
-        cut = str(op.attrs["index"])
-    elif op.name in ("dynamic_index", "dynamic_slice"):
-        cut = op.operands[1].name or "i"
-        cut = cut if op.name == "dynamic_index" else f"{cut}:{cut}+{op.result.type.shape[axis]}"
-    elif op.name == "slice":
-        start, step = op.attrs["start"], op.attrs["step"]
-        end = start + step * op.attrs["length"]
-        cut = f"{start}:{end}" + (f":{step}" if step != 1 else "")
-    else:
-        return "" if op.name == "detach" else f".{op.name}"
-    return f"[{':, ' * axis}{cut}]"
+    """A view as Python writes it."""
+    x, *at = op.operands
+    names = (Size.named(v.name or "i") for v in at)
+    return str(view_rule(op.name).python(_Text(x.type.ndim), *names, **op.attrs))
 
 
 __all__ = ["KINDS", "Chain", "Link", "chains", "ended"]

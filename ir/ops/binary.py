@@ -118,14 +118,33 @@ pair(
     grad=lambda b, g, out, x, y: [b.multiply(g, y), b.multiply(g, x)],
 )
 pair("divide", "f", lambda x, y: x / y, np.divide, low=0.5, grad=_divide_grad)
-pair("floor_divide", "fi", floor_div, _floor_div_ref, low=1.0, high=9.0, grad=no_gradient)
-pair("remainder", "fi", floor_mod, _remainder_ref, low=1.0, high=9.0, grad=_remainder_grad)
+pair(
+    "floor_divide",
+    "fi",
+    floor_div,
+    _floor_div_ref,
+    low=1.0,
+    high=9.0,
+    grad=no_gradient,
+    divides=True,
+)
+pair(
+    "remainder",
+    "fi",
+    floor_mod,
+    _remainder_ref,
+    low=1.0,
+    high=9.0,
+    grad=_remainder_grad,
+    divides=True,
+)
 pair(
     "maximum",
     "fi",
     k.maximum,
     np.maximum,
     grad=lambda b, g, out, x, y: _extremum_grad(b, g, x, y),
+    selects=("x", "y"),
 )
 pair(
     "minimum",
@@ -133,6 +152,7 @@ pair(
     k.minimum,
     np.minimum,
     grad=lambda b, g, out, x, y: _extremum_grad(b, g, y, x),
+    selects=("x", "y"),
 )
 pair(
     "pow",
@@ -231,6 +251,7 @@ op(
         fitted(b, masked(b, test, g), x.type),
         fitted(b, b.where(test, number(b, 0.0, g), g), y.type),
     ],
+    selects=("x", "y"),
     paddle="where",
     examples=[
         ("bool[3,4]", "f32[3,4]", "f32[3,4]"),

@@ -69,6 +69,8 @@ op(
     types=lambda x, *index, axis: _places("gather_nd", x, index, axis),
     ref=lambda x, *index, axis: x[_key(x, index, axis % x.ndim)],
     grad=_take_grad,
+    selects=("x",),
+    checks=True,
     examples=(
         example("f32[3,4,5]", "i64[6]", "i64[6]", axis=1, low=-4, high=3),
         example("i64[3,4]", "i64[2,2]", axis=0, low=-3, high=2),
@@ -145,6 +147,8 @@ op(
     types=_put_types,
     ref=_put_ref,
     grad=_put_grad,
+    updates="x",
+    checks=True,
     examples=(
         example("f32[3,4,5]", "f32[3,7]", "i64[7]", "i64[7]", axis=1, low=-4, high=3),
         example("f32[3,4]", "f32[6,4]", "i64[6]", axis=0, low=0, high=2),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ir.opdef import OPS
+from ir.opdef import view_rule
 from ir.program import Builder, Carry, Op, Scan, Seq, Value
 from ir.types import I64, Type, product
 
@@ -27,8 +27,7 @@ class Placed:
 
     def add_to(self, b: Builder, acc: Value | None, t: Type) -> Value:
         """`acc` (zero if None), a gradient of type `t`, with this one added."""
-        unview = OPS[self.name].unview
-        assert unview is not None, self.name
+        unview = view_rule(self.name).unview
         if acc is None:
             new: Value = unview(b, zeros(b, t), self.g, *self.operands, **self.attrs)
             return new
@@ -84,9 +83,7 @@ def overwritten(
     That of y is read first: then the other one can be made in place.
     """
     (dy,) = b.emit(name, (g, *operands), attrs)
-    unview = OPS[name].unview
-    assert unview is not None, name
-    dx = unview(b, g, zeros(b, dy.type), *operands, **attrs)
+    dx = view_rule(name).unview(b, g, zeros(b, dy.type), *operands, **attrs)
     return [dx, dy, *(None for _ in operands)]
 
 

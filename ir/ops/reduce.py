@@ -353,6 +353,7 @@ op(
     types=_embedding_types,
     ref=_embedding_ref,
     grad=_embedding_grad,
+    checks=True,
     examples=(
         example("i64[3,4]", "f32[9,5]", low=0, high=8),
         example("i64[6]", "f64[9,5]", low=0, high=8, padding_idx=2),

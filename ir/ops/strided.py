@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.opdef import ShapeError, assume, example, op
+from ir.opdef import ShapeError, ViewRule, assume, example, op
 from ir.ops.elementwise import same_dtype
 from ir.ops.gradients import Placed, Scattered, overwritten
 from ir.program import Builder, Value
@@ -103,9 +103,14 @@ op(
     types=_types,
     ref=_view,
     grad=_grad,
-    views=True,
-    unview=lambda b, base, new, shape, strides, offset: b.set_strided(
-        base, new, strides=strides, offset=offset
+    view=ViewRule(
+        strides=lambda x, y, unit, shape, strides, offset: tuple(s * unit[0] for s in strides),
+        offset=lambda unit, shape, strides, offset: unit[0] * offset,
+        python=lambda x, shape, strides, offset: x.as_strided(shape, strides, offset),
+        unview=lambda b, base, new, shape, strides, offset: b.set_strided(
+            base, new, strides=strides, offset=offset
+        ),
+        overlaps=lambda y, shape, strides, offset: overlaps(shape, strides),
     ),
     examples=(
         example("f32[16]", shape=(4,), strides=(5,)),
@@ -121,6 +126,8 @@ op(
     grad=lambda b, g, out, x, y, strides, offset: overwritten(
         b, g, "strided", shape=y.type.shape, strides=strides, offset=offset
     ),
+    updates="x",
+    through="strided",
     examples=(
         example("f32[16]", "f32[4]", strides=(5,)),
         example("f32[12]", "f32[3,2]", strides=(-4, 1), offset=9),

@@ -7,11 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from ir.opdef import ShapeError, assume, axis_in, broadcast, example, no_gradient, op, same_dim
+from ir.opdef import (
+    ShapeError,
+    ViewRule,
+    assume,
+    axis_in,
+    broadcast,
+    example,
+    no_gradient,
+    op,
+    same_dim,
+)
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import fitted
 from ir.program import Builder, Value
-from ir.types import BOOL, F16, F32, F64, I64, Dim, DType, Type, divide, product
+from ir.types import BOOL, F16, F32, F64, I64, Dim, DType, Type, divide, product, reshape_strides
 
 
 # ---------------------------------------------------------------- making
@@ -80,8 +90,12 @@ op(
     ref=lambda x: x,
     expand=lambda b, x: x,
     grad=no_gradient,
-    views=True,
-    unview=lambda b, base, new: b.keep_gradient(base, new),
+    view=ViewRule(
+        strides=lambda x, y, strides: strides,
+        offset=lambda strides: 0,
+        python=lambda x: x.detach(),
+        unview=lambda b, base, new: b.keep_gradient(base, new),
+    ),
     examples=[("f32[3,4]",), ("i64[]",), ("bool[0,2]",)],
 )
 op(
@@ -137,8 +151,12 @@ op(
     types=_reshape_types,
     ref=_reshape_ref,
     grad=lambda b, g, y, x, shape: [b.reshape(g, shape=x.type.shape)],
-    views=True,
-    unview=lambda b, base, new, shape: b.reshape(new, shape=base.type.shape),
+    view=ViewRule(
+        strides=lambda x, y, strides, shape: reshape_strides(x.shape, strides, y.shape),
+        offset=lambda strides, shape: 0,
+        python=lambda x, shape: x.reshape(list(shape)),
+        unview=lambda b, base, new, shape: b.reshape(new, shape=base.type.shape),
+    ),
     examples=(
         example("f32[3,4]", shape=(2, 6)),
         example("i64[2,3,4]", shape=(6, -1)),
@@ -164,9 +182,13 @@ op(
     types=lambda x, perm: x.with_shape(x.shape[p] for p in _permutation(perm, x.ndim)),
     ref=lambda x, perm: np.transpose(x, perm),
     grad=lambda b, g, y, x, perm: [b.transpose(g, perm=inverse(_permutation(perm, x.type.ndim)))],
-    views=True,
-    unview=lambda b, base, new, perm: b.transpose(
-        new, perm=inverse(_permutation(perm, base.type.ndim))
+    view=ViewRule(
+        strides=lambda x, y, strides, perm: tuple(strides[p] for p in perm),
+        offset=lambda strides, perm: 0,
+        python=lambda x, perm: x.transpose(list(perm)),
+        unview=lambda b, base, new, perm: b.transpose(
+            new, perm=inverse(_permutation(perm, base.type.ndim))
+        ),
     ),
     examples=(
         example("f32[3,4]", perm=(1, 0)),
@@ -189,6 +211,7 @@ op(
     types=_expand_types,
     ref=lambda x, shape: np.broadcast_to(x, shape).copy(),
     grad=lambda b, g, y, x, shape: [fitted(b, g, x.type)],
+    shares=True,
     examples=(
         example("f32[3,1]", shape=(3, 4)),
         example("i64[4]", shape=(2, 4)),
@@ -224,6 +247,7 @@ op(
     grad=lambda b, g, y, *xs, axis: _as_tuple(
         b.split(g, axis=axis, sections=tuple(x.type.shape[axis] for x in xs))
     ),
+    joins=True,
     examples=(
         example("f32[3,4]", "f32[3,2]", axis=1),
         example("i64[3,4]", "i64[0,4]", "i64[2,4]", axis=0),
@@ -257,6 +281,7 @@ op(
     types=_stack_types,
     ref=lambda *xs, axis: np.stack(xs, axis),
     grad=lambda b, g, y, *xs, axis: [b.index(g, axis=axis, index=i) for i in range(len(xs))],
+    joins=True,
     examples=(
         example("f32[3,4]", "f32[3,4]", axis=1),
         example("i64[]", "i64[]", "i64[]"),
@@ -286,6 +311,7 @@ op(
     types=_split_types,
     ref=_split_ref,
     grad=lambda b, g, y, x, axis, sections: [b.concat(*g, axis=axis)],
+    shares=True,
     examples=(
         example("f32[3,8]", axis=1, sections=(2, 2, 4)),
         example("i64[5,2]", axis=0, sections=(5, 0)),
@@ -384,6 +410,7 @@ op(
     types=_check_types,
     ref=_check_ref,
     effect=True,
+    checks=True,
 )
 
 __all__ = ["inverse", "resolve_shape"]

@@ -10,15 +10,43 @@ from typing import Any
 
 import numpy as np
 
-from ir.opdef import ShapeError, assume, axis_in, example, op
+from ir.opdef import ShapeError, ViewRule, assume, axis_in, example, op
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import Placed, Scattered, flat_index, overwritten
 from ir.program import Builder, Value
-from ir.types import I64, Dim, Size, Type
+from ir.types import I64, Dim, Size, Strides, Type
 
 
 def _at(axis: int, index: Any) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, index, ...)
+
+
+def item(x: Any, axis: int, index: Any) -> Any:
+    """`x[:, ..., index]`, as Python writes it."""
+    at = (*(slice(None),) * (axis % x.ndim), index)
+    return x[at]
+
+
+def _cut(start: Any, length: Any, step: int = 1) -> slice:
+    """The slice of `length` elements from `start` on."""
+    if isinstance(length, int) and length == 0:
+        return slice(0, 0)
+    stop: Any = start + step * length
+    if isinstance(stop, int) and stop < 0:
+        stop = None
+    return slice(start, stop, None if step == 1 else step)
+
+
+def _sliced_strides(
+    x: Type, y: Type, strides: Strides, axis: int, start: Dim, length: Dim, step: int
+) -> Strides:
+    at = axis % x.ndim
+    return (*strides[:at], strides[at] * step, *strides[at + 1 :])
+
+
+def _strides_without(x: Type, y: Type, strides: Strides, axis: int, **attrs: Any) -> Strides:
+    at = axis % x.ndim
+    return strides[:at] + strides[at + 1 :]
 
 
 def sliced(x: np.ndarray, axis: int, start: int, length: int, step: int) -> np.ndarray:
@@ -50,9 +78,13 @@ op(
     types=_slice_types,
     ref=lambda x, axis, start, length, step: sliced(x, axis % x.ndim, start, length, step),
     grad=lambda b, g, y, x, **attrs: [Placed("slice", g, (), attrs)],
-    views=True,
-    unview=lambda b, base, new, axis, start, length, step: b.set_slice(
-        base, new, axis=axis, start=start, step=step
+    view=ViewRule(
+        strides=_sliced_strides,
+        offset=lambda strides, axis, start, length, step: strides[axis] * start,
+        python=lambda x, axis, start, length, step: item(x, axis, _cut(start, length, step)),
+        unview=lambda b, base, new, axis, start, length, step: b.set_slice(
+            base, new, axis=axis, start=start, step=step
+        ),
     ),
     examples=(
         example("f32[3,8]", axis=1, start=2, length=4),
@@ -87,6 +119,8 @@ op(
     grad=lambda b, g, out, x, y, axis, start, step: overwritten(
         b, g, "slice", axis=axis, start=start, length=y.type.shape[axis], step=step
     ),
+    updates="x",
+    through="slice",
     examples=(
         example("f32[3,8]", "f32[3,4]", axis=1, start=2),
         example("i64[7,2]", "i64[7,2]", axis=0, start=6, step=-1),
@@ -133,8 +167,12 @@ op(
     types=_pick_types,
     ref=lambda x, axis, index: x[_at(axis % x.ndim, index)],
     grad=lambda b, g, y, x, **attrs: [Placed("index", g, (), attrs)],
-    views=True,
-    unview=lambda b, base, new, axis, index: b.set_index(base, new, axis=axis, index=index),
+    view=ViewRule(
+        strides=_strides_without,
+        offset=lambda strides, axis, index: strides[axis] * index,
+        python=item,
+        unview=lambda b, base, new, axis, index: b.set_index(base, new, axis=axis, index=index),
+    ),
     examples=(
         example("f32[3,8]", axis=1, index=2),
         example("i64[7,2,3]", axis=0, index=6),
@@ -146,6 +184,8 @@ op(
     types=_set_pick_types,
     ref=_set_at,
     grad=lambda b, g, out, x, y, **attrs: overwritten(b, g, "index", **attrs),
+    updates="x",
+    through="index",
     examples=(
         example("f32[3,8]", "f32[3]", axis=1, index=2),
         example("i64[7]", "i64[]", axis=0, index=6),
@@ -184,8 +224,13 @@ op(
         Placed("dynamic_index", g, (index,), {"axis": axis}),
         None,
     ],
-    views=True,
-    unview=lambda b, base, new, index, axis: b.set_dynamic_index(base, new, index, axis=axis),
+    view=ViewRule(
+        strides=_strides_without,
+        offset=lambda strides, index, axis: strides[axis] * index,
+        python=lambda x, index, axis: item(x, axis, index),
+        unview=lambda b, base, new, index, axis: b.set_dynamic_index(base, new, index, axis=axis),
+    ),
+    checks=True,
     examples=(
         example("f32[3,8]", "i64[]", axis=1),
         example("i64[7,2,3]", "i64[]", axis=0),
@@ -197,6 +242,9 @@ op(
     types=_set_select_types,
     ref=lambda x, y, index, axis: _set_at(x, y, axis, wrapped(index, x.shape[axis])),
     grad=lambda b, g, out, x, y, index, axis: overwritten(b, g, "dynamic_index", index, axis=axis),
+    updates="x",
+    through="dynamic_index",
+    checks=True,
     examples=(
         example("f32[3,8]", "f32[3]", "i64[]", axis=1),
         example("i64[7]", "i64[]", "i64[]", axis=0),
@@ -239,10 +287,15 @@ op(
     types=_window_types,
     ref=windowed,
     grad=lambda b, g, y, x, index, **attrs: [Placed("dynamic_slice", g, (index,), attrs), None],
-    views=True,
-    unview=lambda b, base, new, index, axis, length: b.set_dynamic_slice(
-        base, new, index, axis=axis
+    view=ViewRule(
+        strides=lambda x, y, strides, axis, length: strides,
+        offset=lambda strides, index, axis, length: strides[axis] * index,
+        python=lambda x, index, axis, length: item(x, axis, _cut(index, length)),
+        unview=lambda b, base, new, index, axis, length: b.set_dynamic_slice(
+            base, new, index, axis=axis
+        ),
     ),
+    checks=True,
     examples=(
         example("f32[3,8]", "i64[]", axis=1, length=3, low=0, high=4),
         example("i64[7,2]", "i64[]", axis=0, length=1, low=0, high=6),
@@ -256,6 +309,9 @@ op(
     grad=lambda b, g, out, x, y, index, axis: overwritten(
         b, g, "dynamic_slice", index, axis=axis, length=y.type.shape[axis]
     ),
+    updates="x",
+    through="dynamic_slice",
+    checks=True,
     examples=(
         example("f32[3,8]", "f32[3,3]", "i64[]", axis=1, low=0, high=4),
         example("i64[7]", "i64[2]", "i64[]", axis=0, low=0, high=5),
@@ -290,6 +346,8 @@ op(
     types=_gather_types,
     ref=_gather_ref,
     grad=_gather_grad,
+    selects=("x",),
+    checks=True,
     examples=(
         example("f32[5,4]", "i64[7]", low=0, high=3),
         example("i64[5,4]", "i64[2,3]", axis=1, low=0, high=3),

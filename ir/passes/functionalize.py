@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from ir.analysis.alias import AliasError, Aliases, Step, View, analyse
 from ir.analysis.history import KINDS
 from ir.loc import Loc
-from ir.opdef import OPS
+from ir.opdef import view_rule
 from ir.passes.slots import without_idle
 from ir.program import (
     Carry,
@@ -190,10 +190,9 @@ class _Contents:
             (new,) = self.out.emit("assign", (new,))
         values = [new]
         for level, step in zip(reversed(levels[:-1]), reversed(view.steps)):
-            unview = OPS[step.name].unview
-            assert unview is not None, step.name
             old = self.load(level)
-            new = unview(self.out, old, new, *step.operands, **step.attrs)
+            rule = view_rule(step.name)
+            new = rule.unview(self.out, old, new, *step.operands, **step.attrs)
             values.append(new)
         self.hold(base, new, own and not view.steps)
         for level, value in zip(reversed(levels), values):

@@ -18,17 +18,6 @@ from ir.types import BOOL, I64, Dim, DType, Size, Type
 
 Rule: TypeAlias = Callable[[Block, Op], "Value | None"]
 RULES: dict[str, list[Rule]] = {}
-CHECKED = {
-    "dynamic_index",
-    "set_dynamic_index",
-    "dynamic_slice",
-    "set_dynamic_slice",
-    "gather",
-    "embedding",
-    "gather_nd",
-    "scatter_nd",
-}
-DIVIDING = {"floor_divide", "remainder"}
 
 
 def rule_for(*names: str) -> Callable[[Rule], Rule]:
@@ -42,13 +31,13 @@ def rule_for(*names: str) -> Callable[[Rule], Rule]:
 
 def may_raise(op: Op) -> bool:
     """Whether the op checks its data when it runs: an index, or a divisor that is an integer."""
-    return op.name in CHECKED or (op.name in DIVIDING and op.result.type.dtype.kind != "f")
+    return op.row.may_raise([r.type for r in op.results])
 
 
 def can_fail(node: Node) -> bool:
     """Whether a node, or one inside of it, may raise or may never end."""
     if isinstance(node, Op):
-        return node.name == "check" or may_raise(node)
+        return may_raise(node)
     if isinstance(node, Fused):
         return any(map(may_raise, node.body))
     endless = isinstance(node, Scan) and node.trip == ENDLESS

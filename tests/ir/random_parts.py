@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 import ir
-from ir.opdef import OPS
+from ir.opdef import view_rule
 from ir.program import Builder, Carry, Const, Input, Last, Program, Scan, Seq, Stack, Value
 from ir.types import F32, I64, Type
 
@@ -68,9 +68,7 @@ class Parts:
                 seen.append(b.scale(steps[self.below(len(steps))][0], scale=3.0))
             for k in range(len(steps) - 1, 0, -1):
                 name, operands, attrs = steps[k][1:]
-                unview = OPS[name].unview
-                assert unview is not None
-                new = unview(b, steps[k - 1][0], new, *operands, **attrs)
+                new = view_rule(name).unview(b, steps[k - 1][0], new, *operands, **attrs)
                 if self.chance(0.1):
                     seen.append(b.scale(new, scale=4.0))
             x = new

@@ -16,9 +16,8 @@ from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from ir import SourceError
-from ir.analysis.alias import reshape_strides
 from ir.ops.tensor import resolve_shape
-from ir.types import BOOL, F32, Dim, Size
+from ir.types import BOOL, F32, Dim, Size, reshape_strides
 
 
 @adapter("full")

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from ir import Op, Scan, verify
-from ir.analysis.alias import AliasError, analyse, reshape_strides
+from ir.analysis.alias import AliasError, analyse
 from ir.passes import functionalize, run
 from ir.passes.functionalize import _writes
+from ir.types import reshape_strides
 from tests.ir.test_ir_random import assert_same_bits, check, observed, program, random_inputs
 
 PROGRAMS = {
