@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ir.opdef import OPS
 from ir.program import ENDLESS, Fused, Node, Op, Scan, Value
 from ir.rewrite import Block, blocks
 from ir.types import BOOL, I64, Dim, DType, Size, Type
@@ -88,7 +89,7 @@ def size_of_number(b: Block, op: Op) -> Value | None:
     return None if isinstance(n, Size) else b.full(value=n, dtype=I64)
 
 
-@rule_for("reshape", "transpose", "expand", "slice", "index")
+@rule_for("expand", *(n for n, row in OPS.items() if row.views and len(row.operands) == 1))
 def view_of_full(b: Block, op: Op) -> Value | None:
     """transpose(full(0, shape=[2, 3]), perm=[1, 0]) => full(0, shape=[3, 2])"""
     value = full_value(b, op.operands[0])
@@ -327,35 +328,36 @@ def pick_of_stack(b: Block, op: Op) -> Value | None:
     return inner.operands[index]
 
 
-SETS = {"slice": "set_slice", "index": "set_index", "dynamic_index": "set_dynamic_index"}
+#: op that stores through a view -> that view
+SETS = {n: row.through for n, row in OPS.items() if row.through}
 
 
-@rule_for(*SETS)
+@rule_for(*SETS.values())
 def read_what_was_set(b: Block, op: Op) -> Value | None:
     """pick(set_pick(x, y, axis=0, index=1), axis=0, index=1) => y"""
-    inner = b.op_of(op.operands[0], SETS[op.name])
-    if inner is None or not _same_place(op, inner):
+    inner = b.op_of(op.operands[0], *SETS)
+    if inner is None or SETS[inner.name] != op.name or _place(op) != _place(inner):
         return None
     y = inner.operands[1]
     return y if y.type == op.result.type else None
 
 
-@rule_for(*SETS.values())
+@rule_for(*SETS)
 def set_again(b: Block, op: Op) -> Value | None:
     """set_pick(set_pick(x, y, axis=0, index=1), z, axis=0, index=1) => set_pick(x, z, ...)"""
     inner = b.op_of(op.operands[0], op.name)
-    same = inner is not None and _same_place(op, inner)
+    same = inner is not None and _place(op) == _place(inner)
     if inner is None or not same or inner.operands[1].type != op.operands[1].type:
         return None
     return b.emit(op.name, (inner.operands[0], *op.operands[1:]), op.attrs)[0]
 
 
-def _same_place(op: Op, inner: Op) -> bool:
-    """Whether both name the same slice: by attributes, or by the same index value."""
-    keys = ("start", "step", "index")
-    places = [[o.attrs.get(k) for k in keys] + [axis_of(o)] for o in (op, inner)]
-    indices = [o.operands[-1] for o in (op, inner) if o.name.endswith("dynamic_index")]
-    return places[0] == places[1] and len(set(indices)) <= 1
+def _place(op: Op) -> list[Any]:
+    """What names the part that a view shows or a write stores, but for its shape."""
+    ndim = op.operands[0].type.ndim
+    attrs = {k: v % ndim if k == "axis" else v for k, v in op.attrs.items()}
+    named = [(k, v) for k, v in attrs.items() if k not in ("length", "shape")]
+    return [sorted(named), op.operands[2 if op.row.through else 1 :]]
 
 
 @rule_for("set_slice")

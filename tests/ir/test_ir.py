@@ -31,9 +31,10 @@ from ir import (
     parse,
     verify,
 )
+from ir.analysis.alias import shown
 from ir.interpreter import evaluate
 from ir.literal import parse_attr, print_attr
-from ir.opdef import assume, broadcast, collecting, complete_attrs, op
+from ir.opdef import assume, broadcast, collecting, complete_attrs, op, view_rule
 from ir.types import (
     BF16,
     BOOL,
@@ -41,6 +42,7 @@ from ir.types import (
     F32,
     F64,
     I64,
+    contiguous,
     divide,
     dtype_of,
     evaluate_dim,
@@ -460,6 +462,89 @@ def test_views_can_be_written_through():
     assert {row.through for row in OPS.values() if row.through} <= {
         n for n, row in OPS.items() if row.views
     }
+
+
+VIEW_EXAMPLES = [(n, e) for n, row in OPS.items() if row.views for e in row.examples]
+
+
+def view_example(name, e):
+    p = example_program(name, e)
+    x, *at = example_inputs(p, e)
+    return p, [x, *([np.asarray(1)] if name == "dynamic_index" else at)]
+
+
+class NumpyViews:
+    """An array with the methods by which rows make views of Paddle's tensors."""
+
+    def __init__(self, array):
+        self.array, self.ndim = array, array.ndim
+
+    def __getitem__(self, at):
+        return self.array[(*at, ...)]
+
+    def reshape(self, shape):
+        return self.array.reshape(shape)
+
+    def transpose(self, perm):
+        return self.array.transpose(perm)
+
+    def detach(self):
+        return self.array
+
+    def as_strided(self, shape, strides, offset):
+        return OPS["strided"].ref(self.array, shape, strides, offset)
+
+
+@pytest.mark.parametrize("name, e", VIEW_EXAMPLES, ids=lambda q: q if isinstance(q, str) else "")
+def test_a_view_lies_and_reads_as_its_row_says(name, e):
+    """Strides, offset and the Python form, against NumPy's view."""
+    rule, attrs = view_rule(name), complete_attrs(OPS[name], e.attrs)
+    p, (x, *at) = view_example(name, e)
+    view = OPS[name].ref(x, *at, **attrs)
+    t, y = p.inputs[0].value.type, p.outputs[0].type
+    indices = [int(q) for q in at]
+    made = rule.python(NumpyViews(x), *indices, **attrs)
+    np.testing.assert_array_equal(made, view)
+    if not view.size:
+        return
+    strides = rule.strides(t, y, contiguous(t.shape), **attrs)
+    offset = rule.offset(contiguous(t.shape), *indices, **attrs)
+    assert np.shares_memory(x, view) and np.shares_memory(x, made)
+    start = x.__array_interface__["data"][0]
+    assert offset * x.itemsize == view.__array_interface__["data"][0] - start
+    for n, s, want in zip(view.shape, strides, view.strides):
+        assert n == 1 or s * x.itemsize == want
+
+
+@pytest.mark.parametrize("name, e", VIEW_EXAMPLES, ids=lambda q: q if isinstance(q, str) else "")
+def test_a_write_through_a_view_changes_what_it_shows(name, e):
+    p, inputs = view_example(name, e)
+    attrs, want = complete_attrs(OPS[name], e.attrs), inputs[0].copy()
+    shape = OPS[name].ref(want, *inputs[1:], **attrs).shape
+    new = np.arange(np.prod(shape)).reshape(shape).astype(want.dtype)
+    OPS[name].ref(want, *inputs[1:], **attrs)[...] = new
+    b, value = Builder(), Value(p.outputs[0].type, "new")
+    base, *at = (i.value for i in p.inputs)
+    out = view_rule(name).unview(b, base, value, *at, **attrs)
+    ins = (*p.inputs, Input(value, "arg", "new"))
+    (got,), _ = evaluate(verify(Program("p", ins, tuple(b.ops), (out,))), [*inputs, new])
+    np.testing.assert_array_equal(got, want)
+
+
+def test_places_along_an_axis_that_views_show():
+    p = parse(
+        'program p(%x: f32[6,8] arg "x", %i: i64[] arg "i") {\n'
+        "  %a = index(%x, axis=1, index=2)  : f32[6]\n"
+        "  %b = slice(%x, axis=1, start=7, length=3, step=-2)  : f32[6,3]\n"
+        "  %c = transpose(%x, perm=[1, 0])  : f32[8,6]\n"
+        "  %d = reshape(%x, shape=[48])  : f32[48]\n"
+        "  %e = dynamic_index(%x, %i, axis=1)  : f32[6]\n"
+        "  return %a, %b, %c, %d, %e\n}"
+    )
+    found = [(shown(op, 0), shown(op, 1)) for op in p.ops]
+    whole = range(0, 6)
+    assert found[:3] == [(whole, range(2, 3)), (whole, range(7, 1, -2)), (whole, range(0, 8))]
+    assert found[3:] == [(None, None)] * 2
 
 
 # ---------------------------------------------------------------- evaluating
