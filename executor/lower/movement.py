@@ -9,6 +9,7 @@ from executor.launches import ArgMax, Gather, Index, Iota, Map, Number64
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View
 from ir import Op, Value
+from ir.opdef import view_rule
 from ir.scalar import language as k
 from ir.types import Dim, Size
 
@@ -128,9 +129,15 @@ def split(low: Lowerer, op: Op) -> None:
         start = start + n
 
 
-@rule("strided")
+@rule("strided", "unfold")
 def strided(low: Lowerer, op: Op) -> None:
-    view(low, op, low.env[op.operands[0]].strided(**op.attrs))
+    (v,), y, row = op.operands, op.result.type, view_rule(op.name)
+    x = low.env[v]
+    low.natural(y.shape, op.result.name)
+    strides = row.strides(v.type, y, x.strides, **op.attrs)
+    assert strides is not None
+    offset = x.offset + row.offset(x.strides, **op.attrs)
+    view(low, op, View(x.buffer, x.dtype, offset, y.shape, strides))
     keep_constant(low, op)
 
 

@@ -1,8 +1,8 @@
-"""A view by strides: diagonals, overlapping windows, and inputs that share memory with others.
+"""Views by strides: diagonals, inputs that share memory with others, and overlapping windows.
 
-Element (i, j, ...) of the view is `x[offset + i * strides[0] + j * strides[1] + ...]`; `x` has one
-axis. Windows may overlap: their gradients add up. A write needs places that differ (`overlaps`);
-whoever emits a view that is written sees to that.
+Element (i, j, ...) of `strided` is `x[offset + i * strides[0] + j * strides[1] + ...]`; `x` has one
+axis. `unfold` has the windows of an axis side by side. Places may overlap: their gradients add up.
+A write needs places that differ (`overlaps`); whoever emits a view that is written sees to that.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ir.opdef import ShapeError, ViewRule, assume, example, op
+from ir.opdef import ShapeError, ViewRule, assume, axis_in, example, op
 from ir.ops.elementwise import same_dtype
 from ir.ops.gradients import Placed, Scattered, overwritten
 from ir.program import Builder, Value
-from ir.types import I64, Dim, Size, Type, product
+from ir.types import I64, Dim, Size, Strides, Type, contiguous, divide, product
 
 Dims = tuple[Dim, ...]
 
@@ -132,6 +132,81 @@ op(
         example("f32[16]", "f32[4]", strides=(5,)),
         example("f32[12]", "f32[3,2]", strides=(-4, 1), offset=9),
         example("i64[7]", "i64[3,0]", strides=(1, 1)),
+    ),
+)
+
+
+# ---------------------------------------------------------------- windows along an axis
+def _unfold_types(x: Type, axis: int, size: int, step: int) -> Type:
+    at = axis_in(axis, x.ndim)
+    if size < 1 or step < 1:
+        raise ShapeError(f"unfold into windows of {size} every {step} elements")
+    n = x.shape[at]
+    try:
+        assume(n, ">=", size)
+    except ShapeError:
+        raise ShapeError(f"unfold: a window of {size} along axis {at} of {x}") from None
+    gaps = divide(n - size, step) if isinstance(n, Size) else (n - size) // step
+    if gaps is None:
+        raise ShapeError(f"unfold of {x}: how many windows every {step} elements?")
+    return x.with_shape((*x.shape[:at], gaps + 1, *x.shape[at + 1 :], size))
+
+
+def _unfold_ref(x: np.ndarray, axis: int, size: int, step: int) -> np.ndarray:
+    at = axis % x.ndim
+    every = np.lib.stride_tricks.sliding_window_view(x, size, at, writeable=True)
+    steps = (*(slice(None),) * at, slice(None, None, step))
+    return every[steps]
+
+
+def _unfold_strides(x: Type, y: Type, strides: Strides, axis: int, size: int, step: int) -> Strides:
+    at = axis % x.ndim
+    return (*strides[:at], strides[at] * step, *strides[at + 1 :], strides[at])
+
+
+def _fold(b: Builder, base: Value, new: Value, axis: int, size: int, step: int) -> Value:
+    """`base` with `new` in its windows, which do not overlap."""
+    t = base.type
+    strides = _unfold_strides(t, new.type, contiguous(t.shape), axis, size, step)
+    flat = b.reshape(base, shape=(product(t.shape),))
+    out: Value = b.reshape(b.set_strided(flat, new, strides=strides), shape=t.shape)
+    return out
+
+
+def _unfold_grad(
+    b: Builder, g: Value, y: Value, x: Value, axis: int, size: int, step: int
+) -> list[Placed | Scattered]:
+    """Where windows overlap, what they say of an element adds up."""
+    if step >= size:
+        return [Placed("unfold", g, (), {"axis": axis, "size": size, "step": step})]
+    shape, at = x.type.shape, axis % x.type.ndim
+    n = y.type.shape[at]
+    side_by_side = (*range(at + 1), len(shape), *range(at + 1, len(shape)))
+    rows = b.transpose(g, perm=side_by_side)
+    rows = b.reshape(rows, shape=(*shape[:at], n * size, *shape[at + 1 :]))
+    first = b.reshape(b.iota(n=n, step=step, dtype=I64), shape=(n, 1))
+    places = b.add(first, b.iota(n=size, dtype=I64))
+    return [Scattered(rows, b.reshape(places, shape=(n * size,)), at)]
+
+
+op(
+    "unfold(x, *, axis, size, step)",
+    types=_unfold_types,
+    ref=_unfold_ref,
+    grad=_unfold_grad,
+    view=ViewRule(
+        strides=_unfold_strides,
+        offset=lambda strides, axis, size, step: 0,
+        python=lambda x, axis, size, step: x.unfold(axis, size, step),
+        unview=_fold,
+        overlaps=lambda y, axis, size, step: size > step and y.shape[axis] != 1,
+    ),
+    examples=(
+        example("f32[8]", axis=0, size=2, step=2),
+        example("f64[3,7,2]", axis=1, size=2, step=3),
+        example("f64[2,7,2]", axis=1, size=4, step=2),
+        example("i64[2,5]", axis=1, size=5, step=1),
+        example("f32[0,4]", axis=1, size=2, step=2),
     ),
 )
 

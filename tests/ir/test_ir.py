@@ -491,6 +491,9 @@ class NumpyViews:
     def detach(self):
         return self.array
 
+    def unfold(self, axis, size, step):
+        return OPS["unfold"].ref(self.array, axis, size, step)
+
     def as_strided(self, shape, strides, offset):
         return OPS["strided"].ref(self.array, shape, strides, offset)
 
@@ -519,6 +522,8 @@ def test_a_view_lies_and_reads_as_its_row_says(name, e):
 @pytest.mark.parametrize("name, e", VIEW_EXAMPLES, ids=lambda q: q if isinstance(q, str) else "")
 def test_a_write_through_a_view_changes_what_it_shows(name, e):
     p, inputs = view_example(name, e)
+    if view_rule(name).overlaps(p.outputs[0].type, **complete_attrs(OPS[name], e.attrs)):
+        pytest.skip("nothing is written through a view that overlaps itself")
     attrs, want = complete_attrs(OPS[name], e.attrs), inputs[0].copy()
     shape = OPS[name].ref(want, *inputs[1:], **attrs).shape
     new = np.arange(np.prod(shape)).reshape(shape).astype(want.dtype)

@@ -353,6 +353,99 @@ def test_gradients_of_overlapping_windows_add_up():
     np.testing.assert_allclose(x.grad.numpy(), windows * 24 * x.numpy() ** 2, rtol=1e-6)
 
 
+WINDOWS = [(axis, size, step) for axis in (0, 1, 2, -1) for size in (1, 2, 3) for step in (1, 2, 4)]
+
+
+@pytest.mark.parametrize("axis, size, step", WINDOWS)
+def test_windows_along_an_axis(axis, size, step):
+    """Read before and after a write to the base, written through where they do not overlap, and
+    returned as views of an argument; also of a view that is not contiguous."""
+
+    def f(x):
+        y = x * 2
+        v, w = y.unfold(axis, size, step), y.transpose([2, 0, 1]).unfold(axis, size, step)
+        before = v * 1
+        y[1].add_(t(1.0))
+        if size <= step:
+            v.scale_(3.0)
+            w[0].add_(t(0.5))
+        return before, v, w, y, x[:, 1:].unfold(axis, min(size, 2), step)
+
+    x = paddle.randn([3, 3, 4])
+    check.same(dy2st.to_static(f)(x.clone()), f(x.clone()))
+    y, z = x.clone(), x.clone()
+    for have, q in ((dy2st.to_static(f), y), (f, z)):
+        have(q)[-1][0, 0].fill_(7.0)
+    check.same(y, z)
+
+
+@pytest.mark.parametrize("axis, size, step", [(0, 1, 1), (1, 2, 2), (2, 1, 3), (-1, 2, 4)])
+def test_gradients_of_windows_that_are_written(axis, size, step):
+    def f(x):
+        y = x * x
+        y.unfold(axis, size, step).scale_(3.0)
+        return (y.unfold(axis, size, step) ** 2).sum() + (y * x).sum()
+
+    inside = np.zeros([3, 3, 4])
+    for start in range(0, inside.shape[axis] - size + 1, step):
+        np.moveaxis(inside, axis, 0)[start : start + size] = 1
+    x = paddle.randn([3, 3, 4], "float64")
+    x.stop_gradient = False
+    with pytest.warns(AliasWarning):
+        dy2st.to_static(f)(x).backward()
+    v, scale = x.numpy(), 1 + 2 * inside
+    want = inside * 4 * scale**2 * v**3 + 3 * scale * v**2
+    np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-10)
+
+
+def test_windows_of_a_named_size():
+    def f(x):
+        y = x * 2
+        v = y.unfold(0, 3, 1)
+        y[1] = 7.0
+        return y, v, (v * 1).sum(-1)
+
+    g = dy2st.to_static(f, [paddle.static.InputSpec([None, 3], "float32", "x")])
+    for n in (3, 4, 7):
+        x = paddle.randn([n, 3])
+        check.same(g(x), f(x))
+    for call in (f, g):
+        with pytest.raises((ValueError, dy2st.SourceError), match=r"size\(3\) must be less"):
+            call(paddle.randn([2, 3]))
+
+
+def test_windows_of_a_row_that_data_chooses():
+    def f(x, i):
+        y = x * 2
+        for k in range(3):
+            y[i].unfold(0, 2, 2)[k % 2].add_(x[k, :2])
+            i = (i + 1) % 4
+        return y, y[i].unfold(0, 3, 1)
+
+    x = square()
+    for k in range(4):
+        check.same(dy2st.to_static(f)(x, t(k)), f(x, t(k)))
+
+
+def test_windows_of_a_buffer_are_written_in_place():
+    class Sums(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("b", square())
+
+        def forward(self, x):
+            self.b.unfold(1, 2, 2).add_(x)
+            return x * 2
+
+    eager, static = Sums(), dy2st.to_static(Sums())
+    for _ in range(3):
+        x = paddle.randn([4, 2, 2])
+        check.same(static(x), eager(x))
+        check.same(static.b, eager.b)
+    (chain,) = (q for q in static.report(x).chains if q.written)
+    assert chain.in_place and chain.links[-1].through == ".unfold"
+
+
 def test_the_gradient_through_a_written_diagonal_is_the_true_one():
     def f(x):
         y = x * x
