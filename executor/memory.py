@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ir.types import Dim, DType, Size, Type, product
+from ir.types import Dim, DType, Type, contiguous, reshape_strides
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class View:
 
     @property
     def contiguous(self) -> bool:
-        want = row_major(self.shape)
+        want = contiguous(self.shape)
         return all(d == 1 or s == w for d, s, w in zip(self.shape, self.strides, want))
 
     def slice(self, axis: int, start: Dim, length: Dim, step: int = 1) -> View:
@@ -103,9 +103,9 @@ class View:
     def reshape(self, shape: Sequence[Dim]) -> View | None:
         """The same elements in `shape` without a copy, or None where that takes one."""
         shape = tuple(shape)
-        if self.contiguous or 0 in shape:
-            return replace(self, shape=shape, strides=row_major(shape))
-        strides = _reshaped(self.shape, self.strides, shape)
+        if self.contiguous:
+            return replace(self, shape=shape, strides=contiguous(shape))
+        strides = reshape_strides(self.shape, self.strides, shape)
         return None if strides is None else replace(self, shape=shape, strides=strides)
 
 
@@ -113,50 +113,9 @@ def _with(items: tuple[Dim, ...], at: int, value: Dim) -> tuple[Dim, ...]:
     return (*items[:at], value, *items[at + 1 :])
 
 
-def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
-    return tuple(product(shape[i + 1 :]) for i in range(len(shape)))
-
-
 def whole(buffer: Buffer, t: Type) -> View:
     """All of a buffer, row-major."""
-    return View(buffer, t.dtype, 0, t.shape, row_major(t.shape))
-
-
-def _reshaped(
-    old: Sequence[Dim], strides: Sequence[Dim], new: Sequence[Dim]
-) -> tuple[Dim, ...] | None:
-    """Strides for `new`: both shapes are cut where their leading products agree, and the old dims
-    of every piece must be contiguous among themselves."""
-    kept = [(d, s) for d, s in zip(old, strides) if d != 1]
-    done: Dim = 1
-    out: list[Dim] = []
-    i = j = 0
-    while i < len(kept) or j < len(new):
-        start, first = i, j
-        have, want = done, done
-        while i < len(kept) and (i == start or have != want):
-            have, i = have * kept[i][0], i + 1
-            while have != want and j < len(new) and _fits(want, new[j], have):
-                want, j = want * new[j], j + 1
-        if i == start:
-            want = want * product(new[j:])
-            j = len(new)
-        if have != want or not _mergeable(kept[start:i]):
-            return None
-        inner: Dim = kept[i - 1][1] if i > start else 0
-        out += [inner * s for s in row_major(new[first:j])]
-        done = have
-    return tuple(out)
-
-
-def _fits(want: Dim, dim: Dim, have: Dim) -> bool:
-    """Whether `want * dim` can still be a leading part of `have`; unknown sizes may be."""
-    gap = have - want * dim
-    return isinstance(gap, Size) or gap >= 0
-
-
-def _mergeable(dims: Sequence[tuple[Dim, Dim]]) -> bool:
-    return all(dims[k][1] == dims[k + 1][1] * dims[k + 1][0] for k in range(len(dims) - 1))
+    return View(buffer, t.dtype, 0, t.shape, contiguous(t.shape))
 
 
 def collapse(

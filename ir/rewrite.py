@@ -300,6 +300,47 @@ def substitute(ops: Iterable[Node], env: dict[Value, Value]) -> tuple[Node, ...]
     return tuple(with_operands(n, lambda v: env.get(v, v)) for n in ops)
 
 
+# ---------------------------------------------------------------- composites
+def expand_composites(program: Program) -> Program:
+    """Without composite rows and custom blocks; the same object if there is none."""
+    if not any(map(_is_composite, walk(program.ops))):
+        return program
+    return rewrite(program, _expanded)
+
+
+def _is_composite(node: Node) -> bool:
+    if isinstance(node, Op):
+        return node.row.expand is not None
+    return isinstance(node, Custom)
+
+
+def _expanded(b: Block, node: Node) -> Sequence[Value] | None:
+    if isinstance(node, Custom):
+        return inlined(b, node)
+    return expand_op(b, node) if isinstance(node, Op) else None
+
+
+def expand_op(b: Block, node: Op) -> Sequence[Value] | None:
+    """Emit what `node` consists of and return what stands for its results; None if primitive."""
+    if node.row.expand is None:
+        return None
+    inner = Block()
+    inner.loc, inner.hint = node.loc, b.hint
+    out = node.row.expand(inner, *node.operands, **node.attrs)
+    results: tuple[Value, ...] = out if isinstance(out, tuple) else (out,)
+    env: dict[Value, Value] = {}
+    for part in inner.ops:
+        assert isinstance(part, Op)
+        operands = tuple(env.get(v, v) for v in part.operands)
+        smaller = Op(part.name, operands, part.results, part.attrs, part.loc)
+        values = expand_op(b, smaller)
+        if values is None:
+            b.append(smaller)
+        else:
+            env.update(zip(part.results, values))
+    return tuple(env.get(v, v) for v in results)
+
+
 # ---------------------------------------------------------------- uses
 def uses(ops: Iterable[Node], needed: Iterable[Value] = ()) -> Counter[Value]:
     """How often each value is read by a block; bodies read only through their ports."""
@@ -420,6 +461,8 @@ __all__ = [
     "dim_names",
     "drop_dead",
     "entering",
+    "expand_composites",
+    "expand_op",
     "free_values",
     "gives",
     "has_effect",

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from executor.launches import Gemm, Pack
 from executor.lower.lowerer import Lowerer, Scope, rule
-from executor.memory import View, collapse, row_major
+from executor.memory import View, collapse
 from executor.plan.reuse import added
 from ir import Op, Value
-from ir.types import Type, product
+from ir.types import Type, contiguous, product
 
 
 @rule("matmul", direct=True)
@@ -122,7 +122,7 @@ def _packed(low: Lowerer, scope: Scope, yv: Value, y: View, columns: int) -> Vie
     batch, (depth, n) = y.shape[:-2], y.shape[-2:]
     wide = -(-n // columns) * columns if isinstance(n, int) else n + (columns - 1)
     buffer = low.arena(product(batch) * depth * wide, y.dtype)
-    strides = tuple(s * depth * wide for s in row_major(batch))
+    strides = tuple(s * depth * wide for s in contiguous(batch))
     out = View(buffer, y.dtype, 0, y.shape, (*strides, columns, 1))
     scope.launches.append(Pack(y, out, columns))
     scope.packed[key] = out

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from executor.expand import expand_composites
 from executor.interrupt import asks
 from executor.launches import Lowered
 from executor.lower.lowerer import Lowerer, Machine
@@ -19,6 +18,7 @@ from executor.plan.copies import OUTPUT, Want, kept_apart, line
 from executor.plan.limits import limits
 from executor.plan.reuse import Inside, analyse, carried
 from ir import Program, Value
+from ir.rewrite import expand_composites
 from ir.types import Type, product
 
 

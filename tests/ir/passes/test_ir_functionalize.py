@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Op, Scan, verify
+from ir import Op, Scan, Size, verify
 from ir.analysis.alias import AliasError, analyse
 from ir.passes import functionalize, run
 from ir.passes.functionalize import _writes
@@ -400,6 +400,20 @@ def test_strides_are_those_of_numpy(shape, perm, new):
         assert [s for s, n in zip(found, new) if n > 1] == [
             s // 8 for s, n in zip(y.strides, new) if n > 1
         ]
+
+
+B, T = Size.named("B"), Size.named("T")
+
+
+@pytest.mark.parametrize(
+    "old, strides, new, want",
+    [((3, B, 2 * T), (4 * B * T, 4 * T, 1), (3 * B, 2 * T), (4 * T, 1)),
+     ((B, T), (T, 1), (B * T,), (1,)), ((T, B), (1, T), (B * T,), None),
+     ((B, 1, 6), (6, 0, 1), (B, 2, 3), (6, 3, 1)), ((0, 3), (1, 5), (3, 0), (0, 1)),
+     ((4, 3), (0, 0), (12,), (0,)), ((4, 3), (0, 1), (12,), None)],
+)  # fmt: skip
+def test_strides_of_reshapes_of_named_sizes_and_of_nothing(old, strides, new, want):
+    assert reshape_strides(old, strides, new) == want
 
 
 def test_written_storages_of_a_scan():
