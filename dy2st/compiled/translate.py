@@ -32,9 +32,9 @@ from dy2st.trace.undo import Attr, Item
 from dy2st.trace.user_stack import raised_at, user_loc
 from ir import Input, Program, Size, SourceError, Type, Value
 from ir.analysis.alias import AliasError
-from ir.analysis.history import chains
+from ir.analysis.history import History
+from ir.passes import functionalize, undistinguished
 from ir.passes import run as run_passes
-from ir.passes import undistinguished
 
 #: how often a function is traced again because its inputs share memory
 MOST_TRACES = 8
@@ -141,11 +141,12 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
     lifted = list(trace.inputs.by_id.values())
     with trace.pause():
         own = [q for q in lifted if q.share is None]
-        shown, shown_bound = prune_inputs(functional(program), own)
+        history = History(program)
+        shown, shown_bound = prune_inputs(functional(program, history), own)
         if sharing := shared_inputs.found(shown, shown_bound, own):
             raise Shares(sharing)
         shared_inputs.check_attached(trace, lifted)
-        links = chains(program)
+        links = history.chains()
         quiet = {program.inputs[q.index].value for q in links if q.quiet}
         loud = {program.inputs[q.index].value for q in links if q.loud}
         training = prepare(trace, plan, shown, shown_bound, given.checkpoint, quiet)
@@ -171,10 +172,10 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
-def functional(program: Program) -> Program:
+def functional(program: Program, history: History) -> Program:
     """Up to `expand`; a write that cannot be followed is refused at the user's line."""
     try:
-        return run_passes(program, stop_before="expand")
+        return run_passes(functionalize(program, history), stop_before="expand")
     except AliasError as e:
         raise Refused(
             SourceError(

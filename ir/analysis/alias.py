@@ -31,12 +31,16 @@ class AliasError(Dy2stError):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One view op of a chain: `operands` are those after the viewed one, read when it was made."""
+    """One view op of a chain: `operands` are those after the viewed one, read when it was made.
+
+    hint: a name for what the step shows; text: the view as Python writes it, for reports.
+    """
 
     name: str
     operands: tuple[Value, ...]
     attrs: dict[str, Any]
     hint: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,10 @@ class View:
 
     def then(self, step: Step) -> View:
         return View(self.base, (*self.steps, step))
+
+    @property
+    def text(self) -> str:
+        return "".join(s.text for s in self.steps)
 
 
 @dataclass(eq=False)

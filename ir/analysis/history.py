@@ -1,4 +1,4 @@
-"""What happens to the storage of each input, in the order of the program, before `functionalize`.
+"""What happens to the storage of each input, in the order of the program: seen by `functionalize`.
 
     chain of buffer "mean"                       version 0: read by scale @ model.py:7
     copy_(%mean, %new)                     =>    version 1: written by add @ model.py:8
@@ -11,15 +11,13 @@ that `may` be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ir.analysis.alias import Aliases, analyse
 from ir.loc import Loc
 from ir.opdef import view_rule
-from ir.program import Carry, Cond, Const, Custom, Node, Op, Program, Scan, Seq, Slot, Value
-from ir.rewrite import blocks
+from ir.program import Node, Op, Program, Seq, Value
 from ir.types import Size
 
 #: kinds of inputs whose storage the caller sees
@@ -105,18 +103,22 @@ ENDS = {
 }
 
 
-def chains(program: Program) -> tuple[Chain, ...]:
-    """The chain of every parameter, buffer and argument of a program with writes and views."""
-    found = _Walker(program)
-    found.block(program.ops, ())
-    for v in program.outputs:
-        found.returned(v.input if isinstance(v, Slot) else v)
-    return tuple(
-        Chain(k, i.kind, i.name, tuple(links), _end(links))
-        for k, i in enumerate(program.inputs)
-        if i.kind in KINDS
-        for links in [found.links[i.value]]
-    )
+class History:
+    """What `functionalize` finds on its way: the links of every input, and its version so far."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.links: dict[Value, dict[Link, None]] = {i.value: {} for i in program.inputs}
+        self.version = dict.fromkeys(self.links, 0)
+
+    def chains(self) -> tuple[Chain, ...]:
+        """The chain of every parameter, buffer and argument."""
+        return tuple(
+            Chain(k, i.kind, i.name, links, _end(links))
+            for k, i in enumerate(self.program.inputs)
+            if i.kind in KINDS
+            for links in [tuple(self.links[i.value])]
+        )
 
 
 def ended(chain: Chain, output: bool, backward: bool) -> Chain:
@@ -133,88 +135,31 @@ def _end(links: Sequence[Link]) -> str:
     return "output" if any(q.verb == "returned" for q in links) else "written"
 
 
-class _Walker:
-    """`views`: how a value looks at its storage; `makers`: the op of a value."""
-
-    def __init__(self, program: Program) -> None:
-        self.aliases: Aliases = analyse(program)
-        inputs = [i.value for i in program.inputs]
-        self.links: dict[Value, list[Link]] = {v: [] for v in inputs}
-        self.version = dict.fromkeys(inputs, 0)
-        self.views: dict[Value, str] = {}
-        self.makers: dict[Value, Op] = {}
-
-    def block(self, ops: Sequence[Node], within: tuple[str, ...]) -> None:
-        for node in ops:
-            if isinstance(node, Scan):
-                self.scan(node, within)
-            elif isinstance(node, (Cond, Custom)):
-                for p in node.ins:
-                    self.views[p.inner] = self.views.get(p.outer, "")
-                for inside, _ in blocks(node)[: 2 if isinstance(node, Cond) else 1]:
-                    self.block(inside, (*within, node.name))
-            elif isinstance(node, Op):
-                self.op(node, within)
-
-    def scan(self, s: Scan, within: tuple[str, ...]) -> None:
-        for p in s.ports:
-            if isinstance(p, Const):
-                self.views[p.inner] = self.views.get(p.outer, "")
-            elif isinstance(p, Seq):
-                at = f"[{':, ' * p.axis}{s.index.name or 't'}]"
-                self.views[p.inner] = self.views.get(p.outer, "") + at
-            elif isinstance(p, Carry):
-                self.link("read", s.name, p.init, s.loc, within)
-        self.block(s.body, (*within, s.name))
-
-    def op(self, op: Op, within: tuple[str, ...]) -> None:
-        self.makers.update(dict.fromkeys(op.results, op))
-        if op.row.views:
-            (x, *_), (y, *_) = op.operands, op.results
-            self.views[y] = self.views.get(x, "") + _step(op)
-            if self.aliases.base[y] is y:
-                self.link("read", op.name, x, op.loc, within)
-            return
-        read = op.operands[1:] if op.row.writes or op.name == "keep_gradient" else op.operands
-        for v in dict.fromkeys(read):
-            self.link("read", _name(op), v, op.loc, within)
-        if op.row.writes:
-            self.write(op, op.operands[0], within)
-
-    def write(self, op: Op, target: Value, within: tuple[str, ...]) -> None:
-        maker = self.makers.get(op.operands[1])
-        if maker is not None and maker.name == "keep_gradient":
-            maker = self.makers.get(maker.operands[1])
-        by = _name(maker) if maker is not None and (op.attrs["own"] or _foreign(maker)) else ""
-        for base in self.reached(target):
-            self.version[base] += 1
-        self.link("written", by, target, op.loc, within, op.attrs["moves"])
-
-    def returned(self, v: Value) -> None:
-        self.link("returned", "", v, Loc("", 0), ())
-
-    def reached(self, v: Value) -> list[Value]:
-        base = self.aliases.base[v]
-        return [b for b in self.links if b in self.aliases.may_be(base)]
-
-    def link(
-        self, verb: str, by: str, v: Value, loc: Loc, within: tuple[str, ...], moves: int = 1
-    ) -> None:
-        base = self.aliases.base[v]
-        for b in self.reached(v):
-            through = self.views.get(v, "") if b is base else ""
-            version = self.version[b]
-            new = Link(verb, by, through, version, loc, within, moves, may=b is not base)
-            if new not in self.links[b]:
-                self.links[b].append(new)
+# ---------------------------------------------------------------- ops and views as text
+def call_of(op: Op) -> str:
+    """The name by which a report calls an op."""
+    return str(op.attrs["call"]) if op.name == "foreign" else op.name
 
 
-def _foreign(op: Op) -> bool:
-    return op.name == "foreign"
+def writer_of(write: Op, producer: Mapping[Value, Node]) -> str:
+    """The op that has computed in place what `write` stores; "" if it stores another tensor."""
+    maker = producer.get(write.operands[1])
+    if isinstance(maker, Op) and maker.name == "keep_gradient":
+        maker = producer.get(maker.operands[1])
+    if not isinstance(maker, Op):
+        return ""
+    return call_of(maker) if write.attrs["own"] or maker.name == "foreign" else ""
 
 
-def _name(op: Op) -> str:
-    return str(op.attrs["call"]) if _foreign(op) else op.name
+def seq_text(p: Seq, index: Value) -> str:
+    return f"[{':, ' * p.axis}{index.name or 't'}]"
+
+
+def view_text(op: Op) -> str:
+    """A view as Python writes it."""
+    x, *at = op.operands
+    names = (Size.named(v.name or "i") for v in at)
+    return str(view_rule(op.name).python(_Text(x.type.ndim), *names, **op.attrs))
 
 
 @dataclass(frozen=True)
@@ -241,11 +186,14 @@ def _subscript(at: Any) -> str:
     return f"{start}:{stop}{step}"
 
 
-def _step(op: Op) -> str:
-    """A view as Python writes it."""
-    x, *at = op.operands
-    names = (Size.named(v.name or "i") for v in at)
-    return str(view_rule(op.name).python(_Text(x.type.ndim), *names, **op.attrs))
-
-
-__all__ = ["KINDS", "Chain", "Link", "chains", "ended"]
+__all__ = [
+    "KINDS",
+    "Chain",
+    "History",
+    "Link",
+    "call_of",
+    "ended",
+    "seq_text",
+    "view_text",
+    "writer_of",
+]

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.analysis.alias import AliasError, Aliases, Step, View, analyse
-from ir.analysis.history import KINDS
-from ir.loc import Loc
+from ir.analysis.history import KINDS, History, Link, call_of, seq_text, view_text, writer_of
+from ir.loc import UNKNOWN, Loc
 from ir.opdef import view_rule
 from ir.passes.slots import without_idle
 from ir.program import (
@@ -51,17 +51,21 @@ from ir.types import I64, Dim
 WRITTEN_BACK = (*KINDS, "rng")
 
 
-def functionalize(program: Program) -> Program:
-    """Programs without writes come back as they are."""
-    aliases = analyse(program)
-    if not _writes(program.ops):
+def functionalize(program: Program, history: History | None = None) -> Program:
+    """Programs without writes come back as they are; `history` notes what is read and written."""
+    writes_any = _writes(program.ops)
+    if not writes_any and history is None:
         return program
     names = {i.value: i.name for i in program.inputs if i.kind in KINDS}
-    state = _State(aliases, names, _read_once(program))
-    block = _Contents(state)
+    state = _State(analyse(program), names, _read_once(program))
+    block = _Contents(state, history=history)
     for i in program.inputs:
         block.define(i.value)
     block.run(program.ops)
+    for v in program.outputs:
+        block.note("returned", "", v.input if isinstance(v, Slot) else v, UNKNOWN)
+    if not writes_any:
+        return program
     outputs = tuple(v if isinstance(v, Slot) else block.read(v) for v in program.outputs)
     writes = dict((target, block.read(v)) for target, v in program.writes)
     for i in program.inputs:
@@ -135,10 +139,20 @@ class _State:
 
 
 class _Contents:
-    """One block: the contents of the storages that it can reach, and how values view them."""
+    """One block: the contents of the storages that it can reach, and how values view them.
 
-    def __init__(self, state: _State, outer: Block | None = None) -> None:
+    within: the loops and branches around it.
+    """
+
+    def __init__(
+        self,
+        state: _State,
+        outer: Block | None = None,
+        history: History | None = None,
+        within: tuple[str, ...] = (),
+    ) -> None:
         self.state, self.out = state, Block(outer)
+        self.history, self.within = history, within
         self.contents: dict[Value, Value] = {}
         self.version: Counter[Value] = Counter()
         self.views: dict[Value, View] = {}
@@ -215,7 +229,42 @@ class _Contents:
         """Whether nothing but the write knows what is written: it is no tensor of its own."""
         return new in self.state.single and self.state.aliases.base[new] is new
 
+    # -------- history
+    def note(self, verb: str, by: str, v: Value, loc: Loc, moves: int = 1) -> None:
+        """A link of every input whose storage `v` has, or may have."""
+        if self.history is None:
+            return
+        history, view = self.history, self.views[v]
+        for base in self.state.aliases.may_be(view.base) & history.links.keys():
+            own = base is view.base
+            text, version = view.text if own else "", history.version[base]
+            link = Link(verb, by, text, version, loc, self.within, moves, may=not own)
+            history.links[base][link] = None
+
+    def note_reads(self, op: Op) -> None:
+        """A view reads nothing, unless it copies."""
+        read = op.operands
+        if op.row.views:
+            read = read[:1] if self.state.aliases.base[op.result] is op.result else ()
+        elif op.row.writes or op.name == "keep_gradient":
+            read = read[1:]
+        for v in dict.fromkeys(read):
+            self.note("read", call_of(op), v, op.loc)
+
+    def note_write(self, op: Op) -> None:
+        if self.history is None:
+            return
+        target = op.operands[0]
+        for base in self.state.aliases.may_be(self.views[target].base) & self.history.links.keys():
+            self.history.version[base] += 1
+        by = writer_of(op, self.out.producer)
+        self.note("written", by, target, op.loc, op.attrs["moves"])
+
     # -------- nodes
+    def inner(self, node: Region) -> _Contents:
+        """A block inside of `node`."""
+        return _Contents(self.state, self.out, self.history, (*self.within, node.name))
+
     def run(self, ops: Sequence[Node]) -> None:
         for node in ops:
             self.out.at(node)
@@ -228,6 +277,8 @@ class _Contents:
             elif isinstance(node, Op) and node.row.writes:
                 self.out.hint = self.views[node.operands[0]].base.name
                 target, new = node.operands
+                self.note_reads(node)
+                self.note_write(node)
                 own = node.attrs["own"] and self.is_own(new)
                 self.store(self.views[target], self.read(new), node.loc, own)
             else:
@@ -236,21 +287,25 @@ class _Contents:
     def plain(self, node: Node) -> None:
         assert isinstance(node, Op), "kernels are fused after functionalize"
         operands = tuple(map(self.read, node.operands))
+        self.note_reads(node)
         self.out.append(replace(node, operands=operands))
         source = self.views[node.operands[0]] if node.row.views else None
         for r in node.results:
             if source is None or self.state.aliases.base[r] is r:
                 self.define(r)
             else:
-                step = Step(node.name, operands[1:], node.attrs, r.name)
+                text = view_text(node) if self.history is not None else ""
+                step = Step(node.name, operands[1:], node.attrs, r.name, text)
                 self.bind(r, source.then(step))
 
     # -------- loops and branches
     def scan(self, s: Scan) -> None:
-        body = _Contents(self.state, self.out)
+        body = self.inner(s)
         entry = _Entry(self, s, (body,))
         body.define(s.index)
         inits: dict[Port, Value] = {p: self.read(p.init) for p in s.carries}
+        for init in dict.fromkeys(p.init for p in s.carries):
+            self.note("read", s.name, init, s.loc)
         if s.go is not None:
             inits[s.go] = self.read(s.go.init)
         for p in s.ports:
@@ -288,7 +343,7 @@ class _Contents:
         return replace(p, inner=body.read(p.inner))
 
     def cond(self, c: Cond) -> None:
-        bodies = _Contents(self.state, self.out), _Contents(self.state, self.out)
+        bodies = self.inner(c), self.inner(c)
         test = self.read(c.test)
         entry = _Entry(self, c, bodies)
         for p in c.ins:
@@ -323,7 +378,7 @@ class _Contents:
                 "forward or backward of a PyLayer writes a tensor of the code around it in place",
                 c.loc,
             )
-        body, back = _Contents(self.state, self.out), _Contents(self.state, self.out)
+        body, back = self.inner(c), _Contents(self.state, self.out)
         entry = _Entry(self, c, (body,))
         for p in c.ins:
             entry.const(p)
@@ -367,22 +422,24 @@ class _Entry:
             for body in self.bodies:
                 body.views[p.inner] = self.inside(view)
         else:
-            self.bind(replace(p, outer=self.outer.read(p.outer)), view.base)
+            self.bind(replace(p, outer=self.outer.read(p.outer)), view.base, view.text)
 
     def seq(self, p: Seq, index: Value) -> None:
         view = self.outer.views[p.outer]
         if view.base not in self.written:
-            self.bind(replace(p, outer=self.outer.read(p.outer)), view.base)
+            text = view.text + seq_text(p, index)
+            self.bind(replace(p, outer=self.outer.read(p.outer)), view.base, text)
             return
         (body,) = self.bodies
         at = affine_index(body.out, index, p.start, p.step)
-        select = Step("dynamic_index", (at,), {"axis": p.axis}, p.inner.name)
+        text = seq_text(p, index)
+        select = Step("dynamic_index", (at,), {"axis": p.axis}, p.inner.name, text)
         body.views[p.inner] = self.inside(view).then(select)
 
-    def bind(self, p: Const | Seq, base: Value) -> None:
+    def bind(self, p: Const | Seq, base: Value, text: str) -> None:
         self.ports.append(p)
         for body in self.bodies:
-            body.bind(p.inner, View(base, (Step("port", (), {}),)))
+            body.bind(p.inner, View(base, (Step("port", (), {}, text=text),)))
 
     def inside(self, view: View) -> View:
         """A view of a storage that is written inside, on values of the inside."""

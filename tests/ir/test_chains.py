@@ -17,9 +17,9 @@ import pytest
 
 import executor
 from ir import Slot, parse, verify
-from ir.analysis.history import chains, ended
+from ir.analysis.history import History, ended
 from ir.autodiff import Gradient, differentiate
-from ir.passes import run
+from ir.passes import functionalize, run
 from ir.passes.slots import unmarked
 
 KINDS = ("param", "buffer", "arg")
@@ -244,7 +244,9 @@ program p(%x: f64[3] arg "x", %w: f64[3] param "w", %mean1: f64[3] buffer "mean"
 def taken(text: str, mode: str = "exact") -> tuple[Gradient, list]:
     """The gradient of all outputs but slots with respect to w, and the chains."""
     captured = verify(parse(text))
-    found = chains(captured)
+    history = History(captured)
+    functionalize(captured, history)
+    found = history.chains()
     disabled = {"inplace_source"} if mode == "off" else set()
     program = run(captured, stop_before="expand", check=True, disabled=disabled)
     quiet = {q.index for q in found if q.quiet}
@@ -265,6 +267,32 @@ def test_the_chain_and_its_slots(name, golden):
     lines = [*map(str, found), "", str(g.forward), "", str(g.backward), ""]
     lines += [f"the backward takes: {r.source} {r.name}" for r in g.residuals]
     assert "\n".join(lines) == golden
+
+
+def test_reads_are_noted_where_nothing_is_written():
+    text = (
+        inputs()
+        + """
+  %v = slice(%a, axis=0, start=2, length=2, step=-1)  : f64[2]  @ model.py:2
+  scan %t < 3 {                                  @ model.py:3
+    seq %s = %a[t]                               : f64[]
+    stack %o = %e axis 0                         : f64[3]
+    body
+      %e = exp(%s)                               : f64[]  @ model.py:4
+  }
+  %n = neg(%v)                                   : f64[2]  @ model.py:5
+  return %n, %o
+}"""
+    )
+    program = verify(parse(text))
+    history = History(program)
+    assert functionalize(program, history) is program
+    (chain,) = (q for q in history.chains() if q.name == "a")
+    assert str(chain).split("\n") == [
+        "buffer a: only read",
+        "  version 0: read by exp through [t], in a scan @ model.py:4",
+        "  version 0: read by neg through [2:0:-1] @ model.py:5",
+    ]
 
 
 def train(case: Case, mode: str = "exact") -> None:
