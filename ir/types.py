@@ -182,6 +182,11 @@ def divide(a: Dim, b: Dim) -> Dim | None:
     return _collect(out)
 
 
+def is_natural(d: Dim) -> bool:
+    """Whether `d` is 0 or more, whatever the named sizes are; those are not negative."""
+    return all(k >= 0 for _, k in _terms(d))
+
+
 # ---------------------------------------------------------------- strides
 Strides: TypeAlias = tuple[Dim, ...]
 

@@ -47,7 +47,7 @@ from executor.launches import (
 from executor.memory import Buffer, View
 from executor.plan.arena import ALIGN, Layout
 from executor.plan.loop_counts import counts
-from ir.types import Dim, Size
+from ir.types import Dim, Size, is_natural
 
 #: processor cycles between two questions for signals
 PATIENCE = 1 << 28
@@ -223,7 +223,7 @@ class _Program:
 
     def loop(self, x: Loop) -> None:
         f, trip = self.f, self.number(x.trip)
-        if isinstance(x.trip, Size) and any(k < 0 for _, k in x.trip.terms):
+        if isinstance(x.trip, Size) and not is_natural(x.trip):
             trip = f.intrinsic("i64", "llvm.smax.i64", ("i64", str(trip)), ("i64", "0"))
         go = self.pointer(x.go) if x.go is not None else ""
         with f.loop(0, trip, go=go) as i:

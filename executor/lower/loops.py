@@ -17,14 +17,13 @@ from dataclasses import replace
 
 from executor.launches import Fail, Index, Loop, Number64, When
 from executor.lower.lowerer import Lowerer, rule
-from executor.lower.movement import natural
 from executor.memory import View, whole
 from executor.plan.copies import Want, kept_apart_in, line
 from executor.plan.loop_counts import most
 from executor.plan.reuse import body, carried, next_values
 from ir import Op, Scan, Value
 from ir.program import Carry, Const, Last, Seq, Stack
-from ir.types import I64, Dim, Size, Type, product
+from ir.types import I64, Dim, Size, Type, is_natural, product
 
 
 @rule("scan")
@@ -91,7 +90,7 @@ def _doubtful(s: Scan, p: Seq) -> list[Dim]:
     n = p.outer.type.shape[p.axis]
     final = p.start + (s.trip - 1) * p.step
     distances = [q for at in (p.start, final) for q in (at, n - 1 - at)]
-    return [q for q in distances if not natural(q)]
+    return [q for q in distances if not is_natural(q)]
 
 
 def _check_if(low: Lowerer, trip: Dim, checks: list[Dim], text: str, s: Scan) -> None:

@@ -23,7 +23,7 @@ from ir.loc import UNKNOWN
 from ir.ops.reduce import normal_axes
 from ir.program import Node
 from ir.scalar import language as k
-from ir.types import Dim, DType, Size, Type, product
+from ir.types import Dim, DType, Size, Type, is_natural, product
 
 Rule: TypeAlias = Callable[["Lowerer", Any], None]
 #: op -> how it becomes launches; rows with a kernel or a reduction need no entry
@@ -249,14 +249,12 @@ class Lowerer:
     def natural(self, shape: Sequence[Dim], what: str) -> None:
         """Check that no dim is negative."""
         for d in shape:
-            if isinstance(d, Size) and any(c < 0 for _, c in d.terms):
+            if isinstance(d, Size) and not is_natural(d):
                 self.check(d, f"{what or 'a tensor'} has {d} elements along an axis", Loc("", 0))
 
     def check(self, value: Dim, text: str, loc: Loc, kind: type[Exception] = IndexError) -> None:
         """The program fails unless `value >= 0`."""
-        if isinstance(value, int) and value >= 0:
-            return
-        if isinstance(value, Size) and all(c >= 0 for _, c in value.terms):
+        if is_natural(value):
             return
         self.emit(Check(value, self.failure(kind, text, loc)))
 

@@ -11,7 +11,7 @@ from executor.memory import View
 from ir import Op, Value
 from ir.opdef import view_rule
 from ir.scalar import language as k
-from ir.types import Dim, Size
+from ir.types import Dim, Size, is_natural
 
 
 # ---------------------------------------------------------------- making
@@ -171,12 +171,7 @@ def _within(low: Lowerer, at: Dim, n: Dim) -> bool:
         top = part * low.highest[loops[0]] if loops else part
         lowest = lowest + (top if factor < 0 or not loops else 0)
         highest = highest + (top if factor > 0 or not loops else 0)
-    return natural(lowest) and natural(n - 1 - highest)
-
-
-def natural(value: Dim) -> bool:
-    """Whether it is surely not negative."""
-    return value >= 0 if isinstance(value, int) else all(c >= 0 for _, c in value.terms)
+    return is_natural(lowest) and is_natural(n - 1 - highest)
 
 
 @rule("dynamic_index")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ir.program import Op, Program, Scan, Value
 from ir.rewrite import Block
-from ir.types import I64, Dim, Type
+from ir.types import I64, Dim, Type, is_natural
 
 LARGEST_FACTOR = 4
 
@@ -72,13 +72,9 @@ def facts_of(program: Program) -> tuple[Dim, ...]:
 
 def never_negative(d: Dim, facts: tuple[Dim, ...]) -> bool:
     """Whether `d >= 0` follows from `sizes >= 0` and a multiple of one of the facts."""
-    if _plain(d):
+    if is_natural(d):
         return True
-    return any(_plain(d - f * k) for f in facts for k in range(1, LARGEST_FACTOR + 1))
-
-
-def _plain(d: Dim) -> bool:
-    return d >= 0 if isinstance(d, int) else all(k >= 0 for _, k in d.terms)
+    return any(is_natural(d - f * k) for f in facts for k in range(1, LARGEST_FACTOR + 1))
 
 
 def stays_inside(at: Affine, trip: Dim, n: Dim, facts: tuple[Dim, ...]) -> bool:

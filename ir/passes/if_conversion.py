@@ -26,7 +26,7 @@ from ir.rewrite import Block, has_effect, rewrite, substitute
 from ir.types import Type, product
 
 MOST_OPS, SMALL, LARGE = 8, 4096, 65536
-WITHOUT_KERNEL = ("full", "size", "index", "slice", "transpose", "reshape", "expand")
+CONSTANT = ("full", "size")
 SELECTABLE = "fib"
 
 
@@ -54,7 +54,7 @@ def _is_short(c: Cond) -> bool:
     for ops, _ in c.branches:
         if not all(map(_is_elementwise, ops)):
             return False
-        work = [n for n in ops if n.name not in WITHOUT_KERNEL]
+        work = [n for n in ops if not _costs_nothing(n)]
         made += [n.results[0].type for n in work]
         if len(work) > MOST_OPS:
             return False
@@ -68,7 +68,11 @@ def _is_short(c: Cond) -> bool:
 def _is_elementwise(node: Node) -> bool:
     if not isinstance(node, Op) or has_effect(node) or can_fail(node):
         return False
-    return node.row.kernel is not None or node.name in WITHOUT_KERNEL
+    return node.row.kernel is not None or _costs_nothing(node)
+
+
+def _costs_nothing(node: Node) -> bool:
+    return node.name in CONSTANT or isinstance(node, Op) and node.row.may_alias
 
 
 def _elements(t: Type) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from ir.opdef import OPS
 from ir.program import ENDLESS, Fused, Node, Op, Scan, Value
 from ir.rewrite import Block, blocks
-from ir.types import BOOL, I64, Dim, DType, Size, Type
+from ir.types import BOOL, I64, Dim, DType, Size, Type, is_natural
 
 Rule: TypeAlias = Callable[[Block, Op], "Value | None"]
 RULES: dict[str, list[Rule]] = {}
@@ -313,8 +313,7 @@ def slice_of_concat(b: Block, op: Op) -> Value | None:
 
 
 def _within(start: Dim, length: Dim, n: Dim) -> bool:
-    room = n - length - start
-    return isinstance(start, int) and start >= 0 and isinstance(room, int) and room >= 0
+    return is_natural(start) and is_natural(n - length - start)
 
 
 @rule_for("index")
