@@ -71,10 +71,15 @@ def keep_constant(low: Lowerer, op: Op) -> None:
         low.constants[op.result] = low.constants[op.operands[0]]
 
 
-@rule("transpose")
-def transpose(low: Lowerer, op: Op) -> None:
-    x = low.env[op.operands[0]]
-    view(low, op, x.transpose([p % x.ndim for p in op.attrs["perm"]]))
+@rule("transpose", "strided", "unfold")
+def by_row(low: Lowerer, op: Op) -> None:
+    """A view of which nothing is to be checked: its row says all."""
+    (v,), y, row = op.operands, op.result.type, view_rule(op.name)
+    x = low.env[v]
+    strides = row.strides(v.type, y, x.strides, **op.attrs)
+    assert strides is not None
+    offset = x.offset + row.offset(x.strides, **op.attrs)
+    view(low, op, View(x.buffer, x.dtype, offset, y.shape, strides))
     keep_constant(low, op)
 
 
@@ -127,18 +132,6 @@ def split(low: Lowerer, op: Op) -> None:
         check_slice(low, op, x, axis, start, n)
         low.bind(v, x.slice(axis, start, n), low.level[op.operands[0]])
         start = start + n
-
-
-@rule("strided", "unfold")
-def strided(low: Lowerer, op: Op) -> None:
-    (v,), y, row = op.operands, op.result.type, view_rule(op.name)
-    x = low.env[v]
-    low.natural(y.shape, op.result.name)
-    strides = row.strides(v.type, y, x.strides, **op.attrs)
-    assert strides is not None
-    offset = x.offset + row.offset(x.strides, **op.attrs)
-    view(low, op, View(x.buffer, x.dtype, offset, y.shape, strides))
-    keep_constant(low, op)
 
 
 def index_symbol(low: Lowerer, op: Op, index: Value, n: Dim, wrap: bool = True) -> Dim:

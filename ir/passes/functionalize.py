@@ -294,7 +294,8 @@ class _Contents:
             if source is None or self.state.aliases.base[r] is r:
                 self.define(r)
             else:
-                text = view_text(node) if self.history is not None else ""
+                known = self.history is not None and source.base in self.history.links
+                text = view_text(node) if known else ""
                 step = Step(node.name, operands[1:], node.attrs, r.name, text)
                 self.bind(r, source.then(step))
 
