@@ -58,20 +58,20 @@ def name_of(form: tuple[int, ...], size: int) -> str:
 
 
 def first(form: tuple[int, ...], size: int) -> None:
-    """Seconds of the first forward and of the first backward, in this process."""
+    """Seconds of the processor for the first forward and the first backward."""
     conv, x, w = depthwise(form, size)
     static = dy2st.to_static(conv)
     small = dy2st.to_static(lambda x: (x * 2).sum())
     small(x).backward()
-    start = time.perf_counter()
+    start = time.process_time()
     total = static(x, w).sum()
-    middle = time.perf_counter()
+    middle = time.process_time()
     total.backward()
-    print(f"{middle - start:.2f} | {time.perf_counter() - middle:.2f}")
+    print(f"{middle - start:.2f} | {time.process_time() - middle:.2f}")
 
 
 def first_calls(sizes: list[int]) -> None:
-    print("\n| first call, seconds | forward | backward |\n|---|---:|---:|")
+    print("\n| first call, seconds of the processor | forward | backward |\n|---|---:|---:|")
     for k, form in enumerate(FORMS):
         for size in sizes:
             found = subprocess.run(
