@@ -1,6 +1,7 @@
-"""README.md and CONTRIBUTING.md say what is so.
+"""The pages for people say what is so: README.md, docs/ and CONTRIBUTING.md.
 
-Every Python block of README.md runs, and prints the `text` block that follows it, if one does.
+Every Python block of README.md and of docs/ runs, page by page and in order, and prints the `text`
+block that follows it, if one does.
 """
 
 from __future__ import annotations
@@ -12,36 +13,47 @@ from pathlib import Path
 
 import pytest
 
+import dy2st
+
 pytest.importorskip("paddle")
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+HEADING = re.compile(r"^#+ +(.+)$", re.M)
 MARK = "---- end of block"
+WITH_CODE = [page for page in PAGES[:-1] if BLOCK.search(page.read_text())]
 
 
-def as_script() -> str:
-    """The blocks in the lines that they have in README.md; each ends by printing a mark."""
+def named(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=lambda q: q.name)
+
+
+def as_script(text: str) -> str:
+    """The blocks in the lines that they have in the page; each ends by printing a mark."""
     out = ""
-    for block in BLOCK.finditer(README):
-        first_line = README.count("\n", 0, block.start(1))
+    for block in BLOCK.finditer(text):
+        first_line = text.count("\n", 0, block.start(1))
         out += "\n" * (first_line - out.count("\n")) + block[1] + f"print({MARK!r})\n"
     return out
 
 
 def without_lines(text: str) -> str:
-    """Line numbers of README.md change with every edit of it."""
-    return re.sub(r"README\.py:\d+ *|^ +\d+ \|", "", text, flags=re.M)
+    """Line numbers of a page change with every edit of it."""
+    return re.sub(r"\w+\.py:\d+ *|^ +\d+ \|", "", text, flags=re.M)
 
 
-def test_the_blocks_run_and_print_what_readme_shows(tmp_path):
-    (tmp_path / "README.py").write_text(as_script())
-    command = [sys.executable, "-W", "ignore", "README.py"]
+@named(WITH_CODE)
+def test_the_blocks_run_and_print_what_the_page_shows(page, tmp_path):
+    script = page.with_suffix(".py").name
+    (tmp_path / script).write_text(as_script(page.read_text()))
+    command = [sys.executable, "-W", "ignore", script]
     env = {"PYTHONPATH": str(ROOT), "PATH": ""}
     done = subprocess.run(command, cwd=tmp_path, env=env, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
-    shown = [block[2] for block in BLOCK.finditer(README)]
+    shown = [block[2] for block in BLOCK.finditer(page.read_text())]
     printed = [q.removeprefix("\n") for q in done.stdout.split(MARK)[:-1]]
     assert len(printed) == len(shown)
     for have, want in zip(printed, shown):
@@ -49,9 +61,33 @@ def test_the_blocks_run_and_print_what_readme_shows(tmp_path):
             assert without_lines(have) == without_lines(want)
 
 
-def test_files_that_readme_names_exist():
-    for link, script in re.findall(r"\]\(([\w./-]+)\)|bash (scripts/[\w.]+)", README):
-        assert (ROOT / (link or script)).exists(), link or script
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 1300
+
+
+def test_the_api_page_lists_every_public_name():
+    listed = re.findall(r"^::: dy2st\.(\w+)$", (ROOT / "docs/api.md").read_text(), re.M)
+    assert sorted(listed) == sorted(dy2st.__all__)
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that headings have on the site: lower case, spaces become hyphens."""
+    names = (re.sub(r"[^\w\s-]", "", q).strip().lower() for q in HEADING.findall(page.read_text()))
+    return {re.sub(r"[\s-]+", "-", name) for name in names}
+
+
+@named(PAGES)
+def test_links_lead_to_files_and_headings(page):
+    for path, anchor in LINK.findall(page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
+
+
+@named(PAGES)
+def test_scripts_that_a_page_names_exist(page):
+    for script in re.findall(r"(?:bash|python) (scripts/[\w./]+)", page.read_text()):
+        assert (ROOT / script).exists(), script
 
 
 @pytest.mark.parametrize("package", ["ir", "dy2st", "executor"])
