@@ -91,10 +91,14 @@ def test_scripts_that_a_page_names_exist(page):
 
 
 @pytest.mark.parametrize("package", ["ir", "dy2st", "executor"])
-def test_contributing_names_every_module(package):
-    listed = dict(re.findall(r"^\*\*`(\S+)/`\*\*\n\n((?:- .*\n)+)", CONTRIBUTING, re.M))
+def test_contributing_names_every_folder(package):
+    listed = set(re.findall(r"^\| `([\w/]+)/` \|", CONTRIBUTING, re.M))
     folders = {path.parent for path in (ROOT / package).rglob("*.py")}
-    for folder in folders:
-        have = set(re.findall(r"^- `(\w+\.py)`", listed[str(folder.relative_to(ROOT))], re.M))
-        want = {path.name for path in folder.glob("*.py")}
-        assert have - {"__init__.py"} == want - {"__init__.py"}
+    assert {str(q.relative_to(ROOT)) for q in folders} <= listed
+
+
+def test_the_glossary_has_one_line_for_each_of_at_most_30_terms():
+    glossary = CONTRIBUTING.split("## Glossary")[1].split("\n## ")[0]
+    terms = re.findall(r"^\| ([\w ]+) \|", glossary, re.M)[1:]
+    assert 20 < len(terms) <= 30
+    assert len(set(terms)) == len(terms)
