@@ -1,42 +1,37 @@
 """dy2st: eager Paddle models, Python loops and in-place writes included, as one compiled program.
 
-`import dy2st` does not import Paddle: a saved program is loaded and run on machines without it.
+`import dy2st` imports neither Paddle nor the compiler: each public name is imported on first use.
+A saved program is loaded and run on machines without Paddle.
 """
 
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import executor
-import ir
 
 if TYPE_CHECKING:
     from dy2st.api import StaticFunction, to_static
     from dy2st.capture.detached_writes import AliasWarning, CopyWarning
     from dy2st.convert.marks import ignore_module, not_to_static
     from dy2st.export.load import LoadedProgram, load, save
-
-for _module in (ir, executor):
-    if getattr(_module, "OWNER", None) != "dy2st":
-        raise ImportError(
-            f"dy2st needs its own package {_module.__name__!r}, but Python found "
-            f"{getattr(_module, '__file__', '?')}. Rename that file or move it off the path."
-        )
-
-from ir import Dy2stError, SourceError  # noqa: E402
+    from ir import Dy2stError, SourceError
 
 _HOME = {
     "AliasWarning": "dy2st.capture.detached_writes",
     "CopyWarning": "dy2st.capture.detached_writes",
-    "to_static": "dy2st.api",
-    "StaticFunction": "dy2st.api",
-    "save": "dy2st.export.load",
-    "load": "dy2st.export.load",
+    "Dy2stError": "ir",
     "LoadedProgram": "dy2st.export.load",
+    "SourceError": "ir",
+    "StaticFunction": "dy2st.api",
     "ignore_module": "dy2st.convert.marks",
+    "load": "dy2st.export.load",
     "not_to_static": "dy2st.convert.marks",
+    "save": "dy2st.export.load",
+    "to_static": "dy2st.api",
 }
+_NEED_PADDLE = frozenset({"AliasWarning", "CopyWarning", "StaticFunction", "save", "to_static"})
 __version__ = "0.1.0"
 __all__ = [
     "AliasWarning",
@@ -53,7 +48,33 @@ __all__ = [
 ]
 
 
+def _check_not_shadowed(package: str) -> None:
+    """Raises ImportError if a user's `ir.py` or `executor.py` comes before the package of dy2st."""
+    spec = find_spec(package)
+    origin = spec.origin if spec is not None else None
+    here = Path(__file__).resolve().parent.parent
+    if origin is None or Path(origin).resolve().parent.parent != here:
+        raise ImportError(
+            f"dy2st needs its own package {package!r}, but Python found {origin or 'none'}. "
+            "Rename that file or move it off the path."
+        )
+
+
+for _package in ("ir", "executor"):
+    _check_not_shadowed(_package)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'dy2st' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _NEED_PADDLE and find_spec("paddle") is None:
+        raise ImportError(
+            f"dy2st.{name} needs Paddle, which is not installed: "
+            'pip install "dy2st[paddle]". Saved programs run without it (dy2st.load).'
+        )
+    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
