@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,15 @@ def mostly_slow(values, quick=1, nightly=()):
     return [*slow, *(pytest.param(q, marks=pytest.mark.nightly) for q in nightly)]
 
 
+def without_columns(text: str) -> str:
+    """Python 3.10 keeps neither columns nor qualified names of running code: there an error marks
+    the start of its line and gives the plain name."""
+    if sys.version_info >= (3, 11):
+        return text
+    text = re.sub(r"^( +\S+\.py:\d+, )[\w.<>]*\.", r"\1", text, flags=re.M)
+    return re.sub(r"^ +\^~*", "", text, flags=re.M)
+
+
 class Golden:
     def __init__(self, path: Path, update: bool) -> None:
         self.path, self.update = path, update
@@ -69,7 +79,7 @@ class Golden:
         if self.update:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(f"{other}\n")
-        return self.text() == str(other)
+        return without_columns(self.text()) == without_columns(str(other))
 
     def __repr__(self) -> str:
         return self.text()

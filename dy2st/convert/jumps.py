@@ -38,10 +38,11 @@ class ForTest(ast.For):
     """`for` with a test that is evaluated before each item is fetched."""
 
     _fields = (*ast.For._fields, "test")  # type: ignore[assignment]
+    _field_types = {**getattr(ast.For, "_field_types", {}), "test": ast.expr}  # since Python 3.13
 
     def __init__(self, loop: ast.For, test: ast.expr) -> None:
-        super().__init__(**dict(ast.iter_fields(loop)))
-        self.test = test
+        fields: dict[str, Any] = {**dict(ast.iter_fields(loop)), "test": test}
+        super().__init__(**fields)
 
 
 @dataclass

@@ -29,6 +29,8 @@ from ir.loc import Loc, SourceError
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 FUTURE = __future__.annotations.compiler_flag
+#: the file name of every text given to `exec`, and from Python 3.13 on of the text of `python -c`
+SHARED_NAME = "<string>"
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,7 @@ def source_of(fn: Callable[..., Any]) -> Source:
     code = fn.__code__
     text = "".join(linecache_lines(code.co_filename, fn.__globals__))
     if not text:
-        raise SourceError(
-            f"the source of '{fn.__qualname__}' is not available ({code.co_filename}).",
-            reason="A function is translated from its source text.",
-            remedy="Define it in a file or a notebook cell, or register its text in linecache.",
-        )
+        raise unavailable(fn)
     node, cls = find(fn, text)
     node = copied(node)
     if not isinstance(node, ast.Lambda):
@@ -75,16 +73,28 @@ def linecache_lines(file: str, module_globals: dict[str, Any]) -> list[str]:
 def find(fn: types.FunctionType, text: str) -> tuple[FunctionNode, str | None]:
     """The node of `fn` in the text of its file, and the name of the class around it."""
     code = fn.__code__
+    shared = code.co_filename == SHARED_NAME
+    refused = unavailable if shared else changed
     try:
         candidates = functions_by_line(text).get(code.co_firstlineno, ())
     except SyntaxError:
-        raise changed(fn) from None
+        raise refused(fn) from None
     candidates = tuple(c for c in candidates if fits(c[0], code))
     if code.co_name == "<lambda>" and len(candidates) > 1:
         candidates = by_columns(candidates, code) or by_code(candidates, code)
+    if shared:
+        candidates = by_code(candidates, code)
     if not candidates:
-        raise changed(fn)
+        raise refused(fn)
     return candidates[0]
+
+
+def unavailable(fn: types.FunctionType) -> SourceError:
+    return SourceError(
+        f"the source of '{fn.__qualname__}' is not available ({fn.__code__.co_filename}).",
+        reason="A function is translated from its source text.",
+        remedy="Define it in a file or a notebook cell, or register its text in linecache.",
+    )
 
 
 def changed(fn: types.FunctionType) -> SourceError:
@@ -143,11 +153,11 @@ def finish(node: Any) -> tuple[int, int]:
 
 
 def by_code(candidates: Candidates, code: types.CodeType) -> Candidates:
-    """The lambdas that compile to this code: equal code means equal meaning."""
+    """The functions that compile to this code: equal code means equal meaning."""
     return tuple(c for c in candidates if code_key(compiled(*c, code)) == code_key(code))
 
 
-def compiled(node: ast.Lambda, cls: str | None, code: types.CodeType) -> types.CodeType:
+def compiled(node: FunctionNode, cls: str | None, code: types.CodeType) -> types.CodeType:
     node = copied(node)
     node = Mangler(cls).root(node) if cls else node
     return compile_function(node, code.co_freevars, code.co_filename, code.co_flags)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import numpy as np
 import paddle
@@ -10,6 +11,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
+from dy2st.trace import user_stack
 from tests import check
 from tests.parity.models import wrong, wrong_data
 
@@ -139,3 +141,15 @@ def test_mixed_precision_is_refused():
     finally:
         tracer._amp_level = paddle.base.core.AmpLevel.O0
     static(paddle.ones([2, 2]))
+
+
+def test_without_columns_an_error_marks_the_start_of_its_line(monkeypatch):
+    """As on Python 3.10, whose code objects have no `co_positions`."""
+    monkeypatch.setattr(user_stack, "_positions", lambda code: [])
+    with pytest.raises(dy2st.SourceError) as caught:
+        dy2st.to_static(wrong.index_out_of_range)(X)
+    lines = str(caught.value).splitlines()
+    mark = next(k for k, line in enumerate(lines) if line.strip() == "^")
+    text = lines[mark - 1].split(" | ")[1]
+    assert lines[mark].index("^") == lines[mark - 1].index(text.strip())
+    assert re.match(rf"  wrong\.py:{lines[mark - 1].split()[0]}, ", lines[2])

@@ -41,6 +41,7 @@ def a_branch_on_a_bit(x):
 
 
 @pytest.mark.parametrize("spec", [None, NAMED], ids=["fixed", "named"])
+@pytest.mark.filterwarnings("ignore:Bitwise inversion '~' on bool:DeprecationWarning")
 @pytest.mark.parametrize(
     "f", [bits_of_integers, bits_of_bools, bits_of_an_index, a_branch_on_a_bit]
 )
