@@ -1,4 +1,4 @@
-"""One side of a branch on data: traced in a frame of its own, and undone."""
+"""One branch of a condition on data: traced in a frame of its own, and undone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How a branch on data becomes one `cond`.
+"""From a branch on data to one `cond`.
 
-Both sides are traced, each from the same state and undone afterwards. What they leave behind is
-joined place by place: variables, attributes and items that were stored, elements appended to lists.
-Writes into tensors stay in the branches. A side that raises becomes a check at run time.
+Both branches are traced, each from the same state and undone afterwards. The state that they leave
+is merged place by place: variables, attributes and items that were stored, elements appended to
+lists. Writes into tensors stay in the branches. A branch that raises becomes a check at run time.
 """
 
 from __future__ import annotations

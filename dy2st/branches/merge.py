@@ -1,4 +1,8 @@
-"""What the two sides of a branch on data leave behind, joined place by place."""
+"""Merging the state of the two branches of a condition on data, place by place (phi placement).
+
+Two values of one type become one result of the `cond`. Values of different types leave the variable
+unresolved: an error only if it is read where the branch taken is not known.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +33,11 @@ from ir.types import BOOL
 
 
 class Disagree(Exception):
-    """Two values cannot be one; its cause is what to tell the user."""
+    """Two values cannot be merged; the cause is the error for the user."""
 
 
 class Merge:
-    """Joins what the two sides hold in the same place."""
+    """Merges the values that the two branches leave in the same place."""
 
     def __init__(
         self, trace: Trace, test: RuntimeScalar, yes: Branch, no: Branch, names: Sequence[str]
@@ -45,7 +49,7 @@ class Merge:
         self.known: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def join(self, name: str, a: Any, b: Any) -> Any:
-        """The value of a place after the branches; raises Refused where they do not agree."""
+        """The merged value of a place; raises Refused where the branches leave different types."""
         if a is b or (is_constant(a) and same_constant(a, b)):
             return a
         if (id(a), id(b)) not in self.known:
@@ -53,11 +57,11 @@ class Merge:
         return self.known[id(a), id(b)][2]
 
     def decided(self, x: Any, truth: bool) -> Any:
-        """The condition itself is known on either side."""
+        """The truth value of the condition itself, which is a constant within each branch."""
         return truth if is_runtime_scalar(x) and x.value is self.test.value else x
 
     def joined(self, name: str, a: Any, b: Any) -> Any:
-        """As `join`, of two that differ; a Conflict where they cannot be joined."""
+        """As `join`, for two different values; unresolved where they cannot be merged."""
         if type(a) is Unresolved or type(b) is Unresolved:
             return self.of_conflicts(name, a, b)
         try:
@@ -75,7 +79,8 @@ class Merge:
         no: list[tuple[Any, Any]],
         both: list[Alternative],
     ) -> Any:
-        """Values of one side only, each right where that side ran and its own facts hold."""
+        """An unresolved variable: each value holds where its branch ran and under its path
+        condition."""
         out = list(both)
         for pairs, missing, op in ((yes, self.no, "is"), (no, self.yes, "not")):
             for value, facts in pairs:
@@ -85,7 +90,8 @@ class Merge:
         return unresolved(error, tuple(out))
 
     def of_conflicts(self, name: str, a: Any, b: Any) -> Any:
-        """Alternatives of the same type on both sides are joined, the others stay apart."""
+        """Merge the alternatives of equal type of two unresolved variables; the others stay
+        apart."""
         error = next(q for q in (a, b) if type(q) is Unresolved).__dict__["error"]
         left, right = list(alternatives(a)), list(alternatives(b))
         both: list[Alternative] = []
@@ -102,7 +108,7 @@ class Merge:
         return self.apart(name, error, yes, no, both)
 
     def agreed(self, name: str, a: Any, b: Any) -> Any:
-        """The one value; raises Disagree."""
+        """The merged value; raises Disagree."""
         if a is b or (is_constant(a) and same_constant(a, b)):
             return a
         if a is UNDEF or b is UNDEF:
@@ -129,7 +135,7 @@ class Merge:
         raise Disagree from self.refusal(name, a, b)
 
     def numbers(self, a: Any, b: Any) -> Any:
-        """The one number; None unless both are of one kind, or a bool and a bool tensor."""
+        """The merged number; None unless both are of one kind, or a bool and a bool tensor."""
         mixed = isinstance(a, Tensor) or isinstance(b, Tensor) or is_mixed(a) or is_mixed(b)
         a, b = self.as_truth(a, b), self.as_truth(b, a)
         a, b = fixed(self.decided(a, True)), fixed(self.decided(b, False))
@@ -180,7 +186,8 @@ class Merge:
         )
 
     def stop(self, message: str, reason: str, remedy: str) -> BaseException:
-        """What to raise; a condition on the index alone can be decided by unrolling."""
+        """The error to raise; for a condition on the loop's index alone, the signal to unroll the
+        loop."""
         if not self.test.data:
             return NeedsConcrete(f"{message} {reason}", self.test.loops)
         return Refused(SourceError(message, self.trace.where(), reason=reason, remedy=remedy))
@@ -212,11 +219,12 @@ class Merge:
         return out
 
     def certainty(self, x: FakeTensor) -> Any:
-        """True, or the value that says whether `x` is defined, with what to say if not."""
+        """True if `x` is always defined, else the value of its flag with the message for a failed
+        check."""
         return self.trace.undefined.values.get(x._value, True)
 
     def doubt(self, outer: Value, a: Any, b: Any) -> None:
-        """Note that `outer` is defined only where the side that ran defines it."""
+        """Note that `outer` is defined only if the branch taken defines it."""
         if a is True and b is True:
             return
         message = next(q[1] for q in (a, b) if type(q) is tuple)
@@ -243,7 +251,7 @@ class Merge:
 
     # ------------------------------------------------------------ defined on one side
     def one_sided(self, name: str, a: Any, b: Any) -> Any:
-        """A variable that one side defines: reading it where the other ran is an error."""
+        """A variable that one branch defines: a check fails if it is read after the other one."""
         known, missing = (b, self.yes) if a is UNDEF else (a, self.no)
         return self.tree(name, known, missing)
 
@@ -261,7 +269,7 @@ class Merge:
         return UNDEF
 
     def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
-        """A tensor of one side; zeros where the other ran."""
+        """A tensor of one branch, zeros if the other one ran."""
         x = lift(self.trace, x)
         out = self.padded(name, x, missing)
         after_branch(self, out, *((x, None) if missing is self.no else (None, x)))
@@ -269,7 +277,7 @@ class Merge:
         return out
 
     def padded(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
-        """As `half`, without a note of what it is."""
+        """As `half`, without recording its provenance."""
         t = x._value.type
         with inside(self.trace, missing.frame):
             zeros = self.trace.emit("full", [], {"value": 0, "shape": t.shape, "dtype": t.dtype})
@@ -280,7 +288,7 @@ class Merge:
         return self.trace.fake(outer, x.stop_gradient)
 
     def half_number(self, name: str, x: Any, missing: Branch) -> RuntimeScalar:
-        """A number of one side; zero where the other ran."""
+        """A number of one branch, zero if the other one ran."""
         kind = kind_of(x)
         assert kind is not None
         out = self.number(*((x, kind(0)) if missing is self.no else (kind(0), x)))
@@ -291,7 +299,7 @@ class Merge:
         return out
 
     def guarded(self, name: str, x: Any, missing: Branch) -> FakeTensor:
-        """A half that is checked where it is read; generated variables have flags of their own."""
+        """As `half`, with a check at each read; generated variables have flags of their own."""
         out = self.half(name, x, missing)
         if not generated(name):
             message = f"{name!r} is set in only one branch of a condition on data"
@@ -347,7 +355,8 @@ class Merge:
     def uncertain(
         self, target: TraceList, a: list[Any], b: list[Any], error: BaseException
     ) -> list[Any]:
-        """Elements that only one side appends: a loop may say when that happens."""
+        """Elements that only one branch appends, marked as conditional: a loop can collect them
+        only if it finds that all iterations but the last append."""
         items, missing, op = (a, self.no, "is") if a else (b, self.yes, "not")
         if (a and b) or not target.grows_in_loop() or any(isinstance(q, StackedRun) for q in items):
             raise error
@@ -363,7 +372,7 @@ class Merge:
         return out
 
     def half_tree(self, x: Any, missing: Branch) -> Any:
-        """An element of one side; zeros where the other ran."""
+        """A list element of one branch, zeros if the other one ran."""
         if isinstance(x, Tensor):
             return self.half("", x, missing)
         if scalar.kind_of(x) is not None:
@@ -375,7 +384,8 @@ class Merge:
         return x
 
     def changed(self) -> list[tuple[TraceList, list[Any]]]:
-        """Lists from outside that a side has shortened or reordered: their elements afterwards."""
+        """Lists from outside that a branch has shortened or reordered, with their merged
+        elements."""
         out = []
         for key in dict.fromkeys((*self.yes.changed, *self.no.changed)):
             target = (self.yes.changed.get(key) or self.no.changed[key])[0]
@@ -391,13 +401,13 @@ class Merge:
         return out
 
     def contents(self, side: Branch, key: int, target: TraceList) -> list[Any]:
-        """What a list holds at the end of a side."""
+        """The elements of a list at the end of a branch."""
         if key in side.changed:
             return side.changed[key][1]
         return [*target.parts(), *side.appends.get(key, (target, []))[1]]
 
     def certain(self, name: str, a: Any, b: Any) -> Any:
-        """As `join`; a disagreement is an error now."""
+        """As `join`, but an unresolved result is an error at once."""
         out = self.join(name, a, b)
         if type(out) is Unresolved:
             raise out.__dict__["error"]

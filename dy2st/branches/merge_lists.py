@@ -1,13 +1,13 @@
-"""Elements that only one branch of a condition on data appends.
+"""Conditional elements: elements that only one branch of a condition on data appends to a list.
 
     for t in range(n):
         h = cell(h)
         if stop(h):
             break                  every iteration that is followed by another one appends, so the
-        ys.append(h)               list has one element per iteration, and perhaps not the last
+        ys.append(h)               list has one element per iteration, except perhaps for the last
 
-Where nothing says that, the length of the list depends on data in a way that no loop can follow,
-and the append is refused.
+In any other case the length of the list depends on data in a way that no loop can follow, and the
+append is refused.
 """
 
 from __future__ import annotations

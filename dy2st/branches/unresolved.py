@@ -1,8 +1,8 @@
-"""A variable that the two branches of a condition on data leave with different types.
+"""Unresolved variables: the two branches of a condition on data leave them with different types.
 
-Reading it is an error, and only reading it: a variable that is dead behind the branch, or that is
-read only where one of the branches ran, does no harm. `if stop: break` is the common case: what the
-rest of the body changes is carried on only where the loop goes on.
+Only a read is an error: a variable that is dead behind the branch, or that is read only where one
+of the branches ran, does no harm. `if stop: break` is the common case: changes by the rest of the
+body are carried on only where the loop goes on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Results whose gradient is a function that is traced: `Custom` nodes.
+"""`Custom` nodes: results whose gradient is a function that is traced.
 
 The node takes tensors that are computed already and hands them on, so its forward block is empty;
-its backward block is what the function does with stand-ins for the gradients.
+its backward block is the trace of that function with stand-ins for the gradients.
 """
 
 from __future__ import annotations

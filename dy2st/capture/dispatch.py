@@ -1,4 +1,4 @@
-"""What an intercepted call does: adapter to a row, else a foreign op.
+"""Dispatch of an intercepted call: to the adapter of its entry, else to a foreign op.
 
 An adapter (`dy2st.capture.adapters`) gets an `Emitter` and the call's own arguments. It returns
 fake tensors, or raises `NoRow` when the rows do not cover the case: the call then becomes a

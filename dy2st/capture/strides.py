@@ -1,7 +1,7 @@
-"""How a tensor of the program lies in memory, as eager Paddle would have it: strides and offset.
+"""The memory layout of a tensor of the program as eager Paddle would have it: strides and offset.
 
 Every storage of the program is contiguous; views have strides. Inputs are contiguous in the program
-whatever the caller passes, so what is asked about the memory of an input is a condition of the call
+whatever the caller passes, so a question about the memory of an input is a condition of the call
 (`exact`).
 """
 

@@ -1,5 +1,6 @@
-"""What became of a function: its loops and branches, the ops that Paddle's own kernels run, the
-storages that it writes, and what a training call keeps for the backward."""
+"""The report of a translation: its loops and branches, the foreign ops, the storages that it
+writes, and the residuals of a training call.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a function and one call's arguments to a compiled program."""
+"""Translation: from a function and one call's arguments to a compiled program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names: what statements read and set, and what is live or surely bound at each of them.
+"""Liveness: the names that statements read and set, and the names live or surely bound at each.
 
 One recursive function, `Effects.of`, maps a statement, an expression or a list of them to an
 `Effect`: the names it may read before it sets them, and the names it surely sets. Effects compose

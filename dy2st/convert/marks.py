@@ -1,4 +1,4 @@
-"""What the user asked not to convert: functions, and modules."""
+"""Marks of the user: functions and modules that are not converted."""
 
 from __future__ import annotations
 

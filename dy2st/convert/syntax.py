@@ -1,6 +1,6 @@
-"""Making nodes, and walking over them.
+"""Building and walking syntax trees.
 
-Nodes made without a place get that of their parent before compiling.
+A new node without a location gets that of its parent before compiling.
 """
 
 from __future__ import annotations

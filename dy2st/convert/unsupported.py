@@ -1,4 +1,4 @@
-"""What is refused before anything is built: asynchronous code, some ways to bind outer names."""
+"""Constructs refused before conversion: asynchronous code, some bindings of outer names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Saving a translated function to one file, and running it where Paddle is not installed.
 
-The file is a zip: `manifest.json` (what goes in and comes out), `program.txt` (the text of the
-program) and `weights.safetensors`. It holds no code and no pickles. Buffers keep their state
-between calls of a loaded program; `reset` puts them back.
+The file is a zip: `manifest.json` (inputs and outputs), `program.txt` (the text of the program) and
+`weights.safetensors`. It holds no code and no pickles. Buffers keep their state between calls of a
+loaded program; `reset` restores them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What goes into a file: program, manifest and weights of a translated function."""
+"""The parts of a saved file: program, manifest and weights of a translated function."""
 
 from __future__ import annotations
 

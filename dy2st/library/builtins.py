@@ -1,4 +1,4 @@
-"""Builtins and Paddle functions that mean something more while tracing."""
+"""Substitutes for builtins and Paddle functions that act on fake tensors and runtime scalars."""
 
 from __future__ import annotations
 

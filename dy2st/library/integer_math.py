@@ -1,6 +1,6 @@
-"""Paddle's functions whose own Python decides on data: they are converted like user code.
+"""Paddle functions whose own Python branches on data: they are converted like user code.
 
-Where Paddle's source cannot become a program, it is written again here; it makes the same writes.
+A function whose source cannot become a program is written again here; it makes the same writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What kind of object something is, while tracing: the answers that eager gives."""
+"""Introspection while tracing: `isinstance`, `type` and the like, with the answers of eager."""
 
 from __future__ import annotations
 

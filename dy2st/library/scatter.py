@@ -1,4 +1,4 @@
-"""Paddle's functions that look at the values of indices or masks, without that look.
+"""Paddle's gather and scatter functions, without their look at index and mask values.
 
 The program checks its indices when it runs; a mask that selects too many elements is an index out
 of range there, too.

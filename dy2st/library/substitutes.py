@@ -1,4 +1,4 @@
-"""Library functions that are converted like user code: what is converted in their place."""
+"""The table of library functions that are converted like user code, with their substitutes."""
 
 from __future__ import annotations
 

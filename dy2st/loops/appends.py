@@ -1,7 +1,7 @@
-"""Elements that a loop appends to lists from outside of it.
+"""Appends by a loop to lists from outside of it.
 
-What one iteration appends to a list, one element or several, or what an inner loop has appended, is
-one group; the loop stacks the groups, and the list gets a `StackedRun` that stands for all of them.
+The elements that one iteration appends to a list, or that an inner loop has appended, are one
+group; the loop stacks the groups, and the list gets a `StackedRun` that stands for all of them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""One tentative trace of a loop's body, from the placeholders to the loop in the program."""
+"""One tentative trace of a loop's body.
+
+Each variable, attribute and item that the body may rebind gets a placeholder before the trace.
+Afterwards the values in the same places become the ports of the loop (`LoopPorts`), or the trace is
+undone: it starts again with the facts that it learned, or the loop is unrolled.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +52,10 @@ Item = Callable[[Any], Any]
 
 @dataclasses.dataclass
 class Iterable:
-    """What a loop runs over: at most `trip` items, `item(i)` for an int or a symbolic i.
+    """The iterable of a loop: at most `trip` items, `item(i)` for an int or a symbolic i.
 
-    `more(i)` says whether there is an item i, where `trip` does not; `limit` is that of the loop.
+    `more(i)` tells if there is an item i, where `trip` is only a bound; `limit` is a bound of
+    `trip` as a number.
     """
 
     trip: Dim
@@ -108,14 +114,15 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
 
 @dataclasses.dataclass
 class Learned:
-    """What earlier traces of one loop learned.
+    """Facts about one loop that its earlier traces found.
 
-    places: those that move; steps: integers with their step; numbers: Python numbers that become
-    values of the program; maybe: variables that some iterations define, with their type; trained:
-    places whose tensors require gradients only after that many iterations; growth: elements that
-    an iteration appends to a list; grown: tensors that an iteration makes longer; whole: lists that
-    the body gets as they are; queues: lists from outside that it shifts; trip: the most
-    iterations, and whether it is their number.
+    places: attributes and items that the body rebinds; steps: integers that move by a constant,
+    with that step; numbers: Python numbers that become values of the program; maybe: variables that
+    only some iterations define, with their type; trained: places whose tensors require gradients
+    only after that many iterations; growth: elements that an iteration appends to a list; grown:
+    tensors that an iteration makes longer; whole: lists that the body gets without placeholders;
+    queues: lists from outside that the body shifts; trip: the largest number of iterations, and
+    whether it is exact.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -228,11 +235,12 @@ class BodyTrace:
         return plan
 
     def set_first(self, name: str) -> bool:
-        """Whether the value from before the loop matters to nobody."""
+        """True if the body sets the variable before reading it, so that its old value is dead."""
         return name.endswith("=") and self.certain
 
     def carried(self, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
-        """What the next iteration finds where this one leaves `a`; any value if there is none."""
+        """The value that the next iteration reads in a place, given the value at the end of the
+        body."""
         if type(a) is Unresolved:
             self.unreadable[path] = a.__dict__["error"]
             whole, a = a, resolve_under(a, self.goes_on)
@@ -246,14 +254,15 @@ class BodyTrace:
         return a
 
     def stand_in(self, x: Any, path: tuple[Any, ...]) -> Any:
-        """`x` with placeholders for its leaves."""
+        """A copy of the structure `x` with a placeholder for each leaf."""
         out = tree(self.placeholder, x, path, self.known.whole)
         if isinstance(out, TraceList) and out is not x:
             self.lists[id(out)] = (out, out.parts())
         return out
 
     def queue(self, q: TraceList) -> Callable[[BodyTrace], list[tuple[Any, ...]]]:
-        """Placeholders for the elements of a list that the body shifts; afterwards, its rows."""
+        """Put placeholders for the elements of a list that the body shifts; returns a function that
+        gives the rows of the ports once the body has been traced."""
         old = q.parts()
         new = [self.stand_in(x, ("list", id(q), k)) for k, x in enumerate(old)]
         self.frame.queues.add(id(q))
@@ -271,7 +280,7 @@ class BodyTrace:
 
     # ------------------------------------------------------------ where it ends
     def end(self, go: Any) -> None:
-        """The test after the body, as a go port or as a bound."""
+        """Make the test after the body a go port, or a bound on the number of iterations."""
         if go is False and is_runtime_scalar(self.go):
             self.tests = value_in(self.trace, False, BOOL)
             self.count = self.trace.sizes.new_count(0, self.loop.trip, self.trace.frames[-2])
@@ -298,7 +307,8 @@ class BodyTrace:
         )
 
     def bound(self, go: RuntimeScalar) -> None:
-        """Comparisons of the index that must hold for another iteration bound their number."""
+        """Bound the trip count by the comparisons of the index that another iteration needs to
+        hold."""
         bounds = {c: self.bound_of(c) for c in go.implies}
         found = [b for b in bounds.values() if b is not None]
         if not found:
@@ -319,7 +329,8 @@ class BodyTrace:
             raise Retrace
 
     def bound_of(self, fact: PathCondition) -> Dim | None:
-        """How many iterations can run while `gap op 0` holds after each but the last."""
+        """The largest trip count if `gap op 0` holds after each iteration but the last; None if
+        the comparison gives no bound."""
         op, gap = fact
         if op in ("is", "not"):
             return None
@@ -352,7 +363,7 @@ class BodyTrace:
 
     # ------------------------------------------------------------ placeholders
     def placeholder(self, x: Any, path: tuple[Any, ...]) -> Any:
-        """What stands for `x` in the body: one per place, never per object."""
+        """The placeholder of a leaf: one per place, never per object."""
         if isinstance(x, Tensor):
             return self.tensor_placeholder(lift(self.trace, x), path)
         if is_runtime_scalar(x) or path in self.known.numbers:
@@ -379,7 +390,7 @@ class BodyTrace:
         return stand_in
 
     def carry_origin(self, stand_in: Any, origin: Any) -> None:
-        """Which input a placeholder is, is carried with it."""
+        """Carry the selector that says which input a placeholder is."""
         origins = self.trace.origins
         if origin is None and not origins.exact:
             return
@@ -404,7 +415,7 @@ class BodyTrace:
         return stand_in
 
     def maybe_placeholder(self, known_as: tuple[Any, bool, str], path: tuple[Any, ...]) -> Any:
-        """A variable that no iteration has defined yet."""
+        """The placeholder of a variable that is undefined before the loop."""
         t, stop, message = known_as
         trace = self.trace
         with trace.outside():
@@ -419,13 +430,13 @@ class BodyTrace:
         return stand_in
 
     def doubt(self, inner: Value, before: Value, message: str) -> None:
-        """Whether a placeholder is defined is carried with it."""
+        """Carry a flag that says if the placeholder is defined."""
         ok = self.trace.new_value(before.type, "defined", self.frame)
         self.trace.undefined.values[inner] = (ok, message)
         self.held[id(ok)] = (ok, before)
 
     def learn_places(self) -> None:
-        """Attributes and items that the body stored become carried places of the next trace."""
+        """Retrace with the attributes and items that the body stored as carried places."""
         new = {k: q for k, q in self.frame.stores.items() if k not in self.known.places}
         if new:
             self.known.places.update(new)
@@ -458,7 +469,8 @@ class BodyTrace:
             trace.require(self.length, 1, r)
 
     def after_break(self, plan: LoopPorts, path: tuple[Any, ...], error: BaseException) -> Any:
-        """A variable that the path to a `break` leaves with another type: the flag tells."""
+        """The value of a variable whose type is another one after a `break`: unresolved, with the
+        loop's flag as the path condition of each value."""
         if path not in plan.broken:
             return unreadable(error)
         flag, value = plan.broken[path]
@@ -472,7 +484,7 @@ class BodyTrace:
         return unresolved(error, parts)
 
     def grown_origin(self, made: Any, later: concat_growth.Later) -> None:
-        """A tensor that grew in no iteration is the one from before the loop."""
+        """Note that a grown tensor is the tensor from before the loop if no iteration ran."""
         trace, origins = self.trace, self.trace.origins
         origin = origins.of(later.source.init)
         if origin is None or not is_runtime_scalar(self.go):
@@ -481,7 +493,8 @@ class BodyTrace:
         origins.note(made, trace.emit("where", values, {}), origin)
 
     def final(self, before: Any, after: Any) -> Any:
-        """What one of several values is after the loop, which is known only where it ran."""
+        """The value of a variable after the loop; if it was unresolved before the loop, it can be
+        read only where the loop ran."""
         if type(before) is not Unresolved:
             return after
         return unreadable(before.__dict__["error"], Alternative(after, self.enters))

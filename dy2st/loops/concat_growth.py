@@ -1,8 +1,9 @@
-"""A tensor that a loop makes longer: `ys = paddle.concat([ys, new], axis=1)` in every iteration.
+"""Growth by concatenation: `ys = paddle.concat([ys, new], axis=1)` in every iteration of a loop.
 
-Its type differs in every iteration, so it cannot be carried. In the body a `Grown` stands for it,
-which knows its shape and its last element and passes on what is attached; the loop stacks the
-pieces, and one concat follows it. Reading it as a whole in the body unrolls the loop.
+The type of the tensor differs in every iteration, so it cannot be carried. In the body a `Grown`
+takes its place, which knows its shape and its last element and records each appended piece; the
+loop stacks the pieces, and one concat follows it. A read of the whole tensor in the body unrolls
+the loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a loop can run over: ranges, tensors, filled lists, and `enumerate`, `zip`, `reversed`."""
+"""Iterables of loops: ranges, tensors, filled lists, and `enumerate`, `zip`, `reversed`."""
 
 from __future__ import annotations
 

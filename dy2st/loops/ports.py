@@ -1,7 +1,8 @@
-"""What a traced loop body became: the places before and after it, as ports of a scan.
+"""From the places of a traced loop body to the ports of a `scan`.
 
-Places with equal types before and after are carries, a variable that the body sets first is a
-`last`, lists that grew by one element are stacks. Anything else is a Mismatch.
+A place with equal types before and after the body is a carry, a variable that the body sets first
+is a `last`, a list that grew is a stack. Any other change is a Mismatch: the loop is peeled or
+unrolled.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class LoopPorts:
-    """Compares the places before and after the body and makes the ports."""
+    """Makes the ports of a loop from its places before and after the body."""
 
     def __init__(self, attempt: BodyTrace, rows: Sequence[tuple[Any, ...]]) -> None:
         self.attempt, self.trace, self.frame = attempt, attempt.trace, attempt.frame
@@ -72,7 +73,7 @@ class LoopPorts:
         self.cell = ScanCell(self.outer, self.build())
 
     def values_read(self, rows: Sequence[tuple[Any, ...]]) -> set[Value]:
-        """Values that the body needs: in an op, in a list, or taken over by another place."""
+        """Values that the body uses: as an operand, in an appended element, or in another place."""
         out = {v for op in self.frame.builder.ops for v in op.operands}
         for _, items in self.frame.appends.values():
             plain = (x.item if isinstance(x, ConditionalElement) else x for x in items)
@@ -124,7 +125,8 @@ class LoopPorts:
         return self.moved(name, b, a, path)
 
     def moved(self, name: str, b: Any, a: Any, path: tuple[Any, ...]) -> Any:
-        """A Python value that is another one after the body."""
+        """Handle a Python value that the body changes: learn its step, or make it a runtime
+        scalar."""
         known = self.attempt.known
         if type(a) is type(b) is int and path not in known.steps:
             known.steps[path] = a - b
@@ -136,14 +138,14 @@ class LoopPorts:
         raise Mismatch(name, describe(b), describe(a))
 
     def truth_tensor(self, p: FakeTensor, a: Any) -> Any:
-        """A Python bool in the place of a bool tensor without axes is carried as a tensor."""
+        """A Python bool as a 0-d bool tensor, if the place holds such a tensor before the body."""
         if p._value.type != Type(BOOL):
             return a
         return self.trace.fake(scalar.value_in(self.trace, a, BOOL), True)
 
     # ------------------------------------------------------------ numbers
     def number(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
-        """A Python number that the program computes."""
+        """The value after the loop of a runtime scalar, which is carried."""
         known, kind = self.attempt.known, scalar.kind_of(a)
         if kind is None:
             raise Mismatch(name, describe(b), describe(a))
@@ -171,7 +173,8 @@ class LoopPorts:
         return self.outside_number(out, a, b)
 
     def outside_number(self, value: Value, *sources: Any) -> Any:
-        """A Number after the loop: it no longer follows from this loop's index."""
+        """The runtime scalar of a value after the loop, where it no longer follows from the loop's
+        index."""
         n = scalar.make(self.trace, value, *sources)
         loops = n.loops - {self.attempt.loop}
         out = scalar.RuntimeScalar(value, self.trace, loops, n.data or bool(self.attempt.count))
@@ -184,8 +187,8 @@ class LoopPorts:
         return self.outside_number(out, a)
 
     def left_by_break(self, rows: Sequence[tuple[Any, ...]]) -> dict[Any, tuple[str, Any]]:
-        """Per place that only a `break` leaves with another type: the flag that says so, and the
-        value it has then."""
+        """For each place whose type is another one only after a `break`: the name of the flag that
+        is set there, and the value of the place."""
         flags = {n: a for n, _, _, a, _ in rows if is_flag(n) and is_runtime_scalar(a)}
         out: dict[Any, tuple[str, Any]] = {}
         for path, other in self.attempt.breaking.items():
@@ -203,7 +206,7 @@ class LoopPorts:
         return out
 
     def check_list(self, name: str, b: Any, p: TraceList, path: tuple[Any, ...]) -> None:
-        """The body changed its stand-in for a list: it gets the list itself next time."""
+        """Retrace with the list itself if the body changed the placeholder of a list."""
         old = self.attempt.lists.get(id(p))
         if old is not None and not same_objects(old[1], p.parts()):
             self.attempt.known.whole.add(path)
@@ -256,7 +259,8 @@ class LoopPorts:
         return self.last(a, inner, name)
 
     def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:
-        """A variable that the body defines: in every iteration, or only in some."""
+        """The value after the loop of a variable that the body defines, in each iteration or in
+        some."""
         doubt = self.trace.undefined.values.get(a._value)
         if doubt is None:
             return self.last(a, inner, name)
@@ -269,7 +273,8 @@ class LoopPorts:
             self.flips.append(path)
 
     def freeze_shared(self) -> None:
-        """A tensor that leaves the loop in two ways is one object in eager: neither is written."""
+        """Refuse writes to a tensor that leaves the loop under two names, because eager has one
+        object."""
         outs = [(c.next, c.last) for c in self.carries.values()]
         outs += [(inner, outer) for inner, outer in self.lasts.items()]
         items = [q for _, item, _ in self.appends for q in leaves(item) if isinstance(q, Tensor)]
@@ -283,8 +288,8 @@ class LoopPorts:
                     self.trace.freeze(out, reason)
 
     def settle_gradients(self) -> None:
-        """Places that got a gradient are traced again with it; the result is right for loops that
-        run until all of them have it."""
+        """Retrace with the gradients that the body gave to places. The result is right for loops
+        that run until all of those places have one, which the program requires."""
         trained, first = self.attempt.known.trained, self.attempt.known.flags
         if not trained:
             first.update(self.leaving)
@@ -323,8 +328,9 @@ class LoopPorts:
         return made
 
     def stops(self, name: str, stand_in: Any, a: FakeTensor) -> bool:
-        """Whether a carried tensor requires no gradient after the loop: what the last iteration
-        made decides; where there may be none, what it was before must not require one either."""
+        """`stop_gradient` of a carried tensor after the loop: that of the last iteration; where the
+        loop may not run at all, a tensor that requires a gradient before the loop requires one
+        after it."""
         if a.stop_gradient and not stand_in.stop_gradient and self.attempt.certain:
             self.needs_iteration.append(f"{name}, which requires a gradient without the loop")
             return True
@@ -339,7 +345,7 @@ class LoopPorts:
         return out
 
     def carry_doubt(self, inner: Value, a: FakeTensor, out: Value) -> None:
-        """Whether a variable is defined is carried with it."""
+        """Carry the flag that says if a variable is defined."""
         trace = self.trace
         ok, message = trace.undefined.values.get(inner, (None, ""))
         if ok is None:
@@ -353,8 +359,8 @@ class LoopPorts:
     def object(
         self, a: FakeTensor, out: Value, stop_gradient: bool, init: Value | None = None
     ) -> Any:
-        """One new object per object, so that two names of one tensor stay one tensor, unless they
-        are two where the loop does not run."""
+        """The fake tensor after the loop: one per object of the body, so that two names of one
+        tensor stay one tensor, unless they name two tensors where the loop does not run."""
         key = (id(a), None if self.attempt.certain or init is None else id(init))
         if key not in self.objects:
             self.objects[key] = (a, self.trace.fake(out, stop_gradient))
@@ -373,7 +379,7 @@ class LoopPorts:
         return made
 
     def add_last(self, inner: Value, name: str) -> Value:
-        """The outer value, which is perhaps undefined where data decides if the loop runs."""
+        """The value after the loop; it may be undefined where data decides if the loop runs."""
         if inner in self.lasts:
             return self.lasts[inner]
         if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
@@ -394,7 +400,7 @@ class LoopPorts:
         return out
 
     def blur(self, inner: Value, out: Value) -> None:
-        """A result that may share memory with a tensor from outside must not be written."""
+        """Refuse writes to a result that may share memory with a tensor from outside the loop."""
         root = self.trace.root(inner)
         if self.trace.values.frame_of[root] is not self.frame:
             reason = "A loop made it from a tensor that lives outside of the loop."
@@ -436,7 +442,7 @@ class LoopPorts:
             self.tail_carry(tail, appends.get(id(tail.target)))
 
     def late_tails(self) -> None:
-        """Tails of lists whose first elements require no gradient, but what is appended does."""
+        """Note lists whose first elements require no gradient, but the appended ones do."""
         for tail in self.frame.tails.values():
             grown = self.frame.appends.get(id(tail.target))
             after = last_of(self.trace, grown[1][-1]) if grown and grown[1] else None
@@ -460,7 +466,8 @@ class LoopPorts:
 
     # ------------------------------------------------------------ the loop
     def check_aliases(self) -> None:
-        """A storage that the body writes must not also be the start of a carried place."""
+        """Refuse a storage that the body writes in place and that is also the init of a carried
+        place."""
         written = {self.trace.root(v) for v in self.frame.written}
         for c in self.carries.values():
             if self.trace.root(c.init) in written or self.trace.root(c.next) in written:

@@ -1,8 +1,8 @@
-"""How a Python loop becomes one `scan` or one `while`.
+"""From a Python loop to one `scan` or one `while`.
 
 The body is traced once, with a symbolic index and a placeholder in every place that the loop
-rebinds. Then the places are compared with what they held before: same types give carries, a
-difference that vanishes after one iteration is peeled off, and anything else undoes the trace and
+rebinds. Then each place is compared with its value before: equal types give carries, a difference
+that vanishes after one iteration is peeled off, and any other difference undoes the trace and
 unrolls the loop, with the line and the reason in the report. A test that depends on data becomes
 the `go` port; one on the index alone bounds the number of iterations.
 """

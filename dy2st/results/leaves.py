@@ -1,4 +1,4 @@
-"""Where the results of a call come from: the leaves of the trees of an `OutputPlan`."""
+"""The leaves of an output plan: an output, an input, a view of either, a size, a constant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""What a program gives back: new tensors, input objects, views of either, sizes and constants."""
+"""The plan of a call's results: new tensors, input objects, views of either, sizes, constants.
+
+`output_plan` maps the nested Python result of a trace to outputs of the program. A leaf that is an
+input comes back as the caller's own object, a view of an input or of another result is replayed on
+the real tensor, and every other tensor is an output of its own.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +99,8 @@ class _Planner:
                 self.collect(q, found)
 
     def collect_ends(self, x: TraceList) -> None:
-        """What the last iteration of a loop has appended is the last element of a list."""
+        """Note that the tensors of a loop's last iteration are the last element of the list it
+        fills."""
         last = x.parts()[-1]
         if not isinstance(last, StackedRun):
             return
@@ -175,7 +181,8 @@ class _Planner:
         return self.containers[id(x)][1]
 
     def rows(self, q: Any) -> Rows:
-        """What two lists get in every iteration is one tensor."""
+        """The stacked tensor of one leaf; two lists that get the same tensor in every iteration
+        share it."""
         key = q.inner if isinstance(q, Leaf) and q.group == 0 else None
         if key is not None and key in self.known_rows:
             return self.known_rows[key]
@@ -188,7 +195,7 @@ class _Planner:
         return made
 
     def column(self, leaf: Any, trip: Dim, what: str) -> Rows | Views | Choices:
-        """What a loop has collected, one tensor or number an iteration."""
+        """The values of one leaf of a list's elements, one tensor or number per iteration."""
         if not self.collected(leaf):
             return self.rows(leaf)
         if leaf.group != 0:
@@ -198,14 +205,14 @@ class _Planner:
         return self.choices(leaf, what)
 
     def collected(self, leaf: Any) -> bool:
-        """Whether a loop has collected tensors or views of tensors that others know, too, or where
-        data decides which ones."""
+        """True if the elements of a list may share memory with an input or with another result,
+        always or as data decides."""
         if not isinstance(leaf, Leaf) or leaf.number:
             return False
         return any(map(self.others_know, self.homes(leaf.inner)))
 
     def others_know(self, home: Value) -> bool:
-        """Whether a storage is an input, or one of the outermost frame that is a result, too."""
+        """True if a second tensor of the caller, an input or a result, may have this storage."""
         return self.known(home) or (self.outermost(home) and self.shared[home] > 0)
 
     def outermost(self, home: Value) -> bool:
@@ -280,12 +287,12 @@ class _Planner:
         return self.out(fake, fake._value, ())
 
     def known(self, home: Value) -> bool:
-        """Whether others know this storage: an input, or one of several results."""
+        """True if the storage is that of an input other than a constant."""
         return home in self.lifted and self.lifted[home][1].kind != "const"
 
     def final(self, fake: FakeTensor, root: Value) -> Final | Same | Element | None:
-        """A tensor that the last iteration of a loop has made, if others know it: it is a view of
-        one of theirs, or the last element of a list."""
+        """The plan of a tensor that the last iteration of a loop made and that shares memory with
+        an input or is the last element of a list; None for any other tensor."""
         if root not in self.trace.values.finals or fake._value is not root:
             return None
         inner, loop, trip = self.trace.values.finals[root]
@@ -310,7 +317,7 @@ class _Planner:
 
     # ------------------------------------------------------------ what data decides
     def homes(self, value: Value) -> set[Value]:
-        """The storages that a value may be a view of, in eager execution."""
+        """The storages that a value may be a view of, as in eager execution."""
         found: set[Value] = set()
         todo = [value]
         while todo:
@@ -322,7 +329,8 @@ class _Planner:
         return found
 
     def decided(self, fake: FakeTensor, root: Value) -> Choice | Out:
-        """A tensor that is one of several others, or a view of one of them."""
+        """The plan of a result that is one of several tensors, or a view of one, as data
+        decides."""
         origins = self.trace.origins
         code = origins.code(fake) or origins.codes[root]
         self.check_sources(root)
@@ -338,14 +346,14 @@ class _Planner:
         return Choice(at, options, passing, other, recipe, stop, id(fake))
 
     def passing(self, number: int) -> bool:
-        """Whether several results may be what one iteration of a loop has made."""
+        """True if several results may be the tensor that one iteration of a loop made."""
         origins = self.trace.origins
         homes = self.homes(origins.candidates[number].fake._value)
         return origins.alone(number) and any(self.shared[h] > 1 for h in homes)
 
     def options(self, at: Value, code: Value, own: int) -> Iterator[tuple[int, Option]]:
-        """The candidates that others may know: inputs, and tensors that more than `own` results may
-        look at."""
+        """The candidates that the caller can see: inputs, and tensors that more than `own` results
+        may be views of."""
         origins = self.trace.origins
         for k in origins.reachable(code):
             q = origins.candidates[k]
@@ -363,8 +371,8 @@ class _Planner:
                 detached_writes.warn_of_copy(self.trace, at)
 
     def check_sources(self, root: Value) -> None:
-        """What data, or the end of a loop, decides is traced again with codes that say what it is,
-        where others know one of the tensors that it may be."""
+        """Retrace with selectors if a result may alias a tensor that the caller can see and the
+        choice is made at run time."""
         trace = self.trace
         homes = self.homes(root) - {root}
         if not trace.origins.exact:
@@ -375,7 +383,7 @@ class _Planner:
                 raise Refused(decided_view(trace))
 
     def vague(self, at: Value) -> bool:
-        """Whether it may be a view of an input, without a code that says so."""
+        """True if the value may be a view of an input and no selector says of which."""
         origins, sources = self.trace.origins, self.trace.values.sources
         found = origins.vague.get(at, ()) if at in origins.codes else sources.get(at, ())
         return any(self.known(h) for v in found for h in self.homes(v))
@@ -405,7 +413,7 @@ class _Planner:
         return found
 
     def output(self, value: Value) -> int:
-        """The number of the output that is `value`."""
+        """The number of the program's output for `value`; a new output if it is none yet."""
         self.trace.check_defined([value])
         if value not in self.values:
             self.values.append(value)

@@ -1,4 +1,8 @@
-"""Giving back what a program returns: the trees of an `OutputPlan` are filled for one call."""
+"""Filling the results of one call: real tensors in the leaves of the pytrees of an `OutputPlan`.
+
+New tensors wrap the program's outputs, inputs come back as the caller's objects, and views are
+replayed by Paddle's own view calls.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,8 @@ from ir.types import evaluate_dim
 
 
 class Filler:
-    """Fills the trees of one call. `inputs(k)` is the tensor of lifted input k, `containers()` are
-    the lists and dicts of the call's arguments."""
+    """Fills the pytrees of one call. `inputs(k)` is the real tensor of input k, `containers()` are
+    the lists and dicts among the call's arguments."""
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class Filler:
         self.made: dict[Any, Any] = {}
 
     def result(self) -> Any:
-        """Store what the trace stored, and the call's result."""
+        """Repeat the attribute and item stores of the trace, and return the call's result."""
         out = self.fill(self.plan.result)
         stores = [(place, self.fill(tree)) for place, tree in self.plan.stores]
         for place, value in stores:
@@ -156,7 +160,7 @@ class Filler:
         return self.made[tree.key]
 
     def option(self, option: Option, number: int, at: Sequence[int]) -> Any:
-        """The same object for the same view."""
+        """The view of a candidate; one object for each view, however often it is returned."""
         key = (number, *at)
         if key not in self.made:
             self.made[key] = self.seen(option, at)

@@ -1,4 +1,4 @@
-"""Results that are views: the chain of views between a result and its storage, and replaying it.
+"""Results that are views: the chain of views from a storage to a result, and its replay.
 
 Paddle's own view calls make the view on the real tensor, so it shares memory exactly as in eager.
 """

@@ -1,4 +1,4 @@
-"""What converted code calls: the meaning of each construct, decided while the function runs.
+"""The runtime of converted code: the meaning of each construct, decided while the function runs.
 
 On a thread that traces, loops are offered to `dy2st.loops.roll`, stores go through
 the undo log, callees are converted. Anywhere else every construct means what Python means.

@@ -1,4 +1,4 @@
-"""Variables that belong to a module, or to a function around the translated one.
+"""Bindings of globals and of variables of enclosing functions.
 
 Converted code announces each binding of such a variable. The trace notes the place, so that the
 binding is undone with the trace, carried by a loop, and repeated on every cached call.

@@ -1,8 +1,8 @@
-"""Lists, dicts, sets and deques from outside that a trace changes.
+"""Containers from outside that a trace changes: lists, dicts, sets and deques.
 
-The contents before a change are guarded, those at the end are what a cached call sets in place. A
+The contents before a change are guarded, and a cached call puts the contents at the end in place. A
 list that is appended to and never read needs no guard: the new elements wait in a list of the
-trace, so that loops can collect them, and a call appends them to whatever is there.
+trace, so that loops can collect them, and a call appends them to the list as it finds it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Python numbers that change from call to call: a counter on `self`, a temperature, a step size.
+"""Dynamic numbers: Python numbers that change between calls, like a counter or a step size.
 
 The first translation takes a number for a constant. When a call comes with another value in the
 same place, or for the same argument, the next translation has it as an input. A function that needs
-the number itself (as a shape, a list index) is translated for each value, as before.
+the number itself (as a shape, a list index) is translated for each value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a trace read from Python objects, and the cheap checks that it is still so.
+"""Guards: the values that a trace read from Python objects, and cheap checks that they still hold.
 
 A cached program is valid for a call while every attribute, item and global that its trace read
 gives the same thing: equal constants, the same objects. The checks become part of the entry's call.

@@ -1,4 +1,4 @@
-"""Which Python objects a trace may change, and noting what it read of the others."""
+"""Ownership: the Python objects that a trace may change, and the record of reads of all others."""
 
 from __future__ import annotations
 

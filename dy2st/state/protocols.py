@@ -1,4 +1,4 @@
-"""What Python itself calls on a user's object, converted: constructors, properties, items, `with`.
+"""Python's implicit calls on user objects, converted: constructors, properties, items, `with`.
 
 Operators (`a + b`, `a == b`, `-a`) of user classes run as they are.
 """

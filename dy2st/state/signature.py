@@ -1,4 +1,4 @@
-"""A call's arguments: the tensors and Python values in them, and the key of the cache."""
+"""The signature of a call: tensors and Python values of its arguments, and the key of the cache."""
 
 from __future__ import annotations
 

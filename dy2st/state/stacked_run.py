@@ -1,4 +1,4 @@
-"""Parts of a list that a loop has filled: as many elements as the loop has iterations."""
+"""Stacked runs: consecutive elements of a list, one for each iteration of a loop."""
 
 from __future__ import annotations
 

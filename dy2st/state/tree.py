@@ -1,4 +1,4 @@
-"""Places of a loop body: their leaves, and how messages describe what they hold."""
+"""Pytrees of a loop body's variables: their leaves, and their description in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Emitting rows on fake tensors, and lifting real tensors to inputs."""
+"""Emitting ops of the table on fake tensors, and lifting real tensors to inputs of the program.
+
+`e.add(x, y)` appends the op to the current frame of the trace and returns the fake tensor of its
+result, with the `stop_gradient` that eager Paddle would give it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ def grad_enabled() -> bool:
 
 
 def lift(trace: Trace, tensor: Any) -> FakeTensor:
-    """The fake tensor that stands for a real one: one input per object."""
+    """The fake tensor of a real one, which becomes an input of the program, once per object."""
     if isinstance(tensor, FakeTensor):
         return tensor
     known = trace.inputs.by_id.get(id(tensor))
@@ -53,7 +57,7 @@ def lift(trace: Trace, tensor: Any) -> FakeTensor:
 
 
 def detached(trace: Trace, value: Value) -> Value:
-    """The same storage, through which no gradient passes."""
+    """A value of the same storage that carries no gradient."""
     if value.type.dtype.kind != "f":
         return value
     out: Value = trace.emit("detach", [value], {})
@@ -62,7 +66,7 @@ def detached(trace: Trace, value: Value) -> Value:
 
 
 class Emitter:
-    """Emits rows on fake tensors. `e.add(x, y)` takes and returns fake tensors."""
+    """Emits ops. `e.add(x, y)` takes and returns fake tensors."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -71,7 +75,8 @@ class Emitter:
         self.stale: frozenset[Loc] = frozenset()
 
     def value(self, x: Any, viewed: bool = False) -> Value:
-        """The value that `x` stands for. `viewed`: it is not read, but looked at in another way."""
+        """The value of an operand: a tensor, a runtime scalar, or an index. `viewed`: the op takes
+        a view of it and does not read its elements."""
         if isinstance(x, Tensor):
             fake = lift(self.trace, x)
             if fake.stop_gradient:
@@ -125,11 +130,11 @@ class Emitter:
         moves: int = 1,
         whole: FakeTensor | None = None,
     ) -> Any:
-        """In-place: the storage of `target` becomes `value`; returns the target object.
+        """Write `value` into the storage of `target`; returns the target object.
 
-        `whole`: the object that is written, if `target` is a part of it.
+        `whole`: the object that the caller writes, if `target` is a part of it.
         `own` and `moves` are those of `Trace.write`.
-        Without gradient mode autograd does not see it: the object keeps the gradient that it has.
+        Under `no_grad` autograd does not see the write: the object keeps its gradient.
         """
         fake = lift(self.trace, target)
         self.check_leaf(fake)
@@ -156,8 +161,7 @@ class Emitter:
         return target if isinstance(target, FakeTensor) else fake
 
     def passes(self, fake: FakeTensor, value: FakeTensor) -> bool:
-        """Whether a write adds to `fake` what has no gradient: those that share its memory have the
-        gradient that it had."""
+        """True if the write adds a constant, so that every alias keeps its gradient."""
         made = (q for q in self.trace.builder.ops[-4:] if value._value in q.results)
         op = next(made, None)
         old = self.trace.read_value(fake._value)
@@ -167,8 +171,9 @@ class Emitter:
         return adds and not any(self.trace.read_value(v) in op.operands[1:] for v in self.trained)
 
     def check_leaf(self, fake: FakeTensor, root: bool = False) -> None:
-        """Refuse an in-place call on a leaf that requires a gradient; with `root` also one through
-        a view of it, after which eager Paddle would give the leaf the gradient of its new values.
+        """Refuse an in-place call on a leaf that requires a gradient; with `root` also a call
+        through a view of such a leaf, because eager Paddle would give the leaf the gradient of its
+        new values.
         """
         if not grad_enabled() or fake.stop_gradient and not root:
             return
@@ -202,7 +207,8 @@ class Emitter:
         return out
 
     def literal(self, x: Any) -> Any:
-        """The Python number that a one-element tensor is known to hold, or None."""
+        """The constant value of a one-element tensor as a Python number; None if it is not
+        constant."""
         if not isinstance(x, Tensor):
             return x
         return self.trace.values.literals.get(x._value) if isinstance(x, FakeTensor) else None

@@ -1,4 +1,4 @@
-"""What a trace consists of: frames of ops, the loops around them, and real tensors as inputs."""
+"""The parts of a trace: frames of ops, the loops around them, and real tensors as inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python numbers that are known only when the program runs.
+"""Runtime scalars: Python numbers that are known only when the program runs.
 
 A `RuntimeScalar` stands where eager Python has a bool, an int or a float that was computed from
 data or from a loop's index: `int(t)`, `not x.sum() > 0`, `t % 2`, a learning rate that decays. It

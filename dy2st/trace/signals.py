@@ -1,5 +1,6 @@
-"""What ends a trace. All are `BaseException`s, so that the user's `except Exception` cannot
-swallow them."""
+"""Signals that end a trace. All are `BaseException`s, so that the user's `except Exception` cannot
+swallow them.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Python integers that are known only when the program runs: named sizes and loop indices.
+"""Symbolic integers: named sizes and loop indices as Python integers.
 
 A `SymInt` is a polynomial over named sizes and loop indices (an `ir.Size`; the index of a loop is a
 name like `t@3`). It is no subclass of `int`, because C code would read the value of one, yet it
 answers `isinstance(n, int)` as the eager value does. Comparisons are decided from the range of the
 indices; a comparison of named sizes is decided by typical sizes and becomes a condition of the
-program. What is no polynomial, and comparisons that differ between iterations, are `Number`s.
+program. Values that are no polynomial, and comparisons that differ between iterations, are
+`Number`s.
 """
 
 from __future__ import annotations

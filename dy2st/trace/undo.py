@@ -1,7 +1,7 @@
-"""Places in Python objects, and the journal that undoes what a trace stored in them.
+"""The undo log: the attributes and items that a trace stored, and their old values.
 
-A place is an attribute or an item. It can be read, stored and put back; a program replays the
-stores of its trace on every cached call.
+A `Location` is such an attribute or item. It can be read, stored and put back; a program repeats
+the stores of its trace on every cached call.
 """
 
 from __future__ import annotations

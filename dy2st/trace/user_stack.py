@@ -1,4 +1,4 @@
-"""The user's line that is running: the innermost frame outside of Paddle and of dy2st."""
+"""The user's position in the source: the innermost frame outside of Paddle and of dy2st."""
 
 from __future__ import annotations
 

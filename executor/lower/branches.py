@@ -1,8 +1,8 @@
-"""Branches: both sides write their results into the same storage, and only one of them runs.
+"""Lowering of `cond`: both branches write their results into the same storage.
 
-A side writes straight there. A value that dies in the branch, and that both sides update in place
-or hand on as it is, gives its storage to a result. Where only one side hands it on, the other may
-have to copy its result there at its end.
+A value that dies in the branch, and that both branches update in place or hand on as it is, gives
+its storage to a result. Where only one branch hands it on, the other may have to copy its result
+there at its end.
 """
 
 from __future__ import annotations

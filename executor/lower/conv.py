@@ -1,4 +1,4 @@
-"""How `conv` becomes launches.
+"""Lowering of `conv` to launches.
 
 Taps of one pixel at every place are products of matrices as they are. A convolution of every
 channel for itself folds its few taps (`executor.lower.sliding_windows`). All others are

@@ -1,4 +1,4 @@
-"""How ops with several index tensors and running sums become launches."""
+"""Lowering of gathers and scatters by several index tensors, and of running sums."""
 
 from __future__ import annotations
 

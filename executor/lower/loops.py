@@ -1,14 +1,14 @@
-"""Loops: ports become views, so that a body reads and writes in place.
+"""Lowering of loops: ports become views, so that a body reads and writes in place.
 
 const and seq ports are views of the outer value. A stacked value is written into its slot. A carry
 keeps one buffer if its body updates it, or makes the next state only after the last use of the old
 one; any other has two halves: the body reads the half of the iteration's parity and writes the
 other, which makes swaps and hand-overs safe without copies. A carry that moves by a constant is
-known from the loop's index, so that what it indexes can be checked before the loop.
+known from the loop's index, so that its uses as an index can be checked before the loop.
 
-A `while` is a loop that also reads, before an iteration, one byte: the go port. How long its stacks
-are is known only afterwards, so their memory is for `trip` iterations, with the axis of the loop
-outermost. Any of its iterations may be the last, so each stores what a `last` port asks for.
+A `while` is a loop that also reads, before an iteration, one byte: the go port. The length of its
+stacks is known only afterwards, so their memory is for `trip` iterations, with the axis of the loop
+outermost. Any of its iterations may be the last, so each stores the value of every `last` port.
 """
 
 from __future__ import annotations

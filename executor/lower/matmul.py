@@ -1,4 +1,4 @@
-"""How `matmul` becomes launches: shapes brought to [batch..., M, K] @ [batch..., K, N].
+"""Lowering of `matmul`: shapes are brought to [batch..., M, K] @ [batch..., K, N].
 
 Weights that do not vary in the loop of the product are packed once, before the outermost loop in
 which they do not vary; where such a loop is inside of a branch, only if the branch runs.

@@ -1,4 +1,4 @@
-"""How the ops without a scalar kernel become launches: views, copies into views, indexing."""
+"""Lowering of data movement: views, copies into views, indexing."""
 
 from __future__ import annotations
 

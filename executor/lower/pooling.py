@@ -1,4 +1,4 @@
-"""How the rows of pooling become launches: plane by plane, region by region or tap by tap."""
+"""Lowering of pooling: plane by plane, region by region or tap by tap."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Whole programs become launches: inputs, outputs, and what is written back.
+"""Lowering of whole programs: inputs, outputs, and write-back.
 
-A written input is updated in place where its old value is dead by then. If something may fail after
-that, a call that fails would have changed it: then its new value is made apart and copied last.
+A written input is updated in place where its old value is dead by then. If an op may fail after
+that, a failed call would have changed the input: then the new value is computed apart and copied
+last.
 """
 
 from __future__ import annotations

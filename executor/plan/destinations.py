@@ -1,10 +1,10 @@
-"""Values made in their places: before a block is lowered, what its values are made for.
+"""Destination passing: memory is chosen for a value before the op that computes it is lowered.
 
-A piece of a `concat` or `stack` is made in the joined tensor. What a `set_*` op stores is made in
-the part that it goes to, if the op updates its operand in place and nobody looks at the operand in
-between; so is a part of that part: `x[i, j] = y` stores `y` and nothing else. What a `transpose` or
-`reshape` at the end of a block hands on is made as the result wants it. Each is tried only where
-the storage has nothing in it that is still read.
+A piece of a `concat` or `stack` is computed in its part of the joined tensor. The value that a
+`set_*` op stores is computed in the part that it goes to, if the op updates its operand in place
+and nothing reads the operand in between; so is a part of that part: `x[i, j] = y` stores `y` and
+nothing else. The operand of a `transpose` or `reshape` at the end of a block is computed in the
+layout of the result. Each is tried only where no value that is still read lies in that memory.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ir.program import Last, Node, Stack
 
 @dataclass
 class Destinations:
-    """`users` are the positions at which the storage of a value is used, by root. `inner` are
-    stores that change a part, with the value whose storage the part is taken out of."""
+    """`users`: the positions at which a storage is used, by root. `inner`: stores that change a
+    part of a tensor, with the value whose storage the part belongs to."""
 
     low: Lowerer
     block: Block
@@ -67,7 +67,7 @@ def _makes_storage(node: Node) -> bool:
 
 
 def _collects(node: Node, v: Value) -> bool:
-    """Whether `v` is what a loop with a known number of iterations stacks or leaves."""
+    """True if `v` is a stack or a last value of a loop with a known number of iterations."""
     if not isinstance(node, Scan) or node.count:
         return False
     return any(isinstance(q, (Stack, Last)) and q.outer is v for q in node.ports)
@@ -75,7 +75,7 @@ def _collects(node: Node, v: Value) -> bool:
 
 # ---------------------------------------------------------------- views at the end
 def _seen_through(p: Destinations, op: Op, at: int) -> None:
-    """A view `v` of `u` is wanted somewhere: make `u` there, as the view shows it."""
+    """If the view `v` of `u` has a destination, compute `u` there, in the layout of the view."""
     (u,), v, low = op.operands, op.result, p.low
     places, start = low.places.get(v, []), p.block.defined.get(u)
     if start is None or u in low.places or not places or not _stays(p.block, v, at):
@@ -88,12 +88,12 @@ def _seen_through(p: Destinations, op: Op, at: int) -> None:
 
 
 def _stays(b: Block, v: Value, at: int) -> bool:
-    """Whether nothing overwrites what the view `v`, made at `at`, shows."""
+    """True if nothing overwrites the elements of the view `v`, made at position `at`."""
     return v not in b.early or b.last.get(b.of(v), at) in (at, len(b.nodes))
 
 
 def _base_of(op: Op, place: View) -> View | None:
-    """The view of `place` that `op` turns into `place`."""
+    """The memory for the operand of `op` such that the view that `op` takes of it is `place`."""
     u = op.operands[0].type
     if op.name == "reshape":
         base = place.reshape(u.shape)
@@ -188,7 +188,8 @@ def _may_read_its_place(node: Node) -> bool:
 
 
 def _part(low: Lowerer, op: Op, maker: Node, owner: Value) -> View | None:
-    """The part that `op` stores into, unless `maker`, which makes the part, reads others of it."""
+    """The part that `op` stores into; None if `maker`, which computes the new part, also reads
+    other parts."""
     x, block = op.operands[0], low.uses[-1]
     if owner not in low.owned or x not in low.env:
         return None

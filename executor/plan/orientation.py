@@ -1,7 +1,7 @@
-"""How a view shows all elements of a tensor: the reshapes and transposes between them.
+"""The path of a view that shows all elements of a tensor: the reshapes and transposes between them.
 
-A `Path` lists them from the tensor to the view; steps that undo each other are not in it, so the
-view that shows a tensor as it lies has the path ().
+A `Path` lists them from the tensor to the view. Steps that cancel are left out, so a view in the
+tensor's own layout has the path ().
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def extended(path: Path, op: Op) -> Path | None:
 
 
 def joined_paths(path: Path, behind: Path) -> Path:
-    """The path along `path` and then along `behind`."""
+    """The concatenation of two paths."""
     for step in behind:
         path = _then(path, step)
     return path

@@ -1,8 +1,7 @@
-"""Which values of a block share storage, where each storage is used last, and what may be updated
-in place.
+"""Reuse of storage: which values of a block share it, its last use, and updates in place.
 
-A block is the op list of a program or of a loop body; it reads only its own values, so every
-analysis here is of one block. Position `len(block)` is its end: ports and outputs use values there.
+A block is the op list of a program or of a loop body; it reads only its own values, so each
+analysis here is of one block. Position `len(block)` is its end, where ports and outputs use values.
 
 A value may be updated in place when the op that makes its successor is its last use: `set_*` ops,
 nested loops that carry it, branches that both leave the successor there, or of which one leaves the
@@ -28,12 +27,12 @@ from ir.program import Carry, Const, Join, Last, Node, Stack
 class Block:
     """`root` maps a value to the value whose storage it shares; `last` is by root.
 
-    `defined` is the position of the op that makes a value, `made` the position from which on its
-    storage is written. `updates` maps a value to the one that takes over its storage, and `before`
-    back, where an op does so. `linked` is the position from which on the storage of a given value
-    holds what is wanted there, where no op does so. `early` are views that a loop stacks: they are
-    copied where they are made, so that their storage may change afterwards. `seen` are views of
-    all elements of the value whose storage they share, and how they show it.
+    `defined`: the position of the op that makes a value; `made`: the first position that writes its
+    storage. `updates` maps a value to its successor, which takes over the storage, and `before`
+    maps back, where an op makes the successor. `linked`: the first position from which the storage
+    of a given value holds the required one, where no op makes it the successor. `early`: views that
+    a loop stacks; they are copied where they are made, so that their storage may change afterwards.
+    `seen`: views of all elements of the value whose storage they share, with their path.
     """
 
     nodes: Sequence[Node]
@@ -66,8 +65,8 @@ def analyse(
     inside: Inside,
     early: frozenset[Value] = frozenset(),
 ) -> Block:
-    """`following` are the values that the block is given and may update, with the values that
-    their storage should hold at the end; `needed` are used at the end of the block."""
+    """`following` maps a value that the block is given and may update to the value that its storage
+    must hold at the end; `needed` are used at the end of the block."""
     b = Block(nodes, early=early)
     for at, node in enumerate(nodes):
         _enter(b, node, at)
@@ -88,8 +87,8 @@ def analyse(
 
 
 def _enter(b: Block, node: Node, at: int) -> None:
-    """A sum may be formed where the product is that it consists of (`added`), and what is looked at
-    in another way may be made in the place of the view (`executor.plan.destinations`)."""
+    """A sum may be computed in the memory of its product (`added`), the operand of a `reshape` or
+    `transpose` in that of the view (`executor.plan.destinations`)."""
     for v in node.operands:
         b.last[b.of(v)] = at
     first = at
@@ -109,14 +108,13 @@ def _enter(b: Block, node: Node, at: int) -> None:
 
 
 def turned(b: Block, after: Value) -> Path:
-    """How a value lies in the storage that it has taken over, as its predecessor sees it."""
+    """The layout of a value in the storage that it has taken over, seen from its predecessor."""
     node = b.nodes[b.defined[after]]
     return b.seen.get(node.operands[0], ()) if _sets(node) else ()
 
 
 def arrives(b: Block, v: Value, wanted: Value) -> bool:
-    """Whether the storage of `v` holds `wanted`, and as `v` lies there, when its updates are
-    done."""
+    """True if the storage of `v` holds `wanted`, in the layout of `v`, after its last update."""
     path: Path = ()
     while b.of(wanted) is not v:
         if v not in b.updates:
@@ -132,15 +130,15 @@ def _product(b: Block, v: Value) -> bool:
 
 
 def chain_end(b: Block, v: Value, wanted: Value) -> Value:
-    """The value that has the storage of `v` in the end, as far as ops update it in place."""
+    """The last value in the storage of `v`, following updates in place."""
     while v is not wanted and v in b.updates:
         v = b.updates[v]
     return v
 
 
 def _link(b: Block, v: Value, wanted: Value) -> tuple[Value, Value] | None:
-    """The update that makes the storage of `v` hold `wanted` at the end of the block, if one does:
-    by the last use, or by what is computed only after it."""
+    """The update after which the storage of `v` holds `wanted` at the end of the block: by the last
+    use, or by an op after it; None if there is none."""
     end = chain_end(b, v, wanted)
     if end is wanted or not arrives(b, v, end) or not arrives(b, _head(b, wanted), wanted):
         return None
@@ -151,14 +149,14 @@ def _link(b: Block, v: Value, wanted: Value) -> tuple[Value, Value] | None:
 
 
 def _head(b: Block, v: Value) -> Value:
-    """The value whose storage `v` has taken over in the end."""
+    """The first value in the storage of `v`."""
     while v in b.before:
         v = b.before[v]
     return v
 
 
 def first_made(b: Block, v: Value) -> int:
-    """The position from which on the storage of `v` is written; -1 where the block is given it."""
+    """The first position that writes the storage of `v`; -1 where the block is given it."""
     return b.made.get(_head(b, v), -1)
 
 
@@ -185,7 +183,7 @@ def added(b: Block, at: int) -> tuple[Op, Value] | None:
 
 
 def carried(following: Mapping[Value, Value], b: Block) -> dict[Value, bool]:
-    """For every carry whether its storage is updated in place through the whole block."""
+    """For each carry, whether its storage is updated in place through the whole block."""
     return {v: after is not v and arrives(b, v, after) for v, after in following.items()}
 
 
@@ -211,7 +209,7 @@ def _stacked_views(scan: Scan) -> frozenset[Value]:
 
 
 def branches(cond: Cond, inside: Inside) -> tuple[Block, ...]:
-    """Both blocks; what they are given has no next value yet."""
+    """The analysis of both blocks; the values that they are given have no successor yet."""
     if cond not in inside:
         given = dict.fromkeys(p.inner for p in cond.ins)
         inside[cond] = tuple(analyse(b, given, leaving, inside) for b, leaving in cond.branches)
@@ -219,8 +217,8 @@ def branches(cond: Cond, inside: Inside) -> tuple[Block, ...]:
 
 
 def _successor(b: Block, v: Value, inside: Inside, joined: set[Value]) -> Value | None:
-    """What the last use of `v` leaves in its storage; `joined` are results of branches that have a
-    predecessor already."""
+    """The value that the last use of `v` leaves in its storage; None if it leaves none. `joined`:
+    results of branches that have a predecessor already."""
     at = b.last.get(v, -1)
     if not 0 <= at < len(b.nodes):
         return None
@@ -241,7 +239,7 @@ def _sets(node: Node) -> bool:
 
 
 def _may_overwrite(b: Block, v: Value, following: Value) -> bool:
-    """Whether the last use of `v` is an elementwise op that may put `following` there."""
+    """True if the last use of `v` is an elementwise op that may write `following` over it."""
     node = b.nodes[b.last[v]]
     sharing = (q for q in node.operands if b.of(q) is v)
     return elementwise(node) and all(q is v for q in sharing) and following in node.results
@@ -281,12 +279,12 @@ def _through_branches(
 
 
 def handed_on(b: Block, v: Value, leaving: Value) -> bool:
-    """Whether a branch can leave `leaving` in the storage of `v` without a copy at its end."""
+    """True if a branch can leave `leaving` in the storage of `v` without a copy at its end."""
     return v is leaving or arrives(b, v, leaving) or _link(b, v, leaving) is not None
 
 
 def not_at_end(b: Block, v: Value) -> bool:
-    """Whether the storage of `v` may be overwritten at the end of the block."""
+    """True if the storage of `v` may be overwritten at the end of the block."""
     while b.last.get(v, -1) < len(b.nodes):
         if v not in b.updates:
             return True
@@ -295,6 +293,6 @@ def not_at_end(b: Block, v: Value) -> bool:
 
 
 def taken_over(cond: Cond, b: Block) -> dict[Join, Const]:
-    """The results of `cond` that take over the storage of an operand, as `b` around it says."""
+    """The results of `cond` that take over the storage of an operand in the block `b` around it."""
     ports = {b.updates.get(p.outer): p for p in cond.ins}
     return {j: ports[j.outer] for j in cond.outs if j.outer in ports}

@@ -1,11 +1,11 @@
-"""Which values share a storage, before `functionalize`.
+"""Alias analysis: the values that share a storage, before `functionalize`.
 
 Every value has a base: the value that made its storage. Views (rows with `views`) and the inner
-side of const and seq ports have the base of what they view. Where the storage depends on the run
-- a carry is its init first and its next later; a join is what the branch taken hands on; a reshape
+side of const and seq ports have the base of their operand. Where the storage depends on the run
+- a carry is its init first and its next later; a join is the value of the branch taken; a reshape
 copies when strides forbid a view - the value is a base of its own that *may be* others.
 `functionalize` refuses to read or write a base after another one that it may be has been written,
-and to write what may be a loop variable: converting that would be a guess.
+and to write a value that may be a loop variable: converting that would be a guess.
 """
 
 from __future__ import annotations

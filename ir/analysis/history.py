@@ -4,9 +4,9 @@
     copy_(%mean, %new)                     =>    version 1: written by add @ model.py:8
     %row = index(%mean, axis=0, index=1)          version 1: read by exp through [1] @ model.py:9
 
-A version is what the storage holds between two writes. Ops in loops and branches count once; those
-that reach the storage only in some calls (a variable of a loop that starts as an input) are links
-that `may` be.
+A version is the content of the storage between two writes. Ops in loops and branches count once; an
+op that reaches the storage only in some calls (through a variable of a loop that starts as an
+input) is a link with `may`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KINDS = ("param", "buffer", "arg")
 class Link:
     """One op on the storage.
 
-    verb: "read", "written" or "returned"; by: the op; through: how it looks at the storage;
-    version: how many writes came before, this one included; within: the loops and branches around;
-    moves: by how much the version that Paddle counts moves; may: it depends on the call.
+    verb: "read", "written" or "returned"; by: the op; through: its view of the storage;
+    version: the number of writes before, this one included; within: the loops and branches around;
+    moves: the increments of the version that Paddle counts; may: it happens in some calls only.
     """
 
     verb: str
@@ -54,9 +54,9 @@ class Link:
 class Chain:
     """The links of input number `index`, first to last.
 
-    end: "output", "backward", "output and backward", "written" (nothing reads what is written
-    last), or "none" for an input that is not written.
-    broken: why it does not stay in place, with the line; empty if it does.
+    end: "output", "backward", "output and backward", "written" (nothing reads the last version), or
+    "none" for an input that is not written.
+    broken: the reason why it does not stay in place, with the line; empty if it does.
     """
 
     index: int
@@ -76,7 +76,7 @@ class Chain:
 
     @property
     def quiet(self) -> Link | None:
-        """A write after which the version that Paddle counts is as before."""
+        """True for a write that leaves the version counter of Paddle unchanged."""
         return next((q for q in self.links if q.verb == "written" and not q.moves), None)
 
     @property
@@ -122,7 +122,7 @@ class History:
 
 
 def ended(chain: Chain, output: bool, backward: bool) -> Chain:
-    """The chain when it is known what the caller gets and what is kept."""
+    """The chain with its end, given the outputs and the values kept for the backward."""
     if not chain.written:
         return chain
     ends = [name for name, is_ in (("output", output), ("backward", backward)) if is_]

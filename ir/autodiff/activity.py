@@ -1,8 +1,8 @@
-"""Which values have a gradient that somebody asks for.
+"""Activity analysis: the values whose gradient is needed.
 
 A value is active if it varies with an input whose gradient is wanted and is useful for an output
 that receives one, through floats only. Loops are walked until nothing is added: a carry passes on
-what its next value depends on.
+the activity of its next value.
 """
 
 from __future__ import annotations

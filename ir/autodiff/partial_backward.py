@@ -1,8 +1,9 @@
-"""The backward program of a call of whose results only some receive a gradient.
+"""The backward program of a call if only some of its results receive a gradient.
 
-What depends on gradients is linear in them, or it is the backward of a PyLayer, which eager does
-not run if none of its results has a gradient. So what depends on missing ones only is zero, and is
-not computed: nor is what only that needs read, which the user may have overwritten.
+Values that depend on gradients are linear in them, or belong to the backward of a PyLayer, which
+eager does not run if none of its results has a gradient. So a value that depends only on missing
+gradients is zero and is not computed; nor are its operands read, which the user may have
+overwritten.
 
     backward(%d_a, %d_b, %x)                      with d_a only
       %p = multiply(%d_a, %x)
@@ -10,7 +11,7 @@ not computed: nor is what only that needs read, which the user may have overwrit
       %g = add(%p, %q)
     return %g                                       return %p
 
-Out of scope: what a loop or a branch computes from several gradients.
+Out of scope: values that a loop or a branch computes from several gradients.
 """
 
 from __future__ import annotations

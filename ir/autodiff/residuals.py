@@ -1,11 +1,12 @@
-"""What the backward pass does for a forward value that it reads: reuse, keep or compute again.
+"""Residuals: a forward value that the backward pass reads is reused, kept or recomputed.
 
-reuse: it is there anyway: an input, a const or seq port, an index. Keep: the forward pass hands it
-over, a loop by stacking it in every iteration. Recompute: cheap elementwise ops and views of what
-is there or costs no more bytes; also everything whose size is known only inside of its block, such
-as what a `while` inside of another loop collects, and the segments of a checkpointed loop.
-Foreign kernels and other effects are never run twice. Nothing is recomputed from an input that the
-backward pass does not read anyway: the user may write to it in between, as eager allows then.
+Reuse: the value exists in the backward pass anyway: an input, a const or seq port, an index. Keep:
+the forward pass hands it over, a loop by stacking it in every iteration. Recompute: cheap
+elementwise ops and views, if their own operands exist or cost no more bytes; also every value whose
+size is known only inside its block, such as the stacks of a `while` inside another loop, and the
+segments of a checkpointed loop. Foreign kernels and other effects never run twice. Nothing is
+recomputed from an input that the backward pass does not read anyway: the user may write to it in
+between, as eager allows then.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ TWICE = "it would run again in the backward pass, in a loop whose length is not 
 
 
 def from_inputs(program: Program) -> set[Value]:
-    """Inputs, their storages after the writes, views of them, and what they are called inside of
-    loops and branches."""
+    """Inputs, their storages after the writes, views of them, and the const ports that bring them
+    into loops and branches."""
     own = {i.value for i in program.inputs}
     own |= {n.result for n in program.ops if isinstance(n, Op) and n.name == "stored"}
     return {v for v, base in analyse(program).base.items() if base in own}
 
 
 def once_only(node: Node) -> bool:
-    """Whether a node cannot run twice. A check that held holds again."""
+    """True if a node must not run twice. A check may: a check that held holds again."""
     return isinstance(node, Op) and node.name != "check" and (node.row.effect or node.row.writes)
 
 
 def name_of(node: Node) -> str:
-    """How to call a node in an error: a foreign op by its kernel."""
+    """The name of a node in an error: for a foreign op, that of its kernel."""
     if isinstance(node, Op):
         return str(node.attrs.get("call", node.name))
     return node.name
@@ -67,7 +68,7 @@ def bytes_of(v: Value) -> int:
 
 
 def work_of(op: Op) -> int | None:
-    """Scalar operations for an element of the result; None for what is not recomputed."""
+    """Scalar operations per element of the result; None for a node that is not recomputed."""
     if op.row.effect or op.row.writes:
         return None
     if op.row.views or op.name in CONSTANTS:
@@ -83,7 +84,7 @@ def work_of(op: Op) -> int | None:
 
 @dataclass(eq=False)
 class Residuals:
-    """kept: values to hand over. redo: nodes to compute again, in order."""
+    """kept: values that the forward pass hands over. redo: nodes to recompute, in order."""
 
     kept: list[Value] = field(default_factory=list)
     redo: list[Node] = field(default_factory=list)
@@ -91,12 +92,12 @@ class Residuals:
 
 @dataclass(eq=False)
 class Chooser:
-    """Chooses for one block.
+    """Chooses the residuals of one block.
 
     cost: the bytes of handing over a value that the block does not compute: 0 to reuse it.
-    again: nodes to compute again whatever that costs.
+    again: nodes to recompute at any cost.
     inputs: values that share the storage of an input of the program.
-    free: values of the block that are there anyway.
+    free: values of the block that exist in the backward pass anyway.
     whole: the block is the program, which hands over values of any size.
     """
 
@@ -116,7 +117,7 @@ class Chooser:
         self.known: dict[Node, int | None] = {}
 
     def plan(self, needed: Iterable[Value], readers: Iterable[Node]) -> Residuals:
-        """For `needed` values, and the counts of loops of the block that `readers` name."""
+        """The residuals for the values in `needed` and the loop counts that `readers` name."""
         todo: list[Value | str] = list(needed)
         if self.local:
             named: set[str] = set().union(*map(size_names, readers))
@@ -144,7 +145,7 @@ class Chooser:
         return isinstance(v, str) or bool(v.type.names & self.local) or self.again(node)
 
     def again_too(self, node: Node) -> list[Value | str]:
-        """The node is computed again; what it needs for that."""
+        """Mark a node for recomputation; returns the operands and sizes that it needs."""
         if node in self.redo:
             return []
         if any(map(once_only, walk([node]))):
@@ -157,7 +158,7 @@ class Chooser:
         return work is not None and work <= MOST_WORK
 
     def work(self, node: Node | None) -> int | None:
-        """As `work_of`; None also for what names a size of this block."""
+        """As `work_of`; None also for a node that names a size of this block."""
         if not isinstance(node, Op) or (self.local and size_names(node) & self.local):
             return None
         if node not in self.known:
@@ -165,7 +166,7 @@ class Chooser:
         return self.known[node]
 
     def weigh(self, v: Value) -> None:
-        """Recompute `v` if what that needs is there, or is not more bytes than `v`."""
+        """Recompute `v` if its leaves exist anyway or take no more bytes than `v`, else keep it."""
         leaves, nodes, work = self.closure(v)
         price = sum(self.price(q) for q in leaves)
         copied = work or v not in self.inputs
@@ -183,7 +184,7 @@ class Chooser:
         return bytes_of(v) if v in self.maker else self.cost(v)
 
     def closure(self, v: Value) -> tuple[dict[Value, None], set[Node], int]:
-        """What `v` is computed from, by which nodes, and their work."""
+        """The leaves that `v` would be recomputed from, the nodes in between, and their work."""
         leaves: dict[Value, None] = {}
         nodes: set[Node] = set()
         work, todo = 0, [v]

@@ -1,8 +1,7 @@
-"""What the gradients of rows are made of.
+"""Partial gradients: a gradient that is zero except for a part of its tensor.
 
-A gradient that is zero but for a part of its tensor is not built: `Placed`, `Scattered` and
-`Picked` say where it belongs and are added to what is already there, in place when the program
-runs.
+Such a gradient is not built as a whole: `Placed`, `Scattered` and `Picked` say where the part
+belongs and are added to the gradient so far, in place when the program runs.
 """
 
 from __future__ import annotations

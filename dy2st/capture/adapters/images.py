@@ -1,6 +1,6 @@
-"""Adapters of what vision models consist of: convolutions, pooling, batch norm.
+"""Adapters of convolutions, pooling and batch norm.
 
-Images whose channels come last, half precision and what else has no row stay foreign.
+Images with channels last, half precision and other cases without a row stay foreign.
 """
 
 from __future__ import annotations

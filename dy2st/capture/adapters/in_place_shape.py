@@ -1,9 +1,9 @@
-"""In-place calls that change how an object looks: `reshape_`, `transpose_`, `cast_` and others.
+"""In-place calls that change the shape or type of an object: `reshape_`, `transpose_`, `cast_`, ...
 
 The object gets another view of its storage, or another storage (`cast_`, and `reshape_` where the
 strides forbid a view). Other names of the old storage stay as they are. For an argument the call is
-made on the caller's tensor when the program has run; a buffer or a global is refused, since Python
-sees its real shape while the function is traced.
+repeated on the caller's tensor after the program has run; a buffer or a global is refused, since
+Python sees its real shape while the function is traced.
 """
 
 from __future__ import annotations

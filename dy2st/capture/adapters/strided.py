@@ -1,4 +1,4 @@
-"""Adapters of entries that look at memory in another way: diagonals, windows, strides."""
+"""Adapters of strided views: diagonals, windows, strides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements picked by tensors, lists and masks: what is read, and what is written.
+"""Advanced indexing by tensors, lists and masks: reads and writes.
 
 Index tensors next to each other give their axes where they stand; apart from each other they come
 first, and every axis up to the last of them is indexed. A mask whose values the program computes

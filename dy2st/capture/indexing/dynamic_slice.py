@@ -1,6 +1,6 @@
-"""`x[i : i + k]` with bounds that the program computes: a view of k elements that moves with i.
+"""Dynamic slices: `x[i : i + k]` with bounds that the program computes, a view of k elements.
 
-How long a slice is has to be known when the program is made, so both bounds must be one value plus
+The length of a slice must be known when the program is made, so both bounds are one value plus
 constants. Eager Paddle cuts a slice that leaves the axis; such a program fails when it runs.
 """
 

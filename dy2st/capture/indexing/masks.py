@@ -1,8 +1,8 @@
-"""Elements that a mask selects: what is assigned to them, and `x[mask] op= value`.
+"""Masks: assignment to the elements that a mask selects, and `x[mask] op= value`.
 
-How many there are is known when the program runs. An op on the selected elements is the op on all
-of them, of which `where` keeps what the mask selects. The others enter the op as ones, so that it
-neither fails there nor spoils a gradient.
+The number of those elements is known only when the program runs. An op on them becomes the op on
+all elements, followed by a `where` with the mask. The unselected elements enter the op as ones, so
+that it neither fails there nor spoils a gradient.
 """
 
 from __future__ import annotations

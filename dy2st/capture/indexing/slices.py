@@ -1,4 +1,4 @@
-"""One axis at a time: integers, symbolic integers and 0-d tensors, and slices, as views."""
+"""Basic indexing, axis by axis: integers, symbolic integers, 0-d tensors and slices, as views."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Elements picked by several index tensors: reading them, and joining others into them.
-
-The indices have been checked before; negative ones count from the end.
-"""
+"""Kernels of gather_nd and scatter_nd: elements at places that several index tensors give."""
 
 from __future__ import annotations
 
