@@ -120,7 +120,7 @@ def check_not_trying(trace: Trace, test: RuntimeScalar | None = None) -> None:
             SourceError(
                 "an error that depends on data is raised inside of a `try` statement.",
                 trace.where(),
-                reason="Which handler runs would depend on data.",
+                reason="The choice of the handler would depend on data.",
                 remedy="Compute the condition and branch on it instead of raising.",
             )
         )

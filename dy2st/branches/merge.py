@@ -179,7 +179,7 @@ class Merge:
         else:
             remedy = "Give it the same structure in both branches, or decide on a Python value."
         return self.stop(
-            f"a condition on data decides what {what} is: {sides[:-1]}.",
+            f"{what} depends on a condition on data: {sides[:-1]}.",
             "A program chooses between tensors of one type and between numbers, not between other "
             "Python objects.",
             remedy,

@@ -78,7 +78,7 @@ def block(trace: Trace, frame: Frame, what: str) -> Iterator[None]:
                     f"{what} changes something outside of it"
                     f"{': ' + str(stored[0]) if stored else ''}.",
                     trace.where(),
-                    reason="It runs when the program runs backwards, not in the order of Python.",
+                    reason="It runs in the backward pass, not in the order of the Python code.",
                     remedy="Compute the gradient only, and return it.",
                 )
             )

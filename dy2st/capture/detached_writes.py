@@ -81,7 +81,7 @@ def check_overlap(trace: Trace, fake: Any) -> None:
                 SourceError(
                     "a view is written in place, and some of its elements are the same memory.",
                     trace.where(),
-                    reason="Which of two values stays there would depend on the order of writing.",
+                    reason="The value that stays there would depend on the order of the writes.",
                     remedy="Write to the tensor itself, or to a copy: `view.clone()`.",
                 )
             )

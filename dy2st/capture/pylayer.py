@@ -116,7 +116,7 @@ class Removable:
                 "a tensor hook is removed in a translated function.",
                 trace.where() if trace else None,
                 reason="The hook is part of the program.",
-                remedy="Register it only where it is wanted.",
+                remedy="Register it only in the calls that need it.",
             )
         )
 

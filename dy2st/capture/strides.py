@@ -116,7 +116,7 @@ def unknown(trace: Trace, what: str) -> Refused:
             f"{what} is asked of a tensor that has no elements, or whose place in memory depends "
             "on data or named sizes.",
             trace.where(),
-            reason="A program has to know strides and offsets when it is made.",
+            reason="Strides and offsets must be known when the program is made.",
             remedy="Use a copy: `x.clone()`.",
         )
     )

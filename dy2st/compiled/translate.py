@@ -205,7 +205,7 @@ def check_mode(before: bool) -> None:
             SourceError(
                 "the function changes whether gradients are recorded.",
                 reason="A cached call could not repeat this.",
-                remedy="Use `with paddle.no_grad():` around the code it is meant for.",
+                remedy="Write `with paddle.no_grad():` around that code.",
             )
         )
 
@@ -313,7 +313,7 @@ def check_spec(tensor: Any, name: str, spec: Any) -> None:
             SourceError(
                 f"the argument {name} does not fit its input_spec.",
                 reason=f"It is {tensor.dtype}{list(tensor.shape)}, the spec says {spec}.",
-                remedy="Call it with what the spec says, or change the spec.",
+                remedy="Pass a tensor that fits the spec, or change the spec.",
             )
         )
 

@@ -163,7 +163,7 @@ class Lowering:
             self.refuse(
                 f"'{JUMPS[type(jump)]}' leaves a 'finally' clause.",
                 jump,
-                reason="It would discard an exception that is on its way.",
+                reason="It would discard an exception that is being raised.",
                 remedy="Move it behind the try statement.",
             )
         jumps = list(own_jumps(s.body))

@@ -46,7 +46,7 @@ def refuse_async(source: Source, node: Any) -> NoReturn:
         f"'{word}' cannot be translated.",
         node if hasattr(node, "lineno") else node.target,
         reason="A static program has no event loop.",
-        remedy="Make it a plain function.",
+        remedy="Write it as a synchronous function.",
     )
 
 
@@ -57,7 +57,7 @@ def check_binding(source: Source, node: ast.AST, outside: frozenset[str]) -> Non
             source,
             f"'{name}', a variable from outside of the function, is bound here.",
             node,
-            reason="Only assignments to such variables are repeated when a cached program runs.",
+            reason="A cached program repeats only assignments to such variables.",
             remedy=f"Bind a local variable, then assign it: `{name} = ...`.",
         )
 

@@ -135,7 +135,7 @@ def unbind_(input: Any, axis: int = 0) -> Any:
 
 def list_of(*args: Any) -> Any:
     if len(args) == 1 and isinstance(args[0], (SymRange, RunRange, Joined)):
-        raise NeedsConcrete("list() of something as long as a size of the program")
+        raise NeedsConcrete("list() of an iterable whose length is a size of the program")
     return TraceList(list(*args))
 
 

@@ -135,7 +135,7 @@ def check_item(plan: LoopPorts, q: Any) -> None:
     if root in plan.frame.written:
         raise NeedsConcrete("a tensor that the loop writes is appended to a list")
     if trace.values.frame_of[root] is not plan.frame:
-        trace.freeze(root, "A loop collected it in a list, where eager keeps the tensor.")
+        trace.freeze(root, "A loop stacked a copy of it, where eager keeps the tensor.")
 
 
 def grouped(plan: LoopPorts, items: Sequence[Any]) -> Any:

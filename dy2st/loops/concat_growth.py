@@ -62,7 +62,7 @@ class Source:
         axis, frame = self.growth.axis, self.attempt.frame
         n = self.init._value.type.shape[axis]
         if self.growth.front or n == 0:
-            raise NeedsConcrete("the whole of a tensor that this loop makes longer is read")
+            raise NeedsConcrete("a tensor that this loop makes longer is read as a whole")
         at = trace.frames.index(frame)
         inner, trace.frames[at:] = trace.frames[at:], []
         try:
@@ -80,7 +80,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
 
     @property
     def _value(self) -> NoReturn:
-        raise NeedsConcrete("the whole of a tensor that this loop makes longer is read")
+        raise NeedsConcrete("a tensor that this loop makes longer is read as a whole")
 
     @property
     def source(self) -> Source:
@@ -151,7 +151,7 @@ def item(trace: Trace, x: Grown, items: Sequence[Any]) -> Any:
     at = full[axis] if full is not None else None
     keep = isinstance(at, slice)
     if full is None or not is_last(trace, x, at):
-        raise NeedsConcrete("the whole of a tensor that this loop makes longer is read")
+        raise NeedsConcrete("a tensor that this loop makes longer is read as a whole")
     if x.pieces:
         piece = x.pieces[-1]
         one = piece[(slice(None),) * axis + (-1,)]

@@ -280,7 +280,7 @@ class LoopPorts:
         items = [q for _, item, _ in self.appends for q in leaves(item) if isinstance(q, Tensor)]
         outs += [(self.trace.read_value(lift(self.trace, q)._value), None) for q in items]
         roots = [self.trace.root(inner) for inner, _ in outs]
-        reason = "It left a loop under two names, which are one tensor in eager."
+        reason = "It left a loop under two names that are one tensor in eager."
         for root, (_, out) in zip(roots, outs):
             if roots.count(root) > 1:
                 self.trace.freeze(root, reason)

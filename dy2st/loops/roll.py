@@ -34,7 +34,7 @@ def run(trace: Trace, over: Iterable, code: Code) -> None:
     site = trace.where()
     if isinstance(over.trip, Size) and any(n in trace.sizes.loops for n in over.trip.names):
         used = [trace.sizes.loops[n] for n in over.trip.names if n in trace.sizes.loops]
-        raise NeedsConcrete("an inner loop is as long as the index of this one says", used)
+        raise NeedsConcrete("the length of an inner loop depends on the index of this one", used)
     Runner(trace, site, over, code).run()
 
 
@@ -215,7 +215,7 @@ def cannot_unroll(trace: Trace, trip: Dim, site: Any, why: str, first: Any) -> B
         SourceError(
             f"{head} cannot become one loop.",
             site,
-            reason=f"In its body, {why}.",
+            reason=f"Reason: {why}.",
             remedy=remedy,
         )
     )

@@ -446,7 +446,7 @@ def mixed_list(trace: Trace, what: str) -> SourceError:
     return SourceError(
         f"{what} contains a list with views that a loop has collected.",
         trace.where(),
-        reason="They share memory with a tensor outside, in a way that a call cannot repeat.",
+        reason="They share memory with an outer tensor in a way that a call cannot repeat.",
         remedy="Collect copies: `ys.append(y.clone())`.",
     )
 
@@ -456,7 +456,7 @@ def decided_view(trace: Trace) -> SourceError:
         "a result is a view of a tensor from outside; a condition on data, or a loop, decides "
         "which one.",
         trace.where(),
-        reason="The caller could write to it, and a program cannot give back one of several views.",
+        reason="The caller could write to it, and a program cannot return one of several views.",
         remedy="Return a copy: `.clone()`.",
     )
 
@@ -475,7 +475,7 @@ def no_result(what: str, x: Any) -> Refused:
         SourceError(
             f"{what} contains a {type(x).__name__}.",
             reason="A program returns tensors and constants, in tuples, lists and dicts.",
-            remedy="Return those, and build the object outside.",
+            remedy="Return its tensors, and build the object outside.",
         )
     )
 
@@ -483,7 +483,7 @@ def no_result(what: str, x: Any) -> Refused:
 def no_text(what: str) -> Refused:
     return Refused(
         SourceError(
-            f"{what} contains a text with a tensor's value in it.",
+            f"{what} contains a string with a tensor's value in it.",
             reason="The value is known only when the program runs.",
             remedy="Return the tensor, and format it outside.",
         )

@@ -127,7 +127,7 @@ def flush(trace: Trace, obj: list[Any]) -> None:
     if not tail.parts():
         return
     if trace.tentative:
-        raise NeedsConcrete("a list from outside is read that was appended to before the loop")
+        raise NeedsConcrete("a list from outside, appended to before the loop, is read")
     trace.note_store(Contents(obj))
     obj.extend(elements(tail, where))
     tail.clear()

@@ -81,7 +81,7 @@ class Text:
 
 def stop(what: str) -> NoReturn:
     raise refuse(
-        f"a text with a tensor's value in it is {what}.",
+        f"a string with a tensor's value in it is {what}.",
         "The value is known only when the program runs.",
         "Print it, raise it in an error, or format it outside of the translated function.",
     )

@@ -139,7 +139,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
             SourceError(
                 "the data of a tensor is replaced: `x.data = y`.",
                 user_loc(),
-                reason="It would be seen by every other name of the tensor.",
+                reason="Every other name of the tensor would see the change.",
                 remedy="Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
             )
         )

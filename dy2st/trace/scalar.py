@@ -264,7 +264,7 @@ def check(home: Any, ok: Value, error: str, message: str, caught: bool = True) -
             SourceError(
                 f"a {error} that depends on data may be raised inside of a `try` statement.",
                 home.where(),
-                reason="Which handler runs would depend on data.",
+                reason="The choice of the handler would depend on data.",
                 remedy="Compute the condition and branch on it instead.",
             )
         )

@@ -364,7 +364,7 @@ def test_async_def():
                ^
 
         A static program has no event loop.
-        Make it a plain function.
+        Write it as a synchronous function.
         """,
     )
 
@@ -430,7 +430,7 @@ def test_jump_out_of_finally(jump):
            7 |             {jump}
                            {"^".ljust(len(jump), "~")}
 
-        It would discard an exception that is on its way.
+        It would discard an exception that is being raised.
         Move it behind the try statement.
         """,
     )

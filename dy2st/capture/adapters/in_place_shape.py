@@ -112,7 +112,7 @@ def refused(e: Emitter, entry: str, what: str) -> Refused:
         SourceError(
             f"{entry} of {what}.",
             e.trace.where(),
-            reason="It would change the shape of a tensor that others see.",
+            reason="It would change the shape of a tensor that other code sees.",
             remedy=f"Bind a new one: `y = x.{entry.rstrip('_')}(...)`.",
         )
     )

@@ -104,7 +104,7 @@ def set_(e: Emitter, x: Any, *args: Any) -> FakeTensor:
         SourceError(
             "a tensor is given the memory of another one, or another size.",
             e.trace.where(),
-            reason="set_ and resize_ change what every other name of it sees.",
+            reason="set_ and resize_ change the tensor under all of its names.",
             remedy="Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
         )
     )

@@ -158,7 +158,7 @@ def refuse_mixed(trace: Trace, items: Sequence[Any]) -> None:
             SourceError(
                 "an index with a mask beside other tensors.",
                 trace.where(),
-                reason="Which elements meet depends on how many the mask selects.",
+                reason="The pairs of elements depend on the number that the mask selects.",
                 remedy="Use a mask of all the axes, or integers: `paddle.where(mask, value, x)`.",
             )
         )

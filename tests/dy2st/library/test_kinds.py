@@ -92,7 +92,7 @@ def test_an_object_that_data_chooses_cannot_be_asked(use, pair):
         m = one if x.sum() > 0 else other
         return use(x, m)
 
-    with pytest.raises(dy2st.SourceError, match="a condition on data decides what"):
+    with pytest.raises(dy2st.SourceError, match="depends on a condition on data"):
         dy2st.to_static(chosen)(paddle.ones([2]))
 
 

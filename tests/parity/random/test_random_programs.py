@@ -209,7 +209,7 @@ def test_a_list_whose_length_depends_on_a_branch_is_refused():
             ws = [x * 3]
         return ws
 
-    with pytest.raises(dy2st.SourceError, match="decides what 'ws' is"):
+    with pytest.raises(dy2st.SourceError, match="'ws' depends on a condition on data"):
         dy2st.to_static(f)(paddle.ones([2]))
 
 
