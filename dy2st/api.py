@@ -34,8 +34,8 @@ class StaticFunction:
     Args:
         function: a function, or a bound method.
         input_spec: `paddle.static.InputSpec` for each tensor argument; a dim of None is any size.
-        checkpoint: how often loops keep their state for the backward program (`to_static`).
-        donate: names of parameters whose tensors a call may use up (`to_static`).
+        checkpoint: the residuals of loops (`to_static`).
+        donate: names of parameters whose tensors the caller gives up (`to_static`).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class StaticFunction:
         return known[1]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The same results, writes and rebound attributes as the eager call.
+        """Run the translated function: results, writes and rebound attributes are those of eager.
 
         Raises:
             SourceError: the function cannot be translated; nothing has been changed.
@@ -91,7 +91,7 @@ class StaticFunction:
         return self._translate(signature)[1]
 
     def _translate(self, signature: Signature, call: bool = True) -> tuple[Entry, Any]:
-        """Translate for these arguments, and call what was made."""
+        """Translate for these arguments, and call the new entry."""
         with _TRANSLATING:
             for spec in {self._input_spec: 0, None: 0}:
                 entry = self._made(signature, spec)
@@ -106,7 +106,7 @@ class StaticFunction:
         return entry, result
 
     def _made(self, signature: Signature, spec: Any) -> Entry:
-        """A new translation, with the numbers that move as inputs if it can do with that."""
+        """A new translation, with dynamic numbers as inputs if the function allows it."""
         entries = [e for q in self._cache.values() for e in q]
         self._moving.learn(entries, self._cache, signature)
         if self._moving:
@@ -123,7 +123,7 @@ class StaticFunction:
         return translate(self.__dy2st_original__, signature, spec, moving, *options)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StaticFunction:
-        """Of the function (a bound one with its object), without what was translated."""
+        """A copy of the function (a bound one with its object), without its translations."""
         function = copy.deepcopy(self.__dy2st_original__, memo)
         new = StaticFunction(function, self._input_spec, self._checkpoint, self._donate)
         memo[id(self)] = new
@@ -156,12 +156,12 @@ class StaticFunction:
         return self.entry(*args, **kwargs).program
 
     def report(self, *args: Any, **kwargs: Any) -> Report:
-        """Every loop and what became of it, and every op that Paddle's own kernels run."""
+        """The fate of each loop, branch and write, and the ops that Paddle's own kernels run."""
         return self.entry(*args, **kwargs).report
 
     @property
     def code(self) -> str:
-        """The translated Python."""
+        """The converted Python of the function."""
         function = self.__dy2st_original__
         with _TRANSLATING:
             raw: Any = getattr(function, "__func__", function)
@@ -173,7 +173,7 @@ class StaticFunction:
 
 
 class Code(UserString):
-    """The translated Python of a function, made when it is first looked at."""
+    """The converted Python of a function, made on first use."""
 
     def __init__(self, static: StaticFunction) -> None:
         self._static = static
@@ -194,22 +194,23 @@ def to_static(
 
     Used as a decorator, with or without arguments, or called. A Layer comes back as the same Layer
     with `forward` replaced, and with `program`, `report` and `code` as on a translated function.
-    Nothing is translated before the first call. Public behaviour follows `paddle.jit.to_static`.
+    Nothing is translated before the first call. The interface follows `paddle.jit.to_static`.
 
     Args:
         function: the function, method or Layer; None makes a decorator.
         input_spec: one `paddle.static.InputSpec` for each tensor argument. A dim of None is a
             named size: one program then serves every value of it.
-        checkpoint: what loops keep for the backward program: "none" everything it needs, "sqrt" or
-            a number k the state of every sqrt(T)th or kth iteration; the rest is computed again.
-        donate: names of parameters whose tensors nobody looks at after a call, nor at what shares
-            their memory: a call that records no gradients may use it for other values. What is in
-            them then is anything, also if the call fails.
-        options: accepted for `paddle.jit.to_static` compatibility: `full_graph`, `backend`,
-            `build_strategy`; they change nothing here.
+        checkpoint: the residuals of loops. "none" keeps every value that the backward reads; "sqrt"
+            or a number k keeps the state of each sqrt(T)-th or k-th iteration and recomputes the
+            rest.
+        donate: names of parameters whose tensors the caller gives up. A call that records no
+            gradients may use their memory for other values; after it, also if it fails, their
+            content and that of tensors that share their memory is undefined.
+        options: accepted for compatibility with `paddle.jit.to_static` and ignored: `full_graph`,
+            `backend`, `build_strategy`.
 
     Raises:
-        TypeError: an unknown option, or something that cannot be translated.
+        TypeError: an unknown option, or an object that cannot be translated.
         ValueError: a checkpoint that is neither "none", "sqrt" nor a positive number, or a name in
             `donate` that is no parameter.
     """

@@ -29,7 +29,7 @@ ADDRESSES = tuple(
 
 
 def asks(nodes: Iterable[Node]) -> bool:
-    """Whether there is a loop that may not end, here or inside."""
+    """True if there is a loop that may not end, here or inside."""
     return any(isinstance(n, Scan) and endless(n.trip) for n in walk(nodes))
 
 

@@ -1,4 +1,4 @@
-"""What a lowered program consists of: launches on views, with loops as the only structure.
+"""Launches: a lowered program is a list of launches on views, with loops as the only structure.
 
 A backend turns every launch into code; nothing here knows how. `error` is the number of a
 `Failure` that the native code returns when the launch meets bad data, 0 where it cannot.
@@ -21,9 +21,9 @@ from ir.types import Dim
 
 @dataclass(frozen=True)
 class Failure:
-    """What a nonzero result of the native code means, and the user's line that it is about.
+    """The meaning of a nonzero result of the native code, with the user's line.
 
-    impossible: it is checked all the same, but what is written before needs no care.
+    impossible: the check is made all the same, but writes before it need no care.
     """
 
     kind: type[BaseException]

@@ -1,8 +1,8 @@
-"""Poison: memory is overwritten while its content is dead, to find whoever reads it.
+"""Poison: memory is overwritten while its content is dead, so that a read of it shows.
 
 With `DY2ST_POISON=1`, or `poison=True`, buffers and outputs are filled with bytes of 0xFF (NaN, or
--1) before the first launch, and every buffer again behind its last one. Results stay the same. What
-is dead is found from the launches alone, not from what the planner says.
+-1) before the first launch, and every buffer again behind its last one. Results stay the same.
+Liveness is found from the launches alone, independently of the planner.
 """
 
 from __future__ import annotations

@@ -44,11 +44,11 @@ def is_plain(function: types.FunctionType) -> bool:
 
 
 def ignore_module(modules: Any) -> None:
-    """Call the functions of these modules, and of modules inside of them, as they are.
+    """Do not convert the functions of these modules and of the modules inside of them.
 
-    They are not converted: what they do with tensors is recorded, their control flow is Python's at
-    the time of the trace, and what they read of Python objects is not watched for changes. Call it
-    before the first call of a translated function.
+    Their tensor operations are recorded, their control flow is Python's at the time of the trace,
+    and their reads of Python objects are not guarded. Call it before the first call of a translated
+    function.
 
     Args:
         modules: a module, its name, or several of them.
@@ -67,7 +67,7 @@ def ignore_module(modules: Any) -> None:
 
 
 def is_ignored(module: str | None) -> bool:
-    """Whether a module of this name is one of the ignored, or inside of one."""
+    """True for the name of an ignored module, or of a module inside of one."""
     if not IGNORED or not module:
         return False
     parts = module.split(".")

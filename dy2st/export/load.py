@@ -37,7 +37,7 @@ _DAMAGE = (
 
 
 class FileError(Dy2stError):
-    """A file that is no saved program, or one that this version cannot read."""
+    """The file is not a saved program, or not of a version that can be read."""
 
 
 # ---------------------------------------------------------------- saving
@@ -45,7 +45,7 @@ def save(function: Any, path: str | os.PathLike[str], input_spec: Sequence[Any])
     """Save a translated function or Layer to one file.
 
     Args:
-        function: what `to_static` returned, or a function or Layer that it would take.
+        function: a result of `to_static`, or a function or Layer that `to_static` would take.
         path: the file to write; it appears whole or not at all.
         input_spec: `paddle.static.InputSpec` for each tensor argument; dims of None stay open.
 
@@ -138,7 +138,7 @@ class LoadedProgram:
         return {self._inputs[k].name: a for k, a in self._fixed.items()}
 
     def reset(self) -> None:
-        """Put buffers back to what they were when the program was saved."""
+        """Restore the buffers to their values in the file."""
         for k, a in self._initial.items():
             self._fixed[k] = a.copy()
 
@@ -254,7 +254,7 @@ def _fill(
 
 
 def _rows(tree: Any) -> Iterator[int]:
-    """The outputs that the elements of a list are rows of."""
+    """The stacked outputs of which the elements of a list are rows."""
     if tree[0] == "rows":
         yield tree[1]
     elif tree[0] in ("list", "tuple"):
@@ -281,7 +281,7 @@ def _view(x: np.ndarray, name: str, attrs: Sequence[Any], sizes: Mapping[str, in
 
 
 def attrs_text(attrs: Sequence[tuple[str, Any]]) -> list[list[str]]:
-    """Attributes of a view as they stand in the manifest."""
+    """Attributes of a view in the format of the manifest."""
     return [[k, print_attr(v)] for k, v in attrs]
 
 

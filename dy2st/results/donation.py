@@ -1,9 +1,9 @@
-"""Arguments that the caller gives up: a call may use their memory for other values.
+"""Donated arguments: a call may use their memory for other values.
 
-`to_static(..., donate=("x",))` promises that nobody looks at `x`, nor at what shares its memory,
-after the call: what is in it then is anything (NaN with `DY2ST_POISON=1`). An argument is taken
-only where that cannot show otherwise: no gradients are recorded, the call neither returns nor keeps
-the argument or a view of it, and it shares no memory with another input. Else it stays as it is.
+`to_static(..., donate=("x",))` promises that nobody reads `x`, nor a tensor that shares its memory,
+after the call; their content is undefined then (NaN with `DY2ST_POISON=1`). An argument is used
+only if no gradients are recorded, the call neither returns nor keeps the argument or a view of it,
+and it shares no memory with another input. Otherwise it keeps its content.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def given_up(
 
 
 def _kept(tree: Any, lifted: Sequence[TracedInput]) -> Iterator[int]:
-    """The lifted inputs that results look at, or may look at where a call decides which one."""
+    """The inputs of which a result is a view, or may be a view in some calls."""
     if isinstance(tree, Same):
         yield tree.index
     elif isinstance(tree, dict):

@@ -16,7 +16,7 @@ from ir.types import Dim, Size, Type
 
 
 def check_indices(low: Lowerer, op: Op, index: View, n: Dim) -> None:
-    """Loops over an index tensor that leave the program where one is not in [-n, n)."""
+    """Emit loops over an index tensor that fail the program for an index outside [-n, n)."""
     error = low.failure(IndexError, f"{op.name}: an index is out of range", op.loc)
     source = index
     names: list[tuple[str, Dim]] = []
@@ -66,7 +66,7 @@ def put(low: Lowerer, op: Op) -> None:
 
 
 def _apart(low: Lowerer, index: View, out: View) -> View:
-    """The indices where writing does not change them."""
+    """The indices, copied if the write could change them."""
     if index.buffer is not out.buffer:
         return index
     saved = low.temporary(Type(index.dtype, index.shape))
@@ -76,7 +76,7 @@ def _apart(low: Lowerer, index: View, out: View) -> View:
 
 @rule(*RUNNING)
 def running(low: Lowerer, op: Op) -> None:
-    """Along the last axis one row after the other, so that memory is read in order."""
+    """Emit a running reduction, row by row along the last axis, so that memory is read in order."""
     ins = [low.env[v] for v in op.operands]
     axis, out = op.attrs["axis"] % ins[0].ndim, low.fresh(op.result)
     views, loops = [*ins, out], []

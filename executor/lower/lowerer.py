@@ -1,4 +1,4 @@
-"""Ops become launches, and every value gets its storage.
+"""Lowering: ops become launches, and every value gets its storage.
 
 One walk in program order. A value is a view of another value's storage, or it is written straight
 into the place that needs it (an output, the slot of a stacked result, the next state of a carry),
@@ -127,7 +127,7 @@ class Lowerer:
         self.scopes[-1].launches.append(launch)
 
     def open(self, loop: Loc | None = None) -> None:
-        """What is emitted from here to `close` belongs to a block inside."""
+        """Begin an inner block: launches up to `close` belong to it."""
         self.scopes.append(Scope(loop))
 
     def close(self) -> tuple[Launch, ...]:
@@ -154,7 +154,7 @@ class Lowerer:
         return whole(self.arena(product(t.shape), t.dtype), t)
 
     def fresh(self, v: Value) -> View:
-        """Storage of its own for `v`: where it is wanted, else a new buffer."""
+        """Storage for `v`: its destination if it has one, else a new buffer."""
         final = self.final(v)
         ahead = self.ahead.pop(final, None)
         view = ahead() if ahead is not None else None
@@ -167,7 +167,8 @@ class Lowerer:
         return view
 
     def final(self, v: Value) -> Value:
-        """The value that lies where and as `v` does, with a place if any such value has one."""
+        """The value in the same storage and layout as `v`, one with a destination if there is
+        any."""
         block = self.uses[-1]
         while v in block.updates and v not in self.places and v not in self.ahead:
             if turned(block, block.updates[v]):
@@ -197,7 +198,7 @@ class Lowerer:
         self.emit(Map(out.shape, (x.expand(out.shape),), (source,), (out,)))
 
     def failure(self, kind: type[BaseException], text: str, loc: Loc, said: bool = False) -> int:
-        """The number of a new failure; `said`: the text says all that there is to say."""
+        """The number of a new failure; `said`: the text needs no location."""
         where = f" ({loc})" if loc.line > 0 and not said else ""
         self.failures.append(Failure(kind, text + where, loc))
         return len(self.failures)
@@ -219,7 +220,7 @@ class Lowerer:
         return self.program.inputs[b.number] if b.kind == "input" else None
 
     def why_again(self, v: Value, place: View) -> str:
-        """Why `v`, which has a place, is copied to another one."""
+        """The reason why `v`, which has a destination, is copied to another one."""
         held, wanted = self.wants.get(self.env[v]), self.wants[place].text
         if held is not None:
             both = "two outputs" if held.text == wanted == OUTPUT else f"{held.text} and {wanted}"
@@ -235,7 +236,7 @@ class Lowerer:
         return f"{wanted} is one of the two states that the loop {where} keeps"
 
     def why_kept(self, v: Value) -> str:
-        """Why the storage of `v` is not taken over by the op that updates it last."""
+        """The reason why the op that updates `v` last does not take over its storage."""
         root = self.uses[-1].of(v)
         if root in self.reasons:
             return self.reasons[root]

@@ -1,7 +1,8 @@
-"""A call that fails changes nothing: what may fail once an input has been written.
+"""Atomicity: a call that fails changes no input.
 
-An input that would be written too early is written at the end instead, from a copy. That copy is
-not needed where a loop can ask for all of its indices before it starts: `checked_first`.
+An input that would be written before an op that may fail is written at the end instead, from a
+copy. The copy is not needed where a loop can check all of its indices before it starts:
+`checked_first`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ir.types import I64, Size
 
 
 def written_early(launches: Sequence[Launch], failures: Sequence[Failure]) -> dict[Buffer, int]:
-    """Inputs that are written before something can fail, with the number of such an error."""
+    """Inputs that are written before a launch that may fail, with the number of its error."""
     out: dict[Buffer, int] = {}
     _walk(launches, failures, frozenset(), out)
     return out
@@ -80,8 +81,8 @@ class _Checks:
     stored: frozenset[Buffer]
 
     def of(self, launches: Iterable[Launch]) -> tuple[Launch, ...] | None:
-        """The launches that may fail, and what binds the symbols in them; None where what they ask
-        depends on what the loop computes. Empty if nothing fails."""
+        """The launches that may fail, with the launches that bind their symbols; None if their
+        operands depend on values that the loop computes. Empty if nothing fails."""
         out: list[Launch] = []
         for x in launches:
             found = self.one(x)
@@ -124,7 +125,7 @@ def _rows_checked(x: Gather) -> Launch:
 
 
 def _unchecked(x: Launch, failures: Sequence[Failure]) -> Launch:
-    """Without the checks that have been made, for those that are not impossible anyway."""
+    """The launches without the checks that have been made already."""
     if isinstance(x, (When, Loop)):
         body = tuple(_unchecked(q, failures) for q in x.body if not isinstance(q, Check))
         return replace(x, body=body)

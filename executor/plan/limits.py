@@ -1,8 +1,8 @@
-"""Integers that are surely below a number, so that an index needs no check.
+"""Ranges of index values: an index that is provably below a bound needs no check.
 
 The elements of a value come from `argmax`, constants and remainders, through ops that only move
-them, through ports, and round and round in loops. If all origins that can be reached are bounded,
-so is the value. A call that cannot fail may write its inputs at once (`executor.plan.atomicity`).
+elements, through ports, and around loops. If all origins that can be reached are bounded, so is the
+value. A call that cannot fail may write its inputs at once (`executor.plan.atomicity`).
 Out of scope: arithmetic, and bounds that are named sizes.
 """
 
@@ -18,13 +18,14 @@ from ir.rewrite import walk
 
 @dataclass
 class Limits:
-    """`origins`: for each value those that its elements come from; `bounds`: of what begins."""
+    """`origins`: the values that the elements of a value come from; `bounds`: bounds of values
+    without origins."""
 
     origins: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     bounds: dict[Value, int] = field(default_factory=dict)
 
     def below(self, v: Value) -> int | None:
-        """A number n with 0 <= element < n for all elements of `v`; None where none is known."""
+        """A number n with 0 <= element < n for all elements of `v`; None if none is known."""
         seen, todo, most = {v}, [v], 0
         while todo:
             q = todo.pop()

@@ -1,4 +1,4 @@
-"""Sizes that a program finds while it runs: how often its `while` loops ran.
+"""Loop counts: sizes that a program finds while it runs, the trip counts of its `while` loops.
 
 The count of a loop names a size from the loop to the end of its block. Until then only its bound,
 the loop's `trip`, says how much memory a value of such a size may take.
@@ -26,7 +26,8 @@ def counts(nodes: Iterable[Node]) -> tuple[str, ...]:
 
 
 def most(trip: Dim, bounds: Bounds) -> Dim | None:
-    """The most iterations of a loop, as a dim that is never negative; None if there is no bound."""
+    """The largest trip count of a loop, as a dim that is never negative; None if it is
+    unbounded."""
     at_most = bound(trip, bounds)
     if isinstance(at_most, Size):
         return _sum(t for t in at_most.terms if t[1] > 0)

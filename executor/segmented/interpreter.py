@@ -1,4 +1,4 @@
-"""Running programs that native code cannot run in one piece: its steps, one after the other."""
+"""The interpreter of programs that native code cannot run in one piece: step by step."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Foreign: TypeAlias = Callable[[Op, list[np.ndarray], dict[str, int]], Sequence[n
 
 
 class Interpreted:
-    """Like `Executable`; `run` raises also what a foreign kernel raises.
+    """Like `Executable`; `run` also raises the errors of foreign kernels.
 
     Where an output's type names a count, `bounds` says None. The caller passes None for its
-    address, and finds the array in what `run` returns.
+    address, and finds the array in the result of `run`.
     """
 
     def __init__(self, program: Program, foreign: Foreign | None, compile_: Compile) -> None:
@@ -56,7 +56,7 @@ class Interpreted:
         return call_with_arrays(self, arrays)
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]:
-        """How many elements each output has; None where only a call finds out."""
+        """The number of elements of each output; None where only a call finds it."""
         named, known = dict(zip(self.sizes, map(int, sizes))), set(self.sizes)
         return [
             evaluate_dim(product(t.shape), named) if t.names <= known else None
@@ -84,7 +84,7 @@ class Interpreted:
         return Found({n: named[n] for n in self.counts}, arrays) if self.counts else None
 
     def _block(self, steps: Sequence[Step], env: Env, sizes: dict[str, int]) -> None:
-        """`env` and `sizes` gain what the steps define."""
+        """Run the steps of a block; their results are added to `env` and `sizes`."""
         for step in steps:
             if isinstance(step, (NativeRun, Chunks)):
                 step.run(env, sizes)
