@@ -181,7 +181,7 @@ REFUSED = {
     "taken apart": lambda x: text_of(x)[0],
     "needed by .upper": lambda x: print(text_of(x).upper()),
     "formatted again": lambda x: print(f"{text_of(x):>20}"),
-    "the result contains a text": text_of,
+    "the result contains a string": text_of,
 }
 
 
@@ -199,7 +199,7 @@ def test_a_text_is_not_kept_in_an_attribute():
             return x
 
     net = dy2st.to_static(Net())
-    with pytest.raises(dy2st.SourceError, match=r"net.note contains a text"):
+    with pytest.raises(dy2st.SourceError, match=r"net.note contains a string"):
         net(X)
     assert not hasattr(net, "note")
 
