@@ -148,9 +148,8 @@ class Pack:
 class Gemm:
     """c[batch..., M, N] = x[batch..., M, K] @ y; batch dims are broadcast, stride 0.
 
-    `initial`: what the product is added to, of the shape of `c`; its rows are contiguous.
-    `packed`: the panels of `y`, made by a `Pack`; without it `scratch` has room for one panel,
-    if the backend copies panels at all.
+    `initial`: the summand of the product, of the shape of `c`; its rows are contiguous.
+    `packed`: the panels of `y`, made by a `Pack`; without it `scratch` has room for one panel.
     """
 
     x: View

@@ -55,7 +55,8 @@ from ir.types import Dim
 
 
 def output_plan(trace: Trace, result: Any, stores: Sequence[tuple[Location, Any]]) -> OutputPlan:
-    """Decide what the program returns; raises Refused for results that it cannot give back."""
+    """The plan of the results of a trace; raises Refused for a result that a program cannot
+    return."""
     planner = _Planner(trace, [result, *(v for _, v in stores)])
     tree = planner.tree(result, "the result")
     kept = tuple((place, planner.tree(v, str(place))) for place, v in stores)

@@ -183,8 +183,8 @@ def check_key(obj: Any, index: Any) -> None:
     """Refuse a tensor as the key of a dict: eager looks it up by identity."""
     if isinstance(obj, (dict, set)) and (isinstance(index, Tensor) or is_runtime_scalar(index)):
         raise refuse(
-            "a tensor is a dict key.",
-            "Eager looks a tensor up by its identity, and values are known only when the program "
+            "a tensor is used as a dict key.",
+            "Eager finds a tensor by its identity, and values are known only when the program "
             "runs.",
             "Use a Python value as the key, or index a stacked tensor: "
             "`paddle.stack(list(table.values()))[i]`.",

@@ -154,8 +154,8 @@ def _owner(p: Destinations, op: Op) -> Value | None:
 
 
 def _changed_part(b: Block, op: Op, maker: Node) -> bool:
-    """Whether `op` stores the part of its operand that `maker` has taken out of it and changed:
-    then it checks nothing that has not been checked before."""
+    """True if `op` stores the part of its operand that `maker` has read from it and changed: then
+    its index has been checked already."""
     if not isinstance(maker, Op) or not maker.row.updates:
         return False
     at = b.defined.get(maker.operands[0], -1)
@@ -166,7 +166,7 @@ def _changed_part(b: Block, op: Op, maker: Node) -> bool:
 
 
 def _quiet(node: Node) -> bool:
-    """Whether a node cannot fail, so that a check behind it may as well come before it."""
+    """True if a node cannot fail, so that a later check may run before it."""
     if isinstance(node, Fused):
         return not any(map(_may_raise, node.body))
     if not isinstance(node, Op) or _may_raise(node):
@@ -180,7 +180,7 @@ def _may_raise(op: Op) -> bool:
 
 
 def _may_read_its_place(node: Node) -> bool:
-    """Whether the result may be made where an operand lies, if it is as large as that."""
+    """True if the result may be computed in the memory of an operand of the same size."""
     if isinstance(node, Op) and node.row.updates:
         whole = all(v is not node.operands[0] for v in node.operands[1:])
         return bool(node.row.through) and whole

@@ -201,7 +201,7 @@ def body(scan: Scan, inside: Inside) -> Block:
 
 
 def _stacked_views(scan: Scan) -> frozenset[Value]:
-    """Results of views that the end of the body needs for stacks only."""
+    """Results of views that only stacks need at the end of the body."""
     made = {r for n in scan.body if isinstance(n, Op) and n.row.may_alias for r in n.results}
     stacks = {p.inner for p in scan.ports if isinstance(p, Stack)}
     rest = {p.inner for p in scan.ports if isinstance(p, Last)} | {p.next for p in scan.carries}

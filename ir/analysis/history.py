@@ -1,8 +1,8 @@
-"""What happens to the storage of each input, in the order of the program: seen by `functionalize`.
+"""The history of each input's storage, in program order, before `functionalize`.
 
     chain of buffer "mean"                       version 0: read by scale @ model.py:7
     copy_(%mean, %new)                     =>    version 1: written by add @ model.py:8
-    %row = index(%mean, axis=0, index=1)          version 1: read by exp through [1] @ model.py:9
+    %row = pick(%mean, axis=0, index=1)          version 1: read by exp through [1] @ model.py:9
 
 A version is the content of the storage between two writes. Ops in loops and branches count once; an
 op that reaches the storage only in some calls (through a variable of a loop that starts as an
