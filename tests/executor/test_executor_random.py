@@ -1,7 +1,8 @@
 """Random functional programs against the reference: loops and branches in each other, views of
 views, all ports, sizes that loops find, foreign calls, checks that fail.
 
-`DY2ST_SEED=n pytest tests/executor/test_executor_random.py` repeats one program.
+`DY2ST_SEED=n pytest tests/executor/test_executor_random.py` repeats one program, `DY2ST_SEED=n:k`
+runs k of them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from ir.types import BOOL, F32, F64, I64, DType, Size, Type, product
 from tests.conftest import mostly_slow
 
 B, T = Size.named("B"), Size.named("T")
-SEEDS = [int(os.environ["DY2ST_SEED"])] if "DY2ST_SEED" in os.environ else range(72)
+FIRST, _, COUNT = os.environ.get("DY2ST_SEED", "0:72").partition(":")
+SEEDS = range(int(FIRST), int(FIRST) + int(COUNT or 1))
 UNARY = ("tanh", "sigmoid", "neg", "abs", "relu", "square")
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
 
