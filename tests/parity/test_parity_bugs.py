@@ -19,7 +19,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from tests import check
-from tests.gradients import gradient_of, weighted
+from tests.check import gradient_of, weighted
 
 pytestmark = pytest.mark.sampled
 

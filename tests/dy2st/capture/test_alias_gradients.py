@@ -15,7 +15,7 @@ import pytest
 from paddle import nn
 
 import dy2st
-from tests.gradients import default_dtype, weighted
+from tests.check import default_dtype, weighted
 
 pytestmark = pytest.mark.sampled
 

@@ -27,8 +27,8 @@ from ir.passes import run
 from ir.program import Builder, Input, Program, Value
 from ir.types import F32, F64, Type, product
 from tests import check
+from tests.check import BOUNDS, agree, data, default_dtype, trains
 from tests.conftest import mostly_slow
-from tests.gradients import BOUNDS, agree, data, default_dtype, trains
 
 pytestmark = pytest.mark.sampled
 

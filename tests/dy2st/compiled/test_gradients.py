@@ -11,7 +11,7 @@ from paddle.autograd import PyLayer
 
 import dy2st
 import executor
-from tests.gradients import data, default_dtype, trains
+from tests.check import data, default_dtype, trains
 from tests.parity.models import recurrent
 
 pytestmark = pytest.mark.sampled

@@ -18,7 +18,7 @@ from paddle.static import InputSpec
 import dy2st
 from dy2st.compiled.autograd import Node
 from tests import check
-from tests.gradients import agree, close, data, default_dtype, detached, trains
+from tests.check import agree, close, data, default_dtype, detached, trains
 
 pytestmark = pytest.mark.sampled
 

@@ -10,7 +10,7 @@ from paddle.distributed.fleet.utils import recompute
 
 import dy2st
 from dy2st import AliasWarning
-from tests.gradients import agree, data, detached, trains
+from tests.check import agree, data, detached, trains
 
 X, Y = data(3, 4), data(3, 4, seed=1)
 

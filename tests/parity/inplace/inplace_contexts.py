@@ -1,10 +1,10 @@
 """One in-place call in every surrounding, translated and compared with eager Paddle.
 
 A `Case` is a call on `y` with its operands. A context is the text of a function around that call:
-alone, in a branch on data, in loops, on views, on a buffer, on an argument. `check(case, context)`
-makes the function, translates it and calls both three times; arguments and buffers carry their
-state on. Compared are results, dtypes, shapes, which results, arguments and buffers are one object
-or share memory, the caller's tensors, versions, and the state of the generator.
+alone, in a branch on data, in loops, on views, on a buffer, on an argument. `compare` makes the
+function of a case and a context, translates it and calls both three times; arguments and buffers
+carry their state on. Compared are results, dtypes, shapes, which results, arguments and buffers are
+one object or share memory, the caller's tensors, versions, and the state of the generator.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pytest
 
 import dy2st
 from ir.types import parse_type
-from tests import check as compare
+from tests import check
 
 #: `{call}` is the call on `y`; `shape` of the argument `x` from that of `y`; `flags` are the values
 #: of the argument `flag` in the three calls
@@ -323,91 +323,31 @@ class Side:
             self.x = self.argument(k)
         return [self.x, paddle.to_tensor(self.context.flags[k]), *self.operands(k)]
 
-    def tensors(self, args: list[Any]) -> list[Any]:
-        state = [] if self.layer is None else [self.layer.state]
-        return [q for q in (*args, *state) if isinstance(q, paddle.Tensor)]
+    def state(self) -> list[Any]:
+        return [] if self.layer is None else [self.layer.state]
+
+    def observed(self, k: int) -> check.Observed:
+        return check.observe(self.call, self.arguments(k), self.state, 31 + k)
 
 
 # ---------------------------------------------------------------- what is compared
-def relations(tensors: list[Any]) -> list[str]:
-    """For every pair whether it is one object, shares memory, or neither."""
-    return [
-        "one object" if a is b else "shared memory" if shares(a, b) else ""
-        for a, b in itertools.combinations(tensors, 2)
-    ]
-
-
-def shares(a: Any, b: Any) -> bool:
-    (low, high), (least, most) = extent(a), extent(b)
-    return low < most and least < high
-
-
-def extent(t: Any) -> tuple[int, int]:
-    """The addresses from the first to behind the last byte of a tensor."""
-    if 0 in t.shape:
-        return 0, 0
-    steps = [(n - 1) * s for n, s in zip(t.shape, t.strides)]
-    size = t.element_size()
-    below = sum(q for q in steps if q < 0) * size
-    return t.data_ptr() + below, t.data_ptr() + sum(q for q in steps if q > 0) * size + size
-
-
-@dataclass
-class Outcome:
-    """What one call did. `error` is the exception, if it raised one."""
-
-    result: Any
-    tensors: list[Any]
-    related: list[str]
-    moved: list[bool]
-    generator: str
-    error: Exception | None = None
-
-
-def outcome(side: Side, k: int) -> tuple[Outcome, list[Any]]:
-    args = side.arguments(k)
-    tensors = side.tensors(args)
-    before = compare.versions(tensors)
-    paddle.seed(31 + k)
-    try:
-        result, error = side.call(*args), None
-    except Exception as e:
-        result, error = None, e
-    after = side.tensors(args)
-    found = [q for q in compare.leaves(result) if isinstance(q, paddle.Tensor)]
-    moved = compare.moved(tensors, before)
-    state = compare.random_state()
-    return Outcome(result, after, relations([*found, *tensors, *after]), moved, state, error), args
-
-
-def check(case: Case, context: str) -> None:
+def compare(case: Case, context: str) -> None:
     """Three calls, translated and eager."""
     eager, static = (Side(case, CONTEXTS[context], translated) for translated in (False, True))
     if case.refusal(context) is not None and context not in case.raises:
         return check_refused(case, context, eager, static)
     for k in range(3):
-        want, _ = outcome(eager, k)
-        have, args = outcome(static, k)
+        want, have = eager.observed(k), static.observed(k)
         if want.error is not None:
             assert context in case.raises, f"eager raises {want.error!r}"
-            assert have.error is not None, f"eager raises {want.error!r}, dy2st does not"
+        if check.both_raise(have, want, f"call {k}"):
             return None
         assert context not in case.raises, "eager does not raise"
-        if have.error is not None:
-            raise have.error
-        equal(have, want, case, f"call {k}")
-    foreign = static.call.report(*args).foreign
+        bounds = dict(zip(("rtol", "atol"), case.bounds))
+        check.equal(have, want, f"call {k}", memory=True, versions=True, **bounds)
+    foreign = static.call.report(*static.arguments(2)).foreign
     assert bool(foreign) == bool(case.foreign), foreign
     return None
-
-
-def equal(have: Outcome, want: Outcome, case: Case, what: str) -> None:
-    bounds = dict(zip(("rtol", "atol"), case.bounds))
-    compare.same(have.result, want.result, what=f"{what}: results", **bounds)
-    compare.same(have.tensors, want.tensors, what=f"{what}: arguments", **bounds)
-    assert have.related == want.related, f"{what}: aliases"
-    assert have.moved == want.moved, f"{what}: versions {have.moved}, in eager {want.moved}"
-    assert have.generator == want.generator, f"{what}: the generator is in another state"
 
 
 def check_gradient(case: Case) -> None:
@@ -418,7 +358,7 @@ def check_gradient(case: Case) -> None:
     for k in range(3):
         want, have = (gradients(case, f, k) for f in (eager, static))
         bounds = dict(zip(("rtol", "atol"), np.maximum(case.bounds, 1e-4)))
-        compare.same(have, want, what=f"call {k}", **bounds)
+        check.same(have, want, what=f"call {k}", **bounds)
 
 
 def gradients(case: Case, f: Callable[..., Any], k: int) -> list[Any]:
@@ -434,13 +374,13 @@ def gradients(case: Case, f: Callable[..., Any], k: int) -> list[Any]:
 
 def check_refused(case: Case, context: str, eager: Side, static: Side) -> None:
     """Eager works; dy2st raises before it has changed anything."""
-    want, _ = outcome(eager, 0)
+    want = eager.observed(0)
     assert want.error is None, "eager raises, too"
     args = static.arguments(0)
-    before = [q.clone() for q in static.tensors(args)]
-    have, _ = outcome(static, 0)
+    before = [q.clone() for q in check.tensors([args, static.state()])]
+    have = check.observe(static.call, args, static.state, 31)
     assert isinstance(have.error, dy2st.SourceError), have.error or "it is not refused"
     text = str(have.error)
     assert case.refusal(context) in text, text
     assert text.strip().splitlines()[-1].endswith((".", "`")), "no remedy"
-    compare.same(static.tensors(args), before, 0.0, 0.0, "changed by a refused call")
+    check.same(check.tensors(have.held), before, 0.0, 0.0, "changed by a refused call")

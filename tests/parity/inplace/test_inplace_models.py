@@ -12,7 +12,7 @@ from paddle import nn
 
 import dy2st
 from tests import check
-from tests.gradients import trains
+from tests.check import trains
 
 pytestmark = pytest.mark.sampled
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.parity.inplace.inplace_contexts import check, check_gradient, counted, rows
+from tests.parity.inplace.inplace_contexts import check_gradient, compare, counted, rows
 from tests.parity.inplace.setitem_cases import cases
 
 CASES = {case.name: case for case in cases()}
@@ -23,7 +23,7 @@ def test_names_differ_and_nothing_is_foreign():
 @pytest.mark.quick("y[-1] = number", "y[i] = rows", "y[mask] = values", "y[:, 1:] += y[:, :-1]")
 @pytest.mark.parametrize("name, context", rows(cases()))
 def test_item_assignment(name, context):
-    check(CASES[name], context)
+    compare(CASES[name], context)
 
 
 @pytest.mark.quick("y[i] = rows")

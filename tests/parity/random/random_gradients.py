@@ -16,7 +16,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from tests import check
-from tests.gradients import close, default_dtype, gradient_of, trained, weighted
+from tests.check import close, default_dtype, trained
 from tests.parity.random.random_programs import argument, build, with_tensors
 
 
@@ -54,12 +54,8 @@ def gradients(
     `places`: the results that required one in eager.
     """
     x = trained_argument(seed, steps)
-    results = model(x * 1.0, 2)
-    found = trained(results)
-    loss = weighted(results, places)
-    if loss is not None:
-        loss.backward()
-    return found, results, [gradient_of(x), gradient_of(model.w)]
+    results, grads = check.step(model, [x * 1.0, 2], [x, model.w], places)
+    return trained(results), results, grads
 
 
 def trained_argument(seed: int, steps: int) -> Any:

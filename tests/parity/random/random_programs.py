@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import linecache
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from tests import check
-from tests.gradients import default_dtype
+from tests.check import default_dtype
 from tests.parity.random.random_statements import PAIRS, Loop, Scope, Writer
 
 HEAD = """
@@ -115,13 +116,11 @@ def compare(seed: int, steps: int, named: bool = False, dtype: str = "float32") 
             batch, length = (2 + call % 2, steps + call) if named else (2, steps)
             n = (2, 3, 1)[call]
             x, y = (argument(seed, call, batch, length) for _ in range(2))
-            want, have = check.outcome(eager, [x, n]), check.outcome(static, [y, n])
-            if isinstance(want, Exception):
-                assert isinstance(have, Exception), f"eager raises {want!r}"
+            want = check.observe(eager, [x, n], lambda: state(eager), call)
+            have = check.observe(static, [y, n], lambda: state(static), call)
+            if check.both_raise(have, want):
                 return ["raises"]
-            if isinstance(have, Exception):
-                raise have
-            agree(f"call {call}", (have, y, static), (want, x, eager), dtype)
+            agree(f"call {call}", have, want, dtype)
         return [q.kind for q in static.report(y, n).loops]
 
 
@@ -132,14 +131,15 @@ def with_tensors(x: Any) -> Any:
     return paddle.full([1, 1, 1, 1], x, "float64") if type(x) is float else x
 
 
-def agree(what: str, have: Any, want: Any, dtype: str) -> None:
+def state(layer: Any) -> list[Any]:
+    """Buffers and attributes."""
+    return [layer.b, layer.h, layer.n, layer.flag, layer.rate]
+
+
+def agree(what: str, have: check.Observed, want: check.Observed, dtype: str) -> None:
     """Results, argument, buffers and attributes."""
     bounds = (1e-4, 1e-5) if dtype == "float32" else (1e-9, 1e-9)
-    (result, x, layer), (result_, x_, layer_) = have, want
-    check.same(with_tensors(result), with_tensors(result_), *bounds, f"{what}: result")
-    check.same(x, x_, *bounds, f"{what}: x")
-    check.same(layer.b, layer_.b, *bounds, f"{what}: b")
-    check.same(layer.h, layer_.h, *bounds, f"{what}: h")
-    assert (layer.n, layer.flag) == (layer_.n, layer_.flag), (what, layer.n, layer_.n)
-    assert type(layer.flag) is bool and type(layer.n) is int and type(layer.rate) is float, what
-    np.testing.assert_allclose(layer.rate, layer_.rate, *bounds, err_msg=f"{what}: rate")
+    have, want = (
+        replace(q, result=with_tensors(q.result), held=with_tensors(q.held)) for q in (have, want)
+    )
+    check.equal(have, want, what, **dict(zip(("rtol", "atol"), bounds)))

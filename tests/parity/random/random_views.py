@@ -21,7 +21,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from tests import check
-from tests.gradients import default_dtype, trained, weighted
+from tests.check import default_dtype, trained, weighted
 from tests.parity.random.random_view_statements import Scope, Statement, Var, Writer
 
 HEAD = """
@@ -112,17 +112,16 @@ class World:
             dy2st.to_static(self.model, input_spec=spec)
         self.args: list[Any] = []
 
-    def call(self, values: Sequence[np.ndarray], n: int, keep: bool, seed: int = 0) -> Any:
+    def call(self, values: Sequence[np.ndarray], n: int, keep: bool, seed: int) -> check.Observed:
         """`keep`: with the tensors of the call before."""
-        paddle.seed(seed)
         if not keep:
             self.args = [paddle.to_tensor(q) for q in values]
             self.args = [self.args[0], self.args[0][1]] if self.shared else self.args
-        return check.outcome(self.model, [*self.args, n])
+        return check.observe(self.model, [*self.args, n], self.held, seed)
 
     def held(self) -> list[Any]:
         m = self.model
-        return [*self.args, m.b, m.s, m.k, m.h, self.closure, *self.old]
+        return [m.b, m.s, m.k, m.h, self.closure, *self.old]
 
 
 def compare(p: Program, name: str, named: bool = False) -> str:
@@ -137,16 +136,10 @@ def compare(p: Program, name: str, named: bool = False) -> str:
             values = [rng.normal(size=[3 + call * named, 4]), rng.normal(size=[4])]
             worlds = (eager, static)
             n, keep = 2 + (call == 2) * (len(p.statements) % 2), call == 2 and len(name) % 3 == 0
-            before = [versions(w) for w in worlds]
             want, have = (w.call(values, n, keep, call) for w in worlds)
-            if isinstance(want, Exception):
-                assert isinstance(have, Exception), f"eager raises {want!r}"
+            if check.both_raise(have, want):
                 return "raises"
-            if isinstance(have, Exception):
-                raise have
-            moved = [writes(q) for q in before]
-            agree(f"call {call}", (have, static), (want, eager))
-            assert all(a or not b for a, b in zip(moved[1], moved[0])), f"call {call}: versions"
+            agree(f"call {call}", have, want)
     return "equal"
 
 
@@ -155,21 +148,10 @@ def spec_of(named: bool) -> Any:
     return specs if named else None
 
 
-def versions(w: World) -> dict[int, tuple[Any, int]]:
-    return {id(q): (q, q.inplace_version) for q in w.held()}
-
-
-def writes(before: dict[int, tuple[Any, int]]) -> list[bool]:
-    """Of which of the tensors that there were before the call the version moved."""
-    return [q.inplace_version > version for q, version in before.values()]
-
-
-def agree(what: str, have: tuple[Any, World], want: tuple[Any, World]) -> None:
+def agree(what: str, have: check.Observed, want: check.Observed) -> None:
     """Results, everything that the caller holds, and which tensors share memory."""
-    one, two = tensors(have), tensors(want)
-    check.same(have[0], want[0], 1e-12, 1e-12, f"{what}: result")
-    check.same(have[1].held(), want[1].held(), 1e-12, 1e-12, f"{what}: held")
-    assert identities(one) == identities(two), f"{what}: objects that are the same"
+    check.equal(have, want, what, objects=True, versions=True, rtol=1e-12, atol=1e-12)
+    one, two = (check.tensors([q.result, q.held]) for q in (have, want))
     for k, (a, b) in enumerate(zip(one, two)):
         for q in (a, b):
             q.scale_(0.5, bias=0.125) if q.dtype == paddle.float64 else q.add_(q * 0 + 1)
@@ -177,18 +159,8 @@ def agree(what: str, have: tuple[Any, World], want: tuple[Any, World]) -> None:
         assert same, f"{what}: after a write to tensor {k}: {one}, not {two}"
 
 
-def tensors(side: tuple[Any, World]) -> list[Any]:
-    return [q for q in [*check.leaves(side[0]), *side[1].held()] if isinstance(q, paddle.Tensor)]
-
-
 def flat(values: Sequence[Any]) -> np.ndarray:
     return np.concatenate([q.numpy().ravel() for q in values])
-
-
-def identities(values: Sequence[Any]) -> list[int]:
-    """For each object the place of its first appearance."""
-    first: dict[int, int] = {}
-    return [first.setdefault(id(q), k) for k, q in enumerate(values)]
 
 
 # ---------------------------------------------------------------- gradients

@@ -1,0 +1,119 @@
+"""`check.equal` sees each way in which two calls can differ."""
+
+from __future__ import annotations
+
+import paddle
+import pytest
+
+from tests import check
+
+EVERYTHING = {"objects": True, "memory": True, "versions": True}
+
+
+def written(x, held):
+    held.add_(x)
+    return x[0], held
+
+
+def another_value(x, held):
+    held.add_(x)
+    return x[0] + 1, held
+
+
+def another_type(x, held):
+    held.add_(x)
+    return x[0].astype("float64"), held
+
+
+def another_gradient(x, held):
+    held.add_(x)
+    first = x[0].clone()
+    first.stop_gradient = False
+    return first, held
+
+
+def a_list(x, held):
+    held.add_(x)
+    return [x[0], held]
+
+
+def an_argument_is_written(x, held):
+    held.add_(x)
+    x[1] = 7.0
+    return x[0], held
+
+
+def the_state_is_another(x, held):
+    held.add_(x * 2)
+    return x[0], held
+
+
+def a_copy_of_the_state(x, held):
+    held.add_(x)
+    return x[0], held.clone()
+
+
+def a_copy_of_a_view(x, held):
+    held.add_(x)
+    return x[0].clone(), held
+
+
+def written_twice(x, held):
+    held.add_(x)
+    held.add_(paddle.zeros([3]))
+    return x[0], held
+
+
+def draws(x, held):
+    held.add_(x)
+    paddle.rand([1])
+    return x[0], held
+
+
+def prints(x, held):
+    held.add_(x)
+    print("here")
+    return x[0], held
+
+
+DIFFERENT = {
+    another_value: "result",
+    another_type: "result",
+    another_gradient: "stop_gradient",
+    a_list: "result",
+    an_argument_is_written: "arguments and state",
+    the_state_is_another: r"result\[1\]",
+    a_copy_of_the_state: "objects",
+    a_copy_of_a_view: "aliases",
+    written_twice: "versions",
+    draws: "generator",
+    prints: "printed",
+}
+
+
+def observed(f):
+    held = paddle.ones([3])
+    return check.observe(lambda x: f(x, held), [paddle.arange(3.0)], lambda: [held], seed=3)
+
+
+def test_equal_calls_are_equal():
+    check.equal(observed(written), observed(written), **EVERYTHING)
+
+
+@pytest.mark.parametrize("f", DIFFERENT, ids=lambda f: f.__name__)
+def test_a_difference_is_seen(f):
+    with pytest.raises(AssertionError, match=DIFFERENT[f]):
+        check.equal(observed(f), observed(written), **EVERYTHING)
+
+
+def raises(x, held):
+    raise ValueError("no")
+
+
+def test_one_that_raises_alone():
+    assert check.both_raise(observed(raises), observed(raises))
+    assert not check.both_raise(observed(written), observed(written))
+    with pytest.raises(AssertionError, match="dy2st does not"):
+        check.both_raise(observed(written), observed(raises))
+    with pytest.raises(ValueError, match="no"):
+        check.both_raise(observed(raises), observed(written))
