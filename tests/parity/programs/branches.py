@@ -102,7 +102,7 @@ def temporaries_in_a_branch(x, a):
     return x
 
 
-@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0), use=values(True, False, True), quick=True)
+@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0), use=values(True, False, True))
 def defined_under_a_python_guard(x, a, use):
     if use:
         extra = x * 3
@@ -255,7 +255,7 @@ def assert_in_a_loop(x, limit):
     return s
 
 
-@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0), quick=True)
+@program(x="f32[B,4]", a=by_call(9.0, -9.0, 0.0))
 def number_from_a_branch(x, a):
     if a > 0:
         k = 2

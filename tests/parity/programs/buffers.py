@@ -23,7 +23,7 @@ def preallocated_rows(x):
     return out
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 def read_back_the_step_before(x):
     out = paddle.zeros([x.shape[0], x.shape[1], 4])
     for t in range(x.shape[1]):
@@ -130,7 +130,7 @@ def shifted_cache(x, cache):
     return out, cache
 
 
-@program(x="f32[T,4]", cache="f32[6,4]", quick=True)
+@program(x="f32[T,4]", cache="f32[6,4]")
 def ring_buffer(x, cache):
     for t in range(x.shape[0]):
         cache[t % 6] = x[t]

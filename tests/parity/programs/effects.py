@@ -53,7 +53,7 @@ def printed_once(x):
     return y
 
 
-@program(x="f32[T,4]", quick=True)
+@program(x="f32[T,4]")
 def printed_in_a_loop(x):
     s = paddle.zeros([])
     for t, row in enumerate(x):

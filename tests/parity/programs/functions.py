@@ -24,7 +24,7 @@ def nested_function(x):
     return h
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 def nonlocal_state(x):
     h, n = paddle.zeros([x.shape[0], 4]), 0
 
@@ -244,7 +244,7 @@ def partial_and_map(x):
     return list(halves)
 
 
-@program(x="f32[T,4]", quick=True)
+@program(x="f32[T,4]")
 def reduce_over_a_list(x):
     parts = [x * 2, x + 1, x - 1]
     return functools.reduce(lambda a, b: a * 0.5 + b, parts)

@@ -71,7 +71,7 @@ def even_and_odd(x):
     return even, odd
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 def clockwork(x):
     fast = slow = paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1]):
@@ -192,7 +192,7 @@ def list_of_numbers_by_index(x):
     return s
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 def defined_in_the_first_iteration(x):
     h = paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1]):

@@ -89,7 +89,7 @@ def continue_on_a_tensor(x):
     return s, kept
 
 
-@program(x="f32[T,4]", limit=by_call(2.0, 1e9, 0.0), quick=True)
+@program(x="f32[T,4]", limit=by_call(2.0, 1e9, 0.0))
 def continue_and_break(x, limit):
     s = paddle.zeros([4])
     for t, row in enumerate(x):
@@ -223,7 +223,7 @@ def early_return_on_a_tensor(x, bias):
     return -y
 
 
-@program(x="f32[B,4]", bias=by_call(-100.0, 100.0, 0.0), quick=True)
+@program(x="f32[B,4]", bias=by_call(-100.0, 100.0, 0.0))
 def guard_clauses_on_tensors(x, bias):
     if bias > 50:
         return x

@@ -96,7 +96,7 @@ def second_half_of_a_filled_list(x):
     return paddle.stack(ys[1:], 1), paddle.concat(ys[:-1], 1)
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 def reversed_filled_list(x):
     ys = []
     for t in range(x.shape[1]):
@@ -206,7 +206,7 @@ def two_lists(x):
     return {"ys": paddle.stack(ys, 1), "scores": scores}
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 def dict_of_lists(x):
     log = {"h": [], "norm": []}
     h = paddle.zeros([x.shape[0], 4])

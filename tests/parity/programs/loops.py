@@ -54,7 +54,7 @@ def range_backwards(x):
     return ys, h
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 def range_backwards_by_two(x):
     h = paddle.zeros([x.shape[0], 4])
     for t in range(x.shape[1] - 1, 0, -2):
@@ -189,7 +189,7 @@ def zipped_with_a_range(x, y):
     return s
 
 
-@program(x="f32[T,4]", y="f32[5,4]", quick=True)
+@program(x="f32[T,4]", y="f32[5,4]")
 def zipped_with_a_shorter_one(x, y):
     s = paddle.zeros([4])
     for a, b in zip(x, y):
@@ -300,7 +300,7 @@ def two_loops_in_a_row(x):
     return h, len(back)
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 class FramesTimesLayers(nn.Layer):
     def __init__(self):
         super().__init__()

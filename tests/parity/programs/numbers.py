@@ -69,7 +69,7 @@ def int_as_an_index(x, n):
     return x[int(n)] * 2
 
 
-@program(x="f32[T,4]", quick=True)
+@program(x="f32[T,4]")
 def item_in_a_loop(x):
     total = 0.0
     for row in x:

@@ -40,7 +40,7 @@ def first_defined_in_the_body(x):
     return y, z
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 def swapped_variables(x):
     a, b = paddle.zeros([x.shape[0], 4]), paddle.ones([x.shape[0], 4])
     for t in range(x.shape[1]):
@@ -158,7 +158,7 @@ def slots_of_an_argument(x, states):
     return new
 
 
-@program(x="f32[B,T,4]", quick=True)
+@program(x="f32[B,T,4]")
 class AttributeInALoop(nn.Layer):
     def __init__(self):
         super().__init__()

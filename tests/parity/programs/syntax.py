@@ -61,7 +61,7 @@ def context_manager_from_a_generator(x):
     return x + len(stack)
 
 
-@program(x="f32[B,4]", key=values("a", "b", "missing"), quick=True)
+@program(x="f32[B,4]", key=values("a", "b", "missing"))
 def try_and_except(x, key):
     scales = {"a": 2.0, "b": 3.0}
     try:
@@ -188,7 +188,7 @@ def deleted_variable(x):
     return h
 
 
-@program(x="f32[3,4]", unrolled="the keys of a dict follow from the index", quick=True)
+@program(x="f32[3,4]", unrolled="the keys of a dict follow from the index")
 def comprehensions(x):
     rows = {k: x[k] * 2 for k in range(3) if k != 1}
     table = [[a * b for a in range(2)] for b in range(3)]

@@ -140,7 +140,7 @@ def tensor_or_counter(x, limit):
     return s
 
 
-@program(x="f32[4]", limit=by_call(10.0, 0.0, 1000.0), quick=True)
+@program(x="f32[4]", limit=by_call(10.0, 0.0, 1000.0))
 def forever_until_a_tensor(x, limit):
     y, n = x.abs() + 1, 0
     while True:
@@ -270,7 +270,7 @@ def bisection(lo, hi):
     return lo, hi
 
 
-@program(x="f32[1,4]", n=by_call(5, 0, 9), quick=True)
+@program(x="f32[1,4]", n=by_call(5, 0, 9))
 def while_on_item(x, n):
     while n.item() > 0:
         x = x * 0.5 + n.item()
