@@ -101,11 +101,14 @@ class Parts:
 
     def view(self, b: Builder, v: Value, at: Value) -> tuple:
         shape, ndim = v.type.shape, v.type.ndim
-        kind = self.below(6)
+        kind = self.below(7)
         if ndim == 0:
             return "", (), {}
         axis = self.below(ndim)
         n = shape[axis]
+        if kind == 6:
+            size = 1 + self.below(n)
+            return "unfold", (), {"axis": axis, "size": size, "step": size + self.below(2)}
         if kind == 0:
             return "transpose", (), {"perm": tuple(map(int, self.rng.permutation(ndim)))}
         if kind == 1:

@@ -119,7 +119,7 @@ def any_view(w: Any, s: Any, v: Any) -> Part:
         return basic(w, s, v)
     forms = [
         unsqueezed, transposed, flattened, folded, squeezed, whole, unbound, narrowed, diagonal,
-        unflattened, between,
+        unflattened, between, windows,
     ]  # fmt: skip
     return w.pick(*forms)(w, v)
 
@@ -204,6 +204,16 @@ def diagonal(w: Any, v: Any) -> Part:
         return transposed(w, v)
     text = w.pick(f"{v.name}.diagonal()", f"paddle.diagonal({v.name}, 0, 0, 1)")
     return Part(text, (*v.shape[2:], min(v.shape[:2])))
+
+
+def windows(w: Any, v: Any) -> Part:
+    """Windows of the first axis that do not overlap."""
+    n = v.shape[0]
+    if n == "N" or n < 1 or len(v.shape) > 3:
+        return whole(w, v)
+    size = w.random.randint(1, min(n, 2))
+    step = size + w.random.randint(0, 1)
+    return Part(f"{v.name}.unfold(0, {size}, {step})", ((n - size) // step + 1, *v.shape[1:], size))
 
 
 def unflattened(w: Any, v: Any) -> Part:
