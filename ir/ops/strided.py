@@ -164,6 +164,11 @@ def _unfold_strides(x: Type, y: Type, strides: Strides, axis: int, size: int, st
     return (*strides[:at], strides[at] * step, *strides[at + 1 :], strides[at])
 
 
+def _windows_overlap(y: Type, axis: int, size: int, step: int) -> bool:
+    several = y.shape[axis % (y.ndim - 1)] != 1
+    return size > step and several and 0 not in y.shape
+
+
 def _fold(b: Builder, base: Value, new: Value, axis: int, size: int, step: int) -> Value:
     """`base` with `new` in its windows, which do not overlap."""
     t = base.type
@@ -199,7 +204,7 @@ op(
         offset=lambda strides, axis, size, step: 0,
         python=lambda x, axis, size, step: x.unfold(axis, size, step),
         unview=_fold,
-        overlaps=lambda y, axis, size, step: size > step and y.shape[axis] != 1,
+        overlaps=_windows_overlap,
     ),
     examples=(
         example("f32[8]", axis=0, size=2, step=2),

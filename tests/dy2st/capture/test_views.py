@@ -398,6 +398,19 @@ def test_gradients_of_windows_that_are_written(axis, size, step):
     np.testing.assert_allclose(x.grad.numpy(), want, rtol=1e-10)
 
 
+@pytest.mark.parametrize("shape, step", [([3, 2], 1), ([0, 4], 1), ([0, 4], 3)])
+def test_windows_that_cannot_overlap_are_written(shape, step):
+    """There is one of them, or they are empty."""
+
+    def f(x):
+        y = x * 2
+        y.unfold(1, 2, step).add_(t(1.0))
+        return y
+
+    x = paddle.ones(shape)
+    check.same(dy2st.to_static(f)(x), f(x))
+
+
 def test_windows_of_a_named_size():
     def f(x):
         y = x * 2
