@@ -1,6 +1,7 @@
-"""Compiles programs of `ir` for the CPU and runs them. Knows no framework.
+"""Compiles programs of `ir` and runs them. Knows no framework.
 
 `compile(program)` gives an `Executable`: call it with NumPy arrays, or `run` it on addresses.
+This is where backends are imported, which register themselves; all else finds them by name.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from executor import cpu
+from executor.backend import named, register, require_kernels
 from executor.executable import Executable
 from executor.lower import branches, conv, gather_scatter, loops, matmul, movement, pooling
 from executor.lower.program import lower
@@ -28,6 +30,7 @@ def compile(
     foreign: Foreign | None = None,
     donated: Collection[int] = (),
     poison: bool | None = None,
+    backend: str = "cpu",
 ) -> Executable | Interpreted:
     """Compile a functional program: no op of it writes its operands.
 
@@ -37,28 +40,35 @@ def compile(
     donated: numbers of inputs whose memory the program may use for other values: what is in them
     after a call, also one that fails, is anything. A program in segments does without.
     poison: fill memory with NaN where its content is dead; None asks `DY2ST_POISON`.
+    backend: the name of the backend that compiles it (`executor.backend`).
 
     Raises NotImplementedError for an op without a kernel, and ValueError for a program with
-    foreign ops and no `foreign`.
+    foreign ops and no `foreign`, and for an unknown backend.
     """
     calls = has_foreign(program.ops)
     if calls and foreign is None:
         raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
     if calls or growing(program.ops):
-        return Interpreted(program, foreign, partial(native, poison=poison))
-    return native(program, donated, poison)
+        return Interpreted(program, foreign, partial(native, poison=poison, backend=backend))
+    return native(program, donated, poison, backend)
 
 
 def native(
-    program: Program, donated: Collection[int] = (), poison: bool | None = None
+    program: Program,
+    donated: Collection[int] = (),
+    poison: bool | None = None,
+    backend: str = "cpu",
 ) -> Executable:
     """Compile a program without foreign ops."""
-    lowered = lower(program, cpu.machine(), donated)
-    plan = layout(lowered.launches)
+    machine = named(backend)
+    lowered = machine.legalize(lower(program, machine, donated))
+    require_kernels(machine, lowered.launches)
+    plan = layout(lowered.launches, machine.memory.alignment)
     if wanted() if poison is None else poison:
         lowered = replace(lowered, launches=poisoned(lowered, donated))
-    code = cpu.build(lowered, plan)
-    return Executable(program, code, plan, lowered.failures, lowered.copies, donated)
+    code = machine.build(lowered, plan)
+    failures, copies = lowered.failures, lowered.copies
+    return Executable(program, code, plan, failures, copies, donated, machine.memory)
 
 
 __all__ = [
@@ -67,11 +77,13 @@ __all__ = [
     "branches",
     "compile",
     "conv",
+    "cpu",
     "native",
     "gather_scatter",
     "destinations",
     "pooling",
     "matmul",
+    "register",
     "movement",
     "loops",
 ]

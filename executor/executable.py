@@ -16,8 +16,9 @@ from typing import NoReturn, Protocol
 import numpy as np
 
 from executor import interrupt
+from executor.allocation import HOST, Block, Memory
 from executor.launches import Failure
-from executor.plan.arena import ALIGN, Layout
+from executor.plan.arena import Layout
 from executor.plan.copies import Copy
 from executor.plan.loop_counts import bound, bounds_of, counts
 from ir import Input, Program, Slot, Type, Value
@@ -43,13 +44,12 @@ class Frame:
         if asks is not None:
             interrupt.prepare(self.table, 8 * asks)
         self.address = ctypes.addressof(self.table)
-        self.arena = np.empty(0, np.uint8)
+        self.arena: Block | None = None
         self.capacity = self.base = 0
 
-    def reserve(self, size: int) -> None:
-        self.arena = np.empty(size + ALIGN, np.uint8)
-        self.base = -(-self.arena.ctypes.data // ALIGN) * ALIGN
-        self.capacity = size
+    def reserve(self, size: int, memory: Memory) -> None:
+        self.arena = memory.allocate(size)
+        self.base, self.capacity = self.arena.address, size
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,9 @@ class Executable:
         failures: Sequence[Failure],
         copies: Sequence[Copy] = (),
         donated: Collection[int] = (),
+        memory: Memory = HOST,
     ) -> None:
-        self.program, self.native, self.layout = program, native, layout
+        self.program, self.native, self.layout, self.memory = program, native, layout, memory
         self.copies: tuple[Copy, ...] = tuple(copies)
         self.donated = frozenset(donated)
         self.sizes: tuple[str, ...] = program.sizes
@@ -125,7 +126,7 @@ class Executable:
         except IndexError:
             frame = Frame(self._entries + len(self.counts), self._asks)
         if frame.capacity < need:
-            frame.reserve(need)
+            frame.reserve(need, self.memory)
         self._pack(frame.table, 0, *key, *inputs, *outputs, frame.base)
         code = self._run(frame.address)  # type: ignore[operator]
         if code:

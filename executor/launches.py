@@ -1,7 +1,9 @@
 """Launches: a lowered program is a list of launches on views, with loops as the only structure.
 
-A backend turns every launch into code; nothing here knows how. `error` is the number of a
-`Failure` that the native code returns when the launch meets bad data, 0 where it cannot.
+A launch says what is computed on which memory, never how: tiles, packed operands and scratch memory
+belong to a backend, which adds them when it legalizes a program (`executor.backend`). `error` is
+the number of a `Failure` that the native code returns when the launch meets bad data, 0 where it
+cannot.
 """
 
 from __future__ import annotations
@@ -136,29 +138,26 @@ class ScatterNd:
 
 
 @dataclass(frozen=True, eq=False)
-class Pack:
-    """Weights [batch..., K, N] into panels; `columns` of them are stored side by side."""
-
-    y: View
-    out: View
-    columns: int
-
-
-@dataclass(frozen=True, eq=False)
 class Gemm:
     """c[batch..., M, N] = x[batch..., M, K] @ y; batch dims are broadcast, stride 0.
 
     `initial`: the summand of the product, of the shape of `c`; its rows are contiguous.
-    `packed`: the panels of `y`, made by a `Pack`; without it `scratch` has room for one panel.
     """
 
     x: View
     y: View
     c: View
-    columns: int
-    packed: View | None
-    scratch: View | None
     initial: View | None
+
+
+@dataclass(frozen=True, eq=False)
+class Contract:
+    """out[b, m, n] = sum over all places p of x[b, m, p...] times y[b, p..., n]; the rows of `out`
+    are contiguous."""
+
+    x: View
+    y: View
+    out: View
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,22 +165,26 @@ class Conv:
     """out[g, b, r, m, p, q] = sum over c, i, j of w[g, r, c, i, j] times x[g, b, c, m, y, z],
 
     y = p * stride[0] + i * dilation[0] - before[0], z likewise; x is zero where there is no pixel.
-    The last three axes of `out` lie in memory as one. The sum is taken in parts: of `channels`
-    channels and `lines` lines of taps. `left` has room for the weights of a part, `panel` for what
-    one panel of `columns` results reads.
+    The last three axes of `out` lie in memory as one.
     """
 
     x: View
     w: View
     out: View
-    left: View
-    panel: View
     stride: tuple[int, int]
     before: tuple[Dim, Dim]
     dilation: tuple[int, int]
-    columns: int
-    channels: int
-    lines: int
+
+
+@dataclass(frozen=True, eq=False)
+class BackendLaunch:
+    """Base of the kinds that only one backend knows: its `legalize` makes them from the others.
+
+    As everywhere, the fields that are views are what the launch touches, its memory for scratch
+    included; `out` is what it writes.
+    """
+
+    out: View
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,10 +269,11 @@ Launch: TypeAlias = (
     | Gather
     | GatherNd
     | ScatterNd
-    | Pack
     | Gemm
+    | Contract
     | Conv
     | Dots
+    | BackendLaunch
     | Check
     | Fail
     | Index
@@ -277,6 +281,10 @@ Launch: TypeAlias = (
     | Branch
     | Loop
 )
+
+
+#: kinds that are no kernels: what runs, how often, and what is checked on the way
+STRUCTURE = (Loop, When, Branch, Check, Fail, Index, Number64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,18 @@
-"""The CPU backend: LLVM text, compiled by llvmlite."""
+"""The CPU backend: LLVM text, compiled by llvmlite. The modules listed first register kernels."""
 
-from executor.cpu.backend import build, machine, machine_for
+from executor.cpu.backend import Cpu, machine, machine_for
+from executor.cpu.kernels import conv, elementwise, gather, gemm, gemv, pack, reduce, scatter
 
-__all__ = ["build", "machine", "machine_for"]
+__all__ = [
+    "conv",
+    "elementwise",
+    "gather",
+    "gemm",
+    "gemv",
+    "pack",
+    "scatter",
+    "reduce",
+    "Cpu",
+    "machine",
+    "machine_for",
+]

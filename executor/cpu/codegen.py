@@ -7,45 +7,27 @@ says. It returns 0, or the number of the failure that stopped it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from executor.cpu.kernel_builder import Call
-from executor.cpu.kernels.conv import conv_kernel
-from executor.cpu.kernels.elementwise import iota_kernel, map_kernel
-from executor.cpu.kernels.gather import gather_kernel
-from executor.cpu.kernels.gemm import gemm_kernel
-from executor.cpu.kernels.gemv import dots_kernel
-from executor.cpu.kernels.pack import pack_kernel
-from executor.cpu.kernels.reduce import argmax_kernel, reduce_kernel
-from executor.cpu.kernels.scatter import put_kernel, take_kernel
+from executor.cpu.kernel_table import kernel
 from executor.cpu.llvm_text import Function, Int, Module, Source, element
 from executor.cpu.target import Target
 from executor.interrupt import INTERRUPTED, asks, endless
 from executor.launches import (
-    ArgMax,
     Branch,
     Check,
-    Conv,
-    Dots,
     Fail,
-    Gather,
-    GatherNd,
-    Gemm,
     Index,
-    Iota,
     Launch,
     Loop,
     Lowered,
-    Map,
     Number64,
-    Pack,
-    Reduce,
-    ScatterNd,
     When,
     blocks,
 )
 from executor.memory import Buffer, View
-from executor.plan.arena import ALIGN, Layout
+from executor.plan.arena import Layout
 from executor.plan.loop_counts import counts
 from ir.types import Dim, Size, is_natural
 
@@ -137,11 +119,12 @@ class _Program:
         for b, offset in layout.offsets.items():
             self.bases[b] = f.at(arena, offset, "i8")
         place: Int = layout.fixed
+        unit = layout.alignment
         for slot in layout.slots:
             address = f.at(arena, place, "i8")
             self.bases.update(dict.fromkeys(slot.buffers, address))
             size = f.op(f"call i64 @llvm.smax.i64(i64 {self.number(slot.size)}, i64 0)")
-            rounded = f.op(f"and i64 {f.op(f'add i64 {size}, {ALIGN - 1}')}, {-ALIGN}")
+            rounded = f.op(f"and i64 {f.op(f'add i64 {size}, {unit - 1}')}, {-unit}")
             place = f.add(place, rounded)
         f.declarations.add("declare i64 @llvm.smax.i64(i64, i64)")
 
@@ -193,27 +176,30 @@ class _Program:
             self.launch(launch)
 
     def launch(self, x: Launch) -> None:
-        if isinstance(x, Loop):
-            self.loop(x)
-        elif isinstance(x, When):
-            test = self.f.op(f"icmp {x.relation} i64 {self.number(x.value)}, 0")
-            with self.f.when(test):
-                self.inside(x.body)
-        elif isinstance(x, Branch):
-            test = self.f.nonzero(self.pointer(x.test))
-            self.f.either(test, lambda: self.inside(x.then), lambda: self.inside(x.orelse))
-        elif isinstance(x, Check):
-            below = self.f.op(f"icmp slt i64 {self.number(x.value)}, 0")
-            self.f.leave_when(below, x.error)
-        elif isinstance(x, Fail):
-            holds = self.f.nonzero(self.pointer(x.unless))
-            self.f.leave_when(self.f.op(f"xor i1 {holds}, true"), x.error)
-        elif isinstance(x, Index):
-            self.index(x)
-        elif isinstance(x, Number64):
-            self.f.store("i64", str(self.number(x.value)), self.pointer(x.out), 8)
-        else:
+        emit = STRUCTURE.get(type(x))
+        if emit is None:
             self.kernel(x)
+        else:
+            emit(self, x)
+
+    def when(self, x: When) -> None:
+        with self.f.when(self.f.op(f"icmp {x.relation} i64 {self.number(x.value)}, 0")):
+            self.inside(x.body)
+
+    def branch(self, x: Branch) -> None:
+        test = self.f.nonzero(self.pointer(x.test))
+        self.f.either(test, lambda: self.inside(x.then), lambda: self.inside(x.orelse))
+
+    def check(self, x: Check) -> None:
+        below = self.f.op(f"icmp slt i64 {self.number(x.value)}, 0")
+        self.f.leave_when(below, x.error)
+
+    def fail(self, x: Fail) -> None:
+        holds = self.f.nonzero(self.pointer(x.unless))
+        self.f.leave_when(self.f.op(f"xor i1 {holds}, true"), x.error)
+
+    def number64(self, x: Number64) -> None:
+        self.f.store("i64", str(self.number(x.value)), self.pointer(x.out), 8)
 
     def inside(self, launches: Sequence[Launch]) -> None:
         """A block that may not run: what is computed in it is known only there."""
@@ -265,8 +251,8 @@ class _Program:
         self.symbols[x.symbol] = wrapped
 
     def kernel(self, x: Launch) -> None:
-        call, result = self._kernel(x)
-        name = call.finish(self.module, result)
+        call = kernel(self.target, self.module, x)
+        name = call.finish(self.module)
         arguments = [
             ("ptr", self.pointer(q)) if isinstance(q, View) else ("i64", str(self.number(q)))
             for q in call.actual
@@ -276,30 +262,17 @@ class _Program:
         if error:
             self.f.leave_when(self.f.op(f"icmp ne i64 {code}, 0"), error)
 
-    def _kernel(self, x: Launch) -> tuple[Call, str]:
-        if isinstance(x, Map):
-            return map_kernel(self.target, x)
-        if isinstance(x, Reduce):
-            return reduce_kernel(self.target, x), "0"
-        if isinstance(x, Gemm):
-            return gemm_kernel(self.target, self.module, x), "0"
-        if isinstance(x, Conv):
-            return conv_kernel(self.target, self.module, x), "0"
-        if isinstance(x, Dots):
-            return dots_kernel(self.target, x), "0"
-        if isinstance(x, Pack):
-            return pack_kernel(self.target, self.module, x), "0"
-        if isinstance(x, Gather):
-            return gather_kernel(self.target, x), "0"
-        if isinstance(x, GatherNd):
-            return take_kernel(self.target, x), "0"
-        if isinstance(x, ScatterNd):
-            return put_kernel(self.target, x), "0"
-        if isinstance(x, ArgMax):
-            return argmax_kernel(self.target, x), "0"
-        if isinstance(x, Iota):
-            return iota_kernel(self.target, x), "0"
-        raise NotImplementedError(type(x).__name__)
+
+#: launches that are no kernels: how each is emitted
+STRUCTURE: dict[type, Callable[[_Program, Any], None]] = {
+    Loop: _Program.loop,
+    When: _Program.when,
+    Branch: _Program.branch,
+    Check: _Program.check,
+    Fail: _Program.fail,
+    Index: _Program.index,
+    Number64: _Program.number64,
+}
 
 
 def _counts(launches: Sequence[Launch]) -> Iterator[str]:

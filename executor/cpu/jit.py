@@ -106,4 +106,5 @@ def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
 def assembly(source: Source, target: Target) -> str:
     """The machine code of a program, to look at; the target need not be the host's."""
     machine = _machine(target)
-    return machine.emit_assembly(_optimised(source.text(), machine))
+    text: str = machine.emit_assembly(_optimised(source.text(), machine))
+    return text

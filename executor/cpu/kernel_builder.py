@@ -31,11 +31,13 @@ class Place:
 
 @dataclass
 class Call:
-    """A kernel under construction: its function, and what the caller passes."""
+    """A kernel under construction: its function, what it returns (0, or 1 where its launch fails),
+    and what the caller passes."""
 
     target: Target
     f: Function = field(default_factory=lambda: Function("?", "i64"))
     actual: list[View | Dim] = field(default_factory=list)
+    result: str = "0"
 
     def pointer(self, view: View) -> str:
         self.actual.append(view)
@@ -48,8 +50,8 @@ class Call:
         self.actual.append(value)
         return self.f.argument("i64")
 
-    def finish(self, module: Module, result: str = "0") -> str:
-        return module.define(self.f, result)
+    def finish(self, module: Module) -> str:
+        return module.define(self.f, self.result)
 
 
 def nest(

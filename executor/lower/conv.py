@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product as pairs
 from typing import Any
 
-from executor.launches import Conv, Dots, Gemm, Launch, Map, When
+from executor.launches import Contract, Conv, Dots, Launch
 from executor.lower.lowerer import Lowerer, rule
 from executor.lower.matmul import product_of
 from executor.lower.sliding_windows import (
@@ -25,13 +25,11 @@ from executor.lower.sliding_windows import (
     loop,
     part,
 )
-from executor.memory import View, collapse
-from ir import Op, Value
+from executor.memory import View
+from ir import Op
 from ir.scalar import language as k
-from ir.types import Dim, Size, Type, divide, product
+from ir.types import Size, Type, divide, product
 
-#: results of an image, in panels, up to which those of all images lie side by side
-FEW = 4
 #: filters of a channel that are no matrix worth the name
 THIN = 2
 #: pixels from which on a plane is summed up for each result, of which there are so many at most
@@ -83,10 +81,9 @@ def _result(low: Lowerer, op: Op) -> View:
     """Where an image has few results, those of all images lie side by side."""
     v = op.result
     n, o, h, w = v.type.shape
-    final, size = low.final(v), product((h, w))
-    columns = low.machine.columns(v.type.dtype, o, size)
-    few = isinstance(size, int) and size < FEW * columns and size % columns
-    if n == 1 or not few or final in low.places or final in low.ahead:
+    final = low.final(v)
+    joined = n != 1 and low.machine.joins_images(v.type)
+    if not joined or final in low.places or final in low.ahead:
         return low.fresh(v)
     out = low.temporary(Type(v.type.dtype, (o, n, h, w))).transpose((1, 0, 2, 3))
     low.bind(v, out)
@@ -112,18 +109,17 @@ def _as_product(low: Lowerer, op: Op, x: View, w: View, out: View) -> bool:
     left = w.reshape((groups, filters, channels))
     if right is None or c is None or left is None or (size != 1 and c.strides[-1] != 1):
         return False
-    images, weights = op.operands
     if size == 1:
         turned = left.transpose((0, 2, 1))
         rows, results = (v.pick(3, 0).transpose((1, 0, 2)) for v in (right, c))
-        return _row_major(low, rows, turned, results, weights)
-    return _row_major(low, left, right, c, images)
+        return _row_major(low, rows, turned, results)
+    return _row_major(low, left, right, c)
 
 
-def _row_major(low: Lowerer, x: View, y: View, c: View, right: Value) -> bool:
+def _row_major(low: Lowerer, x: View, y: View, c: View) -> bool:
     if c.strides[-1] != 1 and c.shape[-1] != 1:
         return False
-    product_of(low, x, y, c, right, None)
+    product_of(low, x, y, c, None)
     return True
 
 
@@ -144,41 +140,8 @@ def _whole_plane(low: Lowerer, x: View, w: View, out: View, groups: int) -> bool
         c, left, right = c.transpose((0, 2, 1)), right, left
     if c.strides[2] != 1 and c.shape[2] != 1:
         return False
-    dims, (a, b) = collapse(left.shape[2:], (left.strides[2:], right.strides[2:]))
-    dims, a, b = _cut(low, c, dims or [1], a or [0], b or [0])
-    left = replace(left, shape=(*left.shape[:2], *dims), strides=(*left.strides[:2], *a))
-    right = replace(right, shape=(*right.shape[:2], *dims), strides=(*right.strides[:2], *b))
-    right = right.transpose((0, *range(2, right.ndim), 1))
-    columns = low.machine.columns(c.dtype, *c.shape[1:])
-    scratch = low.temporary(Type(c.dtype, (dims[-1], columns)))
-    if len(dims) == 1:
-        low.emit(Gemm(left, right, c, columns, None, scratch, None))
-        return True
-    low.emit(Map(c.shape, (), (k.const(0, c.dtype),), (c,)))
-
-    def row(*at: Size) -> tuple[Launch, ...]:
-        rows, sides = left, right
-        for q in at:
-            rows, sides = rows.pick(2, q), sides.pick(1, q)
-        return (Gemm(rows, sides, c, columns, None, scratch, c),)
-
-    each_plane(low, dims[:-1], row)
+    low.emit(Contract(left, right.transpose((0, 2, 3, 4, 1)), c))
     return True
-
-
-def _cut(
-    low: Lowerer, c: View, dims: list[Dim], a: list[Dim], b: list[Dim]
-) -> tuple[list[Dim], list[Dim], list[Dim]]:
-    """A long row in parts of equal length, if it has such."""
-    n, most = dims[-1], low.machine.depth(c.dtype, 1)
-    if not isinstance(n, int) or n <= most:
-        return dims, a, b
-    length = next(d for d in range(most, 0, -1) if n % d == 0)
-    if length < most // 4:
-        return dims, a, b
-    apart = (length * a[-1], length * b[-1])
-    dims = [*dims[:-1], n // length, length]
-    return dims, [*a[:-1], apart[0], a[-1]], [*b[:-1], apart[1], b[-1]]
 
 
 # ---------------------------------------------------------------- as a convolution
@@ -192,21 +155,6 @@ def _grouped(v: View, axis: int, groups: int) -> View:
     return replace(v, shape=shape, strides=strides)
 
 
-def _parts(low: Lowerer, op: Op, filters: Dim, channels: Dim) -> tuple[int, int]:
-    """How many channels and lines of taps are summed up at a time."""
-    lines, taps = op.operands[1].type.shape[2:]
-    most = low.machine.depth(op.result.type.dtype, filters)
-    if not isinstance(taps, int):
-        return 1, 1
-    if not isinstance(lines, int) or lines * taps > most:
-        return 1, max(1, most // max(taps, 1))
-    some = max(1, most // max(lines * taps, 1))
-    if not isinstance(channels, int):
-        return some, lines
-    parts = -(-channels // some)
-    return -(-channels // max(parts, 1)), lines
-
-
 def _convolution(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
     a, groups = op.attrs, op.attrs["groups"]
     n, (high, wide) = out.shape[0], out.shape[2:]
@@ -215,21 +163,8 @@ def _convolution(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
     if n != 1 and out.strides[0] == product((high, wide)):
         images, results = (v.transpose((0, 3, 2, 1, 4, 5)) for v in (images, results))
     weights = _grouped(w, 0, groups)
-    filters, channels = weights.shape[1:3]
-    size = product(results.shape[3:])
-    columns = low.machine.columns(out.dtype, filters, size)
-    some, few = _parts(low, op, filters, channels)
-    depth = product((some, few, weights.shape[4]))
-    dtype = out.dtype
-    left = low.temporary(Type(dtype, (filters, depth)))
-    panel = low.temporary(Type(dtype, (depth, columns)))
     before = (a["padding"][0][0], a["padding"][1][0])
-    nothing = product((channels, *weights.shape[3:]))
-    if not isinstance(nothing, int):
-        fill = Map(out.shape, (), (k.const(0, dtype),), (out,))
-        low.emit(When(nothing, "eq", (fill,)))
-    sums = (a["stride"], before, a["dilation"], columns, some, few)
-    low.emit(Conv(images, weights, results, left, panel, *sums))
+    low.emit(Conv(images, weights, results, a["stride"], before, a["dilation"]))
 
 
 # ---------------------------------------------------------------- channel by channel

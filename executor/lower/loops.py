@@ -179,7 +179,7 @@ def _enter(low: Lowerer, s: Scan, index: str) -> None:
 
 def hand_in(low: Lowerer, p: Const) -> None:
     """An outer value is the inner one: the same storage, and whatever else is known of it."""
-    low.bind(p.inner, low.env[p.outer], low.level[p.outer])
+    low.bind(p.inner, low.env[p.outer])
     low.origin[p.inner] = low.origin.get(p.outer, p.outer)
     if p.outer in low.constants:
         low.constants[p.inner] = low.constants[p.outer]

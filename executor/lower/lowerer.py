@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from executor.launches import Check, Failure, Gemm, Launch, Map, Reduce
+from executor.launches import Check, Failure, Launch, Map, Reduce
 from executor.memory import Buffer, View, whole
 from executor.plan.copies import OUTPUT, Copy, Want, line, read_later
 from executor.plan.limits import Limits
@@ -51,36 +51,32 @@ def starts_block(f: Start) -> Start:
     return f
 
 
-@dataclass(frozen=True)
-class Machine:
-    """`columns(dtype, rows, columns)`: how many columns of the right matrix of a product with so
-    many rows and columns are packed side by side. `depth(dtype, rows)`: how many products are best
-    summed up at a time where the left matrix has so many rows. `packs`: whether a product copies
-    its right matrix, panel by panel, into its scratch."""
+class Machine(Protocol):
+    """What lowering asks of a backend."""
 
-    columns: Callable[[DType, Dim, Dim], int]
-    depth: Callable[[DType, Dim], int]
-    packs: Callable[[Gemm], bool]
+    def joins_images(self, t: Type) -> bool:
+        """Whether a convolution should make its results, [N, C, H, W] of type `t`, in memory that
+        holds those of all images side by side: as [C, N, H, W]."""
+        ...
 
 
 @dataclass
 class Scope:
     """The launches of one block while they are collected; `loop`: it is the body of one, there.
 
-    `packed` are the weights packed in it, `indices` the symbols of indices that were checked in it,
-    `bounds` what counts of loops in it can be at most.
+    `indices` are the symbols of indices that were checked in it, `bounds` what counts of loops in
+    it can be at most.
     """
 
     loop: Loc | None = None
     launches: list[Launch] = field(default_factory=list)
-    packed: dict[tuple[Value, View, int], View] = field(default_factory=dict)
     indices: dict[tuple[Value | Dim, Dim, bool], Dim] = field(default_factory=dict)
     bounds: dict[str, Dim | None] = field(default_factory=dict)
 
 
 @dataclass
 class Lowerer:
-    """`env` is where a value lies; `level` the innermost scope in which its data varies.
+    """`env` is where a value lies.
 
     `constants` are values that one literal fills, `known` are integers that are sizes or symbols,
     `highest` is the largest value of a symbol that counts from 0. `origin` is the outermost value
@@ -98,7 +94,6 @@ class Lowerer:
     limits: Limits
     donated: frozenset[Value] = frozenset()
     env: dict[Value, View] = field(default_factory=dict)
-    level: dict[Value, int] = field(default_factory=dict)
     constants: dict[Value, k.Scalar] = field(default_factory=dict)
     known: dict[Value, Dim] = field(default_factory=dict)
     highest: dict[str, Dim] = field(default_factory=dict)
@@ -132,13 +127,6 @@ class Lowerer:
 
     def close(self) -> tuple[Launch, ...]:
         return tuple(self.scopes.pop().launches)
-
-    def outside_of_loops(self, v: Value) -> Scope | None:
-        """The scope around the outermost loop in which `v` does not vary; None if it varies."""
-        for at in range(self.level[v] + 1, len(self.scopes)):
-            if self.scopes[at].loop is not None:
-                return self.scopes[at - 1]
-        return None
 
     def symbol(self, letter: str) -> str:
         self.symbols += 1
@@ -176,9 +164,8 @@ class Lowerer:
             v = block.updates[v]
         return v
 
-    def bind(self, v: Value, view: View, level: int | None = None) -> None:
+    def bind(self, v: Value, view: View) -> None:
         self.env[v] = view
-        self.level[v] = self.depth if level is None else level
 
     def want(self, v: Value, place: View, what: Want, first: bool = False) -> None:
         """`place` must hold `v` at the end of the block; `first`: before other places."""

@@ -1,19 +1,15 @@
-"""Lowering of `matmul`: shapes are brought to [batch..., M, K] @ [batch..., K, N].
-
-Weights that do not vary in the loop of the product are packed once, before the outermost loop in
-which they do not vary; where such a loop is inside of a branch, only if the branch runs.
-"""
+"""Lowering of `matmul`: shapes are brought to [batch..., M, K] @ [batch..., K, N]."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from executor.launches import Gemm, Pack
-from executor.lower.lowerer import Lowerer, Scope, rule
+from executor.launches import Gemm
+from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View, collapse
 from executor.plan.reuse import added
-from ir import Op, Value
-from ir.types import Type, contiguous, product
+from ir import Op
+from ir.types import Type
 
 
 @rule("matmul", direct=True)
@@ -33,13 +29,13 @@ def matmul(low: Lowerer, op: Op) -> None:
 
     c, initial = matrix(out), matrix(start[1]) if start else None
     if c.shape[-1] == 1 and c.shape[-2] != 1 and c.strides[-2] == 1:
-        x, y, c, yv = _turned(y), _turned(x), _turned(c), xv
+        x, y, c = _turned(y), _turned(x), _turned(c)
         initial = initial and _turned(initial)
     target = c
     if c.shape[-1] != 1 and c.strides[-1] != 1:
         temporary = low.temporary(Type(c.dtype, c.shape))
         target = temporary
-    product_of(low, x, y, target, yv, initial)
+    product_of(low, x, y, target, initial)
     if target is not c:
         low.copy(target, c)
         low.keep(result, c, "a product is made row by row, and lies otherwise in its place")
@@ -68,8 +64,8 @@ def _in_rows(v: View) -> bool:
     return v.ndim == 1 or v.shape[-2] == 1 or v.strides[-2] == 1
 
 
-def product_of(low: Lowerer, x: View, y: View, c: View, yv: Value, initial: View | None) -> None:
-    """c = x @ y, where `yv` is the value that `y` is a view of."""
+def product_of(low: Lowerer, x: View, y: View, c: View, initial: View | None) -> None:
+    """c = x @ y."""
     batch = c.shape[:-2]
     x = x.expand((*batch, *x.shape[-2:]))
     if all(d == 1 for d in y.shape[:-2]):
@@ -77,17 +73,7 @@ def product_of(low: Lowerer, x: View, y: View, c: View, yv: Value, initial: View
         while y.ndim > 2:
             y = y.pick(0, 0)
     full = y.expand((*c.shape[:-2], *y.shape[-2:]))
-    columns = low.machine.columns(y.dtype, *c.shape[-2:])
-    packed = None
-    scope = low.outside_of_loops(yv)
-    if scope is not None:
-        panels = _packed(low, scope, yv, y, columns)
-        packed = panels.expand((*c.shape[:-2], *y.shape[-2:]))
-    launch = Gemm(x, full, c, columns, packed, None, initial)
-    if low.machine.packs(launch):
-        scratch = low.temporary(Type(y.dtype, (y.shape[-2], columns)))
-        launch = replace(launch, scratch=scratch)
-    low.emit(launch)
+    low.emit(Gemm(x, full, c, initial))
 
 
 def _turned(x: View) -> View:
@@ -111,19 +97,3 @@ def _merge(x: View, c: View, initial: View | None) -> tuple[View, View, View | N
         for v, r in zip(views, rows)
     ]
     return out[0], out[1], out[2] if initial is not None else None
-
-
-def _packed(low: Lowerer, scope: Scope, yv: Value, y: View, columns: int) -> View:
-    """Panels of `y`, [batch..., K, N] with room for whole panels, made in `scope` or before."""
-    key = (low.origin.get(yv, yv), y, columns)
-    for s in low.scopes:
-        if key in s.packed:
-            return s.packed[key]
-    batch, (depth, n) = y.shape[:-2], y.shape[-2:]
-    wide = -(-n // columns) * columns if isinstance(n, int) else n + (columns - 1)
-    buffer = low.arena(product(batch) * depth * wide, y.dtype)
-    strides = tuple(s * depth * wide for s in contiguous(batch))
-    out = View(buffer, y.dtype, 0, y.shape, (*strides, columns, 1))
-    scope.launches.append(Pack(y, out, columns))
-    scope.packed[key] = out
-    return out

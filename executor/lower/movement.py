@@ -27,7 +27,7 @@ def full(low: Lowerer, op: Op) -> None:
         return
     one = low.temporary(v.type.with_shape(()))
     low.scopes[0].launches.append(Map((), (), (root,), (one,)))
-    low.bind(v, one.expand(v.type.shape), level=0)
+    low.bind(v, one.expand(v.type.shape))
 
 
 @rule("size")
@@ -43,7 +43,7 @@ def iota(low: Lowerer, op: Op) -> None:
 
 # ---------------------------------------------------------------- views
 def view(low: Lowerer, op: Op, out: View) -> None:
-    low.bind(op.result, out, low.level[op.operands[0]])
+    low.bind(op.result, out)
 
 
 @rule("reshape")
@@ -130,7 +130,7 @@ def split(low: Lowerer, op: Op) -> None:
     axis, start = op.attrs["axis"] % x.ndim, 0
     for v, n in zip(op.results, op.attrs["sections"]):
         check_slice(low, op, x, axis, start, n)
-        low.bind(v, x.slice(axis, start, n), low.level[op.operands[0]])
+        low.bind(v, x.slice(axis, start, n))
         start = start + n
 
 

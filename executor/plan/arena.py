@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from executor.allocation import HOST
 from executor.launches import Launch, blocks, views
 from executor.memory import Buffer
 from ir.types import Dim, evaluate_dim
 
-ALIGN = 64
 Interval = tuple[int, int]
 
 
@@ -29,22 +29,24 @@ class Slot:
 
 @dataclass(frozen=True)
 class Layout:
-    """`fixed` bytes come first, with `offsets` in them; then the slots, each aligned."""
+    """`fixed` bytes come first, with `offsets` in them; then the slots. All lie at multiples of
+    `alignment`."""
 
     fixed: int
     offsets: dict[Buffer, int]
     slots: tuple[Slot, ...]
     lives: dict[Buffer, Interval]
+    alignment: int = HOST.alignment
 
     def bytes(self, sizes: Mapping[str, int]) -> int:
         total = self.fixed
         for s in self.slots:
-            total += _aligned(max(0, evaluate_dim(s.size, sizes)))
+            total += aligned(max(0, evaluate_dim(s.size, sizes)), self.alignment)
         return total
 
 
-def _aligned(n: int) -> int:
-    return -(-n // ALIGN) * ALIGN
+def aligned(n: int, alignment: int) -> int:
+    return -(-n // alignment) * alignment
 
 
 @dataclass
@@ -100,31 +102,34 @@ def overlap(a: Interval, b: Interval) -> bool:
     return a[0] <= b[1] and b[0] <= a[1]
 
 
-def layout(launches: Sequence[Launch]) -> Layout:
+def layout(launches: Sequence[Launch], alignment: int = HOST.alignment) -> Layout:
     lives = lifetimes(launches)
     fixed = [b for b in lives if isinstance(b.size, int)]
     offsets: dict[Buffer, int] = {}
     top = 0
-    for b in sorted(fixed, key=lambda q: (-_size(q), lives[q])):
-        offsets[b] = _place(b, offsets, lives)
-        top = max(top, offsets[b] + _size(b))
+    for b in sorted(fixed, key=lambda q: (-_size(q, alignment), lives[q])):
+        offsets[b] = _place(b, offsets, lives, alignment)
+        top = max(top, offsets[b] + _size(b, alignment))
     slots: list[Slot] = []
     for b in sorted((b for b in lives if b not in offsets), key=lambda q: lives[q]):
         _share(b, slots, lives)
-    return Layout(top, offsets, tuple(slots), lives)
+    return Layout(top, offsets, tuple(slots), lives, alignment)
 
 
-def _size(b: Buffer) -> int:
+def _size(b: Buffer, alignment: int) -> int:
     assert isinstance(b.size, int)
-    return _aligned(max(b.size, 1))
+    return aligned(max(b.size, 1), alignment)
 
 
-def _place(b: Buffer, offsets: dict[Buffer, int], lives: dict[Buffer, Interval]) -> int:
+def _place(
+    b: Buffer, offsets: dict[Buffer, int], lives: dict[Buffer, Interval], alignment: int
+) -> int:
     """The lowest offset that no buffer alive at the same time uses."""
-    taken = [(at, at + _size(q)) for q, at in offsets.items() if overlap(lives[q], lives[b])]
+    near = ((q, at) for q, at in offsets.items() if overlap(lives[q], lives[b]))
+    taken = [(at, at + _size(q, alignment)) for q, at in near]
     at = 0
     for low, high in sorted(taken):
-        if at + _size(b) <= low:
+        if at + _size(b, alignment) <= low:
             break
         at = max(at, high)
     return at

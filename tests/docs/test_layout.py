@@ -114,6 +114,17 @@ def test_the_executor_knows_ir_only():
                 assert module.startswith("executor.cpu"), f"{module} imports {name}"
 
 
+def test_a_backend_is_imported_where_backends_are_registered_only():
+    """By `executor/__init__.py`; everything else finds backends by name."""
+    found = set()
+    for package in ("ir", "executor", "dy2st"):
+        for module, path in modules(package):
+            names = {name for name, _ in imports(path, module)}
+            if any(name.split(".")[:2] == ["executor", "cpu"] for name in names):
+                found.add(module)
+    assert {m for m in found if not m.startswith("executor.cpu")} == {"executor"}
+
+
 def test_llvmlite_is_only_below_executor_cpu():
     for package in ("ir", "dy2st"):
         for module, path in modules(package):

@@ -4,20 +4,27 @@ Every byte of the arena belongs to the buffer through which it was written last.
 another buffer, of a byte that nobody wrote, or outside of a buffer is an error of the plan, and so
 is a launch whose operands share memory in a way that its order of reads and writes could show.
 Knows the launches and where the plan put the buffers, nothing of how it decided.
+
+It is a backend, by the name of `checked`; `checked-cpu` runs the launches that the CPU would.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from executor import cpu, launches, register
+from executor.allocation import HOST, Memory
+from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
 from executor.executable import output_bounds
 from executor.launches import (
     ArgMax,
     Branch,
     Check,
+    Contract,
     Conv,
     Dots,
     Fail,
@@ -30,16 +37,17 @@ from executor.launches import (
     Lowered,
     Map,
     Number64,
-    Pack,
     Reduce,
     ScatterNd,
     When,
 )
 from executor.memory import Buffer, View
-from executor.plan.arena import ALIGN, Layout
+from executor.plan.arena import Layout, aligned
+from executor.plan.loop_counts import counts
+from ir import Slot
 from ir.scalar import language as k
 from ir.scalar.evaluate import evaluate
-from ir.types import evaluate_dim
+from ir.types import Type, evaluate_dim
 
 NOBODY = -1
 #: what fresh memory holds: NaN, or -1
@@ -55,15 +63,15 @@ class Stop(Exception):
 
 
 @dataclass
-class Memory:
+class Bytes:
     """`owner` says for every byte through which buffer it was written last."""
 
     data: np.ndarray
     owner: np.ndarray
 
 
-def memory(size: int) -> Memory:
-    return Memory(np.full(size, POISON, np.uint8), np.full(size, NOBODY, np.int64))
+def memory(size: int) -> Bytes:
+    return Bytes(np.full(size, POISON, np.uint8), np.full(size, NOBODY, np.int64))
 
 
 @dataclass
@@ -71,13 +79,16 @@ class Machine:
     lowered: Lowered
     layout: Layout
     sizes: dict[str, int]
-    places: dict[Buffer, tuple[Memory, int]] = field(default_factory=dict)
+    places: dict[Buffer, tuple[Bytes, int]] = field(default_factory=dict)
     numbers: dict[Buffer, int] = field(default_factory=dict)
     room: dict[Buffer, int] = field(default_factory=dict)
+    panels: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.symbols = dict(self.sizes)
 
     def run(self, arrays):
         """The outputs and the inputs afterwards, or the error number of the call."""
-        self.symbols = dict(self.sizes)
         self.allocate(arrays)
         try:
             self.block(self.lowered.launches)
@@ -102,7 +113,8 @@ class Machine:
         at = self.layout.fixed
         for slot in self.layout.slots:
             self.places.update((b, (arena, at)) for b in slot.buffers)
-            at += -(-max(0, evaluate_dim(slot.size, self.sizes)) // ALIGN) * ALIGN
+            size = max(0, evaluate_dim(slot.size, self.sizes))
+            at += aligned(size, self.layout.alignment)
 
     def number(self, b):
         return self.numbers.setdefault(b, len(self.numbers))
@@ -239,39 +251,24 @@ class Machine:
             new[at] = evaluate(x.root, [new[at], y[(*lead, *p)]])
         self.write(x.out, new)
 
-    def pack(self, x: Pack):
-        """The panels stay what they are here: where the matrix would lie, behind its own marks."""
-        self.apart([x.y], [x.out])
-        self.panels = getattr(self, "panels", {})
-        self.panels[self.panel(x.out)] = self.read(x.y)
-        whole = View(x.out.buffer, x.out.dtype, 0, (self.elements(x.out),), (1,))
-        self.write(whole, 0)
-
-    def panel(self, v: View):
-        m, base = self.places[v.buffer]
-        return id(m), base, self.dim(v.offset)
-
-    def elements(self, v: View):
-        return self.bytes(v.buffer) // v.dtype.size
-
     def gemm(self, x: Gemm):
-        y = x.y if x.packed is None else x.packed
-        reads = [x.x, x.y] + [v for v in (x.packed,) if v is not None]
-        same = [] if x.initial is None else [x.initial]
-        self.apart(reads, [x.c], same)
-        if x.scratch is not None:
-            self.apart([*reads, x.c, *same], [x.scratch])
-            self.write(x.scratch, 0)
-        right = self.read(x.y) if x.packed is None else self.packed(y)
+        self.product(x, self.read(x.y), x.c, [x.x, x.y])
+
+    def product(self, x, right, out: View, reads):
+        self.apart(reads, [out], [] if x.initial is None else [x.initial])
         total = np.matmul(self.read(x.x), right)
-        self.write(x.c, total if x.initial is None else total + self.read(x.initial))
+        self.write(out, total if x.initial is None else total + self.read(x.initial))
+
+    def contract(self, x: Contract):
+        self.apart([x.x, x.y], [x.out])
+        left, right = self.read(x.x), self.read(x.y)
+        left = left.reshape(*left.shape[:2], math.prod(left.shape[2:]))
+        right = right.reshape(right.shape[0], left.shape[2], right.shape[-1])
+        self.write(x.out, np.matmul(left, right))
 
     def conv(self, x: Conv):
-        """One result after the other; the weights of a part and a panel lie in scratch memory."""
+        """One result after the other."""
         self.apart([x.x, x.w], [x.out])
-        self.apart([x.x, x.w, x.out], [x.left, x.panel])
-        for scratch in (x.left, x.panel):
-            self.write(scratch, 0)
         pixels, weights, before = self.read(x.x), self.read(x.w), [self.dim(d) for d in x.before]
         out = np.zeros(self.geometry(x.out)[0], x.out.dtype.numpy)
         for i, j, p, q in np.ndindex(*weights.shape[-2:], *out.shape[-2:]):
@@ -290,11 +287,41 @@ class Machine:
         for v, out in zip(x.xs, x.outs, strict=True):
             self.write(out, self.read(out) + (self.read(v) * y).sum())
 
-    def packed(self, v: View):
-        whole = View(v.buffer, v.dtype, 0, (self.elements(v),), (1,))
-        self.read(whole)
-        y = self.panels[self.panel(v)]
-        return np.broadcast_to(y, self.geometry(v)[0])
+    # ------------------------------------------------------------ launches of the CPU
+    def pack(self, x: Pack):
+        """The panels stay what they are here: where the matrix would lie, behind its own marks."""
+        self.apart([x.y], [x.out])
+        self.panels[self.panel(x.out)] = self.read(x.y)
+        whole = View(x.out.buffer, x.out.dtype, 0, (self.elements(x.out),), (1,))
+        self.write(whole, 0)
+
+    def panel(self, v: View):
+        m, base = self.places[v.buffer]
+        return id(m), base, self.dim(v.offset)
+
+    def elements(self, v: View):
+        return self.bytes(v.buffer) // v.dtype.size
+
+    def packedgemm(self, x: PackedGemm):
+        v = x.panels
+        self.read(View(v.buffer, v.dtype, 0, (self.elements(v),), (1,)))
+        right = np.broadcast_to(self.panels[self.panel(v)], self.geometry(v)[0])
+        self.product(x, right, x.out, [x.x, v])
+
+    def panelgemm(self, x: PanelGemm):
+        self.scratch([x.x, x.y, x.out, *([] if x.initial is None else [x.initial])], [x.scratch])
+        self.product(x, self.read(x.y), x.out, [x.x, x.y])
+
+    def panelconv(self, x: PanelConv):
+        """The weights of a part and a panel lie in scratch memory."""
+        self.scratch([x.x, x.w, x.out], [x.left, x.panel])
+        self.conv(x)
+
+    def scratch(self, others, room):
+        """What lies in scratch memory is lost."""
+        self.apart(others, room)
+        for v in room:
+            self.write(v, 0)
 
     def check(self, x: Check):
         if self.dim(x.value) < 0:
@@ -331,18 +358,68 @@ class Machine:
         self.symbols[x.after] = ran & 1
 
 
-def run(lowered: Lowered, layout: Layout, sizes, arrays):
-    """The typed outputs and inputs after a call, or (error number, inputs)."""
-    m = Machine(lowered, layout, dict(sizes))
-    given, after = m.run(arrays)
-    p = lowered.program
-    after = [a.view(i.value.type.dtype.numpy) for a, i in zip(after, p.inputs)]
-    if isinstance(given, int):
-        return given, after
-    named = {n: v for n, v in m.symbols.items() if not n.startswith("#")}
-    outputs = []
-    for a, v in zip(given, p.outputs):
-        shape = v.type.concrete(named)
-        count = int(np.prod(shape, dtype=np.int64))
-        outputs.append(a.view(v.type.dtype.numpy)[:count].reshape(shape))
-    return outputs, after
+# ---------------------------------------------------------------- the machine as a backend
+@dataclass
+class Run:
+    """A program that the machine runs; called with the address of the table of a call."""
+
+    lowered: Lowered
+    layout: Layout
+
+    def run(self, table):
+        program = self.lowered.program
+        names, found = program.sizes, counts(program.ops)
+        given = len(program.inputs), len(program.outputs)
+        entries = (ctypes.c_int64 * (len(names) + sum(given) + 1 + len(found))).from_address(table)
+        machine = Machine(self.lowered, self.layout, dict(zip(names, entries)))
+        addresses = list(entries)[len(names) :]
+        ins, outs = addresses[: given[0]], addresses[given[0] : sum(given)]
+        memory = [at(a, machine.bytes(b)) for a, b in zip(ins, self.lowered.inputs)]
+        results, after = machine.run([m.copy() for m in memory])
+        for m, new in zip(memory, after):
+            if not np.array_equal(m, new):
+                m[:] = new
+        if isinstance(results, int):
+            return results
+        for v, a, new in zip(program.outputs, outs, results):
+            if not isinstance(v, Slot):
+                at(a, new.size)[:] = new
+        for k_, name in enumerate(found):
+            entries[len(names) + sum(given) + 1 + k_] = machine.symbols[name]
+        return 0
+
+
+def at(address, size):
+    """The bytes at an address."""
+    if size == 0:
+        return np.empty(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`like`: the backend whose launches are run; None: they are run as they were lowered."""
+
+    name: str
+    like: cpu.Cpu | None = None
+    memory: Memory = HOST
+
+    @property
+    def families(self):
+        kinds = [q for q in vars(launches).values() if isinstance(q, type)]
+        own = [] if self.like is None else self.like.families
+        return [*own, *(q for q in kinds if hasattr(Machine, q.__name__.lower()))]
+
+    def joins_images(self, t: Type):
+        return self.like is not None and self.like.joins_images(t)
+
+    def legalize(self, lowered: Lowered):
+        return lowered if self.like is None else self.like.legalize(lowered)
+
+    def build(self, lowered: Lowered, layout: Layout):
+        return Run(lowered, layout)
+
+
+CHECKED, CHECKED_CPU = Checked("checked"), Checked("checked-cpu", cpu.machine())
+register(CHECKED)
+register(CHECKED_CPU)

@@ -101,7 +101,7 @@ def test_code_of_every_target_needs_no_library(name):
     machine = cpu.machine_for(t)
     for op in ("exp", "tanh", "gelu", "softmax", "floor", "embedding", "conv"):
         program, _ = examples_program(op)
-        low = lower(program, machine)
+        low = machine.legalize(lower(program, machine))
         made = source(low, arena.layout(low.launches), t)
         text = assembly(made, t)
         called = {q.split()[1].split("@")[0] for q in text.splitlines() if "\tcall" in q}

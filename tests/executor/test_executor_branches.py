@@ -11,8 +11,9 @@ import executor
 import ir
 from executor import cpu
 from executor.cpu.codegen import source
+from executor.cpu.launches import Pack
 from executor.cpu.target import current
-from executor.launches import Branch, Launch, Loop, Map, Pack, blocks, results, views
+from executor.launches import Branch, Launch, Loop, Map, blocks, results, views
 from executor.lower.branches import exception
 from executor.lower.program import lower
 from executor.plan import arena
@@ -262,7 +263,7 @@ program p(%x: f32[T,4,64] arg "x", %w: f32[64,64] param "w", %p: bool[] arg "p")
 
 def test_weights_packed_in_a_branch_are_packed_again_outside():
     program = parsed(PACKED)
-    top = lower(program, cpu.machine()).launches
+    top = cpu.machine().legalize(lower(program, cpu.machine())).launches
     assert [sum(isinstance(q, Pack) for q in qs) for qs in (top, every(top))] == [1, 2]
     run = executor.compile(program)
     for t in (0, 1, 3):

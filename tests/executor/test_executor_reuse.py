@@ -17,7 +17,7 @@ from executor.plan.arena import layout
 from executor.poison import poisoned
 from ir.types import F32
 from tests.conftest import mostly_slow
-from tests.executor import launch_machine
+from tests.executor.launch_machine import CHECKED_CPU, PlanError
 from tests.executor.test_executor import examples_program, floats, run_text
 from tests.executor.test_executor_plan import native_program
 from tests.executor.test_executor_random import agree, arrays
@@ -35,26 +35,29 @@ def every(launches):
 
 
 # ---------------------------------------------------------------- a machine that checks
-def check_plan(program, sizes, seed, donated=()):
+FAILURES = (IndexError, OverflowError, ValueError, ZeroDivisionError)
+
+
+def check_plan(program, sizes, seed, donated=(), backend="checked-cpu"):
     """The launches, run with NumPy on memory that knows its owners, do what the program does."""
-    lowered = lower(program, cpu.machine(), donated)
+    run = executor.compile(program, donated=donated, backend=backend)
     xs = arrays(program, sizes, np.random.default_rng(seed))
-    got, after = launch_machine.run(lowered, layout(lowered.launches), sizes, xs)
+    own = [x.copy() for x in xs]
     try:
         outputs, written = ir.evaluate(program, xs)
-    except (IndexError, OverflowError, ValueError, ZeroDivisionError) as e:
-        assert isinstance(got, int), f"{e!r} was not raised"
-        kept = [(a, x) for k, (a, x) in enumerate(zip(after, xs)) if k not in donated]
-        assert all(np.array_equal(a.reshape(x.shape), x, True) for a, x in kept)
+    except FAILURES:
+        with pytest.raises(FAILURES):
+            run(*own)
+        kept = [(a, x) for k, (a, x) in enumerate(zip(own, xs)) if k not in donated]
+        assert all(np.array_equal(a, x, True) for a, x in kept)
         return
-    assert not isinstance(got, int), lowered.failures[got - 1]
     text = str(program)
-    for a, b in zip(got, outputs):
+    for a, b in zip(run(*own), outputs, strict=True):
         agree(a, b, text)
     new = dict(zip((target for target, _ in program.writes), written))
-    for k, (i, x, a) in enumerate(zip(program.inputs, xs, after)):
+    for k, (i, x, a) in enumerate(zip(program.inputs, xs, own)):
         if k not in donated or i.value in new:
-            agree(a.reshape(x.shape), new.get(i.value, x), text)
+            agree(a, new.get(i.value, x), text)
 
 
 @pytest.mark.parametrize("control", [False, True])
@@ -63,6 +66,7 @@ def test_no_value_is_lost(seed, control):
     program = native_program(seed, control)
     for b, t in ((2, 3), (1, 1), (3, 0)):
         check_plan(program, {"B": b, "T": t}, seed)
+    check_plan(program, {"B": 2, "T": 3}, seed, backend="checked")
 
 
 @pytest.mark.slow
@@ -75,10 +79,10 @@ def test_no_value_is_lost(seed, control):
 )
 def test_no_value_is_lost_in_the_examples_of_a_row(name):
     program, xs = examples_program(name)
-    lowered = lower(program, cpu.machine())
-    got, _ = launch_machine.run(lowered, layout(lowered.launches), {}, xs)
-    for a, b in zip(got, ir.evaluate(program, xs)[0], strict=True):
-        agree(a, b, name)
+    for backend in ("checked-cpu", "checked"):
+        got = executor.compile(program, backend=backend)(*xs)
+        for a, b in zip(got, ir.evaluate(program, xs)[0], strict=True):
+            agree(a, b, name)
 
 
 @pytest.mark.slow
@@ -90,19 +94,25 @@ def test_no_value_is_lost_where_every_input_is_donated(seed):
         check_plan(program, {"B": b, "T": t}, seed, every_input)
 
 
+def with_plan(lowered, plan_, backend=CHECKED_CPU):
+    code = backend.build(lowered, plan_)
+    return executor.Executable(lowered.program, code, plan_, lowered.failures)
+
+
 def test_the_machine_finds_buffers_that_overlap():
-    """With every buffer at the start of the arena, some value of a random program is lost."""
+    """With every buffer at the start of the arena, some value of a random program is lost, as
+    every one of these has buffers that live at the same time."""
     found = 0
     for seed in (0, 1, 3):
         program, sizes = native_program(seed, True), {"B": 2, "T": 3}
-        lowered = lower(program, cpu.machine())
+        lowered = CHECKED_CPU.legalize(lower(program, CHECKED_CPU))
         good = layout(lowered.launches)
         bad = replace(good, offsets=dict.fromkeys(good.offsets, 0))
         xs = arrays(program, sizes, np.random.default_rng(seed))
-        launch_machine.run(lowered, good, sizes, xs)
+        with_plan(lowered, good)(*xs)
         try:
-            launch_machine.run(lowered, bad, sizes, xs)
-        except launch_machine.PlanError:
+            with_plan(lowered, bad)(*xs)
+        except PlanError:
             found += 1
     assert found == 3
 
@@ -140,9 +150,8 @@ program p(%x: f32[64] arg "x") {
     assert {v.buffer.kind for x in fills for v in x.outs} == {"arena", "output"}
     good = layout(lowered.launches)
     bad = replace(good, offsets=dict.fromkeys(good.offsets, 0))
-    native = cpu.build(replace(lowered, launches=poisoned(lowered)), bad)
     x = floats(64)
-    (got,) = executor.Executable(lowered.program, native, bad, ())(x)
+    (got,) = with_plan(replace(lowered, launches=poisoned(lowered)), bad, cpu.machine())(x)
     assert not np.isfinite(got).all() or not np.allclose(got, x.max() + np.tanh(x.sum()))
 
 
@@ -167,7 +176,7 @@ program p(%x: f32[64] arg "x") {
     lowered = launches_of(text)
     plan_, x = layout(lowered.launches), floats(64)
     dead = replace(lowered, launches=poisoned(lowered))
-    (got,), _ = launch_machine.run(dead, plan_, {}, [x])
+    (got,) = with_plan(dead, plan_)(x)
     (want,), _ = ir.evaluate(lowered.program, [x])
     np.testing.assert_allclose(got, want, rtol=1e-6)
 

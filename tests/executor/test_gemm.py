@@ -9,7 +9,8 @@ import executor
 import ir
 from executor import cpu
 from executor.cpu.kernels.gemm import heights
-from executor.launches import Gemm, Loop, Pack
+from executor.cpu.launches import Pack, PackedGemm
+from executor.launches import Gemm, Loop
 from executor.lower.program import lower
 from tests.executor.test_executor import on_target
 
@@ -124,12 +125,11 @@ program p(%x: f32[S,T,B,9] arg "x", %w: f32[7,9] param "w", %v: f32[B,7] arg "v"
 
 def test_loop_invariant_weights_are_packed_once():
     program = ir.verify(ir.parse(NESTED))
-    low = lower(program, cpu.machine())
+    low = cpu.machine().legalize(lower(program, cpu.machine()))
     assert [type(q) for q in low.launches].count(Pack) == 1
     (outer,) = (q for q in low.launches if isinstance(q, Loop))
     (inner,) = (q for q in outer.body if isinstance(q, Loop))
-    gemms = [q for q in inner.body if isinstance(q, Gemm)]
-    assert len(gemms) == 1 and gemms[0].packed is not None
+    assert [type(q) for q in inner.body].count(PackedGemm) == 1
     assert not any(isinstance(q, Pack) for q in (*outer.body, *inner.body))
     run, rng = executor.compile(program), np.random.default_rng(3)
     for s, t, b in ((2, 3, 4), (1, 0, 2), (0, 2, 2), (3, 1, 17)):

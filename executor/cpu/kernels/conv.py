@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from executor.cpu.kernel_builder import Call, Place, load, store
-from executor.cpu.kernels.gemm import Corner, Product
+from executor.cpu.kernel_table import kernel_for
+from executor.cpu.kernels.gemm import Corner, Form, Product
 from executor.cpu.kernels.im2col import form, patches
+from executor.cpu.launches import PanelConv
 from executor.cpu.llvm_text import Function, Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
-from executor.launches import Conv, Gemm
-from executor.memory import View
 from ir.types import DType, product
 
 
@@ -72,7 +72,7 @@ class _Convolution:
 
     call: Call
     module: Module
-    c: Conv
+    c: PanelConv
 
     def __post_init__(self) -> None:
         c, number = self.c, self.call.number
@@ -144,12 +144,14 @@ class _Convolution:
 
         depth = f.mul(of[0], f.mul(of[2], self.taps))
         sides = ((depth, 1), (c.columns, 1), (self.out[2], self.out[2]))
-        g, numbers = _as_gemm(c, new), (self.filters, self.n, depth)
-        p = Product(self.call, self.module, g, *numbers, *sides, False, panel)
+        products = Form(c.x.dtype, c.out.shape[2], c.columns, not new)
+        numbers = (self.filters, self.n, depth)
+        p = Product(self.call, self.module, products, *numbers, *sides)
         p.panels(Corner(self.pointers[3], panel, place, place), packed)
 
 
-def conv_kernel(target: Target, module: Module, c: Conv) -> Call:
+@kernel_for(PanelConv)
+def conv_kernel(target: Target, module: Module, c: PanelConv) -> Call:
     """x is [groups, images, C, images together, H, W], w [groups, filters, C, KH, KW], and out
     [groups, images, filters, images together, H, W]."""
     call = Call(target)
@@ -159,10 +161,3 @@ def conv_kernel(target: Target, module: Module, c: Conv) -> Call:
 
 def _numbers(values: tuple[Int, ...]) -> list[tuple[str, str]]:
     return [("i64", str(q)) for q in values]
-
-
-def _as_gemm(c: Conv, new: bool) -> Gemm:
-    """Types and sizes of the products that a convolution consists of."""
-    n = product(c.out.shape[3:])
-    rows = View(c.out.buffer, c.out.dtype, 0, (c.out.shape[2], n), (c.out.strides[2], 1))
-    return Gemm(c.x, c.w, rows, c.columns, None, c.panel, None if new else rows)

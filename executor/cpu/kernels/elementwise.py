@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
-from executor.cpu.llvm_text import Int
+from executor.cpu.kernel_table import kernel_for
+from executor.cpu.llvm_text import Int, Module
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes, divides, serial
 from executor.launches import Iota, Map
@@ -32,8 +33,9 @@ def order(views: Sequence[View], shape: Sequence[Dim]) -> list[int]:
     return axes
 
 
-def map_kernel(target: Target, m: Map) -> tuple[Call, str]:
-    """The kernel of a launch and the value it returns: 1 for a division by zero."""
+@kernel_for(Map)
+def map_kernel(target: Target, module: Module, m: Map) -> Call:
+    """It returns 1 for a division by zero."""
     views = [*m.ins, *m.outs]
     axes = order(m.outs, m.shape)
     dims, strides = collapse(
@@ -61,7 +63,9 @@ def map_kernel(target: Target, m: Map) -> tuple[Call, str]:
         row(Lanes(f, target, width, failed), m.roots, ins, outs, n[-1], dims[-1])
 
     nest(f, n[:-1], [row[:-1] for row in steps], inner)
-    return call, f.load("i64", failed, 8) if failed else "0"
+    if failed:
+        call.result = f.load("i64", failed, 8)
+    return call
 
 
 def row(
@@ -118,7 +122,8 @@ def _vector(
         store(v, p, i, value, mask)
 
 
-def iota_kernel(target: Target, m: Iota) -> Call:
+@kernel_for(Iota)
+def iota_kernel(target: Target, module: Module, m: Iota) -> Call:
     """One element at a time: iotas are short or rare."""
     call = Call(target)
     f = call.f

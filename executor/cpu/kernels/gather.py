@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from executor.cpu.kernel_builder import Call, Place, nest
+from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.elementwise import row
-from executor.cpu.llvm_text import Int, element
+from executor.cpu.llvm_text import Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from executor.launches import Gather
@@ -39,7 +40,8 @@ class _Rows:
         nest(self.call.f, self.numbers[:-1], outer, along, [source, to])
 
 
-def gather_kernel(target: Target, g: Gather) -> Call:
+@kernel_for(Gather)
+def gather_kernel(target: Target, module: Module, g: Gather) -> Call:
     """It returns 1 for an index out of range."""
     call = Call(target)
     f, axis, count = call.f, g.axis, g.axis + g.index.ndim

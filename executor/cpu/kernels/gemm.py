@@ -14,14 +14,16 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from executor.cpu.kernel_builder import Call, Place, lane_mask, load, nest, store
+from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.gemv import ARGUMENTS as SMALL_ARGUMENTS
 from executor.cpu.kernels.gemv import STRIPS, dot_kernel, multiply_add, strip_kernel
 from executor.cpu.kernels.pack import pack_panel
+from executor.cpu.launches import PackedGemm, PanelGemm
 from executor.cpu.llvm_text import Function, Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from executor.launches import Gemm
-from executor.memory import collapse
+from executor.memory import View, collapse
 from ir.types import Dim, DType
 
 ROWS = 6
@@ -166,22 +168,31 @@ class Corner:
 Panel: TypeAlias = Callable[[Corner, Int, Int], tuple[Corner, Int]]
 
 
+@dataclass(frozen=True)
+class Form:
+    """What is known of a product: its type and rows, the columns of a panel, and whether the sum
+    starts from a matrix."""
+
+    dtype: DType
+    rows: Dim
+    columns: int
+    initial: bool
+
+
 @dataclass
 class Product:
-    """The function of one launch under construction. Only the types, the number of rows and the
-    columns of a panel are taken from `g`."""
+    """The function of one launch under construction: all that is left to a call are numbers."""
 
     call: Call
     module: Module
-    g: Gemm
+    form: Form
     m: Int
     n: Int
     depth: Int
     left: tuple[Int, Int]
     right: tuple[Int, Int]
     rows: tuple[Int, Int]
-    direct: bool
-    scratch: str
+    direct: bool = False
 
     @property
     def f(self) -> Function:
@@ -189,22 +200,22 @@ class Product:
 
     @property
     def element(self) -> str:
-        return element(self.g.x.dtype)
+        return element(self.form.dtype)
 
     def blocks(self, vectors: int, masked: bool, at: Corner, b_row: Int, rest: Int) -> None:
         """All rows against one panel; `rest` lanes of its last vector count."""
-        f, target, d = self.f, self.call.target, self.g.x.dtype
+        f, target, d = self.f, self.call.target, self.form.dtype
 
         def block(height: int, first: Int) -> None:
-            tile = Tile(height, vectors, masked, self.direct, self.g.initial is not None)
+            tile = Tile(height, vectors, masked, self.direct, self.form.initial)
             name = self.module.define(micro_kernel(target, d, tile), "0")
             own = at.moved(f, self.element, **self.down(first))
             values = (own.a, own.b, own.c, own.s, self.depth, *self.left, b_row, *self.rows, rest)
             f.call("i64", name, *((t, str(q)) for t, q in zip(ARGUMENTS, values)))
 
-        if isinstance(self.g.c.shape[-2], int):
+        if isinstance(self.form.rows, int):
             top = 0
-            for height, n in heights(self.g.c.shape[-2]):
+            for height, n in heights(self.form.rows):
                 with f.loop(0, n) as q:
                     block(height, f.add(f.mul(q, height), top))
                 top += height * n
@@ -221,23 +232,10 @@ class Product:
         strides = {"a": self.left[0], "c": self.rows[0], "s": self.rows[1]}
         return {q: self.f.mul(rows, s) for q, s in strides.items()}
 
-    def panel(self, at: Corner, first: Int, width: Int, pack: str) -> tuple[Corner, Int]:
-        """The corner of the panel that begins at a column, and the panel's row stride."""
-        f, e = self.f, self.element
-        moved = at.moved(f, e, c=first, s=first)
-        if self.direct:
-            return moved.moved(f, e, b=first), self.right[0]
-        if not self.scratch:
-            return moved.moved(f, e, b=f.mul(first, self.depth)), self.g.columns
-        y = f.at(at.b, f.mul(first, self.right[1]), e)
-        numbers = (("i64", str(q)) for q in (self.depth, *self.right, width))
-        f.call("i64", pack, ("ptr", y), ("ptr", self.scratch), *numbers)
-        return replace(moved, b=self.scratch), self.g.columns
-
     def panels(self, at: Corner, panel: Panel) -> None:
         """All panels, each made by `panel` from its corner, first column and number of columns."""
-        f, n, width = self.f, self.n, self.g.columns
-        lanes = self.call.target.lanes(self.g.x.dtype)
+        f, n, width = self.f, self.n, self.form.columns
+        lanes = self.call.target.lanes(self.form.dtype)
         whole = n // width * width if isinstance(n, int) else _floor(f, n, width)
         with f.loop(0, whole, width) as first:
             corner, b_row = panel(at, first, width)
@@ -263,64 +261,114 @@ def _floor(f: Function, n: Int, width: int) -> Int:
     return f.op(f"sub i64 {n}, {f.op(f'urem i64 {n}, {width}')}")
 
 
-def gemm_kernel(target: Target, module: Module, g: Gemm) -> Call:
-    call = Call(target)
-    f = call.f
-    small = small_kernel(target, g)
-    direct = g.packed is None and reads_in_place(g)
-    right = g.packed if g.packed is not None else g.y
-    views = [q for q in (g.x, right, g.c, g.initial) if q is not None]
-    pointers = [call.pointer(q) for q in views]
-    scratch = call.pointer(g.scratch) if g.scratch is not None and packs(g) else ""
-    batch, strides = collapse(g.c.shape[:-2], [q.strides[:-2] for q in views])
+def _matrices(
+    call: Call,
+    module: Module,
+    views: tuple[View, View, View, View | None],
+    width: int,
+    each: Callable[[Product, Corner], None],
+    direct: bool = False,
+) -> Call:
+    """The kernel of a product in panels of `width` columns: `each` makes the blocks of one matrix
+    of the batch. `views`: x, the right matrix or its panels, c, and what it starts from."""
+    x, y, c, initial = views
+    f, every = call.f, [v for v in views if v is not None]
+    pointers = [call.pointer(v) for v in every]
+    batch, strides = collapse(c.shape[:-2], [v.strides[:-2] for v in every])
     dims = [call.number(q) for q in batch]
     steps = [[call.number(s) for s in row] for row in strides]
-    m, n = (call.number(q) for q in g.c.shape[-2:])
-    start = call.number(g.initial.strides[-2]) if g.initial is not None else 0
-    x_strides, y_strides = (
-        (call.number(q.strides[-2]), call.number(q.strides[-1])) for q in (g.x, g.y)
-    )
-    rows = (call.number(g.c.strides[-2]), start)
-    depth = call.number(g.x.shape[-1])
-    p = Product(call, module, g, m, n, depth, x_strides, y_strides, rows, direct, scratch)
-    name = module.define(small, "0") if small is not None else ""
-    pack = module.define(*pack_panel(target, g.x.dtype, g.columns, g.y)) if scratch else ""
+    m, n = (call.number(q) for q in c.shape[-2:])
+    start = call.number(initial.strides[-2]) if initial is not None else 0
+    left, right = ((call.number(v.strides[-2]), call.number(v.strides[-1])) for v in (x, y))
+    rows, depth = (call.number(c.strides[-2]), start), call.number(x.shape[-1])
+    form = Form(x.dtype, c.shape[-2], width, initial is not None)
+    p = Product(call, module, form, m, n, depth, left, right, rows, direct)
 
     def body(offsets: list[Int]) -> None:
         at = [f.at(q, o, p.element) for q, o in zip(pointers, offsets)]
-        corner = Corner(at[0], at[1], at[2], at[3] if g.initial is not None else "null")
-        if not name:
-            p.panels(corner, lambda at, first, n: p.panel(at, first, n, pack))
-            return
-        values = (*vars(corner).values(), p.depth, n, *p.left, *p.right, *p.rows)
-        f.call("i64", name, *((t, str(q)) for t, q in zip(SMALL_ARGUMENTS, values)))
+        each(p, Corner(at[0], at[1], at[2], at[3] if initial is not None else "null"))
 
     nest(f, dims, steps, body)
     return call
 
 
-def reads_in_place(g: Gemm) -> bool:
+def _is_strip(target: Target, g: Gemm) -> bool:
+    return g.c.shape[-2] in STRIPS and g.y.strides[-1] == 1
+
+
+@kernel_for(Gemm, when=_is_strip)
+def strips(target: Target, module: Module, g: Gemm) -> Call:
+    return _few_rows(target, module, g, strip_kernel)
+
+
+def _is_dots(target: Target, g: Gemm) -> bool:
+    return g.c.shape[-2] in STRIPS and g.y.strides[-2] == 1 == g.x.strides[-1]
+
+
+@kernel_for(Gemm, when=_is_dots)
+def dots(target: Target, module: Module, g: Gemm) -> Call:
+    return _few_rows(target, module, g, dot_kernel)
+
+
+def _few_rows(
+    target: Target, module: Module, g: Gemm, kernel: Callable[[Target, DType, int, bool], Function]
+) -> Call:
+    """The right matrix is read once, as it lies in memory."""
+    rows = g.c.shape[-2]
+    assert isinstance(rows, int)
+    name = module.define(kernel(target, g.x.dtype, rows, g.initial is not None), "0")
+
+    def each(p: Product, at: Corner) -> None:
+        values = (*vars(at).values(), p.depth, p.n, *p.left, *p.right, *p.rows)
+        p.f.call("i64", name, *((t, str(q)) for t, q in zip(SMALL_ARGUMENTS, values)))
+
+    return _matrices(Call(target), module, (g.x, g.y, g.c, g.initial), 0, each)
+
+
+def _is_low(target: Target, g: Gemm) -> bool:
     """One or two blocks of rows: packing would cost more than it saves."""
     m = g.c.shape[-2]
     return g.y.strides[-1] == 1 and isinstance(m, int) and m <= 2 * ROWS
 
 
-def reads_once(g: Gemm) -> bool:
-    """Very few rows against a matrix that is read once, as it lies in memory."""
-    m = g.c.shape[-2]
-    if g.packed is not None or not isinstance(m, int) or m not in STRIPS:
-        return False
-    return g.y.strides[-1] == 1 or g.y.strides[-2] == 1 == g.x.strides[-1]
+@kernel_for(Gemm, when=_is_low)
+def in_place(target: Target, module: Module, g: Gemm) -> Call:
+    def each(p: Product, at: Corner) -> None:
+        def panel(at: Corner, first: Int, count: Int) -> tuple[Corner, Int]:
+            return at.moved(p.f, p.element, b=first, c=first, s=first), p.right[0]
+
+        p.panels(at, panel)
+
+    width = columns(target, g.x.dtype, *g.c.shape[-2:])
+    return _matrices(Call(target), module, (g.x, g.y, g.c, g.initial), width, each, direct=True)
 
 
-def packs(g: Gemm) -> bool:
-    """Whether the right matrix is copied into the scratch, panel by panel."""
-    return g.packed is None and not reads_in_place(g) and not reads_once(g)
+@kernel_for(PackedGemm)
+def packed(target: Target, module: Module, g: PackedGemm) -> Call:
+    def each(p: Product, at: Corner) -> None:
+        def panel(at: Corner, first: Int, count: Int) -> tuple[Corner, Int]:
+            below = p.f.mul(first, p.depth)
+            return at.moved(p.f, p.element, b=below, c=first, s=first), g.columns
+
+        p.panels(at, panel)
+
+    views = (g.x, g.panels, g.out, g.initial)
+    return _matrices(Call(target), module, views, g.columns, each)
 
 
-def small_kernel(target: Target, g: Gemm) -> Function | None:
-    m = g.c.shape[-2]
-    if not isinstance(m, int) or not reads_once(g):
-        return None
-    make = strip_kernel if g.y.strides[-1] == 1 else dot_kernel
-    return make(target, g.x.dtype, m, g.initial is not None)
+@kernel_for(PanelGemm)
+def panel_by_panel(target: Target, module: Module, g: PanelGemm) -> Call:
+    call = Call(target)
+    scratch = call.pointer(g.scratch)
+    pack = module.define(*pack_panel(target, g.x.dtype, g.columns, g.y))
+
+    def each(p: Product, at: Corner) -> None:
+        def panel(at: Corner, first: Int, count: Int) -> tuple[Corner, Int]:
+            y = p.f.at(at.b, p.f.mul(first, p.right[1]), p.element)
+            numbers = (("i64", str(q)) for q in (p.depth, *p.right, count))
+            p.f.call("i64", pack, ("ptr", y), ("ptr", scratch), *numbers)
+            return replace(at.moved(p.f, p.element, c=first, s=first), b=scratch), g.columns
+
+        p.panels(at, panel)
+
+    return _matrices(call, module, (g.x, g.y, g.out, g.initial), g.columns, each)

@@ -4,9 +4,10 @@ products of several operands with the same one, summed up over all places."""
 from __future__ import annotations
 
 from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
+from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.elementwise import order
 from executor.cpu.kernels.reduce import across
-from executor.cpu.llvm_text import Function, Int, element
+from executor.cpu.llvm_text import Function, Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from executor.launches import Dots
@@ -122,7 +123,8 @@ def multiply_add(v: Lanes, dtype: DType, x: str, y: str, z: str) -> str:
     return v.binary("fadd", dtype, v.binary("fmul", dtype, x, y), z)
 
 
-def dots_kernel(target: Target, d: Dots) -> Call:
+@kernel_for(Dots)
+def dots_kernel(target: Target, module: Module, d: Dots) -> Call:
     """One accumulator for each sum, so that all of them hide the latency of the others."""
     views = [d.y, *d.xs]
     axes = order(views, d.y.shape)

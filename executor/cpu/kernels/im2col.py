@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from executor.cpu.kernel_builder import Place, load, prefetch, store
+from executor.cpu.launches import PanelConv
 from executor.cpu.llvm_text import Function, Int, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
-from executor.launches import Conv
 from ir.types import DType
 
 NAMES = (
@@ -40,7 +40,7 @@ class Form:
     runs: tuple[range, ...]
 
 
-def form(target: Target, c: Conv) -> Form:
+def form(target: Target, c: PanelConv) -> Form:
     width, lanes, n = c.columns, target.lanes(c.x.dtype), c.out.shape[-1]
     scalar = Form(c.x.dtype, width, 0, ())
     if not target.masks or c.x.strides[-1] != 1 or c.stride[1] > 2 or not isinstance(n, int):

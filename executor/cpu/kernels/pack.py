@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from executor.cpu.kernel_builder import Call, Place, load, nest, prefetch, store
+from executor.cpu.kernel_table import kernel_for
+from executor.cpu.launches import Pack
 from executor.cpu.llvm_text import Function, Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
-from executor.launches import Pack
 from executor.memory import View, collapse
 from ir.types import DType
 
@@ -73,6 +74,7 @@ def transposed(v: Lanes, d: DType, rows: list[str]) -> list[str]:
     return rows
 
 
+@kernel_for(Pack)
 def pack_kernel(target: Target, module: Module, p: Pack) -> Call:
     call = Call(target)
     f, d, e = call.f, p.y.dtype, element(p.y.dtype)

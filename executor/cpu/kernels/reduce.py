@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
-from executor.cpu.llvm_text import Function, Int, element
+from executor.cpu.kernel_table import kernel_for
+from executor.cpu.llvm_text import Function, Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from executor.launches import ArgMax, Reduce
@@ -64,7 +65,8 @@ def across(v: Lanes, rule: Reduction, dtype: DType, x: str) -> str:
     return x
 
 
-def reduce_kernel(target: Target, r: Reduce) -> Call:
+@kernel_for(Reduce)
+def reduce_kernel(target: Target, module: Module, r: Reduce) -> Call:
     call = Call(target)
     f = call.f
     x, out = call.pointer(r.x), call.pointer(r.out)
@@ -171,7 +173,8 @@ def _columns(
         block(Lanes(f, v.target, 1), 1, i)
 
 
-def argmax_kernel(target: Target, r: ArgMax) -> Call:
+@kernel_for(ArgMax)
+def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
     call = Call(target)
     f, v = call.f, Lanes(call.f, target, 1)
     x, out = call.pointer(r.x), call.pointer(r.out)

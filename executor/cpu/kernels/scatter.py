@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from executor.cpu.kernel_builder import Call, Place, nest
+from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.elementwise import lanes_for, row
-from executor.cpu.llvm_text import Int
+from executor.cpu.llvm_text import Int, Module
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from executor.launches import GatherNd, ScatterNd
@@ -16,11 +17,13 @@ from ir.scalar.language import Scalar, input_
 from ir.types import I64
 
 
-def take_kernel(target: Target, x: GatherNd) -> Call:
+@kernel_for(GatherNd)
+def take_kernel(target: Target, module: Module, x: GatherNd) -> Call:
     return _kernel(target, x.x, x.index, x.axis, x.out, [input_(0, x.x.dtype)], False)
 
 
-def put_kernel(target: Target, x: ScatterNd) -> Call:
+@kernel_for(ScatterNd)
+def put_kernel(target: Target, module: Module, x: ScatterNd) -> Call:
     return _kernel(target, x.out, x.index, x.axis, x.y, [x.root], True)
 
 

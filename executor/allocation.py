@@ -1,0 +1,45 @@
+"""Memory that compiled code computes on: its alignment, and blocks of it by address."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Block(Protocol):
+    """Memory that lives as long as the object."""
+
+    @property
+    def address(self) -> int: ...
+
+
+class Memory(Protocol):
+    """Where a backend's code reads and writes."""
+
+    @property
+    def alignment(self) -> int:
+        """Of a block and of every buffer in it, in bytes; a power of two."""
+        ...
+
+    def allocate(self, size: int) -> Block:
+        """A block of at least `size` bytes, with any content."""
+        ...
+
+
+class HostMemory:
+    """Memory of this process, aligned to the lines of the caches."""
+
+    alignment = 64
+
+    def allocate(self, size: int) -> Block:
+        return _HostBlock(size, self.alignment)
+
+
+class _HostBlock:
+    def __init__(self, size: int, alignment: int) -> None:
+        self._bytes = np.empty(size + alignment, np.uint8)
+        self.address: int = -(-self._bytes.ctypes.data // alignment) * alignment
+
+
+HOST = HostMemory()

@@ -1,0 +1,73 @@
+"""What a backend is, and the backends by name.
+
+A backend turns a lowered program into code. It is asked in this order: `lower` asks what it prefers
+where the launches leave a choice (`executor.lower.lowerer.Machine`), `legalize` replaces launches
+by those that the backend has code for and adds memory for scratch, the plan lays out the arena with
+the alignment of the backend's memory, and `build` makes one function of the whole.
+
+A backend is a package beside `executor/cpu`. It registers itself when it is imported, which
+`executor/__init__.py` does; nothing else imports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from executor.allocation import Memory
+from executor.executable import Native
+from executor.launches import STRUCTURE, Launch, Lowered, blocks
+from executor.lower.lowerer import Machine
+from executor.plan.arena import Layout
+
+
+class Backend(Machine, Protocol):
+    """One way to run programs; the object serves all of them, from several threads at once."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def memory(self) -> Memory: ...
+
+    @property
+    def families(self) -> Collection[type]:
+        """The kinds of launch that it has kernels for, `STRUCTURE` aside."""
+        ...
+
+    def legalize(self, lowered: Lowered) -> Lowered:
+        """The same program in launches of `families`, as far as the backend can.
+
+        New buffers are of kind "arena": the plan finds their lives from the launches. What fails
+        does so as before, and inputs are written no earlier.
+        """
+        ...
+
+    def build(self, lowered: Lowered, layout: Layout) -> Native:
+        """Compile a legalized program whose buffers lie as `layout` says."""
+        ...
+
+
+def require_kernels(backend: Backend, launches: Sequence[Launch]) -> None:
+    """Raises NotImplementedError for a launch that the backend has no kernel for."""
+    for x in launches:
+        if type(x) not in backend.families and not isinstance(x, STRUCTURE):
+            raise NotImplementedError(f"backend {backend.name}: no kernel for {type(x).__name__}")
+        for inside in blocks(x):
+            require_kernels(backend, inside)
+
+
+_BACKENDS: dict[str, Backend] = {}
+
+
+def register(backend: Backend) -> None:
+    """Make a backend known by its name."""
+    assert backend.name not in _BACKENDS, f"two backends named {backend.name}"
+    _BACKENDS[backend.name] = backend
+
+
+def named(name: str) -> Backend:
+    """Raises ValueError for a name that no backend has."""
+    if name not in _BACKENDS:
+        raise ValueError(f"no backend {name!r}; there is {', '.join(sorted(_BACKENDS))}")
+    return _BACKENDS[name]

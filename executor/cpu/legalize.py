@@ -1,0 +1,266 @@
+"""The CPU's form of a program: right matrices in panels, and memory for scratch.
+
+The right matrix of a product that stays the same in a loop is packed once, before the outermost
+such loop; where that loop is inside of a branch, only if the branch runs. All other products pack
+one panel after the other, but for those that read the matrix as it lies. A contraction becomes
+products of rows, and a convolution is summed up in parts that fit the caches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from executor.cpu.kernel_table import matching
+from executor.cpu.kernels.gemm import columns, depth
+from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
+from executor.cpu.target import Target
+from executor.launches import (
+    Branch,
+    Contract,
+    Conv,
+    Gemm,
+    Index,
+    Launch,
+    Loop,
+    Map,
+    When,
+    blocks,
+    results,
+)
+from executor.memory import Buffer, View, collapse, whole
+from executor.plan.loop_counts import bound, most
+from ir.scalar import language as k
+from ir.types import Dim, DType, Size, Type, contiguous, product
+
+
+def legalize(target: Target, launches: Sequence[Launch]) -> tuple[Launch, ...]:
+    return _Legalizer(target).block(launches)
+
+
+@dataclass(frozen=True)
+class _Changes:
+    """What a block of launches writes, and the symbols that it binds."""
+
+    written: frozenset[Buffer]
+    bound: frozenset[str]
+
+    def touch(self, v: View) -> bool:
+        names = (d.names for d in (v.offset, *v.shape, *v.strides) if isinstance(d, Size))
+        return v.buffer in self.written or not self.bound.isdisjoint(frozenset().union(*names))
+
+
+@dataclass
+class _Scope:
+    """A block that is being made; `loop`: what changes in it, if it is the body of a loop.
+
+    `packed` are matrices packed in it, by their buffer; `bounds` what counts of loops can be.
+    """
+
+    loop: _Changes | None = None
+    launches: list[Launch] = field(default_factory=list)
+    packed: dict[Buffer, dict[tuple[View, int], View]] = field(default_factory=dict)
+    bounds: dict[str, Dim | None] = field(default_factory=dict)
+
+
+class _Legalizer:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.scopes: list[_Scope] = []
+        self.changes: dict[Launch, _Changes] = {}
+        self.symbols = 0
+
+    def block(self, launches: Sequence[Launch], loop: _Changes | None = None) -> tuple[Launch, ...]:
+        self.scopes.append(_Scope(loop))
+        for x in launches:
+            self.launch(x)
+        return tuple(self.scopes.pop().launches)
+
+    def emit(self, x: Launch) -> None:
+        self.scopes[-1].launches.append(x)
+
+    def launch(self, x: Launch) -> None:
+        if isinstance(x, Gemm):
+            self.gemm(x)
+        elif isinstance(x, Contract):
+            self.contract(x)
+        elif isinstance(x, Conv):
+            self.conv(x)
+        elif isinstance(x, Loop):
+            self.loop(x)
+        elif isinstance(x, When):
+            self.emit(replace(x, body=self.block(x.body)))
+        elif isinstance(x, Branch):
+            self.emit(replace(x, then=self.block(x.then), orelse=self.block(x.orelse)))
+        else:
+            self.emit(x)
+        self.forget(v.buffer for v in results(x))
+
+    def loop(self, x: Loop) -> None:
+        changes = self.changes_in(x)
+        self.forget(changes.written)
+        self.emit(replace(x, body=self.block(x.body, changes)))
+        if x.count:
+            self.scopes[-1].bounds[x.count] = most(x.trip, self.bounds())
+
+    # ------------------------------------------------------------ what changes
+    def changes_in(self, x: Launch) -> _Changes:
+        """In all blocks inside of a launch, and by the launch itself."""
+        if x in self.changes:
+            return self.changes[x]
+        inner = [self.changes_in(q) for inside in blocks(x) for q in inside]
+        written = {v.buffer for v in results(x)}
+        names: set[str] = set()
+        if isinstance(x, Loop):
+            names = {x.index, x.parity, x.after, x.count}
+        elif isinstance(x, Index):
+            names = {x.symbol}
+        found = _Changes(
+            frozenset(written.union(*(q.written for q in inner))),
+            frozenset(names.union(*(q.bound for q in inner))),
+        )
+        if blocks(x):
+            self.changes[x] = found
+        return found
+
+    def forget(self, written: Iterable[Buffer]) -> None:
+        for b in written:
+            for scope in self.scopes:
+                scope.packed.pop(b, None)
+
+    def constant_in(self, y: View) -> int | None:
+        """The number of the scope around the outermost loop in which `y` stays the same."""
+        for at, scope in enumerate(self.scopes):
+            if scope.loop is not None and not scope.loop.touch(y):
+                return at - 1
+        return None
+
+    # ------------------------------------------------------------ memory
+    def bounds(self) -> dict[str, Dim | None]:
+        return {n: b for s in self.scopes for n, b in s.bounds.items()}
+
+    def arena(self, elements: Dim, dtype: DType) -> Buffer:
+        at_most = bound(elements, self.bounds())
+        assert at_most is not None, "an operand of this size has no memory either"
+        return Buffer("arena", 0, at_most * dtype.size)
+
+    def scratch(self, dtype: DType, *shape: Dim) -> View:
+        return whole(self.arena(product(shape), dtype), Type(dtype, shape))
+
+    # ------------------------------------------------------------ products
+    def gemm(self, g: Gemm) -> None:
+        width = columns(self.target, g.y.dtype, *g.c.shape[-2:])
+        at = self.constant_in(g.y)
+        if at is not None:
+            panels = self.panels(self.scopes[at], g.y, width)
+            self.emit(PackedGemm(g.c, g.x, panels, g.initial, width))
+        elif matching(self.target, g) is not None:
+            self.emit(g)
+        else:
+            room = self.scratch(g.y.dtype, g.y.shape[-2], width)
+            self.emit(PanelGemm(g.c, g.x, g.y, g.initial, width, room))
+
+    def panels(self, scope: _Scope, y: View, width: int) -> View:
+        """Panels of `y`, packed in `scope` or before; what is broadcast is packed once."""
+        once = y
+        for axis in reversed(range(y.ndim - 2)):
+            if y.shape[axis] == 1 or y.strides[axis] == 0:
+                once = once.pick(axis, 0)
+        for s in self.scopes:
+            if (once, width) in s.packed.get(y.buffer, {}):
+                found = s.packed[y.buffer][once, width]
+                break
+        else:
+            found = self.pack(scope, once, width)
+        for axis in range(y.ndim - 2):
+            if y.shape[axis] == 1 or y.strides[axis] == 0:
+                found = found.insert(axis)
+        return found.expand(y.shape)
+
+    def pack(self, scope: _Scope, y: View, width: int) -> View:
+        batch, (rows, n) = y.shape[:-2], y.shape[-2:]
+        wide = -(-n // width) * width if isinstance(n, int) else n + (width - 1)
+        buffer = self.arena(product(batch) * rows * wide, y.dtype)
+        strides = tuple(s * rows * wide for s in contiguous(batch))
+        out = View(buffer, y.dtype, 0, y.shape, (*strides, width, 1))
+        scope.launches.append(Pack(out, y, width))
+        scope.packed.setdefault(y.buffer, {})[y, width] = out
+        return out
+
+    def contract(self, x: Contract) -> None:
+        """One product for all rows that lie alike; a long row is summed up in parts."""
+        dims, (a, b) = collapse(x.x.shape[2:], (x.x.strides[2:], x.y.strides[1:-1]))
+        dims, a, b = _cut(x.out.dtype, dims or [1], a or [0], b or [0])
+        left = replace(x.x, shape=(*x.x.shape[:2], *dims), strides=(*x.x.strides[:2], *a))
+        shape, strides = (x.y.shape[0], *dims, x.y.shape[-1]), (x.y.strides[0], *b, x.y.strides[-1])
+        right = replace(x.y, shape=shape, strides=strides)
+        if len(dims) == 1:
+            self.gemm(Gemm(left, right, x.out, None))
+            return
+        self.emit(_zeros(x.out))
+
+        def row(*at: Size) -> Launch:
+            rows, sides = left, right
+            for q in at:
+                rows, sides = rows.pick(2, q), sides.pick(1, q)
+            return Gemm(rows, sides, x.out, x.out)
+
+        self.launch(self.nest(dims[:-1], row))
+
+    def nest(self, dims: Sequence[Dim], body: Callable[..., Launch]) -> Launch:
+        """What `body` gives for an index along each of `dims`, in loops."""
+        names = [self.symbol() for _ in dims]
+        inner = body(*map(Size.named, names))
+        for name, d in reversed(list(zip(names, dims))):
+            inner = Loop(name, f"{name}.p", f"{name}.q", d, (inner,))
+        return inner
+
+    def symbol(self) -> str:
+        self.symbols += 1
+        return f"#k{self.symbols}"
+
+    # ------------------------------------------------------------ convolutions
+    def conv(self, c: Conv) -> None:
+        filters, dtype = c.w.shape[1], c.x.dtype
+        width = columns(self.target, dtype, filters, product(c.out.shape[3:]))
+        channels, lines = parts(dtype, c.w)
+        rows = product((channels, lines, c.w.shape[4]))
+        left, panel = self.scratch(dtype, filters, rows), self.scratch(dtype, rows, width)
+        nothing = product(c.w.shape[2:])
+        if not isinstance(nothing, int):
+            self.emit(When(nothing, "eq", (_zeros(c.out),)))
+        sums = (c.stride, c.before, c.dilation, left, panel, width, channels, lines)
+        self.emit(PanelConv(c.out, c.x, c.w, *sums))
+
+
+def parts(dtype: DType, w: View) -> tuple[int, int]:
+    """How many channels and lines of taps of a convolution are summed up at a time."""
+    filters, channels, lines, taps = w.shape[1:]
+    longest = depth(dtype, filters)
+    if not isinstance(taps, int):
+        return 1, 1
+    if not isinstance(lines, int) or lines * taps > longest:
+        return 1, max(1, longest // max(taps, 1))
+    some = max(1, longest // max(lines * taps, 1))
+    if not isinstance(channels, int):
+        return some, lines
+    return -(-channels // max(-(-channels // some), 1)), lines
+
+
+def _cut(
+    dtype: DType, dims: list[Dim], a: list[Dim], b: list[Dim]
+) -> tuple[list[Dim], list[Dim], list[Dim]]:
+    """A long row in parts of equal length, if it has such."""
+    n, longest = dims[-1], depth(dtype, 1)
+    if not isinstance(n, int) or n <= longest:
+        return dims, a, b
+    length = next(d for d in range(longest, 0, -1) if n % d == 0)
+    if length < longest // 4:
+        return dims, a, b
+    apart = (length * a[-1], length * b[-1])
+    dims = [*dims[:-1], n // length, length]
+    return dims, [*a[:-1], apart[0], a[-1]], [*b[:-1], apart[1], b[-1]]
+
+
+def _zeros(out: View) -> Map:
+    return Map(out.shape, (), (k.const(0, out.dtype),), (out,))
