@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Protocol
 
@@ -30,7 +30,7 @@ class Native(Protocol):
     """Compiled code. `run` takes the address of the table and returns 0 or a failure's number."""
 
     @property
-    def run(self) -> object: ...
+    def run(self) -> Callable[[int], int]: ...
 
 
 class Frame:
@@ -128,7 +128,7 @@ class Executable:
         if frame.capacity < need:
             frame.reserve(need, self.memory)
         self._pack(frame.table, 0, *key, *inputs, *outputs, frame.base)
-        code = self._run(frame.address)  # type: ignore[operator]
+        code = self._run(frame.address)
         if code:
             self._fail(code, frame)
         found = None

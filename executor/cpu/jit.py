@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -43,7 +43,8 @@ class Native:
 
     def __init__(self, source: Source, target: Target) -> None:
         self.code = compiled(source, target)
-        self.run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(self.code.address)
+        function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+        self.run: Callable[[int], int] = function(self.code.address)
 
 
 def compiled(source: Source, target: Target) -> Code:

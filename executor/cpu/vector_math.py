@@ -6,7 +6,7 @@ remainder of floats (the C library's `fmod`, exact) and f64 `fma` on a target wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from executor.cpu.llvm_text import Function, element, literal
 from executor.cpu.target import Target
@@ -115,7 +115,7 @@ class Lanes:
             return self.choose(a[0], s.dtype, a[1], a[2])
         if s.op in ("bits", "from_bits"):
             return self._convert("bitcast", a[0], d, s.dtype)
-        special = {
+        special: dict[str, Callable[..., str]] = {
             "neg": self._neg,
             "abs": self._abs,
             "not": self._not,
@@ -123,7 +123,7 @@ class Lanes:
             "ldexp": self._ldexp,
         }
         if s.op in special:
-            return special[s.op](d, *a)  # type: ignore[operator]
+            return special[s.op](d, *a)
         if s.op == "cast":
             return self._cast(a[0], d, s.dtype)
         raise NotImplementedError(f"primitive {s.op}")

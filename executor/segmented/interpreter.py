@@ -178,4 +178,5 @@ def _at(address: int, t: Type, sizes: Mapping[str, int]) -> np.ndarray:
     if count == 0:
         return np.empty(shape, t.dtype.numpy)
     memory = (ctypes.c_uint8 * (count * t.dtype.size)).from_address(address)
-    return np.frombuffer(memory, t.dtype.numpy).reshape(shape)  # type: ignore[call-overload]
+    array: np.ndarray = np.frombuffer(memory, t.dtype.numpy)  # type: ignore[call-overload]
+    return array.reshape(shape)

@@ -42,8 +42,8 @@ def _kernel(
     base, other = call.pointer(table), call.pointer(rows)
     pointers = [call.pointer(v) for v in index]
     over = (*table.strides[:axis], *(0 for _ in index[0].shape))
-    strides = [over, *((*(0,) * axis, *v.strides) for v in index), rows.strides[:count]]
-    dims, strides = collapse(rows.shape[:count], strides)  # type: ignore[assignment]
+    every = [over, *((*(0,) * axis, *v.strides) for v in index), rows.strides[:count]]
+    dims, strides = collapse(rows.shape[:count], every)
     sizes = [call.number(table.shape[axis + k]) for k in range(len(index))]
     steps = [call.number(table.strides[axis + k]) for k in range(len(index))]
     numbers = [call.number(d) for d in dims]
