@@ -4,6 +4,9 @@ A launch says what is computed on which memory, never how: tiles, packed operand
 belong to a backend, which adds them when it legalizes a program (`executor.backend`). `error` is
 the number of a `Failure` that the native code returns when the launch meets bad data, 0 where it
 cannot.
+
+Sums and products are taken in the compute type of the elements (`DType.compute`) and rounded to
+the type of the result once.
 """
 
 from __future__ import annotations
@@ -50,7 +53,9 @@ class Failure:
 class Map:
     """`outs[k]` gets the scalar expression `roots[k]` at every place of `shape`.
 
-    Input k of the expressions is `ins[k]`, already broadcast to `shape`.
+    Input k of the expressions is `ins[k]`, already broadcast to `shape`. Inputs and roots have the
+    types of the views: where the compute type is another one, they are cast right behind the load
+    and right before the store.
     """
 
     shape: tuple[Dim, ...]

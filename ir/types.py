@@ -45,6 +45,17 @@ class DType:
         """Bytes of one element."""
         return max(1, self.bits // 8)
 
+    @property
+    def storage(self) -> DType:
+        """The type of what lies in memory: a bool is a byte there."""
+        return U8 if self.kind == "b" else self
+
+    @property
+    def compute(self) -> DType:
+        """The type that kernels compute in: floats of 16 bits are widened when they are loaded and
+        rounded when they are stored."""
+        return F32 if self.kind == "f" and self.bits == 16 else self
+
 
 BOOL = DType("bool", "b", 8)
 U8, I8, I16 = DType("u8", "u", 8), DType("i8", "i", 8), DType("i16", "i", 16)

@@ -122,6 +122,16 @@ def store(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
         f.store(t, value, p.at(f, index), p.dtype.size)
 
 
+def read(v: Lanes, p: Place, index: Int, mask: str = "") -> str:
+    """As `load`, in the compute type."""
+    return v.cast(load(v, p, index, mask), p.dtype, p.dtype.compute)
+
+
+def write(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
+    """As `store`, of a value in the compute type."""
+    store(v, p, index, v.cast(value, p.dtype.compute, p.dtype), mask)
+
+
 #: bytes of a line of the caches
 LINE = 64
 

@@ -19,6 +19,7 @@ from executor.launches import (
     Branch,
     Contract,
     Conv,
+    Dots,
     Gemm,
     Index,
     Launch,
@@ -86,6 +87,9 @@ class _Legalizer:
             self.contract(x)
         elif isinstance(x, Conv):
             self.conv(x)
+        elif isinstance(x, Dots):
+            _require_sums_in(x.y)
+            self.emit(x)
         elif isinstance(x, Loop):
             self.loop(x)
         elif isinstance(x, When):
@@ -189,6 +193,7 @@ class _Legalizer:
 
     def contract(self, x: Contract) -> None:
         """One product for all rows that lie alike; a long row is summed up in parts."""
+        _require_sums_in(x.out)
         dims, (a, b) = collapse(x.x.shape[2:], (x.x.strides[2:], x.y.strides[1:-1]))
         dims, a, b = _cut(x.out.dtype, dims or [1], a or [0], b or [0])
         left = replace(x.x, shape=(*x.x.shape[:2], *dims), strides=(*x.x.strides[:2], *a))
@@ -221,6 +226,7 @@ class _Legalizer:
 
     # ------------------------------------------------------------ convolutions
     def conv(self, c: Conv) -> None:
+        _require_sums_in(c.out)
         filters, dtype = c.w.shape[1], c.x.dtype
         width = columns(self.target, dtype, filters, product(c.out.shape[3:]))
         channels, lines = parts(dtype, c.w)
@@ -260,6 +266,12 @@ def _cut(
     apart = (length * a[-1], length * b[-1])
     dims = [*dims[:-1], n // length, length]
     return dims, [*a[:-1], apart[0], a[-1]], [*b[:-1], apart[1], b[-1]]
+
+
+def _require_sums_in(out: View) -> None:
+    """Parts of a sum are added up in the result, which would round them."""
+    if out.dtype.compute != out.dtype:
+        raise NotImplementedError(f"cpu: sums in parts of {out.dtype}")
 
 
 def _zeros(out: View) -> Map:

@@ -29,7 +29,7 @@ def element(dtype: DType, memory: bool = False) -> str:
     moved only, as integers: not every target has instructions for them."""
     if dtype.kind == "f" and dtype.bits > 16:
         return "float" if dtype.bits == 32 else "double"
-    return "i1" if dtype == BOOL and not memory else f"i{dtype.bits}"
+    return "i1" if dtype == BOOL and not memory else f"i{dtype.storage.bits}"
 
 
 def literal(value: Number, dtype: DType) -> str:

@@ -25,7 +25,8 @@ llvm.initialize_native_asmprinter()
 @dataclass(frozen=True)
 class Target:
     """`bits` of a vector; `scalef`: 2**n by one instruction; `masks`: masked vector access to
-    4- and 8-byte elements; `narrow_masks`: to 1- and 2-byte elements as well."""
+    4- and 8-byte elements; `narrow_masks`: to 1- and 2-byte elements as well; `f16`: conversions of
+    16-bit floats."""
 
     name: str
     cpu: str
@@ -35,6 +36,7 @@ class Target:
     scalef: bool = False
     masks: bool = True
     narrow_masks: bool = False
+    f16: bool = True
 
     def lanes(self, dtype: DType) -> int:
         return self.bits // max(dtype.bits, 32)
@@ -48,7 +50,7 @@ def supported(name: str) -> bool:
     has = llvm.get_host_cpu_features()
     if name == "avx512":
         return all(has.get(f"avx512{q}", False) for q in ("f", "bw", "dq", "vl"))
-    return name == "generic" or bool(has.get("avx2") and has.get("fma"))
+    return name == "generic" or all(has.get(q, False) for q in ("avx2", "fma", "f16c"))
 
 
 @lru_cache
@@ -64,7 +66,7 @@ def named(name: str) -> Target:
         cpu, features = (host, features) if mine else ("haswell", "")
         return Target(name, cpu, features, 256 if name == "avx2" else 512, True)
     if name == "generic":
-        return Target(name, "x86-64-v2", "", 128, False, masks=False)
+        return Target(name, "x86-64-v2", "", 128, False, masks=False, f16=False)
     raise ValueError(f"DY2ST_CPU is one of {', '.join(NAMES)}, not {name!r}")
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from executor.cpu import half
 from executor.cpu.llvm_text import Function, element, literal
 from executor.cpu.target import Target
-from ir.scalar.language import Number, Scalar, nodes
-from ir.types import BOOL, F32, F64, I32, I64, DType
+from ir.scalar.language import Number, Scalar, input_, nodes
+from ir.types import BOOL, F16, F32, F64, I16, I32, I64, DType
 
 _FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "rem": "frem"}
 _INTRINSICS = {
@@ -79,13 +80,13 @@ class Lanes:
 
     # ------------------------------------------------------------ memory
     def from_memory(self, value: str, dtype: DType) -> str:
-        if dtype != BOOL:
+        if dtype.storage == dtype:
             return value
-        zero = self.const(0, DType("i8", "i", 8))
+        zero = self.const(0, dtype.storage)
         return self.f.op(f"icmp ne {self.type(dtype, True)} {value}, {zero}")
 
     def to_memory(self, value: str, dtype: DType) -> str:
-        if dtype != BOOL:
+        if dtype.storage == dtype:
             return value
         return self.f.op(f"zext {self.type(dtype)} {value} to {self.type(dtype, True)}")
 
@@ -103,6 +104,8 @@ class Lanes:
 
     def primitive(self, s: Scalar, a: list[str]) -> str:
         d = s.args[0].dtype
+        if d.compute != d and s.op not in ("cast", "select"):
+            raise NotImplementedError(f"cpu: {s.op} of {d}")
         if s.op in _COMPARE_FLOAT:
             return self._compare(s.op, d, *a)
         if s.op in _INTRINSICS:
@@ -205,7 +208,36 @@ class Lanes:
     def _convert(self, how: str, a: str, source: DType, to: DType) -> str:
         return self.f.op(f"{how} {self.type(source)} {a} to {self.type(to)}")
 
+    def cast(self, a: str, d: DType, to: DType) -> str:
+        return a if d == to else self._cast(a, d, to)
+
+    def _half(self, a: str, d: DType, to: DType) -> str:
+        """From or to a float of 16 bits, of which registers hold the bits. By an instruction where
+        the target has one; from f64 it would be rounded twice."""
+        if d == F64:
+            raise NotImplementedError(f"cpu: {d} to {to}")
+        if d.compute != d:
+            return self.cast(self._widened(a, d), F32, to)
+        a = self.cast(a, d, F32)
+        if to == F16 and self.target.f16:
+            short = self.f.op(f"fptrunc {self.type(F32)} {a} to {self._of_halves()}")
+            return self.f.op(f"bitcast {self._of_halves()} {short} to {self.type(F16)}")
+        narrow = half.to_f16 if to == F16 else half.to_bf16
+        return self.evaluate([narrow(input_(0, F32))], [a])[0]
+
+    def _widened(self, a: str, d: DType) -> str:
+        if d == F16 and self.target.f16:
+            bits = self.f.op(f"bitcast {self.type(F16)} {a} to {self._of_halves()}")
+            return self.f.op(f"fpext {self._of_halves()} {bits} to {self.type(F32)}")
+        wide = half.from_f16 if d == F16 else half.from_bf16
+        return self.evaluate([wide(input_(0, I16))], [a])[0]
+
+    def _of_halves(self) -> str:
+        return f"<{self.width} x half>" if self.width > 1 else "half"
+
     def _cast(self, a: str, d: DType, to: DType) -> str:
+        if d.compute != d or to.compute != to:
+            return self._half(a, d, to)
         if to == BOOL:
             return self._compare("ne", d, a, self.const(0, d))
         if d.kind == "f" and to.kind == "f":

@@ -296,7 +296,8 @@ class Lowerer:
         for op in node.body:
             kernel = OPS[op.name].kernel
             assert kernel is not None
-            scalars[op.result] = kernel(*(scalars[v] for v in op.operands), **op.attrs)
+            scalar = kernel(*(scalars[v] for v in op.operands), **op.attrs)
+            scalars[op.result] = k.cast(scalar, scalar.dtype.compute)
         roots = [scalars[inner] for _, inner in node.outs]
         self.map(node, inputs, node.results[0].type.shape, roots)
 
@@ -312,7 +313,7 @@ class Lowerer:
                 if place != views[0]:
                     views.append(place)
                     self.keep(r, place, self.why_again(r, place))
-            stores += [(root, v) for v in views]
+            stores += [(k.cast(root, v.dtype), v) for v in views]
         error = 0
         if any(map(_may_divide_by_zero, k.nodes(list(roots)))):
             error = self.failure(ZeroDivisionError, f"{node.name}: division by zero", node.loc)
@@ -356,17 +357,24 @@ class Lowerer:
 
 @dataclass
 class _Inputs:
-    """Operands of a kernel as scalars: literals stay literals, the rest are numbered."""
+    """Operands of a kernel as scalars of the type that it computes in: literals stay literals, the
+    rest are numbered."""
 
     lowerer: Lowerer
     values: list[Value] = field(default_factory=list)
 
     def scalar(self, v: Value) -> k.Scalar:
+        computed = v.type.dtype.compute
         if v in self.lowerer.constants:
-            return self.lowerer.constants[v]
+            return _literal(self.lowerer.constants[v], computed)
         if v not in self.values:
             self.values.append(v)
-        return k.input_(self.values.index(v), v.type.dtype)
+        return k.cast(k.input_(self.values.index(v), v.type.dtype), computed)
+
+
+def _literal(s: k.Scalar, dtype: DType) -> k.Scalar:
+    assert s.op == "const" and s.value is not None
+    return s if s.dtype == dtype else k.const(s.value, dtype)
 
 
 def _may_divide_by_zero(s: k.Scalar) -> bool:

@@ -168,6 +168,9 @@ class Machine:
                 raise PlanError(f"{v} is read, but another buffer was written there")
         return np.array(self.cells(v, "data"))
 
+    def computed(self, v: View):
+        return self.read(v).astype(v.dtype.compute.numpy)
+
     def write(self, v: View, value):
         self.cells(v, "data")[...] = value
         for byte in range(v.dtype.size):
@@ -208,7 +211,7 @@ class Machine:
 
     def reduce(self, x: Reduce):
         self.apart([x.x], [x.out])
-        source, d = self.read(x.x), x.x.dtype
+        source, d = self.computed(x.x), x.x.dtype.compute
         flat = np.moveaxis(source, x.axes, range(len(x.axes)))
         rest = flat.shape[len(x.axes) :]
         flat = flat.reshape(math.prod(flat.shape[: len(x.axes)]), *rest)
@@ -252,16 +255,16 @@ class Machine:
         self.write(x.out, new)
 
     def gemm(self, x: Gemm):
-        self.product(x, self.read(x.y), x.c, [x.x, x.y])
+        self.product(x, self.computed(x.y), x.c, [x.x, x.y])
 
     def product(self, x, right, out: View, reads):
         self.apart(reads, [out], [] if x.initial is None else [x.initial])
-        total = np.matmul(self.read(x.x), right)
-        self.write(out, total if x.initial is None else total + self.read(x.initial))
+        total = np.matmul(self.computed(x.x), right)
+        self.write(out, total if x.initial is None else total + self.computed(x.initial))
 
     def contract(self, x: Contract):
         self.apart([x.x, x.y], [x.out])
-        left, right = self.read(x.x), self.read(x.y)
+        left, right = self.computed(x.x), self.computed(x.y)
         left = left.reshape(*left.shape[:2], math.prod(left.shape[2:]))
         right = right.reshape(right.shape[0], left.shape[2], right.shape[-1])
         self.write(x.out, np.matmul(left, right))
@@ -291,7 +294,7 @@ class Machine:
     def pack(self, x: Pack):
         """The panels stay what they are here: where the matrix would lie, behind its own marks."""
         self.apart([x.y], [x.out])
-        self.panels[self.panel(x.out)] = self.read(x.y)
+        self.panels[self.panel(x.out)] = self.computed(x.y)
         whole = View(x.out.buffer, x.out.dtype, 0, (self.elements(x.out),), (1,))
         self.write(whole, 0)
 
@@ -310,7 +313,7 @@ class Machine:
 
     def panelgemm(self, x: PanelGemm):
         self.scratch([x.x, x.y, x.out, *([] if x.initial is None else [x.initial])], [x.scratch])
-        self.product(x, self.read(x.y), x.out, [x.x, x.y])
+        self.product(x, self.computed(x.y), x.out, [x.x, x.y])
 
     def panelconv(self, x: PanelConv):
         """The weights of a part and a panel lie in scratch memory."""

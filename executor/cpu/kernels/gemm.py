@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from executor.cpu.kernel_builder import Call, Place, lane_mask, load, nest, store
+from executor.cpu.kernel_builder import Call, Place, lane_mask, nest, read, write
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.gemv import ARGUMENTS as SMALL_ARGUMENTS
 from executor.cpu.kernels.gemv import STRIPS, dot_kernel, multiply_add, strip_kernel
@@ -79,7 +79,8 @@ class _Micro:
         self.f, self.dtype, self.tile = Function("?", "i64"), dtype, tile
         self.arguments = [self.f.argument(t) for t in ARGUMENTS]
         self.v = Lanes(self.f, target, target.lanes(dtype))
-        self.type, self.element = self.v.type(dtype), element(dtype)
+        self.one = Lanes(self.f, target, 1)
+        self.type, self.element = self.v.type(dtype.compute), element(dtype)
         self.mask = lane_mask(self.v, self.arguments[-1]) if tile.masked else ""
         self.cells = [(i, j) for i in range(tile.rows) for j in range(tile.vectors)]
         sets = 1
@@ -99,7 +100,7 @@ class _Micro:
                 value = "zeroinitializer"
                 if self.tile.initial and n == 0:
                     line = Place(f.at(s, f.mul(i, s_row), self.element), self.dtype, 1)
-                    value = load(v, line, j * v.width, self.mask_of(j))
+                    value = read(v, line, j * v.width, self.mask_of(j))
                 f.store(self.type, value, address, 64)
 
     def step(self, k: Int, slot: dict[tuple[int, int], str]) -> None:
@@ -108,13 +109,13 @@ class _Micro:
         line = Place(f.at(b, f.mul(k, b_row), e), d, 1)
         along = f.mul(k, a_k)
         right = [
-            load(v, line, j * v.width, self.mask_of(j) if self.tile.direct else "")
+            read(v, line, j * v.width, self.mask_of(j) if self.tile.direct else "")
             for j in range(self.tile.vectors)
         ]
         for i in range(self.tile.rows):
-            x = v.splat(f.load(e, f.at(self.rows[i], along, e), d.size), d)
+            x = v.splat(read(self.one, Place(f.at(self.rows[i], along, e), d, 1), 0), d.compute)
             for j, y in enumerate(right):
-                total = multiply_add(v, d, x, y, f.load(self.type, slot[i, j], 64))
+                total = multiply_add(v, d.compute, x, y, f.load(self.type, slot[i, j], 64))
                 f.store(self.type, total, slot[i, j], 64)
 
     def finish(self) -> None:
@@ -123,9 +124,9 @@ class _Micro:
             total = f.load(self.type, self.slots[0][i, j], 64)
             for slot in self.slots[1:]:
                 more = f.load(self.type, slot[i, j], 64)
-                total = v.binary("fadd", self.dtype, total, more)
+                total = v.binary("fadd", self.dtype.compute, total, more)
             place = Place(f.at(c, f.mul(i, c_row), self.element), self.dtype, 1)
-            store(v, place, j * v.width, total, self.mask_of(j))
+            write(v, place, j * v.width, total, self.mask_of(j))
 
 
 def micro_kernel(target: Target, dtype: DType, tile: Tile) -> Function:
@@ -293,7 +294,8 @@ def _matrices(
 
 
 def _is_strip(target: Target, g: Gemm) -> bool:
-    return g.c.shape[-2] in STRIPS and g.y.strides[-1] == 1
+    """It sums up in `c`, so that must have the type of the sum."""
+    return g.c.dtype.compute == g.c.dtype and g.c.shape[-2] in STRIPS and g.y.strides[-1] == 1
 
 
 @kernel_for(Gemm, when=_is_strip)

@@ -3,7 +3,18 @@ products of several operands with the same one, summed up over all places."""
 
 from __future__ import annotations
 
-from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
+from executor.cpu.kernel_builder import (
+    Call,
+    Place,
+    lane_mask,
+    load,
+    maskable,
+    nest,
+    read,
+    store,
+    tail,
+    write,
+)
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.elementwise import order
 from executor.cpu.kernels.reduce import across
@@ -79,7 +90,7 @@ def dot_kernel(target: Target, dtype: DType, rows: int, initial: bool) -> Functi
     """Both matrices are contiguous along K: vectors along K, a tile of results at a time."""
     f = Function("?", "i64")
     a, b, c, s, depth, n, a_row, _, _, b_n, c_row, s_row = map(f.argument, ARGUMENTS)
-    e = element(dtype)
+    e, d = element(dtype), dtype.compute
     wide, one = Lanes(f, target, target.lanes(dtype)), Lanes(f, target, 1)
     left = [Place(f.at(a, f.mul(i, a_row), e), dtype, 1) for i in range(rows)]
     whole = f.floor_to(depth, wide.width)
@@ -89,25 +100,25 @@ def dot_kernel(target: Target, dtype: DType, rows: int, initial: bool) -> Functi
         places = [Place(q, dtype, 1) for q in columns]
         totals = []
         for v, low, high in ((wide, 0, whole), (one, whole, depth)):
-            slots = {(i, j): f.alloca(v.type(dtype), 64) for i in range(rows) for j in range(count)}
+            slots = {(i, j): f.alloca(v.type(d), 64) for i in range(rows) for j in range(count)}
             for slot in slots.values():
-                f.store(v.type(dtype), v.const(0, dtype), slot, 64)
+                f.store(v.type(d), v.const(0, d), slot, 64)
             with f.loop(low, high, v.width) as k:
-                xs, ys = [load(v, q, k) for q in left], [load(v, q, k) for q in places]
+                xs, ys = [read(v, q, k) for q in left], [read(v, q, k) for q in places]
                 for (i, j), slot in slots.items():
-                    old = f.load(v.type(dtype), slot, 64)
-                    f.store(v.type(dtype), multiply_add(v, dtype, xs[i], ys[j], old), slot, 64)
+                    old = f.load(v.type(d), slot, 64)
+                    f.store(v.type(d), multiply_add(v, d, xs[i], ys[j], old), slot, 64)
             totals.append(slots)
         add = OPS["sum"].reduce
         assert add is not None
         for i, j in totals[0]:
-            x = across(wide, add, dtype, f.load(wide.type(dtype), totals[0][i, j], 64))
-            x = one.binary("fadd", dtype, x, f.load(e, totals[1][i, j], 64))
+            x = across(wide, add, d, f.load(wide.type(d), totals[0][i, j], 64))
+            x = one.binary("fadd", d, x, f.load(one.type(d), totals[1][i, j], 64))
             at = f.add(first, j)
             if initial:
-                old = f.load(e, f.at(s, f.add(f.mul(i, s_row), at), e), dtype.size)
-                x = one.binary("fadd", dtype, x, old)
-            f.store(e, x, f.at(c, f.add(f.mul(i, c_row), at), e), dtype.size)
+                old = read(one, Place(f.at(s, f.mul(i, s_row), e), dtype, 1), at)
+                x = one.binary("fadd", d, x, old)
+            write(one, Place(f.at(c, f.mul(i, c_row), e), dtype, 1), at, x)
 
     tiles = f.floor_to(n, TILE)
     with f.loop(0, tiles, TILE) as j:

@@ -5,7 +5,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
+from executor.cpu.kernel_builder import (
+    Call,
+    Place,
+    lane_mask,
+    maskable,
+    nest,
+    read,
+    store,
+    tail,
+    write,
+)
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.llvm_text import Function, Int, Module, element
 from executor.cpu.target import Target
@@ -97,12 +107,12 @@ def reduce_kernel(target: Target, module: Module, r: Reduce) -> Call:
             _columns(Lanes(f, target, width), r.rule, source, result, n_outer[-1], n_inner, gs_)
         elif by_row and n_inner:
             value = _row(Lanes(f, target, width), r.rule, source, n_inner, gs_)
-            store(one, result, 0, value)
+            write(one, result, 0, value)
         else:
-            acc = _Accumulator(one, r.rule, r.x.dtype)
+            acc = _Accumulator(one, r.rule, r.x.dtype.compute)
             acc.start()
-            nest(f, n_inner, [gs_], lambda o: acc.take(load(one, source, o[0])))
-            store(one, result, 0, acc.value())
+            nest(f, n_inner, [gs_], lambda o: acc.take(read(one, source, o[0])))
+            write(one, result, 0, acc.value())
 
     last = -1 if columns else len(n_outer)
     nest(f, n_outer[:last], [xs_[:last], os_[:last]], body)
@@ -115,10 +125,10 @@ def _numbers(call: Call, dims: list[Dim]) -> list[Int]:
 
 def _row(v: Lanes, rule: Reduction, p: Place, dims: list[Int], strides: list[Int]) -> str:
     """One result: the last dim is contiguous."""
-    f, w = v.f, v.width
+    f, w, d = v.f, v.width, p.dtype.compute
     one = Lanes(f, v.target, 1)
-    wide = [_Accumulator(v, rule, p.dtype) for _ in range(ACCUMULATORS)]
-    single = _Accumulator(one, rule, p.dtype)
+    wide = [_Accumulator(v, rule, d) for _ in range(ACCUMULATORS)]
+    single = _Accumulator(one, rule, d)
     for acc in (*wide, single):
         acc.start()
 
@@ -127,38 +137,38 @@ def _row(v: Lanes, rule: Reduction, p: Place, dims: list[Int], strides: list[Int
         blocks = f.floor_to(n, w * ACCUMULATORS)
         with f.loop(0, blocks, w * ACCUMULATORS) as i:
             for k, acc in enumerate(wide):
-                acc.take(load(v, q, f.add(i, k * w)))
+                acc.take(read(v, q, f.add(i, k * w)))
         whole = f.floor_to(n, w)
         with f.loop(blocks, whole, w) as i:
-            wide[0].take(load(v, q, i))
+            wide[0].take(read(v, q, i))
         with f.loop(whole, n) as i:
-            single.take(load(one, q, i))
+            single.take(read(one, q, i))
 
     nest(f, dims[:-1], [strides[:-1]], along)
     total = wide[0].value()
     for acc in wide[1:]:
-        total = combine(v, rule, p.dtype, total, acc.value())
-    return combine(one, rule, p.dtype, across(v, rule, p.dtype, total), single.value())
+        total = combine(v, rule, d, total, acc.value())
+    return combine(one, rule, d, across(v, rule, d, total), single.value())
 
 
 def _columns(
     v: Lanes, rule: Reduction, p: Place, out: Place, n: Int, dims: list[Int], strides: list[Int]
 ) -> None:
     """`n` results side by side, a few vectors at a time."""
-    f, w = v.f, v.width
+    f, w, d = v.f, v.width, p.dtype.compute
 
     def block(lanes: Lanes, count: int, at: Int, mask: str = "") -> None:
-        accs = [_Accumulator(lanes, rule, p.dtype) for _ in range(count)]
+        accs = [_Accumulator(lanes, rule, d) for _ in range(count)]
         for acc in accs:
             acc.start()
 
         def take(offsets: list[Int]) -> None:
             for k, acc in enumerate(accs):
-                acc.take(load(lanes, p, f.add(f.add(offsets[0], at), k * w), mask))
+                acc.take(read(lanes, p, f.add(f.add(offsets[0], at), k * w), mask))
 
         nest(f, dims, [strides], take)
         for k, acc in enumerate(accs):
-            store(lanes, out, f.add(at, k * w), acc.value(), mask)
+            write(lanes, out, f.add(at, k * w), acc.value(), mask)
 
     blocks, whole = f.floor_to(n, w * ACCUMULATORS), f.floor_to(n, w)
     with f.loop(0, blocks, w * ACCUMULATORS) as i:
@@ -184,15 +194,16 @@ def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
     )
     n, step = call.number(r.x.shape[r.axis]), call.number(r.x.strides[r.axis])
     n_outer, xs_, os_ = _numbers(call, dims), _numbers(call, xs), _numbers(call, os)
-    e = element(r.x.dtype)
+    d = r.x.dtype.compute
+    e = element(d)
     best, where = f.alloca(e), f.alloca("i64")
 
     def body(offsets: list[Int]) -> None:
         p = Place(Place(x, r.x.dtype, 1).at(f, offsets[0]), r.x.dtype, step)
-        f.store(e, load(v, p, 0), best, 8)
+        f.store(e, read(v, p, 0), best, 8)
         f.store("i64", "0", where, 8)
         with f.loop(1, n) as i:
-            _challenge(v, r.x.dtype, load(v, p, i), i, best, where)
+            _challenge(v, d, read(v, p, i), i, best, where)
         index = f.load("i64", where, 8)
         short = index if r.out.dtype == I64 else f.op(f"trunc i64 {index} to i{r.out.dtype.bits}")
         place = Place(Place(out, r.out.dtype, 1).at(f, offsets[1]), r.out.dtype, 1)
