@@ -26,8 +26,29 @@ from ir.interpreter import bind_sizes
 from ir.types import Dim, evaluate_dim, product
 
 
+@dataclass(frozen=True)
+class Table:
+    """Where the i64 entries of a call's table begin: named sizes, addresses of the inputs, of the
+    outputs and of the arena, then room for the counts of the outermost loops, which the code
+    stores, and for what `interrupt` says."""
+
+    inputs: int
+    outputs: int
+    arena: int
+    counts: int
+    asks: int
+
+    @staticmethod
+    def of(program: Program) -> Table:
+        inputs = len(program.sizes)
+        outputs = inputs + len(program.inputs)
+        arena = outputs + len(program.outputs)
+        found = len(counts(program.ops))
+        return Table(inputs, outputs, arena, arena + 1, arena + 1 + found)
+
+
 class Native(Protocol):
-    """Compiled code. `run` takes the address of the table and returns 0 or a failure's number."""
+    """Compiled code. `run` takes the address of a `Table` and returns 0 or a failure's number."""
 
     @property
     def run(self) -> Callable[[int], int]: ...
@@ -90,9 +111,9 @@ class Executable:
         self.counts: tuple[str, ...] = counts(program.ops)
         self._bounds = output_bounds(program)
         self._failures = tuple(failures)
-        self._entries = len(self.sizes) + len(self.inputs) + len(self.outputs) + 1
-        asks = self._entries + len(self.counts)
-        self._asks = asks if interrupt.asks(program.ops) else None
+        table = Table.of(program)
+        self._entries = table.counts
+        self._asks = table.asks if interrupt.asks(program.ops) else None
         self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
         self._pack = struct.Struct(f"={self._entries}q").pack_into
         self._run = native.run

@@ -1,8 +1,6 @@
 """The native function of a program: addresses, loops and checks around calls of kernels.
 
-It takes one pointer to a table of i64: named sizes, addresses of the inputs, of the outputs, and
-of the arena, then room for the counts of the outermost loops, which it stores, and what `interrupt`
-says. It returns 0, or the number of the failure that stopped it.
+It takes the address of a `Table`, and returns 0 or the number of the failure that stopped it.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from typing import Any
 from executor.cpu.kernel_table import kernel
 from executor.cpu.llvm_text import Function, Int, Module, Source, element
 from executor.cpu.target import Target
+from executor.executable import Table
 from executor.interrupt import INTERRUPTED, asks, endless
 from executor.launches import (
     Branch,
@@ -100,22 +99,18 @@ class _Program:
         self.name = self.module.define(self.f, "0")
 
     def _prologue(self, lowered: Lowered, layout: Layout) -> None:
-        f, sizes = self.f, lowered.program.sizes
-        at = 0
-        for name in sizes:
+        f, program, table = self.f, lowered.program, Table.of(lowered.program)
+        for at, name in enumerate(program.sizes):
             self.symbols[name] = f.load("i64", f.at(self.table, at, "i64"), 8)
-            at += 1
-        for b in (*lowered.inputs, *lowered.outputs):
+        for at, b in enumerate((*lowered.inputs, *lowered.outputs), table.inputs):
             self.bases[b] = f.load("ptr", f.at(self.table, at, "i64"), 8)
-            at += 1
-        arena = f.load("ptr", f.at(self.table, at, "i64"), 8)
-        names = counts(lowered.program.ops)
-        self.slots = {n: k for k, n in enumerate(names, at + 1)}
-        self.asks = asks(lowered.program.ops)
+        arena = f.load("ptr", f.at(self.table, table.arena, "i64"), 8)
+        self.slots = {n: k for k, n in enumerate(counts(program.ops), table.counts)}
+        self.asks = asks(program.ops)
         if self.asks:
             self.clock = f.alloca("i64")
             f.store("i64", self.time(), self.clock, 8)
-            self.asked = f.at(self.table, at + 1 + len(names), "i64")
+            self.asked = f.at(self.table, table.asks, "i64")
         for b, offset in layout.offsets.items():
             self.bases[b] = f.at(arena, offset, "i8")
         place: Int = layout.fixed

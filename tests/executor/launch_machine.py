@@ -19,7 +19,7 @@ import numpy as np
 from executor import cpu, launches, register
 from executor.allocation import HOST, Memory
 from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
-from executor.executable import output_bounds
+from executor.executable import Table, output_bounds
 from executor.launches import (
     ArgMax,
     Branch,
@@ -370,13 +370,10 @@ class Run:
     layout: Layout
 
     def run(self, table):
-        program = self.lowered.program
-        names, found = program.sizes, counts(program.ops)
-        given = len(program.inputs), len(program.outputs)
-        entries = (ctypes.c_int64 * (len(names) + sum(given) + 1 + len(found))).from_address(table)
-        machine = Machine(self.lowered, self.layout, dict(zip(names, entries)))
-        addresses = list(entries)[len(names) :]
-        ins, outs = addresses[: given[0]], addresses[given[0] : sum(given)]
+        program, at_ = self.lowered.program, Table.of(self.lowered.program)
+        entries = (ctypes.c_int64 * at_.asks).from_address(table)
+        machine = Machine(self.lowered, self.layout, dict(zip(program.sizes, entries)))
+        ins, outs = entries[at_.inputs : at_.outputs], entries[at_.outputs : at_.arena]
         memory = [at(a, machine.bytes(b)) for a, b in zip(ins, self.lowered.inputs)]
         results, after = machine.run([m.copy() for m in memory])
         for m, new in zip(memory, after):
@@ -387,8 +384,8 @@ class Run:
         for v, a, new in zip(program.outputs, outs, results):
             if not isinstance(v, Slot):
                 at(a, new.size)[:] = new
-        for k_, name in enumerate(found):
-            entries[len(names) + sum(given) + 1 + k_] = machine.symbols[name]
+        for n, name in enumerate(counts(program.ops), at_.counts):
+            entries[n] = machine.symbols[name]
         return 0
 
 
