@@ -24,7 +24,7 @@ from executor.lower.sliding_windows import (
 )
 from executor.memory import View
 from ir import OPS, Op
-from ir.ops.pool import LOWEST
+from ir.ops.images import LOWEST
 from ir.scalar import language as k
 from ir.types import BOOL, Dim, DType, Size, Type
 

@@ -8,8 +8,9 @@ import numpy as np
 
 import ir.scalar.language as k
 from ir.opdef import example
-from ir.ops.elementwise import clip_kernel, elementwise
+from ir.ops.elementwise import elementwise
 from ir.ops.gradients import masked, number
+from ir.ops.unary import clip_kernel
 from ir.program import Builder, Value
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 import ir.scalar.language as k
 from ir.opdef import ShapeError, axis_in, example, op, same_dim
-from ir.ops.elementwise import same_dtype
-from ir.ops.gradients import Picked, masked, number, zeros
+from ir.ops.elementwise import require_kind, same_dtype
+from ir.ops.gradients import Picked, Scattered, flat_index, masked, number, zeros
 from ir.program import Builder, Value
 from ir.types import BOOL, I64, Dim, Type, product
 
@@ -159,6 +159,48 @@ op(
         example("i64[9]", "i64[7]", "i64[7]", axis=0, combine="minimum", low=0, high=8),
         example("bool[4]", "bool[3]", "i64[3]", axis=0, low=0, high=3),
         example("f32[3,4]", "f32[3,0]", "i64[0]", axis=1),
+    ),
+)
+
+
+def _embedding_types(ids: Type, weight: Type, padding_idx: int) -> Type:
+    require_kind("embedding", ids, "i")
+    if weight.ndim != 2:
+        raise ShapeError(f"the table of an embedding has 2 dimensions, not {weight}")
+    return weight.with_shape((*ids.shape, weight.shape[1]))
+
+
+def _embedding_ref(ids: np.ndarray, weight: np.ndarray, padding_idx: int) -> np.ndarray:
+    if ids.size and (ids.min() < 0 or ids.max() >= len(weight)):
+        raise IndexError(f"embedding: an index is outside of [0, {len(weight)})")
+    out = weight[ids]
+    if padding_idx >= 0:
+        out[ids == padding_idx] = 0
+    return out
+
+
+def _embedding_grad(
+    b: Builder, g: Value, y: Value, ids: Value, weight: Value, padding_idx: int
+) -> list[Scattered | None]:
+    flat = flat_index(b, ids)
+    rows = b.reshape(g, shape=(flat.type.shape[0], weight.type.shape[1]))
+    if padding_idx >= 0:
+        test = b.not_equal(flat, b.full(value=padding_idx, dtype=I64))
+        rows = masked(b, b.reshape(test, shape=(flat.type.shape[0], 1)), rows)
+    return [None, Scattered(rows, flat, 0)]
+
+
+op(
+    "embedding(ids, weight, *, padding_idx=-1)",
+    types=_embedding_types,
+    ref=_embedding_ref,
+    grad=_embedding_grad,
+    checks=True,
+    examples=(
+        example("i64[3,4]", "f32[9,5]", low=0, high=8),
+        example("i64[6]", "f64[9,5]", low=0, high=8, padding_idx=2),
+        example("i32[0]", "f32[9,5]"),
+        example("i64[]", "f32[9,5]", low=0, high=8),
     ),
 )
 

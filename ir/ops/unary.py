@@ -1,8 +1,10 @@
-"""Elementwise ops of one operand: arcs, hyperbolic and special functions, rounding, bits."""
+"""Elementwise ops of one operand: exponentials, arcs, special functions, rounding, bits, casts."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +12,347 @@ import ir.scalar.exponential as fn
 import ir.scalar.language as k
 import ir.scalar.special as special
 import ir.scalar.trigonometry as trig
-from ir.opdef import no_gradient
-from ir.ops.elementwise import unary, wide
-from ir.ops.gradients import number
+from ir.opdef import Example, example, no_gradient, op
+from ir.ops.elementwise import elementwise, require_kind
+from ir.ops.gradients import masked, number
 from ir.program import Builder, Value
+from ir.types import BOOL, F32, F64, DType, Type
+
+
+def unary_examples(kinds: str, low: float = -2.0, high: float = 2.0) -> tuple[Example, ...]:
+    dtypes = [d for d in ("f32", "f64", "i64", "i32", "bool") if d[0] in kinds]
+    shapes = ("[3,4]", "[0,4]", "[]", "[37]")
+    return tuple(example(d + s, low=low, high=high) for d in dtypes for s in shapes)
+
+
+def unary(
+    name: str, kinds: str, kernel: Callable[..., Any], ref: Callable[..., Any], **row: Any
+) -> None:
+    low, high = row.pop("low", -2.0), row.pop("high", 2.0)
+    paddle = row.pop("paddle", name)
+    examples = unary_examples(kinds, low, high)
+    elementwise(f"{name}(x)", kinds, kernel, ref, paddle=paddle, examples=examples, **row)
+
+
+def wide(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Evaluate a reference in extended precision; the caller rounds."""
+    return lambda x: f(x.astype(np.longdouble))
+
+
+def _erf(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erf, otypes=[np.float64])(x)
+
+
+def _erfc(x: np.ndarray) -> np.ndarray:
+    return np.vectorize(math.erfc, otypes=[np.float64])(x)
+
+
+def _erf_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:
+    slope = b.scale(b.exp(b.neg(b.square(x))), scale=2 / math.sqrt(math.pi))
+    return [b.multiply(g, slope)]
+
+
+def _silu_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:
+    """s + x s (1 - s), with s = sigmoid(x)."""
+    s = b.sigmoid(x)
+    rest = b.multiply(x, b.scale(s, scale=-1.0, bias=1.0))
+    return [b.multiply(g, b.multiply(s, b.scale(rest, bias=1.0)))]
+
+
+unary("exp", "f", fn.exp, wide(np.exp), grad=lambda b, g, y, x: [b.multiply(g, y)])
+unary(
+    "expm1",
+    "f",
+    fn.expm1,
+    wide(np.expm1),
+    grad=lambda b, g, y, x: [b.multiply(g, b.scale(y, bias=1.0))],
+)
+unary("log", "f", fn.log, wide(np.log), low=0.1, high=9.0, grad=lambda b, g, y, x: [b.divide(g, x)])
+unary(
+    "log2",
+    "f",
+    fn.log2,
+    wide(np.log2),
+    low=0.1,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.divide(g, b.scale(x, scale=math.log(2.0)))],
+)
+unary(
+    "log10",
+    "f",
+    fn.log10,
+    wide(np.log10),
+    low=0.1,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.divide(g, b.scale(x, scale=math.log(10.0)))],
+)
+unary(
+    "log1p",
+    "f",
+    fn.log1p,
+    wide(np.log1p),
+    low=-0.9,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.divide(g, b.scale(x, bias=1.0))],
+)
+unary(
+    "tanh",
+    "f",
+    fn.tanh,
+    wide(np.tanh),
+    grad=lambda b, g, y, x: [b.multiply(g, b.scale(b.square(y), scale=-1.0, bias=1.0))],
+)
+unary(
+    "sigmoid",
+    "f",
+    fn.sigmoid,
+    wide(lambda x: 1 / (1 + np.exp(-x))),
+    grad=lambda b, g, y, x: [b.multiply(g, b.multiply(y, b.scale(y, scale=-1.0, bias=1.0)))],
+)
+unary("erf", "f", fn.erf, _erf, grad=_erf_grad)
+unary("sin", "f", fn.sin, wide(np.sin), grad=lambda b, g, y, x: [b.multiply(g, b.cos(x))])
+unary("cos", "f", fn.cos, wide(np.cos), grad=lambda b, g, y, x: [b.neg(b.multiply(g, b.sin(x)))])
+unary(
+    "sqrt",
+    "f",
+    k.sqrt,
+    np.sqrt,
+    low=0.0,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.divide(g, b.scale(y, scale=2.0))],
+)
+unary(
+    "rsqrt",
+    "f",
+    fn.rsqrt,
+    wide(lambda x: 1 / np.sqrt(x)),
+    low=0.1,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.multiply(g, b.scale(b.multiply(b.square(y), y), scale=-0.5))],
+)
+unary(
+    "reciprocal",
+    "f",
+    lambda x: 1 / x,
+    lambda x: 1 / x,
+    low=0.1,
+    high=9.0,
+    grad=lambda b, g, y, x: [b.multiply(g, b.neg(b.square(y)))],
+)
+unary(
+    "square",
+    "fi",
+    lambda x: x * x,
+    lambda x: x * x,
+    grad=lambda b, g, y, x: [b.multiply(g, b.scale(x, scale=2.0))],
+)
+unary("abs", "fi", k.abs_, np.abs, grad=lambda b, g, y, x: [b.multiply(g, b.sign(x))])
+unary("floor", "f", k.floor, np.floor, grad=no_gradient)
+unary("ceil", "f", k.ceil, np.ceil, grad=no_gradient)
+unary("trunc", "f", k.trunc, np.trunc, grad=no_gradient)
+unary(
+    "relu",
+    "fi",
+    lambda x: k.maximum(x, 0),
+    lambda x: np.maximum(x, 0),
+    grad=lambda b, g, y, x: [masked(b, b.greater_than(y, number(b, 0.0, y)), g)],
+)
+unary(
+    "silu",
+    "f",
+    lambda x: x / (1 + fn.exp(-x)),
+    wide(lambda x: x / (1 + np.exp(-x))),
+    grad=_silu_grad,
+)
+unary(
+    "softsign",
+    "f",
+    lambda x: x / (1 + k.abs_(x)),
+    lambda x: x / (1 + np.abs(x)),
+    grad=lambda b, g, y, x: [b.divide(g, b.square(b.scale(b.abs(x), bias=1.0)))],
+)
+unary(
+    "sign",
+    "fi",
+    lambda x: k.select(x > 0, k.const(1, x.dtype), k.select(x < 0, k.const(-1, x.dtype), x)),
+    np.sign,
+    grad=no_gradient,
+)
+unary("logical_not", "bfi", lambda x: ~k.cast(x, BOOL), np.logical_not, to_bool=True)
+unary("isnan", "f", k.isnan, np.isnan, to_bool=True)
+unary("isfinite", "f", lambda x: k.eq(x - x, 0), np.isfinite, to_bool=True)
+elementwise(
+    "neg(x)",
+    "fi",
+    lambda x: -x,
+    np.negative,
+    grad=lambda b, g, y, x: [b.neg(g)],
+    examples=unary_examples("fi"),
+)
+
+
+# ---------------------------------------------------------------- with attributes
+def scale_kernel(x: k.Scalar, scale: float, bias: float, bias_after_scale: bool) -> k.Scalar:
+    if bias_after_scale:
+        return x * k.const(scale, x.dtype) + k.const(bias, x.dtype)
+    return (x + k.const(bias, x.dtype)) * k.const(scale, x.dtype)
+
+
+def scale_ref(x: np.ndarray, scale: float, bias: float, bias_after_scale: bool) -> np.ndarray:
+    s, b = x.dtype.type(scale), x.dtype.type(bias)
+    return x * s + b if bias_after_scale else (x + b) * s
+
+
+elementwise(
+    "scale(x, *, scale=1.0, bias=0.0, bias_after_scale=True)",
+    "fi",
+    scale_kernel,
+    scale_ref,
+    grad=lambda b, g, y, x, scale, bias, bias_after_scale: [b.scale(g, scale=scale)],
+    examples=(
+        example("f32[3,4]", scale=3.3, bias=1.1),
+        example("f64[37]", scale=-0.5, bias=2.0, bias_after_scale=False),
+        example("i64[5]", scale=3.0, bias=-1.0),
+        example("f32[0,4]", scale=2.0),
+    ),
+)
+elementwise(
+    "leaky_relu(x, *, negative_slope=0.01)",
+    "f",
+    lambda x, negative_slope: k.select(x > 0, x, x * negative_slope),
+    lambda x, negative_slope: np.where(x > 0, x, x * x.dtype.type(negative_slope)),
+    grad=lambda b, g, y, x, negative_slope: [
+        b.where(b.less_than(x, number(b, 0.0, x)), b.scale(g, scale=negative_slope), g)
+    ],
+    paddle="leaky_relu",
+    examples=(example("f32[3,4]", negative_slope=0.1), example("f64[7]")),
+)
+elementwise(
+    "elu(x, *, alpha=1.0)",
+    "f",
+    lambda x, alpha: k.select(x > 0, x, fn.expm1(x) * alpha),
+    lambda x, alpha: np.where(x > 0, x, np.expm1(x.astype(np.longdouble)) * alpha),
+    grad=lambda b, g, y, x, alpha: [
+        b.where(
+            b.greater_than(x, number(b, 0.0, x)), g, b.multiply(g, b.scale(b.exp(x), scale=alpha))
+        )
+    ],
+    paddle="elu",
+    examples=(example("f32[3,4]", alpha=0.7), example("f64[7]")),
+)
+
+
+def _softplus_ref(x: np.ndarray, beta: float, threshold: float) -> np.ndarray:
+    z = x.astype(np.longdouble) * beta
+    return np.where(z > threshold, x, np.log1p(np.exp(np.minimum(z, threshold))) / beta)
+
+
+elementwise(
+    "softplus(x, *, beta=1.0, threshold=20.0)",
+    "f",
+    lambda x, beta, threshold: k.select(
+        x * beta > threshold, x, fn.log1p(fn.exp(x * beta)) / k.const(beta, x.dtype)
+    ),
+    _softplus_ref,
+    grad=lambda b, g, y, x, beta, threshold: [
+        b.where(
+            b.greater_than(b.scale(x, scale=beta), number(b, threshold, x)),
+            g,
+            b.multiply(g, b.sigmoid(b.scale(x, scale=beta))),
+        )
+    ],
+    paddle="softplus",
+    examples=(example("f32[3,4]", low=-30, high=30), example("f64[7]", beta=2.0)),
+)
+
+
+def gelu_kernel(x: k.Scalar, approximate: bool) -> k.Scalar:
+    if not approximate:
+        return fn.gelu(x)
+    inner = k.fma(x * x * x, 0.044715, x) * math.sqrt(2 / math.pi)
+    return x * 0.5 * (1 + fn.tanh(inner))
+
+
+def gelu_ref(x: np.ndarray, approximate: bool) -> np.ndarray:
+    w = x.astype(np.longdouble)
+    if approximate:
+        return 0.5 * w * (1 + np.tanh(math.sqrt(2 / math.pi) * (w + 0.044715 * w**3)))
+    return 0.5 * w * _erfc(-x.astype(np.float64) / math.sqrt(2))
+
+
+def gelu_grad(b: Builder, g: Value, y: Value, x: Value, approximate: bool) -> list[Value]:
+    """Exact: P(x) + x p(x), of the normal distribution. Approximate: of 0.5 x (1 + tanh(u(x)))."""
+    if not approximate:
+        below = b.scale(b.erf(b.scale(x, scale=math.sqrt(0.5))), scale=0.5, bias=0.5)
+        density = b.exp(b.scale(b.square(x), scale=-0.5))
+        at = b.multiply(x, b.scale(density, scale=1 / math.sqrt(2 * math.pi)))
+        return [b.multiply(g, b.add(below, at))]
+    c = math.sqrt(2 / math.pi)
+    square = b.square(x)
+    t = b.tanh(b.multiply(x, b.scale(square, scale=0.044715 * c, bias=c)))
+    slope = b.multiply(x, b.scale(square, scale=3 * 0.044715 * c, bias=c))
+    inner = b.multiply(b.scale(b.square(t), scale=-1.0, bias=1.0), slope)
+    return [b.multiply(g, b.scale(b.add(b.scale(t, bias=1.0), inner), scale=0.5))]
+
+
+elementwise(
+    "gelu(x, *, approximate=False)",
+    "f",
+    gelu_kernel,
+    gelu_ref,
+    grad=gelu_grad,
+    paddle="gelu",
+    examples=(example("f32[3,4]"), example("f64[7]"), example("f32[9]", approximate=True)),
+)
+
+
+def clip_kernel(x: k.Scalar, min: float, max: float) -> k.Scalar:
+    low, high = k.const(min, x.dtype), k.const(max, x.dtype)
+    return k.select(x < low, low, k.select(x > high, high, x))
+
+
+def clip_grad(b: Builder, g: Value, y: Value, x: Value, min: float, max: float) -> list[Value]:
+    """Inside of the bounds, and on them."""
+    above = b.greater_equal(x, number(b, min, x))
+    return [masked(b, b.logical_and(above, b.less_equal(x, number(b, max, x))), g)]
+
+
+elementwise(
+    "clip(x, *, min, max)",
+    "fi",
+    clip_kernel,
+    lambda x, min, max: np.clip(x, x.dtype.type(min), x.dtype.type(max)),
+    grad=clip_grad,
+    examples=(example("f32[3,4]", min=-0.5, max=0.7), example("i64[7]", min=0, max=1)),
+)
+
+
+# ---------------------------------------------------------------- cast
+def _cast_types(x: Type, dtype: DType) -> Type:
+    require_kind("cast", x, "fibu")
+    require_kind("cast", Type(dtype), "fibu")
+    return x.with_dtype(dtype)
+
+
+def _cast_ref(x: np.ndarray, dtype: DType) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return x.astype(dtype.numpy)
+
+
+op(
+    "cast(x, *, dtype)",
+    types=_cast_types,
+    kernel=lambda x, dtype: k.cast(x, dtype),
+    ref=_cast_ref,
+    grad=lambda b, g, y, x, dtype: [b.cast(g, dtype=x.type.dtype)],
+    examples=(
+        example("f32[3,4]", dtype=F64),
+        example("bool[5]", dtype=F32),
+        example("i64[5]", dtype=F32),
+        example("f64[5]", dtype=BOOL),
+        example("f32[5]", dtype=DType("i64", "i", 64)),
+    ),
+)
 
 
 def _over(b: Builder, g: Value, inside: Value) -> list[Value]:
