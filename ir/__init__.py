@@ -5,7 +5,7 @@ Knows neither Paddle nor a device.
 
 from ir import ops as ops  # fills the op table
 from ir.interpreter import evaluate
-from ir.loc import Dy2stError, Loc, SourceError
+from ir.loc import Dy2stError, Loc, SourceError, VerifyError
 from ir.opdef import OPS, OpDef, ShapeError
 from ir.program import (
     ENDLESS,
@@ -27,13 +27,14 @@ from ir.program import (
     Slot,
     Stack,
     Value,
-    VerifyError,
 )
-from ir.text import parse
+from ir.text import parse, print_program
 from ir.types import DType, Size, Type
 from ir.verify import verify
 
 OWNER = "dy2st"
+
+Program.printer = print_program
 
 __all__ = [
     "ENDLESS",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ir.program import VerifyError
+from ir.loc import VerifyError
 from ir.types import DTYPES, DType, Size, Type, parse_dim, parse_type
 
 

@@ -87,3 +87,7 @@ def excerpt(loc: Loc, here: str = "") -> Sequence[str]:
     mark = "^" + "~" * (max(1, min(end, len(text)) - column) - 1)
     out.append(f"{'':>{width}}   {pad}{mark} {here}".rstrip())
     return out
+
+
+class VerifyError(Dy2stError):
+    """A program that breaks a rule of the IR: a defect of a pass or of a file."""

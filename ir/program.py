@@ -6,17 +6,13 @@ recomputed, never maintained. Values and ops are compared by identity, programs 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from ir.loc import UNKNOWN, Dy2stError, Loc
+from ir.loc import UNKNOWN, Loc
 from ir.opdef import OPS, OpDef, ShapeError, Wanted, collecting, complete_attrs
 from ir.types import Dim, Size, Type, evaluate_dim
-
-
-class VerifyError(Dy2stError):
-    """A program that breaks a rule of the IR: a defect of a pass or of a file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,6 +332,9 @@ class Slot:
 class Program:
     """`writes` pairs an input with the value stored back into it after the run."""
 
+    #: the text of a program; the package sets it, because the printer imports this module
+    printer: ClassVar[Callable[[Program], str]]
+
     name: str
     inputs: tuple[Input, ...]
     ops: tuple[Node, ...]
@@ -366,9 +365,7 @@ class Program:
         return tuple(found)
 
     def __str__(self) -> str:
-        from ir.text import print_program
-
-        return print_program(self)
+        return Program.printer(self)
 
 
 # ---------------------------------------------------------------- building
@@ -437,5 +434,4 @@ __all__ = [
     "Slot",
     "Stack",
     "Value",
-    "VerifyError",
 ]

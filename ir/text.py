@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from ir.literal import parse_attr, print_attr, read_literal, read_mark
-from ir.loc import UNKNOWN, Loc
+from ir.loc import UNKNOWN, Loc, VerifyError
 from ir.opdef import OPS
 from ir.program import (
     ENDLESS,
@@ -33,7 +33,6 @@ from ir.program import (
     Slot,
     Stack,
     Value,
-    VerifyError,
 )
 from ir.rewrite import counts
 from ir.types import BOOL, I64, Dim, Size, Type, parse_dim, parse_type

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ir.loc import VerifyError
 from ir.opdef import OPS, broadcast, collecting, complete_attrs
 from ir.program import (
     ENDLESS,
@@ -28,7 +29,6 @@ from ir.program import (
     Slot,
     Stack,
     Value,
-    VerifyError,
 )
 from ir.rewrite import counts, dim_names
 from ir.types import BOOL, I64, Size, Type

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Collection
 from typing import TypeAlias
 
+from ir.loc import VerifyError
 from ir.passes.expand import expand
 from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
@@ -22,7 +23,7 @@ from ir.passes.ports import drop_unused_ports
 from ir.passes.simplify import simplify, simplify_apart
 from ir.passes.slices_to_ports import to_seq, to_stack
 from ir.passes.slots import inplace_source, unmarked
-from ir.program import Program, VerifyError
+from ir.program import Program
 from ir.verify import verify
 
 Pass: TypeAlias = Callable[[Program], Program]
