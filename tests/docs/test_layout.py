@@ -1,154 +1,218 @@
-"""Which module may import which: one direction, as CONTRIBUTING.md and the architecture say."""
+"""Import directions of the three packages, and the size of their folders.
+
+Each package is a list of floors, the lowest first. A module imports modules of its own folder and
+of lower floors. Imports in functions and under TYPE_CHECKING count like all others.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("ir", "executor", "dy2st")
 
-#: A module of ir imports modules of its own level and of those above it in this list.
-LEVELS = [
-    {
-        "ir.loc",
-        "ir.types",
-        "ir.scalar.language",
-        "ir.scalar.evaluate",
-        "ir.scalar.exponential",
-        "ir.scalar.trigonometry",
-        "ir.scalar.special",
-    },
-    {"ir.opdef"},
-    {"ir.program"},
-    {"ir.ops"},
-    {
-        "ir.interpreter",
-        "ir.text",
-        "ir.literal",
-        "ir.analysis.alias",
-        "ir.rewrite",
-        "ir.verify",
-        "ir.analysis.history",
-    },
-    {"ir"},
-    {"ir.autodiff", "ir.passes"},
-]
-CONVERTER = {
-    "dy2st.convert.source",
-    "dy2st.convert.jumps",
-    "dy2st.convert.liveness",
-    "dy2st.convert.statements",
+#: The modules and folders of each floor; "" is the package itself, which gathers public names.
+FLOORS = {
+    "ir": [
+        "loc types",
+        "opdef scalar",
+        "program",
+        "ops",
+        "rewrite literal",
+        "text verify interpreter",
+        "",
+        "analysis",
+        "passes",
+        "autodiff",
+    ],
+    "executor": [
+        "memory allocation",
+        "launches",
+        "plan",
+        "lower",
+        "interrupt poison",
+        "executable",
+        "segmented",
+        "backend",
+        "cpu",
+        "",
+    ],
+    "dy2st": [
+        "convert",
+        "trace",
+        "state",
+        "capture",
+        "branches",
+        "loops",
+        "library",
+        "results runtime",
+        "compiled",
+        "api",
+        "export",
+        "",
+    ],
 }
-LAZY = {("ir.program", "ir.text"), ("dy2st.convert.source", "astor")}
+#: Folders that do not see each other although one is below the other, or on the same floor.
+APART = [
+    ("dy2st.results", "dy2st.library"),
+    ("dy2st.capture.foreign", "dy2st.capture.indexing"),
+    ("dy2st.capture.foreign", "dy2st.capture.adapters"),
+    ("dy2st.capture.indexing", "dy2st.capture.adapters"),
+    ("executor", "ir.passes"),
+    ("executor", "ir.autodiff"),
+]
+MOST_MODULES = 14
 
 
-def modules(package: str) -> Iterator[tuple[str, Path]]:
-    for path in sorted((ROOT / package).rglob("*.py")):
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path, module: str) -> Iterator[tuple[str, bool]]:
-    """Names of imported modules, and whether the import is inside of a function."""
-    tree = ast.parse(path.read_text())
-    at_import = set(_outside_functions(tree))
-    for node in ast.walk(tree):
-        lazy = node not in at_import
+@functools.cache
+def modules() -> dict[str, Path]:
+    return {name_of(p): p for q in PACKAGES for p in sorted((ROOT / q).rglob("*.py"))}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file names in an import statement, wherever the statement stands."""
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from ((a.name, lazy) for a in node.names)
+            yield from (a.name for a in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-                stem = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*stem, *([node.module] if node.module else [])])
-            yield base, lazy
-            yield from ((f"{base}.{a.name}", lazy) for a in node.names if is_module(base, a.name))
+            assert node.level == 0 and node.module, f"{path}: a relative import"
+            for a in node.names:
+                inner = f"{node.module}.{a.name}"
+                yield inner if inner in modules() else node.module
 
 
-def is_module(base: str, name: str) -> bool:
-    path = ROOT.joinpath(*base.split("."), name)
-    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+@functools.cache
+def graph() -> dict[str, frozenset[str]]:
+    """The modules of the three packages that each of them imports."""
+    own = modules()
+    return {m: frozenset(n for n in imported(p) if n in own) - {m} for m, p in own.items()}
 
 
-def _outside_functions(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            yield from _outside_functions(child)
-
-
-def level(name: str) -> int:
-    for at, names in enumerate(LEVELS):
-        if name in names or any(name.startswith(f"{n}.") for n in names - {"ir"}):
-            return at
-    raise AssertionError(f"{name} is in no level of tests/docs/test_layout.py: place it")
+def edges() -> list[tuple[str, str]]:
+    return sorted((m, n) for m, names in graph().items() for n in names)
 
 
 def top(name: str) -> str:
     return name.split(".")[0]
 
 
-@pytest.mark.parametrize("module, path", list(modules("ir")), ids=lambda q: str(q).split("/")[-1])
-def test_ir_imports_point_one_way(module, path):
-    for name, lazy in imports(path, module):
-        assert top(name) not in ("paddle", "llvmlite", "dy2st", "executor"), name
-        if top(name) != "ir" or (lazy and (module, name) in LAZY):
-            continue
-        if name == "ir" and module != "ir":
-            continue  # `from ir import kernel`: the modules that it names are checked
-        assert level(name) <= level(module), f"{module} imports {name}"
+def within(name: str, folder: str) -> bool:
+    return name == folder or name.startswith(f"{folder}.")
 
 
-def test_the_executor_knows_ir_only():
-    for module, path in modules("executor"):
-        for name, _ in imports(path, module):
-            assert top(name) not in ("paddle", "dy2st"), f"{module} imports {name}"
-            assert not name.startswith("ir.passes"), f"{module} imports {name}"
-            if top(name) == "llvmlite":
-                assert module.startswith("executor.cpu"), f"{module} imports {name}"
+def floor(name: str) -> tuple[int, str]:
+    """The number of a module's floor, and its module or folder there."""
+    package, *rest = name.split(".")
+    part = rest[0] if rest else ""
+    for at, names in enumerate(FLOORS[package]):
+        if part in names.split(" "):
+            return at, part
+    raise AssertionError(f"{name} is on no floor: place it in FLOORS")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_go_down(package):
+    """Modules on one floor see each other, folders on one floor do not."""
+    wrong = []
+    for module, name in edges():
+        if top(module) == top(name) == package:
+            (here, part), (there, other) = floor(module), floor(name)
+            folders = f"{package}.{part}.", f"{package}.{other}."
+            apart = part != other and any(m.startswith(folders) for m in modules())
+            if there > here or there == here and apart:
+                wrong.append(f"{module} imports {name}")
+    assert wrong == []
+
+
+def test_there_is_no_circle():
+    """Strongly connected components, by Tarjan."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[list[str]] = []
+
+    def visit(v: str) -> None:
+        index[v] = low[v] = len(index)
+        stack.append(v)
+        for w in sorted(graph()[v]):
+            if w not in index:
+                visit(w)
+                low[v] = min(low[v], low[w])
+            elif w in stack:
+                low[v] = min(low[v], index[w])
+        if low[v] == index[v]:
+            found = stack[stack.index(v) :]
+            del stack[stack.index(v) :]
+            if len(found) > 1:
+                circles.append(sorted(found))
+
+    for v in graph():
+        if v not in index:
+            visit(v)
+    assert circles == []
+
+
+@pytest.mark.parametrize("one, other", APART, ids=lambda q: q)
+def test_folders_that_do_not_see_each_other(one, other):
+    assert [e for e in edges() if within(e[0], one) and within(e[1], other)] == []
+
+
+def test_folders_are_small():
+    sizes = Counter(p.parent for p in modules().values() if p.name != "__init__.py")
+    assert {str(d.relative_to(ROOT)): n for d, n in sizes.items() if n > MOST_MODULES} == {}
+
+
+def test_who_imports_which_package():
+    """`ir` knows neither Paddle nor a device, `executor` no framework; llvmlite is the CPU's."""
+    for module, path in modules().items():
+        for name in map(top, imported(path)):
+            assert name not in ("dy2st", "paddle") or within(module, "dy2st"), module
+            assert name != "executor" or not within(module, "ir"), module
+            assert name != "llvmlite" or within(module, "executor.cpu"), module
 
 
 def test_a_backend_is_imported_where_backends_are_registered_only():
-    """By `executor/__init__.py`; everything else finds backends by name."""
-    found = set()
-    for package in ("ir", "executor", "dy2st"):
-        for module, path in modules(package):
-            names = {name for name, _ in imports(path, module)}
-            if any(name.split(".")[:2] == ["executor", "cpu"] for name in names):
-                found.add(module)
-    assert {m for m in found if not m.startswith("executor.cpu")} == {"executor"}
-
-
-def test_llvmlite_is_only_below_executor_cpu():
-    for package in ("ir", "dy2st"):
-        for module, path in modules(package):
-            assert all(top(name) != "llvmlite" for name, _ in imports(path, module)), module
+    users = [m for m, names in graph().items() if any(within(n, "executor.cpu") for n in names)]
+    assert [m for m in users if not within(m, "executor.cpu")] == ["executor"]
 
 
 def test_the_converter_knows_the_standard_library_and_ir_loc():
-    """So do the modules of dy2st that it is split into."""
-    paths = dict(modules("dy2st"))
-    todo, seen = [m for m in sorted(CONVERTER) if m in paths], {"dy2st"}
-    while todo:
-        module = todo.pop()
-        if module in seen:
+    """astor, if it is there, prints trees where the source is asked for."""
+    for module, path in modules().items():
+        if within(module, "dy2st.convert"):
+            for name in imported(path):
+                own = within(name, "dy2st.convert") or name in ("ir.loc", "astor")
+                assert own or top(name) in sys.stdlib_module_names, f"{module} imports {name}"
+
+
+def test_modules_are_imported_at_the_top():
+    """But for the package `dy2st`, which imports its public names when they are asked for."""
+    for module, path in modules().items():
+        text = path.read_text()
+        if module == "dy2st":
             continue
-        seen.add(module)
-        for name, lazy in imports(paths[module], module):
-            if name in paths:
-                todo.append(name)
-            elif not (lazy and (module, name) in LAZY):
-                standard = top(name) in sys.stdlib_module_names
-                assert name == "ir.loc" or standard, f"{module} imports {name}"
+        assert "TYPE_CHECKING" not in text and "import_module" not in text, module
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                inner = [q for q in ast.walk(node) if isinstance(q, (ast.Import, ast.ImportFrom))]
+                names = {a.name for q in inner for a in q.names}
+                assert names <= {"astor"}, f"{module}.{node.name} imports {names}"
 
 
-@pytest.mark.parametrize("package", ["ir", "executor", "dy2st"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_importing_a_package_does_not_import_paddle(package):
     code = f"import {package}, sys; sys.exit('paddle' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
