@@ -15,7 +15,6 @@ from executor.backend import named, register, require_kernels
 from executor.executable import Executable
 from executor.lower import branches, conv, gather_scatter, loops, matmul, movement, pooling
 from executor.lower.program import lower
-from executor.plan import destinations
 from executor.plan.arena import layout
 from executor.poison import poisoned, wanted
 from executor.segmented.interpreter import Foreign, Interpreted
@@ -80,7 +79,6 @@ __all__ = [
     "cpu",
     "native",
     "gather_scatter",
-    "destinations",
     "pooling",
     "matmul",
     "register",

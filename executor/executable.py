@@ -17,10 +17,9 @@ import numpy as np
 
 from executor import interrupt
 from executor.allocation import HOST, Block, Memory
-from executor.launches import Failure
+from executor.launches import Copy, Failure
 from executor.plan.arena import Layout
-from executor.plan.copies import Copy
-from executor.plan.loop_counts import bound, bounds_of, counts
+from executor.plan.loop_counts import asks, bound, bounds_of, counts
 from ir import Input, Program, Slot, Type, Value
 from ir.interpreter import bind_sizes
 from ir.types import Dim, evaluate_dim, product
@@ -113,7 +112,7 @@ class Executable:
         self._failures = tuple(failures)
         table = Table.of(program)
         self._entries = table.counts
-        self._asks = table.asks if interrupt.asks(program.ops) else None
+        self._asks = table.asks if asks(program.ops) else None
         self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
         self._pack = struct.Struct(f"={self._entries}q").pack_into
         self._run = native.run

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterable
 from typing import NoReturn
-
-from executor.plan.loop_counts import LIMIT
-from ir import Scan
-from ir.program import Node
-from ir.rewrite import walk
 
 #: what native code returns when a signal handler raised
 INTERRUPTED = -1
@@ -26,15 +20,6 @@ ENTRIES = len(FUNCTIONS) + 3
 ADDRESSES = tuple(
     ctypes.cast(getattr(ctypes.pythonapi, n), ctypes.c_void_p).value for n in FUNCTIONS
 )
-
-
-def asks(nodes: Iterable[Node]) -> bool:
-    """True if there is a loop that may not end, here or inside."""
-    return any(isinstance(n, Scan) and endless(n.trip) for n in walk(nodes))
-
-
-def endless(trip: object) -> bool:
-    return isinstance(trip, int) and trip > LIMIT
 
 
 def prepare(table: ctypes.Array[ctypes.c_char], at: int) -> None:

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from executor.memory import Buffer, View
-from executor.plan.copies import Copy
-from ir import Program
+from ir import Input, Program
 from ir.loc import UNKNOWN, Loc
 from ir.opdef import Reduce as Reduction
 from ir.scalar.language import Number, Scalar
@@ -290,6 +289,29 @@ Launch: TypeAlias = (
 
 #: kinds that are no kernels: what runs, how often, and what is checked on the way
 STRUCTURE = (Loop, When, Branch, Check, Fail, Index, Number64)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy that a plan kept (`executor.plan.copies`).
+
+    `name` is what the user would recognise: of the value, else of its input.
+
+    loc: where the value that is copied was made. bytes: of one copy.
+    input: whose old or new content it is, if an input takes part.
+    loop: of the innermost loop that copies in every iteration; None if it happens once a call.
+    """
+
+    name: str
+    loc: Loc
+    bytes: Dim
+    reason: str
+    input: Input | None = None
+    loop: Loc | None = None
+
+    def __str__(self) -> str:
+        often = f" in every iteration of the loop at {self.loop}" if self.loop is not None else ""
+        return f"{self.name}, {self.bytes} bytes{often}: {self.reason}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from typing import Any
 from dy2st.compiled.training import Training
 from dy2st.results.leaves import Choice, OutputPlan, Same
 from dy2st.trace.trace import TracedInput
-from executor.plan.copies import Copy
+from executor.launches import Copy
 from ir import Loc, Program, Value
 from ir.analysis.history import Chain, ended
 from ir.autodiff import Residual

@@ -12,7 +12,7 @@ from executor.cpu.kernel_table import kernel
 from executor.cpu.llvm_text import Function, Int, Module, Source, element
 from executor.cpu.target import Target
 from executor.executable import Table
-from executor.interrupt import INTERRUPTED, asks, endless
+from executor.interrupt import INTERRUPTED
 from executor.launches import (
     Branch,
     Check,
@@ -27,7 +27,7 @@ from executor.launches import (
 )
 from executor.memory import Buffer, View
 from executor.plan.arena import Layout
-from executor.plan.loop_counts import counts
+from executor.plan.loop_counts import asks, counts, endless
 from ir.types import Dim, Size, is_natural
 
 #: processor cycles between two questions for signals

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 
 from executor.launches import Branch, Fail, Launch
+from executor.lower.blocks import lower_block
 from executor.lower.loops import hand_in
 from executor.lower.lowerer import Lowerer, rule
 from executor.plan.copies import Want, kept_apart, line
@@ -62,7 +63,7 @@ def _side(
             continue
         text = f"the result of the branch {line(c.loc)}"
         low.want(v, low.env[j.outer], Want(text, idle=j not in heirs), first=j in heirs)
-    low.block(nodes)
+    lower_block(low)
     for v in leaving:
         low.settle(v)
     for j, v in late:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from executor.launches import Fail, Index, Loop, Number64, When
+from executor.lower.blocks import lower_block
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View, whole
 from executor.plan.copies import Want, kept_apart_in, line
@@ -48,7 +49,7 @@ def scan(low: Lowerer, s: Scan) -> None:
         _carry(low, s, p, state, in_place[p], Size.named(parity))
     low.known.update((p.inner, at) for p, at in counters.items() if at is not None)
     _give(low, s, go, results, index)
-    low.block(s.body)
+    lower_block(low)
     _leave(low, s, results, index)
     low.uses.pop()
     low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count))

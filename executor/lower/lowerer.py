@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from executor.launches import Check, Failure, Launch, Map, Reduce
+from executor.launches import Check, Copy, Failure, Launch, Map, Reduce
 from executor.memory import Buffer, View, whole
-from executor.plan.copies import OUTPUT, Copy, Want, line, read_later
+from executor.plan.copies import OUTPUT, Want, line, read_later
 from executor.plan.limits import Limits
 from executor.plan.loop_counts import bound
 from executor.plan.reuse import Block, Inside, turned
@@ -39,16 +39,6 @@ def rule(*names: str, direct: bool = False) -> Callable[[Rule], Rule]:
         return f
 
     return add
-
-
-Start: TypeAlias = Callable[["Lowerer", Sequence[Node]], None]
-#: what is done before a block is lowered, when the places of what leaves it are known
-STARTS: list[Start] = []
-
-
-def starts_block(f: Start) -> Start:
-    STARTS.append(f)
-    return f
 
 
 class Machine(Protocol):
@@ -248,8 +238,6 @@ class Lowerer:
 
     # ------------------------------------------------------------ walking
     def block(self, nodes: Sequence[Node]) -> None:
-        for start in STARTS:
-            start(self, nodes)
         for node in nodes:
             if node in self.merged:
                 continue

@@ -236,14 +236,6 @@ def part_of(low: Lowerer, op: Op) -> Callable[[View], View]:
     return lambda v: v.pick(axis, at)
 
 
-def stores(taken: Op, op: Op) -> bool:
-    """Whether `op` stores what the view `taken` shows, if both are of one tensor."""
-    if op.row.through != taken.name or taken.operands[1:] != op.operands[2:]:
-        return False
-    given = {k_: v for k_, v in taken.attrs.items() if k_ in op.attrs}
-    return given == op.attrs and taken.result.type == op.operands[1].type
-
-
 @rule("set_slice", "set_index", "set_strided", "set_dynamic_index", "set_dynamic_slice")
 def set_part(low: Lowerer, op: Op) -> None:
     part = low.parts.pop(op, None) or part_of(low, op)

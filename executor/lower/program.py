@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from executor.interrupt import asks
 from executor.launches import Lowered
+from executor.lower.blocks import lower_block
 from executor.lower.lowerer import Lowerer, Machine
 from executor.memory import Buffer, View, whole
 from executor.plan.atomicity import checked_first, written_early
 from executor.plan.copies import OUTPUT, Want, kept_apart, line
 from executor.plan.limits import limits
+from executor.plan.loop_counts import asks
 from executor.plan.reuse import Inside, analyse, carried
 from ir import Program, Value
 from ir.rewrite import expand_composites
@@ -79,7 +80,7 @@ def _lower(
         else:
             why = kept_apart(low.uses[0], target, v, low.inside)
             low.reasons[target] = kept.get(target) or why
-    low.block(program.ops)
+    lower_block(low)
     for v in list(low.places):
         low.settle(v)
     _write_back(low, [(t, v) for t, v in program.writes if t not in done])

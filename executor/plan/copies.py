@@ -11,31 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from executor.plan.reuse import Block, Inside, body, branches, chain_end, first_made
-from ir import Cond, Input, Loc, Scan, Value
-from ir.types import Dim
+from ir import Cond, Loc, Scan, Value
 
 OUTPUT = "an output"
-
-
-@dataclass(frozen=True)
-class Copy:
-    """`name` is what the user would recognise: of the value, else of its input.
-
-    loc: where the value that is copied was made. bytes: of one copy.
-    input: whose old or new content it is, if an input takes part.
-    loop: of the innermost loop that copies in every iteration; None if it happens once a call.
-    """
-
-    name: str
-    loc: Loc
-    bytes: Dim
-    reason: str
-    input: Input | None = None
-    loop: Loc | None = None
-
-    def __str__(self) -> str:
-        often = f" in every iteration of the loop at {self.loop}" if self.loop is not None else ""
-        return f"{self.name}, {self.bytes} bytes{often}: {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -9,45 +9,91 @@ layout of the result. Each is tried only where no value that is still read lies 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import ChainMap
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from functools import partial
 
-from executor.lower.lowerer import DIRECT, Lowerer, starts_block
-from executor.lower.movement import part_of, parts_of_join, stores
 from executor.memory import View
+from executor.plan.copies import Want
 from executor.plan.reuse import Block, elementwise, first_made
 from ir import Fused, Op, Scan, Value
 from ir.program import Last, Node, Stack
 
 
+@dataclass(frozen=True)
+class Store:
+    """What `maker` makes goes into the part that `op` stores, in the storage of `owner`."""
+
+    op: Op
+    maker: Node
+    owner: Value
+
+
 @dataclass
 class Destinations:
-    """`users`: the positions at which a storage is used, by root. `inner`: stores that change a
-    part of a tensor, with the value whose storage the part belongs to."""
+    """What values of a block are made for.
 
-    low: Lowerer
+    `views` are values that are made in a place as a view at the end of the block shows it, `joins`
+    the operands of a `concat` or `stack` that are made in its result, and `stores` the values that
+    are made in a part of another one.
+    """
+
+    views: list[tuple[Value, View, Want]] = field(default_factory=list)
+    joins: dict[Op, list[Value]] = field(default_factory=dict)
+    stores: dict[Value, Store] = field(default_factory=dict)
+
+
+@dataclass
+class _Search:
+    """`places` are views that must hold a value at the end of the block, and `wants` says what for.
+    `direct` are names of ops that make their results in any place, `sizes` the dims that are known
+    before the program runs. `users` are the positions at which the storage of a value is used, by
+    root. `inner` are stores that change a part, with the value whose storage the part is taken out
+    of, and `taken` the values that have a destination in another one."""
+
     block: Block
+    places: ChainMap[Value, list[View]]
+    wants: ChainMap[View, Want]
+    direct: Collection[str]
+    sizes: Collection[str]
+    found: Destinations = field(default_factory=Destinations)
     users: dict[Value, list[int]] = field(default_factory=dict)
     inner: dict[Node, Value] = field(default_factory=dict)
+    taken: set[Value] = field(default_factory=set)
 
     def made_for_one(self, v: Value, at: int) -> bool:
         """Whether `v` is an op's own result, and only the op at `at` reads it."""
         b = self.block
-        if v in self.low.places or b.of(v) is not v or self.users.get(v) != [at]:
+        if v in self.places or b.of(v) is not v or self.users.get(v) != [at]:
             return False
         return b.last.get(v) == at and v in b.defined
 
+    def makes_storage(self, node: Node) -> bool:
+        if isinstance(node, Fused):
+            return True
+        if not isinstance(node, Op):
+            return False
+        direct = node.name in self.direct
+        return node.row.kernel is not None or node.row.reduce is not None or direct
 
-@starts_block
-def assign_destinations(low: Lowerer, nodes: Sequence[Node]) -> None:
-    block = low.uses[-1]
-    p = Destinations(low, block)
-    for at, node in enumerate(nodes):
+
+def destinations(
+    block: Block,
+    places: dict[Value, list[View]],
+    wants: dict[View, Want],
+    direct: Collection[str],
+    sizes: Collection[str],
+) -> Destinations:
+    """What the values of a block are made for, where that is not the end of the block (`places`).
+
+    The arguments are those of `_Search`.
+    """
+    p = _Search(block, ChainMap({}, places), ChainMap({}, wants), direct, sizes)
+    for at, node in enumerate(block.nodes):
         for v in {block.of(q) for q in node.operands}:
             p.users.setdefault(v, []).append(at)
-    for at in range(len(nodes) - 1, -1, -1):
-        node = nodes[at]
+    for at in range(len(block.nodes) - 1, -1, -1):
+        node = block.nodes[at]
         if not isinstance(node, Op):
             continue
         if node.name in ("transpose", "reshape"):
@@ -56,14 +102,7 @@ def assign_destinations(low: Lowerer, nodes: Sequence[Node]) -> None:
             _join(p, node, at)
         elif node.row.through:
             _store(p, node, at)
-
-
-def _makes_storage(node: Node) -> bool:
-    if isinstance(node, Fused):
-        return True
-    if not isinstance(node, Op):
-        return False
-    return node.row.kernel is not None or node.row.reduce is not None or node.name in DIRECT
+    return p.found
 
 
 def _collects(node: Node, v: Value) -> bool:
@@ -74,17 +113,18 @@ def _collects(node: Node, v: Value) -> bool:
 
 
 # ---------------------------------------------------------------- views at the end
-def _seen_through(p: Destinations, op: Op, at: int) -> None:
-    """If the view `v` of `u` has a destination, compute `u` there, in the layout of the view."""
-    (u,), v, low = op.operands, op.result, p.low
-    places, start = low.places.get(v, []), p.block.defined.get(u)
-    if start is None or u in low.places or not places or not _stays(p.block, v, at):
+def _seen_through(p: _Search, op: Op, at: int) -> None:
+    """A view `v` of `u` is wanted somewhere: make `u` there, as the view shows it."""
+    (u,), v = op.operands, op.result
+    places, start = p.places.get(v, []), p.block.defined.get(u)
+    if start is None or u in p.places or not places or not _stays(p.block, v, at):
         return
-    if not _makes_storage(p.block.nodes[start]) and not _collects(p.block.nodes[start], u):
+    if not p.makes_storage(p.block.nodes[start]) and not _collects(p.block.nodes[start], u):
         return
     place = _base_of(op, places[0])
     if place is not None:
-        low.want(u, place, low.wants[places[0]])
+        p.places[u], p.wants[place] = [place], p.wants[places[0]]
+        p.found.views.append((u, place, p.wants[place]))
 
 
 def _stays(b: Block, v: Value, at: int) -> bool:
@@ -104,50 +144,44 @@ def _base_of(op: Op, place: View) -> View | None:
 
 
 # ---------------------------------------------------------------- pieces
-def _join(p: Destinations, op: Op, at: int) -> None:
-    out, low = op.result, p.low
-    pieces = [v for v in op.operands if p.made_for_one(v, at) and v not in low.ahead]
-    pieces = [v for v in pieces if _makes_storage(p.block.nodes[p.block.defined[v]])]
-    if not pieces or not out.type.names <= set(low.program.sizes):
+def _join(p: _Search, op: Op, at: int) -> None:
+    out = op.result
+    pieces = [v for v in op.operands if p.made_for_one(v, at) and v not in p.taken]
+    pieces = [v for v in pieces if p.makes_storage(p.block.nodes[p.block.defined[v]])]
+    if not pieces or not out.type.names <= set(p.sizes):
         return
-    places = low.places.get(out, [])
-    if out in p.block.updates or out in low.ahead or any(not low.wants[q].idle for q in places[:1]):
+    places = p.places.get(out, [])
+    if out in p.block.updates or out in p.taken or any(not p.wants[q].idle for q in places[:1]):
         return
-    storage = places[0] if places else low.temporary(out.type)
-    low.ahead[out] = partial(_same, storage)
-    for v, part in zip(op.operands, parts_of_join(op, storage)):
-        if v in pieces and op.operands.count(v) == 1:
-            low.ahead[v] = partial(_same, part)
-
-
-def _same(view: View) -> View:
-    return view
+    p.found.joins[op] = [v for v in pieces if op.operands.count(v) == 1]
+    p.taken.update(p.found.joins[op], (out,))
 
 
 # ---------------------------------------------------------------- stores
-def _store(p: Destinations, op: Op, at: int) -> None:
+def _store(p: _Search, op: Op, at: int) -> None:
     x, y, *index = op.operands
-    b, low = p.block, p.low
+    b = p.block
     owner = _owner(p, op)
     if owner is None or not p.made_for_one(y, at):
         return
     start, maker = first_made(b, y), b.nodes[b.defined[y]]
     between = [q for q in p.users[owner] if start <= q < at]
-    if not (_makes_storage(maker) or isinstance(maker, Op) and maker.row.updates):
+    if not (p.makes_storage(maker) or isinstance(maker, Op) and maker.row.updates):
         return
     changed = _changed_part(b, op, maker)
     own = between == [b.defined[y]] == [start] and (changed or _may_read_its_place(maker))
-    if y in low.ahead or (between and not own):
+    if y in p.taken or (between and not own):
         return
     ready = all(b.defined.get(v, -1) < start for v in (x, *index))
-    if not ready or not (changed or all(map(_quiet, b.nodes[start:at]))):
+    if not ready or not (changed or all(_quiet(p, n) for n in b.nodes[start:at])):
         return
-    low.ahead[y] = partial(_part, low, op, maker, owner)
+    p.found.stores[y] = Store(op, maker, owner)
+    p.taken.add(y)
     if changed and all(b.of(v) is not owner for v in maker.operands[1:]):
         p.inner[maker] = owner
 
 
-def _owner(p: Destinations, op: Op) -> Value | None:
+def _owner(p: _Search, op: Op) -> Value | None:
     """The value whose storage `op` updates in place, as a whole or within a part of it."""
     owner = p.block.of(op.operands[0])
     return owner if p.block.updates.get(owner) is op.result else p.inner.get(op)
@@ -162,17 +196,25 @@ def _changed_part(b: Block, op: Op, maker: Node) -> bool:
     if at < 0 or b.nodes[at].operands[:1] != op.operands[:1]:
         return False
     taken = b.nodes[at]
-    return isinstance(taken, Op) and stores(taken, op)
+    return isinstance(taken, Op) and _stores(taken, op)
 
 
-def _quiet(node: Node) -> bool:
-    """True if a node cannot fail, so that a later check may run before it."""
+def _stores(taken: Op, op: Op) -> bool:
+    """Whether `op` stores what the view `taken` shows, if both are of one tensor."""
+    if op.row.through != taken.name or taken.operands[1:] != op.operands[2:]:
+        return False
+    given = {k_: v for k_, v in taken.attrs.items() if k_ in op.attrs}
+    return given == op.attrs and taken.result.type == op.operands[1].type
+
+
+def _quiet(p: _Search, node: Node) -> bool:
+    """Whether a node cannot fail, so that a check behind it may as well come before it."""
     if isinstance(node, Fused):
         return not any(map(_may_raise, node.body))
     if not isinstance(node, Op) or _may_raise(node):
         return False
     row = node.row
-    return row.may_alias or bool(row.through) or node.name == "full" or _makes_storage(node)
+    return row.may_alias or bool(row.through) or node.name == "full" or p.makes_storage(node)
 
 
 def _may_raise(op: Op) -> bool:
@@ -185,21 +227,3 @@ def _may_read_its_place(node: Node) -> bool:
         whole = all(v is not node.operands[0] for v in node.operands[1:])
         return bool(node.row.through) and whole
     return elementwise(node)
-
-
-def _part(low: Lowerer, op: Op, maker: Node, owner: Value) -> View | None:
-    """The part that `op` stores into; None if `maker`, which computes the new part, also reads
-    other parts."""
-    x, block = op.operands[0], low.uses[-1]
-    if owner not in low.owned or x not in low.env:
-        return None
-    if low.env[x].buffer is not low.env[owner].buffer:
-        return None
-    if any(v not in low.env and v not in low.known for v in op.operands[2:]):
-        return None
-    part = part_of(low, op)
-    place = part(low.env[x])
-    if any(low.env[v] != place for v in maker.operands if block.of(v) is owner):
-        return None
-    low.parts[op] = part
-    return place

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from ir import Scan
 from ir.program import Node
+from ir.rewrite import walk
 from ir.types import Dim, Size
 
 #: a loop of more iterations than this counts as one without a bound: its results grow in chunks
@@ -23,6 +24,15 @@ Bounds: TypeAlias = Mapping[str, Dim | None]
 def counts(nodes: Iterable[Node]) -> tuple[str, ...]:
     """The counts that the loops of a block define, in order; not those of blocks inside."""
     return tuple(n.count for n in nodes if isinstance(n, Scan) and n.count)
+
+
+def asks(nodes: Iterable[Node]) -> bool:
+    """Whether there is a loop that may not end, here or inside."""
+    return any(isinstance(n, Scan) and endless(n.trip) for n in walk(nodes))
+
+
+def endless(trip: object) -> bool:
+    return isinstance(trip, int) and trip > LIMIT
 
 
 def most(trip: Dim, bounds: Bounds) -> Dim | None:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from executor.executable import Found, call_with_arrays
-from executor.plan.copies import Copy
+from executor.launches import Copy
 from executor.plan.loop_counts import counts
 from executor.segmented.partition import (
     Choice,
