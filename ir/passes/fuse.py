@@ -2,7 +2,9 @@
 
 Greedy, within a block: an op joins the groups that produce its operands. A group has one shape,
 that of all its results, so none is computed twice. A join is refused where it would make a cycle:
-when a path leaves one part of the group, passes through another node, and comes back.
+when a path leaves one part of the group, passes through another node, and comes back. The search
+for one ends after SEARCH_LIMIT groups: then the join is refused, too. An order of the groups bounds
+it (Pearce and Kelly 2006), so that the time is proportional to the length of the program.
 
     %a = add(%x, %b)                     fused [B, 8] {
     %y = tanh(%a)                  =>      out %y = %y1
@@ -23,6 +25,8 @@ from ir.rewrite import free_values, gives, has_effect, map_blocks, needs, substi
 from ir.types import Dim
 
 GROUP_LIMIT = 64
+#: groups between two that are looked at for a path before a join is refused
+SEARCH_LIMIT = 256
 
 
 def fuse(program: Program) -> Program:
@@ -46,10 +50,59 @@ def fusable(node: Node) -> bool:
     return t.ndim > 0 or t.dtype.kind == "f"
 
 
+def _late(before: Sequence[Iterable[int]]) -> list[int]:
+    """The positions in an order in which each comes after those of `before`, but late: as many as
+    possible come after it."""
+    height = [0] * len(before)
+    for i in range(len(before) - 1, -1, -1):
+        for p in before[i]:
+            height[p] = max(height[p], height[i] + 1)
+    return sorted(range(len(before)), key=lambda i: -height[i])
+
+
+class Order:
+    """Things in an order that changes: of two of them, the later one has the higher `rank`."""
+
+    #: between the ranks of neighbours, where nothing has been moved
+    GAP = 1 << 256
+
+    def __init__(self, things: Sequence[int]) -> None:
+        """`things` are not negative."""
+        self.first = -1
+        self.rank: dict[int, int] = {}
+        self.next = dict(zip((self.first, *things), (*things, self.first)))
+        self.previous = {b: a for a, b in self.next.items()}
+        self._renumber()
+
+    def _renumber(self) -> None:
+        at, k = self.first, 0
+        while k == 0 or at != self.first:
+            self.rank[at], at, k = k * self.GAP, self.next[at], k + 1
+
+    def remove(self, thing: int) -> None:
+        before, after = self.previous.pop(thing), self.next.pop(thing)
+        self.next[before], self.previous[after] = after, before
+
+    def move(self, things: Sequence[int], to: int) -> None:
+        """Put `things`, which are in order and come after `to`, in front of it."""
+        for q in things:
+            self.remove(q)
+        before = self.previous[to]
+        step = (self.rank[to] - self.rank[before]) // (len(things) + 1)
+        for q in things:
+            self.next[before], self.previous[q] = q, before
+            self.rank[q] = self.rank[before] + step
+            before = q
+        self.next[before], self.previous[to] = to, before
+        if step == 0:
+            self._renumber()
+
+
 class _Groups:
     """A partition of a block's nodes, by position; `of` gives the group, named by one member.
 
-    `above` has a bit for every node that a group depends on, its own members left out.
+    `above` are groups that a group reads from, under any name that they have had. `order` is such
+    that each group comes after all of those, so that paths are looked for between two groups only.
     """
 
     def __init__(self, ops: Sequence[Node]) -> None:
@@ -60,11 +113,8 @@ class _Groups:
         named = {name for name in maker if isinstance(name, str)}
         self.before = [{maker[v] for v in needs(n, named) if v in maker} for n in ops]
         self._order_effects()
-        self.above: dict[int, int] = {}
-        for i, before in enumerate(self.before):
-            self.above[i] = 0
-            for p in before:
-                self.above[i] |= self.above[p] | 1 << p
+        self.above = [set(q) for q in self.before]
+        self.order = Order(_late(self.before))
 
     def _order_effects(self) -> None:
         last: set[int] = set()
@@ -84,32 +134,42 @@ class _Groups:
         return self.ops[at].results[0].type.shape
 
     def join(self, a: int, b: int) -> None:
-        """Merge the groups of the nodes a and b if they have one shape and no cycle arises."""
+        """Merge the groups of node b and of node a, which it reads, if they have one shape and no
+        cycle arises."""
         one, two = self.of[a], self.of[b]
         if one == two or self.shape(a) != self.shape(b):
             return
         if len(self.members[one]) + len(self.members[two]) > GROUP_LIMIT:
             return
-        if self.detour(one, two) or self.detour(two, one):
+        between = self.between(one, two)
+        if between is None:
             return
+        self.order.remove(two)
+        self.order.move(between, one)
         for m in self.members[two]:
             self.of[m] = one
         self.members[one] = sorted(self.members[one] + self.members.pop(two))
-        own = sum(1 << m for m in self.members[one])
-        above = (self.above[one] | self.above.pop(two)) & ~own
-        self.above[one] = above
-        for group, mask in self.above.items():
-            if mask & own and group != one:
-                self.above[group] = mask | above | own
+        self.above[one] |= self.above[two]
 
     def sources(self, group: int) -> set[int]:
         """Groups that a group reads from."""
-        found = {self.of[p] for m in self.members[group] for p in self.before[m]}
-        return found - {group}
+        found = self.above[group] = {self.of[p] for p in self.above[group]} - {group}
+        return found
 
-    def detour(self, start: int, end: int) -> bool:
-        """Whether a path from `start` to `end` passes through another group."""
-        return any(self.above[g] >> start & 1 for g in self.sources(end) - {start})
+    def between(self, one: int, two: int) -> list[int] | None:
+        """What `two`, which reads from `one`, depends on, as far as it is later than `one` in the
+        order; None if some of that depends on `one`, or it is too much."""
+        rank = self.order.rank
+        todo = [q for q in self.sources(two) if q != one and rank[q] > rank[one]]
+        seen = set(todo)
+        while todo:
+            found = self.sources(todo.pop())
+            if one in found or len(seen) > SEARCH_LIMIT:
+                return None
+            more = [q for q in found if rank[q] > rank[one] and q not in seen]
+            seen.update(more)
+            todo += more
+        return sorted(seen, key=rank.__getitem__)
 
     def emit(self, needed: set[Value]) -> tuple[Node, ...]:
         """The nodes again, groups as kernels, each after what it reads."""
