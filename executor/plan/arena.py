@@ -8,8 +8,10 @@ offset; a buffer of symbolic size shares a slot with buffers of the same size.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from executor.allocation import HOST
 from executor.launches import Launch, blocks, views
@@ -105,15 +107,14 @@ def overlap(a: Interval, b: Interval) -> bool:
 def layout(launches: Sequence[Launch], alignment: int = HOST.alignment) -> Layout:
     lives = lifetimes(launches)
     fixed = [b for b in lives if isinstance(b.size, int)]
+    taken = _Taken(1 + max((end for _, end in lives.values()), default=0))
     offsets: dict[Buffer, int] = {}
     top = 0
     for b in sorted(fixed, key=lambda q: (-_size(q, alignment), lives[q])):
-        offsets[b] = _place(b, offsets, lives, alignment)
+        offsets[b] = taken.place(_size(b, alignment), lives[b])
         top = max(top, offsets[b] + _size(b, alignment))
-    slots: list[Slot] = []
-    for b in sorted((b for b in lives if b not in offsets), key=lambda q: lives[q]):
-        _share(b, slots, lives)
-    return Layout(top, offsets, tuple(slots), lives, alignment)
+    rest = sorted((b for b in lives if b not in offsets), key=lambda q: lives[q])
+    return Layout(top, offsets, _shared(rest, lives), lives, alignment)
 
 
 def _size(b: Buffer, alignment: int) -> int:
@@ -121,23 +122,84 @@ def _size(b: Buffer, alignment: int) -> int:
     return aligned(max(b.size, 1), alignment)
 
 
-def _place(
-    b: Buffer, offsets: dict[Buffer, int], lives: dict[Buffer, Interval], alignment: int
-) -> int:
-    """The lowest offset that no buffer alive at the same time uses."""
-    near = ((q, at) for q, at in offsets.items() if overlap(lives[q], lives[b]))
-    taken = [(at, at + _size(q, alignment)) for q, at in near]
+class _Taken:
+    """What is taken of the arena, and when: a segment tree over the numbers of the launches.
+
+    A life is the union of few nodes of the tree. For node i, `whole[i]` is what is taken by lives
+    of which it is one, and `parts[i]` by lives of which it or a node below it is one. Places are
+    kept as sorted bounds: low, high, low, high, ... of areas that do not touch. Most lie without
+    gaps, so that there are few.
+    """
+
+    def __init__(self, launches: int) -> None:
+        self.leaves = 1 << (launches - 1).bit_length()
+        self.whole: dict[int, list[int]] = {}
+        self.parts: dict[int, list[int]] = {}
+
+    def place(self, size: int, life: Interval) -> int:
+        """Take the lowest place that is free all the time."""
+        nodes = self.nodes(life)
+        above = {i >> k for i in nodes for k in range(1, i.bit_length())}
+        found = [self.parts[i] for i in nodes if i in self.parts]
+        found += [self.whole[i] for i in above if i in self.whole]
+        at = _lowest(size, found)
+        for i in nodes:
+            _take(self.whole.setdefault(i, []), at, at + size)
+        for i in above.union(nodes):
+            _take(self.parts.setdefault(i, []), at, at + size)
+        return at
+
+    def nodes(self, life: Interval) -> list[int]:
+        """The nodes that a life consists of; the root is 1, below i are 2 i and 2 i + 1."""
+        low, high = life[0] + self.leaves, life[1] + self.leaves + 1
+        out = []
+        while low < high:
+            if low & 1:
+                out.append(low)
+                low += 1
+            if high & 1:
+                high -= 1
+                out.append(high)
+            low, high = low >> 1, high >> 1
+        return out
+
+
+def _lowest(size: int, taken: Sequence[Sequence[int]]) -> int:
+    """The lowest place where `size` bytes are free of all that is taken."""
     at = 0
-    for low, high in sorted(taken):
-        if at + _size(b, alignment) <= low:
+    for low, high in sorted((b[k], b[k + 1]) for b in taken for k in range(0, len(b), 2)):
+        if at + size <= low:
             break
         at = max(at, high)
     return at
 
 
-def _share(b: Buffer, slots: list[Slot], lives: dict[Buffer, Interval]) -> None:
-    for s in slots:
-        if s.size == b.size and not any(overlap(lives[q], lives[b]) for q in s.buffers):
-            s.buffers.append(b)
-            return
-    slots.append(Slot(b.size, [b]))
+def _take(bounds: list[int], low: int, high: int) -> None:
+    """Add an area, which may overlap and touch others."""
+    first, last = bisect_left(bounds, low), bisect_right(bounds, high)
+    ends = [low] if first % 2 == 0 else []
+    if last % 2 == 0:
+        ends.append(high)
+    bounds[first:last] = ends
+
+
+def _shared(buffers: Sequence[Buffer], lives: Mapping[Buffer, Interval]) -> tuple[Slot, ...]:
+    """Slots for buffers in the order of their lives: each gets the first of its size that is free.
+
+    `busy` are slots with the ends of their last lives, `free` those that may be used again.
+    """
+    slots: list[Slot] = []
+    busy: dict[Dim, list[tuple[int, int]]] = {}
+    free: dict[Dim, list[int]] = {}
+    for b in buffers:
+        start, end = lives[b]
+        waiting, ready = busy.setdefault(b.size, []), free.setdefault(b.size, [])
+        while waiting and waiting[0][0] < start:
+            heappush(ready, heappop(waiting)[1])
+        if not ready:
+            heappush(ready, len(slots))
+            slots.append(Slot(b.size, []))
+        at = heappop(ready)
+        slots[at].buffers.append(b)
+        heappush(waiting, (end, at))
+    return tuple(slots)
