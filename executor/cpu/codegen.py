@@ -6,9 +6,11 @@ It takes the address of a `Table`, and returns 0 or the number of the failure th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
-from executor.cpu.kernel_table import kernel
+from executor.cpu.kernel_cache import kernel_of
 from executor.cpu.llvm_text import Function, Int, Module, Source, element
 from executor.cpu.target import Target
 from executor.executable import Table
@@ -81,63 +83,111 @@ RUN = f"""define dso_local i64 @?(ptr %table) noinline nounwind {{
 MODES = frozenset(f"declare void @llvm.x86.sse.{q}mxcsr(ptr)" for q in ("st", "ld"))
 
 
-class _Program:
-    def __init__(self, lowered: Lowered, layout: Layout, target: Target) -> None:
-        self.target, self.module = target, Module()
-        self.module.declarations |= MODES
-        self.f = Function("?", "i64")
-        self.table = self.f.argument("ptr")
-        self.symbols: dict[str, Int] = {}
-        self.late = set(_counts(lowered.launches))
-        self.slots: dict[str, int] = {}
-        self.bases: dict[Buffer, str] = {}
-        self.known: list[dict[Dim, Int]] = [{}]
-        self.body, self.f.body = self.f.body, self.f.entry
-        self._prologue(lowered, layout)
-        self.f.body = self.body
-        self.block(lowered.launches)
-        self.name = self.module.define(self.f, "0")
+#: the most launches in one native function: LLVM takes more than twice as long for twice the length
+LONGEST = 128
+#: all of the arena
+ARENA = Buffer("arena", 0, 0)
 
-    def _prologue(self, lowered: Lowered, layout: Layout) -> None:
-        f, program, table = self.f, lowered.program, Table.of(lowered.program)
-        for at, name in enumerate(program.sizes):
-            self.symbols[name] = f.load("i64", f.at(self.table, at, "i64"), 8)
-        for at, b in enumerate((*lowered.inputs, *lowered.outputs), table.inputs):
-            self.bases[b] = f.load("ptr", f.at(self.table, at, "i64"), 8)
-        arena = f.load("ptr", f.at(self.table, table.arena, "i64"), 8)
+
+@dataclass
+class _Function:
+    """A native function being emitted, and what its names stand for.
+
+    It is given the table and the frame. `known` are dims by block, the innermost last.
+    """
+
+    f: Function
+    table: str
+    frame: str
+    symbols: dict[str, Int] = field(default_factory=dict)
+    bases: dict[Buffer, str] = field(default_factory=dict)
+    known: list[dict[Dim, Int]] = field(default_factory=lambda: [{}])
+
+
+class _Program:
+    """A long program is several functions. The outermost one has the frame on its stack: memory for
+    what is bound in one function and read in another, with `cells` for the number of each."""
+
+    def __init__(self, lowered: Lowered, layout: Layout, target: Target) -> None:
+        self.target, self.module, self.layout = target, Module(), layout
+        self.module.declarations |= MODES
+        self.late = set(_counts(lowered.launches))
+        self.asks = asks(lowered.program.ops)
+        self.divided = weight(lowered.launches) > LONGEST
+        self.cells: dict[object, int] = {}
+        self.depth = 0
+        self._entries(lowered)
+        f = Function("?", "i64")
+        self.now = _Function(f, f.argument("ptr"), "%frame")
+        self._prologue()
+        self.block(lowered.launches)
+        if self.cells or self.divided:
+            f.entry.insert(0, f"  %frame = alloca [{len(self.cells)} x i64], align 8")
+        self.name = self.module.define(f, "0")
+
+    def _entries(self, lowered: Lowered) -> None:
+        """Where the table has what."""
+        program, table = lowered.program, Table.of(lowered.program)
+        self.sizes = {name: k for k, name in enumerate(program.sizes)}
+        buffers = (*lowered.inputs, *lowered.outputs)
+        self.addresses = {b: k for k, b in enumerate(buffers, table.inputs)}
+        self.addresses[ARENA] = table.arena
         self.slots = {n: k for k, n in enumerate(counts(program.ops), table.counts)}
-        self.asks = asks(program.ops)
-        if self.asks:
-            self.clock = f.alloca("i64")
-            f.store("i64", self.time(), self.clock, 8)
-            self.asked = f.at(self.table, table.asks, "i64")
-        for b, offset in layout.offsets.items():
-            self.bases[b] = f.at(arena, offset, "i8")
-        place: Int = layout.fixed
-        unit = layout.alignment
-        for slot in layout.slots:
-            address = f.at(arena, place, "i8")
-            self.bases.update(dict.fromkeys(slot.buffers, address))
-            size = f.op(f"call i64 @llvm.smax.i64(i64 {self.number(slot.size)}, i64 0)")
-            rounded = f.op(f"and i64 {f.op(f'add i64 {size}, {unit - 1}')}, {-unit}")
-            place = f.add(place, rounded)
-        f.declarations.add("declare i64 @llvm.smax.i64(i64, i64)")
+        self.asked = table.asks
+
+    def _prologue(self) -> None:
+        """What must be there before anything runs: the clock, and where slots begin."""
+        self.first = {b: slot.buffers[0] for slot in self.layout.slots for b in slot.buffers}
+        self.module.declarations.add("declare i64 @llvm.smax.i64(i64, i64)")
+        with self.entry() as f:
+            if self.asks:
+                f.store("i64", self.time(), self.cell("clock"), 8)
+            place: Int = self.layout.fixed
+            unit = self.layout.alignment
+            for slot in self.layout.slots:
+                address = f.at(self.base(ARENA), place, "i8")
+                self.now.bases.update(dict.fromkeys(slot.buffers, address))
+                if self.divided:
+                    f.store("ptr", address, self.cell(slot.buffers[0]), 8)
+                size = f.op(f"call i64 @llvm.smax.i64(i64 {self.number(slot.size)}, i64 0)")
+                rounded = f.op(f"and i64 {f.op(f'add i64 {size}, {unit - 1}')}, {-unit}")
+                place = f.add(place, rounded)
+
+    @property
+    def f(self) -> Function:
+        return self.now.f
+
+    @contextmanager
+    def entry(self) -> Iterator[Function]:
+        """What is emitted inside is computed before everything else in the function."""
+        f = self.f
+        held, f.body = f.body, f.entry
+        yield f
+        f.body = held
+
+    def loaded(self, kind: str, at: int) -> str:
+        """Entry `at` of the table."""
+        return self.f.load(kind, self.f.at(self.now.table, at, "i64"), 8)
+
+    def cell(self, key: object) -> str:
+        """The address of the cell of the frame for `key`."""
+        at = self.cells.setdefault(key, len(self.cells))
+        return self.f.at(self.now.frame, at, "i64")
 
     # ------------------------------------------------------------ numbers and addresses
     def number(self, d: Dim) -> Int:
         """A dim as a literal or a name; those of sizes only are computed in the prologue."""
         if isinstance(d, int):
             return d
-        for known in reversed(self.known):
+        for known in reversed(self.now.known):
             if d in known:
                 return known[d]
         if not self.moves(d.names):
-            held, self.f.body = self.f.body, self.f.entry
-            self.known[0][d] = self._sum(d)
-            self.f.body = held
-            return self.known[0][d]
-        self.known[-1][d] = self._sum(d)
-        return self.known[-1][d]
+            with self.entry():
+                self.now.known[0][d] = self._sum(d)
+            return self.now.known[0][d]
+        self.now.known[-1][d] = self._sum(d)
+        return self.now.known[-1][d]
 
     def moves(self, names: Iterable[str]) -> bool:
         """Whether one of them is bound on the way: a symbol, or the count of a loop."""
@@ -158,17 +208,67 @@ class _Program:
         for names, factor in terms:
             part: Int = factor
             for n in names:
-                part = self.f.mul(part, self.symbols[n])
+                part = self.f.mul(part, self.symbol(n))
             total = self.f.add(total, part)
         return total
 
+    def symbol(self, name: str) -> Int:
+        """What a name in a dim stands for: bound in this function, in another one, or a size."""
+        symbols = self.now.symbols
+        if name not in symbols and name not in self.sizes:
+            return self.f.load("i64", self.cell(name), 8)
+        if name not in symbols:
+            with self.entry():
+                symbols[name] = self.loaded("i64", self.sizes[name])
+        return symbols[name]
+
+    def bind(self, name: str, value: Int) -> None:
+        """`name` stands for `value` from here on, in other functions of the program too."""
+        self.now.symbols[name] = value
+        if self.divided:
+            self.f.store("i64", str(value), self.cell(name), 8)
+
     def pointer(self, v: View) -> str:
-        return self.f.at(self.bases[v.buffer], self.number(v.offset), element(v.dtype, True))
+        kind = element(v.dtype, True)
+        if v.buffer not in self.layout.offsets:
+            return self.f.at(self.base(v.buffer), self.number(v.offset), kind)
+        arena, offset = self.base(ARENA), self.layout.offsets[v.buffer]
+        if isinstance(v.offset, int):
+            return self.f.at(arena, offset + v.offset * v.dtype.size, "i8")
+        return self.f.at(self.f.at(arena, offset, "i8"), self.number(v.offset), kind)
+
+    def base(self, b: Buffer) -> str:
+        """Where an input, an output, a slot or the arena begins."""
+        bases = self.now.bases
+        if b not in bases:
+            with self.entry() as f:
+                if b in self.first:
+                    bases[b] = f.load("ptr", self.cell(self.first[b]), 8)
+                else:
+                    bases[b] = self.loaded("ptr", self.addresses[b])
+        return bases[b]
 
     # ------------------------------------------------------------ launches
     def block(self, launches: Sequence[Launch]) -> None:
-        for launch in launches:
-            self.launch(launch)
+        if weight(launches) <= LONGEST:
+            for launch in launches:
+                self.launch(launch)
+            return
+        for run in runs(launches):
+            if weight(run) <= LONGEST:
+                self.part(run)
+            else:
+                self.launch(*run)
+
+    def part(self, launches: Sequence[Launch]) -> None:
+        """Launches as a function of their own, and its call."""
+        held, f = self.now, Function("?", "i64")
+        self.now = _Function(f, f.argument("ptr"), f.argument("ptr"))
+        self.block(launches)
+        self.now = held
+        name = self.module.define(f, "0")
+        code = self.f.call("i64", name, ("ptr", held.table), ("ptr", held.frame))
+        self.f.leave_when(self.f.op(f"icmp ne i64 {code}, 0"), code)
 
     def launch(self, x: Launch) -> None:
         emit = STRUCTURE.get(type(x))
@@ -198,9 +298,11 @@ class _Program:
 
     def inside(self, launches: Sequence[Launch]) -> None:
         """A block that may not run: what is computed in it is known only there."""
-        self.known.append({})
+        self.now.known.append({})
+        self.depth += 1
         self.block(launches)
-        self.known.pop()
+        self.depth -= 1
+        self.now.known.pop()
 
     def loop(self, x: Loop) -> None:
         f, trip = self.f, self.number(x.trip)
@@ -208,16 +310,17 @@ class _Program:
             trip = f.intrinsic("i64", "llvm.smax.i64", ("i64", str(trip)), ("i64", "0"))
         go = self.pointer(x.go) if x.go is not None else ""
         with f.loop(0, trip, go=go) as i:
-            self.symbols[x.index] = i
-            self.symbols[x.parity] = f.op(f"and i64 {i}, 1")
+            self.bind(x.index, i)
+            self.bind(x.parity, f.op(f"and i64 {i}, 1"))
             if endless(x.trip):
                 self.ask()
             self.inside(x.body)
         if x.count:
-            self.symbols[x.count] = trip = i
-        self.symbols[x.after] = f.op(f"and i64 {trip}, 1")
-        if x.count in self.slots and len(self.known) == 1:
-            f.store("i64", str(i), f.at(self.table, self.slots[x.count], "i64"), 8)
+            self.bind(x.count, i)
+            trip = i
+        self.bind(x.after, f.op(f"and i64 {trip}, 1"))
+        if x.count in self.slots and self.depth == 0:
+            f.store("i64", str(i), f.at(self.now.table, self.slots[x.count], "i64"), 8)
 
     def time(self) -> str:
         return self.f.intrinsic("i64", "llvm.readcyclecounter")
@@ -225,10 +328,12 @@ class _Program:
     def ask(self) -> None:
         """Ask for signals, if the last time is `PATIENCE` cycles ago."""
         f, now = self.f, self.time()
-        waited = f.op(f"sub i64 {now}, {f.load('i64', self.clock, 8)}")
+        clock = self.cell("clock")
+        waited = f.op(f"sub i64 {now}, {f.load('i64', clock, 8)}")
         with f.when(f.op(f"icmp ugt i64 {waited}, {PATIENCE}")):
-            f.store("i64", now, self.clock, 8)
-            code = f.call("i32", self.module.add(ASK), ("ptr", self.asked))
+            f.store("i64", now, clock, 8)
+            asked = f.at(self.now.table, self.asked, "i64")
+            code = f.call("i32", self.module.add(ASK), ("ptr", asked))
             f.leave_when(f.op(f"icmp ne i32 {code}, 0"), INTERRUPTED)
 
     def index(self, x: Index) -> None:
@@ -243,14 +348,13 @@ class _Program:
             wrapped = f.op(f"select i1 {below}, i64 {f.op(f'add i64 {at}, {n}')}, i64 {at}")
         if x.error:
             f.leave_when(f.op(f"icmp uge i64 {wrapped}, {n}"), x.error)
-        self.symbols[x.symbol] = wrapped
+        self.bind(x.symbol, wrapped)
 
     def kernel(self, x: Launch) -> None:
-        call = kernel(self.target, self.module, x)
-        name = call.finish(self.module)
+        name, actual = kernel_of(self.target, self.module, x)
         arguments = [
             ("ptr", self.pointer(q)) if isinstance(q, View) else ("i64", str(self.number(q)))
-            for q in call.actual
+            for q in actual
         ]
         code = self.f.call("i64", name, *arguments)
         error = getattr(x, "error", 0)
@@ -268,6 +372,26 @@ STRUCTURE: dict[type, Callable[[_Program, Any], None]] = {
     Index: _Program.index,
     Number64: _Program.number64,
 }
+
+
+def weight(launches: Sequence[Launch]) -> int:
+    """How many launches there are, those inside of others included."""
+    return len(launches) + sum(weight(b) for x in launches for b in blocks(x))
+
+
+def runs(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
+    """Launches that are next to each other, at most `LONGEST`; a longer one is alone."""
+    run: list[Launch] = []
+    have = 0
+    for x in launches:
+        more = weight([x])
+        if run and have + more > LONGEST:
+            yield run
+            run, have = [], 0
+        run.append(x)
+        have += more
+    if run:
+        yield run
 
 
 def _counts(launches: Sequence[Launch]) -> Iterator[str]:

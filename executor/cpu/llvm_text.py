@@ -260,5 +260,10 @@ class Module:
         self.functions.setdefault(name, text.replace("@?(", f"@{name}(", 1))
         return name
 
+    def include(self, other: Module) -> None:
+        """Add all that another module has."""
+        self.functions.update(other.functions)
+        self.declarations |= other.declarations
+
     def source(self) -> Source:
         return Source(dict(self.functions), frozenset(self.declarations))
