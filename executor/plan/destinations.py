@@ -9,7 +9,8 @@ layout of the result. Each is tried only where no value that is still read lies 
 
 from __future__ import annotations
 
-from collections import ChainMap
+from bisect import bisect_left
+from collections import ChainMap, Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -47,8 +48,7 @@ class Destinations:
 class _Search:
     """`places` are views that must hold a value at the end of the block, and `wants` says what for.
     `direct` are names of ops that make their results in any place, `sizes` the dims that are known
-    before the program runs. `users` are the positions at which the storage of a value is used, by
-    root. `inner` are stores that change a part, with the value whose storage the part is taken out
+    before the program runs. `loud` are the positions of nodes that may fail. `inner` are stores that change a part, with the value whose storage the part is taken out
     of, and `taken` the values that have a destination in another one."""
 
     block: Block
@@ -57,14 +57,14 @@ class _Search:
     direct: Collection[str]
     sizes: Collection[str]
     found: Destinations = field(default_factory=Destinations)
-    users: dict[Value, list[int]] = field(default_factory=dict)
+    loud: list[int] = field(default_factory=list)
     inner: dict[Node, Value] = field(default_factory=dict)
     taken: set[Value] = field(default_factory=set)
 
     def made_for_one(self, v: Value, at: int) -> bool:
         """Whether `v` is an op's own result, and only the op at `at` reads it."""
         b = self.block
-        if v in self.places or b.of(v) is not v or self.users.get(v) != [at]:
+        if v in self.places or b.of(v) is not v or b.users.get(v) != [at]:
             return False
         return b.last.get(v) == at and v in b.defined
 
@@ -89,9 +89,7 @@ def destinations(
     The arguments are those of `_Search`.
     """
     p = _Search(block, ChainMap({}, places), ChainMap({}, wants), direct, sizes)
-    for at, node in enumerate(block.nodes):
-        for v in {block.of(q) for q in node.operands}:
-            p.users.setdefault(v, []).append(at)
+    p.loud += [at for at, node in enumerate(block.nodes) if not _quiet(p, node)]
     for at in range(len(block.nodes) - 1, -1, -1):
         node = block.nodes[at]
         if not isinstance(node, Op):
@@ -142,10 +140,8 @@ def _base_of(op: Op, place: View) -> View | None:
     perm = [q % u.ndim for q in op.attrs["perm"]]
     return place.transpose([perm.index(axis) for axis in range(u.ndim)])
 
-
-# ---------------------------------------------------------------- pieces
-def _join(p: _Search, op: Op, at: int) -> None:
-    out = op.result
+    # ---------------------------------------------------------------- pieces
+    out, times = op.result, Counter(op.operands)
     pieces = [v for v in op.operands if p.made_for_one(v, at) and v not in p.taken]
     pieces = [v for v in pieces if p.makes_storage(p.block.nodes[p.block.defined[v]])]
     if not pieces or not out.type.names <= set(p.sizes):
@@ -153,7 +149,7 @@ def _join(p: _Search, op: Op, at: int) -> None:
     places = p.places.get(out, [])
     if out in p.block.updates or out in p.taken or any(not p.wants[q].idle for q in places[:1]):
         return
-    p.found.joins[op] = [v for v in pieces if op.operands.count(v) == 1]
+    p.found.joins[op] = [v for v in pieces if times[v] == 1]
     p.taken.update(p.found.joins[op], (out,))
 
 
@@ -165,7 +161,7 @@ def _store(p: _Search, op: Op, at: int) -> None:
     if owner is None or not p.made_for_one(y, at):
         return
     start, maker = first_made(b, y), b.nodes[b.defined[y]]
-    between = [q for q in p.users[owner] if start <= q < at]
+    between = b.used(owner, start, at)
     if not (p.makes_storage(maker) or isinstance(maker, Op) and maker.row.updates):
         return
     changed = _changed_part(b, op, maker)
@@ -173,7 +169,8 @@ def _store(p: _Search, op: Op, at: int) -> None:
     if y in p.taken or (between and not own):
         return
     ready = all(b.defined.get(v, -1) < start for v in (x, *index))
-    if not ready or not (changed or all(_quiet(p, n) for n in b.nodes[start:at])):
+    quiet = bisect_left(p.loud, start) == bisect_left(p.loud, at)
+    if not ready or not (changed or quiet):
         return
     p.found.stores[y] = Store(op, maker, owner)
     p.taken.add(y)

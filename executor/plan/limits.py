@@ -12,27 +12,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ir import Cond, Fused, Op, Program, Scan, Value
-from ir.program import Carry, Const, Node, Seq
+from ir.program import Carry, Const, Last, Node, Seq, Stack
 from ir.rewrite import walk
 
 
 @dataclass
 class Limits:
     """`origins`: the values that the elements of a value come from; `bounds`: bounds of values
-    without origins."""
+    without origins; `found`: the bounds that have been asked for."""
 
     origins: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     bounds: dict[Value, int] = field(default_factory=dict)
+    found: dict[Value, int | None] = field(default_factory=dict)
 
     def below(self, v: Value) -> int | None:
         """A number n with 0 <= element < n for all elements of `v`; None if none is known."""
+        if v not in self.found:
+            self.found[v] = self._below(v)
+        return self.found[v]
+
+    def _below(self, v: Value) -> int | None:
         seen, todo, most = {v}, [v], 0
         while todo:
             q = todo.pop()
-            if q in self.bounds:
-                most = max(most, self.bounds[q])
+            known = self.bounds.get(q, self.found.get(q))
+            if known is not None:
+                most = max(most, known)
                 continue
-            if q not in self.origins:
+            if q not in self.origins or q in self.found:
                 return None
             todo += [o for o in self.origins[q] if o not in seen]
             seen.update(self.origins[q])
@@ -97,7 +104,7 @@ def _ports(node: Node) -> Iterable[tuple[Value, tuple[Value, ...]]]:
                 yield p.inner, (p.init, p.next)
                 if p.last is not None:
                     yield p.last, (p.init, p.next)
-            elif p in node.outs:
+            elif isinstance(p, (Stack, Last)):
                 yield p.outer, (p.inner,)
     elif isinstance(node, (Cond, Fused)):
         yield from ((p.inner, (p.outer,)) for p in node.ins)

@@ -14,6 +14,7 @@ use.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -25,7 +26,8 @@ from ir.program import Carry, Const, Join, Last, Node, Stack
 
 @dataclass
 class Block:
-    """`root` maps a value to the value whose storage it shares; `last` is by root.
+    """`root` maps a value to the value whose storage it shares; `last` is by root, and so are
+    `users`, the positions at which a storage is used.
 
     `defined`: the position of the op that makes a value; `made`: the first position that writes its
     storage. `updates` maps a value to its successor, which takes over the storage, and `before`
@@ -36,6 +38,7 @@ class Block:
     """
 
     nodes: Sequence[Node]
+    users: dict[Value, list[int]] = field(default_factory=dict)
     root: dict[Value, Value] = field(default_factory=dict)
     last: dict[Value, int] = field(default_factory=dict)
     defined: dict[Value, int] = field(default_factory=dict)
@@ -48,6 +51,11 @@ class Block:
 
     def of(self, v: Value) -> Value:
         return self.root.get(v, v)
+
+    def used(self, v: Value, low: int, high: int) -> list[int]:
+        """The positions from `low` on and before `high` at which the storage of `v` is used."""
+        found = self.users.get(self.of(v), [])
+        return found[bisect_left(found, low) : bisect_left(found, high)]
 
     def at(self, node: Node) -> int:
         """The position of a node of the block."""
@@ -89,8 +97,9 @@ def analyse(
 def _enter(b: Block, node: Node, at: int) -> None:
     """A sum may be computed in the memory of its product (`added`), the operand of a `reshape` or
     `transpose` in that of the view (`executor.plan.destinations`)."""
-    for v in node.operands:
-        b.last[b.of(v)] = at
+    for v in dict.fromkeys(map(b.of, node.operands)):
+        b.last[v] = at
+        b.users.setdefault(v, []).append(at)
     first = at
     if node.name == "add":
         products = (b.made[v] for v in node.operands if v in b.made and _product(b, v))
@@ -167,17 +176,14 @@ def added(b: Block, at: int) -> tuple[Op, Value] | None:
     """
     v = b.nodes[at].results[0]
     end = b.last.get(v, -1)
-    if not at < end < len(b.nodes) or any(
-        b.of(q) is v for n in b.nodes[at:end] for q in n.operands
-    ):
+    if not at < end < len(b.nodes) or b.used(v, at, end):
         return None
     node = b.nodes[end]
     if not isinstance(node, Op) or node.name != "add" or node.result.type != v.type:
         return None
     x, y = node.operands
     other = y if x is v else x
-    between = [q for n in b.nodes[at + 1 : end] for q in n.operands]
-    if other is v or b.of(other) is v or any(b.of(q) is b.of(other) for q in between):
+    if other is v or b.of(other) is v or b.used(other, at + 1, end):
         return None
     return node, other
 
@@ -223,10 +229,10 @@ def _successor(b: Block, v: Value, inside: Inside, joined: set[Value]) -> Value 
     if not 0 <= at < len(b.nodes):
         return None
     node = b.nodes[at]
-    sharing = [q for q in node.operands if b.of(q) is v]
-    if isinstance(node, Scan):
-        return _through_loop(node, v, sharing, inside)
-    if isinstance(node, Cond):
+    if isinstance(node, (Scan, Cond)):
+        sharing = [q for q in node.operands if b.of(q) is v]
+        if isinstance(node, Scan):
+            return _through_loop(node, v, sharing, inside)
         return _through_branches(node, v, sharing, inside, joined)
     if _sets(node):
         x = node.operands[0]
