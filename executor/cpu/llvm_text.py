@@ -44,7 +44,10 @@ def literal(value: Number, dtype: DType) -> str:
 
 
 class Function:
-    """One function: `op` appends an instruction and returns its SSA name."""
+    """One function: `op` appends an instruction and returns its SSA name.
+
+    cold: hardly any time is spent in it, those that it calls aside; it is compiled the fast way.
+    """
 
     def __init__(self, name: str, result: str = "void") -> None:
         self.name, self.result = name, result
@@ -53,6 +56,7 @@ class Function:
         self.body: list[str] = []
         self.declarations: set[str] = set()
         self.count = 0
+        self.cold = False
 
     def fresh(self, stem: str = "v") -> str:
         self.count += 1
@@ -201,11 +205,11 @@ class Function:
 
     def text(self, result: str = "") -> str:
         """`result`: what to return at the end, for a function that returns something."""
-        head = f"define dso_local {self.result} @{self.name}"
+        head = f"define dso_local {self.result} @{self.name}({', '.join(self.arguments)})"
         last = f"  ret {self.result} {result}".rstrip()
         return "\n".join(
             [
-                f"{head}({', '.join(self.arguments)}) noinline nounwind {{",
+                f"{head} noinline nounwind {'cold ' if self.cold else ''}{{",
                 "entry:",
                 *self.entry,
                 *self.body,
@@ -235,6 +239,11 @@ def declaration(text: str) -> str:
     """Of the function that `text` defines."""
     head = text[: text.index(") ") + 1].replace("define dso_local", "declare", 1)
     return re.sub(r" %\w+(?=[,)])", "", head)
+
+
+def is_cold(text: str) -> bool:
+    """Whether the function that `text` defines is a cold one."""
+    return text.split("\n", 1)[0].endswith(" cold {")
 
 
 def callees(text: str) -> list[str]:

@@ -20,6 +20,9 @@ from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from ir.types import DType, product
 
+#: products of a sum, from which on the time is spent in products of matrices and in packing
+LONG_SUM = 64
+
 
 def least(f: Function, x: Int, y: Int) -> Int:
     if isinstance(x, int) and isinstance(y, int):
@@ -156,6 +159,8 @@ def conv_kernel(target: Target, module: Module, c: PanelConv) -> Call:
     [groups, images, filters, images together, H, W]."""
     call = Call(target)
     _Convolution(call, module, c).run()
+    taps = product(c.w.shape[2:])
+    call.f.cold = isinstance(taps, int) and taps >= LONG_SUM
     return call
 
 
