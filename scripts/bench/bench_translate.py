@@ -5,7 +5,11 @@ passes, the time of the compilation, the lines and the ops of the program, at T 
 T = 2000. The two lengths take turns, each time on a fresh copy of the model, and the best round
 counts. Nothing is executed: `entry` translates for a call's arguments and does not make the call.
 
-`python -m scripts.bench.bench_translate [idiom ...]` from the root.
+With `--against PATH`, the root of another version of the project, the first translation of CharLSTM
+and of ResNet-18 is timed instead: there and here in turns, each in a process of its own, in seconds
+of the processor.
+
+`python -m scripts.bench.bench_translate [idiom ...] [--against PATH]` from the root.
 """
 
 from __future__ import annotations
@@ -13,11 +17,16 @@ from __future__ import annotations
 import argparse
 import copy
 import datetime
+import os
 import platform
+import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +35,7 @@ import paddle
 import dy2st
 import executor
 from ir.rewrite import walk
+from scripts.bench.translate_models import MODELS
 from scripts.demo import processor
 from tests.parity.models.idioms import IDIOMS, make
 
@@ -99,11 +109,46 @@ def row(name: str, short: Cost, long: Cost) -> str:
     )
 
 
+def seconds_in(tree: Path, model: str) -> tuple[float, ...]:
+    """Of the first translation of a process, and of a second one, with the packages of `tree`."""
+    script = Path(__file__).with_name("translate_models.py")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", str(script), model],
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        cwd=tree,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return tuple(map(float, run.stdout.split()))
+
+
+def against(other: Path, rounds: int) -> None:
+    here = Path(__file__).resolve().parents[2]
+    print(
+        "| model | translation | there, s | here, s | times faster | there, least | here | times |"
+    )
+    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    for model in MODELS:
+        found = [(seconds_in(other, model), seconds_in(here, model)) for _ in range(rounds)]
+        for k, which in enumerate(("first", "again")):
+            times = [[pair[tree][k] for pair in found] for tree in (0, 1)]
+            cells = []
+            for of in (statistics.median, min):
+                there, now = map(of, times)
+                cells.append(f"{there:.3f} | {now:.3f} | {there / now:.2f}")
+            print(f"| {model} | {which} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("idioms", nargs="*", help="names; all of them by default")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--against", type=Path, help="the root of another version")
     options = parser.parse_args()
+    if options.against is not None:
+        against(options.against.resolve(), options.rounds)
+        return
     unknown = set(options.idioms) - set(IDIOMS)
     if unknown:
         parser.error(f"no idiom is called {unknown.pop()!r}; there are {', '.join(IDIOMS)}")
