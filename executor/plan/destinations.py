@@ -48,8 +48,9 @@ class Destinations:
 class _Search:
     """`places` are views that must hold a value at the end of the block, and `wants` says what for.
     `direct` are names of ops that make their results in any place, `sizes` the dims that are known
-    before the program runs. `loud` are the positions of nodes that may fail. `inner` are stores that change a part, with the value whose storage the part is taken out
-    of, and `taken` the values that have a destination in another one."""
+    before the program runs. `loud` are the positions of nodes that may fail. `inner` are stores
+    that change a part, with the value whose storage the part is taken out of, and `taken` the
+    values that have a destination in another one."""
 
     block: Block
     places: ChainMap[Value, list[View]]
@@ -141,6 +142,9 @@ def _base_of(op: Op, place: View) -> View | None:
     return place.transpose([perm.index(axis) for axis in range(u.ndim)])
 
     # ---------------------------------------------------------------- pieces
+
+
+def _join(p: _Search, op: Op, at: int) -> None:
     out, times = op.result, Counter(op.operands)
     pieces = [v for v in op.operands if p.made_for_one(v, at) and v not in p.taken]
     pieces = [v for v in pieces if p.makes_storage(p.block.nodes[p.block.defined[v]])]
