@@ -22,6 +22,7 @@ from paddle.base import core
 from paddle.nn.layer.layers import Layer
 
 from dy2st.capture.adapters import ADAPTERS, in_place_shape
+from dy2st.capture.detached_writes import write
 from dy2st.capture.dispatch import record
 from dy2st.capture.tensor_methods import METHODS, PROPERTIES
 from dy2st.capture.to_tensor import to_tensor
@@ -53,21 +54,21 @@ def _in_place(name: str) -> Callable[..., Any]:
     base, moves = ADAPTERS[name], int(f"{name}_" not in QUIET)
 
     def call(e: Emitter, x: Any, *args: Any, **kwargs: Any) -> Any:
-        return e.write(x, base(e, x, *args, **kwargs), own=True, moves=moves)
+        return write(e, x, base(e, x, *args, **kwargs), own=True, moves=moves)
 
     return call
 
 
 def _assign_out(e: Emitter, x: Any, output: Any) -> Any:
-    return e.write(output, ADAPTERS["assign"](e, x))
+    return write(e, output, ADAPTERS["assign"](e, x))
 
 
 def _where_in_place(e: Emitter, condition: Any, x: Any, y: Any) -> Any:
-    return e.write(x, ADAPTERS["where"](e, condition, x, y), own=True)
+    return write(e, x, ADAPTERS["where"](e, condition, x, y), own=True)
 
 
 def _full_in_place(e: Emitter, out: Any, shape: Any, value: Any, *rest: Any) -> Any:
-    return e.write(out, ADAPTERS["full"](e, shape, value, *rest))
+    return write(e, out, ADAPTERS["full"](e, shape, value, *rest))
 
 
 def declare_in_place() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dy2st.capture.detached_writes import chain
 from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Op, SourceError, Value
@@ -34,7 +33,7 @@ class Layout:
 def layout(trace: Trace, value: Value, whole: bool = False) -> Layout | None:
     """From the nearest contiguous tensor that `value` views, or with `whole` from its storage;
     None where it is not known whether a reshape copies."""
-    root, *views = reversed(list(chain(trace, value)))
+    root, *views = reversed(list(trace.chain(value)))
     found = Layout(root, 0, contiguous(root.type.shape))
     for v in views:
         op = trace.values.makers.get(v)

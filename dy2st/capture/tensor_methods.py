@@ -219,17 +219,17 @@ def overwrite(self: Any, value: Any, name: str) -> None:
         error = ValueError(f"{e.type(value)} cannot be written into {e.type(self)}")
         raise foreign.refusal(e.trace, name, error)
     with paddle.no_grad():
-        e.write(self, e.assign(value), moves=0)
+        detached_writes.write(e, self, e.assign(value), moves=0)
 
 
 def fill_(self: Any, value: Any) -> Any:
     e = Emitter(recording())
     t = e.type(self)
     if is_runtime_scalar(value):
-        return e.write(self, e.expand(e.scalar(value, t.dtype), shape=t.shape))
+        return detached_writes.write(e, self, e.expand(e.scalar(value, t.dtype), shape=t.shape))
     number = bool(value) if t.dtype == BOOL else float(value) if t.dtype.kind == "f" else int(value)
     shape = [e.trace.sym(d) for d in t.shape]
-    return e.write(self, e.full(number, t.dtype, shape))
+    return detached_writes.write(e, self, e.full(number, t.dtype, shape))
 
 
 def zero_(self: Any) -> Any:

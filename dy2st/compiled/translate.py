@@ -12,6 +12,7 @@ import paddle
 
 import executor
 from dy2st.capture import foreign, intercept
+from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
@@ -146,6 +147,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
         if sharing := shared_inputs.found(shown, shown_bound, own):
             raise Shares(sharing)
         shared_inputs.check_attached(trace, lifted)
+        warn_of_ignored(program, trace.autograd, plan.trained)
         links = history.chains()
         quiet = {program.inputs[q.index].value for q in links if q.quiet}
         loud = {program.inputs[q.index].value for q in links if q.loud}

@@ -28,6 +28,7 @@ class OutputPlan:
     leaf: a result is a tensor that the function made to require a gradient of its own.
     reshaped: arguments that look in another way when the program has run.
     replayed: lifted inputs of which a result may be a copy, if they are not contiguous.
+    trained: results that require a gradient.
     """
 
     values: tuple[Value, ...]
@@ -37,6 +38,7 @@ class OutputPlan:
     leaf: bool = False
     reshaped: tuple[Reshaped, ...] = ()
     replayed: frozenset[int] = frozenset()
+    trained: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,9 @@ def output_plan(trace: Trace, result: Any, stores: Sequence[tuple[Location, Any]
     leaf = any(id(q) in own for q in planner.keep)
     reshaped = tuple(planner.reshaped(q, calls) for q, calls in changes(trace))
     flags = tuple(planner.flags)
+    trained = tuple(q._value for q in planner.keep if not q.stop_gradient)
     replayed = frozenset(planner.replayed)
-    return OutputPlan(tuple(planner.values), flags, tree, kept, leaf, reshaped, replayed)
+    return OutputPlan(tuple(planner.values), flags, tree, kept, leaf, reshaped, replayed, trained)
 
 
 class _Planner:
@@ -263,8 +264,6 @@ class _Planner:
     def tensor(self, fake: FakeTensor) -> Any:
         trace = self.trace
         self.keep.append(fake)
-        if trace.aliasing.overwritten and not fake.stop_gradient:
-            detached_writes.check(trace, fake)
         if id(fake) in self.objects:
             return Same(self.objects[id(fake)], (), fake.stop_gradient, id(fake), True)
         root = self.home(fake._value)
@@ -391,9 +390,9 @@ class _Planner:
 
     def home(self, value: Value) -> Value:
         """The nearest input that `value` views, or its storage."""
-        return next(
-            (v for v in detached_writes.chain(self.trace, value) if v in self.lifted), None
-        ) or (self.trace.root(value))
+        return next((v for v in self.trace.chain(value) if v in self.lifted), None) or (
+            self.trace.root(value)
+        )
 
     def reshaped(self, q: TracedInput, calls: tuple[Call, ...]) -> Reshaped:
         value = q.fake._value

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import paddle
 
-from dy2st.capture.detached_writes import chain
 from dy2st.trace.trace import Frame, Trace
 from ir import Size, Value
 from ir.opdef import view_rule
@@ -43,7 +42,7 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
     if frame.loop is not None:
         known[frame.loop.index] = Size.named(frame.loop.name)
     steps: list[Any] = []
-    for v in chain(trace, value):
+    for v in trace.chain(value):
         op = trace.values.makers.get(v)
         if v is root:
             return tuple(reversed(steps)) or (("alias", ()),)

@@ -11,14 +11,12 @@ from typing import Any
 
 from paddle.base import framework
 
-from dy2st.capture import detached_writes
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, type_of
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
-from ir import Loc, Op, SourceError, Value
-from ir.opdef import OPS
+from ir import SourceError, Value
 from ir.types import BF16, I64, DType, Size
 
 #: in-place entries of Paddle that leave the version of the tensor as it was
@@ -72,25 +70,17 @@ class Emitter:
         self.trace = trace
         self.stop_gradient = True
         self.trained: set[Value] = set()
-        self.stale: frozenset[Loc] = frozenset()
 
-    def value(self, x: Any, viewed: bool = False) -> Value:
-        """The value of an operand: a tensor, a runtime scalar, or an index. `viewed`: the op takes
-        a view of it and does not read its elements."""
+    def value(self, x: Any) -> Value:
+        """The value of an operand: a tensor, a runtime scalar, or an index."""
         if isinstance(x, Tensor):
             fake = lift(self.trace, x)
             if fake.stop_gradient:
-                if not viewed:
-                    self.stale |= detached_writes.stale(self.trace, fake)
-                    detached_writes.read(self.trace, fake)
                 return fake._value
             if not grad_enabled():
                 return detached(self.trace, fake._value)
             self.stop_gradient = False
             self.trained.add(fake._value)
-            if not viewed:
-                detached_writes.check(self.trace, fake)
-                detached_writes.read(self.trace, fake)
             return fake._value
         if is_runtime_scalar(x):
             return x.value
@@ -100,15 +90,8 @@ class Emitter:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*operands: Any, **attrs: Any) -> Any:
-            views = OPS[name].views
-            values = [self.value(x, views and k == 0) for k, x in enumerate(operands)]
-            out = self.trace.emit(name, values, attrs)
-            if isinstance(out, tuple):
-                return tuple(map(self.wrap, out))
-            made = self.wrap(out)
-            if views:
-                detached_writes.inherit(self.trace, made, lift(self.trace, operands[0]))
-            return made
+            out = self.trace.emit(name, [self.value(x) for x in operands], attrs)
+            return tuple(map(self.wrap, out)) if isinstance(out, tuple) else self.wrap(out)
 
         return call
 
@@ -116,59 +99,7 @@ class Emitter:
         floating = value.type.dtype.kind == "f"
         keep = self.stop_gradient or not grad_enabled() or not floating
         made: FakeTensor = self.trace.fake(value, keep)
-        if self.stale and keep:
-            made.__dict__["_stale"] = self.stale
-        elif self.stale:
-            detached_writes.warn(self.trace, self.stale)
         return made
-
-    def write(
-        self,
-        target: Any,
-        value: FakeTensor,
-        own: bool = False,
-        moves: int = 1,
-        whole: FakeTensor | None = None,
-    ) -> Any:
-        """Write `value` into the storage of `target`; returns the target object.
-
-        `whole`: the object that the caller writes, if `target` is a part of it.
-        `own` and `moves` are those of `Trace.write`.
-        Under `no_grad` autograd does not see the write: the object keeps its gradient.
-        """
-        fake = lift(self.trace, target)
-        self.check_leaf(fake)
-        detached_writes.check_overlap(self.trace, fake)
-        if fake._value.type.names != value._value.type.names:
-            value = self.expand(value, shape=fake._value.type.shape)
-        if fake._value.type != value._value.type:
-            raise NoRow("an in-place call that changes the type")
-        new, seen = value._value, grad_enabled()
-        if seen and not value.stop_gradient and fake.stop_gradient:
-            detached_writes.attach(self.trace, fake)
-        elif not seen and not fake.stop_gradient:
-            new = self.trace.emit("keep_gradient", [fake._value, new], {})
-        attached = seen and not (value.stop_gradient and fake.stop_gradient)
-        if attached:
-            self.check_leaf(fake, root=True)
-        self.trace.write(fake, new, own, moves)
-        if attached:
-            fake.__dict__["_stop_gradient"] = False
-            detached_writes.warn(self.trace, detached_writes.stale(self.trace, value))
-            detached_writes.note(
-                self.trace, fake, fake if whole is None else whole, not self.passes(fake, value)
-            )
-        return target if isinstance(target, FakeTensor) else fake
-
-    def passes(self, fake: FakeTensor, value: FakeTensor) -> bool:
-        """True if the write adds a constant, so that every alias keeps its gradient."""
-        made = (q for q in self.trace.builder.ops[-4:] if value._value in q.results)
-        op = next(made, None)
-        old = self.trace.read_value(fake._value)
-        if not isinstance(op, Op) or op.operands[:1] != (old,):
-            return False
-        adds = op.name in ("add", "subtract") or op.name == "scale" and op.attrs["scale"] == 1
-        return adds and not any(self.trace.read_value(v) in op.operands[1:] for v in self.trained)
 
     def check_leaf(self, fake: FakeTensor, root: bool = False) -> None:
         """Refuse an in-place call on a leaf that requires a gradient; with `root` also a call

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dy2st.trace.frames import Frame, Read, TracedInput, Write
+from dy2st.trace.frames import Frame, TracedInput
 from ir import Loc, Op, Value
 from ir.types import Dim
 
@@ -102,9 +102,6 @@ class Aliasing:
     detached: dict[Value, Value] = field(default_factory=dict)
     leaves: list[Any] = field(default_factory=list)
     attached: dict[Value, Loc] = field(default_factory=dict)
-    overwritten: dict[Value, list[Write]] = field(default_factory=dict)
-    reads: dict[Value, list[Read]] = field(default_factory=dict)
-    epoch: int = 0
     warned: set[Loc] = field(default_factory=set)
 
 

@@ -246,6 +246,7 @@ def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
         )
     if not flag:
         trace.aliasing.leaves.append(fake)
+        trace.autograd.trained.add(fake._value)
     elif fake._value.type.dtype.kind == "f":
         old = fake._value
         if trace.values.frame_of[old] is not trace.frame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,24 +56,6 @@ class Frame:
     indices: dict[Dim, Value] = field(default_factory=dict)
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Write:
-    """A write that autograd sees, the how many-th of the trace; `value` is what was written."""
-
-    epoch: int
-    value: Value
-    loc: Loc
-
-
-@dataclass(frozen=True)
-class Read:
-    """A value that was read in `loops`; `origin` refers to the object that it is, or is seen of."""
-
-    loops: frozenset[Frame]
-    origin: weakref.ref[Any]
-    value: Value
 
 
 @dataclass(eq=False)

@@ -31,7 +31,8 @@ from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.symint import SymInt, make
 from dy2st.trace.undo import Location, UndoLog
-from ir import Builder, Const, Loc, Require, Size, SourceError, Type, Value
+from ir import Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
+from ir.analysis.alias_gradients import GradientFacts
 from ir.types import I64, Dim, substitute_dim
 
 _ACTIVE: dict[int, Trace] = {}
@@ -51,6 +52,7 @@ class Trace:
     frames: the program, and the loop bodies and branches that are being traced, innermost last.
     guards: what the trace has read of Python objects.
     loop_facts: what earlier traces of each loop have learned.
+    autograd: what the program does not say of eager autograd.
     dynamic: keys of the Python numbers that are inputs.
     trying: how many `try` statements of the user are running.
     """
@@ -68,6 +70,7 @@ class Trace:
         self.aliasing = Aliasing()
         self.calls = ConvertedCalls()
         self.guards: Any = None
+        self.autograd = GradientFacts()
         self.loop_facts: dict[Any, Any] = {}
         self.dynamic: set[Any] = set()
         self.trying = 0
@@ -111,10 +114,9 @@ class Trace:
 
     def fake(self, value: Value, stop_gradient: bool = True) -> Any:
         self.values.frame_of.setdefault(value, self.frame)
-        made = self.hooks.make_fake(value, stop_gradient)
-        if self.aliasing.epoch:
-            made.__dict__["_epoch"] = self.aliasing.epoch
-        return made
+        if not stop_gradient:
+            self.autograd.trained.add(value)
+        return self.hooks.make_fake(value, stop_gradient)
 
     def read_value(self, value: Value, k: int | None = None) -> Value:
         """`value` as frame k sees it; from outside it comes in through const ports."""
@@ -137,11 +139,18 @@ class Trace:
             value = self.values.parent[value]
         return value
 
+    def chain(self, value: Value) -> Iterator[Value]:
+        """`value`, and what it views, to the storage."""
+        yield value
+        while value in self.values.parent:
+            value = self.values.parent[value]
+            yield value
+
     # ------------------------------------------------------------ inputs
     def add_input(self, tensor: Any, kind: str, name: str, type: Type) -> Any:
         value = Value(type, name.rsplit(".", 1)[-1])
         self.values.frame_of[value] = self.frames[0]
-        fake = self.hooks.make_fake(value, bool(tensor.stop_gradient))
+        fake = self.fake(value, bool(tensor.stop_gradient))
         place = self.place_of(tensor)
         self.inputs.by_id[id(tensor)] = TracedInput(tensor, fake, value, kind, name, place)
         return fake
@@ -242,8 +251,8 @@ class Trace:
         return self.read_value(value)
 
     # ------------------------------------------------------------ writes
-    def write(self, fake: Any, new: Value, own: bool = False, moves: int = 1) -> None:
-        """Overwrite the storage of `fake`; all its aliases see it.
+    def write(self, fake: Any, new: Value, own: bool = False, moves: int = 1) -> Op:
+        """Overwrite the storage of `fake`; all its aliases see it. Returns the op that does it.
 
         own: Paddle's call computes `new` in this storage: it is no tensor of its own.
         moves: by how much the call moves the version of the storage.
@@ -255,7 +264,10 @@ class Trace:
             self.require_ran(self.values.results[root])
         self.values.literals.clear()
         self.emit("copy_", [value, new], {"own": own, "moves": moves})
+        op = self.builder.ops[-1]
+        assert isinstance(op, Op)
         self.mark_written(root, self.where())
+        return op
 
     def require_ran(self, length: Dim) -> None:
         """A result of a loop is written: it is what was there before if the loop does not run.

@@ -1,0 +1,1 @@
+"""Analyses of programs: facts that passes and the front end ask for."""

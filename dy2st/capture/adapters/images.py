@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.adapters.table import adapter, int_of
+from dy2st.capture.detached_writes import write
 from dy2st.trace.emitter import Emitter, NoRow, detached
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import is_runtime
@@ -277,5 +278,5 @@ def trained(
         part = still.wrap(detached(e.trace, new._value))
         moved = still.scale(part, scale=1.0 - single(momentum))
         total = still.add(still.scale(kept, scale=single(momentum)), moved)
-        still.write(kept, total, own=True, moves=0)
+        write(still, kept, total, own=True, moves=0)
     return y

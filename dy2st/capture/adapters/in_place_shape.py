@@ -57,7 +57,7 @@ def in_place(name: str) -> Callable[..., Any]:
         fake = lift(e.trace, x)
         e.check_leaf(fake)
         if name == "cast" and dtype_of(*args, **kwargs) == fake._value.type.dtype:
-            return e.write(x, e.assign(x))
+            return detached_writes.write(e, x, e.assign(x))
         made = Call(f"{name}_", tuple(map(_plain, (*args, *kwargs.values()))), grad_enabled())
         return become(e, x, made, lambda fake: base(e, fake, *args, **kwargs))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dy2st.capture import detached_writes
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.adapters.tensors import alias
 from dy2st.capture.strides import Layout, exact, fix, layout, offset_of, unknown
@@ -28,12 +27,13 @@ def strided(
     if lies.source is not fake._value:
         value = detached(trace, lies.source) if fake.stop_gradient else lies.source
         source = trace.fake(value, fake.stop_gradient)
-        detached_writes.inherit(trace, source, fake)
     flat = source
     if e.type(source).ndim != 1:
         flat = e.reshape(source, shape=(product(e.type(source).shape),))
     attrs = {"shape": tuple(shape), "strides": tuple(strides), "offset": lies.offset + offset}
-    return e.strided(flat, **attrs)
+    out: FakeTensor = e.strided(flat, **attrs)
+    trace.autograd.viewed[out._value] = fake._value
+    return out
 
 
 def known(e: Emitter, x: Any, what: str) -> Layout:

@@ -14,6 +14,7 @@ import numpy as np
 import paddle
 from paddle.base import core
 
+from dy2st.capture.detached_writes import write
 from dy2st.capture.foreign import gradient, print
 from dy2st.capture.strides import extent, meet
 from dy2st.trace.emitter import Emitter, detached, grad_enabled, lift
@@ -248,7 +249,7 @@ def _emit(
     if not stop and not open_:
         fakes = gradient.attach(trace, name, literal, operands, fakes, flags, list(written))
     for (k, moves), new in zip(written.items(), fakes[len(types) :]):
-        Emitter(trace).write(operands[k], new, moves=moves)
+        write(Emitter(trace), operands[k], new, moves=moves)
     return _restructure(structure, iter(fakes[: len(types)]), operands)
 
 

@@ -86,9 +86,10 @@ def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
         new = fitted(e, e.type(parts.view), value)
     if any(0 in e.type(q).shape for p in parts.picks for q in p.tensors):
         return
-    e.write(parts.view, new, whole=fake)
+    detached_writes.write(e, parts.view, new, whole=fake)
     if trained or grad_enabled() and not fake.stop_gradient:
         fake.__dict__["_stop_gradient"] = False
+        trace.autograd.trained.add(fake._value)
 
 
 def without_front(items: list[Any]) -> list[Any]:
