@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dy2st.api import StaticFunction, to_static
-    from dy2st.capture.detached_writes import AliasWarning, CopyWarning
+    from dy2st.capture.detached_writes import AliasWarning
     from dy2st.convert.marks import ignore_module, not_to_static
     from dy2st.export.load import LoadedProgram, load, save
+    from dy2st.results.planner import CopyWarning
     from ir import Dy2stError, SourceError
 
 _HOME = {
     "AliasWarning": "dy2st.capture.detached_writes",
-    "CopyWarning": "dy2st.capture.detached_writes",
+    "CopyWarning": "dy2st.results.planner",
     "Dy2stError": "ir",
     "LoadedProgram": "dy2st.export.load",
     "SourceError": "ir",

@@ -14,7 +14,6 @@ import paddle
 from dy2st.branches.branch import Branch, inside
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unresolved
-from dy2st.loops.decided import after_branch
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import StackedRun
@@ -45,7 +44,6 @@ class Merge:
         self.trace, self.test, self.yes, self.no = trace, test, yes, no
         self.names = [n.rstrip("=") for n in names]
         self.outs: list[Join] = []
-        self.shown: dict[Value, FakeTensor] = {}
         self.known: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def join(self, name: str, a: Any, b: Any) -> Any:
@@ -213,10 +211,7 @@ class Merge:
         then, orelse = self.value(self.yes, a), self.value(self.no, b)
         outer = self.out(a._value.type, hint, then, orelse)
         self.doubt(outer, self.certainty(a), self.certainty(b))
-        self.trace.values.sources[outer] = (a._value, b._value)
-        out = self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
-        after_branch(self, out, a, b)
-        return out
+        return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
 
     def certainty(self, x: FakeTensor) -> Any:
         """True if `x` is always defined, else the value of its flag with the message for a failed
@@ -271,13 +266,6 @@ class Merge:
     def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
         """A tensor of one branch, zeros if the other one ran."""
         x = lift(self.trace, x)
-        out = self.padded(name, x, missing)
-        after_branch(self, out, *((x, None) if missing is self.no else (None, x)))
-        self.trace.values.sources[out._value] = (x._value,)
-        return out
-
-    def padded(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
-        """As `half`, without recording its provenance."""
         t = x._value.type
         with inside(self.trace, missing.frame):
             zeros = self.trace.emit("full", [], {"value": 0, "shape": t.shape, "dtype": t.dtype})

@@ -58,7 +58,7 @@ def shortened(plan: LoopPorts, segment: StackedRun, less: Value) -> StackedRun:
         whole = leaf.stacked(trace, 0)
         attrs = {"axis": 0, "start": 0, "length": length, "step": 1}
         value = trace.emit("slice", [whole._value], attrs)
-        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number)
+        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
 
     return StackedRun(length, mapped(cut, segment.tree))
 

@@ -25,10 +25,6 @@ class AliasWarning(UserWarning):
     """Eager Paddle would compute another gradient here."""
 
 
-class CopyWarning(UserWarning):
-    """A result is a tensor of its own that in eager Paddle shares memory in some runs."""
-
-
 def twins(one: Any, two: Any) -> None:
     """To eager Paddle `x`, `x[:]` and `x.detach()` are one tensor: what gives one of them another
     shape in place gives it to the others."""
@@ -141,19 +137,3 @@ def warn_of_ignored(program: Program, facts: GradientFacts, returned: Sequence[V
             AliasWarning,
             stacklevel=2,
         )
-
-
-def warn_of_copy(trace: Trace, value: Value) -> None:
-    """A result that only some runs share with another tensor is a tensor of its own in all."""
-    made = (q.loc for q in trace.frames[0].builder.ops if value in q.results)
-    loc = next(made, trace.where())
-    if loc in trace.aliasing.warned:
-        return
-    trace.aliasing.warned.add(loc)
-    warnings.warn(
-        f"dy2st: {loc}: data decides here whether a result shares memory with another tensor. It "
-        "is a tensor of its own now; in eager Paddle a write to one would reach the other now and "
-        "then. Return a copy (`.clone()`) to have the same in both.",
-        CopyWarning,
-        stacklevel=2,
-    )

@@ -141,6 +141,8 @@ def detach(self: Any) -> Any:
     trace = recording()
     fake = lift(trace, self)
     value = fake._value if fake.stop_gradient else detached(trace, fake._value)
+    if value is fake._value:
+        value = trace.emit("alias", [value], {})
     out = trace.fake(value, True)
     detached_writes.twins(fake, out)
     return out
@@ -195,9 +197,7 @@ def set_value(self: Any, value: Any) -> None:
 def copy_(self: Any, other: Any, blocking: bool = True) -> Any:
     """Returns another object on the same storage, as eager Paddle does."""
     overwrite(self, other, "copy_")
-    trace = recording()
-    fake = lift(trace, self)
-    return trace.fake(fake._value, fake.stop_gradient)
+    return Emitter(recording()).alias(self)
 
 
 def apply(self: Any, func: Any) -> Any:

@@ -18,8 +18,8 @@ from dy2st.capture.strides import extent, meet
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
-from dy2st.results.leaves import Out, OutputPlan
-from dy2st.results.rebuild import Filler
+from dy2st.results.leaves import Filled, Out, OutputPlan
+from dy2st.results.rebuild import give_back
 from dy2st.state.guards import Guards, lookup
 from dy2st.state.shared_inputs import lies, storage
 from dy2st.state.signature import Signature, grad_enabled
@@ -134,7 +134,7 @@ class Entry:
         names = dict(zip((*self.executable.program.sizes, *self.executable.counts), sizes))
         given = getattr(leaves, "containers", list)
         inputs = lambda k: self.input(k, leaves)  # noqa: E731
-        return Filler(self.plan, inputs, outputs, names, given).result()
+        return give_back(self.plan, Filled(inputs, outputs, names, given))
 
 
 def number_tensor(n: Any) -> Any:
@@ -375,7 +375,7 @@ class _Writer:
             self.line(f"_node.close(({_tuple(tensors)}), ({_tuple(outputs)}), {{{names}}})")
             outputs = outputs[: self.training.results]
             self.line("del _node")
-        simple = isinstance(plan.result, Out) and not plan.result.recipe and not plan.stores
+        simple = isinstance(plan.result, Out) and not plan.stores
         simple = simple and not plan.reshaped
         if simple and (self.trained or not self.entry.trainable):
             self.line(f"return _o{plan.result.index}")

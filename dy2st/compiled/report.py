@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dy2st.compiled.training import Training
-from dy2st.results.leaves import Choice, OutputPlan, Same
+from dy2st.results.leaves import OutputPlan, inputs
 from dy2st.trace.trace import TracedInput
 from executor.launches import Copy
 from ir import Loc, Program, Value
@@ -86,9 +86,9 @@ def finished_chains(
     copies: Sequence[Copy],
 ) -> list[Chain]:
     """The chains of a captured program, with their ends and with the copies that are left."""
-    inputs = [i.value for i in captured.inputs]
+    own = [i.value for i in captured.inputs]
     values = [q.value if q.share is None else q.share.base.value for q in lifted]
-    returned = {values[k] for k in input_numbers((plan.result, plan.stores))}
+    returned = {values[k] for k in inputs((plan.result, plan.stores))}
     kept: dict[Value, Residual] = {}
     if isinstance(training, Training):
         forward = training.gradient.forward
@@ -99,7 +99,7 @@ def finished_chains(
     broken = [(q.input.value, (q.reason, q.loc)) for q in copies if q.input is not None]
     out = []
     for c in found:
-        value = inputs[c.index]
+        value = own[c.index]
         reasons = [why for of, why in broken if of is value] if c.written else []
         if value in kept and kept[value].source != "slot":
             reasons.append(_why_kept(c))
@@ -117,17 +117,6 @@ def _why_kept(c: Chain) -> tuple[str, Loc]:
         "the backward could tell that it has been written again",
         quiet.loc,
     )
-
-
-def input_numbers(tree: Any) -> set[int]:
-    """The lifted inputs in a tree of results, themselves or views of them."""
-    if isinstance(tree, Same):
-        return {tree.index}
-    if isinstance(tree, Choice):
-        tree = [option.of for _, option in tree.options]
-    if isinstance(tree, dict):
-        tree = tuple(tree.values())
-    return {k for q in tree for k in input_numbers(q)} if isinstance(tree, (list, tuple)) else set()
 
 
 def copies_of(executable: Any) -> Sequence[Copy]:

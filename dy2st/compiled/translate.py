@@ -18,7 +18,7 @@ from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
 from dy2st.results.donation import given_up
 from dy2st.results.leaves import OutputPlan
-from dy2st.results.planner import output_plan
+from dy2st.results.planner import Results
 from dy2st.runtime import calls
 from dy2st.state import shared_inputs
 from dy2st.state.container_writes import Contents, final_stores
@@ -27,7 +27,7 @@ from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.facts import Hooks
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from, make_fake
-from dy2st.trace.signals import Decided, InternalError, NeedsConcrete, Refused, Retrace, Shares
+from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace, Shares
 from dy2st.trace.trace import Trace, TracedInput, active
 from dy2st.trace.undo import Attr, Item
 from dy2st.trace.user_stack import raised_at, user_loc
@@ -43,8 +43,7 @@ MOST_TRACES = 8
 
 @dataclasses.dataclass
 class Given:
-    """What is translated, and what earlier traces of it have found: inputs that `shared` memory,
-    and the `room` that codes of results need (`dy2st.capture.origins`)."""
+    """What is translated, and what earlier traces of it have found: inputs that `shared` memory."""
 
     function: Callable[..., Any]
     signature: Signature
@@ -53,7 +52,6 @@ class Given:
     checkpoint: Checkpoint
     donate: Sequence[str]
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
-    room: int | None = None
 
 
 def translate(
@@ -76,9 +74,7 @@ def translate(
         except Shares as found:
             known = {id(q.tensor) for q in given.shared}
             given.shared += [q for q in found.inputs if id(q.tensor) not in known and not q.memory]
-        except Decided as found:
-            given.room = found.room
-    raise AssertionError("inputs and results share memory in ever new ways")
+    raise AssertionError("inputs share memory in ever new ways")
 
 
 def _traced(given: Given) -> Entry:
@@ -86,7 +82,6 @@ def _traced(given: Given) -> Entry:
     function = given.function
     hooks = Hooks(make_fake, lambda value, kind: number_tensor(value), calls.fn, calls.call_layer)
     trace = Trace(user_names(function), user_loc, hooks)
-    trace.origins.room = given.room
     if given.moving is not None:
         trace.dynamic = given.moving.places | {("leaf", k) for k in given.moving.leaves}
     trace.guards = Guards(Tensor)
@@ -134,8 +129,9 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     out = calls.fn(function)(*args, **kwargs)
     check_mode(mode)
     check_leaks(trace)
-    plan = output_plan(trace, out, list(final_stores(trace)))
-    return build_program(trace, function, plan.values), plan
+    results = Results(trace, out, list(final_stores(trace)))
+    plan = results.plan()
+    return results.with_selectors(build_program(trace, function, plan.values)), plan
 
 
 def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:

@@ -129,7 +129,7 @@ def unbind_(input: Any, axis: int = 0) -> Any:
     fake = lift(trace, input)
     n, ndim = fake._value.type.shape[axis], fake._value.type.ndim
     perm = [axis % ndim, *(a for a in range(ndim) if a != axis % ndim)]
-    rows = Unstacked(Emitter(trace).transpose(input, perm=tuple(perm)), False)
+    rows = Unstacked(Emitter(trace).transpose(input, perm=tuple(perm)), False, (fake._value,))
     return TraceList([StackedRun(n, rows)])
 
 

@@ -159,13 +159,14 @@ def grouped(plan: LoopPorts, items: Sequence[Any]) -> Any:
 
 def joined(plan: LoopPorts, items: Sequence[Any]) -> Any:
     trace = plan.trace
-    pieces, stops, numbers = [], [], []
+    pieces, stops, numbers, members = [], [], [], list[Value]()
     for q in items:
         if isinstance(q, StackedRun):
             fake = q.stacked(trace, 0)
             pieces.append(trace.read_value(fake._value))
             stops.append(fake.stop_gradient)
             numbers.append(q.tree.number)
+            members += q.tree.members
         elif not is_runtime_scalar(q) and not isinstance(q, Tensor):
             raise NeedsConcrete(f"a {type(q).__name__} is appended to a list among others")
         else:
@@ -174,20 +175,21 @@ def joined(plan: LoopPorts, items: Sequence[Any]) -> Any:
             pieces.append(trace.emit("reshape", [value], {"shape": shape}))
             stops.append(getattr(q, "stop_gradient", True))
             numbers.append(is_runtime_scalar(q))
+            members.append(trace.read_value(value))
     first = pieces[0].type
     if any(p.type.shape[1:] != first.shape[1:] or p.type.dtype != first.dtype for p in pieces):
         raise NeedsConcrete("elements of different types are appended to a list")
     if len(set(numbers)) > 1:
         raise NeedsConcrete("numbers and tensors are appended to one list")
     whole = pieces[0] if len(pieces) == 1 else trace.emit("concat", pieces, {"axis": 0})
-    return Group(trace.fake(whole, all(stops)), numbers[0])
+    return Group(trace.fake(whole, all(stops)), numbers[0], members)
 
 
 class Group:
     """Several elements along the first axis of one tensor."""
 
-    def __init__(self, fake: FakeTensor, number: bool) -> None:
-        self.fake, self.number = fake, number
+    def __init__(self, fake: FakeTensor, number: bool, members: Sequence[Value]) -> None:
+        self.fake, self.number, self.members = fake, number, members
 
 
 # ---------------------------------------------------------------- after the loop
@@ -199,7 +201,8 @@ def segment(plan: LoopPorts, item: Any, group: Dim) -> Any:
             parts = [leaf(q) for q in x]
             return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
         if isinstance(x, Group):
-            return Leaf(plan.cell, x.fake._value, x.fake.stop_gradient, group, x.number)
+            fake = x.fake
+            return Leaf(plan.cell, fake._value, fake.stop_gradient, group, x.number, x.members)
         if is_runtime_scalar(x):
             return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True)
         if not isinstance(x, Tensor):

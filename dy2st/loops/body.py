@@ -380,25 +380,12 @@ class BodyTrace:
             return concat_growth.placeholder(self, fake, path)
         inner = trace.new_value(fake._value.type, name_of(path), self.frame)
         trace.values.placeholders.add(inner)
-        trace.values.sources[inner] = (fake._value,)
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
         self.held[id(stand_in)] = (stand_in, fake._value)
-        self.carry_origin(stand_in, trace.origins.of(fake))
         if fake._value in trace.undefined.values:
             ok, message = trace.undefined.values[fake._value]
             self.doubt(inner, ok, message)
         return stand_in
-
-    def carry_origin(self, stand_in: Any, origin: Any) -> None:
-        """Carry the selector that says which input a placeholder is."""
-        origins = self.trace.origins
-        if origin is None and not origins.exact:
-            return
-        with self.trace.outside():
-            before = origins.value(origin)
-        value = self.trace.new_value(before.type, "origin", self.frame)
-        origins.note(stand_in, value, origin)
-        self.held[id(value)] = (value, before)
 
     def number_placeholder(
         self, x: Any, known: tuple[type, bool] | None, path: tuple[Any, ...]
@@ -425,7 +412,6 @@ class BodyTrace:
         trace.values.placeholders.add(inner)
         stand_in = trace.fake(inner, stop)
         self.held[id(stand_in)] = (stand_in, zeros)
-        self.carry_origin(stand_in, None)
         self.doubt(inner, never, message)
         return stand_in
 
@@ -446,6 +432,7 @@ class BodyTrace:
     def commit(self, plan: LoopPorts, before: tuple[Any, ...], old: dict[Any, Any]) -> None:
         trace = self.trace
         trace.frame.builder.append(plan.cell.scan)
+        trace.frame.builder.ops += plan.after.ops
         for target, item, group in plan.appends:
             length = self.length * group if group != 0 else self.length
             made = StackedRun(length, segment(plan, item, group))
@@ -455,7 +442,8 @@ class BodyTrace:
         for path, final in plan.finals.items():
             if type(final) is concat_growth.Later:
                 plan.finals[path] = final.value(trace)
-                self.grown_origin(plan.finals[path], final)
+                if is_runtime_scalar(self.go):
+                    trace.values.unless_run[plan.finals[path]._value] = final.source.init._value
         for q in self.known.queues.values():
             q.replace_parts([plan.finals["list", id(q), k] for k in range(len(q.parts()))])
         for k, place in self.known.places.items():
@@ -482,15 +470,6 @@ class BodyTrace:
         broke, going = frozenset([("is", ended.value)]), frozenset([("not", ended.value)])
         parts = (Alternative(value, broke), Alternative(plan.finals[path], going))
         return unresolved(error, parts)
-
-    def grown_origin(self, made: Any, later: concat_growth.Later) -> None:
-        """Note that a grown tensor is the tensor from before the loop if no iteration ran."""
-        trace, origins = self.trace, self.trace.origins
-        origin = origins.of(later.source.init)
-        if origin is None or not is_runtime_scalar(self.go):
-            return
-        values = [self.go.value, origins.value(None), origins.value(origin)]
-        origins.note(made, trace.emit("where", values, {}), origin)
 
     def final(self, before: Any, after: Any) -> Any:
         """The value of a variable after the loop; if it was unresolved before the loop, it can be

@@ -7,14 +7,16 @@ unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, last_of, learn_growth
-from dy2st.loops.decided import after_last, after_loop
+from dy2st.results.replay import chain_in_loop, dims_of, in_iteration
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
 from dy2st.state.traced_list import TailPort, TraceList, plain_parts
@@ -38,7 +40,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.undo import MISSING
-from ir import Carry, Go, Last, Scan, Size, Stack, Type, Value
+from ir import Builder, Carry, Go, Last, Scan, Size, Stack, Type, Value
 from ir.types import BOOL, Dim, substitute_dim
 
 if TYPE_CHECKING:
@@ -55,12 +57,13 @@ class LoopPorts:
         self.lasts: dict[Value, Value] = {}
         self.stacks: list[Stack] = []
         self.missed: dict[int, Value] = {}
-        self.shown: dict[Value, FakeTensor] = {}
+        self.after = Builder()
         self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self.needs_iteration: list[str] = []
         self.flips: list[tuple[Any, ...]] = []
         self.leaving: dict[Any, bool] = {}
         self.reads = self.values_read(rows)
+        self.roots = self.count_roots(rows)
         learn_growth(self)
         self.finals = {path: self.settle(n, b, p, a, path) for n, b, p, a, path in rows}
         self.appends = collect(self)
@@ -319,13 +322,11 @@ class LoopPorts:
             self.needs_iteration.append(f"{name}, which is another variable, too, without the loop")
         out = self.add_carry(stand_in._value, init, inner, name)
         self.blur(inner, out)
-        trace.values.sources[out] = (inner,) if self.attempt.certain else (inner, init)
-        trace.values.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
         trace.values.results[out] = self.attempt.length
         self.carry_doubt(stand_in._value, a, out)
-        made = self.object(a, out, self.stops(name, stand_in, a), init)
-        after_loop(self, stand_in, a, made)
-        return made
+        stops = self.stops(name, stand_in, a)
+        again = self.made_again(a, inner, name)
+        return self.object(a, out if again is None else again, stops, init)
 
     def stops(self, name: str, stand_in: Any, a: FakeTensor) -> bool:
         """`stop_gradient` of a carried tensor after the loop: that of the last iteration; where the
@@ -369,14 +370,55 @@ class LoopPorts:
     def last(self, a: FakeTensor, inner: Value, name: str) -> Any:
         """The value of the last iteration."""
         self.leaving[name] = a.stop_gradient
+        if self.attempt.certain and self.trace.values.frame_of[a._value] is not self.frame:
+            self.needs_iteration.append(f"{name} after the loop")
+            return a
+        if (made := self.made_again(a, inner, name)) is not None:
+            return self.object(a, made, a.stop_gradient)
         out = self.add_last(inner, name)
         self.blur(inner, out)
-        self.trace.values.sources[out] = (inner,)
-        if self.attempt.certain:
-            self.trace.values.finals[out] = (inner, self.attempt.loop.name, self.attempt.length)
-        made = self.object(a, out, a.stop_gradient)
-        after_last(self, a, made, name)
-        return made
+        return self.object(a, out, a.stop_gradient)
+
+    def made_again(self, a: FakeTensor, inner: Value, name: str) -> Value | None:
+        """The view of the last iteration, made again behind the loop, so that it shows memory that
+        others know, too; None where it shows no such memory, or at an index from data."""
+        trace, root = self.trace, self.trace.root(inner)
+        outer = trace.values.frame_of[root] is not self.frame
+        if not self.attempt.certain or root is inner or is_flag(name):
+            return None
+        if not outer and (root in trace.values.placeholders or self.roots[root] < 2):
+            return None
+        recipe = chain_in_loop(trace, inner, root, self.frame)
+        dims = [d for _, attrs in recipe or () for _, q in attrs for d in dims_of(q)]
+        if recipe is None or any(trace.is_local(d, self.frame) for d in dims):
+            return None
+        self.needs_iteration.append(f"{name} after the loop")
+        value = root if outer else self.add_last(root, name)
+        loop = self.attempt.loop.name
+        with self.behind():
+            for row, attrs in in_iteration(recipe, loop, self.attempt.length - 1):
+                value = trace.emit(row, [value], dict(attrs))
+        return value
+
+    @contextmanager
+    def behind(self) -> Iterator[None]:
+        """Ops are emitted behind the loop."""
+        with self.trace.outside():
+            frame = self.trace.frame
+            frame.builder, before = self.after, frame.builder
+            try:
+                yield
+            finally:
+                frame.builder = before
+
+    def count_roots(self, rows: Sequence[tuple[Any, ...]]) -> Counter[Value]:
+        """How many tensors that leave the loop show each storage."""
+        left = [q for _, _, _, a, _ in rows for q in leaves(a)]
+        for _, items in self.frame.appends.values():
+            plain = (x.item if isinstance(x, ConditionalElement) else x for x in items)
+            left += [q for x in plain if not isinstance(x, StackedRun) for q in leaves(x)]
+        values = {q._value for q in left if type(q) is FakeTensor}
+        return Counter(self.trace.root(v) for v in values)
 
     def add_last(self, inner: Value, name: str) -> Value:
         """The value after the loop; it may be undefined where data decides if the loop runs."""

@@ -8,13 +8,12 @@ and it shares no memory with another input. Otherwise it keeps its content.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from dy2st.capture.strides import extent, meet
-from dy2st.results.leaves import Out, OutputPlan, Same
+from dy2st.results.leaves import OutputPlan, inputs
 from dy2st.trace.trace import TracedInput
 from ir import Program
 
@@ -40,7 +39,7 @@ def given_up(
     bound: Sequence[TracedInput],
 ) -> list[int]:
     """The numbers of the inputs of `program` whose memory may be used."""
-    kept = set(_kept((plan.result, plan.stores), lifted)) | {r.index for r in plan.reshaped}
+    kept = inputs((plan.result, plan.stores)) | {r.index for r in plan.reshaped}
     free = [q for k, q in enumerate(lifted) if k not in kept and q.number is None]
     extents = [extent(q.tensor) if q.number is None else None for q in bound]
     out = []
@@ -50,17 +49,3 @@ def given_up(
         if named and alone and any(q is f for f in free) and q.memory is None:
             out.append(k)
     return out
-
-
-def _kept(tree: Any, lifted: Sequence[TracedInput]) -> Iterator[int]:
-    """The inputs of which a result is a view, or may be a view in some calls."""
-    if isinstance(tree, Same):
-        yield tree.index
-    elif isinstance(tree, dict):
-        yield from _kept(tuple(tree.values()), lifted)
-    elif isinstance(tree, (tuple, list, set)):
-        for part in tree:
-            yield from _kept(part, lifted)
-    elif dataclasses.is_dataclass(tree) and not isinstance(tree, (Out, type)):
-        for f in dataclasses.fields(tree):
-            yield from _kept(getattr(tree, f.name), lifted)

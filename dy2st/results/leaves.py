@@ -1,15 +1,27 @@
-"""The leaves of an output plan: an output, an input, a view of either, a size, a constant."""
+"""The leaves of an output plan: what a call gives back, and where each part of it comes from.
+
+A result is a tree of tuples, lists, dicts and constants with these leaves. A leaf knows the inputs
+that it shows (`inputs`), makes its object for one call (`fill`), and says what stands for it in a
+file (`save`). Two places with one leaf get one object.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import paddle
 
 from dy2st.capture.adapters.in_place_shape import Call
-from dy2st.results.replay import Recipe
+from dy2st.export.load import attrs_text
+from dy2st.results.replay import Recipe, replay
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Location
-from ir import Value
-from ir.types import Dim
+from ir import Dy2stError, Value
+from ir.literal import print_attr
+from ir.types import Dim, evaluate_dim
 
 
 @dataclass(frozen=True)
@@ -23,7 +35,7 @@ class Reshaped:
 
 @dataclass(frozen=True)
 class OutputPlan:
-    """`result` and `stores` are trees whose leaves say where a value comes from.
+    """`values` are the outputs of the program; `result` and `stores` are trees of leaves.
 
     leaf: a result is a tensor that the function made to require a gradient of its own.
     reshaped: arguments that look in another way when the program has run.
@@ -41,146 +53,341 @@ class OutputPlan:
     trained: tuple[Value, ...] = ()
 
 
-@dataclass(frozen=True)
-class Out:
-    """Output `index` of the program, looked at through `recipe`; `key` is the user's object."""
+@dataclass
+class Filled:
+    """One call: `inputs(k)` is the tensor of lifted input k, `outputs` those of the program,
+    `containers()` the lists and dicts of the call's arguments; `made` the objects so far."""
+
+    inputs: Callable[[int], Any]
+    outputs: Sequence[Any]
+    sizes: Mapping[str, int]
+    containers: Callable[[], list[Any]] = list
+    made: dict[Any, Any] = field(default_factory=dict)
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
+
+    def number(self, dim: Dim) -> int:
+        return evaluate_dim(dim, self.sizes)
+
+
+@dataclass
+class Saved:
+    """What a file knows: the tensors that a trace met, and those that the program takes."""
+
+    lifted: Sequence[TracedInput]
+    bound: Sequence[TracedInput]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """`about`: what it is, where a file cannot hold it."""
+
+    about: ClassVar[str] = "an object of the caller"
+
+    def inputs(self) -> Iterator[int]:
+        """The lifted inputs whose memory it shows, or may show."""
+        return iter(())
+
+    def fill(self, call: Filled) -> Any:
+        raise NotImplementedError
+
+    def save(self, file: Saved) -> Any:
+        raise Dy2stError(f"the program cannot be saved: it returns {self.about}.")
+
+
+# ---------------------------------------------------------------- tensors
+@dataclass(frozen=True, eq=False)
+class Out(Leaf):
+    """Output `index` of the program: a new tensor."""
 
     index: int
-    recipe: Recipe
-    stop_gradient: bool
-    key: int
+
+    def fill(self, call: Filled) -> Any:
+        return call.outputs[self.index]
+
+    def save(self, file: Saved) -> Any:
+        return ["out", self.index, []]
 
 
-@dataclass(frozen=True)
-class Same:
-    """Lifted input `index`: the object `itself`, or another one that looks through `recipe`."""
+@dataclass(frozen=True, eq=False)
+class Same(Leaf):
+    """Lifted input `index` itself."""
 
     index: int
+
+    def inputs(self) -> Iterator[int]:
+        yield self.index
+
+    def fill(self, call: Filled) -> Any:
+        return call.inputs(self.index)
+
+    def save(self, file: Saved) -> Any:
+        wanted = file.lifted[self.index]
+        index = next((k for k, q in enumerate(file.bound) if q is wanted), None)
+        if index is None:
+            raise Dy2stError(f"the program cannot be saved: it returns {wanted.name} unread.")
+        return ["same", index, []]
+
+
+@dataclass(frozen=True, eq=False)
+class View(Leaf):
+    """`of`, looked at through `recipe`."""
+
+    about = "a view at an index from data"
+
+    of: Leaf
     recipe: Recipe
     stop_gradient: bool
-    key: int
-    itself: bool = False
+
+    def inputs(self) -> Iterator[int]:
+        return self.of.inputs()
+
+    def fill(self, call: Filled) -> Any:
+        of = self.of.fill(call)
+        return call.once(
+            self,
+            lambda: replay(of, self.recipe, call.sizes, self.stop_gradient, call.outputs),
+        )
+
+    def save(self, file: Saved) -> Any:
+        if any(name in ("dynamic_index", "dynamic_slice") for name, _ in self.recipe):
+            return super().save(file)
+        kind, index, steps = self.of.save(file)
+        return [kind, index, [*steps, *([n, attrs_text(a)] for n, a in self.recipe)]]
 
 
-@dataclass(frozen=True)
-class Number:
+@dataclass(frozen=True, eq=False)
+class Chosen(Leaf):
+    """The option whose number output `selector` is; any other number but 0 is one object for all
+    leaves that find this number, with the values of `other`; 0 is `other`."""
+
+    selector: int
+    options: tuple[tuple[int, Leaf], ...]
+    other: Out
+
+    def inputs(self) -> Iterator[int]:
+        for _, leaf in self.options:
+            yield from leaf.inputs()
+
+    def fill(self, call: Filled) -> Any:
+        number = int(call.outputs[self.selector])
+        option = dict(self.options).get(number)
+        if option is not None:
+            return option.fill(call)
+        other = self.other.fill(call)
+        return call.once(("object", number), lambda: other) if number else other
+
+    def save(self, file: Saved) -> Any:
+        return self.other.save(file)
+
+
+@dataclass(frozen=True, eq=False)
+class LastElement(Leaf):
+    """The part at `path` of the last element of list `of`, which the last of `trip` iterations has
+    appended; `other` where there is none."""
+
+    of: Elements
+    path: tuple[int, ...]
+    trip: Dim
+    other: Leaf
+
+    def inputs(self) -> Iterator[int]:
+        return self.other.inputs()
+
+    def fill(self, call: Filled) -> Any:
+        if call.number(self.trip) < 1:
+            return self.other.fill(call)
+        found = self.of.fill(call)[-1]
+        for k in self.path:
+            found = found[k]
+        return found
+
+    def save(self, file: Saved) -> Any:
+        return self.other.save(file)
+
+
+# ---------------------------------------------------------------- Python objects
+@dataclass(frozen=True, eq=False)
+class Number(Leaf):
     """A size of the program as a Python int."""
 
     dim: Any
 
+    def fill(self, call: Filled) -> Any:
+        return call.number(self.dim)
 
-@dataclass(frozen=True)
-class Scalar:
+    def save(self, file: Saved) -> Any:
+        return ["size", print_attr(self.dim)]
+
+
+@dataclass(frozen=True, eq=False)
+class Scalar(Leaf):
     """Output `index` of the program as a Python bool, int or float."""
 
     index: int
 
+    def fill(self, call: Filled) -> Any:
+        return call.outputs[self.index].item()
 
-@dataclass(frozen=True)
-class Outside:
+    def save(self, file: Saved) -> Any:
+        return ["number", self.index]
+
+
+@dataclass(frozen=True, eq=False)
+class ShapeOf(Leaf):
+    """The shape of a tensor, as Paddle gives it."""
+
+    dims: tuple[Any, ...]
+
+    def fill(self, call: Filled) -> Any:
+        return paddle.Size([call.number(d) for d in self.dims])
+
+    def save(self, file: Saved) -> Any:
+        return ["list", [["size", print_attr(d)] for d in self.dims]]
+
+
+@dataclass(frozen=True, eq=False)
+class Outside(Leaf):
     """A list, dict or set that was there before the call."""
 
     obj: Any
 
+    def fill(self, call: Filled) -> Any:
+        return self.obj
 
-@dataclass(frozen=True)
-class Given:
+
+@dataclass(frozen=True, eq=False)
+class Given(Leaf):
     """The list or dict that is number `index` of those in the call's arguments."""
 
     index: int
 
-
-@dataclass(frozen=True)
-class Elements:
-    """A list with an element for every iteration; the leaves of `tree` are Rows, Views, Choices."""
-
-    tree: Any
+    def fill(self, call: Filled) -> Any:
+        return call.containers()[self.index]
 
 
-@dataclass(frozen=True)
-class Rows:
+# ---------------------------------------------------------------- lists that loops fill
+@dataclass(frozen=True, eq=False)
+class Column(Leaf):
+    """One part of the elements of a list, one for every iteration; it stands in Elements only."""
+
+    about = "views that a loop has collected"
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Column):
     """Output `index`, taken apart into tensors or into Python numbers."""
 
     index: int
     number: bool
     stop_gradient: bool
 
+    def fill(self, call: Filled) -> Any:
+        return call.once(self, lambda: self.rows(call.outputs[self.index]))
 
-@dataclass(frozen=True)
-class Views:
+    def rows(self, tensor: Any) -> list[Any]:
+        if self.number:
+            return list(tensor.tolist())
+        rows = paddle.unbind(tensor, 0) if tensor.shape[0] else []
+        return [row.detach() for row in rows] if self.stop_gradient else list(rows)
+
+    def save(self, file: Saved) -> Any:
+        return ["rows", self.index, self.number]
+
+
+@dataclass(frozen=True, eq=False)
+class Views(Column):
     """A view of tensor `of` for every iteration `loop`, of which there are `trip`."""
 
-    of: Same | Out
+    of: Leaf
     recipe: Recipe
     loop: str
     trip: Dim
-
-
-@dataclass(frozen=True)
-class Final:
-    """The view of tensor `of` that the last of `trip` iterations of `loop` has made; `other` where
-    there is none."""
-
-    of: Same | Out
-    recipe: Recipe
-    loop: str
-    trip: Dim
-    key: int
-    other: Out
-
-
-@dataclass(frozen=True)
-class Element:
-    """What stands at `path` in the last element of list `of`, which the last of `trip` iterations
-    has appended; `other` where there is none."""
-
-    of: Any
-    path: tuple[int, ...]
-    trip: Dim
-    other: Out
-
-
-@dataclass(frozen=True)
-class Option:
-    """`of`, looked at through `recipe`, whose indices are those of the code."""
-
-    of: Any
-    recipe: Recipe
     stop_gradient: bool
 
+    def inputs(self) -> Iterator[int]:
+        return self.of.inputs()
 
-@dataclass(frozen=True)
-class Choice:
-    """The option whose number is the first element of output `code`, or `other`; then looked at
-    through `recipe`. With a number in `passing` it is one tensor with all that have that code."""
-
-    code: int
-    options: tuple[tuple[int, Option], ...]
-    passing: frozenset[int]
-    other: Out
-    recipe: Recipe
-    stop_gradient: bool
-    key: int
+    def fill(self, call: Filled) -> Any:
+        of, steps = self.of.fill(call), range(call.number(self.trip))
+        sizes = [{**call.sizes, self.loop: i} for i in steps]
+        return [replay(of, self.recipe, s, self.stop_gradient) for s in sizes]
 
 
-@dataclass(frozen=True)
-class Choices:
-    """As Choice for every row of output `codes`, with `rows` as the others."""
-
-    codes: int
-    options: tuple[tuple[int, Option], ...]
-    rows: Rows
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A list of the elements of `parts`: Elements, and lists of trees."""
+@dataclass(frozen=True, eq=False)
+class Elements(Leaf):
+    """A list of the elements of `parts`: trees of Columns, one element an iteration, and plain
+    lists of trees."""
 
     parts: tuple[Any, ...]
 
+    def inputs(self) -> Iterator[int]:
+        return (k for q in leaves(self.parts) for k in q.inputs())
 
-@dataclass(frozen=True)
-class ShapeOf:
-    """The shape of a tensor, as Paddle gives it."""
+    def fill(self, call: Filled) -> Any:
+        return call.once(self, lambda: [q for part in self.parts for q in self.part(part, call)])
 
-    dims: tuple[Any, ...]
+    def part(self, part: Any, call: Filled) -> list[Any]:
+        return [fill(q, call) for q in part] if isinstance(part, list) else rows(part, call)
+
+    def save(self, file: Saved) -> Any:
+        if len(self.parts) == 1 and not isinstance(self.parts[0], list):
+            return ["elements", save(self.parts[0], file)]
+        raise Dy2stError(f"the program cannot be saved: it returns {Column.about}.")
+
+
+# ---------------------------------------------------------------- trees
+def leaves(tree: Any) -> Iterator[Leaf]:
+    if isinstance(tree, Leaf):
+        yield tree
+    elif isinstance(tree, (tuple, list, dict)):
+        for q in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(q)
+
+
+def inputs(tree: Any) -> set[int]:
+    """The lifted inputs that a tree of results shows, or may show."""
+    return {k for leaf in leaves(tree) for k in leaf.inputs()}
+
+
+def fill(tree: Any, call: Filled) -> Any:
+    """The object of one call; a list or dict that stands in two places is one."""
+    if isinstance(tree, Leaf):
+        return tree.fill(call)
+    if isinstance(tree, dict):
+        return call.once(id(tree), lambda: {k: fill(q, call) for k, q in tree.items()})
+    if isinstance(tree, list):
+        return call.once(id(tree), lambda: [fill(q, call) for q in tree])
+    return again(tree, [fill(q, call) for q in tree]) if isinstance(tree, tuple) else tree
+
+
+def rows(tree: Any, call: Filled) -> list[Any]:
+    """The elements of a list: one for every iteration."""
+    if not isinstance(tree, tuple):
+        return list(tree.fill(call))
+    return [again(tree, row) for row in zip(*(rows(q, call) for q in tree))]
+
+
+def again(like: Any, parts: Sequence[Any]) -> Any:
+    """A tuple, or named tuple, with other parts."""
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+def save(tree: Any, file: Saved) -> Any:
+    """How a tree of results stands in the manifest."""
+    if isinstance(tree, Leaf):
+        return tree.save(file)
+    if isinstance(tree, dict):
+        return ["dict", [[print_attr(k), save(q, file)] for k, q in tree.items()]]
+    if isinstance(tree, (list, tuple)):
+        kind = "list" if isinstance(tree, list) else "tuple"
+        return [kind, [save(q, file) for q in tree]]
+    if isinstance(tree, Tensor):
+        raise Dy2stError("the program cannot be saved: its result holds a tensor from outside.")
+    try:
+        return ["constant", print_attr(tree)]
+    except TypeError as e:
+        raise Dy2stError(f"the program cannot be saved: {e}") from None

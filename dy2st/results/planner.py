@@ -1,32 +1,22 @@
-"""The plan of a call's results: new tensors, input objects, views of either, sizes, constants.
-
-`output_plan` maps the nested Python result of a trace to outputs of the program. A leaf that is an
-input comes back as the caller's own object, a view of an input or of another result is replayed on
-the real tensor, and every other tensor is an output of its own.
-"""
+"""What a program gives back: new tensors, input objects, views of either, sizes and constants."""
 
 from __future__ import annotations
 
-import functools
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import paddle
 
-from dy2st.capture import detached_writes
 from dy2st.capture.adapters.in_place_shape import Call, changes
 from dy2st.results.leaves import (
-    Choice,
-    Choices,
-    Element,
+    Chosen,
     Elements,
-    Final,
     Given,
-    Joined,
+    LastElement,
+    Leaf,
     Number,
-    Option,
     Out,
     OutputPlan,
     Outside,
@@ -35,98 +25,145 @@ from dy2st.results.leaves import (
     Same,
     Scalar,
     ShapeOf,
+    View,
     Views,
 )
-from dy2st.results.replay import Recipe, chain_in_loop, chain_of, in_iteration
+from dy2st.results.replay import Recipe, chain_in_loop, chain_of
 from dy2st.state.container_writes import from_outside
 from dy2st.state.guards import is_constant
-from dy2st.state.stacked_run import Leaf, StackedRun, mapped
+from dy2st.state.stacked_run import Leaf as Collected
+from dy2st.state.stacked_run import StackedRun, mapped
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
 from dy2st.trace.scalar import is_mixed, is_runtime_scalar, settled
-from dy2st.trace.signals import Decided, Refused
+from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace, TracedInput
 from dy2st.trace.undo import MISSING, Location
-from ir import SourceError, Value
-from ir.types import Dim
+from ir import Carry, Loc, Program, Scan, SourceError, Type, Value
+from ir.passes.provenance import Provenance, select
+from ir.types import I64, Dim
 
 
-def output_plan(trace: Trace, result: Any, stores: Sequence[tuple[Location, Any]]) -> OutputPlan:
-    """The plan of the results of a trace; raises Refused for a result that a program cannot
-    return."""
-    planner = _Planner(trace, [result, *(v for _, v in stores)])
-    tree = planner.tree(result, "the result")
-    kept = tuple((place, planner.tree(v, str(place))) for place, v in stores)
-    own = {id(q) for q in trace.aliasing.leaves if not q.stop_gradient}
-    leaf = any(id(q) in own for q in planner.keep)
-    reshaped = tuple(planner.reshaped(q, calls) for q, calls in changes(trace))
-    flags = tuple(planner.flags)
-    trained = tuple(q._value for q in planner.keep if not q.stop_gradient)
-    replayed = frozenset(planner.replayed)
-    return OutputPlan(tuple(planner.values), flags, tree, kept, leaf, reshaped, replayed, trained)
+class CopyWarning(UserWarning):
+    """A result is a tensor of its own that in eager Paddle shares memory in some runs."""
 
 
-class _Planner:
-    def __init__(self, trace: Trace, roots: Sequence[Any]) -> None:
-        self.trace = trace
+class Results:
+    """Plans what a traced function returns: the tree of the result, and those of its stores.
+
+    Results that may show one memory are told apart by the storages that they reach in the captured
+    program. `shared`: how many results show a storage; `owners`: how many of them are the elements
+    of a list.
+    """
+
+    def __init__(self, trace: Trace, result: Any, stores: Sequence[tuple[Location, Any]]) -> None:
+        self.trace, self.stores, self.result = trace, stores, result
         self.keep: list[FakeTensor] = []
-        self.outs: dict[int, Out] = {}
-        self.containers: dict[int, tuple[Any, Any]] = {}
         self.values: list[Value] = []
         self.flags: list[bool] = []
         self.replayed: set[int] = set()
-        self.known_rows: dict[Value, Rows] = {}
-        self.ends: dict[Value, tuple[TraceList, tuple[int, ...]]] = {}
+        self.leaves: dict[Value, Leaf] = {}
+        self.containers: dict[int, tuple[Any, Any]] = {}
+        self.columns: dict[Value, Rows] = {}
+        self.selectors: dict[Value, Value] = {}
+        self.numbers: dict[Value, int] = {}
+        self.warned: set[Loc] = set()
         self.list_inputs()
-        found: dict[int, FakeTensor] = {}
-        for r in roots:
-            self.collect(r, found)
+        self.provenance = Provenance(self.captured())
+        self.ends: dict[Value, tuple[TraceList, tuple[int, ...]]] = {}
         self.shared: Counter[Value] = Counter()
-        for f in found.values():
-            self.shared.update(self.homes(f._value))
+        self.listed: dict[Value, set[Value]] = {}
+        found: dict[Value, bool] = {}
+        for x in (result, *(v for _, v in stores)):
+            self.collect(x, found)
+        for value, listed in found.items():
+            for s in self.provenance.storages(value):
+                self.shared[s] += 1
+                if listed:
+                    self.listed.setdefault(s, set()).add(value)
 
-    def collect(self, x: Any, found: dict[int, FakeTensor]) -> None:
+    def captured(self) -> Program:
+        frame = self.trace.frames[0]
+        requires = tuple(frame.requires.values())
+        return Program("", (), tuple(frame.builder.ops), (), (), requires)
+
+    def plan(self) -> OutputPlan:
+        """Raises Refused for results that a program cannot give back."""
+        tree = self.tree(self.result, "the result")
+        stores = tuple((place, self.tree(v, str(place))) for place, v in self.stores)
+        own = {id(q) for q in self.trace.aliasing.leaves if not q.stop_gradient}
+        leaf = any(id(q) in own for q in self.keep)
+        reshaped = tuple(self.reshaped(q, calls) for q, calls in changes(self.trace))
+        trained = tuple(q._value for q in self.keep if not q.stop_gradient)
+        return OutputPlan(
+            tuple(self.values), tuple(self.flags), tree, stores, leaf, reshaped,
+            frozenset(self.replayed), trained,
+        )  # fmt: skip
+
+    def with_selectors(self, program: Program) -> Program:
+        """The captured program, which also says which tensor a result is."""
+        return select(program, self.selectors, self.numbers)
+
+    # ------------------------------------------------------------ who shows which memory
+    def collect(self, x: Any, found: dict[Value, bool]) -> None:
+        """The tensors in a result, and whether they are elements of a list that a loop fills."""
         if isinstance(x, FakeTensor):
-            found[id(x)] = x
+            found.setdefault(x._value, False)
         elif isinstance(x, dict):
             for q in x.values():
                 self.collect(q, found)
         elif isinstance(x, TraceList) and x.segmented:
+            for part in x.parts():
+                tree = part.tree if isinstance(part, StackedRun) else part
+                if isinstance(part, StackedRun):
+                    found.update((v, True) for leaf in parts_of(tree) for v in values_of(leaf))
+                else:
+                    self.collect(tree, found)
             self.collect_ends(x)
         elif isinstance(x, (list, tuple)):
             for q in x:
                 self.collect(q, found)
 
     def collect_ends(self, x: TraceList) -> None:
-        """Note that the tensors of a loop's last iteration are the last element of the list it
-        fills."""
+        """What the last iteration of a loop has appended is the last element of a list."""
         last = x.parts()[-1]
-        if not isinstance(last, StackedRun):
-            return
 
         def walk(tree: Any, path: tuple[int, ...]) -> None:
             if isinstance(tree, tuple):
                 for k, q in enumerate(tree):
                     walk(q, (*path, k))
-            elif isinstance(tree, Leaf) and tree.group == 0 and not tree.number:
+            elif isinstance(tree, Collected) and tree.group == 0 and not tree.number:
                 self.ends.setdefault(tree.inner, (x, path))
 
-        walk(last.tree, ())
+        if isinstance(last, StackedRun):
+            walk(last.tree, ())
 
     def list_inputs(self) -> None:
         inputs = list(self.trace.inputs.by_id.values())
         self.lifted = {q.value: (i, q) for i, q in enumerate(inputs)}
-        self.objects = {id(q.fake): i for i, q in enumerate(inputs)}
+        self.objects = {q.fake._value: i for i, q in enumerate(inputs)}
+        self.objects.update((q.value, i) for i, q in enumerate(inputs))
 
+    def visible(self, storage: Value) -> bool:
+        """Whether others know a storage: an input, or one of several results."""
+        return self.known(storage) or self.shared[storage] > 1
+
+    def known(self, value: Value) -> bool:
+        return value in self.lifted and self.lifted[value][1].kind != "const"
+
+    def home(self, value: Value) -> Value:
+        """The nearest input that `value` views, or its storage."""
+        return next((v for v in self.trace.chain(value) if v in self.lifted), None) or (
+            self.trace.root(value)
+        )
+
+    # ------------------------------------------------------------ trees
     def tree(self, x: Any, what: str) -> Any:
         if isinstance(x, Tensor):
-            fake = lift(self.trace, x)
-            if len(self.objects) < len(self.trace.inputs.by_id):
-                self.list_inputs()
-            return self.tensor(fake)
+            return self.tensor(lift(self.trace, x))
         if type(x) is Text:
             raise no_text(what)
         if isinstance(x, (Shape, paddle.Size)):
@@ -135,9 +172,7 @@ class _Planner:
             return Given(list(self.trace.inputs.containers).index(id(x)))
         if from_outside(self.trace, x):
             return Outside(x)
-        if isinstance(x, TraceList) and x.segmented:
-            return self.elements(x, what)
-        if isinstance(x, list) or type(x) is dict:
+        if isinstance(x, (list, dict)) and (isinstance(x, list) or type(x) is dict):
             return self.container(x, what)
         if isinstance(x, tuple) and hasattr(x, "_fields"):
             return type(x)(*(self.tree(q, what) for q in x))
@@ -160,238 +195,168 @@ class _Planner:
             return x
         raise no_result(what, x)
 
-    def elements(self, x: TraceList, what: str) -> Any:
-        """A list whose length only the call knows: its elements are slices of stacked tensors."""
-        if id(x) in self.containers:
-            return self.containers[id(x)][1]
-        parts = x.parts()
-        leaves = [q for part in parts if isinstance(part, StackedRun) for q in leaves_of(part.tree)]
-        if any(map(self.collected, leaves)):
-            self.containers[id(x)] = (x, self.collection(x, parts, what))
-            return self.containers[id(x)][1]
-        whole = x.as_segment(self.trace)
-        if whole is None and isinstance(x.size(), int):
-            return self.container([x[i] for i in range(len(x))], what)
-        if whole is None:
-            raise Refused(
-                SourceError(
-                    f"{what} contains a list of Python values as long as a size of the program.",
-                    remedy="Return a tensor, or give the size as a number in input_spec.",
-                )
-            )
-        self.containers[id(x)] = (x, Elements(mapped(self.rows, whole.tree)))
-        return self.containers[id(x)][1]
-
-    def rows(self, q: Any) -> Rows:
-        """The stacked tensor of one leaf; two lists that get the same tensor in every iteration
-        share it."""
-        key = q.inner if isinstance(q, Leaf) and q.group == 0 else None
-        if key is not None and key in self.known_rows:
-            return self.known_rows[key]
-        fake = q.stacked(self.trace, 0)
-        index = self.output(fake._value)
-        self.flags[index] = self.flags[index] and fake.stop_gradient
-        made = Rows(index, q.number, fake.stop_gradient)
-        if key is not None:
-            self.known_rows[key] = made
-        return made
-
-    def column(self, leaf: Any, trip: Dim, what: str) -> Rows | Views | Choices:
-        """The values of one leaf of a list's elements, one tensor or number per iteration."""
-        if not self.collected(leaf):
-            return self.rows(leaf)
-        if leaf.group != 0:
-            raise Refused(mixed_list(self.trace, what))
-        if self.others_know(self.home(leaf.inner)):
-            return self.views(leaf, trip, what)
-        return self.choices(leaf, what)
-
-    def collected(self, leaf: Any) -> bool:
-        """True if the elements of a list may share memory with an input or with another result,
-        always or as data decides."""
-        if not isinstance(leaf, Leaf) or leaf.number:
-            return False
-        return any(map(self.others_know, self.homes(leaf.inner)))
-
-    def others_know(self, home: Value) -> bool:
-        """True if a second tensor of the caller, an input or a result, may have this storage."""
-        return self.known(home) or (self.outermost(home) and self.shared[home] > 0)
-
-    def outermost(self, home: Value) -> bool:
-        return self.trace.values.frame_of[home] is self.trace.frames[0]
-
-    def choices(self, leaf: Leaf, what: str) -> Choices:
-        trace = self.trace
-        if not trace.origins.exact:
-            raise Decided(0)
-        code, frame = trace.origins.codes.get(leaf.inner), trace.values.frame_of[leaf.inner]
-        if code is None or trace.values.frame_of[code] is not frame:
-            raise Refused(mixed_list(trace, what))
-        found = self.options(leaf.inner, code, 0)
-        options = [q for q in found if trace.origins.before(q[0], frame) is None]
-        codes = leaf.cell.add_stack(code, 0, trace)
-        return Choices(self.output(codes), tuple(options), self.rows(leaf))
-
-    def collection(self, x: TraceList, parts: Sequence[Any], what: str) -> Joined:
-        made: list[Any] = []
-        for part in parts:
-            if not isinstance(part, StackedRun):
-                made.append([self.tree(part, what)])
-                continue
-            column = functools.partial(self.column, trip=part.trip, what=what)
-            made.append(Elements(mapped(column, part.tree)))
-        return Joined(tuple(made))
-
-    def views(self, leaf: Leaf, trip: Dim, what: str) -> Views:
-        inner, stop = leaf.inner, leaf.stop_gradient
-        home, frame = self.home(inner), self.trace.values.frame_of[inner]
-        recipe = chain_in_loop(self.trace, inner, home, frame)
-        if recipe is None or frame.loop is None:
-            raise Refused(mixed_list(self.trace, what))
-        of = self.tensor(self.trace.fake(home, stop))
-        return Views(replace(of, stop_gradient=stop), recipe, frame.loop.name, trip)
-
     def container(self, x: Any, what: str) -> Any:
         """A list or dict; one that stands in two places stays one."""
         if id(x) not in self.containers:
-            if type(x) is dict:
-                tree: Any = {k: self.tree(q, what) for k, q in x.items()}
+            if isinstance(x, TraceList) and x.segmented:
+                tree: Any = self.elements(x, what)
+            elif type(x) is dict:
+                tree = {k: self.tree(q, what) for k, q in x.items()}
             else:
                 tree = [self.tree(q, what) for q in x]
             self.containers[id(x)] = (x, tree)
         return self.containers[id(x)][1]
 
-    def tensor(self, fake: FakeTensor) -> Any:
-        trace = self.trace
-        self.keep.append(fake)
-        if id(fake) in self.objects:
-            return Same(self.objects[id(fake)], (), fake.stop_gradient, id(fake), True)
-        root = self.home(fake._value)
-        if self.known(root):
-            recipe = self.recipe(fake, root)
-            if any(name == "reshape" for name, _ in recipe):
-                self.replayed.add(self.lifted[root][0])
-            return Same(self.lifted[root][0], recipe, fake.stop_gradient, id(fake))
-        if (found := self.final(fake, root)) is not None:
+    # ------------------------------------------------------------ lists that loops fill
+    def elements(self, x: TraceList, what: str) -> Any:
+        """A list whose length only the call knows: its elements are slices of stacked tensors."""
+        parts = x.parts()
+        columns = [q for part in parts if isinstance(part, StackedRun) for q in parts_of(part.tree)]
+        if not any(self.others_show(v) for q in columns for v in values_of(q)):
+            whole = x.as_segment(self.trace)
+            if whole is not None:
+                return Elements((mapped(lambda q: self.column(q, whole.trip), whole.tree),))
+            if isinstance(x.size(), int):
+                return [self.tree(x[i], what) for i in range(len(x))]
+            raise no_list(what)
+        return Elements(tuple(self.part(q, what) for q in parts))
+
+    def part(self, part: Any, what: str) -> Any:
+        if not isinstance(part, StackedRun):
+            return [self.tree(part, what)]
+        return mapped(lambda q: self.column(q, part.trip), part.tree)
+
+    def others_show(self, value: Value) -> bool:
+        """Whether other results, or the caller, know the memory of a list's element."""
+        own = {value}
+        found = self.provenance.storages(value)
+        return any(self.visible(s) and (s not in own or self.listed[s] != own) for s in found)
+
+    def column(self, q: Any, trip: Dim) -> Rows | Views:
+        """What a loop has collected, one tensor or number an iteration."""
+        single = isinstance(q, Collected) and q.group == 0 and not q.number
+        if single and (found := self.views(q, trip)) is not None:
             return found
-        if root in trace.values.heirs:
-            raise Refused(moved_memory(trace))
-        if root in trace.origins.codes:
-            return self.decided(fake, root)
-        self.check_sources(root)
-        return self.new(fake, root)
+        if any(self.others_show(v) or self.twice(v) for v in values_of(q)):
+            self.warn_of_copy(q.cell.scan.loc if single else self.trace.where())
+        return self.rows(q)
 
-    def new(self, fake: FakeTensor, root: Value) -> Out:
-        if self.shared[root] > 1:
-            return self.out(fake, root, self.recipe(fake, root))
-        return self.out(fake, fake._value, ())
-
-    def known(self, home: Value) -> bool:
-        """True if the storage is that of an input other than a constant."""
-        return home in self.lifted and self.lifted[home][1].kind != "const"
-
-    def final(self, fake: FakeTensor, root: Value) -> Final | Same | Element | None:
-        """The plan of a tensor that the last iteration of a loop made and that shares memory with
-        an input or is the last element of a list; None for any other tensor."""
-        if root not in self.trace.values.finals or fake._value is not root:
+    def views(self, q: Collected, trip: Dim) -> Views | None:
+        """An element shows a tensor from outside of the loop; None where it does not."""
+        trace, home, frame = self.trace, self.home(q.inner), self.trace.values.frame_of[q.inner]
+        if not self.provenance.outermost(home) or frame.loop is None:
             return None
-        inner, loop, trip = self.trace.values.finals[root]
-        home, frame = self.home(inner), self.trace.values.frame_of[inner]
-        if inner in self.ends:
-            of, path = self.ends[inner]
-            other = self.out(fake, root, ())
-            return Element(self.tree(of, "the result"), path, trip, other)
-        if root in self.trace.origins.codes or not self.known(home):
+        if not self.visible(home) and not self.twice(q.inner):
             return None
-        if frame.loop is None or frame.loop.name != loop:
-            return None
-        recipe = chain_in_loop(self.trace, inner, home, frame)
+        recipe = chain_in_loop(trace, q.inner, home, frame)
         if recipe is None:
             return None
-        of = self.tensor(self.trace.fake(home, fake.stop_gradient))
-        if isinstance(trip, int):
-            recipe = (*of.recipe, *in_iteration(recipe, loop, trip - 1))
-            return replace(of, recipe=recipe, key=id(fake))
-        stop, other = fake.stop_gradient, self.out(fake, root, ())
-        return Final(replace(of, stop_gradient=stop), recipe, loop, trip, id(fake), other)
+        return Views(self.leaf(home), recipe, frame.loop.name, trip, q.stop_gradient)
 
-    # ------------------------------------------------------------ what data decides
-    def homes(self, value: Value) -> set[Value]:
-        """The storages that a value may be a view of, as in eager execution."""
-        found: set[Value] = set()
-        todo = [value]
-        while todo:
-            home = self.home(todo.pop())
-            if home not in found:
-                found.add(home)
-                todo += self.trace.values.sources.get(home, ())
-                todo += [self.trace.origins.shown[home]] if home in self.trace.origins.shown else []
-        return found
+    def twice(self, value: Value) -> bool:
+        """Whether two iterations may append the same memory."""
+        p, loops = self.provenance, list(self.provenance.loops(value))[:1]
+        return any(
+            isinstance(p.ports.get(v, (None, None))[1], Carry) and p.ports[v][0] in loops
+            for v in p.reach(value)
+        ) or any(loops[0] not in p.loops(s) for s in p.objects(value) if loops)
 
-    def decided(self, fake: FakeTensor, root: Value) -> Choice | Out:
-        """The plan of a result that is one of several tensors, or a view of one, as data
-        decides."""
-        origins = self.trace.origins
-        code = origins.code(fake) or origins.codes[root]
-        self.check_sources(root)
-        options = tuple(self.options(root, code, 1))
-        passing = frozenset(filter(self.passing, origins.reachable(code)))
-        if not options and not passing:
-            return self.new(fake, root)
-        recipe = () if code is origins.code(fake) else self.recipe(fake, root)
-        own = self.trace.fake(root, fake.stop_gradient)
-        self.keep.append(own)
-        other = self.out(own, root, ())
-        at, stop = self.output(code), fake.stop_gradient
-        return Choice(at, options, passing, other, recipe, stop, id(fake))
+    def rows(self, q: Any) -> Rows:
+        """What two lists get in every iteration is one tensor."""
+        key = q.inner if isinstance(q, Collected) and q.group == 0 else None
+        if key is not None and key in self.columns:
+            return self.columns[key]
+        fake = q.stacked(self.trace, 0)
+        made = Rows(self.output(fake._value, fake.stop_gradient), q.number, fake.stop_gradient)
+        if key is not None:
+            self.columns[key] = made
+        return made
 
-    def passing(self, number: int) -> bool:
-        """True if several results may be the tensor that one iteration of a loop made."""
-        origins = self.trace.origins
-        homes = self.homes(origins.candidates[number].fake._value)
-        return origins.alone(number) and any(self.shared[h] > 1 for h in homes)
+    # ------------------------------------------------------------ tensors
+    def tensor(self, fake: FakeTensor) -> Leaf:
+        self.keep.append(fake)
+        if len(self.lifted) < len(self.trace.inputs.by_id):
+            self.list_inputs()
+        return self.leaf(fake._value, fake.stop_gradient)
 
-    def options(self, at: Value, code: Value, own: int) -> Iterator[tuple[int, Option]]:
-        """The candidates that the caller can see: inputs, and tensors that more than `own` results
-        may be views of."""
-        origins = self.trace.origins
-        for k in origins.reachable(code):
-            q = origins.candidates[k]
-            homes = self.homes(q.fake._value)
-            known = any(map(self.known, homes))
-            if not known and all(self.shared[h] <= own for h in homes):
+    def leaf(self, value: Value, stop_gradient: bool | None = None) -> Leaf:
+        """The leaf of the object that a value of the outermost block is."""
+        if stop_gradient is None:
+            stop_gradient = value not in self.trace.autograd.trained
+        if value not in self.leaves:
+            self.leaves[value] = self.new_leaf(value, stop_gradient)
+        return self.leaves[value]
+
+    def new_leaf(self, value: Value, stop_gradient: bool) -> Leaf:
+        if value in self.objects and self.known(self.home(value)):
+            return Same(self.objects[value])
+        home = self.home(value)
+        if home is value or not self.visible_by_others(home):
+            return self.new(value, stop_gradient)
+        recipe = self.recipe(value, home)
+        if self.known(home) and any(name == "reshape" for name, _ in recipe):
+            self.replayed.add(self.lifted[home][0])
+        return View(self.leaf(home, stop_gradient), recipe, stop_gradient)
+
+    def visible_by_others(self, home: Value) -> bool:
+        """Whether others show what a view of `home` shows."""
+        return any(map(self.visible, self.provenance.storages(home))) or self.shared[home] > 1
+
+    def new(self, value: Value, stop_gradient: bool) -> Leaf:
+        """A tensor that the program makes, or one of those that it may be."""
+        if self.trace.root(value) in self.trace.values.heirs:
+            raise Refused(moved_memory(self.trace))
+        before = self.trace.values.unless_run.get(value)
+        if before is not None and any(map(self.visible, self.provenance.storages(before))):
+            self.warn_of_copy(self.line(value))
+        node, port = self.provenance.ports.get(value, (None, None))
+        inner = port.next if isinstance(port, Carry) else getattr(port, "inner", None)
+        if not isinstance(node, Scan) or inner not in self.ends or inner is value:
+            return self.chosen(value, stop_gradient)
+        x, path = self.ends[inner]
+        elements = self.container(x, "the result")
+        if not isinstance(elements, Elements):
+            return self.chosen(value, stop_gradient)
+        other = self.chosen(value, stop_gradient, [inner])
+        return LastElement(elements, path, node.length, other)
+
+    def chosen(self, value: Value, stop_gradient: bool, but: Sequence[Value] = ()) -> Leaf:
+        """One of several tensors, where others know some of them; `but`: those in no question."""
+        p = self.provenance
+        other = Out(self.output(value, stop_gradient))
+        options, several = [], False
+        for q in p.objects(value) if value in p.sources else ():
+            storages = p.storages(q)
+            if q in but or not any(map(self.visible, storages)):
                 continue
-            if not known and origins.alone(k):
-                continue
-            if q.recipe is not None and self.outermost(self.trace.root(q.fake._value)):
-                yield k, Option(self.tensor(q.fake), q.recipe, q.stop_gradient)
-            elif known:
-                raise Refused(decided_view(self.trace))
+            if p.outermost(q):
+                options.append((self.number(q), self.leaf(q)))
+            elif storages == [q] and q not in self.listed and p.countable(q):
+                several = bool(self.number(q))
             else:
-                detached_writes.warn_of_copy(self.trace, at)
+                self.warn_of_copy(self.line(value))
+        if not options and not several:
+            return other
+        selector = self.selectors.setdefault(value, Value(Type(I64), "selector"))
+        return Chosen(self.output(selector), tuple(options), other)
 
-    def check_sources(self, root: Value) -> None:
-        """Retrace with selectors if a result may alias a tensor that the caller can see and the
-        choice is made at run time."""
-        trace = self.trace
-        homes = self.homes(root) - {root}
-        if not trace.origins.exact:
-            if any(map(self.vague, {root, *homes})) or any(self.shared[h] > 1 for h in homes):
-                raise Decided(0)
-        elif root not in trace.origins.codes:
-            if any(self.known(h) for h in homes):
-                raise Refused(decided_view(trace))
+    def number(self, value: Value) -> int:
+        return self.numbers.setdefault(value, len(self.numbers) + 1)
 
-    def vague(self, at: Value) -> bool:
-        """True if the value may be a view of an input and no selector says of which."""
-        origins, sources = self.trace.origins, self.trace.values.sources
-        found = origins.vague.get(at, ()) if at in origins.codes else sources.get(at, ())
-        return any(self.known(h) for v in found for h in self.homes(v))
+    def line(self, value: Value) -> Loc:
+        made = (q.loc for q in self.trace.frames[0].builder.ops if value in q.results)
+        return next(made, self.trace.where())
 
-    def home(self, value: Value) -> Value:
-        """The nearest input that `value` views, or its storage."""
-        return next((v for v in self.trace.chain(value) if v in self.lifted), None) or (
-            self.trace.root(value)
+    def warn_of_copy(self, loc: Loc) -> None:
+        if loc in self.warned:
+            return
+        self.warned.add(loc)
+        warnings.warn(
+            f"dy2st: {loc}: data or a loop decides here which memory a result shows. It is a "
+            "tensor of its own now; in eager Paddle a write to it may reach another tensor. Return "
+            "a copy (`.clone()`) to have the same in both.",
+            CopyWarning,
+            stacklevel=2,
         )
 
     def reshaped(self, q: TracedInput, calls: tuple[Call, ...]) -> Reshaped:
@@ -399,8 +364,8 @@ class _Planner:
         other = self.trace.root(value) is not self.trace.root(q.value)
         return Reshaped(self.lifted[q.value][0], calls, self.output(value) if other else None)
 
-    def recipe(self, fake: FakeTensor, root: Value) -> Recipe:
-        found = chain_of(self.trace, fake._value, root, self.output)
+    def recipe(self, value: Value, root: Value) -> Recipe:
+        found = chain_of(self.trace, value, root, self.output)
         if found is None:
             raise Refused(
                 SourceError(
@@ -412,52 +377,37 @@ class _Planner:
             )
         return found
 
-    def output(self, value: Value) -> int:
-        """The number of the program's output for `value`; a new output if it is none yet."""
+    def output(self, value: Value, stop_gradient: bool = True) -> int:
+        """The number of the output that is `value`."""
         self.trace.check_defined([value])
         if value not in self.values:
             self.values.append(value)
             self.flags.append(True)
-        return self.values.index(value)
-
-    def out(self, fake: FakeTensor, value: Value, recipe: Recipe) -> Out:
-        if id(fake) not in self.outs:
-            self.outs[id(fake)] = self.new_out(fake, value, recipe)
-        return self.outs[id(fake)]
-
-    def new_out(self, fake: FakeTensor, value: Value, recipe: Recipe) -> Out:
-        if value not in self.values:
-            recipe = () if fake._value is value else recipe
-        index = self.output(value)
-        self.flags[index] = self.flags[index] and fake.stop_gradient
-        return Out(index, recipe, fake.stop_gradient, id(fake))
+        index = self.values.index(value)
+        self.flags[index] = self.flags[index] and stop_gradient
+        return index
 
 
-def leaves_of(tree: Any) -> Iterator[Any]:
-    """The leaves of a segment's tree."""
+def parts_of(tree: Any) -> Iterator[Any]:
+    """What a segment's tree consists of."""
     if isinstance(tree, tuple):
         for q in tree:
-            yield from leaves_of(q)
+            yield from parts_of(q)
     else:
         yield tree
 
 
-def mixed_list(trace: Trace, what: str) -> SourceError:
-    return SourceError(
-        f"{what} contains a list with views that a loop has collected.",
-        trace.where(),
-        reason="They share memory with an outer tensor in a way that a call cannot repeat.",
-        remedy="Collect copies: `ys.append(y.clone())`.",
-    )
+def values_of(q: Any) -> Sequence[Value]:
+    """The tensors of which an iteration appends one or several."""
+    return () if q.number else q.members
 
 
-def decided_view(trace: Trace) -> SourceError:
-    return SourceError(
-        "a result is a view of a tensor from outside; a condition on data, or a loop, decides "
-        "which one.",
-        trace.where(),
-        reason="The caller could write to it, and a program cannot return one of several views.",
-        remedy="Return a copy: `.clone()`.",
+def no_list(what: str) -> Refused:
+    return Refused(
+        SourceError(
+            f"{what} contains a list of Python values as long as a size of the program.",
+            remedy="Return a tensor, or give the size as a number in input_spec.",
+        )
     )
 
 
@@ -475,7 +425,7 @@ def no_result(what: str, x: Any) -> Refused:
         SourceError(
             f"{what} contains a {type(x).__name__}.",
             reason="A program returns tensors and constants, in tuples, lists and dicts.",
-            remedy="Return its tensors, and build the object outside.",
+            remedy="Return those, and build the object outside.",
         )
     )
 
@@ -483,7 +433,7 @@ def no_result(what: str, x: Any) -> Refused:
 def no_text(what: str) -> Refused:
     return Refused(
         SourceError(
-            f"{what} contains a string with a tensor's value in it.",
+            f"{what} contains a text with a tensor's value in it.",
             reason="The value is known only when the program runs.",
             remedy="Return the tensor, and format it outside.",
         )

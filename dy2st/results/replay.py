@@ -13,7 +13,7 @@ import paddle
 from dy2st.trace.trace import Frame, Trace
 from ir import Size, Value
 from ir.opdef import view_rule
-from ir.types import evaluate_dim, substitute_dim
+from ir.types import Dim, evaluate_dim, substitute_dim
 
 Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
 
@@ -59,7 +59,12 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
     return None
 
 
-def in_iteration(recipe: Recipe, loop: str, index: int) -> Recipe:
+def dims_of(x: Any) -> Sequence[Any]:
+    """The sizes in an attribute."""
+    return x if isinstance(x, tuple) else (x,)
+
+
+def in_iteration(recipe: Recipe, loop: str, index: Dim) -> Recipe:
     """A chain in a loop's body, in iteration `index`."""
 
     def fixed(a: Any) -> Any:

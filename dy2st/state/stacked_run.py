@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.trace.fake_tensor import Tensor
@@ -37,7 +37,7 @@ class ScanCell:
 
 class Leaf:
     """One tensor per iteration of a loop, or a `number`; with a `group`, so many along the first
-    axis of the value."""
+    axis of the value, which holds `members`."""
 
     def __init__(
         self,
@@ -46,9 +46,11 @@ class Leaf:
         stop_gradient: bool,
         group: Dim = 0,
         number: bool = False,
+        members: Sequence[Value] = (),
     ) -> None:
         self.cell, self.inner, self.stop_gradient = cell, inner, stop_gradient
         self.group, self.number = group, number
+        self.members = tuple(members) or (inner,)
         self.whole: tuple[Any, int] | None = None
 
     @property
@@ -91,6 +93,7 @@ class Known:
     """A Python value per iteration: a constant, or an integer that follows from the index."""
 
     number = True
+    members = ()
 
     def __init__(self, value: Any, loop: str) -> None:
         self.value, self.loop = value, loop
@@ -108,10 +111,10 @@ class Known:
 
 
 class Unstacked:
-    """The slices of one tensor along its first axis."""
+    """The slices of one tensor along its first axis, which copies `members`."""
 
-    def __init__(self, fake: Any, number: bool) -> None:
-        self.fake, self.number = fake, number
+    def __init__(self, fake: Any, number: bool, members: Sequence[Value]) -> None:
+        self.fake, self.number, self.members = fake, number, members
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -155,7 +158,7 @@ class StackedRun:
         """`self[start:stop:step]`, part by part; a list of constants has no tensor to slice."""
 
         def cut(leaf: Any) -> Any:
-            return Unstacked(leaf.stacked(trace, 0)[at], leaf.number)
+            return Unstacked(leaf.stacked(trace, 0)[at], leaf.number, leaf.members)
 
         return StackedRun(trace_length(self.tree, cut_tree := mapped(cut, self.tree)), cut_tree)
 

@@ -231,7 +231,10 @@ class TraceList(list):
             if None in made:
                 return None
             return StackedRun(self.size(), mapped(lambda q: q.tree, tuple(made)))
-        return StackedRun(self.size(), Unstacked(self._whole(trace, parts), False))
+        segments = [q for q in parts if isinstance(q, StackedRun)]
+        members = [lift(trace, q)._value for q in parts if not isinstance(q, StackedRun)]
+        members += [v for q in segments for v in q.tree.members]
+        return StackedRun(self.size(), Unstacked(self._whole(trace, parts), False, members))
 
     def _whole(self, trace: Trace, parts: list[Any]) -> Any:
         """All elements along a new first axis."""

@@ -48,8 +48,9 @@ class ValueFacts:
     frame_of: the frame that defines a value. parent: the value that a view or the inner side of a
     const port shows. makers: the op of a view. placeholders: what a loop body has in place of a
     variable. frozen: storages that may not be written, with the reason. written: storages that
-    have been written. literals: values of constants. finals: lasts of carries, with their
-    `next`, the loop's index name and its length. results: what a loop returns, with its length.
+    have been written. literals: values of constants. results: what a loop returns, with its
+    length. unless_run: tensors that a loop makes longer, and what they are if it does not run.
+    heirs: storages that an input's object has after its shape changed in place, and that input.
     """
 
     frame_of: dict[Value, Frame] = field(default_factory=dict)
@@ -59,9 +60,8 @@ class ValueFacts:
     frozen: dict[Value, str] = field(default_factory=dict)
     written: set[Value] = field(default_factory=set)
     literals: dict[Value, Any] = field(default_factory=dict)
-    finals: dict[Value, tuple[Value, str, Dim]] = field(default_factory=dict)
     results: dict[Value, Dim] = field(default_factory=dict)
-    sources: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    unless_run: dict[Value, Value] = field(default_factory=dict)
     heirs: dict[Value, Value] = field(default_factory=dict)
 
 
@@ -102,7 +102,6 @@ class Aliasing:
     detached: dict[Value, Value] = field(default_factory=dict)
     leaves: list[Any] = field(default_factory=list)
     attached: dict[Value, Loc] = field(default_factory=dict)
-    warned: set[Loc] = field(default_factory=set)
 
 
 @dataclass(eq=False)

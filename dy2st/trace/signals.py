@@ -38,15 +38,6 @@ class Shares(BaseException):
         self.inputs = list(inputs)
 
 
-class Decided(BaseException):
-    """Data decides which of several tensors a result is: trace again with codes that say so, with
-    room for so many indices."""
-
-    def __init__(self, room: int) -> None:
-        super().__init__("a result that data decides")
-        self.room = room
-
-
 class InternalError(BaseException):
     """Carries a defect of dy2st through the user's code to the boundary that raises it."""
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dy2st.capture.origins import Origins
 from dy2st.trace.facts import (
     Aliasing,
     ConvertedCalls,
@@ -74,7 +73,6 @@ class Trace:
         self.loop_facts: dict[Any, Any] = {}
         self.dynamic: set[Any] = set()
         self.trying = 0
-        self.origins = Origins(self)
 
     # ------------------------------------------------------------ frames and values
     @property

@@ -177,6 +177,9 @@ class _Text:
     def detach(self) -> str:
         return ""
 
+    def view(self, shape: Any) -> str:
+        return ""
+
 
 def _subscript(at: Any) -> str:
     if not isinstance(at, slice):

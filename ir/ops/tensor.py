@@ -99,6 +99,20 @@ op(
     examples=[("f32[3,4]",), ("i64[]",), ("bool[0,2]",)],
 )
 op(
+    "alias(x)",
+    types=lambda x: x,
+    ref=lambda x: x,
+    expand=lambda b, x: x,
+    grad=lambda b, g, y, x: [g],
+    view=ViewRule(
+        strides=lambda x, y, strides: strides,
+        offset=lambda strides: 0,
+        python=lambda x: x.view(x.shape),
+        unview=lambda b, base, new: new,
+    ),
+    examples=[("f32[3,4]",), ("i64[]",), ("bool[0,2]",)],
+)
+op(
     "stored(y, *, into, own=False)",
     types=lambda y, into, own: y,
     ref=lambda y, into, own: y,

@@ -225,6 +225,12 @@ def twice_reshaped(b: Block, op: Op) -> Value | None:
     return b.emit(op.name, inner.operands, {"shape": op.result.type.shape})[0]
 
 
+@rule_for("alias")
+def same_tensor(b: Block, op: Op) -> Value | None:
+    """alias(x) => x"""
+    return op.operands[0]
+
+
 @rule_for("transpose")
 def same_order(b: Block, op: Op) -> Value | None:
     """transpose(x, perm=[0, 1]) => x"""

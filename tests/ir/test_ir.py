@@ -477,7 +477,7 @@ class NumpyViews:
     """An array with the methods by which rows make views of Paddle's tensors."""
 
     def __init__(self, array):
-        self.array, self.ndim = array, array.ndim
+        self.array, self.ndim, self.shape = array, array.ndim, array.shape
 
     def __getitem__(self, at):
         return self.array[(*at, ...)]
@@ -490,6 +490,9 @@ class NumpyViews:
 
     def detach(self):
         return self.array
+
+    def view(self, shape):
+        return self.array.reshape(shape)
 
     def unfold(self, axis, size, step):
         return OPS["unfold"].ref(self.array, axis, size, step)

@@ -362,7 +362,11 @@ def grown_until_data_says_so(x, s):
 @pytest.mark.parametrize("spec", [None, NAMED], ids=["fixed", "named"])
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_agrees_with_eager(f, spec):
-    agree(f, spec, CALLS)
+    if f is AStepThatReturnsEarly:
+        with pytest.warns(dy2st.CopyWarning, match="which memory a result shows"):
+            agree(f, spec, CALLS)
+    else:
+        agree(f, spec, CALLS)
 
 
 @pytest.mark.quick(

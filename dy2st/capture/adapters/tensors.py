@@ -95,13 +95,12 @@ def assign(e: Emitter, x: Any) -> FakeTensor:
 
 @adapter("share_data_", "share_data", "view_shape_noop")
 def share_data(e: Emitter, x: Any) -> FakeTensor:
-    e.value(x)
     return alias(e, x)
 
 
 def alias(e: Emitter, x: Any) -> FakeTensor:
     """Another object on the same storage."""
-    return e.wrap(e.value(x))
+    return e.alias(x)
 
 
 @adapter("view_shape")

@@ -17,7 +17,7 @@ from ir import Op, Value
 from ir.types import I64
 
 #: ops that hand an integer on
-SAME = frozenset(("assign", "cast", "reshape", "detach"))
+SAME = frozenset(("assign", "cast", "reshape", "detach", "alias"))
 
 
 def window(e: Emitter, x: Any, axis: int, item: slice) -> FakeTensor | None:

@@ -192,7 +192,7 @@ def continue_in_the_inner_loop(x):
     return s
 
 
-@program(x="f32[T,4]", limit=by_call(1.0, 1e9, -1e9), quick=True)
+@program(x="f32[T,4]", limit=by_call(1.0, 1e9, -1e9), copies="data chooses a view", quick=True)
 def for_else_finds_nothing(x, limit):
     for row in x:
         if row.max() > limit:

@@ -125,11 +125,17 @@ class World:
 
 
 def compare(p: Program, name: str, named: bool = False) -> str:
-    """Three calls of `p`, eager and translated: "equal" or "raises".
+    """Three calls of `p`, eager and translated: "equal", "raises", or "copied" after a first call
+    with equal values where a warning says that a result is a copy.
 
     Raises AssertionError where they differ; dy2st.SourceError where the program is refused.
     """
-    with default_dtype("float64"), paddle.no_grad():
+    with (
+        default_dtype("float64"),
+        paddle.no_grad(),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always", dy2st.CopyWarning)
         eager, static = World(p, name), World(p, name, spec_of(named), translate=True)
         for call in range(3):
             rng = np.random.default_rng([len(p.statements), call])
@@ -139,6 +145,9 @@ def compare(p: Program, name: str, named: bool = False) -> str:
             want, have = (w.call(values, n, keep, call) for w in worlds)
             if check.both_raise(have, want):
                 return "raises"
+            if any(issubclass(w.category, dy2st.CopyWarning) for w in caught):
+                equal(have, want, f"call {call}")
+                return "copied"
             agree(f"call {call}", have, want)
     return "equal"
 
@@ -150,13 +159,17 @@ def spec_of(named: bool) -> Any:
 
 def agree(what: str, have: check.Observed, want: check.Observed) -> None:
     """Results, everything that the caller holds, and which tensors share memory."""
-    check.equal(have, want, what, objects=True, versions=True, rtol=1e-12, atol=1e-12)
+    equal(have, want, what, objects=True, versions=True)
     one, two = (check.tensors([q.result, q.held]) for q in (have, want))
     for k, (a, b) in enumerate(zip(one, two)):
         for q in (a, b):
             q.scale_(0.5, bias=0.125) if q.dtype == paddle.float64 else q.add_(q * 0 + 1)
         same = np.allclose(flat(one), flat(two), 1e-12, 1e-12, equal_nan=True)
         assert same, f"{what}: after a write to tensor {k}: {one}, not {two}"
+
+
+def equal(have: check.Observed, want: check.Observed, what: str, **options: bool) -> None:
+    check.equal(have, want, what, **options, rtol=1e-12, atol=1e-12)
 
 
 def flat(values: Sequence[Any]) -> np.ndarray:
