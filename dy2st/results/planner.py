@@ -238,7 +238,8 @@ class Results:
         if single and (found := self.views(q, trip)) is not None:
             return found
         if any(self.others_show(v) or self.twice(v) for v in values_of(q)):
-            self.warn_of_copy(q.cell.scan.loc if single else self.trace.where())
+            whole = q.stacked(self.trace, 0)._value
+            self.warn_of_copy(q.cell.scan.loc if single else self.line(whole))
         return self.rows(q)
 
     def views(self, q: Collected, trip: Dim) -> Views | None:

@@ -116,6 +116,13 @@ program p(%x: f32[T,6] arg "x", %y: f32[3] arg "y") {
   %d = expand(%c, shape=[T, 2, 3])  : f32[T,2,3]
   return %b, %d
 }""",
+    "same_tensor": """
+program p(%x: f32[T,3] arg "x") {
+  %a = alias(%x)    : f32[T,3]
+  %b = alias(%a)    : f32[T,3]
+  %c = tanh(%b)     : f32[T,3]
+  return %c
+}""",
     "same_order": """
 program p(%x: f32[T,3] arg "x") {
   %a = transpose(%x, perm=[0, -1])  : f32[T,3]

@@ -48,7 +48,12 @@ def break_with_a_list(x, limit):
     return paddle.stack(ys)
 
 
-@program(x="f32[T,4]", limit=by_call(1.0, 1e9, -1.0), quick=True)
+@program(
+    x="f32[T,4]",
+    limit=by_call(1.0, 1e9, -1.0),
+    copies="rows up to a break are copied",
+    quick=True,
+)
 def length_of_the_list_after_break(x, limit):
     ys = []
     for row in x:
