@@ -443,7 +443,8 @@ class BodyTrace:
             if type(final) is concat_growth.Later:
                 plan.finals[path] = final.value(trace)
                 if is_runtime_scalar(self.go):
-                    trace.values.unless_run[plan.finals[path]._value] = final.source.init._value
+                    made = plan.finals[path]._value
+                    trace.values.copies[made] = (final.source.init._value,)
         for q in self.known.queues.values():
             q.replace_parts([plan.finals["list", id(q), k] for k in range(len(q.parts()))])
         for k, place in self.known.places.items():

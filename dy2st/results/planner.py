@@ -42,7 +42,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace, TracedInput
 from dy2st.trace.undo import MISSING, Location
-from ir import Carry, Loc, Program, Scan, SourceError, Type, Value
+from ir import Carry, Loc, Program, Scan, Size, SourceError, Type, Value
 from ir.passes.provenance import Provenance, select
 from ir.types import I64, Dim
 
@@ -80,7 +80,7 @@ class Results:
         for x in (result, *(v for _, v in stores)):
             self.collect(x, found)
         for value, listed in found.items():
-            for s in self.provenance.storages(value):
+            for s in self.storages(value):
                 self.shared[s] += 1
                 if listed:
                     self.listed.setdefault(s, set()).add(value)
@@ -146,6 +146,11 @@ class Results:
         self.lifted = {q.value: (i, q) for i, q in enumerate(inputs)}
         self.objects = {q.fake._value: i for i, q in enumerate(inputs)}
         self.objects.update((q.value, i) for i, q in enumerate(inputs))
+
+    def storages(self, value: Value) -> set[Value]:
+        """The memory that a result shows in eager; an element taken from a list is a copy here."""
+        copied = self.trace.values.copies.get(value, ())
+        return {s for v in (value, *copied) for s in self.provenance.storages(v)}
 
     def visible(self, storage: Value) -> bool:
         """Whether others know a storage: an input, or one of several results."""
@@ -247,10 +252,8 @@ class Results:
         trace, home, frame = self.trace, self.home(q.inner), self.trace.values.frame_of[q.inner]
         if not self.provenance.outermost(home) or frame.loop is None:
             return None
-        if not self.visible(home) and not self.twice(q.inner):
-            return None
         recipe = chain_in_loop(trace, q.inner, home, frame)
-        if recipe is None:
+        if recipe is None or not self.visible(home) and is_apart(recipe, frame.loop.name):
             return None
         return Views(self.leaf(home), recipe, frame.loop.name, trip, q.stop_gradient)
 
@@ -284,20 +287,27 @@ class Results:
         """The leaf of the object that a value of the outermost block is."""
         if stop_gradient is None:
             stop_gradient = value not in self.trace.autograd.trained
+        while value in self.trace.values.became:
+            value = self.trace.values.became[value]
+        return self.known_leaf(value, stop_gradient)
+
+    def known_leaf(self, value: Value, stop_gradient: bool) -> Leaf:
         if value not in self.leaves:
             self.leaves[value] = self.new_leaf(value, stop_gradient)
         return self.leaves[value]
 
     def new_leaf(self, value: Value, stop_gradient: bool) -> Leaf:
-        if value in self.objects and self.known(self.home(value)):
+        if value in self.objects:
             return Same(self.objects[value])
-        home = self.home(value)
+        home, copied = self.home(value), self.trace.values.copies.get(value, ())
+        if any(self.visible(s) for v in copied for s in self.provenance.storages(v)):
+            self.warn_of_copy(self.line(value))
         if home is value or not self.visible_by_others(home):
             return self.new(value, stop_gradient)
         recipe = self.recipe(value, home)
         if self.known(home) and any(name == "reshape" for name, _ in recipe):
             self.replayed.add(self.lifted[home][0])
-        return View(self.leaf(home, stop_gradient), recipe, stop_gradient)
+        return View(self.known_leaf(home, stop_gradient), recipe, stop_gradient)
 
     def visible_by_others(self, home: Value) -> bool:
         """Whether others show what a view of `home` shows."""
@@ -307,9 +317,6 @@ class Results:
         """A tensor that the program makes, or one of those that it may be."""
         if self.trace.root(value) in self.trace.values.heirs:
             raise Refused(moved_memory(self.trace))
-        before = self.trace.values.unless_run.get(value)
-        if before is not None and any(map(self.visible, self.provenance.storages(before))):
-            self.warn_of_copy(self.line(value))
         node, port = self.provenance.ports.get(value, (None, None))
         inner = port.next if isinstance(port, Carry) else getattr(port, "inner", None)
         if not isinstance(node, Scan) or inner not in self.ends or inner is value:
@@ -396,6 +403,13 @@ def parts_of(tree: Any) -> Iterator[Any]:
             yield from parts_of(q)
     else:
         yield tree
+
+
+def is_apart(recipe: Recipe, loop: str) -> bool:
+    """Whether no two iterations look at the same element: each one takes a slice of its own."""
+    name, attrs = recipe[0] if recipe else ("", ())
+    index = dict(attrs).get("index")
+    return name == "index" and isinstance(index, Size) and loop in index.names
 
 
 def values_of(q: Any) -> Sequence[Value]:

@@ -37,7 +37,8 @@ def chain_of(
 
 
 def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Recipe | None:
-    """As `chain_of`, of a value in a loop's body: indices are expressions of the iteration."""
+    """As `chain_of`, of a value in a loop's body: indices are expressions of the iteration. Empty
+    for the object `root` itself."""
     known = {v: dim for dim, v in frame.indices.items()}
     if frame.loop is not None:
         known[frame.loop.index] = Size.named(frame.loop.name)
@@ -45,7 +46,7 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
     for v in trace.chain(value):
         op = trace.values.makers.get(v)
         if v is root:
-            return tuple(reversed(steps)) or (("alias", ()),)
+            return tuple(reversed(steps))
         if op is None:
             continue
         name, attrs, found = op.name, dict(op.attrs), [known.get(q) for q in op.operands[1:]]

@@ -86,7 +86,10 @@ class Leaf:
         fake = self.stacked(trace, 0) if self.whole is None else self.whole[0]
         axis = 0 if self.whole is None else self.whole[1]
         one = fake[(slice(None),) * axis + (i,)]
-        return RuntimeScalar(one._value, trace) if self.number else one
+        if self.number:
+            return RuntimeScalar(one._value, trace)
+        trace.values.copies[one._value] = tuple(self.members)
+        return one
 
 
 class Known:
@@ -122,7 +125,12 @@ class Unstacked:
 
     def item(self, trace: Trace, i: Any) -> Any:
         one = self.fake[i]
-        return RuntimeScalar(one._value, trace) if self.number else one
+        if self.number:
+            return RuntimeScalar(one._value, trace)
+        root = trace.root(self.fake._value)
+        others = tuple(v for v in self.members if trace.root(v) is not root)
+        trace.values.copies[one._value] = others
+        return one
 
     def stacked(self, trace: Trace, axis: int) -> Any:
         ndim = self.fake.ndim

@@ -49,8 +49,9 @@ class ValueFacts:
     const port shows. makers: the op of a view. placeholders: what a loop body has in place of a
     variable. frozen: storages that may not be written, with the reason. written: storages that
     have been written. literals: values of constants. results: what a loop returns, with its
-    length. unless_run: tensors that a loop makes longer, and what they are if it does not run.
-    heirs: storages that an input's object has after its shape changed in place, and that input.
+    length. copies: tensors that the program makes of others, where eager may have one of those
+    themselves. became: what an object is after its shape or flag changed in place. heirs: storages
+    that an input's object has after its shape changed in place, and that input.
     """
 
     frame_of: dict[Value, Frame] = field(default_factory=dict)
@@ -61,7 +62,8 @@ class ValueFacts:
     written: set[Value] = field(default_factory=set)
     literals: dict[Value, Any] = field(default_factory=dict)
     results: dict[Value, Dim] = field(default_factory=dict)
-    unless_run: dict[Value, Value] = field(default_factory=dict)
+    copies: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    became: dict[Value, Value] = field(default_factory=dict)
     heirs: dict[Value, Value] = field(default_factory=dict)
 
 

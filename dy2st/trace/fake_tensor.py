@@ -255,6 +255,7 @@ def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
         trace.aliasing.detached[new] = old
         trace.undo_log.note(lambda: fake.__dict__.update(_value=old, _stop_gradient=False))
         fake.__dict__["_value"] = new
+        trace.become(old, new)
 
 
 _SHORT = "add sub mul div truediv floordiv mod pow matmul"

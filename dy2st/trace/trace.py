@@ -144,6 +144,11 @@ class Trace:
             value = self.values.parent[value]
             yield value
 
+    def become(self, old: Value, new: Value) -> None:
+        """The object that was `old` is `new` from here on."""
+        self.values.became[old] = new
+        self.undo_log.note(functools.partial(self.values.became.pop, old, None))
+
     # ------------------------------------------------------------ inputs
     def add_input(self, tensor: Any, kind: str, name: str, type: Type) -> Any:
         value = Value(type, name.rsplit(".", 1)[-1])

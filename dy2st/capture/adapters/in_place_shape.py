@@ -86,6 +86,7 @@ def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any]) -> Any:
     made = make(fake)
     trace.undo_log.note(lambda: state.update(_value=old, _stop_gradient=stops))
     state.update(_value=made._value, _stop_gradient=made.stop_gradient)
+    trace.become(old, made._value)
     root = trace.root(made._value)
     if given is not None and root is not trace.root(given.value):
         trace.values.heirs[root] = given.value

@@ -349,6 +349,60 @@ def grown_or_not(x):
     return ys
 
 
+def reshaped_after_it_was_chosen(x):
+    y = x * 1
+    h = y
+    if x.sum() > 0:
+        h = x * 2
+    y.unsqueeze_(0)
+    return h, y
+
+
+def chosen_by_three_places(x):
+    y = x * 2
+    h = y if x.sum() > 0 else x
+    g = h if x.max() > 2 else x * 3
+    return y, h, g, [h, {"a": g}]
+
+
+def best_of_all(x):
+    best = x[0] * 1
+    for t in range(3):
+        found = x[t] * 2
+        if found.sum() > best.sum():
+            best = found
+    return best, found
+
+
+def detached_at_the_end(x):
+    for t in range(3):
+        y = x[t] * 2
+        v, w = y.detach(), y[:]
+    return y, v, w
+
+
+def in_a_while_of_a_while(x):
+    y = x * 1
+    v, n = y, 0
+    while n < x.sum() / 5:
+        k = 0
+        while k < n:
+            y = x * 2
+            if x.sum() > k:
+                v = y
+            k += 1
+        n += 1
+    return y, v
+
+
+def of_the_iteration_before(x):
+    p = x[0]
+    for t in range(3):
+        q = p
+        p = x[t]
+    return p, q
+
+
 # ---------------------------------------------------------------- lists
 def collected_views(x):
     ys = []
@@ -430,6 +484,63 @@ def a_list_in_reverse(x):
     return ys[::-1], h
 
 
+def the_same_row_again(x):
+    y = x * 2
+    ys = []
+    for _ in range(3):
+        ys.append(y[0])
+    return ys
+
+
+def windows_that_overlap(x):
+    y = x * 2
+    ys = []
+    for t in range(2):
+        ys.append(y[t : t + 2])
+    return ys
+
+
+def the_argument_again(x):
+    ys = []
+    for _ in range(3):
+        ys.append(x)
+    return ys
+
+
+def appended_if_the_loop_runs(x):
+    ys, h, n = [], x, 0
+    while n < x.sum() / 10:
+        h = h * 2
+        ys.append(h)
+        n += 1
+    return h, ys
+
+
+def a_view_in_another_list(x):
+    ys, zs = [], []
+    for t in range(3):
+        h = x[t] * 2
+        ys.append(h)
+        zs.append(h[0:1])
+    return ys, zs
+
+
+def an_element_of_a_list(x):
+    ys = []
+    for t in range(x.shape[0]):
+        h = x[t] * 2
+        ys.append(h)
+    return ys[-1], h
+
+
+def a_list_and_two_of_its_elements(x):
+    ys = []
+    for t in range(x.shape[0]):
+        h = x[t] * 2
+        ys.append(h)
+    return ys, ys[0], ys[1]
+
+
 EXACT = [
     changed_in_a_branch, one_object_or_two, made_in_a_branch_under_two_names,
     of_a_loop_that_may_not_run, argument_of_a_loop_that_may_not_run, swapped,
@@ -437,7 +548,9 @@ EXACT = [
     made_by_a_branch_in_a_loop, made_by_a_branch_in_two_loops, bisection,
     another_object_after_a_loop, collected_where_data_keeps_the_state, the_last_of_a_list,
     the_last_of_a_list_of_pairs, a_view_beside_a_list, one_view_or_another,
-    the_last_row, the_row_before,
+    the_last_row, the_row_before, reshaped_after_it_was_chosen, chosen_by_three_places,
+    best_of_all, detached_at_the_end, the_same_row_again, windows_that_overlap,
+    the_argument_again, appended_if_the_loop_runs,
 ]  # fmt: skip
 
 #: what is chosen is a view that a branch or an iteration has made, or an element of a list
@@ -449,7 +562,9 @@ COPIED = [
     of_this_iteration_or_the_one_before, one_of_two_that_the_body_makes, found_or_else,
     collected_views, collected_views_of_a_result, collected_pairs, states_that_data_keeps,
     collected_twice, a_list_in_reverse, at_an_index_that_moves_on, viewed_again_in_a_loop,
-    a_view_of_what_an_iteration_made, grown_or_not,
+    a_view_of_what_an_iteration_made, grown_or_not, in_a_while_of_a_while,
+    of_the_iteration_before, a_view_in_another_list, an_element_of_a_list,
+    a_list_and_two_of_its_elements,
 ]  # fmt: skip
 
 
