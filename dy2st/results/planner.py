@@ -1,4 +1,9 @@
-"""What a program gives back: new tensors, input objects, views of either, sizes and constants."""
+"""The plan of a call's results: new tensors, input objects, views of either, sizes, constants.
+
+`Results` maps the nested Python result of a trace to outputs of the program. A leaf that is an
+input comes back as the caller's own object, a view of an input or of another result is replayed on
+the real tensor, and every other tensor is an output of its own.
+"""
 
 from __future__ import annotations
 
@@ -80,10 +85,11 @@ class Results:
         for x in (result, *(v for _, v in stores)):
             self.collect(x, found)
         for value, listed in found.items():
-            for s in self.storages(value):
+            for s in self.provenance.storages(value):
                 self.shared[s] += 1
                 if listed:
                     self.listed.setdefault(s, set()).add(value)
+        self.shared.update({s for value in found for s in self.copied(value)})
 
     def captured(self) -> Program:
         frame = self.trace.frames[0]
@@ -128,7 +134,8 @@ class Results:
                 self.collect(q, found)
 
     def collect_ends(self, x: TraceList) -> None:
-        """What the last iteration of a loop has appended is the last element of a list."""
+        """Note that the tensors of a loop's last iteration are the last element of the list it
+        fills."""
         last = x.parts()[-1]
 
         def walk(tree: Any, path: tuple[int, ...]) -> None:
@@ -147,10 +154,11 @@ class Results:
         self.objects = {q.fake._value: i for i, q in enumerate(inputs)}
         self.objects.update((q.value, i) for i, q in enumerate(inputs))
 
-    def storages(self, value: Value) -> set[Value]:
-        """The memory that a result shows in eager; an element taken from a list is a copy here."""
-        copied = self.trace.values.copies.get(value, ())
-        return {s for v in (value, *copied) for s in self.provenance.storages(v)}
+    def copied(self, value: Value) -> set[Value]:
+        """The memory that a result shows in eager, while it is a copy here: an element that is
+        taken from a list."""
+        found = self.trace.values.copies.get(value, ())
+        return {s for v in found for s in self.provenance.storages(v)}
 
     def visible(self, storage: Value) -> bool:
         """Whether others know a storage: an input, or one of several results."""
@@ -235,10 +243,11 @@ class Results:
         """Whether other results, or the caller, know the memory of a list's element."""
         own = {value}
         found = self.provenance.storages(value)
-        return any(self.visible(s) and (s not in own or self.listed[s] != own) for s in found)
+        mine = [s for s in found if s in own and self.listed.get(s) == own and not self.known(s)]
+        return any(self.visible(s) for s in found if s not in mine)
 
     def column(self, q: Any, trip: Dim) -> Rows | Views:
-        """What a loop has collected, one tensor or number an iteration."""
+        """The values of one leaf of a list's elements, one tensor or number per iteration."""
         single = isinstance(q, Collected) and q.group == 0 and not q.number
         if single and (found := self.views(q, trip)) is not None:
             return found
@@ -266,7 +275,8 @@ class Results:
         ) or any(loops[0] not in p.loops(s) for s in p.objects(value) if loops)
 
     def rows(self, q: Any) -> Rows:
-        """What two lists get in every iteration is one tensor."""
+        """The stacked tensor of one leaf; two lists that get the same tensor in every iteration
+        share it."""
         key = q.inner if isinstance(q, Collected) and q.group == 0 else None
         if key is not None and key in self.columns:
             return self.columns[key]
@@ -299,8 +309,8 @@ class Results:
     def new_leaf(self, value: Value, stop_gradient: bool) -> Leaf:
         if value in self.objects:
             return Same(self.objects[value])
-        home, copied = self.home(value), self.trace.values.copies.get(value, ())
-        if any(self.visible(s) for v in copied for s in self.provenance.storages(v)):
+        home = self.home(value)
+        if any(map(self.visible, self.copied(value))):
             self.warn_of_copy(self.line(value))
         if home is value or not self.visible_by_others(home):
             return self.new(value, stop_gradient)
@@ -440,7 +450,7 @@ def no_result(what: str, x: Any) -> Refused:
         SourceError(
             f"{what} contains a {type(x).__name__}.",
             reason="A program returns tensors and constants, in tuples, lists and dicts.",
-            remedy="Return those, and build the object outside.",
+            remedy="Return its tensors, and build the object outside.",
         )
     )
 
@@ -448,7 +458,7 @@ def no_result(what: str, x: Any) -> Refused:
 def no_text(what: str) -> Refused:
     return Refused(
         SourceError(
-            f"{what} contains a text with a tensor's value in it.",
+            f"{what} contains a string with a tensor's value in it.",
             reason="The value is known only when the program runs.",
             remedy="Return the tensor, and format it outside.",
         )

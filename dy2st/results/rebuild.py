@@ -1,4 +1,8 @@
-"""Giving back what a program returns: the trees of an `OutputPlan` are filled for one call."""
+"""Filling the results of one call: real tensors in the leaves of the pytrees of an `OutputPlan`.
+
+New tensors wrap the program's outputs, inputs come back as the caller's objects, and views are
+replayed by Paddle's own view calls.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from dy2st.state.container_writes import Argument, Contents
 
 
 def give_back(plan: OutputPlan, call: Filled) -> Any:
-    """Store what the trace stored; the call's result."""
+    """Repeat the attribute and item stores of the trace; returns the call's result."""
     out = fill(plan.result, call)
     stores = [(place, fill(tree, call)) for place, tree in plan.stores]
     for place, value in stores:
