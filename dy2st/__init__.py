@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from dy2st.api import StaticFunction, to_static
     from dy2st.capture.detached_writes import AliasWarning
     from dy2st.convert.marks import ignore_module, not_to_static
-    from dy2st.export.load import LoadedProgram, load, save
+    from dy2st.export.load import LoadedProgram, load
+    from dy2st.export.save import save
     from dy2st.results.planner import CopyWarning
     from ir import Dy2stError, SourceError
 
@@ -29,7 +30,7 @@ _HOME = {
     "ignore_module": "dy2st.convert.marks",
     "load": "dy2st.export.load",
     "not_to_static": "dy2st.convert.marks",
-    "save": "dy2st.export.load",
+    "save": "dy2st.export.save",
     "to_static": "dy2st.api",
 }
 _NEED_PADDLE = frozenset({"AliasWarning", "CopyWarning", "StaticFunction", "save", "to_static"})

@@ -62,6 +62,9 @@ class Unresolved(FakeTensor):  # type: ignore[misc]
     def __repr__(self) -> str:
         return "<one of several values>"
 
+    def __describe__(self) -> str:
+        return "one of several types"
+
 
 def _use(name: str) -> Callable[..., NoReturn]:
     def method(self: Unresolved, *args: Any) -> NoReturn:

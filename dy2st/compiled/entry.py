@@ -14,7 +14,6 @@ from typing import Any
 import paddle
 from paddle.base import core
 
-from dy2st.capture.strides import extent, meet
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
@@ -24,6 +23,7 @@ from dy2st.state.guards import Guards, lookup
 from dy2st.state.shared_inputs import lies, storage
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor
+from dy2st.trace.memory import extent, meet
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Attr, Location
 from executor.executable import output_bounds

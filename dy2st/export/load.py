@@ -1,8 +1,6 @@
-"""Saving a translated function to one file, and running it where Paddle is not installed.
+"""Running a saved program (`dy2st.export.manifest`) where Paddle is not installed.
 
-The file is a zip: `manifest.json` (inputs and outputs), `program.txt` (the text of the program) and
-`weights.safetensors`. It holds no code and no pickles. Buffers keep their state between calls of a
-loaded program; `reset` restores them.
+Buffers keep their state between calls of a loaded program; `reset` restores them.
 """
 
 from __future__ import annotations
@@ -18,16 +16,13 @@ from typing import Any
 
 import numpy as np
 from safetensors.numpy import load as load_tensors
-from safetensors.numpy import save as save_tensors
 
 import executor
+from dy2st.export.manifest import FORMAT, MANIFEST, PROGRAM, VERSION, WEIGHTS
 from ir import OPS, Dy2stError, Input, Program, Size, Type, parse, verify
-from ir.literal import parse_attr, print_attr
+from ir.literal import parse_attr
 from ir.passes import run as run_passes
 from ir.types import evaluate_dim
-
-FORMAT, VERSION = "dy2st", 1
-
 
 #: what reading a damaged file raises somewhere below
 _DAMAGE = (
@@ -40,36 +35,6 @@ class FileError(Dy2stError):
     """The file is not a saved program, or not of a version that can be read."""
 
 
-# ---------------------------------------------------------------- saving
-def save(function: Any, path: str | os.PathLike[str], input_spec: Sequence[Any]) -> None:
-    """Save a translated function or Layer to one file.
-
-    Args:
-        function: a result of `to_static`, or a function or Layer that `to_static` would take.
-        path: the file to write; it appears whole or not at all.
-        input_spec: `paddle.static.InputSpec` for each tensor argument; dims of None stay open.
-
-    Raises:
-        SourceError: the function cannot be translated for these inputs.
-        Dy2stError: the program needs Paddle's own kernels, or carries Python state.
-    """
-    from dy2st.export.save import parts_of  # the only part that needs Paddle
-
-    program, manifest, weights = parts_of(function, input_spec)
-    manifest = {"format": FORMAT, "version": VERSION, **manifest}
-    temporary = f"{os.fspath(path)}.{os.getpid()}.part"
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as z:
-            z.writestr("manifest.json", json.dumps(manifest, indent=1))
-            z.writestr("program.txt", str(program))
-            z.writestr("weights.safetensors", save_tensors(weights))
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
-
-
-# ---------------------------------------------------------------- loading
 def load(path: str | os.PathLike[str]) -> LoadedProgram:
     """Load a saved program and compile it for this machine; Paddle is not needed.
 
@@ -80,9 +45,9 @@ def load(path: str | os.PathLike[str]) -> LoadedProgram:
     data = io.BytesIO(Path(path).read_bytes())
     try:
         with zipfile.ZipFile(data) as z:
-            manifest = json.loads(z.read("manifest.json"))
-            text = z.read("program.txt").decode()
-            weights = load_tensors(z.read("weights.safetensors"))
+            manifest = json.loads(z.read(MANIFEST))
+            text = z.read(PROGRAM).decode()
+            weights = load_tensors(z.read(WEIGHTS))
         if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
             raise FileError(f"{path} is of the format {manifest.get('version')!r}, not {VERSION}")
         return LoadedProgram(verify(parse(text)), manifest, weights)
@@ -280,9 +245,4 @@ def _view(x: np.ndarray, name: str, attrs: Sequence[Any], sizes: Mapping[str, in
     return ref(x, **{k: plain(parse_attr(v)) for k, v in attrs})
 
 
-def attrs_text(attrs: Sequence[tuple[str, Any]]) -> list[list[str]]:
-    """Attributes of a view in the format of the manifest."""
-    return [[k, print_attr(v)] for k, v in attrs]
-
-
-__all__ = ["FileError", "LoadedProgram", "attrs_text", "load", "save"]
+__all__ = ["FileError", "LoadedProgram", "load"]

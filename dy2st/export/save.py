@@ -1,7 +1,8 @@
-"""The parts of a saved file: program, manifest and weights of a translated function."""
+"""Saving a translated function to one file (`dy2st.export.manifest`)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,26 @@ import paddle
 
 from dy2st.api import StaticFunction, to_static
 from dy2st.compiled.entry import Entry
-from dy2st.results.leaves import Saved, save
+from dy2st.export.manifest import write
+from dy2st.results.leaves import Saved
+from dy2st.results.leaves import save as saved
 from dy2st.trace.undo import Location
 from ir import Dy2stError, Program
+
+
+def save(function: Any, path: str | os.PathLike[str], input_spec: Sequence[Any]) -> None:
+    """Save a translated function or Layer to one file.
+
+    Args:
+        function: a result of `to_static`, or a function or Layer that `to_static` would take.
+        path: the file to write; it appears whole or not at all.
+        input_spec: `paddle.static.InputSpec` for each tensor argument; dims of None stay open.
+
+    Raises:
+        SourceError: the function cannot be translated for these inputs.
+        Dy2stError: the program needs Paddle's own kernels, or carries Python state.
+    """
+    write(path, *parts_of(function, input_spec))
 
 
 def parts_of(
@@ -39,9 +57,9 @@ def parts_of(
             weights[str(k)] = _array(entry.input(number, ()))
     file = Saved(entry.lifted, entry.shown_bound)
     manifest = {
-        "result": save(entry.plan.result, file),
+        "result": saved(entry.plan.result, file),
         "stores": [
-            [_input_of(entry, place), save(t, file)]
+            [_input_of(entry, place), saved(t, file)]
             for place, t in entry.plan.stores
             if not _holds(place, t)
         ],

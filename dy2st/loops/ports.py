@@ -16,7 +16,6 @@ from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, last_of, learn_growth
-from dy2st.results.replay import chain_in_loop, dims_of, in_iteration
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
 from dy2st.state.traced_list import TailPort, TraceList, plain_parts
@@ -40,6 +39,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.undo import MISSING
+from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
 from ir import Builder, Carry, Go, Last, Scan, Size, Stack, Type, Value
 from ir.types import BOOL, Dim, substitute_dim
 

@@ -12,8 +12,8 @@ import inspect
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from dy2st.capture.strides import extent, meet
 from dy2st.results.leaves import OutputPlan, inputs
+from dy2st.trace.memory import extent, meet
 from dy2st.trace.trace import TracedInput
 from ir import Program
 

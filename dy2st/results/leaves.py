@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import paddle
 
 from dy2st.capture.adapters.in_place_shape import Call
-from dy2st.export.load import attrs_text
-from dy2st.results.replay import Recipe, replay
+from dy2st.results.replay import replay
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Location
+from dy2st.trace.view_chains import Recipe
 from ir import Dy2stError, Value
 from ir.literal import print_attr
 from ir.types import Dim, evaluate_dim
@@ -156,7 +156,7 @@ class View(Leaf):
         if any(name in ("dynamic_index", "dynamic_slice") for name, _ in self.recipe):
             return super().save(file)
         kind, index, steps = self.of.save(file)
-        return [kind, index, [*steps, *([n, attrs_text(a)] for n, a in self.recipe)]]
+        return [kind, index, [*steps, *map(step_text, self.recipe)]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,3 +391,9 @@ def save(tree: Any, file: Saved) -> Any:
         return ["constant", print_attr(tree)]
     except TypeError as e:
         raise Dy2stError(f"the program cannot be saved: {e}") from None
+
+
+def step_text(step: tuple[str, tuple[tuple[str, Any], ...]]) -> list[Any]:
+    """A view of a chain in the format of the manifest."""
+    name, attrs = step
+    return [name, [[k, print_attr(v)] for k, v in attrs]]

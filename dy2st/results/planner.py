@@ -33,7 +33,6 @@ from dy2st.results.leaves import (
     View,
     Views,
 )
-from dy2st.results.replay import Recipe, chain_in_loop, chain_of
 from dy2st.state.container_writes import from_outside
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Leaf as Collected
@@ -47,6 +46,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace, TracedInput
 from dy2st.trace.undo import MISSING, Location
+from dy2st.trace.view_chains import Recipe, chain_in_loop, chain_of
 from ir import Carry, Loc, Program, Scan, Size, SourceError, Type, Value
 from ir.passes.provenance import Provenance, select
 from ir.types import I64, Dim

@@ -18,10 +18,10 @@ from typing import Any
 
 import paddle
 
-from dy2st.capture.strides import extent, meet
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.emitter import detached
 from dy2st.trace.fake_tensor import type_of
+from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Program, SourceError, Type

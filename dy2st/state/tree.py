@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import paddle
 
-from dy2st.branches.unresolved import Unresolved
 from dy2st.state.traced_list import TraceList, plain_parts
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
@@ -16,9 +15,6 @@ from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 from dy2st.trace.undo import MISSING
 from ir import SourceError, Value
-
-if TYPE_CHECKING:
-    pass
 
 UNDEF: Any = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
 
@@ -112,11 +108,13 @@ def is_flag(name: str) -> bool:
 
 
 def describe(x: Any) -> str:
-    """A value in a message: type for tensors, text for Python values."""
+    """A value in a message: what its class says in `__describe__`, type for tensors, text for
+    Python values."""
     if is_runtime_scalar(x):
         return f"a Python {x.kind.__name__}"
-    if type(x) is Unresolved:
-        return "one of several types"
+    own = getattr(type(x), "__describe__", None)
+    if own is not None:
+        return str(own(x))
     if isinstance(x, FakeTensor):
         return str(x._value.type)
     if isinstance(x, tuple):

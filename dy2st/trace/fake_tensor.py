@@ -14,7 +14,7 @@ import paddle
 from paddle.base import core
 from paddle.base.dygraph.math_op_patch import TensorSize
 
-from dy2st.capture import strides as layout
+from dy2st.trace import memory as layout
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import make
 from dy2st.trace.trace import current

@@ -18,9 +18,9 @@ from paddle.base import core
 from dy2st.capture import detached_writes
 from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.adapters.table import dtype_of
-from dy2st.capture.strides import fix
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.memory import fix
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import TracedInput

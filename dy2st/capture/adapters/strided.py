@@ -7,9 +7,9 @@ from typing import Any
 
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.adapters.tensors import alias
-from dy2st.capture.strides import Layout, exact, fix, layout, offset_of, unknown
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, dtype_from
+from dy2st.trace.memory import Layout, exact, fix, layout, offset_of, unknown
 from dy2st.trace.signals import Refused
 from ir import SourceError
 from ir.types import Dim, Size, product

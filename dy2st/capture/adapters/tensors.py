@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
-from dy2st.capture.strides import layout
 from dy2st.trace.emitter import Emitter, NoRow, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.memory import layout
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint

@@ -16,9 +16,9 @@ from paddle.base import core
 
 from dy2st.capture.detached_writes import write
 from dy2st.capture.foreign import gradient, print
-from dy2st.capture.strides import extent, meet
 from dy2st.trace.emitter import Emitter, detached, grad_enabled, lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor, dtype_from, type_of
+from dy2st.trace.memory import extent, meet
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
