@@ -15,12 +15,10 @@ from dy2st.capture.adapters import (
 )
 from dy2st.capture.adapters.elementwise import COMPARISONS, arithmetic, comparison, exponent
 from dy2st.capture.adapters.table import ADAPTERS
-from dy2st.capture.adapters.tensors import alias
 
 __all__ = [
     "ADAPTERS",
     "COMPARISONS",
-    "alias",
     "arithmetic",
     "comparison",
     "activations",

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dy2st.capture.adapters.table import adapter, int_of
-from dy2st.capture.adapters.tensors import alias
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, dtype_from
 from dy2st.trace.memory import Layout, exact, fix, layout, offset_of, unknown
@@ -95,7 +94,7 @@ def view_dtype(e: Emitter, x: Any, dtype: Any) -> FakeTensor:
                 remedy="Use `x.cast(dtype)` for the values; look at the bits outside.",
             )
         )
-    return alias(e, x)
+    return e.alias(x)
 
 
 @adapter("set_")
@@ -123,7 +122,7 @@ def strided_slice(
         r = range(n)[slice(*bounds)]
         first = r.start if len(r) else 0
         out = e.slice(out, axis=int(a) % e.type(x).ndim, start=first, length=len(r), step=r.step)
-    return alias(e, x) if out is x else out
+    return e.alias(x) if out is x else out
 
 
 __all__ = ["diagonal", "strided"]

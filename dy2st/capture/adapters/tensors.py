@@ -95,11 +95,6 @@ def assign(e: Emitter, x: Any) -> FakeTensor:
 
 @adapter("share_data_", "share_data", "view_shape_noop")
 def share_data(e: Emitter, x: Any) -> FakeTensor:
-    return alias(e, x)
-
-
-def alias(e: Emitter, x: Any) -> FakeTensor:
-    """Another object on the same storage."""
     return e.alias(x)
 
 

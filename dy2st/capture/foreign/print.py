@@ -13,6 +13,7 @@ import numpy as np
 import paddle
 from paddle.base.framework import EagerParamBase
 
+from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.state.ownership import refuse
 from dy2st.state.strings import PLAIN, Shown, pieces
 from dy2st.trace.emitter import lift
@@ -90,3 +91,6 @@ def show(
     text = PLAIN[how](tensor, spec)
     plain = how in ("str", "repr") or how == "format" and tensor.ndim
     return f"Parameter containing:\n{text}" if kind == "parameter" and plain else text
+
+
+HOST_CALLS["print"] = run

@@ -19,7 +19,6 @@ import numpy as np
 import paddle
 
 from dy2st.capture import detached_writes, foreign
-from dy2st.capture.adapters import alias
 from dy2st.capture.indexing.advanced import Picked, assigned, fitted, index_tensors, is_mask, pick
 from dy2st.capture.indexing.dynamic_slice import window
 from dy2st.capture.indexing.masks import Changed, Selected
@@ -199,7 +198,7 @@ def view(e: Emitter, x: Any, items: Sequence[Any]) -> Parts:
         shape = list(e.type(out).shape)
         shape.insert(a, 1)
         out = e.reshape(out, shape=tuple(shape))
-    return Parts(alias(e, x) if out is x else out, tuple(picks))
+    return Parts(e.alias(x) if out is x else out, tuple(picks))
 
 
 def item_bounds(e: Emitter, item: slice) -> slice:

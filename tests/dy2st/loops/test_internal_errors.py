@@ -8,7 +8,7 @@ import paddle
 import pytest
 
 import dy2st
-from dy2st.capture import foreign
+from dy2st.capture.foreign import probe
 from dy2st.loops.body import BodyTrace
 
 
@@ -61,8 +61,8 @@ def test_the_function_works_after_a_defect(monkeypatch):
 def test_a_defect_in_the_probe_of_a_foreign_op_is_no_refusal(monkeypatch):
     source = "def measure(self):\n    assert False, 'the probe is broken'"
     scope: dict = {}
-    exec(compile(source, foreign.__file__, "exec"), scope)
-    monkeypatch.setattr(foreign._Probe, "measure", scope["measure"])
+    exec(compile(source, probe.__file__, "exec"), scope)
+    monkeypatch.setattr(probe.Probe, "measure", scope["measure"])
     f = dy2st.to_static(lambda x: paddle.lgamma(x))
     with pytest.raises(AssertionError, match="the probe is broken"):
         f(paddle.ones([3]))

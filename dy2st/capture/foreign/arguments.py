@@ -1,0 +1,105 @@
+"""Arguments of foreign calls as attributes: nested literals in which tensors are operands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.base import core
+
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor, dtype_from
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace
+from ir import Size
+from ir.types import DType
+
+KEYS = {bool: "bool", int: "int", float: "float"}
+
+
+NUMBERS: dict[str, type] = {name: kind for kind, name in KEYS.items()}
+
+
+# ---------------------------------------------------------------- arguments as attributes
+class Template:
+    """Arguments as nested literals: tensors become operands, marked by their position."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.operands: list[Any] = []
+
+    def of(self, a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return {"x": self.operand(lift(self.trace, a))}
+        if is_runtime_scalar(a):
+            return {KEYS[a.kind]: self.operand(self.trace.fake(a.value))}
+        if is_symint(a):
+            return self.symbol(a)
+        if isinstance(a, (list, tuple)):
+            return tuple(self.of(q) for q in a)
+        if isinstance(a, slice):
+            return {"slice": (self.of(a.start), self.of(a.stop), self.of(a.step))}
+        if a is Ellipsis:
+            return {"ellipsis": 0}
+        return self.literal(a)
+
+    def symbol(self, a: Any) -> Any:
+        if not a.loops:
+            return a.dim
+        fake = self.trace.fake(self.trace.index_value(a))
+        return {"int": self.operand(fake)}
+
+    def literal(self, a: Any) -> Any:
+        if isinstance(a, (paddle.CPUPlace, core.Place)):
+            return {"place": 0}
+        if isinstance(a, (core.DataType, core.VarDesc.VarType)):
+            return dtype_from(a)
+        if isinstance(a, np.generic):
+            a = a.item()
+        if a is None or isinstance(a, (bool, int, float, str)):
+            return a
+        raise NotImplementedError(f"an argument of type {type(a).__name__}")
+
+    def operand(self, fake: Any) -> int:
+        for k, q in enumerate(self.operands):
+            if q is fake:
+                return k
+        self.operands.append(fake)
+        return len(self.operands) - 1
+
+
+def rebuild(a: Any, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
+    """The argument that a literal stands for."""
+    if isinstance(a, tuple):
+        return [rebuild(q, tensors, sizes) for q in a]
+    if isinstance(a, Size):
+        return a.evaluate(sizes)
+    if isinstance(a, DType):
+        return DTYPE_TO_PADDLE[a]
+    if not isinstance(a, dict):
+        return a
+    ((kind, value),) = a.items()
+    if kind == "x":
+        return tensors[value]
+    if kind in NUMBERS:
+        return NUMBERS[kind](tensors[value])
+    if kind == "slice":
+        return slice(*(rebuild(q, tensors, sizes) for q in value))
+    return Ellipsis if kind == "ellipsis" else paddle.CPUPlace()
+
+
+def flatten(x: Any) -> list[Any]:
+    if isinstance(x, (list, tuple)):
+        return [leaf for q in x for leaf in flatten(q)]
+    return [x]
+
+
+def size_names(literal: Any) -> set[str]:
+    if isinstance(literal, Size):
+        return set(literal.names)
+    if isinstance(literal, tuple):
+        return {n for q in literal for n in size_names(q)}
+    return set()

@@ -1,0 +1,164 @@
+"""The probe of a foreign call: its result types, aliases and writes are measured on stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dy2st.capture.foreign import gradient
+from dy2st.capture.foreign.arguments import rebuild, size_names
+from dy2st.capture.foreign.refusals import shape_by_value
+from dy2st.capture.foreign.run import function, is_void, run
+from dy2st.trace.emitter import grad_enabled
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor, type_of
+from dy2st.trace.memory import extent, meet
+from dy2st.trace.signals import Refused
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace
+from ir import Size, SourceError, Type
+from ir.types import evaluate_dim
+
+#: ops whose result depends on the generator: stand-ins must not advance it
+RANDOM = frozenset(
+    "dropout dropout_nd uniform gaussian randint randperm bernoulli multinomial poisson rrelu "
+    "standard_gamma binomial gumbel_softmax exponential_ truncated_gaussian_random uniform_inplace "
+    "uniform_inplace_ gaussian_inplace gaussian_inplace_ dirichlet random_ fused_dropout_add "
+    "shuffle_batch top_p_sampling class_center_sample".split()
+)
+
+
+#: ops whose result shape depends on values
+BY_VALUE = frozenset(
+    "nonzero unique unique_consecutive masked_select where_index "
+    "repeat_interleave_with_tensor_index "
+    "bincount histogram edit_distance nms multiclass_nms3 is_empty sequence_mask".split()
+)
+
+
+#: random ops whose one result has the type of the first operand: known without a stand-in run
+SAME_TYPE = frozenset(("dropout", "bernoulli"))
+
+
+PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
+
+
+class Probe:
+    """Runs the kernel on stand-ins and reads off result types, aliases and writes."""
+
+    def __init__(
+        self, trace: Trace, name: str, literal: Any, types: Sequence[Type], known: Sequence[Any]
+    ) -> None:
+        self.trace, self.name, self.literal, self.types = trace, name, literal, types
+        self.known = known
+        self.sizes = sorted({n for t in types for n in t.names} | size_names(literal))
+
+    def measure(self) -> tuple[list[Type], Any, dict[int, int]]:
+        if self.name in BY_VALUE:
+            raise shape_by_value(self.trace, f"the result of {self.name}")
+        if self.name in SAME_TYPE:
+            return [self.types[0]], "new", {}
+        base = dict(zip(self.sizes, PRIMES))
+        first, structure, written = self.once(base)
+        if not self.sizes:
+            return first, structure, written
+        moved = {n: self.once({**base, n: base[n] + 1})[0] for n in self.sizes}
+        types = [self.affine(i, t, base, moved) for i, t in enumerate(first)]
+        check = {n: v + 3 for n, v in base.items()}
+        for got, t in zip(self.once(check)[0], types):
+            if got.shape != t.concrete(check):
+                raise ValueError("the shape of the result does not follow from the named sizes")
+        return types, structure, written
+
+    def flags(self, operands: Sequence[Any], written: Sequence[int]) -> list[bool]:
+        """Which results, and then which overwritten operands, require a gradient."""
+        trained = [k for k, q in enumerate(operands) if not q.stop_gradient]
+        if not trained or not grad_enabled() or self.name in RANDOM or self.name in BY_VALUE:
+            return []
+        sizes = dict(zip(self.sizes, PRIMES))
+        tensors = [stand_in(t, n, sizes, k) for k, (t, n) in enumerate(zip(self.types, self.known))]
+        _, found = gradient.recorded(run, self.name, self.literal, tensors, trained, written, sizes)
+        return [not t.stop_gradient for t in found]
+
+    def affine(self, i: int, t: Type, base: Any, moved: Any) -> Type:
+        dims = []
+        for axis, d in enumerate(t.shape):
+            total: Any = d
+            for n in self.sizes:
+                slope = moved[n][i].shape[axis] - d
+                total = total + (Size.named(n) - base[n]) * slope
+            dims.append(total)
+        return t.with_shape(dims)
+
+    def once(self, sizes: Mapping[str, int]) -> tuple[list[Type], Any, dict[int, int]]:
+        state = paddle.get_rng_state() if self.name in RANDOM else None
+        try:
+            with paddle.no_grad():
+                stand_ins = [
+                    stand_in(t, n, sizes, k) for k, (t, n) in enumerate(zip(self.types, self.known))
+                ]
+                before = [(q.inplace_version, q.numpy()) for q in stand_ins]
+                positional, keywords = self.literal
+                values = [rebuild(a, stand_ins, sizes) for a in positional]
+                named = {k: rebuild(a, stand_ins, sizes) for k, a in keywords}
+                out = function(self.name)(*values, **named)
+        finally:
+            if state is not None:
+                paddle.set_rng_state(state)
+        self.check_kept(stand_ins, [old for _, old in before])
+        written = {
+            k: q.inplace_version - version
+            for k, (q, (version, old)) in enumerate(zip(stand_ins, before))
+            if q.inplace_version != version or not np.array_equal(q.numpy(), old, equal_nan=True)
+        }
+        types: list[Type] = []
+        return types, self.structure(out, stand_ins, types), written
+
+    def check_kept(self, stand_ins: Sequence[Any], before: Sequence[np.ndarray]) -> None:
+        """A call that writes leaves element types and shapes as they are, or is refused."""
+        for q, old, t in zip(stand_ins, before, self.types):
+            if type_of(q).dtype.numpy == old.dtype and tuple(q.shape) == old.shape:
+                continue
+            raise Refused(
+                SourceError(
+                    f"{self.name} makes {type_of(q)} of a tensor that is {t}, in place.",
+                    self.trace.where(),
+                    reason="Other tensors that share its memory would be read wrongly.",
+                    remedy="Bind a new tensor: the same call without the `_`, or without `output`.",
+                )
+            )
+
+    def structure(self, out: Any, stand_ins: Sequence[Any], types: list[Type]) -> Any:
+        if isinstance(out, (list, tuple)):
+            return type(out)(self.structure(q, stand_ins, types) for q in out)
+        if not isinstance(out, Tensor):
+            if out is not None:
+                raise TypeError(f"{self.name} returns a {type(out).__name__}")
+            return None
+        for k, q in enumerate(stand_ins):
+            if out is q:
+                return k
+        if is_void(out):
+            return None
+        for q in stand_ins:
+            whole = out.data_ptr() == q.data_ptr() and out.shape == q.shape
+            if meet(extent(out), extent(q)) and not whole:
+                raise NotImplementedError(
+                    f"{self.name} gives a view of its argument, which programs do not have"
+                )
+        types.append(type_of(out))
+        return "new"
+
+
+def stand_in(t: Type, known: Any, sizes: Mapping[str, int], position: int) -> Any:
+    """The number that the tensor is known to hold, else varied floats and ones: a write shows."""
+    shape = [evaluate_dim(d, sizes) for d in t.shape]
+    if is_symint(known):
+        known = evaluate_dim(known.dim, sizes)
+    if known is None and t.dtype.kind == "f":
+        rng = np.random.default_rng(len(shape) + position)
+        array = rng.uniform(0.5, 1.5, shape).astype(t.dtype.numpy)
+        return paddle.to_tensor(array)
+    return paddle.full(shape, 1 if known is None else known, DTYPE_TO_PADDLE[t.dtype])

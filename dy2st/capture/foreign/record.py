@@ -1,0 +1,105 @@
+"""Recording a foreign op: its call with literal arguments, the probed results, the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dy2st.capture.detached_writes import write
+from dy2st.capture.foreign import gradient
+from dy2st.capture.foreign.arguments import Template
+from dy2st.capture.foreign.probe import RANDOM, Probe
+from dy2st.capture.foreign.refusals import refusal
+from dy2st.trace.emitter import Emitter, detached, grad_enabled
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.trace import Trace
+from dy2st.trace.user_stack import is_internal
+from ir import Type
+from ir.types import BF16
+
+#: ops with results of floats that never require a gradient
+NO_GRADIENT = frozenset(
+    "bernoulli standard_gamma dirichlet nextafter uniform_inplace_ gaussian_inplace_ exponential_ "
+    "random_".split()
+)
+
+
+# ---------------------------------------------------------------- recording
+def record(
+    trace: Trace,
+    name: str,
+    original: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cause: Exception | None,
+) -> Any:
+    """Emit a foreign op for this call, or refuse it by name."""
+    template = Template(trace)
+    try:
+        literal = (
+            tuple(template.of(a) for a in args),
+            tuple((k, template.of(v)) for k, v in kwargs.items()),
+        )
+    except NotImplementedError as e:
+        raise refusal(trace, name, e) from None
+    known = [trace.values.literals.get(q._value) for q in template.operands]
+    probe = Probe(trace, name, literal, [q._value.type for q in template.operands], known)
+    try:
+        with trace.pause():
+            types, structure, written = probe.measure()
+            flags = probe.flags(template.operands, list(written))
+    except (Refused, NeedsConcrete):
+        raise
+    except Exception as e:
+        if is_internal(e):
+            raise
+        raise refusal(trace, name, e if cause is None or _informative(e) else cause) from e
+    if any(t.dtype == BF16 for t in types):
+        raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
+    return _emit(trace, name, literal, template.operands, types, structure, written, flags)
+
+
+def _informative(e: Exception) -> bool:
+    return bool(str(e).strip())
+
+
+def _emit(
+    trace: Trace,
+    name: str,
+    literal: Any,
+    operands: Sequence[Any],
+    types: Sequence[Type],
+    structure: Any,
+    written: Mapping[int, int],
+    flags: Sequence[bool],
+) -> Any:
+    """`written`: the operands that are overwritten, and by how much their versions move."""
+    floats = {id(q) for q in operands if not q.stop_gradient}
+    stop = name in NO_GRADIENT or not grad_enabled() or not floats
+    cut = (stop or name not in RANDOM) and name != "print"
+    values = [detached(trace, q._value) if cut and id(q) in floats else q._value for q in operands]
+    for k in written:
+        trace.check_writable(trace.root(trace.read_value(operands[k]._value)))
+    all_types = (*types, *(values[k].type for k in written))
+    attrs = {"call": name, "args": literal, "types": all_types, "writes": tuple(written)}
+    results = trace.emit("foreign", values, attrs)
+    results = results if isinstance(results, tuple) else (results,)
+    trace.frame.notes.append(("foreign", trace.where(), name))
+    open_ = not cut and not stop
+    fakes = [trace.fake(r, not open_ or r.type.dtype.kind != "f") for r in results]
+    if not stop and not open_:
+        fakes = gradient.attach(trace, name, literal, operands, fakes, flags, list(written))
+    for (k, moves), new in zip(written.items(), fakes[len(types) :]):
+        write(Emitter(trace), operands[k], new, moves=moves)
+    return _restructure(structure, iter(fakes[: len(types)]), operands)
+
+
+def _restructure(structure: Any, fakes: Any, operands: Sequence[Any]) -> Any:
+    if isinstance(structure, (list, tuple)):
+        return type(structure)(_restructure(q, fakes, operands) for q in structure)
+    if isinstance(structure, int):
+        return operands[structure]
+    return next(fakes) if structure == "new" else None
+
+
+__all__ = ["record"]
