@@ -49,7 +49,9 @@ def load(path: str | os.PathLike[str]) -> LoadedProgram:
             text = z.read(PROGRAM).decode()
             weights = load_tensors(z.read(WEIGHTS))
         if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
-            raise FileError(f"{path} is of the format {manifest.get('version')!r}, not {VERSION}")
+            found = manifest.get("version")
+            text = f"{path} has format {found!r}, this version of dy2st reads {VERSION}"
+            raise FileError(f"{text}: save the function again")
         return LoadedProgram(verify(parse(text)), manifest, weights)
     except _DAMAGE as e:
         raise FileError(f"{path} is no saved program: {e}") from e

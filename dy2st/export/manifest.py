@@ -17,7 +17,7 @@ from safetensors.numpy import save as save_tensors
 
 from ir import Program
 
-FORMAT, VERSION = "dy2st", 1
+FORMAT, VERSION = "dy2st", 2
 MANIFEST, PROGRAM, WEIGHTS = "manifest.json", "program.txt", "weights.safetensors"
 
 
