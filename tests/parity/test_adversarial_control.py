@@ -7,6 +7,7 @@ from call to call. The numbers are multiples of 1/4, so sums are exact and condi
 from __future__ import annotations
 
 import collections
+import contextlib
 import inspect
 
 import numpy as np
@@ -68,6 +69,13 @@ def agree(f, spec, calls):
         check.same(two, one, what=f"T = {steps}, call {seed}: arguments")
         if stateful:
             check.same(state(static), state(eager), what=f"T = {steps}, call {seed}: attributes")
+
+
+def announced(f):
+    """A warning is expected where a result is a row of the argument that data chooses."""
+    if f not in (AStepThatReturnsEarly, a_shift_register_in_a_branch):
+        return contextlib.nullcontext()
+    return pytest.warns(dy2st.CopyWarning, match="which memory a result shows")
 
 
 # ---------------------------------------------------------------- attributes and branches
@@ -362,10 +370,7 @@ def grown_until_data_says_so(x, s):
 @pytest.mark.parametrize("spec", [None, NAMED], ids=["fixed", "named"])
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_agrees_with_eager(f, spec):
-    if f is AStepThatReturnsEarly:
-        with pytest.warns(dy2st.CopyWarning, match="which memory a result shows"):
-            agree(f, spec, CALLS)
-    else:
+    with announced(f):
         agree(f, spec, CALLS)
 
 
@@ -375,7 +380,8 @@ def test_agrees_with_eager(f, spec):
 )  # fmt: skip
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_made_for_no_iteration_first(f):
-    agree(f, NAMED, [(0, 0), (5, 1), (1, 2)])
+    with announced(f):
+        agree(f, NAMED, [(0, 0), (5, 1), (1, 2)])
 
 
 # ---------------------------------------------------------------- never silently wrong
