@@ -7,23 +7,23 @@ group; the loop stacks the groups, and the list gets a `StackedRun` that stands 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dy2st.branches.merge_lists import ConditionalElement, missed
+from dy2st.branches.merge_lists import ConditionalElement
+from dy2st.loops.record import LoopRecord
 from dy2st.state.guards import is_constant
-from dy2st.state.stacked_run import Known, Leaf, StackedRun
+from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, mapped
 from dy2st.state.traced_list import TraceList
+from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.item import size_of as size_from
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
-from ir import Value
-from ir.types import Dim
-
-if TYPE_CHECKING:
-    from dy2st.loops.ports import LoopPorts
+from ir import Type, Value
+from ir.types import I64, Dim
 
 
 def put(trace: Trace, target: TraceList, segment: StackedRun) -> None:
@@ -54,7 +54,7 @@ def size_of(items: Sequence[Any]) -> Dim:
     return total
 
 
-def learn_growth(plan: LoopPorts) -> None:
+def learn_growth(plan: LoopRecord) -> None:
     """The length of a list that the loop grows follows from the index."""
     known, frame = plan.attempt.known.growth, plan.frame
     for key, (_, items) in frame.appends.items():
@@ -70,7 +70,7 @@ def learn_growth(plan: LoopPorts) -> None:
 
 
 # ---------------------------------------------------------------- what one iteration appends
-def collect(plan: LoopPorts) -> list[tuple[TraceList, Any, Dim]]:
+def collect(plan: LoopRecord) -> list[tuple[TraceList, Any, Dim]]:
     """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
     out: list[tuple[TraceList, Any, Dim]] = []
     for target, items in plan.frame.appends.values():
@@ -90,7 +90,7 @@ def collect(plan: LoopPorts) -> list[tuple[TraceList, Any, Dim]]:
     return out
 
 
-def certain(plan: LoopPorts, target: TraceList, items: list[Any]) -> list[Any]:
+def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[Any]:
     """The element that the last iteration may miss."""
     one = items[0]
     if len(items) > 1:
@@ -112,14 +112,14 @@ def flat(items: Sequence[Any]) -> list[Any]:
     return out
 
 
-def check_length(plan: LoopPorts, items: Sequence[Any]) -> None:
+def check_length(plan: LoopRecord, items: Sequence[Any]) -> None:
     """Every iteration must append as many elements as the others."""
     trips = [q.trip for q in items if isinstance(q, StackedRun)]
     if any(plan.trace.is_local(n, plan.frame) for n in trips):
         raise NeedsConcrete("an inner loop, whose length depends on data, fills a list")
 
 
-def check_item(plan: LoopPorts, q: Any) -> None:
+def check_item(plan: LoopRecord, q: Any) -> None:
     if is_runtime_scalar(q):
         plan.trace.read_value(q.value)
         return
@@ -138,7 +138,7 @@ def check_item(plan: LoopPorts, q: Any) -> None:
         trace.freeze(root, "A loop stacked a copy of it, where eager keeps the tensor.")
 
 
-def grouped(plan: LoopPorts, items: Sequence[Any]) -> Any:
+def grouped(plan: LoopRecord, items: Sequence[Any]) -> Any:
     """All elements of one iteration along a new first axis, part by part for tuples."""
     trees = [q.tree if isinstance(q, StackedRun) else q for q in items]
     if any(isinstance(q, tuple) for q in trees):
@@ -157,7 +157,7 @@ def grouped(plan: LoopPorts, items: Sequence[Any]) -> Any:
     return joined(plan, items)
 
 
-def joined(plan: LoopPorts, items: Sequence[Any]) -> Any:
+def joined(plan: LoopRecord, items: Sequence[Any]) -> Any:
     trace = plan.trace
     pieces, stops, numbers, members = [], [], [], list[Value]()
     for q in items:
@@ -193,7 +193,7 @@ class Group:
 
 
 # ---------------------------------------------------------------- after the loop
-def segment(plan: LoopPorts, item: Any, group: Dim) -> Any:
+def segment(plan: LoopRecord, item: Any, group: Dim) -> Any:
     """The tree of leaves for what one iteration appends; the scan is in the outer frame by now."""
 
     def leaf(x: Any) -> Any:
@@ -212,11 +212,37 @@ def segment(plan: LoopPorts, item: Any, group: Dim) -> Any:
     return leaf(item)
 
 
-def inner_value(plan: LoopPorts, value: Value) -> Value:
+def inner_value(plan: LoopRecord, value: Value) -> Value:
     """As the body sees it, which has ended by now."""
     if plan.trace.values.frame_of[value] is plan.frame:
         return value
     return plan.frame.consts[plan.trace.read_value(value)].inner
 
 
-__all__ = ["Group", "collect", "last_of", "learn_growth", "put", "segment", "size_of"]
+def missed(plan: LoopRecord, one: ConditionalElement) -> Value:
+    """1 after the loop if its last iteration did not append, else 0; as i64[]."""
+    trace = plan.trace
+    if not one.facts <= plan.attempt.goes_on and not plan.attempt.once:
+        raise one.error
+    with trace.outside():
+        none = scalar.value_in(trace, 0, I64)
+    inner = trace.read_value(scalar.value_in(trace, scalar.negate(one.ran), I64))
+    return plan.add_carry(trace.new_value(Type(I64), "missed"), none, inner, "missed")
+
+
+def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
+    """The segment without its last element where `less` is 1."""
+    trace = plan.trace
+    total = trace.emit("subtract", [trace.dim_value(segment.trip), less], {})
+    length = size_from(trace, total, plan.attempt.loop.trip)
+
+    def cut(leaf: Any) -> Any:
+        whole = leaf.stacked(trace, 0)
+        attrs = {"axis": 0, "start": 0, "length": length, "step": 1}
+        value = trace.emit("slice", [whole._value], attrs)
+        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
+
+    return StackedRun(length, mapped(cut, segment.tree))
+
+
+__all__ = ["Group", "collect", "last_of", "learn_growth", "put", "segment", "shortened", "size_of"]

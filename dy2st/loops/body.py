@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.branches.cond import condition, decide
-from dy2st.branches.merge_lists import shortened
 from dy2st.branches.unresolved import (
     Alternative,
     Unresolved,
@@ -22,8 +21,9 @@ from dy2st.branches.unresolved import (
     unresolved,
 )
 from dy2st.loops import concat_growth
-from dy2st.loops.appends import put, segment
+from dy2st.loops.appends import put, segment, shortened
 from dy2st.loops.ports import LoopPorts
+from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
@@ -42,7 +42,7 @@ from dy2st.trace.scalar import (
 )
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import Frame, Trace
+from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
 from ir import ENDLESS, Size, Value
 from ir.types import BOOL, Dim, substitute_dim
@@ -112,78 +112,19 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
     return held[0]
 
 
-@dataclasses.dataclass
-class Learned:
-    """Facts about one loop that its earlier traces found.
-
-    places: attributes and items that the body rebinds; steps: integers that move by a constant,
-    with that step; numbers: Python numbers that become values of the program; maybe: variables that
-    only some iterations define, with their type; trained: places whose tensors require gradients
-    only after that many iterations; growth: elements that an iteration appends to a list; grown:
-    tensors that an iteration makes longer; whole: lists that the body gets without placeholders;
-    queues: lists from outside that the body shifts; trip: the largest number of iterations, and
-    whether it is exact.
-    """
-
-    places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    steps: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
-    numbers: dict[tuple[Any, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
-    maybe: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    trained: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
-    flags: dict[Any, bool] = dataclasses.field(default_factory=dict)
-    growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
-    grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    whole: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
-    queues: dict[int, Any] = dataclasses.field(default_factory=dict)
-    trip: Dim | None = None
-    exact: bool = False
-    peeled: int = 0
-
-
-class BodyTrace:
-    """One tentative trace of the body. `go` says whether the first iteration runs."""
+class BodyTrace(LoopTrace):
+    """One tentative trace of the body."""
 
     def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Any) -> None:
-        self.trace, self.over, self.code, self.known, self.go = trace, over, code, known, go
-        trip = over.trip if known.trip is None else known.trip
-        self.loop = trace.sizes.new_loop(trip)
-        growth, queues = dict(known.growth), known.queues
-        self.frame = Frame(loop=self.loop, growth=growth, known_queues=queues)
-        self.frame.trained = self.known.trained
-        self.loop.frame = self.frame
+        super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
+        self.over, self.code = over, code
         self.loop.limit = over.limit
-        self.loop.peelable = go is True and known.peeled < 2
         self.loop.open = code.test is not None or over.more is not None
-        trace.values.frame_of[self.loop.index] = self.frame
-        self.held: dict[int, tuple[Any, Any]] = {}
-        self.tests: Value | None = None
-        self.sources: list[concat_growth.Source] = []
-        self.lists: dict[int, tuple[Any, list[Any]]] = {}
-        self.once = False
         self.unreadable: dict[tuple[Any, ...], BaseException] = {}
-        self.breaking: dict[tuple[Any, ...], Alternative] = {}
-        self.goes_on: frozenset[PathCondition] = frozenset()
-        self.ended: frozenset[PathCondition] = frozenset()
-        self.count = ""
 
     @property
     def names(self) -> Sequence[str]:
         return self.code.names
-
-    @property
-    def length(self) -> Dim:
-        """How many iterations run."""
-        return Size.named(self.count) if self.count else self.loop.trip
-
-    @property
-    def enters(self) -> frozenset[PathCondition]:
-        """What holds if the first iteration runs."""
-        return known(self.go, "implies") if is_runtime_scalar(self.go) else frozenset()
-
-    @property
-    def certain(self) -> bool:
-        """Whether the first iteration surely runs, if the trip allows it."""
-        return self.go is True
 
     def roll(self, site: Any, reason: str) -> None:
         """Trace, undo, and append the loop to the program with the places set to its results."""

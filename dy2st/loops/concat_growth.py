@@ -9,10 +9,11 @@ the loop.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import paddle
 
+from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
 from dy2st.trace.signals import NeedsConcrete, Retrace
@@ -20,10 +21,6 @@ from dy2st.trace.symint import is_symint, make
 from dy2st.trace.trace import Trace, current
 from ir import Carry, Op, Size, Stack, Type, Value
 from ir.types import Dim
-
-if TYPE_CHECKING:
-    from dy2st.loops.body import BodyTrace
-    from dy2st.loops.ports import LoopPorts
 
 
 class Growth:
@@ -43,7 +40,7 @@ class Growth:
 class Source:
     """The tensor at the start of an iteration; `tail` is its last element, once it was asked."""
 
-    def __init__(self, attempt: BodyTrace, growth: Growth, init: FakeTensor, path: Any) -> None:
+    def __init__(self, attempt: LoopTrace, growth: Growth, init: FakeTensor, path: Any) -> None:
         self.attempt, self.growth, self.init, self.path = attempt, growth, init, path
         self.tail: tuple[Value, Value] | None = None
 
@@ -189,7 +186,7 @@ def is_last(trace: Trace, x: Grown, at: Any) -> bool:
 
 # ---------------------------------------------------------------- after the body
 def learn(
-    plan: LoopPorts, init: Value, a: FakeTensor, inner: Value, path: Any, stand_in: Value
+    plan: LoopRecord, init: Value, a: FakeTensor, inner: Value, path: Any, stand_in: Value
 ) -> None:
     """Learn that a place grows by a concat with itself; returns where it does not."""
     made = [op for op in plan.frame.builder.ops if isinstance(op, Op) and inner in op.results]
@@ -205,13 +202,11 @@ def learn(
     raise Retrace
 
 
-def placeholder(attempt: BodyTrace, fake: FakeTensor, path: Any) -> Grown:
-    source = Source(attempt, attempt.known.grown[path], fake, path)
-    attempt.sources.append(source)
-    return grown(source, ())
+def placeholder(attempt: LoopTrace, fake: FakeTensor, path: Any) -> Grown:
+    return grown(Source(attempt, attempt.known.grown[path], fake, path), ())
 
 
-def settle(plan: LoopPorts, name: str, p: Grown, a: Any) -> Any:
+def settle(plan: LoopRecord, name: str, p: Grown, a: Any) -> Any:
     """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
     source, trace = p.source, plan.trace
     axis, step = source.growth.axis, source.growth.step

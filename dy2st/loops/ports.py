@@ -8,14 +8,14 @@ unrolled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, last_of, learn_growth
+from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
 from dy2st.state.traced_list import TailPort, TraceList, plain_parts
@@ -40,28 +40,17 @@ from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.undo import MISSING
 from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
-from ir import Builder, Carry, Go, Last, Scan, Size, Stack, Type, Value
+from ir import Carry, Go, Last, Scan, Size, Type, Value
 from ir.types import BOOL, Dim, substitute_dim
 
-if TYPE_CHECKING:
-    from dy2st.loops.roll import BodyTrace
 
-
-class LoopPorts:
+class LoopPorts(LoopRecord):
     """Makes the ports of a loop from its places before and after the body."""
 
-    def __init__(self, attempt: BodyTrace, rows: Sequence[tuple[Any, ...]]) -> None:
-        self.attempt, self.trace, self.frame = attempt, attempt.trace, attempt.frame
-        self.outer = attempt.trace.frames[-2]
-        self.carries: dict[Value, Carry] = {}
-        self.lasts: dict[Value, Value] = {}
-        self.stacks: list[Stack] = []
-        self.missed: dict[int, Value] = {}
-        self.after = Builder()
+    def __init__(self, attempt: LoopTrace, rows: Sequence[tuple[Any, ...]]) -> None:
+        super().__init__(attempt)
         self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
-        self.needs_iteration: list[str] = []
         self.flips: list[tuple[Any, ...]] = []
-        self.leaving: dict[Any, bool] = {}
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)
         learn_growth(self)
@@ -337,14 +326,6 @@ class LoopPorts:
             return True
         return bool(stand_in.stop_gradient and a.stop_gradient)
 
-    def add_carry(self, inner: Value, init: Value, next_: Value, name: str) -> Value:
-        """A carry port; its value after the loop."""
-        trace = self.trace
-        out = trace.new_value(next_.type, name if name.isidentifier() else "", self.outer)
-        outer_init = trace.read_value(init, len(trace.frames) - 2)
-        self.carries[inner] = Carry(inner, outer_init, next_, out)
-        return out
-
     def carry_doubt(self, inner: Value, a: FakeTensor, out: Value) -> None:
         """Carry the flag that says if a variable is defined."""
         trace = self.trace
@@ -400,17 +381,6 @@ class LoopPorts:
                 value = trace.emit(row, [value], dict(attrs))
         return value
 
-    @contextmanager
-    def behind(self) -> Iterator[None]:
-        """Ops are emitted behind the loop."""
-        with self.trace.outside():
-            frame = self.trace.frame
-            frame.builder, before = self.after, frame.builder
-            try:
-                yield
-            finally:
-                frame.builder = before
-
     def count_roots(self, rows: Sequence[tuple[Any, ...]]) -> Counter[Value]:
         """How many tensors that leave the loop show each storage."""
         left = [q for _, _, _, a, _ in rows for q in leaves(a)]
@@ -419,35 +389,6 @@ class LoopPorts:
             left += [q for x in plain if not isinstance(x, StackedRun) for q in leaves(x)]
         values = {q._value for q in left if type(q) is FakeTensor}
         return Counter(self.trace.root(v) for v in values)
-
-    def add_last(self, inner: Value, name: str) -> Value:
-        """The value after the loop; it may be undefined where data decides if the loop runs."""
-        if inner in self.lasts:
-            return self.lasts[inner]
-        if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
-            raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
-        trace, go = self.trace, self.attempt.go
-        if self.attempt.certain and not is_flag(name):
-            self.needs_iteration.append(f"{name} after the loop")
-            out = trace.new_value(inner.type, inner.name or name, self.outer)
-            self.lasts[inner] = out
-            return out
-        with trace.outside():
-            attrs = {"value": 0, "shape": inner.type.shape, "dtype": inner.type.dtype}
-            zeros = trace.emit("full", [], attrs)
-        out = self.add_carry(trace.new_value(inner.type, name), zeros, inner, name)
-        if not is_flag(name):
-            message = f"{name!r} is set only if the loop runs, which depends on data"
-            trace.undefined.values[out] = (go.value, message)
-        return out
-
-    def blur(self, inner: Value, out: Value) -> None:
-        """Refuse writes to a result that may share memory with a tensor from outside the loop."""
-        root = self.trace.root(inner)
-        if self.trace.values.frame_of[root] is not self.frame:
-            reason = "A loop made it from a tensor that lives outside of the loop."
-            self.trace.freeze(root, reason)
-            self.trace.freeze(out, reason)
 
     def symbol(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """An integer that moves by a constant; or one that follows the index (`prev = t`)."""

@@ -1,0 +1,161 @@
+"""The record of one loop: facts that its traces learn, the state of one trace, and the ports."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dy2st.branches.unresolved import Alternative
+from dy2st.state.stacked_run import ScanCell
+from dy2st.state.tree import is_flag
+from dy2st.trace.scalar import PathCondition, is_runtime_scalar, known
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.trace import Frame, Trace
+from ir import Builder, Carry, Size, Stack, Value
+from ir.types import Dim
+
+
+@dataclasses.dataclass
+class Learned:
+    """Facts about one loop that its earlier traces found.
+
+    places: attributes and items that the body rebinds; steps: integers that move by a constant,
+    with that step; numbers: Python numbers that become values of the program; maybe: variables that
+    only some iterations define, with their type; trained: places whose tensors require gradients
+    only after that many iterations; growth: elements that an iteration appends to a list; grown:
+    tensors that an iteration makes longer; whole: lists that the body gets without placeholders;
+    queues: lists from outside that the body shifts; trip: the largest number of iterations, and
+    whether it is exact.
+    """
+
+    places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    steps: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
+    numbers: dict[tuple[Any, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
+    maybe: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    trained: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
+    flags: dict[Any, bool] = dataclasses.field(default_factory=dict)
+    growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
+    grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    whole: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    queues: dict[int, Any] = dataclasses.field(default_factory=dict)
+    trip: Dim | None = None
+    exact: bool = False
+    peeled: int = 0
+
+
+class LoopTrace:
+    """The state of one tentative trace of a loop's body.
+
+    go: whether the first iteration runs. held: placeholders with their values before the loop, by
+    `id`. tests: whether another iteration runs. lists: placeholders of lists, and their elements.
+    once: the body runs at most once. breaking: the values of places that differ after a `break`.
+    goes_on: what holds if another iteration runs; ended: what holds after the loop. count: the name
+    of the number of iterations, if data decides it.
+    """
+
+    def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
+        self.trace, self.known, self.go = trace, known, go
+        self.loop = trace.sizes.new_loop(trip)
+        self.frame = Frame(loop=self.loop, growth=dict(known.growth), known_queues=known.queues)
+        self.frame.trained = known.trained
+        self.loop.frame = self.frame
+        self.loop.peelable = go is True and known.peeled < 2
+        trace.values.frame_of[self.loop.index] = self.frame
+        self.held: dict[int, tuple[Any, Any]] = {}
+        self.tests: Value | None = None
+        self.lists: dict[int, tuple[Any, list[Any]]] = {}
+        self.once = False
+        self.breaking: dict[tuple[Any, ...], Alternative] = {}
+        self.goes_on: frozenset[PathCondition] = frozenset()
+        self.ended: frozenset[PathCondition] = frozenset()
+        self.count = ""
+
+    @property
+    def length(self) -> Dim:
+        """How many iterations run."""
+        return Size.named(self.count) if self.count else self.loop.trip
+
+    @property
+    def enters(self) -> frozenset[PathCondition]:
+        """What holds if the first iteration runs."""
+        return known(self.go, "implies") if is_runtime_scalar(self.go) else frozenset()
+
+    @property
+    def certain(self) -> bool:
+        """Whether the first iteration surely runs, if the trip allows it."""
+        return self.go is True
+
+
+class LoopRecord:
+    """The ports of one loop, as far as they are known.
+
+    attempt: the trace of the body. missed: for a list, by `id`, 1 after the loop if the last
+    iteration did not append. leaving: `stop_gradient` of what leaves the loop. needs_iteration:
+    why the loop has to run at least once. after: ops that follow the loop. cell: the loop.
+    """
+
+    cell: ScanCell
+
+    def __init__(self, attempt: LoopTrace) -> None:
+        self.attempt, self.trace, self.frame = attempt, attempt.trace, attempt.frame
+        self.outer = attempt.trace.frames[-2]
+        self.carries: dict[Value, Carry] = {}
+        self.lasts: dict[Value, Value] = {}
+        self.stacks: list[Stack] = []
+        self.missed: dict[int, Value] = {}
+        self.leaving: dict[Any, bool] = {}
+        self.needs_iteration: list[str] = []
+        self.after = Builder()
+
+    def add_carry(self, inner: Value, init: Value, next_: Value, name: str) -> Value:
+        """A carry port; its value after the loop."""
+        trace = self.trace
+        out = trace.new_value(next_.type, name if name.isidentifier() else "", self.outer)
+        outer_init = trace.read_value(init, len(trace.frames) - 2)
+        self.carries[inner] = Carry(inner, outer_init, next_, out)
+        return out
+
+    def add_last(self, inner: Value, name: str) -> Value:
+        """The value after the loop; it may be undefined where data decides if the loop runs."""
+        if inner in self.lasts:
+            return self.lasts[inner]
+        if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
+            raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
+        trace, go = self.trace, self.attempt.go
+        if self.attempt.certain and not is_flag(name):
+            self.needs_iteration.append(f"{name} after the loop")
+            out = trace.new_value(inner.type, inner.name or name, self.outer)
+            self.lasts[inner] = out
+            return out
+        with trace.outside():
+            attrs = {"value": 0, "shape": inner.type.shape, "dtype": inner.type.dtype}
+            zeros = trace.emit("full", [], attrs)
+        out = self.add_carry(trace.new_value(inner.type, name), zeros, inner, name)
+        if not is_flag(name):
+            message = f"{name!r} is set only if the loop runs, which depends on data"
+            trace.undefined.values[out] = (go.value, message)
+        return out
+
+    def blur(self, inner: Value, out: Value) -> None:
+        """Refuse writes to a result that may share memory with a tensor from outside the loop."""
+        root = self.trace.root(inner)
+        if self.trace.values.frame_of[root] is not self.frame:
+            reason = "A loop made it from a tensor that lives outside of the loop."
+            self.trace.freeze(root, reason)
+            self.trace.freeze(out, reason)
+
+    @contextmanager
+    def behind(self) -> Iterator[None]:
+        """Ops are emitted behind the loop."""
+        with self.trace.outside():
+            frame = self.trace.frame
+            frame.builder, before = self.after, frame.builder
+            try:
+                yield
+            finally:
+                frame.builder = before
+
+
+__all__ = ["Learned", "LoopRecord", "LoopTrace"]
