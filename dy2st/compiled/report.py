@@ -36,13 +36,15 @@ class LoopNote:
 class Report:
     """`loops` in the order of the program; `conds` are the places of branches on data; `foreign`
     are ops without a row, by name. `chains` are the storages of parameters, buffers and arguments,
-    written or only read; `residuals` has a line for each value that the backward pass reads."""
+    written or only read; `residuals` has a line for each value that the backward pass reads;
+    `retraced` says, for each trace but the first, why the function was traced again."""
 
     loops: tuple[LoopNote, ...]
     foreign: tuple[tuple[str, Loc], ...]
     conds: tuple[Loc, ...] = ()
     chains: tuple[Chain, ...] = ()
     residuals: tuple[str, ...] = ()
+    retraced: tuple[str, ...] = ()
 
     @property
     def foreign_counts(self) -> dict[str, int]:
@@ -62,6 +64,7 @@ class Report:
         if self.residuals:
             lines += [f"read by the backward: {len(self.residuals)}"]
             lines += [f"  {q}" for q in self.residuals]
+        lines += [f"traced again: {q}" for q in self.retraced]
         return "\n".join(lines)
 
 
@@ -69,12 +72,13 @@ def make_report(
     notes: list[tuple[str, Loc, str]],
     chains: Sequence[Chain] = (),
     residuals: Sequence[str] = (),
+    retraced: Sequence[str] = (),
 ) -> Report:
     """From a trace's notes (kind, place, text)."""
     loops = tuple(LoopNote(*q) for q in notes if q[0] not in ("foreign", "cond"))
     foreign = tuple((text, loc) for kind, loc, text in notes if kind == "foreign")
     conds = dict.fromkeys(loc for kind, loc, _ in notes if kind == "cond")
-    return Report(loops, foreign, tuple(conds), tuple(chains), tuple(residuals))
+    return Report(loops, foreign, tuple(conds), tuple(chains), tuple(residuals), tuple(retraced))
 
 
 def finished_chains(

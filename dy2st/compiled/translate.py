@@ -37,13 +37,11 @@ from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
 from ir.passes import run as run_passes
 
-#: how often a function is traced again because its inputs share memory
-MOST_TRACES = 8
-
 
 @dataclasses.dataclass
 class Given:
-    """What is translated, and what earlier traces of it have found: inputs that `shared` memory."""
+    """What is translated, and what earlier traces of it have found: inputs that are `shared` with
+    others or not contiguous, and why it was traced `again`."""
 
     function: Callable[..., Any]
     signature: Signature
@@ -52,6 +50,16 @@ class Given:
     checkpoint: Checkpoint
     donate: Sequence[str]
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
+    again: list[str] = dataclasses.field(default_factory=list)
+
+    def learn(self, stop: Shares) -> None:
+        """The next trace declares more inputs; at the latest, it ends when it declares all."""
+        known = {id(q.tensor) for q in self.shared}
+        wanted = shared_inputs.wanted(stop)
+        new = [q for q in wanted if id(q.tensor) not in known and not q.memory]
+        assert new, "inputs that have been declared share memory in another way"
+        self.shared += new
+        self.again.append(shared_inputs.described(new))
 
 
 def translate(
@@ -68,13 +76,11 @@ def translate(
     the backward program. `donate`: parameters whose memory a call may use.
     """
     given = Given(function, signature, spec, moving, checkpoint, donate)
-    for _ in range(MOST_TRACES):
+    while True:
         try:
             return _traced(given)
-        except Shares as found:
-            known = {id(q.tensor) for q in given.shared}
-            given.shared += [q for q in found.inputs if id(q.tensor) not in known and not q.memory]
-    raise AssertionError("inputs share memory in ever new ways")
+        except Shares as stop:
+            given.learn(stop)
 
 
 def _traced(given: Given) -> Entry:
@@ -141,7 +147,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
         history = History(program)
         shown, shown_bound = prune_inputs(functional(program, history), own)
         if sharing := shared_inputs.found(shown, shown_bound, own):
-            raise Shares(sharing)
+            raise Shares(sharing, lifted, asked=False)
         shared_inputs.check_attached(trace, lifted)
         warn_of_ignored(program, trace.autograd, plan.trained)
         links = history.chains()
@@ -161,7 +167,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
     assert trace.guards is not None
     made = Translation(
         shown, executable, bound, shown_bound, lifted, plan, trace.guards,
-        make_report(trace.frames[0].notes, ends, policy), training, frozenset(loud),
+        make_report(trace.frames[0].notes, ends, policy, given.again), training, frozenset(loud),
     )  # fmt: skip
     return Entry(made, given.signature)
 

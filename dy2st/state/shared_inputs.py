@@ -22,7 +22,7 @@ from dy2st.state.signature import grad_enabled
 from dy2st.trace.emitter import detached
 from dy2st.trace.fake_tensor import type_of
 from dy2st.trace.memory import extent, meet
-from dy2st.trace.signals import Refused
+from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Program, SourceError, Type
 from ir.types import product
@@ -68,6 +68,32 @@ def found(
     return list(out.values())
 
 
+def wanted(stop: Shares) -> list[TracedInput]:
+    """The inputs that the next trace declares, so that it finds no more of them: those for which
+    this one stopped, with all that meet them. If it stopped early, also the other inputs that are
+    not contiguous or share memory, where nothing forbids it."""
+    out = {id(q): q for q in stop.inputs}
+    real = [q for q in stop.among if q.kind != "const" and q.number is None and extent(q.tensor)]
+    for group in groups(real):
+        needed = any(id(q) in out for q in group)
+        loose = len(group) > 1 or not group[0].tensor.is_contiguous()
+        if (needed or (stop.asked and loose)) and may_be_views(group):
+            out.update((id(q), q) for q in group)
+    return list(out.values())
+
+
+def may_be_views(group: Sequence[TracedInput]) -> bool:
+    """Whether a group can be declared; a declared input has sizes that are numbers."""
+    return forbidden(group) is None and not any(q.value.type.names for q in group)
+
+
+def described(inputs: Sequence[TracedInput]) -> str:
+    """Why inputs are declared, for the report."""
+    names = ", ".join(dict.fromkeys(q.name for q in inputs))
+    shared = any(len(group) > 1 for group in groups(inputs))
+    return f"inputs share memory ({names})" if shared else f"inputs are not contiguous ({names})"
+
+
 def groups(inputs: Sequence[TracedInput]) -> list[list[TracedInput]]:
     """Inputs whose memory meets, directly or through others, together."""
     out: list[list[TracedInput]] = []
@@ -82,7 +108,8 @@ def groups(inputs: Sequence[TracedInput]) -> list[list[TracedInput]]:
 def declare(trace: Trace, inputs: Sequence[TracedInput]) -> None:
     """Make inputs of the storages that `inputs` of an earlier trace have, and views of them."""
     for group in groups(inputs):
-        check(group)
+        if (stop := forbidden(group)) is not None:
+            raise stop
         base = covering(group)
         base = memory(trace, group) if base is None else again(trace, base)
         for q in group:
@@ -90,13 +117,15 @@ def declare(trace: Trace, inputs: Sequence[TracedInput]) -> None:
                 member(trace, q, base)
 
 
-def check(group: Sequence[TracedInput]) -> None:
+def forbidden(group: Sequence[TracedInput]) -> Refused | None:
+    """Why a group cannot be views of one input."""
     names = " and ".join(dict.fromkeys(q.name for q in group))
     if len({q.tensor.dtype for q in group}) > 1:
-        raise refused(names, "They have different dtypes.")
+        return refused(names, "They have different dtypes.")
     trained = [q for q in group if not q.tensor.stop_gradient]
     if grad_enabled() and trained and (len(trained) > 1 or covering(group) is not trained[0]):
-        raise refused(names, "One that requires a gradient does not cover the others.")
+        return refused(names, "One that requires a gradient does not cover the others.")
+    return None
 
 
 def refused(names: str, reason: str) -> Refused:
@@ -195,9 +224,11 @@ __all__ = [
     "Share",
     "check_attached",
     "declare",
+    "described",
     "extent",
     "found",
     "lies",
     "meet",
     "storage",
+    "wanted",
 ]

@@ -93,7 +93,7 @@ def fix(trace: Trace, root: Value) -> TracedInput | None:
             with trace.pause():
                 straight = q.tensor.is_contiguous()
             if not straight:
-                raise Shares([q])
+                raise Shares([q], trace.inputs.by_id.values(), asked=True)
             q.fixed = True
             return q
     return None

@@ -31,11 +31,15 @@ class Retrace(BaseException):
 
 class Shares(BaseException):
     """Inputs share memory, or are not contiguous, in a way that matters: trace again with them as
-    views of one storage."""
+    views of one storage.
 
-    def __init__(self, inputs: Sequence[Any]) -> None:
+    among: all inputs so far. asked: the trace stopped where the layout of one of them is asked for,
+    and others may follow.
+    """
+
+    def __init__(self, inputs: Sequence[Any], among: Iterable[Any], asked: bool) -> None:
         super().__init__("inputs that share memory")
-        self.inputs = list(inputs)
+        self.inputs, self.among, self.asked = list(inputs), list(among), asked
 
 
 class InternalError(BaseException):
