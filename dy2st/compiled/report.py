@@ -37,7 +37,7 @@ class Report:
     """`loops` in the order of the program; `conds` are the places of branches on data; `foreign`
     are ops without a row, by name. `chains` are the storages of parameters, buffers and arguments,
     written or only read; `residuals` has a line for each value that the backward pass reads;
-    `retraced` says, for each trace but the first, why the function was traced again."""
+    `retraced` says why the function, or the body of a loop, was traced again."""
 
     loops: tuple[LoopNote, ...]
     foreign: tuple[tuple[str, Loc], ...]
@@ -75,10 +75,13 @@ def make_report(
     retraced: Sequence[str] = (),
 ) -> Report:
     """From a trace's notes (kind, place, text)."""
-    loops = tuple(LoopNote(*q) for q in notes if q[0] not in ("foreign", "cond"))
+    loops = tuple(LoopNote(*q) for q in notes if q[0] not in ("foreign", "cond", "retraced"))
+    again = [f"the loop at {loc}, {text}" for kind, loc, text in notes if kind == "retraced"]
     foreign = tuple((text, loc) for kind, loc, text in notes if kind == "foreign")
     conds = dict.fromkeys(loc for kind, loc, _ in notes if kind == "cond")
-    return Report(loops, foreign, tuple(conds), tuple(chains), tuple(residuals), tuple(retraced))
+    return Report(
+        loops, foreign, tuple(conds), tuple(chains), tuple(residuals), (*retraced, *again)
+    )
 
 
 def finished_chains(

@@ -19,7 +19,7 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of as size_from
 from dy2st.trace.scalar import is_runtime_scalar
-from dy2st.trace.signals import NeedsConcrete, Retrace
+from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from ir import Type, Value
@@ -54,19 +54,18 @@ def size_of(items: Sequence[Any]) -> Dim:
     return total
 
 
-def learn_growth(plan: LoopRecord) -> None:
-    """The length of a list that the loop grows follows from the index."""
+def learn_growth(plan: LoopRecord) -> bool:
+    """Learn how many elements an iteration appends to a list of which the body reads the length:
+    it follows from the index then. Returns True if there was something new."""
     known, frame = plan.attempt.known.growth, plan.frame
-    for key, (_, items) in frame.appends.items():
-        grows = size_of(items)
-        if (key in known and known[key] != grows) or (
-            key not in known and key in frame.asked and items
-        ):
-            known[key] = grows
-            raise Retrace
-    for key in [k for k in known if k not in frame.appends]:
+    asked = {k for k in frame.asked if k in frame.appends and frame.appends[k][1]}
+    grows = {k: size_of(items) for k, (_, items) in frame.appends.items()}
+    new = {k: n for k, n in grows.items() if (known[k] != n if k in known else k in asked)}
+    gone = [k for k in known if k not in frame.appends]
+    known.update(new)
+    for key in gone:
         del known[key]
-        raise Retrace
+    return bool(new or gone)
 
 
 # ---------------------------------------------------------------- what one iteration appends

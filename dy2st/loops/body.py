@@ -113,7 +113,8 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
 
 
 class BodyTrace(LoopTrace):
-    """One tentative trace of the body."""
+    """One tentative trace of the body. `stale`: it has learned the number of iterations, which
+    it did not know when it began."""
 
     def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Any) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
@@ -121,6 +122,7 @@ class BodyTrace(LoopTrace):
         self.loop.limit = over.limit
         self.loop.open = code.test is not None or over.more is not None
         self.unreadable: dict[tuple[Any, ...], BaseException] = {}
+        self.stale = False
 
     @property
     def names(self) -> Sequence[str]:
@@ -162,15 +164,15 @@ class BodyTrace(LoopTrace):
         self.code.body(self.over.item(index))
         self.end(self.code.more(trace, self.over, index + 1))
         after = self.code.get_state()
-        self.learn_places()
+        new_places = self.learn_places()
         rows = [
             (n.rstrip("="), UNDEF if self.set_first(n) else b, p, self.carried(p, a, (n,)), (n,))
             for n, b, p, a in zip(self.names, before, stand_ins, after)
         ]
         places = self.known.places
         rows += [row for rows_of in queues for row in rows_of(self)]
-        rows += [(str(q), old[k], held[k], q.get(), k) for k, q in places.items()]
-        plan = LoopPorts(self, rows)
+        rows += [(str(q), old[k], held[k], q.get(), k) for k, q in places.items() if k in held]
+        plan = LoopPorts(self, rows, new_places or self.stale)
         if self.loop.trip == ENDLESS and self.tests is None:
             raise NeedsConcrete("its end follows from Python values, not from the index or data")
         return plan
@@ -267,7 +269,7 @@ class BodyTrace(LoopTrace):
             return
         if self.known.trip != trip or self.known.exact != exact:
             self.known.trip, self.known.exact = trip, exact
-            raise Retrace
+            self.stale = True
 
     def bound_of(self, fact: PathCondition) -> Dim | None:
         """The largest trip count if `gap op 0` holds after each iteration but the last; None if
@@ -362,12 +364,11 @@ class BodyTrace(LoopTrace):
         self.trace.undefined.values[inner] = (ok, message)
         self.held[id(ok)] = (ok, before)
 
-    def learn_places(self) -> None:
-        """Retrace with the attributes and items that the body stored as carried places."""
+    def learn_places(self) -> bool:
+        """Learn the attributes and items that the body has stored: the next trace carries them."""
         new = {k: q for k, q in self.frame.stores.items() if k not in self.known.places}
-        if new:
-            self.known.places.update(new)
-            raise Retrace
+        self.known.places.update(new)
+        return bool(new)
 
     # ------------------------------------------------------------ the result
     def commit(self, plan: LoopPorts, before: tuple[Any, ...], old: dict[Any, Any]) -> None:

@@ -47,14 +47,16 @@ from ir.types import BOOL, Dim, substitute_dim
 class LoopPorts(LoopRecord):
     """Makes the ports of a loop from its places before and after the body."""
 
-    def __init__(self, attempt: LoopTrace, rows: Sequence[tuple[Any, ...]]) -> None:
+    def __init__(
+        self, attempt: LoopTrace, rows: Sequence[tuple[Any, ...]], new_places: bool = False
+    ) -> None:
         super().__init__(attempt)
         self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self.flips: list[tuple[Any, ...]] = []
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)
-        learn_growth(self)
-        self.finals = {path: self.settle(n, b, p, a, path) for n, b, p, a, path in rows}
+        self.finals: dict[tuple[Any, ...], Any] = {}
+        self.settle_all(rows, new_places)
         self.appends = collect(self)
         self.broken = self.left_by_break(rows)
         self.late_tails()
@@ -76,6 +78,23 @@ class LoopPorts(LoopRecord):
             taken = [q for q in leaves(a) if type(q) is FakeTensor and id(q) not in own]
             out |= {q._value for q in taken}
         return out
+
+    def settle_all(self, rows: Sequence[tuple[Any, ...]], new_places: bool) -> None:
+        """Settle every place. One retrace is for all that the places have to learn; an error of a
+        place counts only if there is nothing to learn, because the next trace may not have it."""
+        learns, errors = new_places, list[BaseException]()
+        for name, b, p, a, path in rows:
+            try:
+                self.finals[path] = self.settle(name, b, p, a, path)
+            except Retrace:
+                learns = True
+            except (Mismatch, NeedsConcrete) as e:
+                errors.append(e)
+        learns = learn_growth(self) or learns
+        if learns:
+            raise Retrace
+        if errors:
+            raise errors[0]
 
     # ------------------------------------------------------------ one place
     def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:

@@ -44,6 +44,22 @@ class Learned:
     exact: bool = False
     peeled: int = 0
 
+    def __str__(self) -> str:
+        """What the body has turned out to do, in words of the report."""
+        found = {
+            "stores attributes or items": self.places,
+            "moves integers by a constant": self.steps,
+            "computes Python numbers": self.numbers,
+            "defines variables in some iterations only": self.maybe,
+            "makes tensors require a gradient": self.trained,
+            "reads a list that it fills": self.growth,
+            "makes a tensor longer": self.grown,
+            "changes a list of its own": self.whole,
+            "shifts a list": self.queues,
+            "has a bound": self.trip is not None,
+        }
+        return ", ".join(text for text, known in found.items() if known)
+
 
 class LoopTrace:
     """The state of one tentative trace of a loop's body.

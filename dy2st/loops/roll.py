@@ -25,7 +25,9 @@ from dy2st.trace.user_stack import call_stack, is_internal
 from ir import ENDLESS, Require, Size, SourceError
 from ir.types import Dim
 
-MOST_TRACES = 12
+#: One trace finds all that a body shows; few bodies show more only when that is known.
+MOST_TRACES = 6
+TIMES = ("", "once", "twice", "three times", "four times", "five times")
 
 
 # ---------------------------------------------------------------- running a loop
@@ -92,9 +94,12 @@ class Runner:
         """Try until nothing new is learned; False leaves the reason in `why`."""
         known = self.known()
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
-        for _ in range(MOST_TRACES):
+        for traces in range(MOST_TRACES):
             try:
                 BodyTrace(self.trace, self.over, self.code, known, go).roll(self.site, reason)
+                if traces:
+                    text = f"{TIMES[traces]}, because it {known}"
+                    self.trace.frame.notes.append(("retraced", self.site, text))
                 return True
             except Retrace:
                 continue

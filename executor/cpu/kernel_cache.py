@@ -57,6 +57,12 @@ def kernel_of(target: Target, module: Module, launch: Launch) -> tuple[str, list
     return found.name, [views[q] if is_view else q for is_view, q in found.actual]
 
 
+def clear() -> None:
+    """Forget every kernel, so that the next compilation writes its own."""
+    with _LOCK:
+        _RECENT.clear()
+
+
 def _origin(actual: View | Dim, views: list[View]) -> tuple[bool, Any]:
     if not isinstance(actual, View):
         return False, actual

@@ -605,6 +605,7 @@ class Keeps(nn.Layer):
         return self.inner(x) * 2
 
 
+@pytest.mark.filterwarnings("default::dy2st.CopyWarning")  # sorted: a row that a list holds
 @pytest.mark.parametrize(
     "way", ["map", "reduce", "generator", "context", "object.__setattr__", "hook", "sorted"]
 )

@@ -58,10 +58,8 @@ def a_copy_of_a_view(x, held):
     return x[0].clone(), held
 
 
-def written_twice(x, held):
-    held.add_(x)
-    held.add_(paddle.zeros([3]))
-    return x[0], held
+def not_written(x, held):
+    return x[0], held.set_value(held + x) or held
 
 
 def draws(x, held):
@@ -85,7 +83,7 @@ DIFFERENT = {
     the_state_is_another: r"result\[1\]",
     a_copy_of_the_state: "objects",
     a_copy_of_a_view: "aliases",
-    written_twice: "versions",
+    not_written: "versions",
     draws: "generator",
     prints: "printed",
 }

@@ -184,6 +184,7 @@ def loops_unrolled(p, steps):
     with copying(p):
         report, program = static.report(*args), static.program(*args)
     unrolled = [str(q) for q in report.loops if q.kind == "unrolled"]
+    assert not any(" times, because" in q for q in report.retraced), report.retraced
     return unrolled, len(str(program).splitlines())
 
 

@@ -344,7 +344,9 @@ def compare(case: Case, context: str) -> None:
             return None
         assert context not in case.raises, "eager does not raise"
         bounds = dict(zip(("rtol", "atol"), case.bounds))
-        check.equal(have, want, f"call {k}", memory=True, versions=True, **bounds)
+        #: eager moves the version of a tensor whose copy `reshape_` changes; docs/limits.md
+        copied = case.name.startswith("reshape_") and context == "steps of an argument"
+        check.equal(have, want, f"call {k}", memory=True, versions=not copied, **bounds)
     foreign = static.call.report(*static.arguments(2)).foreign
     assert bool(foreign) == bool(case.foreign), foreign
     return None
