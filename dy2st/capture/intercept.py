@@ -1,14 +1,12 @@
 """Installing and removing the interception of Paddle, under a lock.
 
 Patches are process-global; every patched entry acts only on a thread that is tracing and calls
-Paddle's own function otherwise. They are installed while at least one trace runs. The garbage
-collector waits meanwhile: to go through all objects of Paddle once takes as long as a small trace.
+Paddle's own function otherwise. They are installed while at least one trace runs.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 import sys
 import threading
 import types
@@ -240,9 +238,6 @@ def _patch(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 
 
 def _install() -> None:
-    if gc.isenabled():
-        gc.disable()
-        _SAVED.append((gc, "", None))
     for fields, name, held, new in _bindings():
         _SAVED.append((fields, name, held))
         fields[name] = new
@@ -272,9 +267,7 @@ def _bound(name: str, held: Any) -> Any:
 def _remove() -> None:
     while _SAVED:
         owner, name, held = _SAVED.pop()
-        if owner is gc:
-            gc.enable()
-        elif isinstance(owner, dict):
+        if isinstance(owner, dict):
             owner[name] = held
         elif held is _ABSENT:
             delattr(owner, name)

@@ -19,6 +19,7 @@ from paddle.base import core
 
 import executor
 from dy2st.capture import foreign
+from dy2st.compiled.collector import collector_waits
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE
@@ -80,12 +81,16 @@ class Training:
         given, key = len(self.of), frozenset(arrived)
         with self._lock:
             if key not in self._compiled:
-                backward = self.gradient.backward
-                program = with_arrived(backward, given, key)
-                read = frozenset(k - given for k in inputs_read(program) if k >= given)
-                run = executor.compile(self.finished(program), foreign.handler)
-                self._compiled[key] = Backward(run, read, unreached(backward, given, key))
+                with collector_waits():
+                    self._compiled[key] = self._backward(given, key)
             return self._compiled[key]
+
+    def _backward(self, given: int, arrived: frozenset[int]) -> Backward:
+        backward = self.gradient.backward
+        program = with_arrived(backward, given, arrived)
+        read = frozenset(k - given for k in inputs_read(program) if k >= given)
+        run = executor.compile(self.finished(program), foreign.handler)
+        return Backward(run, read, unreached(backward, given, arrived))
 
     @property
     def executable(self) -> Any:

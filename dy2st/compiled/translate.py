@@ -13,6 +13,7 @@ import paddle
 import executor
 from dy2st.capture import foreign, intercept
 from dy2st.capture.detached_writes import warn_of_ignored
+from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
@@ -92,7 +93,7 @@ def _traced(given: Given) -> Entry:
         trace.dynamic = given.moving.places | {("leaf", k) for k in given.moving.leaves}
     trace.guards = Guards(Tensor)
     try:
-        with intercept.installed(), active(trace):
+        with collector_waits(), intercept.installed(), active(trace):
             try:
                 return _compiled(trace, given, *_captured(trace, given))
             finally:

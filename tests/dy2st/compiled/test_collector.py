@@ -9,6 +9,7 @@ import pytest
 
 import dy2st
 from dy2st import SourceError
+from dy2st.compiled import training
 
 
 def collector_is_on() -> bool:
@@ -39,3 +40,23 @@ def test_the_collector_waits_and_is_as_before(on: bool) -> None:
         assert gc.isenabled() is on
     finally:
         gc.enable()
+
+
+def test_the_collector_waits_while_the_backward_program_is_compiled(monkeypatch):
+    seen, run_passes = [], training.run_passes
+
+    def seeing(*args, **kwargs):
+        seen.append(gc.isenabled())
+        return run_passes(*args, **kwargs)
+
+    @dy2st.to_static
+    def f(x):
+        return (x * x).sum()
+
+    x = paddle.ones([2])
+    x.stop_gradient = False
+    loss = f(x)
+    monkeypatch.setattr(training, "run_passes", seeing)
+    loss.backward()
+    assert seen == [False]
+    assert gc.isenabled()
