@@ -64,12 +64,14 @@ def _check_divisor(x: np.ndarray, y: np.ndarray) -> None:
 
 def _floor_div_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     _check_divisor(x, y)
-    return np.floor(x / y) if x.dtype.kind == "f" else x // y
+    out: np.ndarray = np.floor(x / y) if x.dtype.kind == "f" else x // y
+    return out
 
 
 def _remainder_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     _check_divisor(x, y)
-    return np.mod(x, y)
+    out: np.ndarray = np.mod(x, y)
+    return out
 
 
 def _divide_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[Value]:

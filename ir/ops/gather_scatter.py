@@ -96,8 +96,8 @@ def _put_types(x: Type, y: Type, *index: Type, axis: int, combine: str) -> Type:
 def _put_ref(
     x: np.ndarray, y: np.ndarray, *index: np.ndarray, axis: int, combine: str
 ) -> np.ndarray:
-    out, at = x.copy(), axis % x.ndim
-    key = _key(out, index, at)
+    out: np.ndarray = x.copy()
+    key = _key(out, index, axis % x.ndim)
     if combine == "assign":
         out[key] = y
         return out
@@ -173,7 +173,7 @@ def _embedding_types(ids: Type, weight: Type, padding_idx: int) -> Type:
 def _embedding_ref(ids: np.ndarray, weight: np.ndarray, padding_idx: int) -> np.ndarray:
     if ids.size and (ids.min() < 0 or ids.max() >= len(weight)):
         raise IndexError(f"embedding: an index is outside of [0, {len(weight)})")
-    out = weight[ids]
+    out: np.ndarray = weight[ids]
     if padding_idx >= 0:
         out[ids == padding_idx] = 0
     return out

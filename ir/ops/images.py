@@ -23,6 +23,7 @@ from ir.program import Builder, Value
 from ir.types import Dim, Size, Type, divide
 
 Pair: TypeAlias = tuple[int, int]
+Attrs: TypeAlias = dict[str, tuple[Any, ...]]
 #: (before, after) for rows and columns; less than 0: pixels are left out
 Padding: TypeAlias = tuple[tuple[Dim, Dim], tuple[Dim, Dim]]
 
@@ -118,7 +119,7 @@ def taps_of_phase(k: int, stride: int, low: Dim, dilation: int, phase: int) -> l
 
 
 def _phase(
-    b: Builder, g: Value, w: Value, phase: Pair, counts: Sequence[Dim], a: dict[str, tuple]
+    b: Builder, g: Value, w: Value, phase: Pair, counts: Sequence[Dim], a: Attrs
 ) -> Value | None:
     """The gradient of the pixels (y, x) of a phase of the stride; `w` is swapped already."""
     padding, dilation = [], []
@@ -144,7 +145,7 @@ def _phase(
     return new
 
 
-def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: dict[str, tuple]) -> Value:
+def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: Attrs) -> Value:
     w, (sy, sx) = _swapped(b, w, a["groups"][0], 0), a["stride"]
     sizes = x.type.shape[2:]
     if (sy, sx) == (1, 1):
@@ -171,7 +172,7 @@ def _count(n: Dim, stride: int, phase: int) -> Dim:
     return len(range(phase, n, stride))
 
 
-def _weight_grad(b: Builder, g: Value, x: Value, w: Value, a: dict[str, tuple]) -> Value:
+def _weight_grad(b: Builder, g: Value, x: Value, w: Value, a: Attrs) -> Value:
     groups = a["groups"][0]
     images = _swapped(b, x, groups, 1)
     filters = b.transpose(g, perm=(1, 0, 2, 3))
@@ -262,15 +263,18 @@ def _seen(x: np.ndarray, taps: Pair, stride: Pair, padding: Any) -> Iterator[Any
 
 
 def _max_ref(x: np.ndarray, **a: Any) -> np.ndarray:
-    out: Any = None
+    out: np.ndarray | None = None
     for pixel, real in _seen(x, **a):
         out = np.full(pixel.shape, LOWEST, x.dtype) if out is None else out
         out = np.where(real & ~(out > pixel), pixel, out)
+    assert out is not None, "a window without taps"
     return out
 
 
 def _sum_ref(x: np.ndarray, **a: Any) -> np.ndarray:
-    return sum(p for p, _ in _seen(x.astype(np.float64), **a)).astype(x.dtype)  # type: ignore[union-attr]
+    pixels = (p for p, _ in _seen(x.astype(np.float64), **a))
+    total: np.ndarray = sum(pixels, start=np.zeros(()))
+    return total.astype(x.dtype)
 
 
 def _spread_ref(g: np.ndarray, pixels: Pair, **a: Any) -> np.ndarray:

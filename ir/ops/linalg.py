@@ -33,7 +33,8 @@ def matmul_types(x: Type, y: Type, trans_x: bool, trans_y: bool) -> Type:
 def matmul_ref(x: np.ndarray, y: np.ndarray, trans_x: bool, trans_y: bool) -> np.ndarray:
     a = np.swapaxes(x, -1, -2) if trans_x and x.ndim > 1 else x
     b = np.swapaxes(y, -1, -2) if trans_y and y.ndim > 1 else y
-    return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(x.dtype)
+    out: np.ndarray = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(x.dtype)
+    return out
 
 
 def _matmul_grad(

@@ -120,19 +120,22 @@ def _softmax_ref(x: np.ndarray, axis: int) -> np.ndarray:
         return np.ones_like(x)
     w = x.astype(np.longdouble)
     e = np.exp(w - w.max(axis=axis, keepdims=True, initial=-np.inf))
-    return (e / e.sum(axis=axis, keepdims=True)).astype(x.dtype)
+    out: np.ndarray = (e / e.sum(axis=axis, keepdims=True)).astype(x.dtype)
+    return out
 
 
 def _softmax_expand(b: Builder, x: Value, axis: int) -> Value:
     axes = (axis,) if x.type.ndim else ()
     e = b.exp(b.subtract(x, b.max(x, axes=axes, keepdim=True)))
-    return b.divide(e, b.sum(e, axes=axes, keepdim=True))
+    new: Value = b.divide(e, b.sum(e, axes=axes, keepdim=True))
+    return new
 
 
 def _log_softmax_expand(b: Builder, x: Value, axis: int) -> Value:
     axes = (axis,) if x.type.ndim else ()
     z = b.subtract(x, b.max(x, axes=axes, keepdim=True))
-    return b.subtract(z, b.log(b.sum(b.exp(z), axes=axes, keepdim=True)))
+    new: Value = b.subtract(z, b.log(b.sum(b.exp(z), axes=axes, keepdim=True)))
+    return new
 
 
 def _log_softmax_ref(x: np.ndarray, axis: int) -> np.ndarray:
@@ -140,7 +143,8 @@ def _log_softmax_ref(x: np.ndarray, axis: int) -> np.ndarray:
         return np.zeros_like(x)
     w = x.astype(np.longdouble)
     z = w - w.max(axis=axis, keepdims=True, initial=-np.inf)
-    return (z - np.log(np.exp(z).sum(axis=axis, keepdims=True))).astype(x.dtype)
+    out: np.ndarray = (z - np.log(np.exp(z).sum(axis=axis, keepdims=True))).astype(x.dtype)
+    return out
 
 
 def _softmax_grad(b: Builder, g: Value, y: Value, x: Value, axis: int) -> list[Value]:
@@ -198,7 +202,8 @@ def _norm_ref(
     w = x.astype(np.longdouble)
     z = w - w.mean(axis=axes, keepdims=True)
     y = z / np.sqrt((z * z).mean(axis=axes, keepdims=True) + epsilon)
-    return (y * weight.reshape(shape) + bias.reshape(shape)).astype(x.dtype)
+    out: np.ndarray = (y * weight.reshape(shape) + bias.reshape(shape)).astype(x.dtype)
+    return out
 
 
 def _norm_expand(
@@ -210,7 +215,8 @@ def _norm_expand(
     variance = b.mean(b.square(z), axes=axes, keepdim=True)
     y = b.multiply(z, b.rsqrt(b.scale(variance, bias=epsilon)))
     y = b.multiply(y, b.reshape(weight, shape=shape))
-    return b.add(y, b.reshape(bias, shape=shape))
+    new: Value = b.add(y, b.reshape(bias, shape=shape))
+    return new
 
 
 def _norm_grad(

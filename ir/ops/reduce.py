@@ -85,7 +85,8 @@ def _reduction(
 
 def _sum_ref(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
     wide = x.astype(np.float64) if x.dtype.kind == "f" else x
-    return wide.sum(axis=axis, keepdims=keepdims)
+    out: np.ndarray = wide.sum(axis=axis, keepdims=keepdims)
+    return out
 
 
 _EXAMPLES = (
@@ -137,7 +138,8 @@ def _mean_types(x: Type, axes: tuple[int, ...], keepdim: bool) -> Type:
 def _mean_expand(b: Builder, x: Value, axes: tuple[int, ...], keepdim: bool) -> Value:
     total = b.sum(x, axes=axes, keepdim=keepdim)
     count = b.cast(b.size(n=_count(x.type, axes)), dtype=x.type.dtype)
-    return b.divide(total, count)
+    new: Value = b.divide(total, count)
+    return new
 
 
 op(
@@ -160,7 +162,8 @@ def _arg_types(x: Type, axis: int, keepdim: bool, dtype: Any) -> Type:
 
 
 def _arg_ref(x: np.ndarray, axis: int, keepdim: bool, dtype: Any) -> np.ndarray:
-    return np.argmax(x, axis=axis, keepdims=keepdim).astype(dtype.numpy)
+    out: np.ndarray = np.argmax(x, axis=axis, keepdims=keepdim).astype(dtype.numpy)
+    return out
 
 
 op(

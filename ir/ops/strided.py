@@ -73,7 +73,7 @@ def _view(x: np.ndarray, shape: Any, strides: Any, offset: Any) -> np.ndarray:
 
 
 def _set_ref(x: np.ndarray, y: np.ndarray, strides: Any, offset: Any) -> np.ndarray:
-    out = x.copy()
+    out: np.ndarray = x.copy()
     _view(out, y.shape, strides, offset)[...] = y
     return out
 

@@ -341,7 +341,8 @@ def _triangle(b: Builder, x: Value, diagonal: int, keep: str) -> Value:
     c = b.iota(n=columns, dtype=I64)
     test = b.less_equal(c, r) if keep == "lower" else b.greater_equal(c, r)
     zero = b.full(value=0, dtype=x.type.dtype)
-    return b.where(test, x, zero)
+    new: Value = b.where(test, x, zero)
+    return new
 
 
 def _matrix_types(x: Type, diagonal: int) -> Type:
@@ -372,7 +373,8 @@ def _one_hot_types(x: Type, n: Dim) -> Type:
 
 def _one_hot_expand(b: Builder, x: Value, n: Dim) -> Value:
     column = b.reshape(x, shape=(*x.type.shape, 1))
-    return b.cast(b.equal(column, b.iota(n=n, dtype=x.type.dtype)), dtype=F32)
+    new: Value = b.cast(b.equal(column, b.iota(n=n, dtype=x.type.dtype)), dtype=F32)
+    return new
 
 
 op(

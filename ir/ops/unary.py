@@ -40,11 +40,13 @@ def wide(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _erf(x: np.ndarray) -> np.ndarray:
-    return np.vectorize(math.erf, otypes=[np.float64])(x)
+    out: np.ndarray = np.vectorize(math.erf, otypes=[np.float64])(x)
+    return out
 
 
 def _erfc(x: np.ndarray) -> np.ndarray:
-    return np.vectorize(math.erfc, otypes=[np.float64])(x)
+    out: np.ndarray = np.vectorize(math.erfc, otypes=[np.float64])(x)
+    return out
 
 
 def _erf_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:
@@ -200,7 +202,8 @@ def scale_kernel(x: k.Scalar, scale: float, bias: float, bias_after_scale: bool)
 
 def scale_ref(x: np.ndarray, scale: float, bias: float, bias_after_scale: bool) -> np.ndarray:
     s, b = x.dtype.type(scale), x.dtype.type(bias)
-    return x * s + b if bias_after_scale else (x + b) * s
+    out: np.ndarray = x * s + b if bias_after_scale else (x + b) * s
+    return out
 
 
 elementwise(
@@ -275,9 +278,11 @@ def gelu_kernel(x: k.Scalar, approximate: bool) -> k.Scalar:
 
 def gelu_ref(x: np.ndarray, approximate: bool) -> np.ndarray:
     w = x.astype(np.longdouble)
+    twice: np.ndarray = _erfc(-x.astype(np.float64) / math.sqrt(2))
     if approximate:
-        return 0.5 * w * (1 + np.tanh(math.sqrt(2 / math.pi) * (w + 0.044715 * w**3)))
-    return 0.5 * w * _erfc(-x.astype(np.float64) / math.sqrt(2))
+        twice = 1 + np.tanh(math.sqrt(2 / math.pi) * (w + 0.044715 * w**3))
+    out: np.ndarray = 0.5 * w * twice
+    return out
 
 
 def gelu_grad(b: Builder, g: Value, y: Value, x: Value, approximate: bool) -> list[Value]:
@@ -444,7 +449,8 @@ def _erfinv_ref(x: np.ndarray) -> np.ndarray:
         error = np.where(z < 0.5, erf(y) - z, rest - erfc(y)) if y.size else y
         step = error * np.exp(y * y) * (math.sqrt(math.pi) / 2)
         y = y - step / (1 + y * step)
-    return np.copysign(np.where(z >= 1, math.inf, y), x.ravel()).reshape(x.shape)
+    out: np.ndarray = np.copysign(np.where(z >= 1, math.inf, y), x.ravel()).reshape(x.shape)
+    return out
 
 
 def _erfinv_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:

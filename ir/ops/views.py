@@ -54,7 +54,8 @@ def sliced(x: np.ndarray, axis: int, start: int, length: int, step: int) -> np.n
     stop: int | None = start + step * length
     stop = None if step < 0 and stop is not None and stop < 0 else stop
     cut = slice(start, stop, step) if length else slice(0, 0)
-    return x[_at(axis, cut)]
+    out: np.ndarray = x[_at(axis, cut)]
+    return out
 
 
 def _slice_types(x: Type, axis: int, start: Dim, length: Dim, step: int) -> Type:
@@ -107,7 +108,7 @@ def _set_slice_types(x: Type, y: Type, axis: int, start: Dim, step: int) -> Type
 
 
 def _set_slice_ref(x: np.ndarray, y: np.ndarray, axis: int, start: int, step: int) -> np.ndarray:
-    out = x.copy()
+    out: np.ndarray = x.copy()
     sliced(out, axis % x.ndim, start, y.shape[axis], step)[...] = y
     return out
 
@@ -157,7 +158,7 @@ def _set_types(x: Type, y: Type, want: Type) -> Type:
 
 
 def _set_at(x: np.ndarray, y: np.ndarray, axis: int, index: int) -> np.ndarray:
-    out = x.copy()
+    out: np.ndarray = x.copy()
     out[_at(axis % x.ndim, index)] = y
     return out
 
@@ -273,11 +274,12 @@ def windowed(x: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.nda
     i = int(index)
     if not 0 <= i <= x.shape[axis] - length:
         raise IndexError(f"{length} elements from {i} on leave an axis of {x.shape[axis]}")
-    return x[_at(axis % x.ndim, slice(i, i + length))]
+    out: np.ndarray = x[_at(axis % x.ndim, slice(i, i + length))]
+    return out
 
 
 def _set_window_ref(x: np.ndarray, y: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
-    out = x.copy()
+    out: np.ndarray = x.copy()
     windowed(out, index, axis, y.shape[axis])[...] = y
     return out
 

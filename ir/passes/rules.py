@@ -60,7 +60,8 @@ def is_number(b: Block, v: Value, number: float) -> bool:
 
 
 def full(b: Block, value: Any, t: Type) -> Value:
-    return b.full(value=value, shape=t.shape, dtype=t.dtype)
+    new: Value = b.full(value=value, shape=t.shape, dtype=t.dtype)
+    return new
 
 
 def axis_of(op: Op) -> int:
@@ -247,7 +248,8 @@ def twice_transposed(b: Block, op: Op) -> Value | None:
         return None
     ndim = op.result.type.ndim
     perm = tuple(inner.attrs["perm"][q % ndim] % ndim for q in op.attrs["perm"])
-    return b.transpose(inner.operands[0], perm=perm)
+    new: Value = b.transpose(inner.operands[0], perm=perm)
+    return new
 
 
 @rule_for("matmul")
@@ -283,16 +285,12 @@ def slice_of_slice(b: Block, op: Op) -> Value | None:
     if inner is None or axis_of(inner) != axis_of(op):
         return None
     start, step = inner.attrs["start"], inner.attrs["step"]
+    x, new = inner.operands[0], dict(op.attrs)
     if op.name == "index":
-        at = start + step * op.attrs["index"]
-        return b.index(inner.operands[0], axis=axis_of(op), index=at)
-    return b.slice(
-        inner.operands[0],
-        axis=axis_of(op),
-        start=start + step * op.attrs["start"],
-        length=op.attrs["length"],
-        step=step * op.attrs["step"],
-    )
+        new["index"] = start + step * op.attrs["index"]
+    else:
+        new.update(start=start + step * op.attrs["start"], step=step * op.attrs["step"])
+    return b.emit(op.name, [x], {**new, "axis": axis_of(op)})[0]
 
 
 @rule_for("slice", "index")
@@ -309,9 +307,8 @@ def slice_of_concat(b: Block, op: Op) -> Value | None:
     for part in inner.operands:
         n = part.type.shape[axis]
         if _within(start, length, n):
-            if op.name == "index":
-                return b.index(part, axis=axis, index=start)
-            return b.slice(part, axis=axis, start=start, length=length)
+            at = "index" if op.name == "index" else "start"
+            return b.emit(op.name, [part], {**op.attrs, "axis": axis, at: start})[0]
         start = start - n
         if isinstance(start, int) and start < 0:
             return None
@@ -381,7 +378,8 @@ def pick_beside_what_was_set(b: Block, op: Op) -> Value | None:
     apart = op.attrs["index"] - inner.attrs["index"]
     if isinstance(apart, Size) or apart == 0:
         return None
-    return b.index(inner.operands[0], axis=axis_of(op), index=op.attrs["index"])
+    new: Value = b.index(inner.operands[0], axis=axis_of(op), index=op.attrs["index"])
+    return new
 
 
 __all__ = [

@@ -49,7 +49,8 @@ def _agreed(b: Block, c: Cond, j: Join, inside: Sequence[Block]) -> Value | None
         return None
     t = j.outer.type
     if print_attr(then) == print_attr(orelse):
-        return b.full(value=then, shape=t.shape, dtype=t.dtype, hint=j.outer.name)
+        new: Value = b.full(value=then, shape=t.shape, dtype=t.dtype, hint=j.outer.name)
+        return new
     if t == Type(BOOL):
         return c.test if then else b.logical_not(c.test, hint=j.outer.name)
     return None

@@ -79,7 +79,8 @@ def _over(b: Block, v: Value, right: int) -> Value:
     if len(shape) <= right:
         return v
     cut = len(shape) - right
-    return b.reshape(v, shape=(*shape[:cut], 1, *shape[cut:]))
+    new: Value = b.reshape(v, shape=(*shape[:cut], 1, *shape[cut:]))
+    return new
 
 
 def matmul(b: Block, op: Op, operands: Sequence[Batched], trip: Dim) -> Batched | None:

@@ -60,16 +60,19 @@ def _fma(x: Array, y: Array, z: Array) -> Array:
 
 
 def _div(x: Array, y: Array) -> Array:
-    return x / y if x.dtype.kind == "f" else (x - np.fmod(x, y)) // y
+    out: Array = x / y if x.dtype.kind == "f" else (x - np.fmod(x, y)) // y
+    return out
 
 
 def _lshr(x: Array, y: Array) -> Array:
     unsigned = np.dtype(f"u{x.dtype.itemsize}")
-    return (x.view(unsigned) >> y.view(unsigned)).view(x.dtype)
+    out: Array = (x.view(unsigned) >> y.view(unsigned)).view(x.dtype)
+    return out
 
 
 def _ldexp(x: Array, n: Array) -> Array:
-    return np.ldexp(x, np.clip(n, -5000, 5000).astype(np.int32))
+    out: Array = np.ldexp(x, np.clip(n, -5000, 5000).astype(np.int32))
+    return out
 
 
 def _bits(x: Array) -> Array:
@@ -127,7 +130,8 @@ def evaluate(root: Scalar, inputs: Sequence[np.ndarray]) -> np.ndarray:
         for s in nodes([root]):
             values[id(s)] = _value(s, [values[id(a)] for a in s.args], inputs)
     shape = np.broadcast_shapes(*(np.shape(x) for x in inputs))
-    return np.broadcast_to(values[id(root)], shape).copy()
+    out: Array = np.broadcast_to(values[id(root)], shape).copy()
+    return out
 
 
 def _value(s: Scalar, args: list[Array], inputs: Sequence[np.ndarray]) -> Array:
