@@ -13,7 +13,7 @@ loop runs twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ir.analysis.alias import shown
@@ -60,13 +60,45 @@ def ignored_writes(
 
 
 @dataclass
+class _Writes:
+    """The ignored writes of a storage, with the views between it and what is written. `at`: those
+    within one element of an axis, by axis and element, which lie apart from all other elements of
+    the axis; `rest`: the others."""
+
+    views: dict[Op, list[Op]] = field(default_factory=dict)
+    at: dict[int, dict[int, dict[Op, None]]] = field(default_factory=dict)
+    rest: dict[Op, None] = field(default_factory=dict)
+
+    def add(self, op: Op, chain: list[Op]) -> None:
+        self.views[op] = chain
+        place = _element(chain)
+        if place is None:
+            self.rest[op] = None
+        else:
+            self.at.setdefault(place[0], {}).setdefault(place[1], {})[op] = None
+
+    def meeting(self, chain: list[Op]) -> Iterator[Op]:
+        """The writes that may have an element in common with a view."""
+        return (op for op in self.near(chain) if not _apart(chain, self.views[op]))
+
+    def near(self, chain: list[Op]) -> Iterator[Op]:
+        place = _element(chain)
+        yield from self.rest
+        for axis, elements in self.at.items():
+            if place is None or axis != place[0]:
+                yield from (op for ops in elements.values() for op in ops)
+            else:
+                yield from elements.get(place[1], ())
+
+
+@dataclass
 class _Reader:
     """known: the writes that an object has seen. stale: the writes that a value depends on, and
     that eager leaves out. views: the op that made a view; ports: the outer side of a const."""
 
     facts: GradientFacts
     lines: dict[Loc, Loc] = field(default_factory=dict)
-    writes: dict[Value, dict[Op, Value]] = field(default_factory=dict)
+    writes: dict[Value, _Writes] = field(default_factory=dict)
     known: dict[Value, set[Op]] = field(default_factory=dict)
     stale: dict[Value, set[Op]] = field(default_factory=dict)
     views: dict[Value, Op] = field(default_factory=dict)
@@ -101,9 +133,9 @@ class _Reader:
         if v not in self.facts.trained and any(op.name == "detach" for op in chain):
             return found
         known = self.known.get(v, set())
-        for op, target in self.writes.get(self.storage(v), {}).items():
-            if op not in known and not _apart(chain, self.chain(target)):
-                found.add(op)
+        writes = self.writes.get(self.storage(v))
+        if writes is not None:
+            found.update(op for op in writes.meeting(chain) if op not in known)
         return found
 
     def new(self, v: Value, stale: set[Op], loc: Loc) -> None:
@@ -143,10 +175,10 @@ class _Reader:
             return
         self.warn(self.missing(op.operands[1]), op.loc)
         part, whole = self.object(op.operands[0]), self.object(made.target)
-        writes = self.writes.setdefault(self.storage(part), {})
+        writes = self.writes.setdefault(self.storage(part), _Writes())
         if made.ignored:
-            writes[op] = part
-        self.known[part] = set(writes)
+            writes.add(op, self.chain(part))
+        self.known[part] = set(writes.views)
         self.known.setdefault(whole, set()).add(op)
 
     def branches(self, node: Cond | Custom) -> None:
@@ -180,6 +212,16 @@ class _Reader:
         for p in s.carries:
             self.stale[p.inner] = self.stale[p.inner] | self.missing(p.next)
         return sum(len(self.stale[p.inner]) for p in s.carries)
+
+
+def _element(chain: list[Op]) -> tuple[int, int] | None:
+    """The axis of the storage and the element of it that a view lies in, if it lies in one."""
+    if not chain or chain[-1].name != "index":
+        return None
+    op = chain[-1]
+    axis = op.attrs["axis"] % op.operands[0].type.ndim
+    found = shown(op, axis)
+    return None if found is None else (axis, found.start)
 
 
 def _apart(one: list[Op], two: list[Op]) -> bool:

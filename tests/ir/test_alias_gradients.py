@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ir import Op, parse
+from ir.analysis import alias_gradients
 from ir.analysis.alias_gradients import AutogradWrite, GradientFacts, ignored_writes
 from ir.loc import UNKNOWN
+from ir.program import Builder, Input, Program, Value
 from ir.rewrite import walk
+from ir.types import F32, Type
 
 HEAD = 'program p(%a: f32[3,4] arg "a", %b: f32[4] arg "b") {'
 
@@ -87,3 +90,25 @@ def test_a_result_that_has_not_seen_the_write():
     assert ignored_writes(program, facts, [values["h"]]) == {write.loc: UNKNOWN}
     facts.writes[write] = AutogradWrite(values["v"], ignored=False)
     assert ignored_writes(program, facts, [values["h"]]) == {}
+
+
+def test_writes_of_single_rows_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row is read and written in place: no other row is compared with it."""
+    length, compared = 50, []
+    apart = alias_gradients._apart
+    monkeypatch.setattr(
+        alias_gradients, "_apart", lambda *views: compared.append(views) or apart(*views)
+    )
+    b, facts = Builder(), GradientFacts()
+    rows = Value(Type(F32, (length, 4)), "rows")
+    for k in range(length):
+        row = b.index(rows, axis=0, index=k)
+        new = b.exp(row)
+        b.emit("copy_", [row, new])
+        facts.writes[b.ops[-1]] = AutogradWrite(row, ignored=True)
+        facts.trained.add(new)
+        b.index(rows, axis=0, index=length - 1 - k)
+    out = b.sum(rows, axes=(0, 1))
+    program = Program("rows", (Input(rows, "arg", "rows"),), tuple(b.ops), (out,))
+    assert ignored_writes(program, facts, []) == {}
+    assert len(compared) <= 4 * length
