@@ -312,7 +312,7 @@ program p(%w: f32[5,3] param "w", %ids: i64[B] arg "ids", %n: i64[] arg "n", %s:
         ([0, 5], 1, IndexError, r"embedding.*model.py:7"),
         ([-1], 1, IndexError, "embedding"),
         ([2**40], 1, IndexError, "embedding"),
-        ([1], 5, IndexError, r"select.*model.py:9"),
+        ([1], 5, IndexError, r"dynamic_index.*model.py:9"),
         ([1], -6, IndexError, "dynamic_index"),
         ([1], 0, ZeroDivisionError, r"floor_divide.*model.py:11"),
     ],

@@ -264,7 +264,7 @@ def test_pooling_without_a_row_is_left_to_paddle(f):
 
 # ---------------------------------------------------------------- large images
 def lowered(program):
-    low = lower(run(program, start_at="expand"), cpu.machine())
+    low = cpu.machine().legalize(lower(run(program, start_at="expand"), cpu.machine()))
     text = source(low, layout(low.launches), current()).text()
     return sum(1 for _ in every(low.launches)), text.count("\n")
 
