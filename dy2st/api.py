@@ -54,7 +54,7 @@ class StaticFunction:
         self._bound: dict[int, tuple[Any, StaticFunction]] = {}
         functools.update_wrapper(self, function)
 
-    def __get__(self, obj: Any, owner: Any = None) -> Any:
+    def __get__(self, obj: object, owner: object = None) -> Any:
         """As a method: one translated function per object, which it keeps alive."""
         if obj is None:
             return self
@@ -65,7 +65,7 @@ class StaticFunction:
             known = self._bound[id(obj)] = (obj, new)
         return known[1]
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the translated function: results, writes and rebound attributes are those of eager.
 
         Raises:
@@ -105,7 +105,7 @@ class StaticFunction:
             raise AssertionError("a fresh translation does not accept its own arguments")
         return entry, result
 
-    def _made(self, signature: Signature, spec: Any) -> Entry:
+    def _made(self, signature: Signature, spec: object) -> Entry:
         """A new translation, with dynamic numbers as inputs if the function allows it."""
         entries = [e for q in self._cache.values() for e in q]
         self._moving.learn(entries, self._cache, signature)
@@ -134,7 +134,7 @@ class StaticFunction:
         return StaticFunction, (self.__dy2st_original__, *options)
 
     # ------------------------------------------------------------ inspection
-    def entry(self, *args: Any, **kwargs: Any) -> Entry:
+    def entry(self, *args: object, **kwargs: object) -> Entry:
         """The translation that a call with these arguments uses; the call is not made.
 
         Without arguments the `input_spec` is used.
@@ -151,11 +151,11 @@ class StaticFunction:
             raise TypeError("give arguments, or an input_spec to to_static")
         return spec_signature(self._input_spec)
 
-    def program(self, *args: Any, **kwargs: Any) -> Program:
+    def program(self, *args: object, **kwargs: object) -> Program:
         """The program for these arguments; `print` shows its text."""
         return self.entry(*args, **kwargs).program
 
-    def report(self, *args: Any, **kwargs: Any) -> Report:
+    def report(self, *args: object, **kwargs: object) -> Report:
         """The fate of each loop, branch and write, and the ops that Paddle's own kernels run."""
         return self.entry(*args, **kwargs).report
 
@@ -184,11 +184,11 @@ class Code(UserString):
 
 
 def to_static(
-    function: Any = None,
+    function: object = None,
     input_spec: Sequence[Any] | None = None,
     checkpoint: str | int = "none",
     donate: Sequence[str] = (),
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Translate a function, a method or the `forward` of a Layer.
 

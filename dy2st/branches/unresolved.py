@@ -67,7 +67,7 @@ class Unresolved(FakeTensor):  # type: ignore[misc]
 
 
 def _use(name: str) -> Callable[..., NoReturn]:
-    def method(self: Unresolved, *args: Any) -> NoReturn:
+    def method(self: Unresolved, *args: object) -> NoReturn:
         raise self.__dict__["error"]
 
     return method
@@ -78,7 +78,7 @@ for _name in "call hash bool str format enter exit contains int float index iter
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def method(self: Unresolved, *args: Any) -> Any:
+    def method(self: Unresolved, *args: object) -> Any:
         return getattr(self.chosen(), name)(*args)
 
     return method
@@ -88,7 +88,7 @@ for _name in "eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv matm
     setattr(Unresolved, f"__{_name}__", _operator(f"__{_name}__"))
 
 
-def here(x: Any) -> Any:
+def here(x: object) -> Any:
     """`x`, or the alternative that the branches around this place single out."""
     trace = current()
     if type(x) is not Unresolved or trace is None:
@@ -126,13 +126,13 @@ def unreadable(error: BaseException, *known: Alternative) -> Unresolved:
     return unresolved(error, (*known, Alternative(REST, None)))
 
 
-def alternatives(x: Any) -> tuple[Alternative, ...]:
+def alternatives(x: object) -> tuple[Alternative, ...]:
     if type(x) is Unresolved:
         return x.__dict__["alternatives"]  # type: ignore[no-any-return]
     return (Alternative(x, frozenset()),)
 
 
-def resolve_under(x: Any, facts: frozenset[PathCondition]) -> Any:
+def resolve_under(x: object, facts: frozenset[PathCondition]) -> Any:
     """The value of `x` where `facts` hold: one of its alternatives if they single one out."""
     if type(x) is not Unresolved:
         return x

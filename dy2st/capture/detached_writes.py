@@ -25,14 +25,14 @@ class AliasWarning(UserWarning):
     """Eager Paddle would compute another gradient here."""
 
 
-def twins(one: Any, two: Any) -> None:
+def twins(one: object, two: object) -> None:
     """To eager Paddle `x`, `x[:]` and `x.detach()` are one tensor: what gives one of them another
     shape in place gives it to the others."""
     for a, b in ((one, two), (two, one)):
         a.__dict__.setdefault("_twins", []).append(weakref.ref(b))
 
 
-def has_twin(fake: Any) -> bool:
+def has_twin(fake: object) -> bool:
     return any(q() is not None for q in fake.__dict__.get("_twins", ()))
 
 

@@ -18,7 +18,7 @@ from ir import ShapeError
 
 
 def record(
-    name: str, original: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    name: str, original: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Any:
     """One intercepted call on the tracing thread; `original` is Paddle's own function."""
     trace = current()

@@ -51,21 +51,21 @@ def _in_place(name: str) -> Callable[..., Any]:
     """`foo_(x, ...)`: compute foo, write it into x."""
     base, moves = ADAPTERS[name], int(f"{name}_" not in QUIET)
 
-    def call(e: Emitter, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(e: Emitter, x: object, *args: object, **kwargs: object) -> Any:
         return write(e, x, base(e, x, *args, **kwargs), own=True, moves=moves)
 
     return call
 
 
-def _assign_out(e: Emitter, x: Any, output: Any) -> Any:
+def _assign_out(e: Emitter, x: object, output: object) -> Any:
     return write(e, output, ADAPTERS["assign"](e, x))
 
 
-def _where_in_place(e: Emitter, condition: Any, x: Any, y: Any) -> Any:
+def _where_in_place(e: Emitter, condition: object, x: object, y: object) -> Any:
     return write(e, x, ADAPTERS["where"](e, condition, x, y), own=True)
 
 
-def _full_in_place(e: Emitter, out: Any, shape: Any, value: Any, *rest: Any) -> Any:
+def _full_in_place(e: Emitter, out: object, shape: object, value: object, *rest: object) -> Any:
     return write(e, out, ADAPTERS["full"](e, shape, value, *rest))
 
 
@@ -84,7 +84,7 @@ declare_in_place()
 
 # ---------------------------------------------------------------- the patches
 def _entry(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if current() is None:
             return original(*args, **kwargs)
         return record(name, original, args, kwargs)
@@ -93,7 +93,7 @@ def _entry(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _legacy(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         if current() is None:
             return original(*args)
         tensors = tuple(a for a in args if isinstance(a, Tensor))
@@ -104,10 +104,10 @@ def _legacy(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _method(name: str, replacement: Callable[..., Any], held: Any) -> Callable[..., Any]:
+def _method(name: str, replacement: Callable[..., Any], held: object) -> Callable[..., Any]:
     original = _bound(name, held)
 
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self: object, *args: object, **kwargs: object) -> Any:
         if current() is None:
             return original(self, *args, **kwargs)
         return replacement(self, *args, **kwargs)
@@ -126,7 +126,7 @@ def _property(getter: Callable[..., Any], held: Any) -> Any:
 def _layer_getattr(original: Callable[..., Any]) -> Callable[..., Any]:
     """Parameters and buffers are remembered with the place where they were found."""
 
-    def call(layer: Any, name: str) -> Any:
+    def call(layer: object, name: str) -> Any:
         found = original(layer, name)
         trace = current()
         if trace is not None and isinstance(found, Tensor) and not isinstance(found, FakeTensor):
@@ -140,7 +140,7 @@ def _layer_getattr(original: Callable[..., Any]) -> Callable[..., Any]:
 def _layer_call(original: Callable[..., Any]) -> Callable[..., Any]:
     """A Layer that Paddle's own code calls (in a Sequential, say) is converted, too."""
 
-    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(layer: object, *args: object, **kwargs: object) -> Any:
         trace = current()
         if trace is None:
             return original(layer, *args, **kwargs)
@@ -152,7 +152,7 @@ def _layer_call(original: Callable[..., Any]) -> Callable[..., Any]:
 def _layer_setattr(original: Callable[..., Any]) -> Callable[..., Any]:
     """Stores by code that is not converted go through the journal, too."""
 
-    def call(layer: Any, name: str, value: Any) -> None:
+    def call(layer: object, name: str, value: object) -> None:
         trace = current()
         if trace is None:
             original(layer, name, value)
@@ -227,7 +227,7 @@ def _broadcast_shape(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _patch(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+def _patch(owner: object, name: str, make: Callable[[Any], Any]) -> None:
     held = vars(owner).get(name, _ABSENT)
     original = held
     if held is _ABSENT and not isinstance(owner, type):
@@ -254,7 +254,7 @@ def _install() -> None:
     _patch(sys.modules["paddle.tensor.creation"], "to_tensor", _to_tensor)
 
 
-def _bound(name: str, held: Any) -> Any:
+def _bound(name: str, held: object) -> Any:
     """A method that Tensor inherits is called through the base that defines it."""
     if held is not _ABSENT:
         return held

@@ -31,7 +31,7 @@ _FUNCTIONS: dict[str, Any] = {
 
 
 @functools.cache
-def _ask(function: str, x: DType, y: DType, default: Any) -> DType | str:
+def _ask(function: str, x: DType, y: DType, default: object) -> DType | str:
     one = [paddle.ones([1], DTYPE_TO_PADDLE[d]) for d in (x, y)]
     try:
         with paddle.no_grad():

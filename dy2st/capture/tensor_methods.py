@@ -34,7 +34,7 @@ def recording() -> Trace:
 
 
 # ---------------------------------------------------------------- operators
-def scalar_dtype(have: DType, n: Any, division: bool) -> DType:
+def scalar_dtype(have: DType, n: object, division: bool) -> DType:
     """The element type in which Paddle computes `tensor op number`."""
     if have.kind == "f":
         return have
@@ -72,7 +72,7 @@ def with_number(e: Emitter, row: str, x: Any, n: Any, reverse: bool) -> FakeTens
 def operator(name: str, row: str, reverse: bool = False) -> Method:
     compares = row in adapters.COMPARISONS
 
-    def emit(e: Emitter, self: Any, other: Any) -> Any:
+    def emit(e: Emitter, self: object, other: object) -> Any:
         if isinstance(other, Tensor):
             x, y = (other, self) if reverse else (self, other)
             if row == "matmul":
@@ -88,7 +88,7 @@ def operator(name: str, row: str, reverse: bool = False) -> Method:
 
     adapters.ADAPTERS[f"Tensor.{name}"] = emit
 
-    def method(self: Any, other: Any) -> Any:
+    def method(self: object, other: object) -> Any:
         if isinstance(other, (np.ndarray, np.generic)):
             other = other.item() if other.ndim == 0 else paddle.to_tensor(other)
         if not isinstance(other, (Tensor, bool, int, float)):
@@ -132,11 +132,11 @@ def operators() -> dict[str, Method]:
 
 
 # ---------------------------------------------------------------- the whole tensor
-def clone(self: Any) -> Any:
+def clone(self: object) -> Any:
     return record("assign", Tensor.clone, (self,), {})
 
 
-def detach(self: Any) -> Any:
+def detach(self: object) -> Any:
     """Another object on the same storage, outside of autograd."""
     trace = recording()
     fake = lift(trace, self)
@@ -155,22 +155,22 @@ def detach_(self: Any) -> Any:
     return self
 
 
-def identity(self: Any, *args: Any) -> Any:
+def identity(self: object, *args: object) -> Any:
     return self
 
 
-def contiguous(self: Any) -> Any:
+def contiguous(self: object) -> Any:
     trace = recording()
     straight = layout.is_contiguous(trace, lift(trace, self))
     return self if straight else in_place_shape.contiguous(Emitter(trace), self)
 
 
-def strides(self: Any) -> list[Any]:
+def strides(self: object) -> list[Any]:
     trace = recording()
     return list(layout.exact(trace, lift(trace, self), "the stride").strides)
 
 
-def stride(self: Any, dim: int | None = None) -> Any:
+def stride(self: object, dim: int | None = None) -> Any:
     return strides(self) if dim is None else strides(self)[dim]
 
 
@@ -183,18 +183,18 @@ PROPERTIES: dict[str, Method] = {
 }
 
 
-def length(self: Any) -> Any:
+def length(self: object) -> Any:
     shape = lift(recording(), self)._value.type.shape
     if not shape:
         raise TypeError("len() of a 0-D tensor is wrong.")
     return int(shape[0])  # type: ignore[arg-type]
 
 
-def set_value(self: Any, value: Any) -> None:
+def set_value(self: object, value: object) -> None:
     overwrite(self, value, "set_value")
 
 
-def copy_(self: Any, other: Any, blocking: bool = True) -> Any:
+def copy_(self: object, other: object, blocking: bool = True) -> Any:
     """Returns another object on the same storage, as eager Paddle does."""
     overwrite(self, other, "copy_")
     return Emitter(recording()).alias(self)
@@ -211,7 +211,7 @@ def apply(self: Any, func: Any) -> Any:
     )
 
 
-def overwrite(self: Any, value: Any, name: str) -> None:
+def overwrite(self: object, value: object, name: str) -> None:
     e = Emitter(recording())
     if not isinstance(value, Tensor):
         value = paddle.to_tensor(value)
@@ -222,7 +222,7 @@ def overwrite(self: Any, value: Any, name: str) -> None:
         detached_writes.write(e, self, e.assign(value), moves=0)
 
 
-def fill_(self: Any, value: Any) -> Any:
+def fill_(self: object, value: Any) -> Any:
     e = Emitter(recording())
     t = e.type(self)
     if is_runtime_scalar(value):
@@ -232,7 +232,7 @@ def fill_(self: Any, value: Any) -> Any:
     return detached_writes.write(e, self, e.full(number, t.dtype, shape))
 
 
-def zero_(self: Any) -> Any:
+def zero_(self: object) -> Any:
     return fill_(self, 0)
 
 

@@ -19,9 +19,9 @@ from ir.types import BOOL, I64
 def to_tensor(
     trace: Trace,
     original: Callable[..., Any],
-    data: Any,
-    dtype: Any = None,
-    place: Any = None,
+    data: object,
+    dtype: object = None,
+    place: object = None,
     stop_gradient: bool = True,
 ) -> Any:
     """Numbers become `full`, arrays a const input, tensors a copy."""
@@ -43,11 +43,11 @@ def to_tensor(
     return fake
 
 
-def _paddle_dtype(dtype: Any) -> Any:
+def _paddle_dtype(dtype: object) -> Any:
     return getattr(paddle, dtype) if isinstance(dtype, str) else dtype
 
 
-def _number_dtype(n: Any, dtype: Any) -> Any:
+def _number_dtype(n: object, dtype: object) -> Any:
     """The element type of `to_tensor(n)` of a Python number."""
     if dtype is not None:
         return dtype_from(_paddle_dtype(dtype))
@@ -66,13 +66,15 @@ def _of_numbers(e: Emitter, data: Any, dtype: Any) -> Any:
     return e.concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
-def _holds_tensor(data: Any) -> bool:
+def _holds_tensor(data: object) -> bool:
     if isinstance(data, (list, tuple)):
         return any(_holds_tensor(q) for q in data)
     return isinstance(data, Tensor) or is_runtime(data)
 
 
-def _constant(trace: Trace, e: Emitter, original: Callable[..., Any], data: Any, dtype: Any) -> Any:
+def _constant(
+    trace: Trace, e: Emitter, original: Callable[..., Any], data: object, dtype: object
+) -> Any:
     with trace.pause():
         real = original(data, dtype=dtype)
     type = type_of(real)

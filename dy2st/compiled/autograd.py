@@ -41,7 +41,7 @@ class Node:
         joined._register_grad_hook(self.run)
         self.tokens: dict[Any, Any] = {paddle.float32: ops.slice(joined, [0], [0], [1], [1], [0])}
 
-    def piece(self, k: int, tensor: Any) -> Any:
+    def piece(self, k: int, tensor: object) -> Any:
         """One element of an input: behind a view whose hook gives the gradient."""
         flat = ops.reshape(tensor, [-1])
         flat._register_grad_hook(lambda g: self.gradient(k))
@@ -50,13 +50,13 @@ class Node:
             one = ops.reshape(paddle.sum(flat), [1])
         return one if one.dtype == paddle.float32 else ops.cast(one, paddle.float32)
 
-    def result(self, k: int, shape: Sequence[int], dtype: Any) -> Any:
+    def result(self, k: int, shape: Sequence[int], dtype: object) -> Any:
         """Memory for output k of those with a gradient."""
         made = ops.expand(self.token(dtype), shape)
         self.listen(k, made, ())
         return ops.reshape(made, shape)
 
-    def token(self, dtype: Any) -> Any:
+    def token(self, dtype: object) -> Any:
         if dtype not in self.tokens:
             self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
         return self.tokens[dtype]
@@ -69,7 +69,7 @@ class Node:
                 _ZERO[key] = paddle.zeros(list(shape), made.dtype)
         zero = _ZERO[key]
 
-        def hook(g: Any) -> Any:
+        def hook(g: object) -> Any:
             self.arrived[k] = g
             return zero
 
@@ -93,7 +93,7 @@ class Node:
         paddle.assign(made, output=tensor)
 
     def close(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], sizes: Mapping[str, int]
+        self, inputs: Sequence[object], outputs: Sequence[object], sizes: Mapping[str, int]
     ) -> None:
         """The program has run: attach what it has written, and keep what backward will read."""
         for i, k in self.training.attached:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dy2st.compiled.training import Training
 from dy2st.results.leaves import OutputPlan, inputs
@@ -126,6 +125,6 @@ def _why_kept(c: Chain) -> tuple[str, Loc]:
     )
 
 
-def copies_of(executable: Any) -> Sequence[Copy]:
+def copies_of(executable: object) -> Sequence[Copy]:
     """The copies that a compiled program keeps; an interpreted one plans none."""
     return getattr(executable, "copies", ())

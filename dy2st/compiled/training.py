@@ -98,7 +98,7 @@ class Training:
         return self.compiled(range(len(self.of))).executable
 
     def backward(
-        self, gradients: Mapping[int, Any], residuals: Sequence[Any], sizes: Mapping[str, int]
+        self, gradients: Mapping[int, Any], residuals: Sequence[object], sizes: Mapping[str, int]
     ) -> list[Any]:
         """The gradients of the inputs `wrt`; those of outputs that are missing count as zero."""
         run = self.compiled(gradients).executable
@@ -185,18 +185,18 @@ def refused_write(name: str, loc: Loc, cause: NotDifferentiable) -> Refused:
 class _Box:
     """Keeps PyLayer from taking the outputs for inputs."""
 
-    def __init__(self, tensors: Sequence[Any], reason: str) -> None:
+    def __init__(self, tensors: Sequence[object], reason: str) -> None:
         self.tensors, self.reason = tensors, reason
 
 
 class _NoGradient(PyLayer):
     @staticmethod
-    def forward(ctx: Any, box: _Box, *inputs: Any) -> Any:
+    def forward(ctx: Any, box: _Box, *inputs: object) -> Any:
         ctx.reason = box.reason
         return tuple(box.tensors)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: object) -> Any:
         raise Dy2stError(
             f"dy2st: backward through a translated function: {ctx.reason}. Call the function "
             "under paddle.no_grad(), or train the eager one."

@@ -223,7 +223,7 @@ class Expressions(ast.NodeTransformer):
 
     visit_Dict = visit_Set = visit_List
 
-    def visit_GeneratorExp(self, node: Any) -> ast.expr:
+    def visit_GeneratorExp(self, node: object) -> ast.expr:
         return place(rt("generator_", self.comprehension(node)), node)
 
     def comprehension(self, node: Any) -> ast.expr:
@@ -236,7 +236,7 @@ class Expressions(ast.NodeTransformer):
             generator.ifs = [self.without_statements(test) for test in generator.ifs]
         return node
 
-    def visit_SetComp(self, node: Any) -> ast.expr:
+    def visit_SetComp(self, node: object) -> ast.expr:
         name = type(node).__name__.removesuffix("Comp").lower()
         return place(rt(f"{name}_", self.comprehension(node)), node)
 

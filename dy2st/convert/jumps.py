@@ -146,7 +146,7 @@ class Lowering:
         test = none_of([f for f in flags if f], jumps[0])
         return place(ast.If(test, rest, []), jumps[0])
 
-    def compound(self, s: Any, tail: bool) -> None:
+    def compound(self, s: object, tail: bool) -> None:
         """Lower the lists within a statement that is neither a loop nor a diverging `if`."""
         if isinstance(s, TRY):
             self.try_(s, tail)

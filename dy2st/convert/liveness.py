@@ -160,7 +160,7 @@ def arguments(node: Any) -> list[ast.arg]:
     return [a for a in every if a is not None]
 
 
-def parameters(node: Any) -> Names:
+def parameters(node: object) -> Names:
     return frozenset(a.arg for a in arguments(node))
 
 

@@ -34,7 +34,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         todo += children(node)
 
 
-def copied(node: Any) -> Any:
+def copied(node: object) -> Any:
     """A copy of a tree; only operators and contexts, which hold nothing, are shared."""
     if isinstance(node, list):
         return [copied(n) for n in node]

@@ -109,7 +109,7 @@ class LoadedProgram:
         for k, a in self._initial.items():
             self._fixed[k] = a.copy()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """The saved function's result, with NumPy arrays for tensors.
 
         Args:
@@ -128,7 +128,7 @@ class LoadedProgram:
             self._fixed[k] = np.array(_fill(tree, outputs, arrays, sizes))
         return result
 
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[np.ndarray]:
+    def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[np.ndarray]:
         given = dict(zip(self.arguments, _leaves(args)))
         extra = len(list(_leaves(args))) - len(given)
         unknown = set(kwargs) - set(self.arguments) or set(kwargs) & set(given)
@@ -154,7 +154,7 @@ class LoadedProgram:
         return sizes
 
 
-def _leaves(x: Any) -> Iterator[Any]:
+def _leaves(x: object) -> Iterator[Any]:
     if isinstance(x, dict):
         for q in x.values():
             yield from _leaves(q)
@@ -237,7 +237,7 @@ def _row(tree: Any, k: int) -> Any:
 
 
 def _view(x: np.ndarray, name: str, attrs: Sequence[Any], sizes: Mapping[str, int]) -> np.ndarray:
-    def plain(v: Any) -> Any:
+    def plain(v: object) -> Any:
         if isinstance(v, tuple):
             return tuple(plain(q) for q in v)
         return evaluate_dim(v, sizes) if isinstance(v, Size) else v

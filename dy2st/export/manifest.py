@@ -10,7 +10,6 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import save as save_tensors
@@ -24,7 +23,7 @@ MANIFEST, PROGRAM, WEIGHTS = "manifest.json", "program.txt", "weights.safetensor
 def write(
     path: str | os.PathLike[str],
     program: Program,
-    manifest: Mapping[str, Any],
+    manifest: Mapping[str, object],
     weights: Mapping[str, np.ndarray],
 ) -> None:
     """Write the file; it appears whole or not at all."""

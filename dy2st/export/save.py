@@ -18,7 +18,7 @@ from dy2st.trace.undo import Location
 from ir import Dy2stError, Program
 
 
-def save(function: Any, path: str | os.PathLike[str], input_spec: Sequence[Any]) -> None:
+def save(function: object, path: str | os.PathLike[str], input_spec: Sequence[object]) -> None:
     """Save a translated function or Layer to one file.
 
     Args:
@@ -34,7 +34,7 @@ def save(function: Any, path: str | os.PathLike[str], input_spec: Sequence[Any])
 
 
 def parts_of(
-    function: Any, input_spec: Sequence[Any]
+    function: object, input_spec: Sequence[object]
 ) -> tuple[Program, dict[str, Any], dict[str, np.ndarray]]:
     """The program, the manifest's entries, and weights by the number of their input."""
     original = _original(function)
@@ -67,7 +67,7 @@ def parts_of(
     return entry.program, manifest, weights
 
 
-def _original(function: Any) -> Any:
+def _original(function: object) -> Any:
     if isinstance(function, paddle.nn.Layer):
         forward = function.forward
         return getattr(forward, "__dy2st_original__", forward)
@@ -90,7 +90,7 @@ def _input_of(entry: Entry, place: Location) -> int:
     )
 
 
-def _holds(place: Location, tree: Any) -> bool:
+def _holds(place: Location, tree: object) -> bool:
     """Whether a stored Python constant is what the place holds anyway: Paddle's batch norm stores
     its own format in every call."""
     old = place.get()

@@ -30,7 +30,7 @@ from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
 
 
-def getattr_(obj: Any, name: str, *default: Any) -> Any:
+def getattr_(obj: object, name: str, *default: object) -> Any:
     trace = current()
     computed = computed_attr(trace, obj, name) if trace is not None else ()
     if computed:
@@ -41,7 +41,7 @@ def getattr_(obj: Any, name: str, *default: Any) -> Any:
     return getattr(obj, name, *default) if value is MISSING else value
 
 
-def hasattr_(obj: Any, name: str) -> bool:
+def hasattr_(obj: object, name: str) -> bool:
     return getattr_(obj, name, MISSING) is not MISSING
 
 
@@ -57,7 +57,7 @@ def reduce_(f: Any, *rest: Any) -> Any:
     return functools.reduce(calls_of(f), *rest)
 
 
-def calls_of(f: Any) -> Any:
+def calls_of(f: object) -> Any:
     """A function handed to a builtin: converted when it is called."""
     trace = current()
     return f if trace is None or f is None else lambda *args: trace.hooks.call(f)(*args)
@@ -77,14 +77,14 @@ def len_(x: Any) -> Any:
     return len(x)
 
 
-def stack_(x: Any, axis: int = 0, name: Any = None, **kwargs: Any) -> Any:
+def stack_(x: Any, axis: int = 0, name: object = None, **kwargs: Any) -> Any:
     trace = current()
     if trace is not None and isinstance(x, TraceList) and x.segmented:
         return x.stacked(trace, kwargs.get("dim", axis), paddle.stack, paddle.concat)
     return paddle.stack(x, axis, **kwargs)
 
 
-def concat_(x: Any, axis: Any = 0, name: Any = None, **kwargs: Any) -> Any:
+def concat_(x: Any, axis: Any = 0, name: object = None, **kwargs: object) -> Any:
     """Of a list that a loop filled: the stacked tensor with two axes made one."""
     trace = current()
     axis = kwargs.pop("dim", axis)
@@ -112,7 +112,9 @@ def concat_piece(trace: Trace, q: Any, axis: int) -> Any:
     return trace.fake(value, whole.stop_gradient)
 
 
-def arange_(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, **rest: Any) -> Any:
+def arange_(
+    start: object = 0, end: object = None, step: object = 1, dtype: object = None, **rest: object
+) -> Any:
     trace = current()
     if trace is None or not any(is_symint(q) for q in (start, end, step)):
         return paddle.arange(start, end, step, dtype, **rest)
@@ -121,7 +123,7 @@ def arange_(start: Any = 0, end: Any = None, step: Any = 1, dtype: Any = None, *
     return ADAPTERS["arange"](e, low, high, step, paddle.int64 if dtype is None else dtype)
 
 
-def unbind_(input: Any, axis: int = 0) -> Any:
+def unbind_(input: object, axis: int = 0) -> Any:
     """The slices along an axis, as a list that a loop may run over."""
     trace = current()
     if trace is None or not isinstance(input, Tensor):
@@ -133,13 +135,13 @@ def unbind_(input: Any, axis: int = 0) -> Any:
     return TraceList([StackedRun(n, rows)])
 
 
-def list_of(*args: Any) -> Any:
+def list_of(*args: object) -> Any:
     if len(args) == 1 and isinstance(args[0], (SymRange, RunRange, Joined)):
         raise NeedsConcrete("list() of an iterable whose length is a size of the program")
     return TraceList(list(*args))
 
 
-def recompute_(function: Any, *args: Any, **kwargs: Any) -> Any:
+def recompute_(function: object, *args: object, **kwargs: object) -> Any:
     """A plain call: the compiler decides what the backward program computes again."""
     for name in ("preserve_rng_state", "use_reentrant", "offload_indices"):
         kwargs.pop(name, None)

@@ -28,7 +28,7 @@ def dynamic_decode(
     impute_finished: bool = False,
     is_test: bool = False,
     return_length: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> Any:
     """Steps until all are finished, `max_step_num + 1` at most."""
     inputs, states, finished = decoder.initialize(inits)
@@ -69,7 +69,7 @@ def advance(
     time: Any,
     inputs: Any,
     states: Any,
-    finished: Any,
+    finished: object,
     lengths: Any,
     impute_finished: bool,
     kwargs: Any,
@@ -93,7 +93,7 @@ def advance(
     return out, packed(next_inputs), packed(next_states), next_finished, lengths
 
 
-def held(state: Any, new: Any, finished: Any) -> Any:
+def held(state: Any, new: object, finished: Any) -> Any:
     """The old state where the sequence is finished, by Paddle's arithmetic."""
     as_bool = state.dtype == paddle.bool
     if as_bool:
@@ -145,7 +145,7 @@ def one_zero(size: int, at: int, elsewhere: float) -> Any:
     return paddle.to_tensor(row)
 
 
-def gather_beams(self: Any, x: Any, indices: Any, batch_size: Any) -> Any:
+def gather_beams(self: object, x: Any, indices: Any, batch_size: object) -> Any:
     """`x[b, indices[b, k]]` for x [B, N, ...]."""
     shape = x.shape
     rows = paddle.arange(0, shape[0], 1, dtype=indices.dtype).unsqueeze([1]) * shape[1]
@@ -155,7 +155,7 @@ def gather_beams(self: Any, x: Any, indices: Any, batch_size: Any) -> Any:
 
 
 def beam_search_step(
-    self: Any, time: Any, logits: Any, next_cell_states: Any, beam_state: Any
+    self: Any, time: object, logits: Any, next_cell_states: Any, beam_state: Any
 ) -> Any:
     """Of the K * V continuations of the beams of a row, the K most likely."""
     vocabulary = logits.shape[-1]

@@ -11,7 +11,7 @@ import paddle
 from paddle.nn import functional as F
 
 
-def gcd_(x: Any, y: Any, name: Any = None) -> Any:
+def gcd_(x: Any, y: Any, name: object = None) -> Any:
     """Without rebinding x, which the loop overwrites."""
     shape = paddle.broadcast_shape(x.shape, y.shape)
     if list(shape) != list(x.shape):
@@ -28,7 +28,7 @@ def gcd_(x: Any, y: Any, name: Any = None) -> Any:
     return x
 
 
-def embedding_renorm_(x: Any, weight: Any, max_norm: float, norm_type: float = 2.0) -> Any:
+def embedding_renorm_(x: object, weight: Any, max_norm: float, norm_type: float = 2.0) -> Any:
     """All rows are written, those that `x` does not name as they are."""
     with paddle.no_grad():
         ids = paddle.flatten(x)
@@ -41,7 +41,7 @@ def embedding_renorm_(x: Any, weight: Any, max_norm: float, norm_type: float = 2
         return weight.multiply_(scale)
 
 
-def index_fill_(x: Any, index: Any, axis: int, value: Any, name: Any = None) -> Any:
+def index_fill_(x: Any, index: Any, axis: int, value: Any, name: object = None) -> Any:
     """Through a transposed view, where Paddle transposes x in place, and back."""
     if index.size == 0:
         return x
@@ -58,7 +58,7 @@ def two_names(f: Any) -> Any:
     """`f(x, y)`, whose operands are also called `input` and `other`."""
 
     def call(
-        x: Any = None, y: Any = None, name: Any = None, *, input: Any = None, other: Any = None
+        x: Any = None, y: Any = None, name: object = None, *, input: Any = None, other: Any = None
     ) -> Any:
         return f(x if input is None else input, y if other is None else other)
 

@@ -13,7 +13,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import is_symint
 
 
-def settled(x: Any) -> Any:
+def settled(x: object) -> Any:
     """`x` as it is here; an error where a condition on data decides which object it is."""
     found = here(x)
     if type(found) is Unresolved:
@@ -21,7 +21,7 @@ def settled(x: Any) -> Any:
     return found
 
 
-def type_(x: Any, *rest: Any) -> Any:
+def type_(x: object, *rest: object) -> Any:
     """`type(x)`, which shows none of the objects that stand for values of the program."""
     if rest:
         return type(x, *rest)
@@ -37,7 +37,7 @@ def isinstance_(x: Any, kinds: Any) -> bool:
     return isinstance(settled(x), kinds)
 
 
-def callable_(x: Any) -> bool:
+def callable_(x: object) -> bool:
     x = settled(x)
     return not isinstance(x, FakeTensor) and callable(x)
 

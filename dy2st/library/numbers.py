@@ -22,7 +22,7 @@ from dy2st.trace.trace import Trace, current
 from ir import OPS
 
 
-def of_tensor(trace: Trace, x: Any, what: str) -> RuntimeScalar:
+def of_tensor(trace: Trace, x: object, what: str) -> RuntimeScalar:
     """The one element of a tensor as a Python number."""
     fake = lift(trace, x)
     return RuntimeScalar(scalar(trace, fake, what), trace)
@@ -44,7 +44,7 @@ def converted_to(trace: Trace, x: Any, kind: type) -> Any:
 
 
 def _conversion(kind: type) -> Callable[..., Any]:
-    def convert(*args: Any, **kwargs: Any) -> Any:
+    def convert(*args: object, **kwargs: object) -> Any:
         trace = current()
         if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
             return kind(*args, **kwargs)
@@ -53,7 +53,7 @@ def _conversion(kind: type) -> Callable[..., Any]:
     return convert
 
 
-def runtime(x: Any) -> bool:
+def runtime(x: object) -> bool:
     return is_runtime_scalar(x) or is_symint(x)
 
 
@@ -61,7 +61,7 @@ def runtime(x: Any) -> bool:
 def _extreme(name: str) -> Callable[..., Any]:
     plain = getattr(builtins, name)
 
-    def pick(*args: Any, **kwargs: Any) -> Any:
+    def pick(*args: object, **kwargs: object) -> Any:
         trace = current()
         items = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
         if trace is None or kwargs or not any(isinstance(q, Tensor) or runtime(q) for q in items):
@@ -92,7 +92,7 @@ def sum_(items: Any, start: Any = 0) -> Any:
     return trace.hooks.call(_sum)(items, start)
 
 
-def _sum(items: Any, start: Any) -> Any:
+def _sum(items: Any, start: object) -> Any:
     total = start
     for q in items:
         total = total + q
@@ -131,7 +131,7 @@ INTEGER_ROWS: dict[Callable[..., Any], str] = {
 
 
 def _math(f: Callable[..., Any], row: str, integer: bool) -> Callable[..., Any]:
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         trace = current()
         if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
             return f(*args)

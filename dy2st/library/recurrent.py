@@ -26,7 +26,7 @@ Steps = Callable[..., tuple[Any, ...]]
 
 
 # ---------------------------------------------------------------- nn.LSTM, nn.GRU, nn.SimpleRNN
-def lstm_step(x: Any, states: tuple[Any, Any], weight: Any, bias: Any) -> tuple[Any, Any]:
+def lstm_step(x: object, states: tuple[Any, Any], weight: object, bias: object) -> tuple[Any, Any]:
     """`x` is the input's share of the gates [B, 4H], both biases added."""
     h, c = states
     gates = x + paddle.matmul(h, weight, transpose_y=True)
@@ -35,7 +35,7 @@ def lstm_step(x: Any, states: tuple[Any, Any], weight: Any, bias: Any) -> tuple[
     return F.sigmoid(o) * paddle.tanh(c), c
 
 
-def gru_step(x: Any, states: tuple[Any], weight: Any, bias: Any) -> tuple[Any]:
+def gru_step(x: object, states: tuple[Any], weight: object, bias: object) -> tuple[Any]:
     """`x` is the input's share of the gates [B, 3H] with its own bias."""
     (h,) = states
     x_r, x_z, x_c = paddle.split(x, 3, axis=-1)
@@ -45,11 +45,11 @@ def gru_step(x: Any, states: tuple[Any], weight: Any, bias: Any) -> tuple[Any]:
     return ((h - c) * z + c,)
 
 
-def tanh_step(x: Any, states: tuple[Any], weight: Any, bias: Any) -> tuple[Any]:
+def tanh_step(x: object, states: tuple[Any], weight: object, bias: object) -> tuple[Any]:
     return (paddle.tanh(x + paddle.matmul(states[0], weight, transpose_y=True)),)
 
 
-def relu_step(x: Any, states: tuple[Any], weight: Any, bias: Any) -> tuple[Any]:
+def relu_step(x: object, states: tuple[Any], weight: object, bias: object) -> tuple[Any]:
     return (F.relu(x + paddle.matmul(states[0], weight, transpose_y=True)),)
 
 
@@ -84,7 +84,9 @@ def recur(step: Any, x: Any, states: Any, weight: Any, bias: Any, mask: Any, rev
     return paddle.flip(stacked, [0]) if reverse else stacked, states
 
 
-def forward(self: Any, inputs: Any, initial_states: Any = None, sequence_length: Any = None) -> Any:
+def forward(
+    self: Any, inputs: Any, initial_states: object = None, sequence_length: object = None
+) -> Any:
     """`RNNBase.forward`: with a projection Paddle runs its own loop over the layers."""
     states = initial_states
     if states is None:
@@ -179,7 +181,7 @@ def kept(x: Any, p: float) -> Any:
     return paddle.cast(drawn, x.dtype) / float(np.float32(1) - np.float32(p))
 
 
-def valid_steps(lengths: Any, steps: Any, batch: Any, dtype: Any) -> Any:
+def valid_steps(lengths: Any, steps: object, batch: Any, dtype: Any) -> Any:
     """[T, B] of `dtype`: 1 in the first `lengths[b]` steps of row b, else 0."""
     if lengths.dtype not in (paddle.int32, paddle.int64):
         raise ValueError(f"sequence_length must be int32 or int64, not {lengths.dtype}.")
@@ -189,7 +191,7 @@ def valid_steps(lengths: Any, steps: Any, batch: Any, dtype: Any) -> Any:
     return paddle.cast(at < paddle.cast(rows_named(lengths, batch), "int64"), dtype)
 
 
-def rows_named(x: Any, batch: Any) -> Any:
+def rows_named(x: Any, batch: object) -> Any:
     """`x` with its first axis called `batch`, if the program finds that the two are equal: a loop
     carries tensors of one type."""
     shape = x.shape
@@ -202,7 +204,7 @@ def rows_named(x: Any, batch: Any) -> Any:
 def rnn(
     cell: Any,
     inputs: Any,
-    initial_states: Any = None,
+    initial_states: object = None,
     sequence_length: Any = None,
     time_major: bool = False,
     is_reverse: bool = False,
@@ -236,50 +238,50 @@ def rnn(
     return final, unpacked(new_states)
 
 
-def at_step(inputs: Any, t: Any, batch_axis: int) -> Any:
+def at_step(inputs: object, t: object, batch_axis: int) -> Any:
     return map_structure(lambda x: x[:, t] if batch_axis == 0 else x[t], inputs)
 
 
-def masked(states: Any, new_states: Any, valid: Any) -> Any:
+def masked(states: object, new_states: object, valid: object) -> Any:
     return map_structure(lambda s, n: moved(s, n, valid), states, new_states)
 
 
-def moved(state: Any, new: Any, valid: Any) -> Any:
+def moved(state: object, new: Any, valid: object) -> Any:
     """The new state in rows where `valid` [B] is 1, the old one where it is 0."""
     shape = [-1] + [1] * (len(new.shape) - 1)
     on = paddle.reshape(valid, shape)
     return new * on + state * (1 - on)
 
 
-def stack_steps(items: Any, axis: int, reverse: bool) -> Any:
+def stack_steps(items: object, axis: int, reverse: bool) -> Any:
     whole = paddle.stack(items, axis)
     return paddle.flip(whole, [axis]) if reverse else whole
 
 
-def packed(x: Any) -> Any:
+def packed(x: object) -> Any:
     """A structure whose dicts are tuples, which a loop can carry. A cell that changes the dict of
     its states in place changes a copy."""
     return _packed(x) if _has(x, dict) else x
 
 
-def _packed(x: Any) -> Any:
+def _packed(x: object) -> Any:
     if isinstance(x, dict):
         return _dict_tuple(tuple(x))(*map(_packed, x.values()))
     return _rebuilt(_packed, x)
 
 
-def unpacked(x: Any) -> Any:
+def unpacked(x: object) -> Any:
     """What `packed` was given, in new containers."""
     return _unpacked(x) if _has(x, DictTuple) else x
 
 
-def _unpacked(x: Any) -> Any:
+def _unpacked(x: object) -> Any:
     if isinstance(x, DictTuple):
         return dict(zip(x._fields, map(_unpacked, x)))
     return _rebuilt(_unpacked, x)
 
 
-def _rebuilt(f: Callable[[Any], Any], x: Any) -> Any:
+def _rebuilt(f: Callable[[Any], Any], x: object) -> Any:
     """A tuple or list of `f` of its elements; anything else as it is."""
     if isinstance(x, list):
         return TraceList(map(f, x))
@@ -293,16 +295,16 @@ class DictTuple(tuple):
 
     _fields: tuple[Any, ...] = ()
 
-    def __new__(cls, *values: Any) -> DictTuple:
+    def __new__(cls, *values: object) -> DictTuple:
         return tuple.__new__(cls, values)
 
 
 @functools.cache
-def _dict_tuple(keys: tuple[Any, ...]) -> type[DictTuple]:
+def _dict_tuple(keys: tuple[object, ...]) -> type[DictTuple]:
     return type("DictTuple", (DictTuple,), {"_fields": keys})
 
 
-def _has(x: Any, kind: type) -> bool:
+def _has(x: object, kind: type) -> bool:
     return isinstance(x, kind) or isinstance(x, (tuple, list)) and any(_has(q, kind) for q in x)
 
 
@@ -312,7 +314,7 @@ class Form:
     def __init__(self) -> None:
         self.like: Any = None
 
-    def flat(self, x: Any) -> tuple[Any, ...]:
+    def flat(self, x: object) -> tuple[Any, ...]:
         self.like = map_structure(lambda q: None, x)
         return tuple(flatten(x))
 

@@ -44,9 +44,9 @@ def check_sizes(arr: Any, indices: Any, values: Any, axis: int) -> None:
 
 
 def put_along_axis(
-    arr: Any,
-    indices: Any,
-    values: Any,
+    arr: object,
+    indices: object,
+    values: object,
     axis: int,
     reduce: str = "assign",
     include_self: bool = True,
@@ -57,9 +57,9 @@ def put_along_axis(
 
 
 def put_along_axis_(
-    arr: Any,
-    indices: Any,
-    values: Any,
+    arr: object,
+    indices: object,
+    values: object,
     axis: int,
     reduce: str = "assign",
     include_self: bool = True,
@@ -69,16 +69,16 @@ def put_along_axis_(
     return paddle._C_ops.put_along_axis_(arr, at, new, axis, reduce, include_self)
 
 
-def scatter_add(input: Any, dim: int, index: Any, src: Any) -> Any:
+def scatter_add(input: object, dim: int, index: object, src: object) -> Any:
     return put_along_axis(input, index, src, dim, "add", True, False)
 
 
-def scatter_add_(input: Any, dim: int, index: Any, src: Any) -> Any:
+def scatter_add_(input: object, dim: int, index: object, src: object) -> Any:
     return put_along_axis_(input, index, src, dim, "add", True, False)
 
 
 def scatter_reduce(
-    input: Any, dim: int, index: Any, src: Any, reduce: str, *, include_self: bool = True
+    input: object, dim: int, index: object, src: object, reduce: str, *, include_self: bool = True
 ) -> Any:
     kind = {"sum": "add", "prod": "multiply"}.get(reduce, reduce)
     return put_along_axis(input, index, src, dim, kind, include_self, False)
@@ -96,12 +96,12 @@ def selected(x: Any, mask: Any, value: Any) -> Any:
     return mask, paddle.gather(value.flatten(), before).reshape(mask.shape)
 
 
-def masked_scatter(x: Any, mask: Any, value: Any, name: Any = None) -> Any:
+def masked_scatter(x: object, mask: object, value: object, name: object = None) -> Any:
     mask, picked = selected(x, mask, value)
     return paddle.where(mask, picked, x)
 
 
-def masked_scatter_(x: Any, mask: Any, value: Any, name: Any = None) -> Any:
+def masked_scatter_(x: object, mask: object, value: object, name: object = None) -> Any:
     mask, picked = selected(x, mask, value)
     return paddle.where_(paddle.logical_not(mask), x, picked)
 

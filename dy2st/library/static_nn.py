@@ -16,7 +16,11 @@ from paddle.utils import map_structure
 
 
 def cond(
-    pred: Any, true_fn: Any = None, false_fn: Any = None, name: Any = None, return_names: Any = None
+    pred: object,
+    true_fn: Any = None,
+    false_fn: Any = None,
+    name: object = None,
+    return_names: object = None,
 ) -> Any:
     """What the function of the side taken returns; None for a side without a function."""
     if not isinstance(pred, paddle.Tensor):
@@ -36,7 +40,7 @@ def cond(
 
 
 def while_loop(
-    cond: Any, body: Any, loop_vars: Any, is_test: bool = False, name: Any = None
+    cond: Any, body: Any, loop_vars: Any, is_test: bool = False, name: object = None
 ) -> Any:
     """`loop_vars`, whose tensors are written in place after each iteration, as in eager mode.
 
@@ -68,13 +72,13 @@ def while_loop(
     return loop_vars
 
 
-def overwrite(new: Any, old: Any) -> None:
+def overwrite(new: object, old: object) -> None:
     """What Paddle does with a result and its loop variable: a write if the variable is a tensor."""
     if isinstance(old, paddle.Tensor) and isinstance(new, (paddle.Tensor, bool, float, int)):
         paddle.assign(new, old)
 
 
-def case(pred_fn_pairs: Any, default: Any = None, name: Any = None) -> Any:
+def case(pred_fn_pairs: Any, default: Any = None, name: object = None) -> Any:
     """The function of the first true condition; `default`, or else the last one, if none is."""
     pairs = list(pred_fn_pairs)
     for pair in pairs:
@@ -88,7 +92,9 @@ def case(pred_fn_pairs: Any, default: Any = None, name: Any = None) -> Any:
     return chain(pairs, default)()
 
 
-def switch_case(branch_index: Any, branch_fns: Any, default: Any = None, name: Any = None) -> Any:
+def switch_case(
+    branch_index: object, branch_fns: Any, default: Any = None, name: object = None
+) -> Any:
     """The function with the key `branch_index`; `default`, or else that of the largest key."""
     index = paddle.cast(branch_index, "int64")
     pairs = list(branch_fns.items() if isinstance(branch_fns, dict) else branch_fns)
@@ -123,7 +129,7 @@ def check_keys(pairs: list[Any]) -> None:
         raise ValueError(f"the keys of switch_case must be unique: {keys}")
 
 
-def check_pair(pair: Any, what: str, caller: str) -> None:
+def check_pair(pair: object, what: str, caller: str) -> None:
     if not isinstance(pair, tuple) or len(pair) != 2:
         raise TypeError(f"the elements of {what} in {caller} must be tuples of two: {pair!r}")
 

@@ -38,7 +38,7 @@ def put(trace: Trace, target: TraceList, segment: StackedRun) -> None:
         trace.undo_log.note(lambda: list.pop(target))
 
 
-def last_of(trace: Trace, item: Any) -> Any:
+def last_of(trace: Trace, item: object) -> Any:
     """The last element of what was appended."""
     if isinstance(item, ConditionalElement):
         raise item.error
@@ -47,7 +47,7 @@ def last_of(trace: Trace, item: Any) -> Any:
     return item.item(trace, trace.sym(item.trip - 1))
 
 
-def size_of(items: Sequence[Any]) -> Dim:
+def size_of(items: Sequence[object]) -> Dim:
     total: Dim = 0
     for q in items:
         total = total + (q.trip if isinstance(q, StackedRun) else 1)
@@ -98,7 +98,7 @@ def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[Any]:
     return [one.item]
 
 
-def flat(items: Sequence[Any]) -> list[Any]:
+def flat(items: Sequence[object]) -> list[Any]:
     """The tensors and numbers among appended elements; those of inner loops are fresh."""
     out: list[Any] = []
     for q in items:
@@ -111,7 +111,7 @@ def flat(items: Sequence[Any]) -> list[Any]:
     return out
 
 
-def check_length(plan: LoopRecord, items: Sequence[Any]) -> None:
+def check_length(plan: LoopRecord, items: Sequence[object]) -> None:
     """Every iteration must append as many elements as the others."""
     trips = [q.trip for q in items if isinstance(q, StackedRun)]
     if any(plan.trace.is_local(n, plan.frame) for n in trips):
@@ -192,7 +192,7 @@ class Group:
 
 
 # ---------------------------------------------------------------- after the loop
-def segment(plan: LoopRecord, item: Any, group: Dim) -> Any:
+def segment(plan: LoopRecord, item: object, group: Dim) -> Any:
     """The tree of leaves for what one iteration appends; the scan is in the outer frame by now."""
 
     def leaf(x: Any) -> Any:

@@ -40,7 +40,7 @@ class Growth:
 class Source:
     """The tensor at the start of an iteration; `tail` is its last element, once it was asked."""
 
-    def __init__(self, attempt: LoopTrace, growth: Growth, init: FakeTensor, path: Any) -> None:
+    def __init__(self, attempt: LoopTrace, growth: Growth, init: FakeTensor, path: object) -> None:
         self.attempt, self.growth, self.init, self.path = attempt, growth, init, path
         self.tail: tuple[Value, Value] | None = None
 
@@ -96,7 +96,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
             dims[axis] = dims[axis] + p._value.type.shape[axis]
         return Shape(make(d, current()) for d in dims)
 
-    def part_of(self, trace: Trace, items: Sequence[Any]) -> Any:
+    def part_of(self, trace: Trace, items: Sequence[object]) -> Any:
         """`self[items]`."""
         return item(trace, self, items)
 
@@ -113,7 +113,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
         return all(q.stop_gradient for q in (self.source.init, *self.pieces))
 
 
-def grown(source: Source, pieces: Sequence[Any]) -> Grown:
+def grown(source: Source, pieces: Sequence[object]) -> Grown:
     made = Grown()
     made.__dict__.update(source=source, pieces=tuple(pieces))
     return made
@@ -141,7 +141,7 @@ def _without(t: Type, axis: int) -> tuple[Any, ...]:
     return t.dtype, t.shape[:axis], t.shape[axis + 1 :]
 
 
-def item(trace: Trace, x: Grown, items: Sequence[Any]) -> Any:
+def item(trace: Trace, x: Grown, items: Sequence[object]) -> Any:
     """`x[..., -1, ...]` or `x[..., -1:, ...]`: the last element; anything else needs the whole."""
     axis = x.source.growth.axis
     full = expanded(items, x.ndim)
@@ -163,7 +163,7 @@ def item(trace: Trace, x: Grown, items: Sequence[Any]) -> Any:
     return one if plain else one[tuple(full)]
 
 
-def expanded(items: Sequence[Any], ndim: int) -> list[Any] | None:
+def expanded(items: Sequence[object], ndim: int) -> list[Any] | None:
     """One index per axis; None where there are new axes or tensors."""
     if any(q is None or isinstance(q, Tensor) for q in items):
         return None
@@ -206,7 +206,7 @@ def placeholder(attempt: LoopTrace, fake: FakeTensor, path: Any) -> Grown:
     return grown(Source(attempt, attempt.known.grown[path], fake, path), ())
 
 
-def settle(plan: LoopRecord, name: str, p: Grown, a: Any) -> Any:
+def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> Any:
     """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
     source, trace = p.source, plan.trace
     axis, step = source.growth.axis, source.growth.step

@@ -19,7 +19,7 @@ from dy2st.trace.trace import Trace, current
 from ir import ENDLESS
 
 
-def sequence_of(trace: Trace, iterable: Any) -> Iterable | None:
+def sequence_of(trace: Trace, iterable: object) -> Iterable | None:
     """What a loop over `iterable` runs over, if it can be one loop."""
     if isinstance(iterable, Tensor):
         shape = _shape(trace, iterable)
@@ -69,7 +69,7 @@ class RunRange:
     def item(self, i: Any) -> Any:
         return self.start + i * self.step
 
-    def has(self, i: Any) -> Any:
+    def has(self, i: object) -> Any:
         return i < self.length
 
     def __iter__(self) -> Any:
@@ -154,7 +154,7 @@ def reversed_(iterable: Any) -> Any:
     return Joined(Iterable(over.trip, lambda i: over.item(last - i)))
 
 
-def zip_(*iterables: Any, strict: bool = False) -> Any:
+def zip_(*iterables: object, strict: bool = False) -> Any:
     trace = current()
     if trace is None:
         return zip(*iterables, strict=strict)

@@ -64,7 +64,7 @@ class Filled:
     containers: Callable[[], list[Any]] = list
     made: dict[Any, Any] = field(default_factory=dict)
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+    def once(self, key: object, make: Callable[[], Any]) -> Any:
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
@@ -330,7 +330,7 @@ class Elements(Leaf):
     def fill(self, call: Filled) -> Any:
         return call.once(self, lambda: [q for part in self.parts for q in self.part(part, call)])
 
-    def part(self, part: Any, call: Filled) -> list[Any]:
+    def part(self, part: object, call: Filled) -> list[Any]:
         return [fill(q, call) for q in part] if isinstance(part, list) else rows(part, call)
 
     def save(self, file: Saved) -> Any:
@@ -340,7 +340,7 @@ class Elements(Leaf):
 
 
 # ---------------------------------------------------------------- trees
-def leaves(tree: Any) -> Iterator[Leaf]:
+def leaves(tree: object) -> Iterator[Leaf]:
     if isinstance(tree, Leaf):
         yield tree
     elif isinstance(tree, (tuple, list, dict)):
@@ -348,12 +348,12 @@ def leaves(tree: Any) -> Iterator[Leaf]:
             yield from leaves(q)
 
 
-def inputs(tree: Any) -> set[int]:
+def inputs(tree: object) -> set[int]:
     """The lifted inputs that a tree of results shows, or may show."""
     return {k for leaf in leaves(tree) for k in leaf.inputs()}
 
 
-def fill(tree: Any, call: Filled) -> Any:
+def fill(tree: object, call: Filled) -> Any:
     """The object of one call; a list or dict that stands in two places is one."""
     if isinstance(tree, Leaf):
         return tree.fill(call)
@@ -371,12 +371,12 @@ def rows(tree: Any, call: Filled) -> list[Any]:
     return [again(tree, row) for row in zip(*(rows(q, call) for q in tree))]
 
 
-def again(like: Any, parts: Sequence[Any]) -> Any:
+def again(like: object, parts: Sequence[object]) -> Any:
     """A tuple, or named tuple, with other parts."""
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 
-def save(tree: Any, file: Saved) -> Any:
+def save(tree: object, file: Saved) -> Any:
     """How a tree of results stands in the manifest."""
     if isinstance(tree, Leaf):
         return tree.save(file)

@@ -45,7 +45,7 @@ def set_(items: set[Any]) -> set[Any]:
     return _made(items)
 
 
-def _made(x: Any) -> Any:
+def _made(x: object) -> Any:
     trace = current()
     if trace is not None:
         trace.make(x)
@@ -53,7 +53,7 @@ def _made(x: Any) -> Any:
 
 
 # ---------------------------------------------------------------- attributes and items
-def load_attr(obj: Any, name: str) -> Any:
+def load_attr(obj: object, name: str) -> Any:
     trace, obj = current(), settled(obj)
     if trace is None or isinstance(obj, (Tensor, TraceList)) or trace.guards is None:
         return getattr(obj, name)
@@ -70,7 +70,7 @@ def load_attr(obj: Any, name: str) -> Any:
     return moved
 
 
-def receiver(obj: Any, name: str) -> Any:
+def receiver(obj: object, name: str) -> Any:
     """An attribute that is only appended to: the elements of a list do not matter."""
     trace = current()
     value = getattr(obj, name, MISSING)
@@ -80,7 +80,7 @@ def receiver(obj: Any, name: str) -> Any:
     return value
 
 
-def store_attr(value: Any, obj: Any, name: str) -> None:
+def store_attr(value: object, obj: object, name: str) -> None:
     trace = current()
     if trace is None:
         setattr(obj, name, value)
@@ -106,7 +106,7 @@ def store_attr(value: Any, obj: Any, name: str) -> None:
         trace.store(Attr(obj, name), value)
 
 
-def del_attr(obj: Any, name: str) -> None:
+def del_attr(obj: object, name: str) -> None:
     trace = current()
     if trace is None:
         delattr(obj, name)
@@ -144,7 +144,7 @@ def load_item(obj: Any, index: Any) -> Any:
     return value
 
 
-def load_old(obj: Any, index: Any) -> Any:
+def load_old(obj: object, index: object) -> Any:
     """What `obj[index] op= value` starts from."""
     trace = current()
     if trace is None or not isinstance(obj, Tensor):
@@ -179,7 +179,7 @@ def store_item(value: Any, obj: Any, index: Any) -> None:
         trace.store(Item(obj, index), value)
 
 
-def check_key(obj: Any, index: Any) -> None:
+def check_key(obj: object, index: object) -> None:
     """Refuse a tensor as the key of a dict: eager looks it up by identity."""
     if isinstance(obj, (dict, set)) and (isinstance(index, Tensor) or is_runtime_scalar(index)):
         raise refuse(

@@ -203,7 +203,7 @@ def other(trace: Trace, f: Any) -> Any:
     return f
 
 
-def container_method(trace: Trace, f: Any, owner: Any) -> Any:
+def container_method(trace: Trace, f: Any, owner: object) -> Any:
     if isinstance(owner, TraceList):
         return f
     if f.__name__ not in MUTATORS:

@@ -128,7 +128,7 @@ def _connected(go_on: bool, thunks: tuple[Callable[[], Any], ...]) -> Any:
     return value
 
 
-def _later(trace: Any, go_on: bool, first: Any, known: Any, rest: Any) -> Any:
+def _later(trace: Any, go_on: bool, first: object, known: Any, rest: Any) -> Any:
     """`first and rest`, decided at run time; where the two have different types, only its truth."""
 
     def other() -> Any:
@@ -157,7 +157,7 @@ def truth_or(trace: Any, x: Any, error: BaseException) -> Any:
     return condition(trace, x)
 
 
-def subject(x: Any) -> Any:
+def subject(x: object) -> Any:
     """The subject of a `match`: patterns look at it without asking."""
     found = here(x)
     if type(found) is Unresolved:
@@ -179,7 +179,7 @@ def ifexp(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
     return then() if known else orelse()
 
 
-def is_(a: Any, b: Any) -> Any:
+def is_(a: object, b: object) -> Any:
     trace = current()
     for x, other in ((a, b), (b, a)):
         if type(x) is Unresolved and other is None:
@@ -199,7 +199,7 @@ def is_(a: Any, b: Any) -> Any:
     return a is b
 
 
-def is_not(a: Any, b: Any) -> Any:
+def is_not(a: object, b: object) -> Any:
     return not_(is_(a, b))
 
 
@@ -215,7 +215,7 @@ def in_(a: Any, b: Any) -> bool:
     return a in b
 
 
-def not_in(a: Any, b: Any) -> bool:
+def not_in(a: object, b: object) -> bool:
     return not in_(a, b)
 
 
@@ -227,7 +227,7 @@ AUGMENTED = {
 }  # fmt: skip
 
 
-def aug(op: str, x: Any, value: Any) -> Any:
+def aug(op: str, x: object, value: object) -> Any:
     """`x op= value`: rebinding for tensors and numbers; a list grows in place."""
     trace = current()
     if trace is not None and isinstance(x, TraceList) and op == "+":

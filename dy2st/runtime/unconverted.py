@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
     return getattr(calls.RUNTIMES["converted"], name)
 
 
-def truth(value: Any) -> bool:
+def truth(value: object) -> bool:
     """The truth of a Python value; a condition on data is refused by name."""
     if current() is not None and (isinstance(value, Tensor) or is_runtime_scalar(value)):
         raise refuse(
@@ -66,14 +66,14 @@ def for_(
 
 
 def while_(
-    test: Callable[[], Any], body: State, get_state: State, set_state: State, names: Any
+    test: Callable[[], Any], body: State, get_state: State, set_state: State, names: object
 ) -> None:
     while truth(test()):
         body()
 
 
 def if_(
-    test: Any, then: State, orelse: State, get_state: State, set_state: State, names: Any
+    test: object, then: State, orelse: State, get_state: State, set_state: State, names: object
 ) -> None:
     then() if truth(test) else orelse()
 
@@ -96,9 +96,9 @@ def or_(*thunks: Callable[[], Any]) -> Any:
     return value
 
 
-def not_(value: Any) -> bool:
+def not_(value: object) -> bool:
     return not truth(value)
 
 
-def ifexp(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+def ifexp(test: object, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
     return then() if truth(test) else orelse()

@@ -32,7 +32,7 @@ class Global(Location):
     def get(self) -> Any:
         return self.obj.get(self.name, MISSING)
 
-    def put(self, value: Any) -> None:
+    def put(self, value: object) -> None:
         if value is MISSING:
             self.obj.pop(self.name, None)
         else:
@@ -63,7 +63,7 @@ class Cell(Location):
         except ValueError:
             return MISSING
 
-    def put(self, value: Any) -> None:
+    def put(self, value: object) -> None:
         if value is not MISSING:
             self.obj.cell_contents = value
         elif self.get() is not MISSING:
@@ -83,7 +83,7 @@ def places(thunk: types.FunctionType) -> Iterator[Global | Cell]:
         yield Global(thunk.__globals__, name)
 
 
-def rebinding(value: Any, thunk: types.FunctionType) -> Any:
+def rebinding(value: object, thunk: types.FunctionType) -> Any:
     rebinds(thunk)
     return value
 

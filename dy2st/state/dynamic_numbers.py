@@ -69,7 +69,7 @@ class DynamicNumbers:
         self.leaves.clear()
 
 
-def number_of(trace: Trace, place: Location, value: Any) -> Any:
+def number_of(trace: Trace, place: Location, value: object) -> Any:
     """The number at a place: itself, or the input that it is when it moves."""
     if (
         type(value) not in KINDS
@@ -107,7 +107,9 @@ def hold_dynamic(trace: Trace, place: Location) -> bool:
     return True
 
 
-def leaves_of(trace: Trace, leaves: Sequence[Any], names: Sequence[str], moving: set[int]) -> None:
+def leaves_of(
+    trace: Trace, leaves: Sequence[object], names: Sequence[str], moving: set[int]
+) -> None:
     """Arguments that move become Numbers, in place of their values."""
     for k, value in enumerate(leaves):
         if k in moving and type(value) in KINDS:

@@ -21,7 +21,7 @@ from dy2st.trace.undo import MISSING, Attr, Item, Location
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
 
 
-def same_array(a: Any, b: np.ndarray) -> bool:
+def same_array(a: object, b: np.ndarray) -> bool:
     """The same dtype, shape and bytes."""
     if type(a) is not np.ndarray or a.dtype != b.dtype or a.shape != b.shape:
         return False
@@ -32,14 +32,14 @@ _DICTS = ("_parameters", "_buffers", "_sub_layers")
 _IRRELEVANT = frozenset(("_full_name", "_built", "_loaddict_holder", "_init_in_dynamic_mode"))
 
 
-def is_constant(x: Any) -> bool:
+def is_constant(x: object) -> bool:
     """Immutable Python values, compared by value."""
     if type(x) is tuple:
         return all(map(is_constant, x))
     return type(x) in CONSTANTS or isinstance(x, (range, types.EllipsisType))
 
 
-def same_constant(a: Any, b: Any) -> bool:
+def same_constant(a: object, b: object) -> bool:
     """Equal and of equal types: True is not 1, and 0.0 is not -0.0."""
     if type(a) is tuple and type(b) is tuple:
         return len(a) == len(b) and all(map(same_constant, a, b))
@@ -62,7 +62,7 @@ class Guards:
         self.tails: dict[int, tuple[Any, Any, Any]] = {}
         self.on_read: Callable[[Any], None] = lambda obj: None
 
-    def ref(self, obj: Any) -> str:
+    def ref(self, obj: object) -> str:
         """A name for an object in the check; keeps the object alive."""
         if id(obj) not in self.ids:
             name = f"o{len(self.ids)}"
@@ -72,9 +72,9 @@ class Guards:
 
     def expect(
         self,
-        key: tuple[Any, ...],
+        key: tuple[object, ...],
         expression: str,
-        value: Any,
+        value: object,
         place: Location | None = None,
         whole: bool = True,
     ) -> None:
@@ -91,7 +91,7 @@ class Guards:
         if whole and isinstance(value, (list, dict, set, frozenset, tuple)):
             self.contents(value)
 
-    def test(self, expression: str, value: Any, place: Location | None) -> str:
+    def test(self, expression: str, value: object, place: Location | None) -> str:
         if value is None or isinstance(value, bool):
             return f"{expression} is {value!r}"
         if type(value) in (int, str):
@@ -107,7 +107,7 @@ class Guards:
             return self.tensor_test(expression, value, place)
         return f"{expression} is {self.ref(value)}"
 
-    def tensor_test(self, expression: str, value: Any, place: Location | None) -> str:
+    def tensor_test(self, expression: str, value: object, place: Location | None) -> str:
         """The first place of a tensor is where calls look it up; others must agree with it."""
         first = self.found.setdefault(id(value), expression)
         if first != expression:
@@ -117,12 +117,12 @@ class Guards:
             self.places[id(value)] = place
         return f"isinstance({expression}, TENSOR)"
 
-    def ref_constant(self, value: Any) -> str:
+    def ref_constant(self, value: object) -> str:
         name = f"c{len(self.names)}"
         self.names[name] = value
         return name
 
-    def attr(self, obj: Any, name: str, value: Any, whole: bool = True) -> None:
+    def attr(self, obj: object, name: str, value: object, whole: bool = True) -> None:
         """`obj.name` gave `value`; a method is looked up on its class."""
         function = getattr(value, "__func__", None)
         if isinstance(value, types.MethodType) and isinstance(function, types.FunctionType):
@@ -134,7 +134,7 @@ class Guards:
             place = Attr(obj, name)
             self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
 
-    def item(self, obj: Any, index: Any, value: Any) -> None:
+    def item(self, obj: object, index: object, value: object) -> None:
         o, i = self.ref(obj), self.ref_constant(index)
         expression = f"({o}[{i}] if {i} in {o} else MISSING)"
         if isinstance(obj, (list, tuple)):
@@ -142,7 +142,7 @@ class Guards:
         place = Item(obj, index)
         self.expect(place.key, expression, value, place)
 
-    def contents(self, obj: Any) -> None:
+    def contents(self, obj: object) -> None:
         """A container from outside: any of its elements may be read, by code that is not seen."""
         if not isinstance(obj, (list, dict, set, frozenset, tuple)):
             return
@@ -205,12 +205,12 @@ class Guards:
         if f.__defaults__:
             self.contents(f.__defaults__)
 
-    def cell(self, cell: Any, name: str, value: Any, whole: bool = True) -> None:
+    def cell(self, cell: object, name: str, value: object, whole: bool = True) -> None:
         """A variable of an enclosing function."""
         place = Attr(cell, "cell_contents", name)
         self.expect(("cell", id(cell)), f"{self.ref(cell)}.cell_contents", value, place, whole)
 
-    def layer(self, layer: Any) -> None:
+    def layer(self, layer: object) -> None:
         """The settings of a Layer that was called: hooks, and for Paddle's own `p`, `training`...
 
         Attributes of the user's Layers are guarded one by one as they are read.
@@ -264,7 +264,7 @@ class Guards:
         self.held.clear()
 
 
-def lookup(obj: Any, name: str, ref: Callable[[Any], str]) -> str:
+def lookup(obj: object, name: str, ref: Callable[[Any], str]) -> str:
     """An expression for `obj.name` that avoids `Layer.__getattr__`."""
     fields = getattr(obj, "__dict__", None)
     if type(fields) is dict:

@@ -28,7 +28,7 @@ class Signature:
 
     __slots__ = ("args", "kwargs", "leaves", "structure", "key")
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         self.args, self.kwargs = args, kwargs
         self.leaves = Leaves(args, kwargs)
         structure: list[Any] = [grad_enabled()]
@@ -80,7 +80,9 @@ class Signature:
             out += _paths(self.kwargs[k], (k,))
         return out
 
-    def rebuild(self, leaves: Sequence[Any], made: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def rebuild(
+        self, leaves: Sequence[object], made: list[Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments with other leaves; lists and dicts are new ones, added to `made`."""
         new, known = iter(leaves), dict[int, Any]()
         args = [_fill(a, new, known) for a in self.args]
@@ -94,7 +96,7 @@ class Leaves(list):
 
     __slots__ = ("args", "kwargs")
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         super().__init__()
         self.args, self.kwargs = args, kwargs
 
@@ -104,14 +106,14 @@ class Leaves(list):
         return list({id(q): q for a in every for q in _containers(a)}.values())
 
 
-def _twins(leaves: Sequence[Any]) -> list[tuple[int, int]]:
+def _twins(leaves: Sequence[object]) -> list[tuple[int, int]]:
     """Which leaves are one object: an in-place call on one is seen through the other."""
     first: dict[int, int] = {}
     found = [(first.setdefault(id(q), k), k) for k, q in enumerate(leaves)]
     return [(a, b) for a, b in found if a != b and isinstance(leaves[a], Tensor)]
 
 
-def _key(leaf: Any, shapes: bool) -> Any:
+def _key(leaf: object, shapes: bool) -> Any:
     """Paddle has one object for each dtype, and hashing one is slow."""
     if isinstance(leaf, Tensor):
         shape = leaf.shape
@@ -119,7 +121,7 @@ def _key(leaf: Any, shapes: bool) -> Any:
     return (type(leaf), repr(leaf)) if is_constant(leaf) else id(leaf)
 
 
-def _paths(a: Any, path: Path) -> list[Path]:
+def _paths(a: object, path: Path) -> list[Path]:
     if isinstance(a, (list, tuple)):
         return [p for i, q in enumerate(a) for p in _paths(q, (*path, i))]
     if type(a) is dict:
@@ -127,7 +129,7 @@ def _paths(a: Any, path: Path) -> list[Path]:
     return [path]
 
 
-def _containers(a: Any) -> Iterator[Any]:
+def _containers(a: object) -> Iterator[Any]:
     """Lists and dicts, inner ones first."""
     if isinstance(a, (list, tuple)) or type(a) is dict:
         for q in a.values() if isinstance(a, dict) else a:

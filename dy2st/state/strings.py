@@ -39,7 +39,7 @@ class Shown:
         return repr(self.value) if isinstance(self.value, Tensor) else f"<{type_name(self.value)}>"
 
 
-def type_name(x: Any) -> str:
+def type_name(x: object) -> str:
     return x.__class__.__name__
 
 
@@ -60,10 +60,10 @@ class Text:
     def __init__(self, parts: Iterable[Part]) -> None:
         self.parts = tuple(parts)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         return made([*self.parts, *pieces(other)]) if isinstance(other, str) else NotImplemented
 
-    def __radd__(self, other: Any) -> Any:
+    def __radd__(self, other: object) -> Any:
         return made([*pieces(other), *self.parts]) if isinstance(other, str) else NotImplemented
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ for _name, _use in USES.items():
     setattr(Text, f"__{_name}__", _stopping(_use))
 
 
-def described(x: Any) -> str:
+def described(x: object) -> str:
     """The message of an error: types where values are not known."""
     if not isinstance(x, Text):
         return str(x)
@@ -134,7 +134,7 @@ def is_lazy(x: Any) -> bool:
     return type(x) in BRACKETS and any(map(is_lazy, x))
 
 
-def pieces(x: Any, how: str = "str", spec: str = "") -> list[Part]:
+def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
     """The text of a value."""
     if type(x) is Text and how in ("str", "format") and not spec:
         return list(x.parts)
@@ -183,7 +183,7 @@ def joined(*parts: Any) -> Any:
     return made(out)
 
 
-def plain_field(value: Any, conversion: int, spec: str) -> str:
+def plain_field(value: object, conversion: int, spec: str) -> str:
     return format(value if conversion == -1 else CONVERSIONS[conversion](value), spec)
 
 
@@ -195,11 +195,11 @@ def converted_field(value: Any, conversion: int, spec: Any) -> list[Part]:
     return pieces(whole, "format", spec) if type(whole) is str else pieces(whole, "str", spec)
 
 
-def str_(*args: Any, **kwargs: Any) -> Any:
+def str_(*args: object, **kwargs: object) -> Any:
     return made(pieces(args[0])) if len(args) == 1 and current() else str(*args, **kwargs)
 
 
-def repr_(x: Any) -> Any:
+def repr_(x: object) -> Any:
     return made(pieces(x, "repr")) if current() else repr(x)
 
 
@@ -216,7 +216,7 @@ def str_method(f: Any, owner: str) -> Any:
     return f
 
 
-def between(separator: str, items: Iterable[Any]) -> Iterator[Part]:
+def between(separator: str, items: Iterable[object]) -> Iterator[Part]:
     for i, q in enumerate(items):
         if not isinstance(q, str):
             raise TypeError(f"sequence item {i}: expected str instance, {type_name(q)} found")
@@ -224,7 +224,7 @@ def between(separator: str, items: Iterable[Any]) -> Iterator[Part]:
         yield from pieces(q)
 
 
-def formatted(text: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Part]:
+def formatted(text: str, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Part]:
     """`text.format(*args, **kwargs)`"""
     formatter, out, count = string.Formatter(), list[Part](), 0
     for literal, field, spec, conversion in formatter.parse(text):

@@ -14,7 +14,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 from dy2st.trace.undo import MISSING
-from ir import SourceError, Value
+from ir import Loc, SourceError, Value
 
 UNDEF: Any = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
 
@@ -26,7 +26,7 @@ class Mismatch(Exception):
     was made.
     """
 
-    def __init__(self, name: str, before: str, after: str, loc: Any = None) -> None:
+    def __init__(self, name: str, before: str, after: str, loc: Loc | None = None) -> None:
         what = f"'{name}'" if name.isidentifier() else name
         super().__init__(f"{what} is {before} before and {after} after an iteration")
         self.name, self.before, self.after, self.loc = name, before, after, loc
@@ -53,7 +53,7 @@ def tree(
     return f(x, path)
 
 
-def is_state(x: Any) -> bool:
+def is_state(x: object) -> bool:
     """A dict that the function made, with tensors or numbers in it."""
     trace = current()
     if type(x) is not dict or trace is None or id(x) not in trace.objects.made or not x:
@@ -69,23 +69,23 @@ def owned(x: dict[Any, Any]) -> dict[Any, Any]:
     return x
 
 
-def parts(x: Any) -> list[Any]:
+def parts(x: object) -> list[Any]:
     if type(x) is dict:
         return list(x.values())
     return x.parts() if isinstance(x, TraceList) else list(x) if isinstance(x, tuple) else [x]
 
 
-def leaves(x: Any) -> list[Any]:
+def leaves(x: object) -> list[Any]:
     out: list[Any] = []
     tree(lambda q, path: out.append(q), x, ())
     return out
 
 
-def same_objects(a: Sequence[Any], b: Sequence[Any]) -> bool:
+def same_objects(a: Sequence[object], b: Sequence[object]) -> bool:
     return len(a) == len(b) and all(x is y for x, y in zip(a, b))
 
 
-def changed_type(trace: Any, name: str, before: Any, after: Any) -> BaseException:
+def changed_type(trace: Any, name: str, before: object, after: object) -> BaseException:
     """Why a variable cannot be read after a loop that may run once more or not."""
     return Refused(
         SourceError(

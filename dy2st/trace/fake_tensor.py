@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import paddle
-from paddle.base import core
+from paddle import Tensor
 from paddle.base.dygraph.math_op_patch import TensorSize
 
 from dy2st.trace import memory as layout
@@ -21,8 +21,6 @@ from dy2st.trace.trace import current
 from dy2st.trace.user_stack import user_loc
 from ir import SourceError, Type, Value
 from ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, product
-
-Tensor: Any = core.eager.Tensor
 
 DTYPE_TO_PADDLE = {
     BOOL: paddle.bool,

@@ -5,8 +5,8 @@ swallow them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
+from dy2st.trace.frames import TracedInput
 from ir.loc import SourceError
 
 
@@ -37,7 +37,9 @@ class Shares(BaseException):
     and others may follow.
     """
 
-    def __init__(self, inputs: Sequence[Any], among: Iterable[Any], asked: bool) -> None:
+    def __init__(
+        self, inputs: Sequence[TracedInput], among: Iterable[TracedInput], asked: bool
+    ) -> None:
         super().__init__("inputs that share memory")
         self.inputs, self.among, self.asked = list(inputs), list(among), asked
 

@@ -28,7 +28,7 @@ class Location:
     def get(self) -> Any:
         raise NotImplementedError
 
-    def put(self, value: Any) -> None:
+    def put(self, value: object) -> None:
         raise NotImplementedError
 
     def snapshot(self) -> Callable[[], None]:
@@ -54,7 +54,7 @@ class Attr(Location):
     def get(self) -> Any:
         return getattr(self.obj, self.name, MISSING)
 
-    def put(self, value: Any) -> None:
+    def put(self, value: object) -> None:
         if value is MISSING:
             delattr(self.obj, self.name)
         else:
@@ -104,7 +104,7 @@ class Item(Location):
         except (KeyError, IndexError):
             return MISSING
 
-    def put(self, value: Any) -> None:
+    def put(self, value: object) -> None:
         if value is MISSING:
             del self.obj[self.index]
         else:

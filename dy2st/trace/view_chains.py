@@ -54,7 +54,7 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
     return None
 
 
-def dims_of(x: Any) -> Sequence[Any]:
+def dims_of(x: object) -> Sequence[Any]:
     """The sizes in an attribute."""
     return x if isinstance(x, tuple) else (x,)
 
@@ -62,7 +62,7 @@ def dims_of(x: Any) -> Sequence[Any]:
 def in_iteration(recipe: Recipe, loop: str, index: Dim) -> Recipe:
     """A chain in a loop's body, in iteration `index`."""
 
-    def fixed(a: Any) -> Any:
+    def fixed(a: object) -> Any:
         if isinstance(a, tuple):
             return tuple(map(fixed, a))
         return substitute_dim(a, {loop: index}) if isinstance(a, Size) else a

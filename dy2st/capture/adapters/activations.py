@@ -21,7 +21,7 @@ def plain(*values: Any) -> list[float]:
     return [float(np.float32(v)) for v in values]
 
 
-def floats(e: Emitter, x: Any) -> None:
+def floats(e: Emitter, x: object) -> None:
     """Paddle has no kernel for other tensors, and says so."""
     if e.type(x).dtype.kind != "f":
         raise NoRow(str(e.type(x).dtype))
@@ -29,59 +29,61 @@ def floats(e: Emitter, x: Any) -> None:
 
 # ---------------------------------------------------------------- activations
 @adapter("hardtanh")
-def hardtanh(e: Emitter, x: Any, min: Any = -1.0, max: Any = 1.0) -> FakeTensor:
+def hardtanh(e: Emitter, x: object, min: object = -1.0, max: object = 1.0) -> FakeTensor:
     low, high = plain(min, max)
     return e.hardtanh(x, min=low, max=high)
 
 
 @adapter("thresholded_relu")
-def thresholded_relu(e: Emitter, x: Any, threshold: Any = 1.0, value: Any = 0.0) -> FakeTensor:
+def thresholded_relu(
+    e: Emitter, x: object, threshold: object = 1.0, value: object = 0.0
+) -> FakeTensor:
     at, below = plain(threshold, value)
     return e.thresholded_relu(x, threshold=at, value=below)
 
 
 @adapter("hardshrink")
-def hardshrink(e: Emitter, x: Any, threshold: Any = 0.5) -> FakeTensor:
+def hardshrink(e: Emitter, x: object, threshold: object = 0.5) -> FakeTensor:
     return e.hardshrink(x, threshold=plain(threshold)[0])
 
 
 @adapter("softshrink")
-def softshrink(e: Emitter, x: Any, threshold: Any = 0.5) -> FakeTensor:
+def softshrink(e: Emitter, x: object, threshold: object = 0.5) -> FakeTensor:
     return e.softshrink(x, threshold=plain(threshold)[0])
 
 
 @adapter("hardsigmoid")
-def hardsigmoid(e: Emitter, x: Any, slope: Any = 0.2, offset: Any = 0.5) -> FakeTensor:
+def hardsigmoid(e: Emitter, x: object, slope: object = 0.2, offset: object = 0.5) -> FakeTensor:
     by, start = plain(slope, offset)
     return e.hardsigmoid(x, slope=by, offset=start)
 
 
 @adapter("selu")
-def selu(e: Emitter, x: Any, factor: Any, alpha: Any) -> FakeTensor:
+def selu(e: Emitter, x: object, factor: object, alpha: object) -> FakeTensor:
     by, to = plain(factor, alpha)
     return e.scale(e.elu(x, alpha=to), scale=by)
 
 
 @adapter("celu")
-def celu(e: Emitter, x: Any, alpha: Any = 1.0) -> FakeTensor:
+def celu(e: Emitter, x: object, alpha: object = 1.0) -> FakeTensor:
     (to,) = plain(alpha)
     below = e.scale(e.expm1(e.scale(x, scale=1 / to)), scale=to)
     return e.where(e.greater_than(x, e.full(0.0, e.type(x).dtype)), x, below)
 
 
 @adapter("logsigmoid")
-def logsigmoid(e: Emitter, x: Any) -> FakeTensor:
+def logsigmoid(e: Emitter, x: object) -> FakeTensor:
     return e.neg(e.softplus(e.neg(x), threshold=1e30))
 
 
 @adapter("stanh")
-def stanh(e: Emitter, x: Any, scale_a: Any = 0.67, scale_b: Any = 1.7159) -> FakeTensor:
+def stanh(e: Emitter, x: object, scale_a: object = 0.67, scale_b: object = 1.7159) -> FakeTensor:
     inner, outer = plain(scale_a, scale_b)
     return e.scale(e.tanh(e.scale(x, scale=inner)), scale=outer)
 
 
 @adapter("mish")
-def mish(e: Emitter, x: Any, threshold: Any = 20.0) -> FakeTensor:
+def mish(e: Emitter, x: object, threshold: object = 20.0) -> FakeTensor:
     return e.multiply(x, e.tanh(e.softplus(x, threshold=plain(threshold)[0])))
 
 
@@ -104,31 +106,31 @@ def logit(e: Emitter, x: Any, eps: Any = 0.0) -> FakeTensor:
 
 
 @adapter("bitwise_left_shift")
-def left_shift(e: Emitter, x: Any, y: Any, is_arithmetic: bool = True) -> FakeTensor:
+def left_shift(e: Emitter, x: object, y: object, is_arithmetic: bool = True) -> FakeTensor:
     return _shift(e, "bitwise_left_shift", x, y)
 
 
 @adapter("bitwise_right_shift")
-def right_shift(e: Emitter, x: Any, y: Any, is_arithmetic: bool = True) -> FakeTensor:
+def right_shift(e: Emitter, x: object, y: object, is_arithmetic: bool = True) -> FakeTensor:
     if not is_arithmetic:
         raise NoRow("a logical shift to the right")
     return _shift(e, "bitwise_right_shift", x, y)
 
 
-def _shift(e: Emitter, row: str, x: Any, y: Any) -> FakeTensor:
+def _shift(e: Emitter, row: str, x: object, y: object) -> FakeTensor:
     if e.type(x).dtype.kind != "i":
         raise NoRow(f"{row} of {e.type(x).dtype}")
     return arithmetic(e, row, x, y)
 
 
 @adapter("copysign")
-def copysign(e: Emitter, x: Any, y: Any) -> FakeTensor:
+def copysign(e: Emitter, x: object, y: object) -> FakeTensor:
     return e.copysign(x, y)
 
 
 # ---------------------------------------------------------------- several rows
 @adapter("lerp")
-def lerp(e: Emitter, x: Any, y: Any, weight: Any) -> FakeTensor:
+def lerp(e: Emitter, x: object, y: object, weight: object) -> FakeTensor:
     """The weight gets no gradient, as from Paddle."""
     floats(e, x)
     fixed = e.trace.fake(detached(e.trace, e.value(weight)), True)
@@ -136,19 +138,21 @@ def lerp(e: Emitter, x: Any, y: Any, weight: Any) -> FakeTensor:
 
 
 @adapter("addmm", "baddbmm")
-def addmm(e: Emitter, x: Any, a: Any, b: Any, beta: Any = 1.0, alpha: Any = 1.0) -> FakeTensor:
+def addmm(
+    e: Emitter, x: object, a: object, b: object, beta: object = 1.0, alpha: object = 1.0
+) -> FakeTensor:
     floats(e, x)
     keep, by = plain(beta, alpha)
     return e.add(e.scale(x, scale=keep), e.scale(matmul(e, a, b), scale=by))
 
 
 @adapter("increment")
-def increment(e: Emitter, x: Any, value: Any = 1.0) -> FakeTensor:
+def increment(e: Emitter, x: object, value: object = 1.0) -> FakeTensor:
     return scale(e, x, 1.0, *plain(value))
 
 
 @adapter("renorm")
-def renorm(e: Emitter, x: Any, p: Any, axis: Any, max_norm: Any) -> FakeTensor:
+def renorm(e: Emitter, x: object, p: object, axis: Any, max_norm: object) -> FakeTensor:
     """Slices along `axis` whose p-norm is larger than `max_norm` get that norm."""
     power, most = plain(p, max_norm)
     t = e.type(x)

@@ -25,14 +25,14 @@ for _row in list(OPS.values()):
 _plain("swish", "silu")
 
 
-def arithmetic(e: Emitter, row: str, x: Any, y: Any) -> FakeTensor:
+def arithmetic(e: Emitter, row: str, x: object, y: object) -> FakeTensor:
     dtype = result_dtype(e.trace, row, e.type(x).dtype, e.type(y).dtype)
     if dtype.name in ("f16", "bf16"):
         raise NoRow(str(dtype))
     return getattr(e, row)(e.cast_to(x, dtype), e.cast_to(y, dtype))
 
 
-def comparison(e: Emitter, row: str, x: Any, y: Any) -> FakeTensor:
+def comparison(e: Emitter, row: str, x: object, y: object) -> FakeTensor:
     a, b = e.type(x).dtype, e.type(y).dtype
     if a != b:
         result_dtype(e.trace, "compare", a, b)
@@ -66,7 +66,9 @@ for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
 
 
 @adapter("scale")
-def scale(e: Emitter, x: Any, scale: Any = 1.0, bias: Any = 0.0, after: bool = True) -> FakeTensor:
+def scale(
+    e: Emitter, x: object, scale: object = 1.0, bias: object = 0.0, after: bool = True
+) -> FakeTensor:
     if not (isinstance(scale, (int, float)) and isinstance(bias, (int, float))):
         raise NoRow("a scale that is a tensor")
     if is_runtime(scale) or is_runtime(bias):
@@ -74,14 +76,14 @@ def scale(e: Emitter, x: Any, scale: Any = 1.0, bias: Any = 0.0, after: bool = T
     return e.scale(x, scale=float(scale), bias=float(bias), bias_after_scale=bool(after))
 
 
-def _symbolic_scale(e: Emitter, x: Any, scale: Any, bias: Any, after: bool) -> FakeTensor:
+def _symbolic_scale(e: Emitter, x: object, scale: object, bias: object, after: bool) -> FakeTensor:
     dtype = e.type(x).dtype
     s, b = e.scalar(scale, dtype), e.scalar(bias, dtype)
     return e.add(e.multiply(x, s), b) if after else e.multiply(e.add(x, b), s)
 
 
 @adapter("pow")
-def pow_(e: Emitter, x: Any, y: Any = 1.0) -> FakeTensor:
+def pow_(e: Emitter, x: object, y: Any = 1.0) -> FakeTensor:
     if isinstance(y, Tensor):
         return arithmetic(e, "pow", x, y)
     if is_runtime(y) or e.type(x).dtype.kind != "f":
@@ -99,7 +101,7 @@ def exponent(e: Emitter, n: Any, dtype: DType) -> Any:
 
 
 @adapter("clip")
-def clip(e: Emitter, x: Any, min: Any, max: Any) -> FakeTensor:
+def clip(e: Emitter, x: Any, min: object, max: object) -> FakeTensor:
     if type(min) in (int, float) and type(max) in (int, float):
         return e.clip(x, min=min, max=max)
     for bound, outside in ((min, e.less_than), (max, e.greater_than)):
@@ -108,7 +110,7 @@ def clip(e: Emitter, x: Any, min: Any, max: Any) -> FakeTensor:
     return x
 
 
-def _bound(e: Emitter, bound: Any, dtype: DType) -> Any:
+def _bound(e: Emitter, bound: object, dtype: DType) -> Any:
     """A bound as a 0-d tensor; Paddle gives those that are tensors no gradient."""
     if not isinstance(bound, Tensor):
         return e.scalar(bound, dtype)
@@ -118,37 +120,37 @@ def _bound(e: Emitter, bound: Any, dtype: DType) -> Any:
 
 
 @adapter("relu6")
-def relu6(e: Emitter, x: Any) -> FakeTensor:
+def relu6(e: Emitter, x: object) -> FakeTensor:
     return e.clip(x, min=0.0, max=6.0)
 
 
 @adapter("leaky_relu")
-def leaky_relu(e: Emitter, x: Any, negative_slope: float = 0.02) -> FakeTensor:
+def leaky_relu(e: Emitter, x: object, negative_slope: float = 0.02) -> FakeTensor:
     return e.leaky_relu(x, negative_slope=float(negative_slope))
 
 
 @adapter("elu")
-def elu(e: Emitter, x: Any, alpha: float = 1.0) -> FakeTensor:
+def elu(e: Emitter, x: object, alpha: float = 1.0) -> FakeTensor:
     return e.elu(x, alpha=float(np.float32(alpha)))
 
 
 @adapter("softplus")
-def softplus(e: Emitter, x: Any, beta: float = 1.0, threshold: float = 20.0) -> FakeTensor:
+def softplus(e: Emitter, x: object, beta: float = 1.0, threshold: float = 20.0) -> FakeTensor:
     return e.softplus(x, beta=float(beta), threshold=float(threshold))
 
 
 @adapter("gelu")
-def gelu(e: Emitter, x: Any, approximate: bool = False) -> FakeTensor:
+def gelu(e: Emitter, x: object, approximate: bool = False) -> FakeTensor:
     return e.gelu(x, approximate=bool(approximate))
 
 
 @adapter("where")
-def where(e: Emitter, condition: Any, x: Any, y: Any) -> FakeTensor:
+def where(e: Emitter, condition: object, x: object, y: object) -> FakeTensor:
     dtype = result_dtype(e.trace, "where", e.type(x).dtype, e.type(y).dtype)
     return e.where(condition, e.cast_to(x, dtype), e.cast_to(y, dtype))
 
 
 @adapter("cast")
-def cast(e: Emitter, x: Any, dtype: Any) -> FakeTensor:
+def cast(e: Emitter, x: object, dtype: object) -> FakeTensor:
     want = dtype_of(dtype)
     return e.assign(x) if e.type(x).dtype == want else e.cast(x, dtype=want)

@@ -34,7 +34,7 @@ REDUCE = {
 }
 
 
-def along(e: Emitter, index: Any, axis: int) -> list[Any]:
+def along(e: Emitter, index: object, axis: int) -> list[Any]:
     """Index tensors, one per axis, of the elements that `index` names along `axis`."""
     shape = e.type(index).shape
     out = []
@@ -45,7 +45,7 @@ def along(e: Emitter, index: Any, axis: int) -> list[Any]:
     return out
 
 
-def components(e: Emitter, index: Any) -> list[Any]:
+def components(e: Emitter, index: object) -> list[Any]:
     """The index tensors that the last axis of `index` holds."""
     flat, last = indices(e, index), e.type(index).ndim - 1
     n = e.type(index).shape[last] if last >= 0 else 0
@@ -54,29 +54,29 @@ def components(e: Emitter, index: Any) -> list[Any]:
     return [e.index(flat, axis=last, index=k) for k in range(n)]
 
 
-def same_dtype(e: Emitter, x: Any, y: Any) -> None:
+def same_dtype(e: Emitter, x: object, y: object) -> None:
     if e.type(x).dtype != e.type(y).dtype:
         raise NoRow("values of another dtype")
 
 
-def filled(e: Emitter, value: Any, like: Any, shape: tuple[Dim, ...]) -> FakeTensor:
+def filled(e: Emitter, value: object, like: object, shape: tuple[Dim, ...]) -> FakeTensor:
     return e.expand(e.full(value, e.type(like).dtype), shape=shape)
 
 
 # ---------------------------------------------------------------- reading
 @adapter("gather_nd")
-def gather_nd(e: Emitter, x: Any, index: Any) -> FakeTensor:
+def gather_nd(e: Emitter, x: object, index: object) -> FakeTensor:
     parts = components(e, index)
     return e.gather(x, parts[0], axis=0) if len(parts) == 1 else e.gather_nd(x, *parts, axis=0)
 
 
 @adapter("take_along_axis")
-def take_along_axis(e: Emitter, x: Any, index: Any, axis: int) -> FakeTensor:
+def take_along_axis(e: Emitter, x: object, index: object, axis: int) -> FakeTensor:
     return e.gather_nd(x, *along(e, index, int_of(axis) % e.type(x).ndim), axis=0)
 
 
 @adapter("index_sample")
-def index_sample(e: Emitter, x: Any, index: Any) -> FakeTensor:
+def index_sample(e: Emitter, x: object, index: object) -> FakeTensor:
     """Without negative indices, as the kernel."""
     index = indices(e, index)
     ok = e.all(e.greater_equal(index, e.full(0, I64)), axes=())
@@ -86,7 +86,9 @@ def index_sample(e: Emitter, x: Any, index: Any) -> FakeTensor:
 
 # ---------------------------------------------------------------- writing
 @adapter("scatter")
-def scatter(e: Emitter, x: Any, index: Any, updates: Any, overwrite: bool = True) -> FakeTensor:
+def scatter(
+    e: Emitter, x: object, index: object, updates: object, overwrite: bool = True
+) -> FakeTensor:
     """Without `overwrite` the rows are cleared, and then added to."""
     same_dtype(e, x, updates)
     shape = e.type(index).shape
@@ -106,13 +108,13 @@ def scatter(e: Emitter, x: Any, index: Any, updates: Any, overwrite: bool = True
 
 
 @adapter("scatter_nd_add")
-def scatter_nd_add(e: Emitter, x: Any, index: Any, updates: Any) -> FakeTensor:
+def scatter_nd_add(e: Emitter, x: object, index: object, updates: object) -> FakeTensor:
     same_dtype(e, x, updates)
     return e.scatter_nd(x, updates, *components(e, index), axis=0, combine="add")
 
 
 @adapter("index_add")
-def index_add(e: Emitter, x: Any, index: Any, value: Any, axis: int = 0) -> FakeTensor:
+def index_add(e: Emitter, x: object, index: object, value: object, axis: int = 0) -> FakeTensor:
     same_dtype(e, x, value)
     return e.scatter_nd(
         x, value, indices(e, index), axis=int_of(axis) % e.type(x).ndim, combine="add"
@@ -121,7 +123,7 @@ def index_add(e: Emitter, x: Any, index: Any, value: Any, axis: int = 0) -> Fake
 
 @adapter("index_put")
 def index_put(
-    e: Emitter, x: Any, index: Sequence[Any], value: Any, accumulate: bool = False
+    e: Emitter, x: object, index: Sequence[object], value: object, accumulate: bool = False
 ) -> FakeTensor:
     same_dtype(e, x, value)
     if any(map(is_mask, index)) and (len(index) > 1 or accumulate):
@@ -139,9 +141,9 @@ def index_put(
 @adapter("put_along_axis")
 def put_along_axis(
     e: Emitter,
-    x: Any,
-    index: Any,
-    value: Any,
+    x: object,
+    index: object,
+    value: object,
     axis: int,
     reduce: str = "assign",
     include_self: bool = True,
@@ -178,7 +180,7 @@ def neutral(reduce: str, dtype: Any) -> Any:
 
 
 @adapter("masked_fill")
-def masked_fill(e: Emitter, x: Any, mask: Any, value: Any) -> FakeTensor:
+def masked_fill(e: Emitter, x: object, mask: object, value: object) -> FakeTensor:
     same_dtype(e, x, value)
     return e.where(mask, value, x)
 
@@ -187,7 +189,7 @@ def masked_fill(e: Emitter, x: Any, mask: Any, value: Any) -> FakeTensor:
 def set_value_with_tensor(
     e: Emitter,
     x: Any,
-    value: Any,
+    value: object,
     starts: Any,
     ends: Any,
     steps: Any,
@@ -239,7 +241,7 @@ def fill_diagonal(
 
 @adapter("fill_diagonal_tensor")
 def fill_diagonal_tensor(
-    e: Emitter, x: Any, y: Any, offset: int = 0, dim1: int = 0, dim2: int = 1
+    e: Emitter, x: object, y: object, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> FakeTensor:
     same_dtype(e, x, y)
     t = e.type(x)
@@ -256,13 +258,13 @@ def fill_diagonal_tensor(
     return e.transpose(new, perm=tuple(perm.index(d) for d in range(t.ndim)))
 
 
-def unseen(e: Emitter, y: Any) -> FakeTensor:
+def unseen(e: Emitter, y: object) -> FakeTensor:
     """`y` without its gradient: Paddle's kernel has none for it."""
     return e.trace.fake(detached(e.trace, lift(e.trace, y)._value), True)
 
 
 # ---------------------------------------------------------------- along an axis
-def lined(e: Emitter, x: Any, axis: Any, flatten: bool) -> tuple[Any, int]:
+def lined(e: Emitter, x: object, axis: object, flatten: bool) -> tuple[Any, int]:
     t = e.type(x)
     if flatten:
         return e.reshape(x, shape=(product(t.shape),)), 0
@@ -271,13 +273,13 @@ def lined(e: Emitter, x: Any, axis: Any, flatten: bool) -> tuple[Any, int]:
     return x, int_of(axis) % t.ndim
 
 
-def turned(e: Emitter, x: Any, axis: int) -> Any:
+def turned(e: Emitter, x: object, axis: int) -> Any:
     n = e.type(x).shape[axis]
     return x if n == 0 else e.slice(x, axis=axis, start=n - 1, length=n, step=-1)
 
 
 def running(
-    e: Emitter, row: str, x: Any, axis: int, exclusive: bool, reverse: bool, first: float
+    e: Emitter, row: str, x: object, axis: int, exclusive: bool, reverse: bool, first: float
 ) -> FakeTensor:
     x = turned(e, x, axis) if reverse else x
     n, shape = e.type(x).shape[axis], e.type(x).shape
@@ -292,8 +294,8 @@ def running(
 @adapter("cumsum")
 def cumsum(
     e: Emitter,
-    x: Any,
-    axis: Any = -1,
+    x: object,
+    axis: object = -1,
     flatten: bool = False,
     exclusive: bool = False,
     reverse: bool = False,
@@ -306,7 +308,7 @@ def cumsum(
 
 @adapter("cumprod")
 def cumprod(
-    e: Emitter, x: Any, dim: Any, exclusive: bool = False, reverse: bool = False
+    e: Emitter, x: object, dim: object, exclusive: bool = False, reverse: bool = False
 ) -> FakeTensor:
     x, at = lined(e, x, dim, False)
     return running(e, "cumprod", x, at, exclusive, reverse, 1)
@@ -315,8 +317,8 @@ def cumprod(
 @adapter("logcumsumexp")
 def logcumsumexp(
     e: Emitter,
-    x: Any,
-    axis: Any = -1,
+    x: object,
+    axis: object = -1,
     flatten: bool = False,
     exclusive: bool = False,
     reverse: bool = False,
@@ -327,7 +329,7 @@ def logcumsumexp(
 
 def _extreme(row: str) -> None:
     @adapter(row)
-    def extreme(e: Emitter, x: Any, axis: Any = -1, dtype: Any = paddle.int64) -> Any:
+    def extreme(e: Emitter, x: object, axis: object = -1, dtype: object = paddle.int64) -> Any:
         """The values, and where they were taken last."""
         x, at = lined(e, x, axis, False)
         kind = dtype_of(dtype)
@@ -347,7 +349,7 @@ _extreme("cummin")
 
 
 @adapter("roll")
-def roll(e: Emitter, x: Any, shifts: Any, axis: Any = ()) -> FakeTensor:
+def roll(e: Emitter, x: object, shifts: object, axis: object = ()) -> FakeTensor:
     moves, axes = axes_of(shifts), axes_of(axis)
     t = e.type(x)
     out = x if axes else e.reshape(x, shape=(product(t.shape),))

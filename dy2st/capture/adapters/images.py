@@ -18,7 +18,7 @@ from ir.ops.images import Padding
 from ir.types import FLOATS, Dim, Type, product
 
 
-def image(e: Emitter, x: Any, layout: str) -> tuple[Dim, ...]:
+def image(e: Emitter, x: object, layout: str) -> tuple[Dim, ...]:
     """The shape of an image with channels before pixels, of a type that has rows."""
     t = e.type(x)
     if layout not in ("NCHW", "AnyLayout") or t.ndim != 4 or t.dtype not in FLOATS:
@@ -26,7 +26,7 @@ def image(e: Emitter, x: Any, layout: str) -> tuple[Dim, ...]:
     return t.shape
 
 
-def pair_of(numbers: Any) -> tuple[int, int]:
+def pair_of(numbers: object) -> tuple[int, int]:
     if isinstance(numbers, (list, tuple)):
         found = [int_of(q) for q in numbers]
         return (found[0], found[-1]) if len(found) <= 2 else (found[0], found[1])
@@ -61,7 +61,7 @@ def same(n: Dim, taps: int, stride: int) -> tuple[int, int]:
     return total // 2, total - total // 2
 
 
-def taps_of(e: Emitter, w: Any) -> tuple[int, int]:
+def taps_of(e: Emitter, w: object) -> tuple[int, int]:
     found = e.type(w).shape[2:]
     if len(found) != 2 or not all(isinstance(d, int) for d in found):
         raise NoRow(f"weights {e.type(w)}")
@@ -71,12 +71,12 @@ def taps_of(e: Emitter, w: Any) -> tuple[int, int]:
 @adapter("conv2d")
 def conv2d(
     e: Emitter,
-    x: Any,
-    weight: Any,
-    strides: Any = (1, 1),
-    paddings: Any = (0, 0),
+    x: object,
+    weight: object,
+    strides: object = (1, 1),
+    paddings: object = (0, 0),
     padding_algorithm: str = "EXPLICIT",
-    dilations: Any = (1, 1),
+    dilations: object = (1, 1),
     groups: int = 1,
     data_format: str = "NCHW",
 ) -> FakeTensor:
@@ -91,15 +91,15 @@ def conv2d(
 @adapter("depthwise_conv2d")
 def depthwise_conv2d(
     e: Emitter,
-    x: Any,
-    weight: Any,
-    strides: Any = (1, 1),
-    paddings: Any = (0, 0),
+    x: object,
+    weight: object,
+    strides: object = (1, 1),
+    paddings: object = (0, 0),
     padding_algorithm: str = "EXPLICIT",
     groups: int = 1,
-    dilations: Any = (1, 1),
+    dilations: object = (1, 1),
     data_format: str = "NCHW",
-    *rest: Any,
+    *rest: object,
 ) -> FakeTensor:
     return conv2d(
         e, x, weight, strides, paddings, padding_algorithm, dilations, groups, data_format
@@ -110,10 +110,10 @@ def depthwise_conv2d(
 @adapter("pool2d")
 def pool2d(
     e: Emitter,
-    x: Any,
-    kernel_size: Any,
-    strides: Any,
-    paddings: Any,
+    x: object,
+    kernel_size: object,
+    strides: object,
+    paddings: object,
     ceil_mode: bool,
     exclusive: bool,
     data_format: str,
@@ -162,7 +162,7 @@ def reaching(
     return out[0], out[1]
 
 
-def whole_plane(e: Emitter, x: Any, how: str) -> FakeTensor:
+def whole_plane(e: Emitter, x: object, how: str) -> FakeTensor:
     sizes = e.type(x).shape[2:]
     if how == "avg":
         return e.mean(x, axes=(2, 3), keepdim=True)
@@ -175,7 +175,7 @@ def whole_plane(e: Emitter, x: Any, how: str) -> FakeTensor:
 UNEQUAL = 32
 
 
-def adapted(e: Emitter, x: Any, count: tuple[int, int], how: str) -> FakeTensor:
+def adapted(e: Emitter, x: object, count: tuple[int, int], how: str) -> FakeTensor:
     """So many windows along each axis, of equal size or not; they may overlap by a pixel."""
     sizes, plain = e.type(x).shape[2:], ((0, 0), (0, 0))
     if how != "avg" or not all(isinstance(d, int) for d in sizes):
@@ -190,7 +190,7 @@ def adapted(e: Emitter, x: Any, count: tuple[int, int], how: str) -> FakeTensor:
     return e.divide(*(unequal(e, v, count) for v in (x, ones)))
 
 
-def unequal(e: Emitter, x: Any, count: tuple[int, int]) -> Any:
+def unequal(e: Emitter, x: object, count: tuple[int, int]) -> Any:
     """The sums of the windows, along one axis after the other."""
     for axis, n in zip((2, 3), count):
         d, rows = e.type(x).shape[axis], []
@@ -211,11 +211,11 @@ def single(x: float) -> float:
 @adapter("batch_norm")
 def batch_norm(
     e: Emitter,
-    x: Any,
-    mean: Any,
-    variance: Any,
-    scale: Any = None,
-    bias: Any = None,
+    x: object,
+    mean: object,
+    variance: object,
+    scale: object = None,
+    bias: object = None,
     is_test: bool = False,
     momentum: float = 0.9,
     epsilon: float = 1e-5,
@@ -241,7 +241,7 @@ def batch_norm(
 
 
 def normalised(
-    e: Emitter, x: Any, of_channels: tuple[Any, ...], axis: int, epsilon: float
+    e: Emitter, x: object, of_channels: tuple[object, ...], axis: int, epsilon: float
 ) -> FakeTensor:
     """By statistics that are given: one product and one sum for an element."""
     mean, variance, weight, shift = of_channels
@@ -255,11 +255,11 @@ def normalised(
 
 def trained(
     e: Emitter,
-    x: Any,
-    mean: Any,
-    variance: Any,
-    weight: Any,
-    shift: Any,
+    x: object,
+    mean: object,
+    variance: object,
+    weight: object,
+    shift: object,
     axis: int,
     momentum: Any,
     epsilon: float,

@@ -20,7 +20,7 @@ from ir.types import BOOL, F32, F64, I64, Dim, product
 
 @adapter("matmul")
 def matmul(
-    e: Emitter, x: Any, y: Any, transpose_x: bool = False, transpose_y: bool = False
+    e: Emitter, x: object, y: object, transpose_x: bool = False, transpose_y: bool = False
 ) -> FakeTensor:
     dtype = result_dtype(e.trace, "matmul", e.type(x).dtype, e.type(y).dtype)
     x, y = e.cast_to(x, dtype), e.cast_to(y, dtype)
@@ -28,36 +28,40 @@ def matmul(
 
 
 @adapter("bmm")
-def bmm(e: Emitter, x: Any, y: Any) -> FakeTensor:
+def bmm(e: Emitter, x: object, y: object) -> FakeTensor:
     if e.type(x).ndim != 3 or e.type(y).ndim != 3:
         raise NoRow("bmm takes tensors of rank 3")
     return matmul(e, x, y)
 
 
 @adapter("linear_v2", "linear")
-def linear(e: Emitter, x: Any, weight: Any, bias: Any = None, transpose: bool = False) -> Any:
+def linear(
+    e: Emitter, x: object, weight: object, bias: object = None, transpose: bool = False
+) -> Any:
     out = matmul(e, x, weight, False, transpose)
     return out if bias is None else arithmetic(e, "add", out, bias)
 
 
 @adapter("sum")
-def sum_(e: Emitter, x: Any, axis: Any = (), dtype: Any = None, keepdim: bool = False) -> Any:
+def sum_(
+    e: Emitter, x: object, axis: object = (), dtype: object = None, keepdim: bool = False
+) -> Any:
     have = e.type(x).dtype
     want = dtype_of(dtype) if given(dtype) else I64 if have.name in ("bool", "i32") else have
     return e.sum(e.cast_to(x, want), axes=axes_of(axis), keepdim=bool(keepdim))
 
 
 @adapter("mean")
-def mean(e: Emitter, x: Any, axis: Any = (), keepdim: bool = False) -> FakeTensor:
+def mean(e: Emitter, x: object, axis: object = (), keepdim: bool = False) -> FakeTensor:
     return e.mean(x, axes=axes_of(axis), keepdim=bool(keepdim))
 
 
 @adapter("mean_all")
-def mean_all(e: Emitter, x: Any) -> FakeTensor:
+def mean_all(e: Emitter, x: object) -> FakeTensor:
     return e.mean(x)
 
 
-def not_empty(e: Emitter, x: Any, axes: tuple[int, ...]) -> Any:
+def not_empty(e: Emitter, x: object, axes: tuple[int, ...]) -> Any:
     """Eager raises for the largest of nothing."""
     shape = e.type(x).shape
     for a in axes or range(len(shape)):
@@ -75,7 +79,7 @@ for _name, _to in (("max", "max"), ("min", "min"), ("amax", "max"), ("amin", "mi
     )
 
 
-def _truth(e: Emitter, row: str, x: Any, axis: Any, keepdim: bool) -> FakeTensor:
+def _truth(e: Emitter, row: str, x: object, axis: object, keepdim: bool) -> FakeTensor:
     return getattr(e, row)(e.cast_to(x, BOOL), axes=axes_of(axis), keepdim=bool(keepdim))
 
 
@@ -84,13 +88,20 @@ adapter("any")(lambda e, x, axis=(), keepdim=False: _truth(e, "any", x, axis, ke
 
 
 @adapter("prod")
-def prod(e: Emitter, x: Any, axis: Any, keepdim: bool, reduce_all: bool = False) -> FakeTensor:
+def prod(
+    e: Emitter, x: object, axis: object, keepdim: bool, reduce_all: bool = False
+) -> FakeTensor:
     return e.prod(x, axes=() if reduce_all else axes_of(axis), keepdim=bool(keepdim))
 
 
 @adapter("argmax")
 def argmax(
-    e: Emitter, x: Any, axis: Any = None, keepdim: Any = False, *rest: Any, dtype: Any = "int64"
+    e: Emitter,
+    x: object,
+    axis: object = None,
+    keepdim: object = False,
+    *rest: object,
+    dtype: object = "int64",
 ) -> FakeTensor:
     """Also reached straight from `paddle.argmax`: (x, axis, keepdim, dtype)."""
     for q in rest:
@@ -107,23 +118,28 @@ def argmax(
 
 
 @adapter("numel")
-def numel(e: Emitter, x: Any) -> FakeTensor:
+def numel(e: Emitter, x: object) -> FakeTensor:
     return e.wrap(e.trace.emit("size", [], {"n": product(e.type(x).shape)}))
 
 
 @adapter("softmax")
-def softmax(e: Emitter, x: Any, axis: int = -1) -> FakeTensor:
+def softmax(e: Emitter, x: object, axis: int = -1) -> FakeTensor:
     return e.softmax(x, axis=int(axis))
 
 
 @adapter("log_softmax")
-def log_softmax(e: Emitter, x: Any, axis: int = -1) -> FakeTensor:
+def log_softmax(e: Emitter, x: object, axis: int = -1) -> FakeTensor:
     return e.log_softmax(x, axis=int(axis))
 
 
 @adapter("layer_norm")
 def layer_norm(
-    e: Emitter, x: Any, weight: Any = None, bias: Any = None, epsilon: float = 1e-5, begin: int = 1
+    e: Emitter,
+    x: object,
+    weight: object = None,
+    bias: object = None,
+    epsilon: float = 1e-5,
+    begin: int = 1,
 ) -> FakeTensor:
     t = e.type(x)
     size: Dim = 1
@@ -136,20 +152,20 @@ def layer_norm(
 
 @adapter("embedding")
 def embedding(
-    e: Emitter, x: Any, weight: Any, padding_idx: int = -1, sparse: bool = False
+    e: Emitter, x: object, weight: object, padding_idx: int = -1, sparse: bool = False
 ) -> FakeTensor:
     return e.embedding(x, weight, padding_idx=int(padding_idx))
 
 
 @adapter("one_hot")
-def one_hot(e: Emitter, x: Any, n: Any) -> FakeTensor:
+def one_hot(e: Emitter, x: object, n: object) -> FakeTensor:
     if isinstance(n, Tensor):
         raise NoRow("a class count that is a tensor")
     return e.one_hot(x, n=dim_of(n))
 
 
 @adapter("gather")
-def gather(e: Emitter, x: Any, index: Any, axis: Any = 0) -> FakeTensor:
+def gather(e: Emitter, x: object, index: object, axis: object = 0) -> FakeTensor:
     shape = e.type(index).shape
     if len(shape) == 2 and shape[1] == 1:
         index = e.reshape(index, shape=shape[:1])
@@ -159,13 +175,13 @@ def gather(e: Emitter, x: Any, index: Any, axis: Any = 0) -> FakeTensor:
 
 
 @adapter("index_select")
-def index_select(e: Emitter, x: Any, index: Any, axis: int = 0) -> FakeTensor:
+def index_select(e: Emitter, x: object, index: object, axis: int = 0) -> FakeTensor:
     if e.type(index).ndim != 1:
         raise NoRow("index_select with an index that is not 1-d")
     return e.gather(x, index, axis=int(axis))
 
 
-def drawn(e: Emitter, x: Any, seed: Any, p: float, mode: str, rest: Any) -> FakeTensor:
+def drawn(e: Emitter, x: object, seed: Any, p: float, mode: str, rest: Any) -> FakeTensor:
     """Dropout with a gradient: the kernel draws what is kept, on ones, and `where` applies it."""
     dtype = e.type(x).dtype
     if not grad_enabled() or lift(e.trace, x).stop_gradient or dtype not in (F32, F64) or p == 1:

@@ -15,7 +15,7 @@ from ir.types import Dim, Size, product
 
 
 def strided(
-    e: Emitter, x: Any, lies: Layout, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim
+    e: Emitter, x: object, lies: Layout, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim
 ) -> FakeTensor:
     """The view of `lies.source` with these strides, `offset` elements behind where `x` begins."""
     trace, fake = e.trace, lift(e.trace, x)
@@ -35,7 +35,7 @@ def strided(
     return out
 
 
-def known(e: Emitter, x: Any, what: str) -> Layout:
+def known(e: Emitter, x: object, what: str) -> Layout:
     found = layout(e.trace, lift(e.trace, x)._value)
     if found is None:
         raise unknown(e.trace, what)
@@ -43,7 +43,7 @@ def known(e: Emitter, x: Any, what: str) -> Layout:
 
 
 @adapter("diagonal")
-def diagonal(e: Emitter, x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> FakeTensor:
+def diagonal(e: Emitter, x: object, offset: int = 0, axis1: int = 0, axis2: int = 1) -> FakeTensor:
     shape, lies = e.type(x).shape, known(e, x, "a diagonal")
     if not -len(shape) <= min(axis1, axis2) <= max(axis1, axis2) < len(shape):
         raise NoRow("an axis that is not there")
@@ -61,7 +61,7 @@ def diagonal(e: Emitter, x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1
 
 
 @adapter("tensor_unfold")
-def tensor_unfold(e: Emitter, x: Any, axis: int, size: int, step: int) -> FakeTensor:
+def tensor_unfold(e: Emitter, x: object, axis: int, size: int, step: int) -> FakeTensor:
     shape = e.type(x).shape
     at, size, step = int_of(axis) % len(shape), int_of(size), int_of(step)
     n = shape[at]
@@ -72,7 +72,7 @@ def tensor_unfold(e: Emitter, x: Any, axis: int, size: int, step: int) -> FakeTe
 
 @adapter("as_strided")
 def as_strided(
-    e: Emitter, x: Any, dims: Sequence[int] = (), stride: Sequence[int] = (), offset: int = 0
+    e: Emitter, x: object, dims: Sequence[int] = (), stride: Sequence[int] = (), offset: int = 0
 ) -> FakeTensor:
     """Paddle counts `offset` in bytes from the beginning of the memory that `x` is a part of."""
     fake = lift(e.trace, x)

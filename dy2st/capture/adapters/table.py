@@ -29,7 +29,7 @@ def adapter(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def declare(f: Callable[..., Any]) -> Callable[..., Any]:
         most = _most_positional(f)
 
-        def call(e: Emitter, *args: Any, **kwargs: Any) -> Any:
+        def call(e: Emitter, *args: object, **kwargs: object) -> Any:
             while len(args) > most and args[-1] is None:
                 args = args[:-1]
             out = kwargs.pop("out", None)
@@ -45,11 +45,11 @@ def adapter(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return declare
 
 
-def is_number(x: Any) -> bool:
+def is_number(x: object) -> bool:
     return isinstance(x, (bool, int, float)) or is_symint(x)
 
 
-def axes_of(axis: Any) -> tuple[int, ...]:
+def axes_of(axis: object) -> tuple[int, ...]:
     if axis is None:
         return ()
     if isinstance(axis, (list, tuple)):
@@ -69,7 +69,7 @@ def dims_of(shape: Any) -> tuple[Dim, ...]:
     return tuple(dim_of(d) for d in shape)
 
 
-def dtype_of(dtype: Any) -> DType:
+def dtype_of(dtype: object) -> DType:
     if isinstance(dtype, str):
         dtype = getattr(paddle, dtype)
     found = DTYPE_FROM_PADDLE.get(dtype)
@@ -78,5 +78,5 @@ def dtype_of(dtype: Any) -> DType:
     return found
 
 
-def given(dtype: Any) -> bool:
+def given(dtype: object) -> bool:
     return dtype is not None and str(dtype) not in ("paddle.undefined", "Undefined", "UNDEFINED")

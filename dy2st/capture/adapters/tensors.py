@@ -21,7 +21,9 @@ from ir.types import BOOL, F32, Dim, Size, reshape_strides
 
 
 @adapter("full")
-def full(e: Emitter, shape: Any, value: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+def full(
+    e: Emitter, shape: object, value: object, dtype: object = None, place: object = None
+) -> FakeTensor:
     kind = dtype_of(dtype) if given(dtype) else F32
     dims = dims_of(shape)
     if is_runtime(value):
@@ -38,17 +40,19 @@ def full(e: Emitter, shape: Any, value: Any, dtype: Any = None, place: Any = Non
 
 
 @adapter("zeros")
-def zeros(e: Emitter, shape: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+def zeros(e: Emitter, shape: object, dtype: object = None, place: object = None) -> FakeTensor:
     return full(e, shape, 0, dtype, place)
 
 
 @adapter("ones")
-def ones(e: Emitter, shape: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+def ones(e: Emitter, shape: object, dtype: object = None, place: object = None) -> FakeTensor:
     return full(e, shape, 1, dtype, place)
 
 
 @adapter("full_like")
-def full_like(e: Emitter, x: Any, value: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+def full_like(
+    e: Emitter, x: Any, value: object, dtype: Any = None, place: object = None
+) -> FakeTensor:
     kind = dtype if given(dtype) else x.dtype
     shape = [e.trace.sym(d) for d in e.type(x).shape]
     out = full(e, shape, value, kind, place)
@@ -57,17 +61,17 @@ def full_like(e: Emitter, x: Any, value: Any, dtype: Any = None, place: Any = No
 
 
 @adapter("zeros_like")
-def zeros_like(e: Emitter, x: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+def zeros_like(e: Emitter, x: object, dtype: object = None, place: object = None) -> FakeTensor:
     return full_like(e, x, 0, dtype, place)
 
 
 @adapter("ones_like")
-def ones_like(e: Emitter, x: Any, dtype: Any = None, place: Any = None) -> FakeTensor:
+def ones_like(e: Emitter, x: object, dtype: object = None, place: object = None) -> FakeTensor:
     return full_like(e, x, 1, dtype, place)
 
 
 @adapter("arange")
-def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: Any, place: Any = None) -> Any:
+def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: object, place: object = None) -> Any:
     start, end, step = (e.literal(q) for q in (start, end, step))
     if any(q is None or is_runtime_scalar(q) for q in (start, end, step)):
         raise NoRow("arange of tensors")
@@ -89,12 +93,12 @@ def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: Any, place: Any =
 
 
 @adapter("assign")
-def assign(e: Emitter, x: Any) -> FakeTensor:
+def assign(e: Emitter, x: object) -> FakeTensor:
     return e.assign(x)
 
 
 @adapter("share_data_", "share_data", "view_shape_noop")
-def share_data(e: Emitter, x: Any) -> FakeTensor:
+def share_data(e: Emitter, x: object) -> FakeTensor:
     return e.alias(x)
 
 
@@ -113,7 +117,7 @@ def view_shape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
 
 
 @adapter("reshape")
-def reshape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
+def reshape(e: Emitter, x: object, shape: object) -> FakeTensor:
     dims = list(dims_of(shape))
     have = e.type(x).shape
     for i, d in enumerate(dims):
@@ -126,7 +130,7 @@ def reshape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
     return e.reshape(x, shape=tuple(dims))
 
 
-def shares_when_reshaped(e: Emitter, x: Any, shape: tuple[Dim, ...]) -> bool:
+def shares_when_reshaped(e: Emitter, x: object, shape: tuple[Dim, ...]) -> bool:
     """False where the strides of `x` forbid a view; True also where they are not known. Paddle
     copies a 0-d tensor, too."""
     have, fake = e.type(x), lift(e.trace, x)
@@ -141,7 +145,7 @@ def shares_when_reshaped(e: Emitter, x: Any, shape: tuple[Dim, ...]) -> bool:
 
 
 @adapter("flatten")
-def flatten(e: Emitter, x: Any, start_axis: int = 1, stop_axis: int = 1) -> FakeTensor:
+def flatten(e: Emitter, x: object, start_axis: int = 1, stop_axis: int = 1) -> FakeTensor:
     shape = e.type(x).shape
     if not shape:
         return reshape(e, x, (1,))
@@ -153,7 +157,7 @@ def flatten(e: Emitter, x: Any, start_axis: int = 1, stop_axis: int = 1) -> Fake
 
 
 @adapter("squeeze")
-def squeeze(e: Emitter, x: Any, axis: Any = ()) -> FakeTensor:
+def squeeze(e: Emitter, x: object, axis: object = ()) -> FakeTensor:
     shape = e.type(x).shape
     axes = [a % len(shape) for a in axes_of(axis)] or range(len(shape))
     for a in axes:
@@ -164,7 +168,7 @@ def squeeze(e: Emitter, x: Any, axis: Any = ()) -> FakeTensor:
 
 
 @adapter("unsqueeze")
-def unsqueeze(e: Emitter, x: Any, axis: Any) -> FakeTensor:
+def unsqueeze(e: Emitter, x: object, axis: object) -> FakeTensor:
     shape: list[Dim] = list(e.type(x).shape)
     for a in axes_of(axis):
         n = len(shape) + 1
@@ -181,7 +185,7 @@ def transpose(e: Emitter, x: Any, perm: Any) -> FakeTensor:
 
 
 @adapter("expand")
-def expand(e: Emitter, x: Any, shape: Any) -> FakeTensor:
+def expand(e: Emitter, x: object, shape: object) -> FakeTensor:
     dims, have = list(dims_of(shape)), e.type(x).shape
     for i in range(1, min(len(dims), len(have)) + 1):
         if dims[-i] == -1:
@@ -190,13 +194,13 @@ def expand(e: Emitter, x: Any, shape: Any) -> FakeTensor:
 
 
 @adapter("expand_as")
-def expand_as(e: Emitter, x: Any, y: Any = None, target_shape: Any = ()) -> FakeTensor:
+def expand_as(e: Emitter, x: object, y: Any = None, target_shape: Any = ()) -> FakeTensor:
     shape = e.type(y).shape if y is not None else tuple(target_shape)
     return e.expand(x, shape=shape)
 
 
 @adapter("concat")
-def concat(e: Emitter, x: Sequence[Any], axis: Any = 0) -> FakeTensor:
+def concat(e: Emitter, x: Sequence[object], axis: object = 0) -> FakeTensor:
     parts = list(x)
     kinds = {e.type(p).dtype for p in parts}
     if len(kinds) > 1:
@@ -207,12 +211,12 @@ def concat(e: Emitter, x: Sequence[Any], axis: Any = 0) -> FakeTensor:
 
 
 @adapter("stack")
-def stack(e: Emitter, x: Sequence[Any], axis: int = 0) -> FakeTensor:
+def stack(e: Emitter, x: Sequence[object], axis: int = 0) -> FakeTensor:
     return e.stack(*list(x), axis=int_of(axis))
 
 
 @adapter("split")
-def split(e: Emitter, x: Any, sections: Any, axis: Any = 0) -> list[FakeTensor]:
+def split(e: Emitter, x: object, sections: object, axis: object = 0) -> list[FakeTensor]:
     at, parts = int_of(axis), list(dims_of(sections))
     size = e.type(x).shape[at]
     if parts.count(-1) == 1:
@@ -223,7 +227,7 @@ def split(e: Emitter, x: Any, sections: Any, axis: Any = 0) -> list[FakeTensor]:
 
 
 @adapter("split_with_num")
-def split_with_num(e: Emitter, x: Any, num: int, axis: Any = 0) -> list[FakeTensor]:
+def split_with_num(e: Emitter, x: object, num: int, axis: object = 0) -> list[FakeTensor]:
     at = int_of(axis)
     size = e.type(x).shape[at]
     if isinstance(size, Size) or int(num) < 1 or size % int(num):
@@ -231,13 +235,13 @@ def split_with_num(e: Emitter, x: Any, num: int, axis: Any = 0) -> list[FakeTens
     return _pieces(e, x, at, [size // int(num)] * int(num))
 
 
-def _pieces(e: Emitter, x: Any, axis: int, sections: Sequence[Dim]) -> list[FakeTensor]:
+def _pieces(e: Emitter, x: object, axis: int, sections: Sequence[Dim]) -> list[FakeTensor]:
     out = e.split(x, axis=axis % e.type(x).ndim, sections=tuple(sections))
     return list(out) if isinstance(out, tuple) else [out]
 
 
 @adapter("unbind")
-def unbind(e: Emitter, x: Any, axis: int = 0) -> list[FakeTensor]:
+def unbind(e: Emitter, x: object, axis: int = 0) -> list[FakeTensor]:
     at = int_of(axis) % e.type(x).ndim
     n = e.type(x).shape[at]
     if isinstance(n, Size):
@@ -246,12 +250,12 @@ def unbind(e: Emitter, x: Any, axis: int = 0) -> list[FakeTensor]:
 
 
 @adapter("unstack")
-def unstack(e: Emitter, x: Any, axis: int = 0, num: int = 0) -> list[FakeTensor]:
+def unstack(e: Emitter, x: object, axis: int = 0, num: int = 0) -> list[FakeTensor]:
     return [e.assign(p) for p in unbind(e, x, axis)]
 
 
 @adapter("flip")
-def flip(e: Emitter, x: Any, axis: Any) -> FakeTensor:
+def flip(e: Emitter, x: object, axis: object) -> FakeTensor:
     out = x
     for a in axes_of(axis):
         n = e.type(out).shape[a]
@@ -260,12 +264,12 @@ def flip(e: Emitter, x: Any, axis: Any) -> FakeTensor:
 
 
 @adapter("tril")
-def tril(e: Emitter, x: Any, diagonal: int = 0) -> FakeTensor:
+def tril(e: Emitter, x: object, diagonal: int = 0) -> FakeTensor:
     return e.tril(x, diagonal=int(diagonal))
 
 
 @adapter("triu")
-def triu(e: Emitter, x: Any, diagonal: int = 0) -> FakeTensor:
+def triu(e: Emitter, x: object, diagonal: int = 0) -> FakeTensor:
     return e.triu(x, diagonal=int(diagonal))
 
 

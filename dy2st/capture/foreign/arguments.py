@@ -52,7 +52,7 @@ class Template:
         fake = self.trace.fake(self.trace.index_value(a))
         return {"int": self.operand(fake)}
 
-    def literal(self, a: Any) -> Any:
+    def literal(self, a: object) -> Any:
         if isinstance(a, (paddle.CPUPlace, core.Place)):
             return {"place": 0}
         if isinstance(a, (core.DataType, core.VarDesc.VarType)):
@@ -63,7 +63,7 @@ class Template:
             return a
         raise NotImplementedError(f"an argument of type {type(a).__name__}")
 
-    def operand(self, fake: Any) -> int:
+    def operand(self, fake: object) -> int:
         for k, q in enumerate(self.operands):
             if q is fake:
                 return k
@@ -71,7 +71,7 @@ class Template:
         return len(self.operands) - 1
 
 
-def rebuild(a: Any, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
+def rebuild(a: object, tensors: Sequence[object], sizes: Mapping[str, int]) -> Any:
     """The argument that a literal stands for."""
     if isinstance(a, tuple):
         return [rebuild(q, tensors, sizes) for q in a]
@@ -91,13 +91,13 @@ def rebuild(a: Any, tensors: Sequence[Any], sizes: Mapping[str, int]) -> Any:
     return Ellipsis if kind == "ellipsis" else paddle.CPUPlace()
 
 
-def flatten(x: Any) -> list[Any]:
+def flatten(x: object) -> list[Any]:
     if isinstance(x, (list, tuple)):
         return [leaf for q in x for leaf in flatten(q)]
     return [x]
 
 
-def size_names(literal: Any) -> set[str]:
+def size_names(literal: object) -> set[str]:
     if isinstance(literal, Size):
         return set(literal.names)
     if isinstance(literal, tuple):

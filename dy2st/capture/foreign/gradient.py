@@ -24,7 +24,7 @@ Run = Callable[[str, Any, Sequence[Any], Mapping[str, int]], "list[Any]"]
 def recorded(
     run: Run,
     name: str,
-    literal: Any,
+    literal: object,
     tensors: Sequence[Any],
     trained: Sequence[int],
     written: Sequence[int],
@@ -45,7 +45,7 @@ def recorded(
 def attach(
     trace: Trace,
     name: str,
-    literal: Any,
+    literal: object,
     operands: Sequence[FakeTensor],
     results: Sequence[FakeTensor],
     flags: Sequence[bool],
@@ -57,7 +57,7 @@ def attach(
     if not chosen:
         return list(results)
 
-    def backward(*gradients: Any) -> list[Any]:
+    def backward(*gradients: object) -> list[Any]:
         values = [lift(trace, q)._value for q in (*operands, *gradients)]
         args = (literal, len(operands), tuple(written), trained, chosen)
         types = tuple(operands[k]._value.type for k in trained)
@@ -71,7 +71,9 @@ def attach(
     return [new.get(k, q) for k, q in enumerate(results)]
 
 
-def run_backward(run: Run, op: Op, tensors: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+def run_backward(
+    run: Run, op: Op, tensors: Sequence[object], sizes: Mapping[str, int]
+) -> list[Any]:
     """The gradients of the operands that ask, from the operands and the results' gradients."""
     literal, count, written, trained, chosen = op.attrs["args"]
     name = op.attrs["call"].removeprefix(PREFIX)

@@ -66,7 +66,7 @@ def operand(trace: Trace, x: Any) -> Any:
     return x.value if is_runtime_scalar(x) else trace.index_value(x)
 
 
-def kind_of(x: Any) -> tuple[str, bool]:
+def kind_of(x: object) -> tuple[str, bool]:
     """What Python sees: a tensor (with its stop_gradient), a parameter, or a number."""
     if isinstance(x, EagerParamBase):
         return "parameter", bool(x.stop_gradient)

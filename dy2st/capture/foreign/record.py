@@ -29,8 +29,8 @@ def record(
     trace: Trace,
     name: str,
     original: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
     cause: Exception | None,
 ) -> Any:
     """Emit a foreign op for this call, or refuse it by name."""
@@ -94,7 +94,7 @@ def _emit(
     return _restructure(structure, iter(fakes[: len(types)]), operands)
 
 
-def _restructure(structure: Any, fakes: Any, operands: Sequence[Any]) -> Any:
+def _restructure(structure: Any, fakes: Any, operands: Sequence[object]) -> Any:
     if isinstance(structure, (list, tuple)):
         return type(structure)(_restructure(q, fakes, operands) for q in structure)
     if isinstance(structure, int):

@@ -40,12 +40,12 @@ class Picked:
         return Mask(self.tensors[0], self.axis)
 
 
-def is_mask(item: Any) -> bool:
+def is_mask(item: object) -> bool:
     """A boolean selection whose values the program computes."""
     return isinstance(item, Tensor) and item.dtype == paddle.bool
 
 
-def index_tensors(e: Emitter, item: Any, axis: int, sizes: tuple[Dim, ...]) -> Picked:
+def index_tensors(e: Emitter, item: object, axis: int, sizes: tuple[Dim, ...]) -> Picked:
     """Raises IndexError and ValueError as NumPy does."""
     if is_mask(item):
         shape = e.type(item).shape
@@ -76,7 +76,7 @@ def chosen(mask: np.ndarray, sizes: tuple[Dim, ...]) -> tuple[Any, ...]:
     return tuple(paddle.to_tensor(q.astype(np.int64)) for q in np.nonzero(mask))
 
 
-def held(item: Any) -> bool:
+def held(item: object) -> bool:
     """Whether a list holds values of the program."""
     if isinstance(item, (list, tuple)):
         return any(map(held, item))
@@ -85,14 +85,14 @@ def held(item: Any) -> bool:
     )
 
 
-def stacked(e: Emitter, item: Any) -> FakeTensor:
+def stacked(e: Emitter, item: object) -> FakeTensor:
     """A list of tensors and numbers as one index tensor."""
     if isinstance(item, (list, tuple)):
         return e.stack(*(stacked(e, q) for q in item), axis=0)
     return indices(e, item) if isinstance(item, Tensor) else e.scalar(item, I64)
 
 
-def indices(e: Emitter, item: Any) -> Any:
+def indices(e: Emitter, item: object) -> Any:
     dtype = e.type(item).dtype
     if dtype.name not in ("i64", "i32"):
         raise IndexError(f"an index of {dtype}: it takes int64, int32 or bool")
@@ -109,7 +109,7 @@ class Place:
     shape: tuple[Dim, ...]
 
 
-def place(e: Emitter, x: Any, picks: Sequence[Picked]) -> Place:
+def place(e: Emitter, x: object, picks: Sequence[Picked]) -> Place:
     by_axis = {p.axis + k: q for p in picks for k, q in enumerate(p.tensors)}
     shape = broadcast(*(e.type(q).shape for q in by_axis.values()))
     sizes, first, last = e.type(x).shape, min(by_axis), max(by_axis)
@@ -135,7 +135,7 @@ def counting(e: Emitter, n: Dim) -> FakeTensor:
     return e.wrap(e.trace.emit("iota", [], {"n": n, "start": 0, "step": 1, "dtype": I64}))
 
 
-def pick(e: Emitter, x: Any, picks: Sequence[Picked]) -> FakeTensor:
+def pick(e: Emitter, x: object, picks: Sequence[Picked]) -> FakeTensor:
     """The elements of `x` that the items pick, as a copy."""
     at = place(e, x, picks)
     if len(at.index) == 1:
@@ -143,7 +143,7 @@ def pick(e: Emitter, x: Any, picks: Sequence[Picked]) -> FakeTensor:
     return e.gather_nd(x, *at.index, axis=at.axis)
 
 
-def assigned(e: Emitter, x: Any, picks: Sequence[Picked], value: Any) -> FakeTensor:
+def assigned(e: Emitter, x: object, picks: Sequence[Picked], value: object) -> FakeTensor:
     """`x` with `value` at the elements that the items pick."""
     if picks[0].mask:
         return masked(e, x, picks[0], value)
@@ -154,7 +154,7 @@ def assigned(e: Emitter, x: Any, picks: Sequence[Picked], value: Any) -> FakeTen
     return e.scatter_nd(x, fitted(e, t, value), *at.index, axis=at.axis)
 
 
-def masked(e: Emitter, x: Any, p: Picked, value: Any) -> FakeTensor:
+def masked(e: Emitter, x: object, p: Picked, value: object) -> FakeTensor:
     """`x` with `value` at the elements that a mask selects."""
     t = e.type(x)
     new = value if isinstance(value, Tensor) else number(e, value, t)
@@ -162,7 +162,7 @@ def masked(e: Emitter, x: Any, p: Picked, value: Any) -> FakeTensor:
 
 
 # ---------------------------------------------------------------- values to assign
-def fitted(e: Emitter, t: Type, value: Any) -> FakeTensor:
+def fitted(e: Emitter, t: Type, value: object) -> FakeTensor:
     """`value` in the type of the elements that it is assigned to."""
     if not isinstance(value, Tensor):
         value = number(e, value, t)

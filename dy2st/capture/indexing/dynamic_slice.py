@@ -20,7 +20,7 @@ from ir.types import I64
 SAME = frozenset(("assign", "cast", "reshape", "detach", "alias"))
 
 
-def window(e: Emitter, x: Any, axis: int, item: slice) -> FakeTensor | None:
+def window(e: Emitter, x: object, axis: int, item: slice) -> FakeTensor | None:
     """The view, or None for a slice of another kind."""
     first, end = _computed(e, item.start), _computed(e, item.stop)
     if first is None or end is None or item.step not in (None, 1):

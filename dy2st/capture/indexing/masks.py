@@ -46,7 +46,7 @@ class Mask:
         return e.reshape(self.flags, shape=(*shape, *(1 for _ in range(behind))))
 
 
-def laid_out(e: Emitter, mask: Mask, t: Type, value: Any) -> Any:
+def laid_out(e: Emitter, mask: Mask, t: Type, value: object) -> Any:
     """`value`, which is for the selected elements of a `t`, where these elements are: it broadcasts
     to `t`. Raises ValueError if it does not fit."""
     own, shape = e.type(value).shape, e.type(mask.flags).shape
@@ -61,7 +61,7 @@ def laid_out(e: Emitter, mask: Mask, t: Type, value: Any) -> Any:
     return out
 
 
-def in_order(e: Emitter, mask: Any, value: Any, axis: int) -> FakeTensor:
+def in_order(e: Emitter, mask: object, value: object, axis: int) -> FakeTensor:
     """Slice k of `value` along `axis` where the mask is true for the k-th time."""
     shape, have = e.type(mask).shape, e.type(value).shape
     count = e.cast(e.reshape(mask, shape=(product(shape),)), dtype=I64)
@@ -78,7 +78,7 @@ def in_order(e: Emitter, mask: Any, value: Any, axis: int) -> FakeTensor:
     return e.reshape(rows, shape=(*have[:axis], *shape, *have[axis + 1 :]))
 
 
-def replaced(e: Emitter, x: Any, mask: Mask, value: Any) -> FakeTensor:
+def replaced(e: Emitter, x: object, mask: Mask, value: object) -> FakeTensor:
     """`x` with `value`, a tensor of its dtype, at the selected elements."""
     t = e.type(x)
     new = laid_out(e, mask, t, value)
@@ -94,7 +94,7 @@ class Selected:
     whole: Any
     mask: Mask
 
-    def changed(self, op: str, apply: Callable[[Any, Any], Any], value: Any) -> Changed:
+    def changed(self, op: str, apply: Callable[[Any, Any], Any], value: object) -> Changed:
         e = self.e
         if op == "@" or not _elementwise(value):
             raise foreign.shape_by_value(e.trace, "x[mask]")
@@ -106,7 +106,7 @@ class Selected:
             raise foreign.refusal(e.trace, "Tensor.__setitem__", cause) from None
         return Changed(apply(old, new), self.mask)
 
-    def _operands(self, op: str, value: Any) -> tuple[Any, Any]:
+    def _operands(self, op: str, value: object) -> tuple[Any, Any]:
         """The old elements and the value, as `op` takes them."""
         e, t, old = self.e, self.e.type(self.whole), self.whole
         test = self.mask.test(e, t)
@@ -129,7 +129,7 @@ class Changed:
     whole: Any
     mask: Mask
 
-    def joined(self, e: Emitter, x: Any) -> FakeTensor:
+    def joined(self, e: Emitter, x: object) -> FakeTensor:
         t = e.type(x)
         return e.where(self.mask.test(e, t), e.cast_to(self.whole, t.dtype), x)
 
@@ -139,7 +139,7 @@ def one(e: Emitter, dtype: DType) -> Any:
     return e.full(kinds.get(dtype.kind, int)(1), dtype)
 
 
-def _elementwise(value: Any) -> bool:
+def _elementwise(value: object) -> bool:
     known = isinstance(value, (Tensor, bool, int, float, np.ndarray, np.generic))
     return known or is_runtime_scalar(value) or is_symint(value)
 

@@ -48,7 +48,7 @@ def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> Any:
     return item
 
 
-def sliced(e: Emitter, x: Any, axis: int, item: slice) -> Any:
+def sliced(e: Emitter, x: object, axis: int, item: slice) -> Any:
     n = e.type(x).shape[axis]
     step: Any = 1 if item.step is None else item.step
     for q in (item.start, item.stop, step):
@@ -64,7 +64,7 @@ def sliced(e: Emitter, x: Any, axis: int, item: slice) -> Any:
     return _symbolic_slice(e, x, axis, item, n, step)
 
 
-def _symbolic_slice(e: Emitter, x: Any, axis: int, item: slice, n: Dim, step: int) -> Any:
+def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step: int) -> Any:
     ends: tuple[Any, ...] = (item.start, item.stop)
     loops = [q for q in ends if is_symint(q) and q.loops]
     if loops:
@@ -95,7 +95,7 @@ def bound(at: Any, size: Any) -> Any:
     return size if at > size else at
 
 
-def _window(e: Emitter, x: Any, axis: int, item: slice, step: int, loops: Any) -> FakeTensor:
+def _window(e: Emitter, x: object, axis: int, item: slice, step: int, loops: Any) -> FakeTensor:
     """`x[t:t+1]` is the element at t with an axis of 1; wider ones are windows that move."""
     if is_symint(item.start) and item.stop is not None and dim_of(item.stop) - item.start.dim == 1:
         n, ends = e.type(x).shape[axis], bounds(item.start.dim, e.trace)
@@ -110,7 +110,7 @@ def _window(e: Emitter, x: Any, axis: int, item: slice, step: int, loops: Any) -
     raise NeedsConcrete(f"the slice {item.start!r}:{item.stop!r} moves with the index", used)
 
 
-def _moving(e: Emitter, x: Any, axis: int, item: slice, step: int) -> FakeTensor | None:
+def _moving(e: Emitter, x: object, axis: int, item: slice, step: int) -> FakeTensor | None:
     """`x[t:t+k]` where it stays on the axis in every iteration: Python does not clamp it then."""
     if step != 1 or item.start is None or item.stop is None or not is_symint(item.start):
         return None
