@@ -247,7 +247,7 @@ def _static(
 
 def _layer(
     layer: Any, input_spec: Sequence[Any] | None, checkpoint: str | int, donate: Sequence[str]
-) -> Any:
+) -> object:
     forward = layer.forward
     if isinstance(forward, calls.PaddleStatic):
         forward = forward.dygraph_function

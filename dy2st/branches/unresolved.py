@@ -78,7 +78,7 @@ for _name in "call hash bool str format enter exit contains int float index iter
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def method(self: Unresolved, *args: object) -> Any:
+    def method(self: Unresolved, *args: object) -> object:
         return getattr(self.chosen(), name)(*args)
 
     return method
@@ -96,7 +96,7 @@ def here(x: object) -> Any:
     return resolve_under(x, frozenset().union(*(f.facts for f in trace.frames)))
 
 
-def is_none(x: Unresolved) -> Any:
+def is_none(x: Unresolved) -> object:
     """`x is None`: a bool, or a Number where data decides."""
     found = here(x)
     if type(found) is not Unresolved:
@@ -132,7 +132,7 @@ def alternatives(x: object) -> tuple[Alternative, ...]:
     return (Alternative(x, frozenset()),)
 
 
-def resolve_under(x: object, facts: frozenset[PathCondition]) -> Any:
+def resolve_under(x: object, facts: frozenset[PathCondition]) -> object:
     """The value of `x` where `facts` hold: one of its alternatives if they single one out."""
     if type(x) is not Unresolved:
         return x

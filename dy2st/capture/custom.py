@@ -87,7 +87,7 @@ def block(trace: Trace, frame: Frame, what: str) -> Iterator[None]:
         trace.undo_log.undo_to(mark)
 
 
-def owner(place: Any) -> Any:
+def owner(place: Any) -> object:
     return getattr(place, "obj", None)
 
 

@@ -19,7 +19,7 @@ from ir import ShapeError
 
 def record(
     name: str, original: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
-) -> Any:
+) -> object:
     """One intercepted call on the tracing thread; `original` is Paddle's own function."""
     trace = current()
     assert trace is not None

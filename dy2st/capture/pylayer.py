@@ -30,7 +30,7 @@ class PyLayerContext(Scratch):
     def save_for_backward(self, *tensors: Any) -> None:
         self.container = tensors
 
-    def saved_tensor(self) -> Any:
+    def saved_tensor(self) -> object:
         return self.container
 
     def mark_not_inplace(self, *tensors: Any) -> None:
@@ -47,7 +47,7 @@ class PyLayerContext(Scratch):
 
 
 # ---------------------------------------------------------------- PyLayer
-def apply(kind: Any, /, *args: Any, **kwargs: Any) -> Any:
+def apply(kind: Any, /, *args: Any, **kwargs: Any) -> object:
     """`MyFunction.apply(...)`."""
     trace = current()
     assert trace is not None
@@ -67,7 +67,7 @@ def apply(kind: Any, /, *args: Any, **kwargs: Any) -> Any:
         return out
     what = f"{kind.__name__}.backward"
 
-    def backward(*gradients: Any) -> Any:
+    def backward(*gradients: Any) -> object:
         known = dict(zip(map(id, chosen), gradients))
         every = [known[id(q)] if id(q) in known else zeros(trace, q) for q in results]
         return trace.hooks.call(kind.backward)(context, *every)
@@ -130,7 +130,7 @@ def register_hook(self: Any, hook: Callable[[Any], Any]) -> Removable:
         raise RuntimeError("Cannot register hook on a tensor that stop gradient.")
     check_unread(trace, fake)
 
-    def backward(gradient: Any) -> Any:
+    def backward(gradient: Any) -> object:
         new = trace.hooks.call(hook)(gradient)
         return gradient if new is None else new
 

@@ -88,7 +88,7 @@ def operator(name: str, row: str, reverse: bool = False) -> Method:
 
     adapters.ADAPTERS[f"Tensor.{name}"] = emit
 
-    def method(self: object, other: object) -> Any:
+    def method(self: object, other: object) -> object:
         if isinstance(other, (np.ndarray, np.generic)):
             other = other.item() if other.ndim == 0 else paddle.to_tensor(other)
         if not isinstance(other, (Tensor, bool, int, float)):
@@ -132,7 +132,7 @@ def operators() -> dict[str, Method]:
 
 
 # ---------------------------------------------------------------- the whole tensor
-def clone(self: object) -> Any:
+def clone(self: object) -> object:
     return record("assign", Tensor.clone, (self,), {})
 
 
@@ -148,18 +148,18 @@ def detach(self: object) -> Any:
     return out
 
 
-def detach_(self: Any) -> Any:
+def detach_(self: Any) -> object:
     """The tensor itself, which no gradient passes from here on."""
     if not lift(recording(), self).stop_gradient:
         self.stop_gradient = True
     return self
 
 
-def identity(self: object, *args: object) -> Any:
+def identity(self: object, *args: object) -> object:
     return self
 
 
-def contiguous(self: object) -> Any:
+def contiguous(self: object) -> object:
     trace = recording()
     straight = layout.is_contiguous(trace, lift(trace, self))
     return self if straight else in_place_shape.contiguous(Emitter(trace), self)
@@ -200,7 +200,7 @@ def copy_(self: object, other: object, blocking: bool = True) -> Any:
     return Emitter(recording()).alias(self)
 
 
-def apply(self: Any, func: Any) -> Any:
+def apply(self: Any, func: Any) -> object:
     raise Refused(
         SourceError(
             "apply and apply_ call a function from inside of Paddle's own code.",
@@ -222,7 +222,7 @@ def overwrite(self: object, value: object, name: str) -> None:
         detached_writes.write(e, self, e.assign(value), moves=0)
 
 
-def fill_(self: object, value: Any) -> Any:
+def fill_(self: object, value: Any) -> object:
     e = Emitter(recording())
     t = e.type(self)
     if is_runtime_scalar(value):

@@ -23,7 +23,7 @@ def to_tensor(
     dtype: object = None,
     place: object = None,
     stop_gradient: bool = True,
-) -> Any:
+) -> object:
     """Numbers become `full`, arrays a const input, tensors a copy."""
     e = Emitter(trace)
     if isinstance(data, Tensor):
@@ -43,7 +43,7 @@ def to_tensor(
     return fake
 
 
-def _paddle_dtype(dtype: object) -> Any:
+def _paddle_dtype(dtype: object) -> object:
     return getattr(paddle, dtype) if isinstance(dtype, str) else dtype
 
 
@@ -55,7 +55,7 @@ def _number_dtype(n: object, dtype: object) -> Any:
     return {bool: BOOL, float: floating}.get(kind_of(n), I64)  # type: ignore[arg-type]
 
 
-def _of_numbers(e: Emitter, data: Any, dtype: Any) -> Any:
+def _of_numbers(e: Emitter, data: Any, dtype: Any) -> object:
     """`to_tensor([a, b, ...])` of Python numbers, of which the program computes some."""
     if any(kind_of(q) is None for q in data):
         raise foreign.refusal(e.trace, "to_tensor", TypeError("numbers mixed with other values"))
@@ -74,7 +74,7 @@ def _holds_tensor(data: object) -> bool:
 
 def _constant(
     trace: Trace, e: Emitter, original: Callable[..., Any], data: object, dtype: object
-) -> Any:
+) -> object:
     with trace.pause():
         real = original(data, dtype=dtype)
     type = type_of(real)

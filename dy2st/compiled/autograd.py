@@ -56,7 +56,7 @@ class Node:
         self.listen(k, made, ())
         return ops.reshape(made, shape)
 
-    def token(self, dtype: object) -> Any:
+    def token(self, dtype: object) -> object:
         if dtype not in self.tokens:
             self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
         return self.tokens[dtype]

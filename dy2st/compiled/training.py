@@ -93,7 +93,7 @@ class Training:
         return Backward(run, read, unreached(backward, given, arrived))
 
     @property
-    def executable(self) -> Any:
+    def executable(self) -> object:
         """The compiled backward program for gradients of all results."""
         return self.compiled(range(len(self.of))).executable
 
@@ -196,7 +196,7 @@ class _NoGradient(PyLayer):
         return tuple(box.tensors)
 
     @staticmethod
-    def backward(ctx: Any, *grads: object) -> Any:
+    def backward(ctx: Any, *grads: object) -> object:
         raise Dy2stError(
             f"dy2st: backward through a translated function: {ctx.reason}. Call the function "
             "under paddle.no_grad(), or train the eager one."

@@ -13,7 +13,7 @@ _MARK = "__dy2st_plain__"
 _PADDLE_MARK = "___jit_transform_options___"
 
 
-def not_to_static(function: Callable[..., Any] | None = None) -> Any:
+def not_to_static(function: Callable[..., Any] | None = None) -> object:
     """Mark a function whose `if`, `for` and `while` stay Python while it is traced.
 
     Its loops are unrolled, and a condition on data in it is refused. Its calls, stores and reads

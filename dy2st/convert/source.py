@@ -254,7 +254,7 @@ class ExplicitSuper(ast.NodeTransformer):
     def __init__(self) -> None:
         self.first: str | None = None
 
-    def inside(self, node: Any) -> Any:
+    def inside(self, node: Any) -> object:
         args = (*node.args.posonlyargs, *node.args.args)
         self.first, outer = args[0].arg if args else None, self.first
         node = self.generic_visit(node)

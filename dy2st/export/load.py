@@ -193,7 +193,7 @@ def _check_tree(tree: Any, outputs: int, inputs: int) -> None:
 
 def _fill(
     tree: Any, outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], sizes: Any
-) -> Any:
+) -> object:
     kind, body = tree[0], tree[1]
     if kind == "list":
         return [_fill(q, outputs, inputs, sizes) for q in body]
@@ -229,7 +229,7 @@ def _rows(tree: Any) -> Iterator[int]:
             yield from _rows(q)
 
 
-def _row(tree: Any, k: int) -> Any:
+def _row(tree: Any, k: int) -> object:
     """The tree of element k."""
     if tree[0] == "rows":
         return ["row", tree[1], k, tree[2]]

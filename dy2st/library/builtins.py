@@ -30,7 +30,7 @@ from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
 
 
-def getattr_(obj: object, name: str, *default: object) -> Any:
+def getattr_(obj: object, name: str, *default: object) -> object:
     trace = current()
     computed = computed_attr(trace, obj, name) if trace is not None else ()
     if computed:
@@ -63,7 +63,7 @@ def calls_of(f: object) -> Any:
     return f if trace is None or f is None else lambda *args: trace.hooks.call(f)(*args)
 
 
-def len_(x: Any) -> Any:
+def len_(x: Any) -> object:
     trace = current()
     if trace is not None and isinstance(x, TraceList):
         return x.length()
@@ -77,14 +77,14 @@ def len_(x: Any) -> Any:
     return len(x)
 
 
-def stack_(x: Any, axis: int = 0, name: object = None, **kwargs: Any) -> Any:
+def stack_(x: Any, axis: int = 0, name: object = None, **kwargs: Any) -> object:
     trace = current()
     if trace is not None and isinstance(x, TraceList) and x.segmented:
         return x.stacked(trace, kwargs.get("dim", axis), paddle.stack, paddle.concat)
     return paddle.stack(x, axis, **kwargs)
 
 
-def concat_(x: Any, axis: Any = 0, name: object = None, **kwargs: object) -> Any:
+def concat_(x: Any, axis: Any = 0, name: object = None, **kwargs: object) -> object:
     """Of a list that a loop filled: the stacked tensor with two axes made one."""
     trace = current()
     axis = kwargs.pop("dim", axis)
@@ -114,7 +114,7 @@ def concat_piece(trace: Trace, q: Any, axis: int) -> Any:
 
 def arange_(
     start: object = 0, end: object = None, step: object = 1, dtype: object = None, **rest: object
-) -> Any:
+) -> object:
     trace = current()
     if trace is None or not any(is_symint(q) for q in (start, end, step)):
         return paddle.arange(start, end, step, dtype, **rest)
@@ -123,7 +123,7 @@ def arange_(
     return ADAPTERS["arange"](e, low, high, step, paddle.int64 if dtype is None else dtype)
 
 
-def unbind_(input: object, axis: int = 0) -> Any:
+def unbind_(input: object, axis: int = 0) -> object:
     """The slices along an axis, as a list that a loop may run over."""
     trace = current()
     if trace is None or not isinstance(input, Tensor):
@@ -135,7 +135,7 @@ def unbind_(input: object, axis: int = 0) -> Any:
     return TraceList([StackedRun(n, rows)])
 
 
-def list_of(*args: object) -> Any:
+def list_of(*args: object) -> object:
     if len(args) == 1 and isinstance(args[0], (SymRange, RunRange, Joined)):
         raise NeedsConcrete("list() of an iterable whose length is a size of the program")
     return TraceList(list(*args))

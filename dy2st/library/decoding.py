@@ -29,7 +29,7 @@ def dynamic_decode(
     is_test: bool = False,
     return_length: bool = False,
     **kwargs: object,
-) -> Any:
+) -> object:
     """Steps until all are finished, `max_step_num + 1` at most."""
     inputs, states, finished = decoder.initialize(inits)
     inputs, states = packed(inputs), packed(states)
@@ -104,12 +104,12 @@ def held(state: Any, new: object, finished: Any) -> Any:
     return paddle.cast(out, "bool") if as_bool else out
 
 
-def batch_first(x: Any) -> Any:
+def batch_first(x: Any) -> object:
     return paddle.transpose(x, [1, 0, *range(2, len(x.shape))])
 
 
 # ---------------------------------------------------------------- BeamSearchDecoder
-def initialize(self: Any, initial_cell_states: Any) -> Any:
+def initialize(self: Any, initial_cell_states: Any) -> object:
     self.kinf = 1e9
     state = flatten(initial_cell_states)[0]
     batch, beams = state.shape[0], self.beam_size
@@ -125,27 +125,27 @@ def initialize(self: Any, initial_cell_states: Any) -> Any:
     return inputs, self.StateWrapper(states, log_probs, finished, lengths), finished
 
 
-def expand_to_beam_size(self: Any, x: Any) -> Any:
+def expand_to_beam_size(self: Any, x: Any) -> object:
     """[B, ...] as [B, K, ...]."""
     shape = x.shape
     return paddle.expand(paddle.unsqueeze(x, [1]), [shape[0], self.beam_size, *shape[1:]])
 
 
-def mask_probs(self: Any, probs: Any, finished: Any) -> Any:
+def mask_probs(self: Any, probs: Any, finished: Any) -> object:
     """A finished beam [B, K] goes on with the end token only."""
     only_end = one_zero(probs.shape[-1], self.end_token, -self.kinf)
     done = paddle.cast(finished, probs.dtype).unsqueeze([2])
     return done * only_end - probs * (done - 1)
 
 
-def one_zero(size: int, at: int, elsewhere: float) -> Any:
+def one_zero(size: int, at: int, elsewhere: float) -> object:
     """A vector of `elsewhere` with a zero."""
     row = np.full([size], elsewhere, paddle.get_default_dtype())
     row[at] = 0
     return paddle.to_tensor(row)
 
 
-def gather_beams(self: object, x: Any, indices: Any, batch_size: object) -> Any:
+def gather_beams(self: object, x: Any, indices: Any, batch_size: object) -> object:
     """`x[b, indices[b, k]]` for x [B, N, ...]."""
     shape = x.shape
     rows = paddle.arange(0, shape[0], 1, dtype=indices.dtype).unsqueeze([1]) * shape[1]
@@ -156,7 +156,7 @@ def gather_beams(self: object, x: Any, indices: Any, batch_size: object) -> Any:
 
 def beam_search_step(
     self: Any, time: object, logits: Any, next_cell_states: Any, beam_state: Any
-) -> Any:
+) -> object:
     """Of the K * V continuations of the beams of a row, the K most likely."""
     vocabulary = logits.shape[-1]
     log_probs = paddle.log(F.softmax(logits))

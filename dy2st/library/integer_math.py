@@ -11,7 +11,7 @@ import paddle
 from paddle.nn import functional as F
 
 
-def gcd_(x: Any, y: Any, name: object = None) -> Any:
+def gcd_(x: Any, y: Any, name: object = None) -> object:
     """Without rebinding x, which the loop overwrites."""
     shape = paddle.broadcast_shape(x.shape, y.shape)
     if list(shape) != list(x.shape):
@@ -28,7 +28,7 @@ def gcd_(x: Any, y: Any, name: object = None) -> Any:
     return x
 
 
-def embedding_renorm_(x: object, weight: Any, max_norm: float, norm_type: float = 2.0) -> Any:
+def embedding_renorm_(x: object, weight: Any, max_norm: float, norm_type: float = 2.0) -> object:
     """All rows are written, those that `x` does not name as they are."""
     with paddle.no_grad():
         ids = paddle.flatten(x)
@@ -41,7 +41,7 @@ def embedding_renorm_(x: object, weight: Any, max_norm: float, norm_type: float 
         return weight.multiply_(scale)
 
 
-def index_fill_(x: Any, index: Any, axis: int, value: Any, name: object = None) -> Any:
+def index_fill_(x: Any, index: Any, axis: int, value: Any, name: object = None) -> object:
     """Through a transposed view, where Paddle transposes x in place, and back."""
     if index.size == 0:
         return x
@@ -54,7 +54,7 @@ def index_fill_(x: Any, index: Any, axis: int, value: Any, name: object = None) 
     return x
 
 
-def two_names(f: Any) -> Any:
+def two_names(f: Any) -> object:
     """`f(x, y)`, whose operands are also called `input` and `other`."""
 
     def call(

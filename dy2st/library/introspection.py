@@ -21,7 +21,7 @@ def settled(x: object) -> Any:
     return found
 
 
-def type_(x: object, *rest: object) -> Any:
+def type_(x: object, *rest: object) -> object:
     """`type(x)`, which shows none of the objects that stand for values of the program."""
     if rest:
         return type(x, *rest)

@@ -44,7 +44,7 @@ def converted_to(trace: Trace, x: Any, kind: type) -> Any:
 
 
 def _conversion(kind: type) -> Callable[..., Any]:
-    def convert(*args: object, **kwargs: object) -> Any:
+    def convert(*args: object, **kwargs: object) -> object:
         trace = current()
         if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
             return kind(*args, **kwargs)
@@ -61,7 +61,7 @@ def runtime(x: object) -> bool:
 def _extreme(name: str) -> Callable[..., Any]:
     plain = getattr(builtins, name)
 
-    def pick(*args: object, **kwargs: object) -> Any:
+    def pick(*args: object, **kwargs: object) -> object:
         trace = current()
         items = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
         if trace is None or kwargs or not any(isinstance(q, Tensor) or runtime(q) for q in items):
@@ -84,7 +84,7 @@ def _better(trace: Trace, name: str, x: Any, y: Any) -> Any:
     return choose(trace, test, lambda: y, lambda: x)
 
 
-def sum_(items: Any, start: Any = 0) -> Any:
+def sum_(items: Any, start: Any = 0) -> object:
     """A plain loop, which becomes one loop of the program over a list that a loop has filled."""
     trace = current()
     if trace is None or isinstance(items, (str, bytes)):
@@ -92,7 +92,7 @@ def sum_(items: Any, start: Any = 0) -> Any:
     return trace.hooks.call(_sum)(items, start)
 
 
-def _sum(items: Any, start: object) -> Any:
+def _sum(items: Any, start: object) -> object:
     total = start
     for q in items:
         total = total + q
@@ -107,7 +107,7 @@ def _sum_module() -> None:
 _sum_module()
 
 
-def round_(x: Any, *digits: Any) -> Any:
+def round_(x: Any, *digits: Any) -> object:
     trace = current()
     if trace is None or not (isinstance(x, Tensor) or is_runtime_scalar(x)):
         return round(x, *digits)

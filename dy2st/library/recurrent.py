@@ -112,7 +112,7 @@ def zero_states(self: Any, inputs: Any) -> tuple[Any, ...]:
     return tuple([paddle.full([layers, batch, n], 0, inputs.dtype) for n in sizes])
 
 
-def recurrent_layers(self: Any, inputs: Any, initial_states: Any, sequence_length: Any) -> Any:
+def recurrent_layers(self: Any, inputs: Any, initial_states: Any, sequence_length: Any) -> object:
     """`RNNBase._cudnn_impl`: each direction of each layer of an LSTM, GRU or SimpleRNN."""
     if len(inputs.shape) != 3:
         kind, ndim = type(self).__name__, len(inputs.shape)
@@ -171,7 +171,7 @@ def check_input(self: Any, x: Any, states: Any) -> None:
             raise ValueError(f"an initial state of {kind} must have the shape {want}: {s.shape}.")
 
 
-def kept(x: Any, p: float) -> Any:
+def kept(x: Any, p: float) -> object:
     """What dropout multiplies `x` with, drawn as the eager kernel does: once, in float32, for all
     layers."""
     if p == 1:
@@ -191,7 +191,7 @@ def valid_steps(lengths: Any, steps: object, batch: Any, dtype: Any) -> Any:
     return paddle.cast(at < paddle.cast(rows_named(lengths, batch), "int64"), dtype)
 
 
-def rows_named(x: Any, batch: object) -> Any:
+def rows_named(x: Any, batch: object) -> object:
     """`x` with its first axis called `batch`, if the program finds that the two are equal: a loop
     carries tensors of one type."""
     shape = x.shape
@@ -209,7 +209,7 @@ def rnn(
     time_major: bool = False,
     is_reverse: bool = False,
     **kwargs: Any,
-) -> Any:
+) -> object:
     """`paddle.nn.layer.rnn.rnn`: a cell over a sequence, tensors in nested structures.
 
     As in eager mode a padded step keeps the states, and its output is what the cell gave.
@@ -238,7 +238,7 @@ def rnn(
     return final, unpacked(new_states)
 
 
-def at_step(inputs: object, t: object, batch_axis: int) -> Any:
+def at_step(inputs: object, t: object, batch_axis: int) -> object:
     return map_structure(lambda x: x[:, t] if batch_axis == 0 else x[t], inputs)
 
 
@@ -246,25 +246,25 @@ def masked(states: object, new_states: object, valid: object) -> Any:
     return map_structure(lambda s, n: moved(s, n, valid), states, new_states)
 
 
-def moved(state: object, new: Any, valid: object) -> Any:
+def moved(state: object, new: Any, valid: object) -> object:
     """The new state in rows where `valid` [B] is 1, the old one where it is 0."""
     shape = [-1] + [1] * (len(new.shape) - 1)
     on = paddle.reshape(valid, shape)
     return new * on + state * (1 - on)
 
 
-def stack_steps(items: object, axis: int, reverse: bool) -> Any:
+def stack_steps(items: object, axis: int, reverse: bool) -> object:
     whole = paddle.stack(items, axis)
     return paddle.flip(whole, [axis]) if reverse else whole
 
 
-def packed(x: object) -> Any:
+def packed(x: object) -> object:
     """A structure whose dicts are tuples, which a loop can carry. A cell that changes the dict of
     its states in place changes a copy."""
     return _packed(x) if _has(x, dict) else x
 
 
-def _packed(x: object) -> Any:
+def _packed(x: object) -> object:
     if isinstance(x, dict):
         return _dict_tuple(tuple(x))(*map(_packed, x.values()))
     return _rebuilt(_packed, x)
@@ -275,13 +275,13 @@ def unpacked(x: object) -> Any:
     return _unpacked(x) if _has(x, DictTuple) else x
 
 
-def _unpacked(x: object) -> Any:
+def _unpacked(x: object) -> object:
     if isinstance(x, DictTuple):
         return dict(zip(x._fields, map(_unpacked, x)))
     return _rebuilt(_unpacked, x)
 
 
-def _rebuilt(f: Callable[[Any], Any], x: object) -> Any:
+def _rebuilt(f: Callable[[Any], Any], x: object) -> object:
     """A tuple or list of `f` of its elements; anything else as it is."""
     if isinstance(x, list):
         return TraceList(map(f, x))
@@ -329,7 +329,7 @@ def columns(rows: Any) -> tuple[Any, ...]:
     return tuple([TraceList(_place(q, k) for q in parts) for k in range(len(first))])
 
 
-def _place(row: Any, k: int) -> Any:
+def _place(row: Any, k: int) -> object:
     return StackedRun(row.trip, row.tree[k]) if isinstance(row, StackedRun) else row[k]
 
 

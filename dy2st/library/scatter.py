@@ -69,17 +69,17 @@ def put_along_axis_(
     return paddle._C_ops.put_along_axis_(arr, at, new, axis, reduce, include_self)
 
 
-def scatter_add(input: object, dim: int, index: object, src: object) -> Any:
+def scatter_add(input: object, dim: int, index: object, src: object) -> object:
     return put_along_axis(input, index, src, dim, "add", True, False)
 
 
-def scatter_add_(input: object, dim: int, index: object, src: object) -> Any:
+def scatter_add_(input: object, dim: int, index: object, src: object) -> object:
     return put_along_axis_(input, index, src, dim, "add", True, False)
 
 
 def scatter_reduce(
     input: object, dim: int, index: object, src: object, reduce: str, *, include_self: bool = True
-) -> Any:
+) -> object:
     kind = {"sum": "add", "prod": "multiply"}.get(reduce, reduce)
     return put_along_axis(input, index, src, dim, kind, include_self, False)
 

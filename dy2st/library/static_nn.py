@@ -21,7 +21,7 @@ def cond(
     false_fn: Any = None,
     name: object = None,
     return_names: object = None,
-) -> Any:
+) -> object:
     """What the function of the side taken returns; None for a side without a function."""
     if not isinstance(pred, paddle.Tensor):
         raise AssertionError("The pred in cond must be Variable")
@@ -41,7 +41,7 @@ def cond(
 
 def while_loop(
     cond: Any, body: Any, loop_vars: Any, is_test: bool = False, name: object = None
-) -> Any:
+) -> object:
     """`loop_vars`, whose tensors are written in place after each iteration, as in eager mode.
 
     A Python number among them stays what it is.
@@ -78,7 +78,7 @@ def overwrite(new: object, old: object) -> None:
         paddle.assign(new, old)
 
 
-def case(pred_fn_pairs: Any, default: Any = None, name: object = None) -> Any:
+def case(pred_fn_pairs: Any, default: Any = None, name: object = None) -> object:
     """The function of the first true condition; `default`, or else the last one, if none is."""
     pairs = list(pred_fn_pairs)
     for pair in pairs:
@@ -94,7 +94,7 @@ def case(pred_fn_pairs: Any, default: Any = None, name: object = None) -> Any:
 
 def switch_case(
     branch_index: object, branch_fns: Any, default: Any = None, name: object = None
-) -> Any:
+) -> object:
     """The function with the key `branch_index`; `default`, or else that of the largest key."""
     index = paddle.cast(branch_index, "int64")
     pairs = list(branch_fns.items() if isinstance(branch_fns, dict) else branch_fns)

@@ -38,7 +38,7 @@ def put(trace: Trace, target: TraceList, segment: StackedRun) -> None:
         trace.undo_log.note(lambda: list.pop(target))
 
 
-def last_of(trace: Trace, item: object) -> Any:
+def last_of(trace: Trace, item: object) -> object:
     """The last element of what was appended."""
     if isinstance(item, ConditionalElement):
         raise item.error
@@ -137,7 +137,7 @@ def check_item(plan: LoopRecord, q: Any) -> None:
         trace.freeze(root, "A loop stacked a copy of it, where eager keeps the tensor.")
 
 
-def grouped(plan: LoopRecord, items: Sequence[Any]) -> Any:
+def grouped(plan: LoopRecord, items: Sequence[Any]) -> object:
     """All elements of one iteration along a new first axis, part by part for tuples."""
     trees = [q.tree if isinstance(q, StackedRun) else q for q in items]
     if any(isinstance(q, tuple) for q in trees):

@@ -96,7 +96,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
             dims[axis] = dims[axis] + p._value.type.shape[axis]
         return Shape(make(d, current()) for d in dims)
 
-    def part_of(self, trace: Trace, items: Sequence[object]) -> Any:
+    def part_of(self, trace: Trace, items: Sequence[object]) -> object:
         """`self[items]`."""
         return item(trace, self, items)
 
@@ -206,7 +206,7 @@ def placeholder(attempt: LoopTrace, fake: FakeTensor, path: Any) -> Grown:
     return grown(Source(attempt, attempt.known.grown[path], fake, path), ())
 
 
-def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> Any:
+def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
     """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
     source, trace = p.source, plan.trace
     axis, step = source.growth.axis, source.growth.step

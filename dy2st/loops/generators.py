@@ -39,16 +39,16 @@ class TraceGenerator:
     def __next__(self) -> Any:
         return self.advance(lambda: next(self.inner))
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: Any) -> object:
         return self.advance(lambda: self.inner.send(value))
 
-    def throw(self, *error: Any) -> Any:
+    def throw(self, *error: Any) -> object:
         return self.advance(lambda: self.inner.throw(*error))
 
     def close(self) -> None:
         self.inner.close()
 
-    def advance(self, step: Callable[[], Any]) -> Any:
+    def advance(self, step: Callable[[], Any]) -> object:
         trace = current()
         if trace is None:
             return step()
@@ -67,7 +67,7 @@ class TraceGenerator:
             self.what = None
 
 
-def maker(f: Any) -> Any:
+def maker(f: Any) -> object:
     """A converted function; a generator function gives generators that the trace knows."""
     if not is_generator(f):
         return f
@@ -140,7 +140,7 @@ def check_advance(trace: Trace, iterator: Any) -> None:
         raise NeedsConcrete("an iterator from outside of the loop is advanced in it")
 
 
-def next_(iterator: Any, *default: Any) -> Any:
+def next_(iterator: Any, *default: Any) -> object:
     trace = current()
     if trace is None:
         return next(iterator, *default)

@@ -79,7 +79,7 @@ class RunRange:
         raise stop(self.length, "the length of a range")
 
 
-def range_(*args: Any) -> Any:
+def range_(*args: Any) -> object:
     """`range` for converted code: tensors and numbers of the program are bounds of a loop."""
     trace = current()
     if trace is None:
@@ -93,7 +93,7 @@ def range_(*args: Any) -> Any:
     return RunRange(trace, start, last, step)
 
 
-def as_index(trace: Trace, x: Any) -> Any:
+def as_index(trace: Trace, x: Any) -> object:
     """`operator.index(x)`: tensors of integers become Numbers."""
     if isinstance(x, Tensor):
         fake = lift(trace, x)
@@ -116,7 +116,7 @@ class Joined:
         self.over = over
 
 
-def enumerate_(iterable: Any, start: int = 0) -> Any:
+def enumerate_(iterable: Any, start: int = 0) -> object:
     trace = current()
     over = sequence_of(trace, iterable) if trace is not None else None
     if over is None:
@@ -124,7 +124,7 @@ def enumerate_(iterable: Any, start: int = 0) -> Any:
     return Joined(Iterable(over.trip, lambda i: (i + start, over.item(i)), over.more, over.limit))
 
 
-def unzip(f: Any, pairs: Any) -> Any:
+def unzip(f: Any, pairs: Any) -> object:
     """`f(*pairs)` where f is `zip`: the columns of a list of tuples that a loop has filled."""
     trace = current()
     if (
@@ -140,7 +140,7 @@ def unzip(f: Any, pairs: Any) -> Any:
     return iter([TraceList([StackedRun(whole.trip, part)]) for part in whole.tree])
 
 
-def reversed_(iterable: Any) -> Any:
+def reversed_(iterable: Any) -> object:
     trace = current()
     over = sequence_of(trace, iterable) if trace is not None else None
     if over is None or trace is None:

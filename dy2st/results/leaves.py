@@ -371,7 +371,7 @@ def rows(tree: Any, call: Filled) -> list[Any]:
     return [again(tree, row) for row in zip(*(rows(q, call) for q in tree))]
 
 
-def again(like: object, parts: Sequence[object]) -> Any:
+def again(like: object, parts: Sequence[object]) -> object:
     """A tuple, or named tuple, with other parts."""
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 

@@ -208,7 +208,7 @@ class Results:
             return x
         raise no_result(what, x)
 
-    def container(self, x: Any, what: str) -> Any:
+    def container(self, x: Any, what: str) -> object:
         """A list or dict; one that stands in two places stays one."""
         if id(x) not in self.containers:
             if isinstance(x, TraceList) and x.segmented:

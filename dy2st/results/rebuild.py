@@ -6,15 +6,13 @@ replayed by Paddle's own view calls.
 
 from __future__ import annotations
 
-from typing import Any
-
 import paddle
 
 from dy2st.results.leaves import Filled, OutputPlan, Reshaped, fill
 from dy2st.state.container_writes import Argument, Contents
 
 
-def give_back(plan: OutputPlan, call: Filled) -> Any:
+def give_back(plan: OutputPlan, call: Filled) -> object:
     """Repeat the attribute and item stores of the trace; returns the call's result."""
     out = fill(plan.result, call)
     stores = [(place, fill(tree, call)) for place, tree in plan.stores]

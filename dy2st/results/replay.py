@@ -22,7 +22,7 @@ def replay(
     sizes: Mapping[str, int],
     stop_gradient: bool,
     outputs: Sequence[Any] = (),
-) -> Any:
+) -> object:
     """The view of a real tensor; `outputs` are those of the program."""
     with paddle.no_grad() if stop_gradient else paddle.enable_grad():
         for name, attrs in recipe:
@@ -35,21 +35,21 @@ def replay(
     return tensor
 
 
-def again(x: Any) -> Any:
+def again(x: Any) -> object:
     """Another object on the storage, through which gradients pass; `view` refuses empty ones."""
     return x[...] if 0 in x.shape else x.view(x.shape)
 
 
 def _one(
     x: Any, name: str, attrs: dict[str, Any], sizes: Mapping[str, int], outputs: Sequence[Any]
-) -> Any:
+) -> object:
     """One view, as its row writes it in Python; an index from data is an output."""
     at = [int(outputs[attrs.pop("output")])] if "output" in attrs else []
     known = {k: _concrete(q, sizes) for k, q in attrs.items()}
     return view_rule(name).python(_Real(x), *at, **known)
 
 
-def _concrete(q: Any, sizes: Mapping[str, int]) -> Any:
+def _concrete(q: Any, sizes: Mapping[str, int]) -> object:
     if isinstance(q, (tuple, list)):
         return [_concrete(d, sizes) for d in q]
     return evaluate_dim(q, sizes) if isinstance(q, Size) else q
@@ -75,7 +75,7 @@ class _Real:
             return x.reshape(shape)
         return again(x) if paddle.is_grad_enabled() else x.detach()
 
-    def as_strided(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+    def as_strided(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> object:
         """Paddle counts offsets in bytes from the beginning of the memory."""
         x = self.tensor
         (unit,) = x.strides

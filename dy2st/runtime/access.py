@@ -53,7 +53,7 @@ def _made(x: object) -> Any:
 
 
 # ---------------------------------------------------------------- attributes and items
-def load_attr(obj: object, name: str) -> Any:
+def load_attr(obj: object, name: str) -> object:
     trace, obj = current(), settled(obj)
     if trace is None or isinstance(obj, (Tensor, TraceList)) or trace.guards is None:
         return getattr(obj, name)
@@ -70,7 +70,7 @@ def load_attr(obj: object, name: str) -> Any:
     return moved
 
 
-def receiver(obj: object, name: str) -> Any:
+def receiver(obj: object, name: str) -> object:
     """An attribute that is only appended to: the elements of a list do not matter."""
     trace = current()
     value = getattr(obj, name, MISSING)
@@ -144,7 +144,7 @@ def load_item(obj: Any, index: Any) -> Any:
     return value
 
 
-def load_old(obj: object, index: object) -> Any:
+def load_old(obj: object, index: object) -> object:
     """What `obj[index] op= value` starts from."""
     trace = current()
     if trace is None or not isinstance(obj, Tensor):

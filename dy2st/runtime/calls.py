@@ -203,7 +203,7 @@ def other(trace: Trace, f: Any) -> Any:
     return f
 
 
-def container_method(trace: Trace, f: Any, owner: object) -> Any:
+def container_method(trace: Trace, f: Any, owner: object) -> object:
     if isinstance(owner, TraceList):
         return f
     if f.__name__ not in MUTATORS:
@@ -227,7 +227,7 @@ def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
     return with_hooks(layer, forward, args, kwargs)
 
 
-def with_hooks(layer: Any, forward: Any, args: Any, kwargs: Any) -> Any:
+def with_hooks(layer: Any, forward: Any, args: Any, kwargs: Any) -> object:
     """`Layer._dygraph_call_func`: hooks and `forward` in Paddle's order."""
     check_hooks(layer)
     for key, hook in tuple(layer._forward_pre_hooks.items()):

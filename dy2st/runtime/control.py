@@ -110,12 +110,12 @@ def and_(*thunks: Callable[[], Any]) -> Any:
     return _connected(True, thunks)
 
 
-def or_(*thunks: Callable[[], Any]) -> Any:
+def or_(*thunks: Callable[[], Any]) -> object:
     """The first value that is true, else the last."""
     return _connected(False, thunks)
 
 
-def _connected(go_on: bool, thunks: tuple[Callable[[], Any], ...]) -> Any:
+def _connected(go_on: bool, thunks: tuple[Callable[[], Any], ...]) -> object:
     trace = current()
     value = thunks[0]()
     for i, thunk in enumerate(thunks[1:]):
@@ -128,10 +128,10 @@ def _connected(go_on: bool, thunks: tuple[Callable[[], Any], ...]) -> Any:
     return value
 
 
-def _later(trace: Any, go_on: bool, first: object, known: Any, rest: Any) -> Any:
+def _later(trace: Any, go_on: bool, first: object, known: Any, rest: Any) -> object:
     """`first and rest`, decided at run time; where the two have different types, only its truth."""
 
-    def other() -> Any:
+    def other() -> object:
         return _connected(go_on, rest)
 
     def keep() -> Any:
@@ -150,7 +150,7 @@ def _later(trace: Any, go_on: bool, first: object, known: Any, rest: Any) -> Any
     return either
 
 
-def truth_or(trace: Any, x: Any, error: BaseException) -> Any:
+def truth_or(trace: Any, x: Any, error: BaseException) -> object:
     """The truth of the last operand; `error` if it is no condition."""
     if isinstance(x, Tensor) and any(d != 1 for d in lift(trace, x)._value.type.shape):
         raise error
@@ -179,7 +179,7 @@ def ifexp(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
     return then() if known else orelse()
 
 
-def is_(a: object, b: object) -> Any:
+def is_(a: object, b: object) -> object:
     trace = current()
     for x, other in ((a, b), (b, a)):
         if type(x) is Unresolved and other is None:
@@ -199,7 +199,7 @@ def is_(a: object, b: object) -> Any:
     return a is b
 
 
-def is_not(a: object, b: object) -> Any:
+def is_not(a: object, b: object) -> object:
     return not_(is_(a, b))
 
 

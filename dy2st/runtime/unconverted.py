@@ -87,7 +87,7 @@ def and_(*thunks: Callable[[], Any]) -> Any:
     return value
 
 
-def or_(*thunks: Callable[[], Any]) -> Any:
+def or_(*thunks: Callable[[], Any]) -> object:
     value: Any = False
     for i, thunk in enumerate(thunks):
         value = thunk()

@@ -94,7 +94,7 @@ def change(trace: Trace, obj: Any) -> None:
 def method(trace: Trace, f: Any, owner: Any) -> Callable[..., Any]:
     """A method that changes a container; its arguments, evaluated before, may read it."""
 
-    def changing(*args: Any, **kwargs: Any) -> Any:
+    def changing(*args: Any, **kwargs: Any) -> object:
         if f.__name__ in ("append", "extend") and grows_unread(trace, owner):
             return getattr(tail_of(trace, owner), f.__name__)(*args, **kwargs)
         change(trace, owner)

@@ -69,7 +69,7 @@ class DynamicNumbers:
         self.leaves.clear()
 
 
-def number_of(trace: Trace, place: Location, value: object) -> Any:
+def number_of(trace: Trace, place: Location, value: object) -> object:
     """The number at a place: itself, or the input that it is when it moves."""
     if (
         type(value) not in KINDS
@@ -80,7 +80,7 @@ def number_of(trace: Trace, place: Location, value: object) -> Any:
     return trace.number_input(place.key, value, str(place), place)
 
 
-def keep_dynamic(trace: Trace, place: Location) -> Any:
+def keep_dynamic(trace: Trace, place: Location) -> object:
     """What a place holds if a branch or a loop does not store into it: the program depends on it,
     as if it were read."""
     value = place.get()

@@ -39,7 +39,7 @@ def defined(x: Any, name: str) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def of_class(kind: Any, name: str) -> Any:
+def of_class(kind: Any, name: str) -> object:
     """What a user's class or its bases have under a name; None for what a library defines."""
     for base in kind.__mro__:
         if name in vars(base):
@@ -48,7 +48,7 @@ def of_class(kind: Any, name: str) -> Any:
 
 
 # ---------------------------------------------------------------- making objects
-def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> Any:
+def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
     """An instance of a user's class: nobody outside knows it, so its stores are not replayed."""
     init = of_class(kind, "__init__")
     plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
@@ -193,7 +193,7 @@ class Suppressing:
         return self.obj.__exit__(*error)
 
 
-def manager(x: Any) -> Any:
+def manager(x: Any) -> object:
     """The manager of a `with` statement."""
     trace = current()
     if isinstance(x, contextlib.suppress) and trace is not None:

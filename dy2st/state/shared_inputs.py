@@ -167,7 +167,7 @@ def memory(trace: Trace, group: Sequence[TracedInput]) -> TracedInput:
     return made
 
 
-def storage(t: Any, before: int, n: int) -> Any:
+def storage(t: Any, before: int, n: int) -> object:
     """`n` elements of the memory of `t`, from `before` elements in front of its first one."""
     with paddle.no_grad():
         try:

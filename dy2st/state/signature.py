@@ -113,7 +113,7 @@ def _twins(leaves: Sequence[object]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in found if a != b and isinstance(leaves[a], Tensor)]
 
 
-def _key(leaf: object, shapes: bool) -> Any:
+def _key(leaf: object, shapes: bool) -> object:
     """Paddle has one object for each dtype, and hashing one is slow."""
     if isinstance(leaf, Tensor):
         shape = leaf.shape
@@ -138,7 +138,7 @@ def _containers(a: object) -> Iterator[Any]:
         yield a
 
 
-def _fill(a: Any, new: Iterator[Any], known: dict[int, Any]) -> Any:
+def _fill(a: Any, new: Iterator[Any], known: dict[int, Any]) -> object:
     """`a` with the next leaves; `known` are the new lists and dicts by the id of the old ones."""
     kind = type(a)
     if kind is tuple:

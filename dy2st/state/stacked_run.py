@@ -165,7 +165,7 @@ class StackedRun:
     def slice(self, trace: Trace, at: slice) -> StackedRun:
         """`self[start:stop:step]`, part by part; a list of constants has no tensor to slice."""
 
-        def cut(leaf: Any) -> Any:
+        def cut(leaf: Any) -> object:
             return Unstacked(leaf.stacked(trace, 0)[at], leaf.number, leaf.members)
 
         return StackedRun(trace_length(self.tree, cut_tree := mapped(cut, self.tree)), cut_tree)

@@ -195,19 +195,19 @@ def converted_field(value: Any, conversion: int, spec: Any) -> list[Part]:
     return pieces(whole, "format", spec) if type(whole) is str else pieces(whole, "str", spec)
 
 
-def str_(*args: object, **kwargs: object) -> Any:
+def str_(*args: object, **kwargs: object) -> object:
     return made(pieces(args[0])) if len(args) == 1 and current() else str(*args, **kwargs)
 
 
-def repr_(x: object) -> Any:
+def repr_(x: object) -> object:
     return made(pieces(x, "repr")) if current() else repr(x)
 
 
-def format_(x: Any, spec: Any = "") -> Any:
+def format_(x: Any, spec: Any = "") -> object:
     return made(pieces(x, "format", spec)) if current() else format(x, spec)
 
 
-def str_method(f: Any, owner: str) -> Any:
+def str_method(f: Any, owner: str) -> object:
     """`"...".format` and `"...".join`, which texts may enter."""
     if f.__name__ == "format":
         return lambda *args, **kwargs: made(formatted(owner, args, kwargs))

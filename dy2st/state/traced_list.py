@@ -263,7 +263,7 @@ class TraceList(list):
             return False
         return any(key in f.stores for f in trace.frames[trace.frames.index(self.born) + 1 :])
 
-    def _segment_item(self, trace: Trace, i: Any) -> Any:
+    def _segment_item(self, trace: Trace, i: Any) -> object:
         n = self.length()
         if is_runtime_scalar(i):
             return self._number_item(trace, i, n)
@@ -280,7 +280,7 @@ class TraceList(list):
             at = at - size
         raise IndexError("list index out of range")
 
-    def _number_item(self, trace: Trace, i: Any, n: Any) -> Any:
+    def _number_item(self, trace: Trace, i: Any, n: Any) -> object:
         """An index from data into a list that one loop has filled."""
         parts = self.parts()
         if len(parts) != 1:
@@ -386,7 +386,7 @@ def _changing(name: str) -> Callable[..., Any]:
     """A method of list that may change the list."""
     plain = getattr(list, name)
 
-    def method(self: TraceList, *args: Any, **kwargs: Any) -> Any:
+    def method(self: TraceList, *args: Any, **kwargs: Any) -> object:
         trace = current()
         if trace is None:
             return plain(self, *args, **kwargs)
@@ -406,7 +406,7 @@ def _changing(name: str) -> Callable[..., Any]:
     return method
 
 
-def _on_filled(trace: Trace, self: TraceList, name: str, args: tuple[Any, ...]) -> Any:
+def _on_filled(trace: Trace, self: TraceList, name: str, args: tuple[Any, ...]) -> object:
     """The methods that keep a list of a loop's elements one piece."""
     if name == "copy":
         return TraceList(self.parts())

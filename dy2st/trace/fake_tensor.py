@@ -93,13 +93,13 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         self.__dict__["_stop_gradient"] = bool(flag)
 
     @property
-    def T(self) -> Any:
+    def T(self) -> object:
         if self.ndim == 1:
             return self
         return paddle.transpose(self, list(range(self.ndim))[::-1])
 
     @property
-    def mT(self) -> Any:
+    def mT(self) -> object:
         order = list(range(self.ndim))
         return paddle.transpose(self, [*order[:-2], order[-1], order[-2]])
 
@@ -185,10 +185,10 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def inplace_version(self) -> int:
         needs_value("inplace_version")
 
-    def cpu(self) -> Any:
+    def cpu(self) -> FakeTensor:
         return self
 
-    def register_hook(self, hook: Any) -> Any:
+    def register_hook(self, hook: Any) -> object:
         """For code that is not converted; `dy2st.capture.pylayer` has what converted code calls."""
         needs_value("register_hook")
 
@@ -207,10 +207,10 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def element_size(self) -> int:
         return self._value.type.dtype.size
 
-    def _use_gpudnn(self, *args: Any) -> Any:
+    def _use_gpudnn(self, *args: Any) -> object:
         return self
 
-    def _tensor_use_gpudnn(self, *args: Any) -> Any:
+    def _tensor_use_gpudnn(self, *args: Any) -> object:
         return self
 
 
@@ -221,10 +221,10 @@ def tracing() -> Any:
     return trace
 
 
-def _while_tracing(name: str) -> Any:
+def _while_tracing(name: str) -> object:
     """Operators in C crash on a tensor without storage; interception ends with the trace."""
 
-    def method(self: FakeTensor, *args: Any) -> Any:
+    def method(self: FakeTensor, *args: Any) -> object:
         tracing()
         return getattr(Tensor, name)(self, *args)
 

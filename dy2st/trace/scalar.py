@@ -66,13 +66,13 @@ class RuntimeScalar:
     def __neg__(self) -> Any:
         return arithmetic(self.home, "subtract", 0, self)
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> RuntimeScalar:
         return self
 
     def __invert__(self) -> Any:
         return -self - 1 if self.kind is not float else NotImplemented
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> RuntimeScalar:
         row = self.home.emit("abs", [self.value], {})
         return like(self, row)
 
@@ -103,7 +103,7 @@ def plain(n: RuntimeScalar) -> RuntimeScalar:
     return RuntimeScalar(n.value, n.home, n.loops, n.data, n.implies, n.implied)
 
 
-def fixed(x: Any) -> Any:
+def fixed(x: Any) -> object:
     """The truth of a mixed number where it is known, else `x`."""
     return x.always if is_mixed(x) and x.always is not None else x
 
@@ -212,7 +212,7 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-def arithmetic(home: Any, row: str, x: Any, y: Any) -> Any:
+def arithmetic(home: Any, row: str, x: Any, y: Any) -> object:
     """`x row y` as Python computes it; NotImplemented for operands that are no numbers."""
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:
@@ -230,7 +230,7 @@ def arithmetic(home: Any, row: str, x: Any, y: Any) -> Any:
     return make(home, home.emit(row, [left, right], {}), x, y)
 
 
-def bits(home: Any, row: str, x: Any, y: Any) -> Any:
+def bits(home: Any, row: str, x: Any, y: Any) -> object:
     """`x row y` on integers of 64 bits, or on bools; NotImplemented for other operands."""
     kinds = {kind_of(x), kind_of(y)}
     if not kinds <= {bool, int}:
@@ -283,7 +283,7 @@ def compare(home: Any, op: str, x: Any, y: Any) -> Any:
 def _operator(
     name: str, row: str, swap: bool, of: Callable[[Any, str, Any, Any], Any]
 ) -> Callable[[RuntimeScalar, Any], Any]:
-    def method(self: RuntimeScalar, other: Any) -> Any:
+    def method(self: RuntimeScalar, other: Any) -> object:
         if is_mixed(self) or is_mixed(other):
             pair = (other, self) if swap else (self, other)
             return getattr(operator, name)(*map(settled, pair))
@@ -293,7 +293,7 @@ def _operator(
 
 
 def _comparison(op: str) -> Callable[[RuntimeScalar, Any], Any]:
-    def method(self: RuntimeScalar, other: Any) -> Any:
+    def method(self: RuntimeScalar, other: Any) -> object:
         if is_mixed(self) or is_mixed(other):
             return getattr(operator, op)(settled(self), settled(other))
         return compare(self.home, op, self, other)

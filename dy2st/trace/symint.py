@@ -51,7 +51,7 @@ class SymInt:
     def __neg__(self) -> Any:
         return make(-self.dim, self.home)
 
-    def __pos__(self) -> Any:
+    def __pos__(self) -> SymInt:
         return self
 
     def __invert__(self) -> Any:
@@ -97,7 +97,7 @@ for _name in ("index", "int", "float", "hash", "str", "format", "round", "trunc"
 
 
 def _arithmetic(name: str, swap: bool) -> Callable[[SymInt, Any], Any]:
-    def method(self: SymInt, other: Any) -> Any:
+    def method(self: SymInt, other: Any) -> object:
         if isinstance(other, bool) or not (is_symint(other) or type(other) is int):
             x, y = (other, self) if swap else (self, other)
             return scalar.arithmetic(self.home, scalar.ROWS[name], x, y)
@@ -113,7 +113,7 @@ for _name in ("add", "sub", "mul"):
 
 
 def _division(name: str) -> Callable[[SymInt, Any], Any]:
-    def method(self: SymInt, other: Any) -> Any:
+    def method(self: SymInt, other: Any) -> object:
         exact = divide(self.dim, dim_of(other)) if is_symint(other) or type(other) is int else None
         if exact is not None and name == "floordiv":
             return make(exact, self.home)
@@ -128,7 +128,7 @@ def _reversed(name: str) -> Callable[[SymInt, Any], Any]:
     return lambda self, other: scalar.arithmetic(self.home, scalar.ROWS[name], other, self)
 
 
-def _power(self: SymInt, other: Any) -> Any:
+def _power(self: SymInt, other: Any) -> object:
     if type(other) is int and 0 <= other <= 4:
         out: Any = 1
         for _ in range(other):
@@ -197,7 +197,7 @@ def _decide(op: str, low: Dim, high: Dim, home: Any) -> bool | None:
 
 
 def _comparison(op: str) -> Callable[[SymInt, Any], Any]:
-    def method(self: SymInt, other: Any) -> Any:
+    def method(self: SymInt, other: Any) -> object:
         if not (is_symint(other) or type(other) in (int, bool)):
             return scalar.compare(self.home, op, self, other)
         gap = self.dim - dim_of(other)
@@ -269,7 +269,7 @@ class SymRange:
         return f"range({self.start!r}, {self.stop!r}, {self.step})"
 
 
-def range_(*args: Any) -> Any:
+def range_(*args: Any) -> object:
     """`range` for converted code."""
     if not any(is_symint(a) for a in args):
         return range(*args)

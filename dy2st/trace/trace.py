@@ -158,7 +158,7 @@ class Trace:
         self.inputs.by_id[id(tensor)] = TracedInput(tensor, fake, value, kind, name, place)
         return fake
 
-    def number_input(self, key: Any, value: Any, name: str, place: Location | None) -> Any:
+    def number_input(self, key: Any, value: Any, name: str, place: Location | None) -> object:
         """A Python number as an input: int64 or float64, 0-d."""
         if key not in self.inputs.numbers:
             kind = type(value)

@@ -62,7 +62,7 @@ def dims_of(x: object) -> Sequence[Any]:
 def in_iteration(recipe: Recipe, loop: str, index: Dim) -> Recipe:
     """A chain in a loop's body, in iteration `index`."""
 
-    def fixed(a: object) -> Any:
+    def fixed(a: object) -> object:
         if isinstance(a, tuple):
             return tuple(map(fixed, a))
         return substitute_dim(a, {loop: index}) if isinstance(a, Size) else a

@@ -93,7 +93,7 @@ def pow_(e: Emitter, x: object, y: Any = 1.0) -> FakeTensor:
     return e.pow(x, exponent(e, y, e.type(x).dtype))
 
 
-def exponent(e: Emitter, n: Any, dtype: DType) -> Any:
+def exponent(e: Emitter, n: Any, dtype: DType) -> object:
     """A Python number as Paddle's kernel of powers gets it: with 32 bits."""
     if dtype == F64 and is_runtime(n):
         return e.cast(e.scalar(n, F32), dtype=F64)
@@ -110,7 +110,7 @@ def clip(e: Emitter, x: Any, min: object, max: object) -> FakeTensor:
     return x
 
 
-def _bound(e: Emitter, bound: object, dtype: DType) -> Any:
+def _bound(e: Emitter, bound: object, dtype: DType) -> object:
     """A bound as a 0-d tensor; Paddle gives those that are tensors no gradient."""
     if not isinstance(bound, Tensor):
         return e.scalar(bound, dtype)

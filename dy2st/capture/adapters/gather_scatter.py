@@ -169,7 +169,7 @@ def put_along_axis(
     return e.divide(out, e.scatter_nd(count, filled(e, 1, x, shape), *at, axis=0, combine="add"))
 
 
-def neutral(reduce: str, dtype: Any) -> Any:
+def neutral(reduce: str, dtype: Any) -> object:
     """What a reduction starts from."""
     if reduce in ("amin", "amax"):
         limits = np.finfo(dtype.numpy) if dtype.kind == "f" else np.iinfo(dtype.numpy)
@@ -273,7 +273,7 @@ def lined(e: Emitter, x: object, axis: object, flatten: bool) -> tuple[Any, int]
     return x, int_of(axis) % t.ndim
 
 
-def turned(e: Emitter, x: object, axis: int) -> Any:
+def turned(e: Emitter, x: object, axis: int) -> object:
     n = e.type(x).shape[axis]
     return x if n == 0 else e.slice(x, axis=axis, start=n - 1, length=n, step=-1)
 
@@ -329,7 +329,7 @@ def logcumsumexp(
 
 def _extreme(row: str) -> None:
     @adapter(row)
-    def extreme(e: Emitter, x: object, axis: object = -1, dtype: object = paddle.int64) -> Any:
+    def extreme(e: Emitter, x: object, axis: object = -1, dtype: object = paddle.int64) -> object:
         """The values, and where they were taken last."""
         x, at = lined(e, x, axis, False)
         kind = dtype_of(dtype)

@@ -190,7 +190,7 @@ def adapted(e: Emitter, x: object, count: tuple[int, int], how: str) -> FakeTens
     return e.divide(*(unequal(e, v, count) for v in (x, ones)))
 
 
-def unequal(e: Emitter, x: object, count: tuple[int, int]) -> Any:
+def unequal(e: Emitter, x: object, count: tuple[int, int]) -> object:
     """The sums of the windows, along one axis after the other."""
     for axis, n in zip((2, 3), count):
         d, rows = e.type(x).shape[axis], []
@@ -222,7 +222,7 @@ def batch_norm(
     data_format: str = "NCHW",
     use_global_stats: bool = False,
     trainable_statistics: bool = False,
-) -> Any:
+) -> object:
     """Six results, of which Paddle's layers read the first one."""
     t = e.type(x)
     if t.dtype not in FLOATS or t.ndim < 2:

@@ -64,12 +64,12 @@ def in_place(name: str) -> Callable[..., Any]:
     return call
 
 
-def contiguous(e: Emitter, x: Any) -> Any:
+def contiguous(e: Emitter, x: Any) -> object:
     """Eager Paddle returns the tensor itself: it gets other memory, if it is not contiguous."""
     return become(e, x, Call("contiguous", (), grad_enabled()), e.assign)
 
 
-def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any]) -> Any:
+def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any]) -> object:
     """The object `x` becomes what `make` gives; `call` is how an argument becomes it."""
     trace, fake = e.trace, lift(e.trace, x)
     given = next((q for q in trace.inputs.by_id.values() if q.fake is fake), None)
@@ -119,7 +119,7 @@ def refused(e: Emitter, entry: str, what: str) -> Refused:
     )
 
 
-def _plain(a: Any) -> Any:
+def _plain(a: Any) -> object:
     """An argument for the call on the caller's tensor."""
     if isinstance(a, Tensor):
         raise NoRow("a shape that is a tensor")
@@ -128,7 +128,7 @@ def _plain(a: Any) -> Any:
     return dim_of(a) if is_symint(a) else a
 
 
-def _with_sizes(a: Any, sizes: Mapping[str, int]) -> Any:
+def _with_sizes(a: Any, sizes: Mapping[str, int]) -> object:
     if isinstance(a, tuple):
         return [_with_sizes(q, sizes) for q in a]
     return evaluate_dim(a, sizes) if isinstance(a, Size) else a

@@ -37,7 +37,7 @@ def bmm(e: Emitter, x: object, y: object) -> FakeTensor:
 @adapter("linear_v2", "linear")
 def linear(
     e: Emitter, x: object, weight: object, bias: object = None, transpose: bool = False
-) -> Any:
+) -> object:
     out = matmul(e, x, weight, False, transpose)
     return out if bias is None else arithmetic(e, "add", out, bias)
 
@@ -45,7 +45,7 @@ def linear(
 @adapter("sum")
 def sum_(
     e: Emitter, x: object, axis: object = (), dtype: object = None, keepdim: bool = False
-) -> Any:
+) -> object:
     have = e.type(x).dtype
     want = dtype_of(dtype) if given(dtype) else I64 if have.name in ("bool", "i32") else have
     return e.sum(e.cast_to(x, want), axes=axes_of(axis), keepdim=bool(keepdim))
@@ -61,7 +61,7 @@ def mean_all(e: Emitter, x: object) -> FakeTensor:
     return e.mean(x)
 
 
-def not_empty(e: Emitter, x: object, axes: tuple[int, ...]) -> Any:
+def not_empty(e: Emitter, x: object, axes: tuple[int, ...]) -> object:
     """Eager raises for the largest of nothing."""
     shape = e.type(x).shape
     for a in axes or range(len(shape)):

@@ -46,7 +46,7 @@ class Template:
             return {"ellipsis": 0}
         return self.literal(a)
 
-    def symbol(self, a: Any) -> Any:
+    def symbol(self, a: Any) -> object:
         if not a.loops:
             return a.dim
         fake = self.trace.fake(self.trace.index_value(a))

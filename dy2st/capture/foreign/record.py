@@ -32,7 +32,7 @@ def record(
     args: Sequence[object],
     kwargs: Mapping[str, object],
     cause: Exception | None,
-) -> Any:
+) -> object:
     """Emit a foreign op for this call, or refuse it by name."""
     template = Template(trace)
     try:
@@ -72,7 +72,7 @@ def _emit(
     structure: Any,
     written: Mapping[int, int],
     flags: Sequence[bool],
-) -> Any:
+) -> object:
     """`written`: the operands that are overwritten, and by how much their versions move."""
     floats = {id(q) for q in operands if not q.stop_gradient}
     stop = name in NO_GRADIENT or not grad_enabled() or not floats
@@ -94,7 +94,7 @@ def _emit(
     return _restructure(structure, iter(fakes[: len(types)]), operands)
 
 
-def _restructure(structure: Any, fakes: Any, operands: Sequence[object]) -> Any:
+def _restructure(structure: Any, fakes: Any, operands: Sequence[object]) -> object:
     if isinstance(structure, (list, tuple)):
         return type(structure)(_restructure(q, fakes, operands) for q in structure)
     if isinstance(structure, int):

@@ -206,7 +206,7 @@ def item_bounds(e: Emitter, item: slice) -> slice:
     return slice(*(bound_of(e, q) for q in (item.start, item.stop, item.step)))
 
 
-def bound_of(e: Emitter, q: Any) -> Any:
+def bound_of(e: Emitter, q: Any) -> object:
     if isinstance(q, np.integer):
         return int(q)
     known = e.literal(q) if isinstance(q, Tensor) else q

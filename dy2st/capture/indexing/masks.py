@@ -46,7 +46,7 @@ class Mask:
         return e.reshape(self.flags, shape=(*shape, *(1 for _ in range(behind))))
 
 
-def laid_out(e: Emitter, mask: Mask, t: Type, value: object) -> Any:
+def laid_out(e: Emitter, mask: Mask, t: Type, value: object) -> object:
     """`value`, which is for the selected elements of a `t`, where these elements are: it broadcasts
     to `t`. Raises ValueError if it does not fit."""
     own, shape = e.type(value).shape, e.type(mask.flags).shape

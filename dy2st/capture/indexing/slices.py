@@ -35,7 +35,7 @@ def symbolic_pick(e: Emitter, x: Any, axis: int, item: Any, n: Any) -> FakeTenso
     return e.index(x, axis=axis, index=dim_of(item + e.trace.sym(n) if item < 0 else item))
 
 
-def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> Any:
+def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> object:
     """The index, counted from the front where that is known; negative ones wrap when they run."""
     if ends is None:
         return item
@@ -48,7 +48,7 @@ def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> Any:
     return item
 
 
-def sliced(e: Emitter, x: object, axis: int, item: slice) -> Any:
+def sliced(e: Emitter, x: object, axis: int, item: slice) -> object:
     n = e.type(x).shape[axis]
     step: Any = 1 if item.step is None else item.step
     for q in (item.start, item.stop, step):
