@@ -41,7 +41,7 @@ class StaticFunction:
     def __init__(
         self,
         function: Callable[..., Any],
-        input_spec: Sequence[Any] | None,
+        input_spec: Sequence[object] | None,
         checkpoint: str | int = "none",
         donate: Sequence[str] = (),
     ) -> None:
@@ -49,9 +49,9 @@ class StaticFunction:
         self._checkpoint = checkpoint
         self._donate = tuple(donate)
         self._input_spec = None if input_spec is None else tuple(input_spec)
-        self._cache: dict[Any, tuple[Entry, ...]] = {}
+        self._cache: dict[object, tuple[Entry, ...]] = {}
         self._moving = DynamicNumbers()
-        self._bound: dict[int, tuple[Any, StaticFunction]] = {}
+        self._bound: dict[int, tuple[object, StaticFunction]] = {}
         functools.update_wrapper(self, function)
 
     def __get__(self, obj: object, owner: object = None) -> Any:
@@ -90,7 +90,7 @@ class StaticFunction:
                     return result
         return self._translate(signature)[1]
 
-    def _translate(self, signature: Signature, call: bool = True) -> tuple[Entry, Any]:
+    def _translate(self, signature: Signature, call: bool = True) -> tuple[Entry, object]:
         """Translate for these arguments, and call the new entry."""
         with _TRANSLATING:
             for spec in {self._input_spec: 0, None: 0}:
@@ -122,7 +122,7 @@ class StaticFunction:
         options = self._checkpoint, self._donate
         return translate(self.__dy2st_original__, signature, spec, moving, *options)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> StaticFunction:
+    def __deepcopy__(self, memo: dict[int, object]) -> StaticFunction:
         """A copy of the function (a bound one with its object), without its translations."""
         function = copy.deepcopy(self.__dy2st_original__, memo)
         new = StaticFunction(function, self._input_spec, self._checkpoint, self._donate)
@@ -185,7 +185,7 @@ class Code(UserString):
 
 def to_static(
     function: object = None,
-    input_spec: Sequence[Any] | None = None,
+    input_spec: Sequence[object] | None = None,
     checkpoint: str | int = "none",
     donate: Sequence[str] = (),
     **options: object,
@@ -246,7 +246,7 @@ def _static(
 
 
 def _layer(
-    layer: Any, input_spec: Sequence[Any] | None, checkpoint: str | int, donate: Sequence[str]
+    layer: Any, input_spec: Sequence[object] | None, checkpoint: str | int, donate: Sequence[str]
 ) -> object:
     forward = layer.forward
     if isinstance(forward, calls.PaddleStatic):

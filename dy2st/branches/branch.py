@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import PathCondition
@@ -17,8 +16,8 @@ from ir import Loc, SourceError, Value
 
 #: a bound for recursion on data
 MOST_BRANCHES = 100
-GetState = Callable[[], tuple[Any, ...]]
-SetState = Callable[[tuple[Any, ...]], None]
+GetState = Callable[[], tuple[object, ...]]
+SetState = Callable[[tuple[object, ...]], None]
 
 
 @dataclass
@@ -26,17 +25,17 @@ class Branch:
     """What one branch left behind, before it was undone."""
 
     frame: Frame
-    state: tuple[Any, ...]
-    stores: dict[tuple[Any, ...], tuple[Location, Any]]
-    appends: dict[int, tuple[TraceList, list[Any]]]
-    changed: dict[int, tuple[TraceList, list[Any]]]
+    state: tuple[object, ...]
+    stores: dict[tuple[object, ...], tuple[Location, object]]
+    appends: dict[int, tuple[TraceList, list[object]]]
+    changed: dict[int, tuple[TraceList, list[object]]]
     written: dict[Value, Loc]
     failed: Exception | None = None
 
 
 def trace_branch(
     trace: Trace,
-    block: Callable[[], Any],
+    block: Callable[[], object],
     get_state: GetState,
     set_state: SetState,
     facts: frozenset[PathCondition],

@@ -13,7 +13,6 @@ append is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dy2st.trace.scalar import PathCondition, RuntimeScalar
 
@@ -23,7 +22,7 @@ class ConditionalElement:
     """`item` was appended where `ran` is true, which follows from `facts`; `error` says why that
     is wrong where nothing follows from it."""
 
-    item: Any
+    item: object
     ran: RuntimeScalar
     facts: frozenset[PathCondition]
     error: BaseException

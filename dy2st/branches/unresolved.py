@@ -25,7 +25,7 @@ class Alternative:
 
 
 #: stands for values that nobody noted
-REST: Any = type("Rest", (), {})()
+REST: object = type("Rest", (), {})()
 
 
 class Unresolved(FakeTensor):  # type: ignore[misc]
@@ -77,7 +77,7 @@ for _name in "call hash bool str format enter exit contains int float index iter
     setattr(Unresolved, f"__{_name}__", _use(_name))
 
 
-def _operator(name: str) -> Callable[..., Any]:
+def _operator(name: str) -> Callable[..., object]:
     def method(self: Unresolved, *args: object) -> object:
         return getattr(self.chosen(), name)(*args)
 
@@ -88,7 +88,7 @@ for _name in "eq ne lt le gt ge add radd sub rsub mul rmul truediv rtruediv matm
     setattr(Unresolved, f"__{_name}__", _operator(f"__{_name}__"))
 
 
-def here(x: object) -> Any:
+def here(x: object) -> object:
     """`x`, or the alternative that the branches around this place single out."""
     trace = current()
     if type(x) is not Unresolved or trace is None:

@@ -36,7 +36,7 @@ def has_twin(fake: object) -> bool:
     return any(q() is not None for q in fake.__dict__.get("_twins", ()))
 
 
-def attach(trace: Trace, fake: Any) -> None:
+def attach(trace: Trace, fake: FakeTensor) -> None:
     """`fake`, which requires no gradient, is about to be written with a value that does.
 
     Where it is `h.detach()`, the storage lets go of the gradient of `h` first.
@@ -61,7 +61,7 @@ def attach(trace: Trace, fake: Any) -> None:
     fake.__dict__["_value"] = source
 
 
-def check_overlap(trace: Trace, fake: Any) -> None:
+def check_overlap(trace: Trace, fake: FakeTensor) -> None:
     """A view of which two elements are one is not written: which of them counts is not defined."""
     for v in trace.chain(fake._value):
         op = trace.values.makers.get(v)

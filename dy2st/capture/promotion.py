@@ -12,6 +12,7 @@ from typing import Any
 import paddle
 
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, dtype_from
+from dy2st.trace.trace import Trace
 from ir.types import DType
 
 _FUNCTIONS: dict[str, Any] = {
@@ -40,7 +41,7 @@ def _ask(function: str, x: DType, y: DType, default: object) -> DType | str:
         return str(e)
 
 
-def result_dtype(trace: Any, function: str, x: DType, y: DType) -> DType:
+def result_dtype(trace: Trace, function: str, x: DType, y: DType) -> DType:
     """The element type of `function` of two tensors; raises TypeError where Paddle does."""
     if x == y and function not in ("divide",):
         return x

@@ -27,16 +27,16 @@ class PyLayerContext(Scratch):
         self.container: Any = ()
         self.constant: tuple[Any, ...] = ()
 
-    def save_for_backward(self, *tensors: Any) -> None:
+    def save_for_backward(self, *tensors: Tensor) -> None:
         self.container = tensors
 
     def saved_tensor(self) -> object:
         return self.container
 
-    def mark_not_inplace(self, *tensors: Any) -> None:
+    def mark_not_inplace(self, *tensors: Tensor) -> None:
         pass
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
+    def mark_non_differentiable(self, *tensors: Tensor) -> None:
         self.constant = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -67,7 +67,7 @@ def apply(kind: Any, /, *args: Any, **kwargs: Any) -> object:
         return out
     what = f"{kind.__name__}.backward"
 
-    def backward(*gradients: Any) -> object:
+    def backward(*gradients: Tensor) -> object:
         known = dict(zip(map(id, chosen), gradients))
         every = [known[id(q)] if id(q) in known else zeros(trace, q) for q in results]
         return trace.hooks.call(kind.backward)(context, *every)
@@ -121,7 +121,7 @@ class Removable:
         )
 
 
-def register_hook(self: Any, hook: Callable[[Any], Any]) -> Removable:
+def register_hook(self: Tensor, hook: Callable[[Any], Any]) -> Removable:
     """`x.register_hook(f)`: `f` sees the gradient of `x`, and may replace it."""
     trace = current()
     assert trace is not None

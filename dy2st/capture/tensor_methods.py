@@ -148,7 +148,7 @@ def detach(self: object) -> Any:
     return out
 
 
-def detach_(self: Any) -> object:
+def detach_(self: Tensor) -> object:
     """The tensor itself, which no gradient passes from here on."""
     if not lift(recording(), self).stop_gradient:
         self.stop_gradient = True
@@ -200,7 +200,7 @@ def copy_(self: object, other: object, blocking: bool = True) -> Any:
     return Emitter(recording()).alias(self)
 
 
-def apply(self: Any, func: Any) -> object:
+def apply(self: Tensor, func: Any) -> object:
     raise Refused(
         SourceError(
             "apply and apply_ call a function from inside of Paddle's own code.",

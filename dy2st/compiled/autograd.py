@@ -23,7 +23,7 @@ from dy2st.compiled.training import Training
 from ir import Dy2stError
 
 ops: Any = core.eager.ops
-_ZERO: dict[Any, Any] = {}
+_ZERO: dict[object, object] = {}
 
 
 class Node:
@@ -31,8 +31,8 @@ class Node:
 
     def __init__(self, training: Training, inputs: Sequence[Any]) -> None:
         self.training = training
-        self.arrived: dict[int, Any] = {}
-        self.gradients: list[Any] = []
+        self.arrived: dict[int, object] = {}
+        self.gradients: list[object] = []
         self.kept: Kept | None = None
         wrt = enumerate(training.wrt)
         self.leaves = {k: inputs[i] for k, i in wrt if inputs[i].is_leaf}
@@ -69,13 +69,13 @@ class Node:
                 _ZERO[key] = paddle.zeros(list(shape), made.dtype)
         zero = _ZERO[key]
 
-        def hook(g: object) -> Any:
+        def hook(g: object) -> object:
             self.arrived[k] = g
             return zero
 
         made._register_grad_hook(hook)
 
-    def filled(self, k: int, source: Any) -> Any:
+    def filled(self, k: int, source: Any) -> object:
         """As `result`, with the values of a tensor."""
         made = self.result(k, source.shape, source.dtype)
         with paddle.no_grad():
@@ -102,7 +102,7 @@ class Node:
         self.tokens.clear()
 
     # ------------------------------------------------------------ backwards
-    def run(self, g: Any) -> None:
+    def run(self, g: object) -> None:
         """All gradients of the results have arrived."""
         asked = caller()
         arrived, self.arrived = self.arrived, {}
@@ -139,7 +139,7 @@ def leave_without(tensors: Sequence[Any]) -> None:
         core.eager._add_backward_final_hook(at_the_end)
 
 
-def caller() -> Mapping[str, Any]:
+def caller() -> Mapping[str, object]:
     """The arguments of Paddle's function that runs backward."""
     frame = sys._getframe(1)
     for _ in range(8):

@@ -191,7 +191,7 @@ class _Box:
 
 class _NoGradient(PyLayer):
     @staticmethod
-    def forward(ctx: Any, box: _Box, *inputs: object) -> Any:
+    def forward(ctx: Any, box: _Box, *inputs: object) -> object:
         ctx.reason = box.reason
         return tuple(box.tensors)
 
@@ -205,7 +205,7 @@ class _NoGradient(PyLayer):
 
 def without_gradient(
     outputs: list[Any], flags: Sequence[bool], inputs: Sequence[Any], reason: str
-) -> list[Any]:
+) -> list[object]:
     """The outputs, those with `flags` False as results of a node that refuses to run backwards.
 
     Without a `reason` no gradient goes anywhere: they only say that they require one.

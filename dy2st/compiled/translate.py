@@ -44,9 +44,9 @@ class Given:
     """What is translated, and what earlier traces of it have found: inputs that are `shared` with
     others or not contiguous, and why it was traced `again`."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     signature: Signature
-    spec: Sequence[Any] | None
+    spec: Sequence[object] | None
     moving: DynamicNumbers | None
     checkpoint: Checkpoint
     donate: Sequence[str]
@@ -64,9 +64,9 @@ class Given:
 
 
 def translate(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     signature: Signature,
-    spec: Sequence[Any] | None,
+    spec: Sequence[object] | None,
     moving: DynamicNumbers | None = None,
     checkpoint: Checkpoint = "none",
     donate: Sequence[str] = (),
@@ -125,7 +125,7 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     leaves = fake_arguments(trace, function, signature, given.spec)
     chosen = {key[1] for key in trace.dynamic if key[0] == "leaf"}
     leaves_of(trace, leaves, argument_names(function, signature), chosen)
-    containers: list[Any] = []
+    containers: list[object] = []
     args, kwargs = signature.rebuild(leaves, containers)
     trace.inputs.containers = {id(q): q for q in containers}
     owner = getattr(function, "__self__", None)
@@ -247,7 +247,7 @@ def check_amp() -> None:
         )
 
 
-def user_names(function: Callable[..., Any]) -> dict[int, tuple[str, str]]:
+def user_names(function: Callable[..., object]) -> dict[int, tuple[str, str]]:
     """The names of parameters and buffers, by the identity of the tensor."""
     owner = getattr(function, "__self__", None)
     if not isinstance(owner, paddle.nn.Layer):
@@ -258,7 +258,7 @@ def user_names(function: Callable[..., Any]) -> dict[int, tuple[str, str]]:
 
 
 # ---------------------------------------------------------------- arguments
-def argument_names(function: Callable[..., Any], signature: Signature) -> list[str]:
+def argument_names(function: Callable[..., object], signature: Signature) -> list[str]:
     """The user's name for each leaf: `x`, `states.0`, ..."""
     raw = getattr(function, "__func__", function)
     code: types.CodeType | None = getattr(raw, "__code__", None)
@@ -274,8 +274,11 @@ def argument_names(function: Callable[..., Any], signature: Signature) -> list[s
 
 
 def fake_arguments(
-    trace: Trace, function: Callable[..., Any], signature: Signature, spec: Sequence[Any] | None
-) -> list[Any]:
+    trace: Trace,
+    function: Callable[..., object],
+    signature: Signature,
+    spec: Sequence[object] | None,
+) -> list[object]:
     """The leaves with fakes for tensors; dims that the spec leaves open get names."""
     names = argument_names(function, signature)
     specs = list(spec) if spec is not None else []
@@ -324,7 +327,9 @@ def check_spec(tensor: Any, name: str, spec: Any) -> None:
 
 
 # ---------------------------------------------------------------- the program
-def build_program(trace: Trace, function: Callable[..., Any], outputs: Sequence[Value]) -> Program:
+def build_program(
+    trace: Trace, function: Callable[..., object], outputs: Sequence[Value]
+) -> Program:
     own = [q for q in trace.inputs.by_id.values() if q.share is None]
     inputs = tuple(Input(q.value, q.kind, q.name) for q in own)
     name = getattr(function, "__name__", "program")

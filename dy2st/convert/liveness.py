@@ -144,7 +144,7 @@ def binds(node: ast.AST) -> list[str]:
 def declared(nodes: Iterable[ast.AST], kind: Any) -> Names:
     """The names in the `global` or `nonlocal` statements of this scope."""
     found: list[str] = []
-    todo: list[Any] = [*nodes]
+    todo: list[object] = [*nodes]
     while todo:
         node = todo.pop()
         if isinstance(node, kind):

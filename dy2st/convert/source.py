@@ -65,7 +65,7 @@ def source_of(fn: Callable[..., Any]) -> Source:
     return Source(node, code.co_filename, fn.__qualname__)
 
 
-def linecache_lines(file: str, module_globals: dict[str, Any]) -> list[str]:
+def linecache_lines(file: str, module_globals: dict[str, object]) -> list[str]:
     linecache.checkcache(file)
     return linecache.getlines(file, module_globals)
 

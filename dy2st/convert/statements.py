@@ -339,7 +339,7 @@ class Convert(Expressions):
     def visit_Delete(self, node: ast.Delete) -> Stmts:
         return [s for target in node.targets for s in self.delete(target)]
 
-    def delete(self, target: Any) -> Stmts:
+    def delete(self, target: object) -> Stmts:
         if isinstance(target, ast.Attribute):
             name = ast.Constant(target.attr)
             return [self.statement(rt("del_attr", self.visit(target.value), name), target)]

@@ -14,12 +14,12 @@ from ir.loc import SourceError
 ASYNC = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
 
 
-def is_generator(fn: Callable[..., Any]) -> bool:
+def is_generator(fn: Callable[..., object]) -> bool:
     """Whether a call of `fn` makes a generator."""
     return bool(getattr(getattr(fn, "__code__", None), "co_flags", 0) & 0x20)
 
 
-def is_converted(fn: Callable[..., Any]) -> bool:
+def is_converted(fn: Callable[..., object]) -> bool:
     """Whether `fn` asks a runtime already."""
     return RT in getattr(getattr(fn, "__code__", None), "co_freevars", ())
 

@@ -154,7 +154,7 @@ class LoadedProgram:
         return sizes
 
 
-def _leaves(x: object) -> Iterator[Any]:
+def _leaves(x: object) -> Iterator[object]:
     if isinstance(x, dict):
         for q in x.values():
             yield from _leaves(q)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle import Tensor
 from paddle.nn import decode
 from paddle.nn import functional as F
 from paddle.utils import flatten, map_structure
@@ -67,13 +68,13 @@ def dynamic_decode(
 def advance(
     decoder: Any,
     time: Any,
-    inputs: Any,
+    inputs: Tensor,
     states: Any,
     finished: object,
-    lengths: Any,
+    lengths: Tensor,
     impute_finished: bool,
     kwargs: Any,
-) -> tuple[Any, ...]:
+) -> tuple[Tensor, ...]:
     """One step: the outputs, and what the next step starts from."""
     inputs, states = unpacked(inputs), unpacked(states)
     out, next_states, next_inputs, next_finished = decoder.step(time, inputs, states, **kwargs)
@@ -93,7 +94,7 @@ def advance(
     return out, packed(next_inputs), packed(next_states), next_finished, lengths
 
 
-def held(state: Any, new: object, finished: Any) -> Any:
+def held(state: Tensor, new: object, finished: Tensor) -> Any:
     """The old state where the sequence is finished, by Paddle's arithmetic."""
     as_bool = state.dtype == paddle.bool
     if as_bool:
@@ -104,7 +105,7 @@ def held(state: Any, new: object, finished: Any) -> Any:
     return paddle.cast(out, "bool") if as_bool else out
 
 
-def batch_first(x: Any) -> object:
+def batch_first(x: Tensor) -> object:
     return paddle.transpose(x, [1, 0, *range(2, len(x.shape))])
 
 
@@ -125,13 +126,13 @@ def initialize(self: Any, initial_cell_states: Any) -> object:
     return inputs, self.StateWrapper(states, log_probs, finished, lengths), finished
 
 
-def expand_to_beam_size(self: Any, x: Any) -> object:
+def expand_to_beam_size(self: Any, x: Tensor) -> object:
     """[B, ...] as [B, K, ...]."""
     shape = x.shape
     return paddle.expand(paddle.unsqueeze(x, [1]), [shape[0], self.beam_size, *shape[1:]])
 
 
-def mask_probs(self: Any, probs: Any, finished: Any) -> object:
+def mask_probs(self: Any, probs: Tensor, finished: Tensor) -> object:
     """A finished beam [B, K] goes on with the end token only."""
     only_end = one_zero(probs.shape[-1], self.end_token, -self.kinf)
     done = paddle.cast(finished, probs.dtype).unsqueeze([2])
@@ -145,7 +146,7 @@ def one_zero(size: int, at: int, elsewhere: float) -> object:
     return paddle.to_tensor(row)
 
 
-def gather_beams(self: object, x: Any, indices: Any, batch_size: object) -> object:
+def gather_beams(self: object, x: Tensor, indices: Tensor, batch_size: object) -> object:
     """`x[b, indices[b, k]]` for x [B, N, ...]."""
     shape = x.shape
     rows = paddle.arange(0, shape[0], 1, dtype=indices.dtype).unsqueeze([1]) * shape[1]

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import paddle
+from paddle import Tensor
 from paddle.nn import functional as F
 
 
-def gcd_(x: Any, y: Any, name: object = None) -> object:
+def gcd_(x: Tensor, y: Tensor, name: object = None) -> object:
     """Without rebinding x, which the loop overwrites."""
     shape = paddle.broadcast_shape(x.shape, y.shape)
     if list(shape) != list(x.shape):
@@ -28,7 +29,7 @@ def gcd_(x: Any, y: Any, name: object = None) -> object:
     return x
 
 
-def embedding_renorm_(x: object, weight: Any, max_norm: float, norm_type: float = 2.0) -> object:
+def embedding_renorm_(x: object, weight: Tensor, max_norm: float, norm_type: float = 2.0) -> object:
     """All rows are written, those that `x` does not name as they are."""
     with paddle.no_grad():
         ids = paddle.flatten(x)
@@ -41,7 +42,7 @@ def embedding_renorm_(x: object, weight: Any, max_norm: float, norm_type: float 
         return weight.multiply_(scale)
 
 
-def index_fill_(x: Any, index: Any, axis: int, value: Any, name: object = None) -> object:
+def index_fill_(x: Tensor, index: Tensor, axis: int, value: Tensor, name: object = None) -> object:
     """Through a transposed view, where Paddle transposes x in place, and back."""
     if index.size == 0:
         return x
@@ -58,7 +59,12 @@ def two_names(f: Any) -> object:
     """`f(x, y)`, whose operands are also called `input` and `other`."""
 
     def call(
-        x: Any = None, y: Any = None, name: object = None, *, input: Any = None, other: Any = None
+        x: Tensor | None = None,
+        y: Tensor | None = None,
+        name: object = None,
+        *,
+        input: Tensor | None = None,
+        other: Any = None,
     ) -> Any:
         return f(x if input is None else input, y if other is None else other)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle import Tensor
 from paddle.nn import functional as F
 from paddle.nn.layer import rnn as recurrent
 from paddle.utils import flatten, map_structure, pack_sequence_as
@@ -22,11 +23,13 @@ from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.symint import is_symint
 
-Steps = Callable[..., tuple[Any, ...]]
+Steps = Callable[..., tuple[Tensor, ...]]
 
 
 # ---------------------------------------------------------------- nn.LSTM, nn.GRU, nn.SimpleRNN
-def lstm_step(x: object, states: tuple[Any, Any], weight: object, bias: object) -> tuple[Any, Any]:
+def lstm_step(
+    x: object, states: tuple[Tensor, Tensor], weight: object, bias: object
+) -> tuple[Tensor, Tensor]:
     """`x` is the input's share of the gates [B, 4H], both biases added."""
     h, c = states
     gates = x + paddle.matmul(h, weight, transpose_y=True)
@@ -35,7 +38,7 @@ def lstm_step(x: object, states: tuple[Any, Any], weight: object, bias: object) 
     return F.sigmoid(o) * paddle.tanh(c), c
 
 
-def gru_step(x: object, states: tuple[Any], weight: object, bias: object) -> tuple[Any]:
+def gru_step(x: object, states: tuple[Tensor], weight: object, bias: object) -> tuple[Tensor]:
     """`x` is the input's share of the gates [B, 3H] with its own bias."""
     (h,) = states
     x_r, x_z, x_c = paddle.split(x, 3, axis=-1)
@@ -45,11 +48,11 @@ def gru_step(x: object, states: tuple[Any], weight: object, bias: object) -> tup
     return ((h - c) * z + c,)
 
 
-def tanh_step(x: object, states: tuple[Any], weight: object, bias: object) -> tuple[Any]:
+def tanh_step(x: object, states: tuple[Tensor], weight: object, bias: object) -> tuple[Tensor]:
     return (paddle.tanh(x + paddle.matmul(states[0], weight, transpose_y=True)),)
 
 
-def relu_step(x: object, states: tuple[Any], weight: object, bias: object) -> tuple[Any]:
+def relu_step(x: object, states: tuple[Tensor], weight: object, bias: object) -> tuple[Tensor]:
     return (F.relu(x + paddle.matmul(states[0], weight, transpose_y=True)),)
 
 
@@ -63,7 +66,9 @@ def step_of(mode: str) -> Steps:
     return steps[mode]
 
 
-def recur(step: Any, x: Any, states: Any, weight: Any, bias: Any, mask: Any, reverse: bool) -> Any:
+def recur(
+    step: Any, x: Tensor, states: Any, weight: Tensor, bias: Tensor, mask: Tensor, reverse: bool
+) -> Any:
     """One direction of one layer over `x` [T, B, gates]: outputs [T, B, H] and the last states.
 
     Where `mask` [T, B, 1] is 0, the states stay and the output is 0.
@@ -85,7 +90,10 @@ def recur(step: Any, x: Any, states: Any, weight: Any, bias: Any, mask: Any, rev
 
 
 def forward(
-    self: Any, inputs: Any, initial_states: object = None, sequence_length: object = None
+    self: recurrent.RNNBase,
+    inputs: Tensor,
+    initial_states: object = None,
+    sequence_length: object = None,
 ) -> Any:
     """`RNNBase.forward`: with a projection Paddle runs its own loop over the layers."""
     states = initial_states
@@ -106,13 +114,15 @@ def forward(
     return inputs, recurrent.concat_states(finals, two, self.state_components)
 
 
-def zero_states(self: Any, inputs: Any) -> tuple[Any, ...]:
+def zero_states(self: recurrent.RNNBase, inputs: Tensor) -> tuple[Tensor, ...]:
     layers, batch = self.num_layers * self.num_directions, inputs.shape[int(self.time_major)]
     sizes = [self.proj_size or self.hidden_size, self.hidden_size][: self.state_components]
     return tuple([paddle.full([layers, batch, n], 0, inputs.dtype) for n in sizes])
 
 
-def recurrent_layers(self: Any, inputs: Any, initial_states: Any, sequence_length: Any) -> object:
+def recurrent_layers(
+    self: recurrent.RNNBase, inputs: Tensor, initial_states: Any, sequence_length: Tensor
+) -> object:
     """`RNNBase._cudnn_impl`: each direction of each layer of an LSTM, GRU or SimpleRNN."""
     if len(inputs.shape) != 3:
         kind, ndim = type(self).__name__, len(inputs.shape)
@@ -146,14 +156,14 @@ def recurrent_layers(self: Any, inputs: Any, initial_states: Any, sequence_lengt
     return out, last if len(last) > 1 else last[0]
 
 
-def layer_weights(self: Any, k: int) -> tuple[Any, Any, Any, Any]:
+def layer_weights(self: recurrent.RNNBase, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Input and hidden weights and biases of direction `k`, where the eager kernel finds them."""
     n = self.num_layers * self.num_directions
     w = self._all_weights
     return w[2 * k], w[2 * k + 1], w[2 * n + 2 * k], w[2 * n + 2 * k + 1]
 
 
-def check_input(self: Any, x: Any, states: Any) -> None:
+def check_input(self: recurrent.RNNBase, x: Tensor, states: Any) -> None:
     """Shapes that eager's kernel insists on; it takes T = 0 for a division by zero."""
     kind = type(self).__name__
     if x.shape[2] != self.input_size:
@@ -171,7 +181,7 @@ def check_input(self: Any, x: Any, states: Any) -> None:
             raise ValueError(f"an initial state of {kind} must have the shape {want}: {s.shape}.")
 
 
-def kept(x: Any, p: float) -> object:
+def kept(x: Tensor, p: float) -> object:
     """What dropout multiplies `x` with, drawn as the eager kernel does: once, in float32, for all
     layers."""
     if p == 1:
@@ -181,7 +191,7 @@ def kept(x: Any, p: float) -> object:
     return paddle.cast(drawn, x.dtype) / float(np.float32(1) - np.float32(p))
 
 
-def valid_steps(lengths: Any, steps: object, batch: Any, dtype: Any) -> Any:
+def valid_steps(lengths: Tensor, steps: object, batch: Any, dtype: Any) -> Any:
     """[T, B] of `dtype`: 1 in the first `lengths[b]` steps of row b, else 0."""
     if lengths.dtype not in (paddle.int32, paddle.int64):
         raise ValueError(f"sequence_length must be int32 or int64, not {lengths.dtype}.")
@@ -191,7 +201,7 @@ def valid_steps(lengths: Any, steps: object, batch: Any, dtype: Any) -> Any:
     return paddle.cast(at < paddle.cast(rows_named(lengths, batch), "int64"), dtype)
 
 
-def rows_named(x: Any, batch: object) -> object:
+def rows_named(x: Tensor, batch: object) -> object:
     """`x` with its first axis called `batch`, if the program finds that the two are equal: a loop
     carries tensors of one type."""
     shape = x.shape
@@ -203,9 +213,9 @@ def rows_named(x: Any, batch: object) -> object:
 # ---------------------------------------------------------------- nn.RNN, nn.BiRNN
 def rnn(
     cell: Any,
-    inputs: Any,
+    inputs: Tensor,
     initial_states: object = None,
-    sequence_length: Any = None,
+    sequence_length: Tensor | None = None,
     time_major: bool = False,
     is_reverse: bool = False,
     **kwargs: Any,
@@ -246,7 +256,7 @@ def masked(states: object, new_states: object, valid: object) -> Any:
     return map_structure(lambda s, n: moved(s, n, valid), states, new_states)
 
 
-def moved(state: object, new: Any, valid: object) -> object:
+def moved(state: object, new: Tensor, valid: object) -> object:
     """The new state in rows where `valid` [B] is 1, the old one where it is 0."""
     shape = [-1] + [1] * (len(new.shape) - 1)
     on = paddle.reshape(valid, shape)
@@ -293,7 +303,7 @@ def _rebuilt(f: Callable[[Any], Any], x: object) -> object:
 class DictTuple(tuple):
     """The values of a dict whose keys are `_fields`."""
 
-    _fields: tuple[Any, ...] = ()
+    _fields: tuple[Tensor, ...] = ()
 
     def __new__(cls, *values: object) -> DictTuple:
         return tuple.__new__(cls, values)
@@ -314,7 +324,7 @@ class Form:
     def __init__(self) -> None:
         self.like: Any = None
 
-    def flat(self, x: object) -> tuple[Any, ...]:
+    def flat(self, x: object) -> tuple[Tensor, ...]:
         self.like = map_structure(lambda q: None, x)
         return tuple(flatten(x))
 
@@ -322,7 +332,7 @@ class Form:
         return pack_sequence_as(self.like, list(leaves))
 
 
-def columns(rows: Any) -> tuple[Any, ...]:
+def columns(rows: Any) -> tuple[Tensor, ...]:
     """A list of tuples as one list per place of the tuple; a loop may have filled it."""
     parts = rows.parts() if isinstance(rows, TraceList) else rows
     first = parts[0].tree if isinstance(parts[0], StackedRun) else parts[0]

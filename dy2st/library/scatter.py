@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import paddle
+from paddle import Tensor
 from paddle.tensor import manipulation
 
 
-def put_values(arr: Any, indices: Any, values: Any, axis: int, broadcast: bool) -> Any:
+def put_values(arr: Tensor, indices: Tensor, values: Tensor, axis: int, broadcast: bool) -> Any:
     """The arguments of the kernel."""
     if len(arr.shape) != len(indices.shape):
         raise ValueError("`indices` and `arr` must have the same number of dimensions!")
@@ -31,7 +32,7 @@ def put_values(arr: Any, indices: Any, values: Any, axis: int, broadcast: bool) 
     return indices, paddle.broadcast_to(values, indices.shape), axis
 
 
-def check_sizes(arr: Any, indices: Any, values: Any, axis: int) -> None:
+def check_sizes(arr: Tensor, indices: Tensor, values: Tensor, axis: int) -> None:
     if len(indices.shape) != len(values.shape):
         raise ValueError("`indices` and `values` must have the same number of dimensions!")
     for i in range(len(arr.shape)):
@@ -84,7 +85,7 @@ def scatter_reduce(
     return put_along_axis(input, index, src, dim, kind, include_self, False)
 
 
-def selected(x: Any, mask: Any, value: Any) -> Any:
+def selected(x: Tensor, mask: Tensor, value: Tensor) -> Any:
     """The whole mask, and at its k-th true element the k-th element of `value`."""
     if x.dtype != value.dtype:
         raise TypeError(f"x and value must have the same dtype: {x.dtype}, {value.dtype}")

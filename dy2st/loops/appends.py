@@ -69,7 +69,7 @@ def learn_growth(plan: LoopRecord) -> bool:
 
 
 # ---------------------------------------------------------------- what one iteration appends
-def collect(plan: LoopRecord) -> list[tuple[TraceList, Any, Dim]]:
+def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
     out: list[tuple[TraceList, Any, Dim]] = []
     for target, items in plan.frame.appends.values():

@@ -48,7 +48,7 @@ class TraceGenerator:
     def close(self) -> None:
         self.inner.close()
 
-    def advance(self, step: Callable[[], Any]) -> object:
+    def advance(self, step: Callable[[], object]) -> object:
         trace = current()
         if trace is None:
             return step()
@@ -73,7 +73,7 @@ def maker(f: Any) -> object:
         return f
 
     @functools.wraps(f)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> object:
         trace = current()
         made = f(*args, **kwargs)
         return made if trace is None else TraceGenerator(trace, made, "a generator")
@@ -89,7 +89,7 @@ def manager_maker(f: types.FunctionType, call: Any) -> Any:
         return None
     function = call(inner)
 
-    def quiet(*args: Any, **kwargs: Any) -> Any:
+    def quiet(*args: object, **kwargs: object) -> Any:
         made = function(*args, **kwargs)
         made.what = None
         return made
@@ -97,7 +97,7 @@ def manager_maker(f: types.FunctionType, call: Any) -> Any:
     return contextlib.contextmanager(functools.wraps(inner)(quiet))
 
 
-def generator_(g: Iterator[Any]) -> Any:
+def generator_(g: Iterator[object]) -> object:
     trace = current()
     return g if trace is None else TraceGenerator(trace, g, "a generator expression")
 
@@ -116,11 +116,11 @@ def holds(value: Any) -> bool:
 
 
 # ---------------------------------------------------------------- iterators of Python
-def registered(f: Callable[..., Any]) -> Callable[..., Any]:
+def registered(f: Callable[..., Any]) -> Callable[..., object]:
     """`f`, whose iterators are known to be made in the loop that calls it."""
 
     @functools.wraps(f)
-    def make(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: object, **kwargs: object) -> object:
         made, trace = f(*args, **kwargs), current()
         if trace is not None:
             trace.objects.iterators[id(made)] = (made, trace.frame)
@@ -129,7 +129,7 @@ def registered(f: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
-def check_advance(trace: Trace, iterator: Any) -> None:
+def check_advance(trace: Trace, iterator: object) -> None:
     """An iterator from outside of the loop would be elsewhere after the trace is undone."""
     if not trace.tentative or not hasattr(iterator, "__next__"):
         return
@@ -193,7 +193,7 @@ def one_by_one(trace: Trace, iterable: Any) -> Any:
     return (over.item(i) for i in range(over.trip))
 
 
-def comprehension(f: Callable[[Any], Any], iterable: Any) -> Any:
+def comprehension(f: Callable[[Any], Any], iterable: Any) -> object:
     """`f(iterable)`; loops that only compute with Python values are not worth a note."""
     trace = current()
     if trace is None:

@@ -154,7 +154,7 @@ def reversed_(iterable: Any) -> object:
     return Joined(Iterable(over.trip, lambda i: over.item(last - i)))
 
 
-def zip_(*iterables: object, strict: bool = False) -> Any:
+def zip_(*iterables: object, strict: bool = False) -> object:
     trace = current()
     if trace is None:
         return zip(*iterables, strict=strict)

@@ -18,7 +18,7 @@ from dy2st.trace.trace import TracedInput
 from ir import Program
 
 
-def check_names(function: Callable[..., Any], names: Any) -> tuple[str, ...]:
+def check_names(function: Callable[..., object], names: Any) -> tuple[str, ...]:
     """Raises TypeError for something that is not a collection of names, ValueError for a name that
     is no parameter of `function`."""
     if isinstance(names, str) or not all(isinstance(n, str) for n in names):

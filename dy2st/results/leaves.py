@@ -46,7 +46,7 @@ class OutputPlan:
     values: tuple[Value, ...]
     flags: tuple[bool, ...]
     result: Any
-    stores: tuple[tuple[Location, Any], ...]
+    stores: tuple[tuple[Location, object], ...]
     leaf: bool = False
     reshaped: tuple[Reshaped, ...] = ()
     replayed: frozenset[int] = frozenset()
@@ -61,10 +61,10 @@ class Filled:
     inputs: Callable[[int], Any]
     outputs: Sequence[Any]
     sizes: Mapping[str, int]
-    containers: Callable[[], list[Any]] = list
+    containers: Callable[[], list[object]] = list
     made: dict[Any, Any] = field(default_factory=dict)
 
-    def once(self, key: object, make: Callable[[], Any]) -> Any:
+    def once(self, key: object, make: Callable[[], object]) -> object:
         if key not in self.made:
             self.made[key] = make()
         return self.made[key]
@@ -253,7 +253,7 @@ class ShapeOf(Leaf):
 class Outside(Leaf):
     """A list, dict or set that was there before the call."""
 
-    obj: Any
+    obj: object
 
     def fill(self, call: Filled) -> Any:
         return self.obj
@@ -330,7 +330,7 @@ class Elements(Leaf):
     def fill(self, call: Filled) -> Any:
         return call.once(self, lambda: [q for part in self.parts for q in self.part(part, call)])
 
-    def part(self, part: object, call: Filled) -> list[Any]:
+    def part(self, part: object, call: Filled) -> list[object]:
         return [fill(q, call) for q in part] if isinstance(part, list) else rows(part, call)
 
     def save(self, file: Saved) -> Any:
@@ -393,7 +393,7 @@ def save(tree: object, file: Saved) -> Any:
         raise Dy2stError(f"the program cannot be saved: {e}") from None
 
 
-def step_text(step: tuple[str, tuple[tuple[str, Any], ...]]) -> list[Any]:
+def step_text(step: tuple[str, tuple[tuple[str, object], ...]]) -> list[object]:
     """A view of a chain in the format of the manifest."""
     name, attrs = step
     return [name, [[k, print_attr(v)] for k, v in attrs]]

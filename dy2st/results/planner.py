@@ -64,14 +64,16 @@ class Results:
     of a list.
     """
 
-    def __init__(self, trace: Trace, result: Any, stores: Sequence[tuple[Location, Any]]) -> None:
+    def __init__(
+        self, trace: Trace, result: object, stores: Sequence[tuple[Location, object]]
+    ) -> None:
         self.trace, self.stores, self.result = trace, stores, result
         self.keep: list[FakeTensor] = []
         self.values: list[Value] = []
         self.flags: list[bool] = []
         self.replayed: set[int] = set()
         self.leaves: dict[Value, Leaf] = {}
-        self.containers: dict[int, tuple[Any, Any]] = {}
+        self.containers: dict[int, tuple[object, object]] = {}
         self.columns: dict[Value, Rows] = {}
         self.selectors: dict[Value, Value] = {}
         self.numbers: dict[Value, int] = {}
@@ -138,7 +140,7 @@ class Results:
         fills."""
         last = x.parts()[-1]
 
-        def walk(tree: Any, path: tuple[int, ...]) -> None:
+        def walk(tree: object, path: tuple[int, ...]) -> None:
             if isinstance(tree, tuple):
                 for k, q in enumerate(tree):
                     walk(q, (*path, k))
@@ -221,7 +223,7 @@ class Results:
         return self.containers[id(x)][1]
 
     # ------------------------------------------------------------ lists that loops fill
-    def elements(self, x: TraceList, what: str) -> Any:
+    def elements(self, x: TraceList, what: str) -> object:
         """A list whose length only the call knows: its elements are slices of stacked tensors."""
         parts = x.parts()
         columns = [q for part in parts if isinstance(part, StackedRun) for q in parts_of(part.tree)]
@@ -234,7 +236,7 @@ class Results:
             raise no_list(what)
         return Elements(tuple(self.part(q, what) for q in parts))
 
-    def part(self, part: Any, what: str) -> Any:
+    def part(self, part: object, what: str) -> object:
         if not isinstance(part, StackedRun):
             return [self.tree(part, what)]
         return mapped(lambda q: self.column(q, part.trip), part.tree)
@@ -406,7 +408,7 @@ class Results:
         return index
 
 
-def parts_of(tree: Any) -> Iterator[Any]:
+def parts_of(tree: object) -> Iterator[object]:
     """What a segment's tree consists of."""
     if isinstance(tree, tuple):
         for q in tree:

@@ -21,7 +21,7 @@ def replay(
     recipe: Recipe,
     sizes: Mapping[str, int],
     stop_gradient: bool,
-    outputs: Sequence[Any] = (),
+    outputs: Sequence[object] = (),
 ) -> object:
     """The view of a real tensor; `outputs` are those of the program."""
     with paddle.no_grad() if stop_gradient else paddle.enable_grad():

@@ -27,7 +27,7 @@ from dy2st.trace.undo import MISSING, Attr, Item
 
 
 # ---------------------------------------------------------------- containers
-def list_(items: list[Any]) -> list[Any]:
+def list_(items: list[Any]) -> list[object]:
     return TraceList(items) if current() is not None else items
 
 

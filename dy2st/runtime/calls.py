@@ -28,7 +28,7 @@ from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import Attr, Item
 
 #: The objects that converted functions call; the package registers them when it is imported.
-RUNTIMES: dict[str, Any] = {}
+RUNTIMES: dict[str, object] = {}
 Layer = paddle.nn.Layer
 CONTAINERS = (
     collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter

@@ -16,7 +16,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.trace import current
 
 WHY = "in a function marked not_to_static"
-State = Callable[..., Any]
+State = Callable[..., object]
 
 
 def __getattr__(name: str) -> Any:
@@ -36,7 +36,7 @@ def truth(value: object) -> bool:
 
 def for_(
     iterable: Any,
-    body: Callable[[Any], None],
+    body: Callable[[object], None],
     get_state: State,
     set_state: State,
     names: Any,
@@ -78,7 +78,7 @@ def if_(
     then() if truth(test) else orelse()
 
 
-def and_(*thunks: Callable[[], Any]) -> Any:
+def and_(*thunks: Callable[[], object]) -> object:
     value: Any = True
     for i, thunk in enumerate(thunks):
         value = thunk()
@@ -87,7 +87,7 @@ def and_(*thunks: Callable[[], Any]) -> Any:
     return value
 
 
-def or_(*thunks: Callable[[], Any]) -> object:
+def or_(*thunks: Callable[[], object]) -> object:
     value: Any = False
     for i, thunk in enumerate(thunks):
         value = thunk()
@@ -100,5 +100,5 @@ def not_(value: object) -> bool:
     return not truth(value)
 
 
-def ifexp(test: object, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+def ifexp(test: object, then: Callable[[], object], orelse: Callable[[], object]) -> object:
     return then() if truth(test) else orelse()

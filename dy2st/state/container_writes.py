@@ -33,7 +33,7 @@ class Contents(Location):
         return f"the {type(self.obj).__name__}"
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         return ("contents", id(self.obj), type(self.obj).__name__)
 
     def get(self) -> Any:
@@ -63,7 +63,7 @@ class Growth(Location):
         return "the list"
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         return ("growth", id(self.obj), "list")
 
     def put(self, value: Any) -> None:
@@ -133,7 +133,7 @@ def flush(trace: Trace, obj: list[Any]) -> None:
     tail.clear()
 
 
-def elements(tail: TraceList, where: Loc) -> tuple[Any, ...]:
+def elements(tail: TraceList, where: Loc) -> tuple[object, ...]:
     """One by one: the list that they go to holds them so."""
     size = tail.size()
     if not isinstance(size, int):
@@ -148,7 +148,7 @@ def elements(tail: TraceList, where: Loc) -> tuple[Any, ...]:
     return tuple(tail[i] for i in range(size))
 
 
-def from_outside(trace: Trace, x: Any) -> bool:
+def from_outside(trace: Trace, x: object) -> bool:
     """Whether a container was there before the trace. One that library code made here is not known
     to the guards, or holds stand-ins that the trace did not store."""
     if not isinstance(x, CONTAINERS) or made_here(trace, x) or id(x) not in trace.guards.ids:
@@ -157,7 +157,7 @@ def from_outside(trace: Trace, x: Any) -> bool:
     return stored or not holds_fake(x)
 
 
-def final_stores(trace: Trace) -> Iterator[tuple[Location, Any]]:
+def final_stores(trace: Trace) -> Iterator[tuple[Location, object]]:
     """What a call stores after the program ran, with the values of this trace."""
     stores = trace.frames[0].stores
     whole = {id(q.obj) for q in stores.values() if isinstance(q, Contents)}

@@ -51,16 +51,16 @@ class Guards:
 
     def __init__(self, tensor: type) -> None:
         self.tensor = tensor
-        self.terms: dict[tuple[Any, ...], str] = {}
+        self.terms: dict[tuple[object, ...], str] = {}
         self.found: dict[int, str] = {}
         self.places: dict[int, Location] = {}
-        self.held: list[Any] = []
-        self.numbers: dict[tuple[Any, ...], tuple[Location, Any]] = {}
+        self.held: list[object] = []
+        self.numbers: dict[tuple[object, ...], tuple[Location, object]] = {}
         self.names: dict[str, Any] = {"MISSING": MISSING, "same": same_constant, "TENSOR": tensor}
         self.names.update(same_array=same_array, IS=operator.is_)
         self.ids: dict[int, str] = {}
-        self.tails: dict[int, tuple[Any, Any, Any]] = {}
-        self.on_read: Callable[[Any], None] = lambda obj: None
+        self.tails: dict[int, tuple[object, object, object]] = {}
+        self.on_read: Callable[[object], None] = lambda obj: None
 
     def ref(self, obj: object) -> str:
         """A name for an object in the check; keeps the object alive."""
@@ -186,7 +186,7 @@ class Guards:
         same = f"{now} == {self.ref_constant(value)}"
         return f"{same} and tuple(map(type, {types_now})) == {kinds}"
 
-    def global_(self, space: dict[str, Any], name: str, whole: bool = True) -> None:
+    def global_(self, space: dict[str, object], name: str, whole: bool = True) -> None:
         if name in space:
             value = space[name]
             if not isinstance(value, types.ModuleType):
@@ -224,7 +224,7 @@ class Guards:
             tests += self._settings(fields)
         self.terms["layer", id(layer)] = " and ".join(tests)
 
-    def _settings(self, fields: dict[str, Any]) -> list[str]:
+    def _settings(self, fields: dict[str, object]) -> list[str]:
         """All constants of a Paddle Layer in one comparison, and its sublayers by identity."""
         chosen = [n for n, v in fields.items() if is_constant(v) and n not in _IRRELEVANT]
         get = operator.itemgetter(*chosen)
@@ -246,7 +246,7 @@ class Guards:
         values = self.ref_constant(tuple(held.values()))
         return f"len({o}) == {len(held)} and all(map(IS, {o}.values(), {values}))"
 
-    def expressions(self, bound: set[tuple[Any, ...]]) -> list[str]:
+    def expressions(self, bound: set[tuple[object, ...]]) -> list[str]:
         """The checks as Python expressions over `names`. The places in `bound` are looked up and
         checked as inputs, so that they hold a tensor needs no check of its own."""
         return [
@@ -255,7 +255,7 @@ class Guards:
             if not (key in bound and test.startswith("isinstance("))
         ]
 
-    def objects(self) -> list[Any]:
+    def objects(self) -> list[object]:
         """Objects from outside that the trace met."""
         return [v for k, v in self.names.items() if k[:1] == "o" and k[1:].isdigit()]
 
@@ -264,7 +264,7 @@ class Guards:
         self.held.clear()
 
 
-def lookup(obj: object, name: str, ref: Callable[[Any], str]) -> str:
+def lookup(obj: object, name: str, ref: Callable[[object], str]) -> str:
     """An expression for `obj.name` that avoids `Layer.__getattr__`."""
     fields = getattr(obj, "__dict__", None)
     if type(fields) is dict:

@@ -24,14 +24,14 @@ def refuse(message: str, reason: str = "", remedy: str = "") -> Refused:
     return Refused(SourceError(message, where, reason=reason, remedy=remedy))
 
 
-def made_here(trace: Trace, x: Any) -> bool:
+def made_here(trace: Trace, x: object) -> bool:
     """Made by converted code in this trace, so nobody outside knows it."""
     return (
         isinstance(x, TraceList) or id(x) in trace.objects.made or id(x) in trace.inputs.containers
     )
 
 
-def note_contents(trace: Trace, x: Any) -> None:
+def note_contents(trace: Trace, x: object) -> None:
     """A container from outside was read as a whole: the program depends on its elements."""
     if isinstance(x, tuple):
         for q in x:
@@ -43,14 +43,14 @@ def note_contents(trace: Trace, x: Any) -> None:
         trace.guards.contents(x)
 
 
-def holds_fake(x: Any) -> bool:
+def holds_fake(x: object) -> bool:
     """Whether a stand-in is in a container: it was made, or changed, in this trace."""
     if not isinstance(x, (list, tuple, set, dict)):
         return False
     return any(isinstance(q, FakeTensor) for q in (x.values() if isinstance(x, dict) else x))
 
 
-def note_attr(trace: Trace, obj: Any, name: str, value: Any, whole: bool = True) -> None:
+def note_attr(trace: Trace, obj: object, name: str, value: Any, whole: bool = True) -> None:
     """The program depends on this attribute, unless the trace made it."""
     if isinstance(obj, types.ModuleType) and obj.__name__.split(".")[0] in LIBRARIES:
         return

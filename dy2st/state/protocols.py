@@ -79,7 +79,7 @@ def copied(f: Callable[..., Any]) -> Callable[..., Any]:
     """`copy.copy` and the like: what it gives was made here."""
 
     @functools.wraps(f)
-    def copy_(x: Any, *args: Any, **kwargs: Any) -> Any:
+    def copy_(x: Any, *args: Any, **kwargs: object) -> object:
         trace = current()
         if trace is None or isinstance(x, Tensor):
             return f(x, *args, **kwargs)
@@ -96,7 +96,7 @@ COPIES = {id(f): copied(f) for f in (copy.copy, copy.deepcopy, dataclasses.repla
 
 
 # ---------------------------------------------------------------- attributes and items
-def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[Any, ...]:
+def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
     """`(value,)` of a property of a user's class, whose function is converted; () for others."""
     found = defined(obj, name)
     if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
@@ -211,7 +211,7 @@ class trying:
         if self.trace is not None:
             self.trace.trying += 1
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         if self.trace is not None:
             self.trace.trying -= 1
 

@@ -186,7 +186,7 @@ def mapped(f: Callable[[Any], Any], tree: Any) -> Any:
     return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
 
 
-def kinds_of(part: Any) -> list[type]:
+def kinds_of(part: object) -> list[type]:
     """The kinds of the leaves of a segment, or of the element itself."""
     if isinstance(part, StackedRun):
         return kinds_of(part.tree)

@@ -20,7 +20,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 
-CONVERSIONS: dict[int, Callable[[Any], str]] = {115: str, 114: repr, 97: ascii}
+CONVERSIONS: dict[int, Callable[[object], str]] = {115: str, 114: repr, 97: ascii}
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +151,7 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
     return [PLAIN[how](x, spec)]
 
 
-PLAIN: dict[str, Callable[[Any, str], str]] = {
+PLAIN: dict[str, Callable[[object, str], str]] = {
     "str": lambda x, spec: str(x),
     "repr": lambda x, spec: repr(x),
     "ascii": lambda x, spec: ascii(x),

@@ -16,7 +16,7 @@ from dy2st.trace.trace import current
 from dy2st.trace.undo import MISSING
 from ir import Loc, SourceError, Value
 
-UNDEF: Any = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
+UNDEF: object = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
 
 
 class Mismatch(Exception):
@@ -61,7 +61,7 @@ def is_state(x: object) -> bool:
     return all(isinstance(q, (Tensor, tuple)) or is_runtime_scalar(q) for q in x.values())
 
 
-def owned(x: dict[Any, Any]) -> dict[Any, Any]:
+def owned(x: dict[object, object]) -> dict[object, object]:
     """A dict of the trace's own."""
     trace = current()
     assert trace is not None
@@ -75,8 +75,8 @@ def parts(x: object) -> list[Any]:
     return x.parts() if isinstance(x, TraceList) else list(x) if isinstance(x, tuple) else [x]
 
 
-def leaves(x: object) -> list[Any]:
-    out: list[Any] = []
+def leaves(x: object) -> list[object]:
+    out: list[object] = []
     tree(lambda q, path: out.append(q), x, ())
     return out
 

@@ -37,7 +37,7 @@ DTYPE_TO_PADDLE = {
 DTYPE_FROM_PADDLE = {v: k for k, v in DTYPE_TO_PADDLE.items()}
 
 
-def dtype_from(dtype: Any) -> DType:
+def dtype_from(dtype: object) -> DType:
     """Our element type for a Paddle dtype; raises TypeError where there is none."""
     found = DTYPE_FROM_PADDLE.get(dtype)
     if found is None:
@@ -69,7 +69,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         return paddle.Size(list(dims))
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> object:
         return DTYPE_TO_PADDLE[self._value.type.dtype]
 
     @property
@@ -77,7 +77,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         return self._value.type.ndim
 
     @property
-    def size(self) -> Any:
+    def size(self) -> object:
         n = product(self._value.type.shape)
         return TensorSize(n) if isinstance(n, int) else make(n, current())
 
@@ -128,11 +128,11 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         return None
 
     @property
-    def data(self) -> Any:
+    def data(self) -> object:
         return self.detach()
 
     @data.setter
-    def data(self, other: Any) -> None:
+    def data(self, other: object) -> None:
         raise Refused(
             SourceError(
                 "the data of a tensor is replaced: `x.data = y`.",
@@ -171,7 +171,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def strides(self) -> list[Any]:
         return list(layout.exact(tracing(), self, "the stride").strides)
 
-    def get_strides(self) -> list[Any]:
+    def get_strides(self) -> list[object]:
         return self.strides
 
     def stride(self, dim: int | None = None) -> Any:
@@ -188,7 +188,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def cpu(self) -> FakeTensor:
         return self
 
-    def register_hook(self, hook: Any) -> object:
+    def register_hook(self, hook: object) -> object:
         """For code that is not converted; `dy2st.capture.pylayer` has what converted code calls."""
         needs_value("register_hook")
 
@@ -207,10 +207,10 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def element_size(self) -> int:
         return self._value.type.dtype.size
 
-    def _use_gpudnn(self, *args: Any) -> object:
+    def _use_gpudnn(self, *args: object) -> object:
         return self
 
-    def _tensor_use_gpudnn(self, *args: Any) -> object:
+    def _tensor_use_gpudnn(self, *args: object) -> object:
         return self
 
 
@@ -224,7 +224,7 @@ def tracing() -> Any:
 def _while_tracing(name: str) -> object:
     """Operators in C crash on a tensor without storage; interception ends with the trace."""
 
-    def method(self: FakeTensor, *args: Any) -> object:
+    def method(self: FakeTensor, *args: object) -> object:
         tracing()
         return getattr(Tensor, name)(self, *args)
 

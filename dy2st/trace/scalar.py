@@ -76,7 +76,7 @@ class RuntimeScalar:
         row = self.home.emit("abs", [self.value], {})
         return like(self, row)
 
-    def __round__(self, *digits: Any) -> NoReturn:
+    def __round__(self, *digits: object) -> NoReturn:
         raise stop(self, "round")
 
     def __divmod__(self, other: Any) -> Any:
@@ -193,7 +193,7 @@ def sources(*xs: Any) -> tuple[frozenset[Any], bool]:
     return loops, any(x.data for x in symbolic)
 
 
-def make(home: Any, value: Value, *xs: Any) -> RuntimeScalar:
+def make(home: Any, value: Value, *xs: object) -> RuntimeScalar:
     loops, data = sources(*xs)
     return RuntimeScalar(value, home, loops, data)
 
@@ -282,7 +282,7 @@ def compare(home: Any, op: str, x: Any, y: Any) -> Any:
 
 def _operator(
     name: str, row: str, swap: bool, of: Callable[[Any, str, Any, Any], Any]
-) -> Callable[[RuntimeScalar, Any], Any]:
+) -> Callable[[RuntimeScalar, object], object]:
     def method(self: RuntimeScalar, other: Any) -> object:
         if is_mixed(self) or is_mixed(other):
             pair = (other, self) if swap else (self, other)
@@ -292,7 +292,7 @@ def _operator(
     return method
 
 
-def _comparison(op: str) -> Callable[[RuntimeScalar, Any], Any]:
+def _comparison(op: str) -> Callable[[RuntimeScalar, object], object]:
     def method(self: RuntimeScalar, other: Any) -> object:
         if is_mixed(self) or is_mixed(other):
             return getattr(operator, op)(settled(self), settled(other))

@@ -61,7 +61,7 @@ class SymInt:
         return bool(self != 0)
 
     def __abs__(self) -> Any:
-        negative: Any = self < 0  # type: ignore[operator]
+        negative: object = self < 0  # type: ignore[operator]
         if scalar.is_runtime_scalar(negative):
             value = self.home.emit("abs", [self.home.index_value(self)], {})
             return scalar.make(self.home, value, self)
@@ -86,7 +86,7 @@ def make(dim: Dim, home: Any) -> Any:
 
 
 def _stop(name: str) -> Callable[..., NoReturn]:
-    def method(self: SymInt, *args: Any) -> NoReturn:
+    def method(self: SymInt, *args: object) -> NoReturn:
         raise NeedsConcrete(f"{self!r} is needed as a number ({name})", self.loops)
 
     return method
@@ -96,8 +96,8 @@ for _name in ("index", "int", "float", "hash", "str", "format", "round", "trunc"
     setattr(SymInt, f"__{_name}__", _stop(_name))
 
 
-def _arithmetic(name: str, swap: bool) -> Callable[[SymInt, Any], Any]:
-    def method(self: SymInt, other: Any) -> object:
+def _arithmetic(name: str, swap: bool) -> Callable[[SymInt, object], object]:
+    def method(self: SymInt, other: object) -> object:
         if isinstance(other, bool) or not (is_symint(other) or type(other) is int):
             x, y = (other, self) if swap else (self, other)
             return scalar.arithmetic(self.home, scalar.ROWS[name], x, y)
@@ -112,8 +112,8 @@ for _name in ("add", "sub", "mul"):
     setattr(SymInt, f"__r{_name}__", _arithmetic(_name, True))
 
 
-def _division(name: str) -> Callable[[SymInt, Any], Any]:
-    def method(self: SymInt, other: Any) -> object:
+def _division(name: str) -> Callable[[SymInt, object], object]:
+    def method(self: SymInt, other: object) -> object:
         exact = divide(self.dim, dim_of(other)) if is_symint(other) or type(other) is int else None
         if exact is not None and name == "floordiv":
             return make(exact, self.home)
@@ -124,11 +124,11 @@ def _division(name: str) -> Callable[[SymInt, Any], Any]:
     return method
 
 
-def _reversed(name: str) -> Callable[[SymInt, Any], Any]:
+def _reversed(name: str) -> Callable[[SymInt, object], object]:
     return lambda self, other: scalar.arithmetic(self.home, scalar.ROWS[name], other, self)
 
 
-def _power(self: SymInt, other: Any) -> object:
+def _power(self: SymInt, other: object) -> object:
     if type(other) is int and 0 <= other <= 4:
         out: Any = 1
         for _ in range(other):
@@ -137,12 +137,12 @@ def _power(self: SymInt, other: Any) -> object:
     return scalar.arithmetic(self.home, "pow", self, other)
 
 
-def _bits(name: str) -> Callable[[SymInt, Any], Any]:
+def _bits(name: str) -> Callable[[SymInt, object], object]:
     return lambda self, other: scalar.bits(self.home, name, self, other)
 
 
-def _no_operator(name: str) -> Callable[[SymInt, Any], NoReturn]:
-    def method(self: SymInt, other: Any) -> NoReturn:
+def _no_operator(name: str) -> Callable[[SymInt, object], NoReturn]:
+    def method(self: SymInt, other: object) -> NoReturn:
         raise NeedsConcrete(f"{self!r} is needed as a number ({name})", self.loops)
 
     return method
@@ -196,8 +196,8 @@ def _decide(op: str, low: Dim, high: Dim, home: Any) -> bool | None:
     return bool(f(a, 0)) if f(a, 0) == f(b, 0) else None
 
 
-def _comparison(op: str) -> Callable[[SymInt, Any], Any]:
-    def method(self: SymInt, other: Any) -> object:
+def _comparison(op: str) -> Callable[[SymInt, object], object]:
+    def method(self: SymInt, other: object) -> object:
         if not (is_symint(other) or type(other) in (int, bool)):
             return scalar.compare(self.home, op, self, other)
         gap = self.dim - dim_of(other)
@@ -220,7 +220,7 @@ def _comparison(op: str) -> Callable[[SymInt, Any], Any]:
     return method
 
 
-def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: Any) -> scalar.RuntimeScalar:
+def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: object) -> scalar.RuntimeScalar:
     """A comparison that differs between iterations."""
     n = scalar.compare(home, op, x, y)
     known = frozenset([(op, gap)])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
+MISSING: object = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
 
 _LAYER_DICTS = ("_buffers", "_parameters", "_sub_layers")
 
@@ -25,7 +25,7 @@ class Location:
     def key(self) -> tuple[Any, ...]:
         raise NotImplementedError
 
-    def get(self) -> Any:
+    def get(self) -> object:
         raise NotImplementedError
 
     def put(self, value: object) -> None:
@@ -51,7 +51,7 @@ class Attr(Location):
     def key(self) -> tuple[Any, ...]:
         return ("attr", id(self.obj), self.name)
 
-    def get(self) -> Any:
+    def get(self) -> object:
         return getattr(self.obj, self.name, MISSING)
 
     def put(self, value: object) -> None:
@@ -132,12 +132,12 @@ class UndoLog:
     """Undo functions, newest last."""
 
     def __init__(self) -> None:
-        self.entries: list[Callable[[], Any]] = []
+        self.entries: list[Callable[[], object]] = []
 
     def mark(self) -> int:
         return len(self.entries)
 
-    def note(self, undo: Callable[[], Any]) -> None:
+    def note(self, undo: Callable[[], object]) -> None:
         self.entries.append(undo)
 
     def undo_to(self, mark: int) -> None:

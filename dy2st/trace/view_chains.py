@@ -9,7 +9,7 @@ from dy2st.trace.trace import Frame, Trace
 from ir import Size, Value
 from ir.types import Dim, substitute_dim
 
-Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
+Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, object], ...]], ...]
 
 
 def chain_of(

@@ -89,7 +89,7 @@ def mish(e: Emitter, x: object, threshold: object = 20.0) -> FakeTensor:
 
 # ---------------------------------------------------------------- rounding, logit, bits
 @adapter("round")
-def round_(e: Emitter, x: Any, decimals: Any = 0) -> FakeTensor:
+def round_(e: Emitter, x: Tensor, decimals: Any = 0) -> FakeTensor:
     floats(e, x)
     if not decimals:
         return e.round(x)
@@ -99,7 +99,7 @@ def round_(e: Emitter, x: Any, decimals: Any = 0) -> FakeTensor:
 
 
 @adapter("logit")
-def logit(e: Emitter, x: Any, eps: Any = 0.0) -> FakeTensor:
+def logit(e: Emitter, x: Tensor, eps: Any = 0.0) -> FakeTensor:
     if isinstance(eps, Tensor) or is_runtime(eps):
         raise NoRow("a margin that is known only when the program runs")
     return e.logit(e.clip(x, min=float(eps), max=1 - float(eps)) if eps else x)

@@ -101,7 +101,7 @@ def exponent(e: Emitter, n: Any, dtype: DType) -> object:
 
 
 @adapter("clip")
-def clip(e: Emitter, x: Any, min: object, max: object) -> FakeTensor:
+def clip(e: Emitter, x: Tensor, min: object, max: object) -> FakeTensor:
     if type(min) in (int, float) and type(max) in (int, float):
         return e.clip(x, min=min, max=max)
     for bound, outside in ((min, e.less_than), (max, e.greater_than)):

@@ -188,7 +188,7 @@ def masked_fill(e: Emitter, x: object, mask: object, value: object) -> FakeTenso
 @adapter("set_value_with_tensor")
 def set_value_with_tensor(
     e: Emitter,
-    x: Any,
+    x: Tensor,
     value: object,
     starts: Any,
     ends: Any,
@@ -218,7 +218,7 @@ def set_value_with_tensor(
 # ---------------------------------------------------------------- diagonals
 @adapter("fill_diagonal")
 def fill_diagonal(
-    e: Emitter, x: Any, value: Any = 0, offset: int = 0, wrap: bool = False
+    e: Emitter, x: Tensor, value: Any = 0, offset: int = 0, wrap: bool = False
 ) -> FakeTensor:
     """Every (sum of the strides)-th element, as the kernel counts them."""
     t = e.type(x)

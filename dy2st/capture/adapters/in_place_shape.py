@@ -23,7 +23,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.memory import fix
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import dim_of, is_symint
-from dy2st.trace.trace import TracedInput
+from dy2st.trace.trace import Trace, TracedInput
 from ir import Size, SourceError
 from ir.types import evaluate_dim
 
@@ -40,7 +40,7 @@ class Call:
     args: tuple[Any, ...]
     recorded: bool
 
-    def make(self, tensor: Any, sizes: Mapping[str, int]) -> None:
+    def make(self, tensor: Tensor, sizes: Mapping[str, int]) -> None:
         args = [_with_sizes(a, sizes) for a in self.args]
         with paddle.enable_grad() if self.recorded else paddle.no_grad():
             if self.entry == "contiguous":
@@ -53,7 +53,7 @@ def in_place(name: str) -> Callable[..., Any]:
     """The adapter of `name_`: the object becomes what `name` makes of it."""
     base = ADAPTERS[name]
 
-    def call(e: Emitter, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(e: Emitter, x: Tensor, *args: Any, **kwargs: Any) -> Any:
         fake = lift(e.trace, x)
         e.check_leaf(fake)
         if name == "cast" and dtype_of(*args, **kwargs) == fake._value.type.dtype:
@@ -64,12 +64,12 @@ def in_place(name: str) -> Callable[..., Any]:
     return call
 
 
-def contiguous(e: Emitter, x: Any) -> object:
+def contiguous(e: Emitter, x: Tensor) -> object:
     """Eager Paddle returns the tensor itself: it gets other memory, if it is not contiguous."""
     return become(e, x, Call("contiguous", (), grad_enabled()), e.assign)
 
 
-def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any]) -> object:
+def become(e: Emitter, x: Tensor, call: Call, make: Callable[[Any], Any]) -> object:
     """The object `x` becomes what `make` gives; `call` is how an argument becomes it."""
     trace, fake = e.trace, lift(e.trace, x)
     given = next((q for q in trace.inputs.by_id.values() if q.fake is fake), None)
@@ -93,7 +93,7 @@ def become(e: Emitter, x: Any, call: Call, make: Callable[[Any], Any]) -> object
     return x
 
 
-def note(e: Emitter, given: TracedInput, x: Any, call: Call) -> None:
+def note(e: Emitter, given: TracedInput, x: Tensor, call: Call) -> None:
     """The caller's tensor will be given the new shape."""
     trace = e.trace
     if given.kind != "arg" or not isinstance(x, FakeTensor):
@@ -134,7 +134,7 @@ def _with_sizes(a: Any, sizes: Mapping[str, int]) -> object:
     return evaluate_dim(a, sizes) if isinstance(a, Size) else a
 
 
-def changes(trace: Any) -> Sequence[tuple[TracedInput, tuple[Call, ...]]]:
+def changes(trace: Trace) -> Sequence[tuple[TracedInput, tuple[Call, ...]]]:
     """What is called on which arguments."""
     return [
         (trace.inputs.by_id[k], tuple(calls))

@@ -200,7 +200,7 @@ def drawn(e: Emitter, x: object, seed: Any, p: float, mode: str, rest: Any) -> F
 @adapter("dropout")
 def dropout(
     e: Emitter,
-    x: Any,
+    x: Tensor,
     seed: Any = None,
     p: Any = 0.5,
     is_test: bool = False,

@@ -7,7 +7,7 @@ from typing import Any
 
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
-from dy2st.trace.fake_tensor import FakeTensor, dtype_from
+from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from
 from dy2st.trace.memory import Layout, exact, fix, layout, offset_of, unknown
 from dy2st.trace.signals import Refused
 from ir import SourceError
@@ -84,7 +84,7 @@ def as_strided(
 
 
 @adapter("view_dtype")
-def view_dtype(e: Emitter, x: Any, dtype: Any) -> FakeTensor:
+def view_dtype(e: Emitter, x: Tensor, dtype: Any) -> FakeTensor:
     if dtype_from(dtype) != e.type(x).dtype:
         raise Refused(
             SourceError(
@@ -98,7 +98,7 @@ def view_dtype(e: Emitter, x: Any, dtype: Any) -> FakeTensor:
 
 
 @adapter("set_")
-def set_(e: Emitter, x: Any, *args: Any) -> FakeTensor:
+def set_(e: Emitter, x: Tensor, *args: Any) -> FakeTensor:
     raise Refused(
         SourceError(
             "a tensor is given the memory of another one, or another size.",
@@ -111,7 +111,7 @@ def set_(e: Emitter, x: Any, *args: Any) -> FakeTensor:
 
 @adapter("strided_slice")
 def strided_slice(
-    e: Emitter, x: Any, axes: Any, starts: Any, ends: Any, strides: Any
+    e: Emitter, x: Tensor, axes: Any, starts: Any, ends: Any, strides: Any
 ) -> FakeTensor:
     out = x
     for a, start, end, step in zip(axes, starts, ends, strides):

@@ -51,7 +51,7 @@ def ones(e: Emitter, shape: object, dtype: object = None, place: object = None) 
 
 @adapter("full_like")
 def full_like(
-    e: Emitter, x: Any, value: object, dtype: Any = None, place: object = None
+    e: Emitter, x: Tensor, value: object, dtype: Any = None, place: object = None
 ) -> FakeTensor:
     kind = dtype if given(dtype) else x.dtype
     shape = [e.trace.sym(d) for d in e.type(x).shape]
@@ -103,7 +103,7 @@ def share_data(e: Emitter, x: object) -> FakeTensor:
 
 
 @adapter("view_shape")
-def view_shape(e: Emitter, x: Any, shape: Any) -> FakeTensor:
+def view_shape(e: Emitter, x: Tensor, shape: Any) -> FakeTensor:
     if not shares_when_reshaped(e, x, tuple(dims_of(shape))):
         raise Refused(
             SourceError(
@@ -179,7 +179,7 @@ def unsqueeze(e: Emitter, x: object, axis: object) -> FakeTensor:
 
 
 @adapter("transpose")
-def transpose(e: Emitter, x: Any, perm: Any) -> FakeTensor:
+def transpose(e: Emitter, x: Tensor, perm: Any) -> FakeTensor:
     n = e.type(x).ndim
     return e.transpose(x, perm=tuple(int(p) % n for p in perm))
 
@@ -275,7 +275,7 @@ def triu(e: Emitter, x: object, diagonal: int = 0) -> FakeTensor:
 
 @adapter("slice")
 def slice_(
-    e: Emitter, x: Any, axes: Any, starts: Any, ends: Any, flags: Any = (), decrease: Any = ()
+    e: Emitter, x: Tensor, axes: Any, starts: Any, ends: Any, flags: Any = (), decrease: Any = ()
 ) -> FakeTensor:
     if any(isinstance(q, Tensor) for s in (starts, ends) for q in s):
         raise NoRow("a slice with tensor bounds")

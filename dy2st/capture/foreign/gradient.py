@@ -13,7 +13,7 @@ import paddle
 
 from dy2st.capture.custom import custom, floating
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.trace import Trace
 from ir import Op
 
@@ -25,7 +25,7 @@ def recorded(
     run: Run,
     name: str,
     literal: object,
-    tensors: Sequence[Any],
+    tensors: Sequence[Tensor],
     trained: Sequence[int],
     written: Sequence[int],
     sizes: Mapping[str, int],

@@ -25,7 +25,7 @@ def function(call: str) -> Callable[..., Any]:
     return getattr(core.eager.ops, call)
 
 
-def run(call: str, args: Any, tensors: Sequence[Any], sizes: Mapping[str, int]) -> list[Any]:
+def run(call: str, args: Any, tensors: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Any]:
     """Call the kernel; the flat results, then the new values of what it overwrote."""
     positional, keywords = args
     values = [rebuild(a, tensors, sizes) for a in positional]
@@ -34,7 +34,7 @@ def run(call: str, args: Any, tensors: Sequence[Any], sizes: Mapping[str, int]) 
     return [t for t in flatten(out) if isinstance(t, Tensor)]
 
 
-def is_void(tensor: Any) -> bool:
+def is_void(tensor: Tensor) -> bool:
     """A result that the kernel did not make; an empty tensor has no storage, yet it is one."""
     return not tensor._is_initialized() and 0 not in tensor.shape
 

@@ -32,7 +32,7 @@ from dy2st.trace.trace import Trace
 from ir import ShapeError, SourceError
 
 
-def getitem(trace: Trace, x: Any, index: Any) -> Any:
+def getitem(trace: Trace, x: Tensor, index: Any) -> Any:
     if hasattr(x, "part_of"):
         return x.part_of(trace, as_items(index))
     e = Emitter(trace)
@@ -51,7 +51,7 @@ def getitem(trace: Trace, x: Any, index: Any) -> Any:
     return checked(trace, x, index, lambda: pick(e, parts.view, parts.picks))
 
 
-def old_items(trace: Trace, x: Any, index: Any) -> Any:
+def old_items(trace: Trace, x: Tensor, index: Any) -> Any:
     """`x[index]` for `x[index] op= value`: also behind a mask."""
     items = as_items(index)
     if hasattr(x, "part_of") or not any(map(is_mask, items)):
@@ -62,7 +62,7 @@ def old_items(trace: Trace, x: Any, index: Any) -> Any:
     return Selected(e, e.assign(parts.view), parts.picks[0].selection)
 
 
-def setitem(trace: Trace, x: Any, index: Any, value: Any) -> None:
+def setitem(trace: Trace, x: Tensor, index: Any, value: Any) -> None:
     e = Emitter(trace)
     items = as_items(index)
     if isinstance(value, (bool, int, float)) or is_runtime_scalar(value):
@@ -105,7 +105,7 @@ def without_front(items: list[Any]) -> list[Any]:
     return [q for q in front if q is not None] + items[len(front) :]
 
 
-def checked(trace: Trace, x: Any, index: Any, make: Any) -> Any:
+def checked(trace: Trace, x: Tensor, index: Any, make: Any) -> Any:
     try:
         return make()
     except (ShapeError, NoRow, IndexError, ValueError) as cause:
@@ -113,7 +113,7 @@ def checked(trace: Trace, x: Any, index: Any, make: Any) -> Any:
         raise foreign.refusal(trace, "Tensor.indexing", error) from None
 
 
-def apart(trace: Trace, x: Any, value: Any, picks: Sequence[Picked]) -> None:
+def apart(trace: Trace, x: Tensor, value: Any, picks: Sequence[Picked]) -> None:
     """Eager Paddle writes element after element, and reads the value and the indices meanwhile."""
     root = trace.root(lift(trace, x)._value)
     read = [q for p in picks for q in p.tensors]
@@ -173,7 +173,7 @@ class Parts:
     picks: tuple[Picked, ...]
 
 
-def view(e: Emitter, x: Any, items: Sequence[Any]) -> Parts:
+def view(e: Emitter, x: Tensor, items: Sequence[Any]) -> Parts:
     """The chain of views that the basic items make, with the axes that the others index."""
     out, axis = x, 0
     new_axes: list[int] = []
@@ -215,7 +215,7 @@ def bound_of(e: Emitter, q: Any) -> object:
     return known
 
 
-def filled(e: Emitter, x: Any, items: Sequence[Any]) -> list[Any]:
+def filled(e: Emitter, x: Tensor, items: Sequence[Any]) -> list[Any]:
     """The items, with full slices for `...` and for the axes behind the last item."""
     ndim = e.type(x).ndim
     used = sum(map(axes_of, items))

@@ -13,7 +13,7 @@ from dy2st.trace.symint import bounds, dim_of, is_symint
 from ir.types import I64, Dim, Size
 
 
-def picked(e: Emitter, x: Any, axis: int, item: Any) -> FakeTensor:
+def picked(e: Emitter, x: Tensor, axis: int, item: Any) -> FakeTensor:
     n = e.type(x).shape[axis]
     known = e.literal(item)
     item = item if known is None else known
@@ -28,7 +28,7 @@ def picked(e: Emitter, x: Any, axis: int, item: Any) -> FakeTensor:
     return symbolic_pick(e, x, axis, item, n)
 
 
-def symbolic_pick(e: Emitter, x: Any, axis: int, item: Any, n: Any) -> FakeTensor:
+def symbolic_pick(e: Emitter, x: Tensor, axis: int, item: Any, n: Any) -> FakeTensor:
     if item.loops:
         ends = bounds(item.dim, e.trace)
         return e.dynamic_index(x, in_range(e, item, n, ends), axis=axis)
