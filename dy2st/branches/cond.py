@@ -56,8 +56,8 @@ def tensor_truth(trace: Trace, x: Any) -> RuntimeScalar:
 def decide(
     trace: Trace,
     test: RuntimeScalar,
-    then: Callable[[], Any],
-    orelse: Callable[[], Any],
+    then: Callable[[], object],
+    orelse: Callable[[], object],
     get_state: GetState,
     set_state: SetState,
     names: Sequence[str],
@@ -91,8 +91,8 @@ def fail(
     test: RuntimeScalar,
     yes: Branch,
     no: Branch,
-    then: Callable[[], Any],
-    orelse: Callable[[], Any],
+    then: Callable[[], object],
+    orelse: Callable[[], object],
 ) -> None:
     """The side that raises is a check; the other one goes on."""
     if yes.failed is not None and no.failed is not None:
@@ -135,7 +135,7 @@ def builtin_error(e: Exception) -> tuple[str, str]:
 
 # ---------------------------------------------------------------- values
 def choose(
-    trace: Trace, test: RuntimeScalar, then: Callable[[], Any], orelse: Callable[[], Any]
+    trace: Trace, test: RuntimeScalar, then: Callable[[], object], orelse: Callable[[], object]
 ) -> Any:
     """`then() if test else orelse()`."""
     held: list[Any] = [UNDEF]
@@ -143,7 +143,7 @@ def choose(
     def set_state(values: tuple[Any, ...]) -> None:
         held[0] = values[0]
 
-    def side(f: Callable[[], Any]) -> Callable[[], None]:
+    def side(f: Callable[[], object]) -> Callable[[], None]:
         return lambda: set_state((f(),))
 
     names = ("the value",)

@@ -18,7 +18,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Frame, Trace
 from ir import Const, Custom, Op, SourceError, Value
 
-Backward = Callable[..., Any]
+Backward = Callable[..., object]
 
 
 class Scratch:
@@ -97,7 +97,7 @@ def floating(fake: FakeTensor) -> bool:
 
 def matched(
     trace: Trace, given: Sequence[FakeTensor], found: Any, what: str
-) -> list[tuple[FakeTensor, Any]]:
+) -> list[tuple[FakeTensor, object]]:
     """Each input with the gradient that `backward` returned for it."""
     out = list(found) if isinstance(found, (list, tuple)) else [found]
     missing = [q for q in given[len(out) :] if not q.stop_gradient]

@@ -42,30 +42,30 @@ LEGACY = {
 
 _LOCK = threading.RLock()
 _USERS = 0
-_SAVED: list[tuple[Any, str, Any]] = []
-_ABSENT: Any = object()
+_SAVED: list[tuple[object, str, object]] = []
+_ABSENT: object = object()
 
 
 # ---------------------------------------------------------------- in-place entries
-def _in_place(name: str) -> Callable[..., Any]:
+def _in_place(name: str) -> Callable[..., object]:
     """`foo_(x, ...)`: compute foo, write it into x."""
     base, moves = ADAPTERS[name], int(f"{name}_" not in QUIET)
 
-    def call(e: Emitter, x: object, *args: object, **kwargs: object) -> Any:
+    def call(e: Emitter, x: object, *args: object, **kwargs: object) -> object:
         return write(e, x, base(e, x, *args, **kwargs), own=True, moves=moves)
 
     return call
 
 
-def _assign_out(e: Emitter, x: object, output: object) -> Any:
+def _assign_out(e: Emitter, x: object, output: object) -> object:
     return write(e, output, ADAPTERS["assign"](e, x))
 
 
-def _where_in_place(e: Emitter, condition: object, x: object, y: object) -> Any:
+def _where_in_place(e: Emitter, condition: object, x: object, y: object) -> object:
     return write(e, x, ADAPTERS["where"](e, condition, x, y), own=True)
 
 
-def _full_in_place(e: Emitter, out: object, shape: object, value: object, *rest: object) -> Any:
+def _full_in_place(e: Emitter, out: object, shape: object, value: object, *rest: object) -> object:
     return write(e, out, ADAPTERS["full"](e, shape, value, *rest))
 
 
@@ -83,8 +83,8 @@ declare_in_place()
 
 
 # ---------------------------------------------------------------- the patches
-def _entry(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: object, **kwargs: object) -> Any:
+def _entry(name: str, original: Callable[..., object]) -> Callable[..., object]:
+    def call(*args: object, **kwargs: object) -> object:
         if current() is None:
             return original(*args, **kwargs)
         return record(name, original, args, kwargs)
@@ -92,8 +92,8 @@ def _entry(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _legacy(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: object) -> Any:
+def _legacy(name: str, original: Callable[..., object]) -> Callable[..., object]:
+    def call(*args: object) -> object:
         if current() is None:
             return original(*args)
         tensors = tuple(a for a in args if isinstance(a, Tensor))
@@ -104,10 +104,10 @@ def _legacy(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _method(name: str, replacement: Callable[..., Any], held: object) -> Callable[..., Any]:
+def _method(name: str, replacement: Callable[..., object], held: object) -> Callable[..., object]:
     original = _bound(name, held)
 
-    def call(self: object, *args: object, **kwargs: object) -> Any:
+    def call(self: object, *args: object, **kwargs: object) -> object:
         if current() is None:
             return original(self, *args, **kwargs)
         return replacement(self, *args, **kwargs)
@@ -116,17 +116,17 @@ def _method(name: str, replacement: Callable[..., Any], held: object) -> Callabl
     return call
 
 
-def _property(getter: Callable[..., Any], held: Any) -> Any:
-    def get(self: Any) -> Any:
+def _property(getter: Callable[..., object], held: Any) -> object:
+    def get(self: Any) -> object:
         return held.__get__(self) if current() is None else getter(self)
 
     return property(get, getattr(held, "__set__", None))
 
 
-def _layer_getattr(original: Callable[..., Any]) -> Callable[..., Any]:
+def _layer_getattr(original: Callable[..., object]) -> Callable[..., object]:
     """Parameters and buffers are remembered with the place where they were found."""
 
-    def call(layer: object, name: str) -> Any:
+    def call(layer: object, name: str) -> object:
         found = original(layer, name)
         trace = current()
         if trace is not None and isinstance(found, Tensor) and not isinstance(found, FakeTensor):
@@ -137,10 +137,10 @@ def _layer_getattr(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _layer_call(original: Callable[..., Any]) -> Callable[..., Any]:
+def _layer_call(original: Callable[..., object]) -> Callable[..., object]:
     """A Layer that Paddle's own code calls (in a Sequential, say) is converted, too."""
 
-    def call(layer: object, *args: object, **kwargs: object) -> Any:
+    def call(layer: object, *args: object, **kwargs: object) -> object:
         trace = current()
         if trace is None:
             return original(layer, *args, **kwargs)
@@ -149,7 +149,7 @@ def _layer_call(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _layer_setattr(original: Callable[..., Any]) -> Callable[..., Any]:
+def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
     """Stores by code that is not converted go through the journal, too."""
 
     def call(layer: object, name: str, value: object) -> None:
@@ -162,7 +162,7 @@ def _layer_setattr(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-Binding: TypeAlias = tuple[dict[str, Any], str, Any, Any]
+Binding: TypeAlias = tuple[dict[str, object], str, object, object]
 
 
 def _bindings() -> list[Binding]:
@@ -198,8 +198,8 @@ def _search(modules: int, size: int) -> list[Binding]:
     return out
 
 
-def _to_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
+def _to_tensor(original: Callable[..., object]) -> Callable[..., object]:
+    def call(*args: Any, **kwargs: Any) -> object:
         trace = current()
         return (
             original(*args, **kwargs)
@@ -210,10 +210,10 @@ def _to_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _broadcast_shape(original: Callable[..., Any]) -> Callable[..., Any]:
+def _broadcast_shape(original: Callable[..., object]) -> Callable[..., object]:
     """Shapes with named sizes; the C++ function knows numbers only."""
 
-    def call(x_shape: Any, y_shape: Any) -> Any:
+    def call(x_shape: Any, y_shape: Any) -> object:
         trace = current()
         if trace is None or not any(map(is_symint, (*x_shape, *y_shape))):
             return original(x_shape, y_shape)
@@ -227,7 +227,7 @@ def _broadcast_shape(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _patch(owner: object, name: str, make: Callable[[Any], Any]) -> None:
+def _patch(owner: object, name: str, make: Callable[[Any], object]) -> None:
     held = vars(owner).get(name, _ABSENT)
     original = held
     if held is _ABSENT and not isinstance(owner, type):
@@ -254,7 +254,7 @@ def _install() -> None:
     _patch(sys.modules["paddle.tensor.creation"], "to_tensor", _to_tensor)
 
 
-def _bound(name: str, held: object) -> Any:
+def _bound(name: str, held: Any) -> Callable[..., object]:
     """A method that Tensor inherits is called through the base that defines it."""
     if held is not _ABSENT:
         return held

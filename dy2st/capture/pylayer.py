@@ -84,7 +84,7 @@ def forget(trace: Trace, context: PyLayerContext) -> None:
         stores.pop(key)
 
 
-def tensors(x: Any) -> Iterator[Any]:
+def tensors(x: object) -> Iterator[Tensor]:
     """The tensors in arguments or results, also in lists and tuples."""
     if isinstance(x, Tensor):
         yield x
@@ -93,12 +93,12 @@ def tensors(x: Any) -> Iterator[Any]:
             yield from tensors(q)
 
 
-def zeros(trace: Trace, fake: FakeTensor) -> Any:
+def zeros(trace: Trace, fake: FakeTensor) -> FakeTensor:
     t = fake._value.type
     return Emitter(trace).full(0, t.dtype, t.shape)
 
 
-def replaced(x: Any, new: dict[int, Any]) -> Any:
+def replaced(x: object, new: dict[int, Tensor]) -> Any:
     if isinstance(x, (list, tuple)):
         parts = [replaced(q, new) for q in x]
         return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
@@ -121,7 +121,7 @@ class Removable:
         )
 
 
-def register_hook(self: Tensor, hook: Callable[[Any], Any]) -> Removable:
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Removable:
     """`x.register_hook(f)`: `f` sees the gradient of `x`, and may replace it."""
     trace = current()
     assert trace is not None
@@ -130,7 +130,7 @@ def register_hook(self: Tensor, hook: Callable[[Any], Any]) -> Removable:
         raise RuntimeError("Cannot register hook on a tensor that stop gradient.")
     check_unread(trace, fake)
 
-    def backward(gradient: Any) -> object:
+    def backward(gradient: Tensor) -> object:
         new = trace.hooks.call(hook)(gradient)
         return gradient if new is None else new
 

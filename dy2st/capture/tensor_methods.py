@@ -24,7 +24,7 @@ from dy2st.trace.trace import Trace, current
 from ir import SourceError
 from ir.types import BOOL, F32, I64, DType
 
-Method = Callable[..., Any]
+Method = Callable[..., object]
 
 
 def recording() -> Trace:
@@ -43,7 +43,7 @@ def scalar_dtype(have: DType, n: object, division: bool) -> DType:
     return I64 if have == BOOL and not isinstance(n, bool) else have
 
 
-def with_number(e: Emitter, row: str, x: Any, n: Any, reverse: bool) -> FakeTensor:
+def with_number(e: Emitter, row: str, x: Tensor, n: Any, reverse: bool) -> FakeTensor:
     """`x op n` (or `n op x`) as Paddle's C++ operators compute it; `x // n` has an axis."""
     have = e.type(x).dtype
     if have.name in ("f16", "bf16") or isinstance(n, bool):
@@ -72,7 +72,7 @@ def with_number(e: Emitter, row: str, x: Any, n: Any, reverse: bool) -> FakeTens
 def operator(name: str, row: str, reverse: bool = False) -> Method:
     compares = row in adapters.COMPARISONS
 
-    def emit(e: Emitter, self: object, other: object) -> Any:
+    def emit(e: Emitter, self: Tensor, other: object) -> object:
         if isinstance(other, Tensor):
             x, y = (other, self) if reverse else (self, other)
             if row == "matmul":
@@ -88,7 +88,7 @@ def operator(name: str, row: str, reverse: bool = False) -> Method:
 
     adapters.ADAPTERS[f"Tensor.{name}"] = emit
 
-    def method(self: object, other: object) -> object:
+    def method(self: Tensor, other: object) -> object:
         if isinstance(other, (np.ndarray, np.generic)):
             other = other.item() if other.ndim == 0 else paddle.to_tensor(other)
         if not isinstance(other, (Tensor, bool, int, float)):
@@ -132,11 +132,11 @@ def operators() -> dict[str, Method]:
 
 
 # ---------------------------------------------------------------- the whole tensor
-def clone(self: object) -> object:
+def clone(self: Tensor) -> object:
     return record("assign", Tensor.clone, (self,), {})
 
 
-def detach(self: object) -> Any:
+def detach(self: Tensor) -> Tensor:
     """Another object on the same storage, outside of autograd."""
     trace = recording()
     fake = lift(trace, self)
@@ -155,22 +155,22 @@ def detach_(self: Tensor) -> object:
     return self
 
 
-def identity(self: object, *args: object) -> object:
+def identity(self: Tensor, *args: object) -> object:
     return self
 
 
-def contiguous(self: object) -> object:
+def contiguous(self: Tensor) -> object:
     trace = recording()
     straight = layout.is_contiguous(trace, lift(trace, self))
     return self if straight else in_place_shape.contiguous(Emitter(trace), self)
 
 
-def strides(self: object) -> list[Any]:
+def strides(self: Tensor) -> list[Any]:
     trace = recording()
     return list(layout.exact(trace, lift(trace, self), "the stride").strides)
 
 
-def stride(self: object, dim: int | None = None) -> Any:
+def stride(self: Tensor, dim: int | None = None) -> object:
     return strides(self) if dim is None else strides(self)[dim]
 
 
@@ -183,24 +183,24 @@ PROPERTIES: dict[str, Method] = {
 }
 
 
-def length(self: object) -> Any:
+def length(self: Tensor) -> object:
     shape = lift(recording(), self)._value.type.shape
     if not shape:
         raise TypeError("len() of a 0-D tensor is wrong.")
     return int(shape[0])  # type: ignore[arg-type]
 
 
-def set_value(self: object, value: object) -> None:
+def set_value(self: Tensor, value: object) -> None:
     overwrite(self, value, "set_value")
 
 
-def copy_(self: object, other: object, blocking: bool = True) -> Any:
+def copy_(self: Tensor, other: object, blocking: bool = True) -> Tensor:
     """Returns another object on the same storage, as eager Paddle does."""
     overwrite(self, other, "copy_")
     return Emitter(recording()).alias(self)
 
 
-def apply(self: Tensor, func: Any) -> object:
+def apply(self: Tensor, func: Callable[[Tensor], Tensor]) -> object:
     raise Refused(
         SourceError(
             "apply and apply_ call a function from inside of Paddle's own code.",
@@ -211,7 +211,7 @@ def apply(self: Tensor, func: Any) -> object:
     )
 
 
-def overwrite(self: object, value: object, name: str) -> None:
+def overwrite(self: Tensor, value: object, name: str) -> None:
     e = Emitter(recording())
     if not isinstance(value, Tensor):
         value = paddle.to_tensor(value)
@@ -222,7 +222,7 @@ def overwrite(self: object, value: object, name: str) -> None:
         detached_writes.write(e, self, e.assign(value), moves=0)
 
 
-def fill_(self: object, value: Any) -> object:
+def fill_(self: Tensor, value: Any) -> Tensor:
     e = Emitter(recording())
     t = e.type(self)
     if is_runtime_scalar(value):
@@ -232,7 +232,7 @@ def fill_(self: object, value: Any) -> object:
     return detached_writes.write(e, self, e.full(number, t.dtype, shape))
 
 
-def zero_(self: object) -> Any:
+def zero_(self: Tensor) -> Tensor:
     return fill_(self, 0)
 
 

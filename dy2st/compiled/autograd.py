@@ -20,28 +20,31 @@ import paddle
 from paddle.base import core
 
 from dy2st.compiled.training import Training
+from dy2st.trace.fake_tensor import Tensor
 from ir import Dy2stError
 
 ops: Any = core.eager.ops
-_ZERO: dict[object, object] = {}
+_ZERO: dict[tuple[object, tuple[int, ...]], Tensor] = {}
 
 
 class Node:
     """One call. It lives as long as its results do."""
 
-    def __init__(self, training: Training, inputs: Sequence[Any]) -> None:
+    def __init__(self, training: Training, inputs: Sequence[Tensor]) -> None:
         self.training = training
-        self.arrived: dict[int, object] = {}
-        self.gradients: list[object] = []
+        self.arrived: dict[int, Tensor] = {}
+        self.gradients: list[Tensor | None] = []
         self.kept: Kept | None = None
         wrt = enumerate(training.wrt)
         self.leaves = {k: inputs[i] for k, i in wrt if inputs[i].is_leaf}
         pieces = [self.piece(k, inputs[i]) for k, i in enumerate(training.wrt)]
         joined = ops.concat(pieces, 0)
         joined._register_grad_hook(self.run)
-        self.tokens: dict[Any, Any] = {paddle.float32: ops.slice(joined, [0], [0], [1], [1], [0])}
+        self.tokens: dict[object, Tensor] = {
+            paddle.float32: ops.slice(joined, [0], [0], [1], [1], [0])
+        }
 
-    def piece(self, k: int, tensor: object) -> Any:
+    def piece(self, k: int, tensor: Tensor) -> Tensor:
         """One element of an input: behind a view whose hook gives the gradient."""
         flat = ops.reshape(tensor, [-1])
         flat._register_grad_hook(lambda g: self.gradient(k))
@@ -50,18 +53,18 @@ class Node:
             one = ops.reshape(paddle.sum(flat), [1])
         return one if one.dtype == paddle.float32 else ops.cast(one, paddle.float32)
 
-    def result(self, k: int, shape: Sequence[int], dtype: object) -> Any:
+    def result(self, k: int, shape: Sequence[int], dtype: object) -> Tensor:
         """Memory for output k of those with a gradient."""
         made = ops.expand(self.token(dtype), shape)
         self.listen(k, made, ())
         return ops.reshape(made, shape)
 
-    def token(self, dtype: object) -> object:
+    def token(self, dtype: object) -> Tensor:
         if dtype not in self.tokens:
             self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
         return self.tokens[dtype]
 
-    def listen(self, k: int, made: Any, shape: tuple[int, ...]) -> None:
+    def listen(self, k: int, made: Tensor, shape: tuple[int, ...]) -> None:
         """Note the gradient that arrives at `made`, and pass zeros of this shape on."""
         key = (made.dtype, shape)
         if key not in _ZERO:
@@ -69,20 +72,20 @@ class Node:
                 _ZERO[key] = paddle.zeros(list(shape), made.dtype)
         zero = _ZERO[key]
 
-        def hook(g: object) -> object:
+        def hook(g: Tensor) -> Tensor:
             self.arrived[k] = g
             return zero
 
         made._register_grad_hook(hook)
 
-    def filled(self, k: int, source: Any) -> object:
+    def filled(self, k: int, source: Tensor) -> Tensor:
         """As `result`, with the values of a tensor."""
         made = self.result(k, source.shape, source.dtype)
         with paddle.no_grad():
             made.copy_(source, True)
         return made
 
-    def attach(self, k: int, tensor: Any) -> None:
+    def attach(self, k: int, tensor: Tensor) -> None:
         """A tensor that the program has written becomes result k of those with a gradient.
 
         Its memory stays as it is: the source of the assignment is given the same.
@@ -93,7 +96,7 @@ class Node:
         paddle.assign(made, output=tensor)
 
     def close(
-        self, inputs: Sequence[object], outputs: Sequence[object], sizes: Mapping[str, int]
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Mapping[str, int]
     ) -> None:
         """The program has run: attach what it has written, and keep what backward will read."""
         for i, k in self.training.attached:
@@ -102,7 +105,7 @@ class Node:
         self.tokens.clear()
 
     # ------------------------------------------------------------ backwards
-    def run(self, g: object) -> None:
+    def run(self, g: Tensor) -> None:
         """All gradients of the results have arrived."""
         asked = caller()
         arrived, self.arrived = self.arrived, {}
@@ -122,12 +125,12 @@ class Node:
         without = [self.leaves[k] for k in backward.unreached if k in self.leaves]
         leave_without([t for t in without if t.grad is None])
 
-    def gradient(self, k: int) -> Any:
+    def gradient(self, k: int) -> Tensor | None:
         found, self.gradients[k] = self.gradients[k], None
         return found
 
 
-def leave_without(tensors: Sequence[Any]) -> None:
+def leave_without(tensors: Sequence[Tensor]) -> None:
     """Parameters that eager's backward does not reach have no gradient after it, not zeros."""
 
     def at_the_end() -> None:
@@ -160,13 +163,13 @@ class Kept:
     def __init__(
         self,
         training: Training,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
         sizes: Mapping[str, int],
     ) -> None:
         self.sizes = sizes
-        self.residuals: list[Any] = []
-        self.versions: list[tuple[int, Any, int, str]] = []
+        self.residuals: list[Tensor] = []
+        self.versions: list[tuple[int, Tensor, int, str]] = []
         for k, r in enumerate(training.gradient.residuals):
             own = r.source == "kept"
             tensor = (outputs if own or r.source == "output" else inputs)[r.index]

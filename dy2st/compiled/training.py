@@ -22,7 +22,7 @@ from dy2st.capture import foreign
 from dy2st.compiled.collector import collector_waits
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
-from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Dy2stError, Loc, Program, Slot, SourceError, Value
@@ -98,8 +98,8 @@ class Training:
         return self.compiled(range(len(self.of))).executable
 
     def backward(
-        self, gradients: Mapping[int, Any], residuals: Sequence[object], sizes: Mapping[str, int]
-    ) -> list[Any]:
+        self, gradients: Mapping[int, Tensor], residuals: Sequence[Tensor], sizes: Mapping[str, int]
+    ) -> list[Tensor]:
         """The gradients of the inputs `wrt`; those of outputs that are missing count as zero."""
         run = self.compiled(gradients).executable
         given = [gradients.get(k) for k in range(len(self.of))]
@@ -115,7 +115,7 @@ class Training:
         return outputs
 
 
-def empty(value: Value, sizes: Mapping[str, int]) -> Any:
+def empty(value: Value, sizes: Mapping[str, int]) -> Tensor:
     shape = [evaluate_dim(d, sizes) for d in value.type.shape]
     return core.eager.ops.empty(shape, DTYPE_TO_PADDLE[value.type.dtype], paddle.CPUPlace())
 
@@ -204,8 +204,8 @@ class _NoGradient(PyLayer):
 
 
 def without_gradient(
-    outputs: list[Any], flags: Sequence[bool], inputs: Sequence[Any], reason: str
-) -> list[object]:
+    outputs: list[Tensor], flags: Sequence[bool], inputs: Sequence[Tensor], reason: str
+) -> list[Tensor]:
     """The outputs, those with `flags` False as results of a node that refuses to run backwards.
 
     Without a `reason` no gradient goes anywhere: they only say that they require one.

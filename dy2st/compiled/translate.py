@@ -296,7 +296,7 @@ def fake_arguments(
     return out
 
 
-def add_argument(trace: Trace, tensor: Any, name: str, spec: Any) -> FakeTensor:
+def add_argument(trace: Trace, tensor: Tensor, name: str, spec: Any) -> FakeTensor:
     try:
         dtype = dtype_from(tensor.dtype)
     except TypeError as e:
@@ -312,7 +312,7 @@ def add_argument(trace: Trace, tensor: Any, name: str, spec: Any) -> FakeTensor:
     return trace.add_input(tensor, "arg", name, Type(dtype, tuple(shape)))
 
 
-def check_spec(tensor: Any, name: str, spec: Any) -> None:
+def check_spec(tensor: Tensor, name: str, spec: Any) -> None:
     fits = len(spec.shape) == len(tensor.shape) and all(
         d is None or int(d) < 0 or int(d) == int(n) for d, n in zip(spec.shape, tensor.shape)
     )

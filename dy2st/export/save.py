@@ -14,6 +14,7 @@ from dy2st.compiled.entry import Entry
 from dy2st.export.manifest import write
 from dy2st.results.leaves import Saved
 from dy2st.results.leaves import save as saved
+from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.undo import Location
 from ir import Dy2stError, Program
 
@@ -75,7 +76,7 @@ def _original(function: object) -> Any:
     return static.__dy2st_original__
 
 
-def _array(tensor: Any) -> np.ndarray:
+def _array(tensor: Tensor) -> np.ndarray:
     return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
 
 

@@ -94,7 +94,7 @@ def advance(
     return out, packed(next_inputs), packed(next_states), next_finished, lengths
 
 
-def held(state: Tensor, new: object, finished: Tensor) -> Any:
+def held(state: Tensor, new: object, finished: Tensor) -> Tensor:
     """The old state where the sequence is finished, by Paddle's arithmetic."""
     as_bool = state.dtype == paddle.bool
     if as_bool:

@@ -9,7 +9,7 @@ of that kernel.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ Steps = Callable[..., tuple[Tensor, ...]]
 
 # ---------------------------------------------------------------- nn.LSTM, nn.GRU, nn.SimpleRNN
 def lstm_step(
-    x: object, states: tuple[Tensor, Tensor], weight: object, bias: object
+    x: Tensor, states: tuple[Tensor, Tensor], weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor]:
     """`x` is the input's share of the gates [B, 4H], both biases added."""
     h, c = states
@@ -38,7 +38,7 @@ def lstm_step(
     return F.sigmoid(o) * paddle.tanh(c), c
 
 
-def gru_step(x: object, states: tuple[Tensor], weight: object, bias: object) -> tuple[Tensor]:
+def gru_step(x: Tensor, states: tuple[Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor]:
     """`x` is the input's share of the gates [B, 3H] with its own bias."""
     (h,) = states
     x_r, x_z, x_c = paddle.split(x, 3, axis=-1)
@@ -48,16 +48,16 @@ def gru_step(x: object, states: tuple[Tensor], weight: object, bias: object) -> 
     return ((h - c) * z + c,)
 
 
-def tanh_step(x: object, states: tuple[Tensor], weight: object, bias: object) -> tuple[Tensor]:
+def tanh_step(x: Tensor, states: tuple[Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor]:
     return (paddle.tanh(x + paddle.matmul(states[0], weight, transpose_y=True)),)
 
 
-def relu_step(x: object, states: tuple[Tensor], weight: object, bias: object) -> tuple[Tensor]:
+def relu_step(x: Tensor, states: tuple[Tensor], weight: Tensor, bias: Tensor) -> tuple[Tensor]:
     return (F.relu(x + paddle.matmul(states[0], weight, transpose_y=True)),)
 
 
 def step_of(mode: str) -> Steps:
-    steps: dict[str, Any] = {
+    steps: dict[str, Steps] = {
         "LSTM": lstm_step,
         "GRU": gru_step,
         "RNN_TANH": tanh_step,
@@ -67,8 +67,14 @@ def step_of(mode: str) -> Steps:
 
 
 def recur(
-    step: Any, x: Tensor, states: Any, weight: Tensor, bias: Tensor, mask: Tensor, reverse: bool
-) -> Any:
+    step: Steps,
+    x: Tensor,
+    states: tuple[Tensor, ...],
+    weight: Tensor,
+    bias: Tensor,
+    mask: Tensor | None,
+    reverse: bool,
+) -> tuple[Tensor, tuple[Tensor, ...]]:
     """One direction of one layer over `x` [T, B, gates]: outputs [T, B, H] and the last states.
 
     Where `mask` [T, B, 1] is 0, the states stay and the output is 0.
@@ -92,9 +98,9 @@ def recur(
 def forward(
     self: recurrent.RNNBase,
     inputs: Tensor,
-    initial_states: object = None,
+    initial_states: Any = None,
     sequence_length: object = None,
-) -> Any:
+) -> object:
     """`RNNBase.forward`: with a projection Paddle runs its own loop over the layers."""
     states = initial_states
     if states is None:
@@ -121,7 +127,10 @@ def zero_states(self: recurrent.RNNBase, inputs: Tensor) -> tuple[Tensor, ...]:
 
 
 def recurrent_layers(
-    self: recurrent.RNNBase, inputs: Tensor, initial_states: Any, sequence_length: Tensor
+    self: recurrent.RNNBase,
+    inputs: Tensor,
+    initial_states: Sequence[Tensor],
+    sequence_length: Tensor | None,
 ) -> object:
     """`RNNBase._cudnn_impl`: each direction of each layer of an LSTM, GRU or SimpleRNN."""
     if len(inputs.shape) != 3:
@@ -135,12 +144,12 @@ def recurrent_layers(
     dropping = self.training and self.num_layers > 1 and self.dropout > 0
     keep = None
     step = step_of(self.mode)
-    finals: list[Any] = []
+    finals: list[tuple[Tensor, ...]] = []
     for layer in tuple(range(self.num_layers)):
         if layer > 0 and dropping:
             keep = kept(x, self.dropout) if keep is None else keep
             x = x * keep
-        outputs: list[Any] = []
+        outputs: list[Tensor] = []
         for k in tuple(range(layer * self.num_directions, (layer + 1) * self.num_directions)):
             w_ih, w_hh, b_ih, b_hh = layer_weights(self, k)
             gates = paddle.matmul(x, w_ih, transpose_y=True) + b_ih
@@ -163,7 +172,7 @@ def layer_weights(self: recurrent.RNNBase, k: int) -> tuple[Tensor, Tensor, Tens
     return w[2 * k], w[2 * k + 1], w[2 * n + 2 * k], w[2 * n + 2 * k + 1]
 
 
-def check_input(self: recurrent.RNNBase, x: Tensor, states: Any) -> None:
+def check_input(self: recurrent.RNNBase, x: Tensor, states: Sequence[Tensor]) -> None:
     """Shapes that eager's kernel insists on; it takes T = 0 for a division by zero."""
     kind = type(self).__name__
     if x.shape[2] != self.input_size:
@@ -181,7 +190,7 @@ def check_input(self: recurrent.RNNBase, x: Tensor, states: Any) -> None:
             raise ValueError(f"an initial state of {kind} must have the shape {want}: {s.shape}.")
 
 
-def kept(x: Tensor, p: float) -> object:
+def kept(x: Tensor, p: float) -> Tensor:
     """What dropout multiplies `x` with, drawn as the eager kernel does: once, in float32, for all
     layers."""
     if p == 1:
@@ -191,7 +200,7 @@ def kept(x: Tensor, p: float) -> object:
     return paddle.cast(drawn, x.dtype) / float(np.float32(1) - np.float32(p))
 
 
-def valid_steps(lengths: Tensor, steps: object, batch: Any, dtype: Any) -> Any:
+def valid_steps(lengths: Tensor, steps: object, batch: object, dtype: object) -> Tensor:
     """[T, B] of `dtype`: 1 in the first `lengths[b]` steps of row b, else 0."""
     if lengths.dtype not in (paddle.int32, paddle.int64):
         raise ValueError(f"sequence_length must be int32 or int64, not {lengths.dtype}.")
@@ -201,7 +210,7 @@ def valid_steps(lengths: Tensor, steps: object, batch: Any, dtype: Any) -> Any:
     return paddle.cast(at < paddle.cast(rows_named(lengths, batch), "int64"), dtype)
 
 
-def rows_named(x: Tensor, batch: object) -> object:
+def rows_named(x: Tensor, batch: object) -> Tensor:
     """`x` with its first axis called `batch`, if the program finds that the two are equal: a loop
     carries tensors of one type."""
     shape = x.shape
@@ -212,9 +221,9 @@ def rows_named(x: Tensor, batch: object) -> object:
 
 # ---------------------------------------------------------------- nn.RNN, nn.BiRNN
 def rnn(
-    cell: Any,
+    cell: recurrent.RNNCellBase,
     inputs: Tensor,
-    initial_states: object = None,
+    initial_states: Any = None,
     sequence_length: Tensor | None = None,
     time_major: bool = False,
     is_reverse: bool = False,

@@ -13,7 +13,7 @@ from paddle import Tensor
 from paddle.tensor import manipulation
 
 
-def put_values(arr: Tensor, indices: Tensor, values: Tensor, axis: int, broadcast: bool) -> Any:
+def put_values(arr: Tensor, indices: Tensor, values: Tensor, axis: int, broadcast: bool) -> Tensor:
     """The arguments of the kernel."""
     if len(arr.shape) != len(indices.shape):
         raise ValueError("`indices` and `arr` must have the same number of dimensions!")
@@ -52,7 +52,7 @@ def put_along_axis(
     reduce: str = "assign",
     include_self: bool = True,
     broadcast: bool = True,
-) -> Any:
+) -> Tensor:
     at, new, axis = put_values(arr, indices, values, axis, broadcast)
     return paddle._C_ops.put_along_axis(arr, at, new, axis, reduce, include_self)
 
@@ -65,7 +65,7 @@ def put_along_axis_(
     reduce: str = "assign",
     include_self: bool = True,
     broadcast: bool = True,
-) -> Any:
+) -> Tensor:
     at, new, axis = put_values(arr, indices, values, axis, broadcast)
     return paddle._C_ops.put_along_axis_(arr, at, new, axis, reduce, include_self)
 
@@ -85,7 +85,7 @@ def scatter_reduce(
     return put_along_axis(input, index, src, dim, kind, include_self, False)
 
 
-def selected(x: Tensor, mask: Tensor, value: Tensor) -> Any:
+def selected(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
     """The whole mask, and at its k-th true element the k-th element of `value`."""
     if x.dtype != value.dtype:
         raise TypeError(f"x and value must have the same dtype: {x.dtype}, {value.dtype}")
@@ -97,12 +97,12 @@ def selected(x: Tensor, mask: Tensor, value: Tensor) -> Any:
     return mask, paddle.gather(value.flatten(), before).reshape(mask.shape)
 
 
-def masked_scatter(x: object, mask: object, value: object, name: object = None) -> Any:
+def masked_scatter(x: Tensor, mask: Tensor, value: Tensor, name: object = None) -> Tensor:
     mask, picked = selected(x, mask, value)
     return paddle.where(mask, picked, x)
 
 
-def masked_scatter_(x: object, mask: object, value: object, name: object = None) -> Any:
+def masked_scatter_(x: Tensor, mask: Tensor, value: Tensor, name: object = None) -> Tensor:
     mask, picked = selected(x, mask, value)
     return paddle.where_(paddle.logical_not(mask), x, picked)
 

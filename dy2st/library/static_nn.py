@@ -109,7 +109,7 @@ def switch_case(
     return chain([(test, f) for test, (_, f) in zip(tests, pairs)], default)()
 
 
-def chain(pairs: list[Any], default: Callable[[], Any]) -> Callable[[], Any]:
+def chain(pairs: list[Any], default: Callable[[], object]) -> Callable[[], object]:
     """A function that tries the conditions in order."""
     out = default
     for pred, f in reversed(pairs):

@@ -186,7 +186,12 @@ def is_last(trace: Trace, x: Grown, at: Any) -> bool:
 
 # ---------------------------------------------------------------- after the body
 def learn(
-    plan: LoopRecord, init: Value, a: FakeTensor, inner: Value, path: Any, stand_in: Value
+    plan: LoopRecord,
+    init: Value,
+    a: FakeTensor,
+    inner: Value,
+    path: tuple[object, ...],
+    stand_in: Value,
 ) -> None:
     """Learn that a place grows by a concat with itself; returns where it does not."""
     made = [op for op in plan.frame.builder.ops if isinstance(op, Op) and inner in op.results]
@@ -202,7 +207,7 @@ def learn(
     raise Retrace
 
 
-def placeholder(attempt: LoopTrace, fake: FakeTensor, path: Any) -> Grown:
+def placeholder(attempt: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> Grown:
     return grown(Source(attempt, attempt.known.grown[path], fake, path), ())
 
 

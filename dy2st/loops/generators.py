@@ -166,7 +166,7 @@ def consume(trace: Trace, iterable: Any) -> None:
     note_contents(trace, iterable)
 
 
-def items(iterable: Any, test: Callable[[], Any] | None = None) -> Iterator[Any]:
+def items(iterable: Any, test: Callable[[], object] | None = None) -> Iterator[Any]:
     """The items of a loop that contains a `yield`; `test` is evaluated before each one."""
     trace = current()
     source = iter(iterable if trace is None else one_by_one(trace, iterable))

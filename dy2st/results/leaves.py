@@ -288,7 +288,7 @@ class Rows(Column):
     def fill(self, call: Filled) -> Any:
         return call.once(self, lambda: self.rows(call.outputs[self.index]))
 
-    def rows(self, tensor: Any) -> list[Any]:
+    def rows(self, tensor: Tensor) -> list[Any]:
         if self.number:
             return list(tensor.tolist())
         rows = paddle.unbind(tensor, 0) if tensor.shape[0] else []

@@ -10,6 +10,7 @@ from typing import Any
 
 import paddle
 
+from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.view_chains import Recipe
 from ir import Size
 from ir.opdef import view_rule
@@ -17,7 +18,7 @@ from ir.types import evaluate_dim
 
 
 def replay(
-    tensor: Any,
+    tensor: Tensor,
     recipe: Recipe,
     sizes: Mapping[str, int],
     stop_gradient: bool,
@@ -58,7 +59,7 @@ def _concrete(q: Any, sizes: Mapping[str, int]) -> object:
 class _Real:
     """A real tensor, where views are always views and offsets are counted in its elements."""
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
     def __getitem__(self, at: Any) -> Any:

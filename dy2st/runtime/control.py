@@ -31,7 +31,7 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check, is_runtime_scalar, negate
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.trace import current
+from dy2st.trace.trace import Trace, current
 
 
 # ---------------------------------------------------------------- loops
@@ -41,7 +41,7 @@ def for_(
     get_state: Callable[[], tuple[Any, ...]],
     set_state: Callable[[tuple[Any, ...]], None],
     names: tuple[str, ...],
-    test: Callable[[], Any] | None = None,
+    test: Callable[[], object] | None = None,
 ) -> None:
     trace = current()
     if trace is None:
@@ -73,7 +73,7 @@ def _python_for(iterable: Any, body: Callable[[Any], None], test: Any) -> None:
 
 
 def while_(
-    test: Callable[[], Any],
+    test: Callable[[], object],
     body: Callable[[], None],
     get_state: Callable[[], tuple[Any, ...]],
     set_state: Callable[[tuple[Any, ...]], None],
@@ -105,17 +105,17 @@ def if_(
 
 
 # ---------------------------------------------------------------- expressions
-def and_(*thunks: Callable[[], Any]) -> Any:
+def and_(*thunks: Callable[[], object]) -> Any:
     """The first value that is false, else the last."""
     return _connected(True, thunks)
 
 
-def or_(*thunks: Callable[[], Any]) -> object:
+def or_(*thunks: Callable[[], object]) -> object:
     """The first value that is true, else the last."""
     return _connected(False, thunks)
 
 
-def _connected(go_on: bool, thunks: tuple[Callable[[], Any], ...]) -> object:
+def _connected(go_on: bool, thunks: tuple[Callable[[], object], ...]) -> object:
     trace = current()
     value = thunks[0]()
     for i, thunk in enumerate(thunks[1:]):
@@ -128,7 +128,7 @@ def _connected(go_on: bool, thunks: tuple[Callable[[], Any], ...]) -> object:
     return value
 
 
-def _later(trace: Any, go_on: bool, first: object, known: Any, rest: Any) -> object:
+def _later(trace: Trace, go_on: bool, first: object, known: Any, rest: Any) -> object:
     """`first and rest`, decided at run time; where the two have different types, only its truth."""
 
     def other() -> object:
@@ -150,7 +150,7 @@ def _later(trace: Any, go_on: bool, first: object, known: Any, rest: Any) -> obj
     return either
 
 
-def truth_or(trace: Any, x: Any, error: BaseException) -> object:
+def truth_or(trace: Trace, x: Any, error: BaseException) -> object:
     """The truth of the last operand; `error` if it is no condition."""
     if isinstance(x, Tensor) and any(d != 1 for d in lift(trace, x)._value.type.shape):
         raise error
@@ -171,7 +171,7 @@ def not_(value: Any) -> Any:
     return negate(known) if trace is not None and is_runtime_scalar(known) else not known
 
 
-def ifexp(test: Any, then: Callable[[], Any], orelse: Callable[[], Any]) -> Any:
+def ifexp(test: Any, then: Callable[[], object], orelse: Callable[[], object]) -> Any:
     trace = current()
     known = test if trace is None else condition(trace, test)
     if trace is not None and is_runtime_scalar(known):
@@ -240,9 +240,9 @@ def aug(op: str, x: object, value: object) -> Any:
     return AUGMENTED[op](x, value)
 
 
-def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
+def assert_(test: Callable[[], object], message: Callable[[], object] | None) -> None:
     trace = current()
-    value = test()
+    value: Any = test()
     if trace is not None:
         value = condition(trace, value)
     if trace is not None and is_runtime_scalar(value):
@@ -254,7 +254,7 @@ def assert_(test: Callable[[], Any], message: Callable[[], Any] | None) -> None:
     return None
 
 
-def read(thunk: Callable[[], Any]) -> Any:
+def read(thunk: Callable[[], object]) -> Any:
     try:
         return thunk()
     except NameError:

@@ -40,7 +40,7 @@ def for_(
     get_state: State,
     set_state: State,
     names: Any,
-    test: Callable[[], Any] | None = None,
+    test: Callable[[], object] | None = None,
 ) -> None:
     trace = current()
     over = sequence_of(trace, iterable) if trace is not None else None
@@ -66,7 +66,7 @@ def for_(
 
 
 def while_(
-    test: Callable[[], Any], body: State, get_state: State, set_state: State, names: object
+    test: Callable[[], object], body: State, get_state: State, set_state: State, names: object
 ) -> None:
     while truth(test()):
         body()

@@ -20,7 +20,7 @@ import paddle
 
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.emitter import detached
-from dy2st.trace.fake_tensor import type_of
+from dy2st.trace.fake_tensor import Tensor, type_of
 from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Trace, TracedInput
@@ -212,7 +212,7 @@ def check_attached(trace: Trace, lifted: Sequence[TracedInput]) -> None:
             )
 
 
-def lies(tensor: Any, base: Any, shape: list[int], strides: list[int], away: int) -> bool:
+def lies(tensor: Tensor, base: Any, shape: list[int], strides: list[int], away: int) -> bool:
     """Whether `tensor` looks at `base` as it did when the program was made; `away` in bytes."""
     if list(tensor.shape) != shape or list(tensor.strides) != strides:
         return False

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, stop
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
@@ -116,7 +116,7 @@ class Known:
 class Unstacked:
     """The slices of one tensor along its first axis, which copies `members`."""
 
-    def __init__(self, fake: Any, number: bool, members: Sequence[Value]) -> None:
+    def __init__(self, fake: FakeTensor, number: bool, members: Sequence[Value]) -> None:
         self.fake, self.number, self.members = fake, number, members
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 from dy2st.state.stacked_run import Known, Leaf, ScanCell, StackedRun, Unstacked, kinds_of, mapped
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import (
     DTYPES,
     RuntimeScalar,
@@ -349,7 +349,7 @@ class TraceList(list):
         return pieces[0] if len(pieces) == 1 else concat(pieces, axis)
 
 
-def _fresh(trace: Trace, fake: Any) -> Any:
+def _fresh(trace: Trace, fake: FakeTensor) -> Any:
     """A copy in meaning: it costs nothing unless one of the two is written."""
     return trace.fake(trace.emit("assign", [fake._value], {}), fake.stop_gradient)
 

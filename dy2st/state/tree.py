@@ -12,7 +12,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import current
+from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
 from ir import Loc, SourceError, Value
 
@@ -35,7 +35,7 @@ class Mismatch(Exception):
 def tree(
     f: Callable[[Any, tuple[Any, ...]], Any],
     x: Any,
-    path: tuple[Any, ...],
+    path: tuple[object, ...],
     whole: Collection[tuple[Any, ...]] = (),
 ) -> Any:
     """Map over the leaves of tuples and of lists with a fixed structure; the places in `whole`
@@ -85,7 +85,7 @@ def same_objects(a: Sequence[object], b: Sequence[object]) -> bool:
     return len(a) == len(b) and all(x is y for x, y in zip(a, b))
 
 
-def changed_type(trace: Any, name: str, before: object, after: object) -> BaseException:
+def changed_type(trace: Trace, name: str, before: object, after: object) -> BaseException:
     """Why a variable cannot be read after a loop that may run once more or not."""
     return Refused(
         SourceError(

@@ -32,7 +32,7 @@ def grad_enabled() -> bool:
     return bool(tracer is None or tracer._has_grad)
 
 
-def lift(trace: Trace, tensor: Any) -> FakeTensor:
+def lift(trace: Trace, tensor: Tensor) -> FakeTensor:
     """The fake tensor of a real one, which becomes an input of the program, once per object."""
     if isinstance(tensor, FakeTensor):
         return tensor
@@ -126,7 +126,7 @@ class Emitter:
                 )
 
     # ------------------------------------------------------------ conveniences for adapters
-    def type(self, x: Any) -> Any:
+    def type(self, x: Tensor) -> Any:
         return lift(self.trace, x)._value.type
 
     def full(self, value: Any, dtype: DType, shape: Sequence[Any] = ()) -> FakeTensor:

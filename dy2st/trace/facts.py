@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from paddle import Tensor
+
 from dy2st.trace.frames import Frame, TracedInput
 from ir import Loc, Op, Value
 from ir.types import Dim
@@ -20,8 +22,8 @@ class Hooks:
     call: the converted form of a callable. call_layer: the converted call of a Layer.
     """
 
-    make_fake: Callable[[Value, bool], Any]
-    make_tensor: Callable[[Any, type], Any]
+    make_fake: Callable[[Value, bool], Tensor]
+    make_tensor: Callable[[object, type], Tensor]
     call: Callable[[Any], Any]
     call_layer: Callable[..., Any]
 
@@ -78,7 +80,7 @@ class TracedObjects:
 
     made: dict[int, Any] = field(default_factory=dict)
     homes: dict[int, Frame] = field(default_factory=dict)
-    stored: set[tuple[Any, ...]] = field(default_factory=set)
+    stored: set[tuple[object, ...]] = field(default_factory=set)
     iterators: dict[int, tuple[Any, Frame]] = field(default_factory=dict)
     reshaped: dict[int, list[Any]] = field(default_factory=dict)
 
@@ -102,7 +104,7 @@ class Aliasing:
     """Tensors that share memory while gradients are recorded."""
 
     detached: dict[Value, Value] = field(default_factory=dict)
-    leaves: list[Any] = field(default_factory=list)
+    leaves: list[Tensor] = field(default_factory=list)
     attached: dict[Value, Loc] = field(default_factory=dict)
 
 
@@ -110,5 +112,5 @@ class Aliasing:
 class ConvertedCalls:
     """Functions whose globals and cells have guards, and the code of converted functions."""
 
-    functions: set[Any] = field(default_factory=set)
-    codes: set[Any] = field(default_factory=set)
+    functions: set[object] = field(default_factory=set)
+    codes: set[object] = field(default_factory=set)

@@ -45,7 +45,7 @@ def dtype_from(dtype: object) -> DType:
     return found
 
 
-def type_of(tensor: Any) -> Type:
+def type_of(tensor: Tensor) -> Type:
     """The type of a real tensor; raises TypeError for element types that programs lack."""
     return Type(dtype_from(tensor.dtype), tuple(int(d) for d in tensor.shape))
 

@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
+from paddle import Tensor
+
 from dy2st.trace.undo import Location
 from ir import Builder, Const, Loc, Require, Value
 from ir.types import Dim
@@ -44,10 +46,10 @@ class Frame:
     asked: set[int] = field(default_factory=set)
     queues: set[int] = field(default_factory=set)
     known_queues: dict[int, Any] | None = None
-    trained: Collection[Any] = ()
+    trained: Collection[object] = ()
     facts: frozenset[Any] = frozenset()
     consts: dict[Value, Const] = field(default_factory=dict)
-    stores: dict[tuple[Any, ...], Location] = field(default_factory=dict)
+    stores: dict[tuple[object, ...], Location] = field(default_factory=dict)
     appends: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
     tails: dict[int, Any] = field(default_factory=dict)
     observed: dict[int, Any] = field(default_factory=dict)
@@ -68,8 +70,8 @@ class TracedInput:
     the call, and so is where it begins in its memory, if `offset` says so.
     """
 
-    tensor: Any
-    fake: Any
+    tensor: Tensor
+    fake: Tensor
     value: Value
     kind: str
     name: str

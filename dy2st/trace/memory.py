@@ -8,7 +8,9 @@ whatever the caller passes, so a question about the memory of an input is a cond
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+from paddle import Tensor
 
 from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Trace, TracedInput
@@ -56,7 +58,7 @@ def moved(op: Op | None, before: Layout) -> Dim | None:
     return before.offset + view_rule(op.name).offset(before.strides, **op.attrs)
 
 
-def exact(trace: Trace, fake: Any, what: str) -> Layout:
+def exact(trace: Trace, fake: Tensor, what: str) -> Layout:
     """The layout that Python sees; raises Refused where it is not known.
 
     That of an input becomes a condition of the call.
@@ -69,7 +71,7 @@ def exact(trace: Trace, fake: Any, what: str) -> Layout:
     return found
 
 
-def is_contiguous(trace: Trace, fake: Any) -> bool:
+def is_contiguous(trace: Trace, fake: Tensor) -> bool:
     fix(trace, trace.root(fake._value))
     found, shape = layout(trace, fake._value, whole=True), fake._value.type.shape
     if found is None or 0 in shape:
@@ -77,7 +79,7 @@ def is_contiguous(trace: Trace, fake: Any) -> bool:
     return found.strides == contiguous(shape)
 
 
-def offset(trace: Trace, fake: Any) -> int:
+def offset(trace: Trace, fake: Tensor) -> int:
     """In bytes, from the beginning of the memory."""
     found = exact(trace, fake, "the offset")
     if not isinstance(found.offset, int):
@@ -122,7 +124,7 @@ def unknown(trace: Trace, what: str) -> Refused:
 
 
 # ---------------------------------------------------------------- real tensors
-def extent(t: Any) -> Extent | None:
+def extent(t: Tensor) -> Extent | None:
     """The first byte of a tensor, and the one behind its last; None if it has no element."""
     low = high = t.data_ptr()
     size = t.element_size()

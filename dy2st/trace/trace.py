@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from paddle import Tensor
+
 from dy2st.trace.facts import (
     Aliasing,
     ConvertedCalls,
@@ -71,7 +73,7 @@ class Trace:
         self.guards: Any = None
         self.autograd = GradientFacts()
         self.loop_facts: dict[Any, Any] = {}
-        self.dynamic: set[Any] = set()
+        self.dynamic: set[tuple[Any, ...]] = set()
         self.trying = 0
 
     # ------------------------------------------------------------ frames and values
@@ -110,7 +112,7 @@ class Trace:
         self.values.frame_of[value] = frame or self.frame
         return value
 
-    def fake(self, value: Value, stop_gradient: bool = True) -> Any:
+    def fake(self, value: Value, stop_gradient: bool = True) -> Tensor:
         self.values.frame_of.setdefault(value, self.frame)
         if not stop_gradient:
             self.autograd.trained.add(value)
@@ -150,7 +152,7 @@ class Trace:
         self.undo_log.note(functools.partial(self.values.became.pop, old, None))
 
     # ------------------------------------------------------------ inputs
-    def add_input(self, tensor: Any, kind: str, name: str, type: Type) -> Any:
+    def add_input(self, tensor: Tensor, kind: str, name: str, type: Type) -> Tensor:
         value = Value(type, name.rsplit(".", 1)[-1])
         self.values.frame_of[value] = self.frames[0]
         fake = self.fake(value, bool(tensor.stop_gradient))
@@ -254,7 +256,7 @@ class Trace:
         return self.read_value(value)
 
     # ------------------------------------------------------------ writes
-    def write(self, fake: Any, new: Value, own: bool = False, moves: int = 1) -> Op:
+    def write(self, fake: Tensor, new: Value, own: bool = False, moves: int = 1) -> Op:
         """Overwrite the storage of `fake`; all its aliases see it. Returns the op that does it.
 
         own: Paddle's call computes `new` in this storage: it is no tensor of its own.
@@ -379,7 +381,7 @@ class Trace:
         known = self.frames[: self.frames.index(frame)] if frame in self.frames else self.frames
         return not self.sizes.is_known(dim, known)
 
-    def place_of(self, tensor: Any) -> Location | None:
+    def place_of(self, tensor: Tensor) -> Location | None:
         """Where the trace found a real tensor; None for one that was just there."""
         return None if self.guards is None else self.guards.places.get(id(tensor))
 

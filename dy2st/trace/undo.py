@@ -22,7 +22,7 @@ class Location:
     obj: Any
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         raise NotImplementedError
 
     def get(self) -> object:
@@ -48,7 +48,7 @@ class Attr(Location):
         return self.shown or f"{type(self.obj).__name__.lower()}.{self.name}"
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         return ("attr", id(self.obj), self.name)
 
     def get(self) -> object:
@@ -95,7 +95,7 @@ class Item(Location):
         return f"{type(self.obj).__name__}[{self.index!r}]"
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         return ("item", id(self.obj), self.index)
 
     def get(self) -> Any:

@@ -148,7 +148,7 @@ def addmm(
 
 @adapter("increment")
 def increment(e: Emitter, x: object, value: object = 1.0) -> FakeTensor:
-    return scale(e, x, 1.0, *plain(value))
+    return scale(e, x, 1.0, plain(value)[0])
 
 
 @adapter("renorm")

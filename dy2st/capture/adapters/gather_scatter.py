@@ -22,7 +22,7 @@ from dy2st.capture.indexing.advanced import (
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check
-from ir.types import BOOL, I32, I64, Dim, Size, product
+from ir.types import BOOL, I32, I64, Dim, DType, Size, product
 
 REDUCE = {
     "add": "add",
@@ -34,7 +34,7 @@ REDUCE = {
 }
 
 
-def along(e: Emitter, index: object, axis: int) -> list[Any]:
+def along(e: Emitter, index: object, axis: int) -> list[FakeTensor]:
     """Index tensors, one per axis, of the elements that `index` names along `axis`."""
     shape = e.type(index).shape
     out = []
@@ -45,7 +45,7 @@ def along(e: Emitter, index: object, axis: int) -> list[Any]:
     return out
 
 
-def components(e: Emitter, index: object) -> list[Any]:
+def components(e: Emitter, index: object) -> list[FakeTensor]:
     """The index tensors that the last axis of `index` holds."""
     flat, last = indices(e, index), e.type(index).ndim - 1
     n = e.type(index).shape[last] if last >= 0 else 0
@@ -169,7 +169,7 @@ def put_along_axis(
     return e.divide(out, e.scatter_nd(count, filled(e, 1, x, shape), *at, axis=0, combine="add"))
 
 
-def neutral(reduce: str, dtype: Any) -> object:
+def neutral(reduce: str, dtype: DType) -> object:
     """What a reduction starts from."""
     if reduce in ("amin", "amax"):
         limits = np.finfo(dtype.numpy) if dtype.kind == "f" else np.iinfo(dtype.numpy)
@@ -264,7 +264,7 @@ def unseen(e: Emitter, y: object) -> FakeTensor:
 
 
 # ---------------------------------------------------------------- along an axis
-def lined(e: Emitter, x: object, axis: object, flatten: bool) -> tuple[Any, int]:
+def lined(e: Emitter, x: Tensor, axis: object, flatten: bool) -> tuple[Tensor, int]:
     t = e.type(x)
     if flatten:
         return e.reshape(x, shape=(product(t.shape),)), 0

@@ -12,7 +12,7 @@ import numpy as np
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.detached_writes import write
 from dy2st.trace.emitter import Emitter, NoRow, detached
-from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime
 from ir.ops.images import Padding
 from ir.types import FLOATS, Dim, Type, product
@@ -261,7 +261,7 @@ def trained(
     weight: object,
     shift: object,
     axis: int,
-    momentum: Any,
+    momentum: float | Tensor,
     epsilon: float,
 ) -> FakeTensor:
     """By the statistics of the batch, which move those that are kept, in place."""

@@ -37,7 +37,7 @@ class Call:
     autograd sees it."""
 
     entry: str
-    args: tuple[Any, ...]
+    args: tuple[object, ...]
     recorded: bool
 
     def make(self, tensor: Tensor, sizes: Mapping[str, int]) -> None:
@@ -49,11 +49,11 @@ class Call:
                 getattr(core.eager.ops, self.entry)(tensor, *args)
 
 
-def in_place(name: str) -> Callable[..., Any]:
+def in_place(name: str) -> Callable[..., object]:
     """The adapter of `name_`: the object becomes what `name` makes of it."""
     base = ADAPTERS[name]
 
-    def call(e: Emitter, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def call(e: Emitter, x: Tensor, *args: object, **kwargs: object) -> object:
         fake = lift(e.trace, x)
         e.check_leaf(fake)
         if name == "cast" and dtype_of(*args, **kwargs) == fake._value.type.dtype:
@@ -69,7 +69,7 @@ def contiguous(e: Emitter, x: Tensor) -> object:
     return become(e, x, Call("contiguous", (), grad_enabled()), e.assign)
 
 
-def become(e: Emitter, x: Tensor, call: Call, make: Callable[[Any], Any]) -> object:
+def become(e: Emitter, x: Tensor, call: Call, make: Callable[[Tensor], FakeTensor]) -> object:
     """The object `x` becomes what `make` gives; `call` is how an argument becomes it."""
     trace, fake = e.trace, lift(e.trace, x)
     given = next((q for q in trace.inputs.by_id.values() if q.fake is fake), None)

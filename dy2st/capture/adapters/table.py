@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import paddle
 
@@ -13,11 +13,12 @@ from dy2st.trace.fake_tensor import DTYPE_FROM_PADDLE, Tensor
 from dy2st.trace.symint import dim_of, is_symint
 from ir.types import Dim, DType
 
+A = TypeVar("A", bound=Callable[..., object])
 ADAPTERS: dict[str, Callable[..., Any]] = {}
 ALIASES = {"input": "x", "dim": "axis", "other": "y", "keepdims": "keepdim"}
 
 
-def _most_positional(f: Callable[..., Any]) -> float:
+def _most_positional(f: Callable[..., object]) -> float:
     """How many arguments besides the emitter; entries may add a None for `out`."""
     found = inspect.signature(f).parameters.values()
     if any(p.kind == inspect.Parameter.VAR_POSITIONAL for p in found):
@@ -25,11 +26,11 @@ def _most_positional(f: Callable[..., Any]) -> float:
     return sum(not p.name.startswith("_") for p in found) - 1
 
 
-def adapter(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def declare(f: Callable[..., Any]) -> Callable[..., Any]:
+def adapter(*names: str) -> Callable[[A], A]:
+    def declare(f: A) -> A:
         most = _most_positional(f)
 
-        def call(e: Emitter, *args: object, **kwargs: object) -> Any:
+        def call(e: Emitter, *args: object, **kwargs: object) -> object:
             while len(args) > most and args[-1] is None:
                 args = args[:-1]
             out = kwargs.pop("out", None)

@@ -29,7 +29,7 @@ class Template:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.operands: list[Any] = []
+        self.operands: list[Tensor] = []
 
     def of(self, a: Any) -> Any:
         if isinstance(a, Tensor):
@@ -91,7 +91,7 @@ def rebuild(a: object, tensors: Sequence[object], sizes: Mapping[str, int]) -> A
     return Ellipsis if kind == "ellipsis" else paddle.CPUPlace()
 
 
-def flatten(x: object) -> list[Any]:
+def flatten(x: object) -> list[object]:
     if isinstance(x, (list, tuple)):
         return [leaf for q in x for leaf in flatten(q)]
     return [x]

@@ -18,7 +18,7 @@ from dy2st.trace.trace import Trace
 from ir import Op
 
 PREFIX = "backward of "
-Run = Callable[[str, Any, Sequence[Any], Mapping[str, int]], "list[Any]"]
+Run = Callable[[str, Any, Sequence[Tensor], Mapping[str, int]], "list[Tensor]"]
 
 
 def recorded(
@@ -29,7 +29,7 @@ def recorded(
     trained: Sequence[int],
     written: Sequence[int],
     sizes: Mapping[str, int],
-) -> tuple[list[Any], list[Any]]:
+) -> tuple[list[Tensor], list[Tensor]]:
     """The kernel in gradient mode: the leaves, and its results followed by what it has written."""
     with paddle.enable_grad():
         leaves = [t.detach() for t in tensors]
@@ -57,7 +57,7 @@ def attach(
     if not chosen:
         return list(results)
 
-    def backward(*gradients: object) -> list[Any]:
+    def backward(*gradients: Tensor) -> list[Tensor | None]:
         values = [lift(trace, q)._value for q in (*operands, *gradients)]
         args = (literal, len(operands), tuple(written), trained, chosen)
         types = tuple(operands[k]._value.type for k in trained)
@@ -73,7 +73,7 @@ def attach(
 
 def run_backward(
     run: Run, op: Op, tensors: Sequence[object], sizes: Mapping[str, int]
-) -> list[Any]:
+) -> list[Tensor]:
     """The gradients of the operands that ask, from the operands and the results' gradients."""
     literal, count, written, trained, chosen = op.attrs["args"]
     name = op.attrs["call"].removeprefix(PREFIX)

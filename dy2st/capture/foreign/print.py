@@ -45,7 +45,7 @@ def print_(
 
 
 def record(trace: Trace, parts: Sequence[Any], stream: str, flush: bool) -> None:
-    operands: list[Any] = []
+    operands: list[Tensor] = []
     marks: list[Any] = []
     for q in parts:
         if isinstance(q, Shown):

@@ -49,7 +49,7 @@ class Probe:
     """Runs the kernel on stand-ins and reads off result types, aliases and writes."""
 
     def __init__(
-        self, trace: Trace, name: str, literal: Any, types: Sequence[Type], known: Sequence[Any]
+        self, trace: Trace, name: str, literal: Any, types: Sequence[Type], known: Sequence[object]
     ) -> None:
         self.trace, self.name, self.literal, self.types = trace, name, literal, types
         self.known = known
@@ -72,7 +72,7 @@ class Probe:
                 raise ValueError("the shape of the result does not follow from the named sizes")
         return types, structure, written
 
-    def flags(self, operands: Sequence[Any], written: Sequence[int]) -> list[bool]:
+    def flags(self, operands: Sequence[Tensor], written: Sequence[int]) -> list[bool]:
         """Which results, and then which overwritten operands, require a gradient."""
         trained = [k for k, q in enumerate(operands) if not q.stop_gradient]
         if not trained or not grad_enabled() or self.name in RANDOM or self.name in BY_VALUE:
@@ -116,7 +116,7 @@ class Probe:
         types: list[Type] = []
         return types, self.structure(out, stand_ins, types), written
 
-    def check_kept(self, stand_ins: Sequence[Any], before: Sequence[np.ndarray]) -> None:
+    def check_kept(self, stand_ins: Sequence[Tensor], before: Sequence[np.ndarray]) -> None:
         """A call that writes leaves element types and shapes as they are, or is refused."""
         for q, old, t in zip(stand_ins, before, self.types):
             if type_of(q).dtype.numpy == old.dtype and tuple(q.shape) == old.shape:
@@ -130,7 +130,7 @@ class Probe:
                 )
             )
 
-    def structure(self, out: Any, stand_ins: Sequence[Any], types: list[Type]) -> Any:
+    def structure(self, out: Any, stand_ins: Sequence[Tensor], types: list[Type]) -> Any:
         if isinstance(out, (list, tuple)):
             return type(out)(self.structure(q, stand_ins, types) for q in out)
         if not isinstance(out, Tensor):
@@ -152,7 +152,7 @@ class Probe:
         return "new"
 
 
-def stand_in(t: Type, known: Any, sizes: Mapping[str, int], position: int) -> Any:
+def stand_in(t: Type, known: Any, sizes: Mapping[str, int], position: int) -> Tensor:
     """The number that the tensor is known to hold, else varied floats and ones: a write shows."""
     shape = [evaluate_dim(d, sizes) for d in t.shape]
     if is_symint(known):

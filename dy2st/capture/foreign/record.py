@@ -11,6 +11,7 @@ from dy2st.capture.foreign.arguments import Template
 from dy2st.capture.foreign.probe import RANDOM, Probe
 from dy2st.capture.foreign.refusals import refusal
 from dy2st.trace.emitter import Emitter, detached, grad_enabled
+from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import is_internal
@@ -67,7 +68,7 @@ def _emit(
     trace: Trace,
     name: str,
     literal: Any,
-    operands: Sequence[Any],
+    operands: Sequence[Tensor],
     types: Sequence[Type],
     structure: Any,
     written: Mapping[int, int],
@@ -94,7 +95,7 @@ def _emit(
     return _restructure(structure, iter(fakes[: len(types)]), operands)
 
 
-def _restructure(structure: Any, fakes: Any, operands: Sequence[object]) -> object:
+def _restructure(structure: Any, fakes: Any, operands: Sequence[Tensor]) -> object:
     if isinstance(structure, (list, tuple)):
         return type(structure)(_restructure(q, fakes, operands) for q in structure)
     if isinstance(structure, int):

@@ -25,7 +25,7 @@ def function(call: str) -> Callable[..., Any]:
     return getattr(core.eager.ops, call)
 
 
-def run(call: str, args: Any, tensors: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Any]:
+def run(call: str, args: Any, tensors: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
     """Call the kernel; the flat results, then the new values of what it overwrote."""
     positional, keywords = args
     values = [rebuild(a, tensors, sizes) for a in positional]

@@ -32,7 +32,7 @@ class Picked:
 
     axis: int
     sizes: tuple[Dim, ...]
-    tensors: tuple[Any, ...]
+    tensors: tuple[Tensor, ...]
     mask: bool = False
 
     @property
@@ -45,7 +45,7 @@ def is_mask(item: object) -> bool:
     return isinstance(item, Tensor) and item.dtype == paddle.bool
 
 
-def index_tensors(e: Emitter, item: object, axis: int, sizes: tuple[Dim, ...]) -> Picked:
+def index_tensors(e: Emitter, item: Any, axis: int, sizes: tuple[Dim, ...]) -> Picked:
     """Raises IndexError and ValueError as NumPy does."""
     if is_mask(item):
         shape = e.type(item).shape
@@ -92,7 +92,7 @@ def stacked(e: Emitter, item: object) -> FakeTensor:
     return indices(e, item) if isinstance(item, Tensor) else e.scalar(item, I64)
 
 
-def indices(e: Emitter, item: object) -> Any:
+def indices(e: Emitter, item: object) -> FakeTensor:
     dtype = e.type(item).dtype
     if dtype.name not in ("i64", "i32"):
         raise IndexError(f"an index of {dtype}: it takes int64, int32 or bool")
@@ -181,7 +181,7 @@ def fitted(e: Emitter, t: Type, value: object) -> FakeTensor:
     return e.assign(value)
 
 
-def number(e: Emitter, value: Any, t: Any) -> Any:
+def number(e: Emitter, value: Any, t: Type) -> FakeTensor:
     if isinstance(value, (bool, int, float)) and not is_runtime(value):
         kinds = {"b": bool, "f": float}
         return e.full(kinds.get(t.dtype.kind, int)(value), t.dtype)

@@ -91,7 +91,7 @@ def setitem(trace: Trace, x: Tensor, index: Any, value: Any) -> None:
         trace.autograd.trained.add(fake._value)
 
 
-def without_front(items: list[Any]) -> list[Any]:
+def without_front(items: list[object]) -> list[object]:
     """`x[None, mask] = number` is `x[mask] = number`, also with integers in front of the mask.
 
     It is the only assignment by tensors behind None that eager Paddle makes where it should.
@@ -129,15 +129,15 @@ def apart(trace: Trace, x: Tensor, value: Any, picks: Sequence[Picked]) -> None:
         )
 
 
-def single(trace: Trace, value: Any) -> bool:
+def single(trace: Trace, value: object) -> bool:
     return all(d == 1 for d in lift(trace, value)._value.type.shape)
 
 
-def as_items(index: Any) -> list[Any]:
+def as_items(index: object) -> list[object]:
     return list(index) if isinstance(index, tuple) else [index]
 
 
-def basic(item: Any) -> bool:
+def basic(item: object) -> bool:
     if isinstance(item, (bool, np.bool_)):
         return False
     if isinstance(item, slice):
@@ -151,7 +151,7 @@ def basic(item: Any) -> bool:
     )
 
 
-def refuse_mixed(trace: Trace, items: Sequence[Any]) -> None:
+def refuse_mixed(trace: Trace, items: Sequence[object]) -> None:
     """A mask whose values the program computes, beside other tensors."""
     if any(map(is_mask, items)) and sum(not basic(q) for q in items) > 1:
         raise Refused(
@@ -173,7 +173,7 @@ class Parts:
     picks: tuple[Picked, ...]
 
 
-def view(e: Emitter, x: Tensor, items: Sequence[Any]) -> Parts:
+def view(e: Emitter, x: Tensor, items: Sequence[object]) -> Parts:
     """The chain of views that the basic items make, with the axes that the others index."""
     out, axis = x, 0
     new_axes: list[int] = []
@@ -215,7 +215,7 @@ def bound_of(e: Emitter, q: Any) -> object:
     return known
 
 
-def filled(e: Emitter, x: Tensor, items: Sequence[Any]) -> list[Any]:
+def filled(e: Emitter, x: Tensor, items: Sequence[object]) -> list[Any]:
     """The items, with full slices for `...` and for the axes behind the last item."""
     ndim = e.type(x).ndim
     used = sum(map(axes_of, items))
@@ -227,7 +227,7 @@ def filled(e: Emitter, x: Tensor, items: Sequence[Any]) -> list[Any]:
     return full
 
 
-def axes_of(item: Any) -> int:
+def axes_of(item: object) -> int:
     """How many axes of the tensor an item stands for."""
     if item is None or item is Ellipsis:
         return 0
@@ -239,7 +239,7 @@ def axes_of(item: Any) -> int:
     return found.ndim if found is not None and found.dtype == np.bool_ else 1
 
 
-def boolean(item: Any) -> bool:
+def boolean(item: object) -> bool:
     """Whether an item is a list of Python booleans, lists of them, and so on."""
     if isinstance(item, (list, tuple)) and item:
         return all(boolean(q) or isinstance(q, (bool, np.bool_)) for q in item)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import paddle
@@ -31,14 +30,14 @@ LINEAR = {"+", "-"}
 class Mask:
     """A bool tensor for the axes of a view from `axis` on."""
 
-    flags: Any
+    flags: FakeTensor
     axis: int
 
     def behind(self, e: Emitter, t: Type) -> int:
         """How many axes of `t` come behind those of the mask."""
         return t.ndim - self.axis - e.type(self.flags).ndim
 
-    def test(self, e: Emitter, t: Type) -> Any:
+    def test(self, e: Emitter, t: Type) -> FakeTensor:
         """The mask, to broadcast with a value of type `t`."""
         shape, behind = e.type(self.flags).shape, self.behind(e, t)
         if not behind:
@@ -91,10 +90,12 @@ class Selected:
     """`x[mask]`, which only `op=` may use: `whole` is a copy of what the mask selects from."""
 
     e: Emitter
-    whole: Any
+    whole: FakeTensor
     mask: Mask
 
-    def changed(self, op: str, apply: Callable[[Any, Any], Any], value: object) -> Changed:
+    def changed(
+        self, op: str, apply: Callable[[FakeTensor, object], FakeTensor], value: object
+    ) -> Changed:
         e = self.e
         if op == "@" or not _elementwise(value):
             raise foreign.shape_by_value(e.trace, "x[mask]")
@@ -106,7 +107,7 @@ class Selected:
             raise foreign.refusal(e.trace, "Tensor.__setitem__", cause) from None
         return Changed(apply(old, new), self.mask)
 
-    def _operands(self, op: str, value: object) -> tuple[Any, Any]:
+    def _operands(self, op: str, value: object) -> tuple[FakeTensor, object]:
         """The old elements and the value, as `op` takes them."""
         e, t, old = self.e, self.e.type(self.whole), self.whole
         test = self.mask.test(e, t)
@@ -126,7 +127,7 @@ class Selected:
 class Changed:
     """What `x[mask] op= value` assigns: the values for all elements, and which of them count."""
 
-    whole: Any
+    whole: FakeTensor
     mask: Mask
 
     def joined(self, e: Emitter, x: object) -> FakeTensor:
@@ -134,7 +135,7 @@ class Changed:
         return e.where(self.mask.test(e, t), e.cast_to(self.whole, t.dtype), x)
 
 
-def one(e: Emitter, dtype: DType) -> Any:
+def one(e: Emitter, dtype: DType) -> FakeTensor:
     kinds = {"b": bool, "f": float}
     return e.full(kinds.get(dtype.kind, int)(1), dtype)
 
