@@ -117,10 +117,10 @@ class StaticFunction:
         return self._traced(signature, spec)
 
     def _traced(
-        self, signature: Signature, spec: Any, moving: DynamicNumbers | None = None
+        self, signature: Signature, spec: Any, dynamic: DynamicNumbers | None = None
     ) -> Entry:
         options = self._checkpoint, self._donate
-        return translate(self.__dy2st_original__, signature, spec, moving, *options)
+        return translate(self.__dy2st_original__, signature, spec, dynamic, *options)
 
     def __deepcopy__(self, memo: dict[int, object]) -> StaticFunction:
         """A copy of the function (a bound one with its object), without its translations."""

@@ -37,15 +37,15 @@ MISS: Any = object()
 class Translation:
     """What `translate` made: `program` for the eyes, `executable` to run, `bound` to its inputs.
 
-    `lifted` are all tensors that the trace met; `shown_bound` those of `program`'s inputs. `loud`
-    are the trace's inputs with a write that moves the version counter.
+    `traced` are all tensors that the trace met; `displayed_bound` those of `program`'s inputs.
+    `loud` are the trace's inputs with a write that moves the version counter.
     """
 
     program: Program
     executable: Any
     bound: Sequence[TracedInput]
-    shown_bound: Sequence[TracedInput]
-    lifted: Sequence[TracedInput]
+    displayed_bound: Sequence[TracedInput]
+    traced: Sequence[TracedInput]
     plan: OutputPlan
     guards: Guards
     report: Report
@@ -62,14 +62,14 @@ class Entry:
     def __init__(self, made: Translation, signature: Signature) -> None:
         self.program, self.executable = made.program, made.executable
         self.report, self.plan = made.report, made.plan
-        self.lifted, self.shown_bound = list(made.lifted), list(made.shown_bound)
+        self.traced, self.displayed_bound = list(made.traced), list(made.displayed_bound)
         self.arguments = {id(q): k for k, q in enumerate(signature.leaves)}
-        self.args = [self.arguments.get(id(q.tensor)) for q in self.lifted]
-        own = [a is None and q.memory is None for q, a in zip(self.lifted, self.args)]
-        self.pinned = [q.tensor if o else None for q, o in zip(self.lifted, own)]
+        self.args = [self.arguments.get(id(q.tensor)) for q in self.traced]
+        own = [a is None and q.memory is None for q, a in zip(self.traced, self.args)]
+        self.pinned = [q.tensor if o else None for q, o in zip(self.traced, own)]
         self.around = {
             k: (self._number(q.memory.of), q.memory.before, q.memory.n)
-            for k, q in enumerate(self.lifted)
+            for k, q in enumerate(self.traced)
             if q.memory is not None
         }
         self.alive = [q for q in signature.leaves if not isinstance(q, Tensor)]
@@ -80,13 +80,13 @@ class Entry:
         self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
         made.guards.finish()
         self._check = _Writer(self, made).compile(only_check=True)
-        for q, o in zip(self.lifted, own):
+        for q, o in zip(self.traced, own):
             q.tensor = q.tensor if o else None
             q.memory = None
 
     def _number(self, q: TracedInput) -> int:
         """The lifted input with the same tensor."""
-        return next(k for k, o in enumerate(self.lifted) if o.tensor is q.tensor)
+        return next(k for k, o in enumerate(self.traced) if o.tensor is q.tensor)
 
     def accepts(self, leaves: Sequence[Any]) -> bool:
         """Whether this program is right for a call with these leaves, now."""
@@ -100,7 +100,7 @@ class Entry:
         arg = self.args[k]
         if arg is not None:
             return leaves[arg]
-        place = self.lifted[k].place
+        place = self.traced[k].place
         found = self.pinned[k] if place is None else place.get()
         return self.pinned[k] if type(found) is FakeTensor else found
 
@@ -216,7 +216,7 @@ class _Writer:
         """Guards, lookups, types and sizes: everything that may answer MISS."""
         self.line("try:")
         self.line("pass", 2)
-        looked_up = [*self.made.bound, *(q for q in self.made.lifted if q.share is not None)]
+        looked_up = [*self.made.bound, *(q for q in self.made.traced if q.share is not None)]
         bound = {q.place.key for q in looked_up if q.place is not None}
         for term in self.made.guards.expressions(bound):
             self.line(f"if not ({term}): return _MISS", 2)
@@ -261,7 +261,7 @@ class _Writer:
     def members(self) -> None:
         """Inputs that are views of others must lie in them as they did."""
         known = {id(q): k for k, q in enumerate(self.made.bound)}
-        for q in self.made.lifted:
+        for q in self.made.traced:
             if q.share is None or id(q.share.base) not in known:
                 continue
             base, t = f"_t{known[id(q.share.base)]}", q.tensor
@@ -309,7 +309,7 @@ class _Writer:
 
     def contiguous(self) -> None:
         """Inputs that are read may be copies; another program is for one that is written."""
-        number = {id(q): k for k, q in enumerate(self.entry.lifted)}
+        number = {id(q): k for k, q in enumerate(self.entry.traced)}
         if self.written or self.made.executable.donated:
             self.line("_odd = ()")
         for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
@@ -322,7 +322,7 @@ class _Writer:
                 self.line(f"if {stand_in}: _odd = (*_odd, _t{k})", 2)
             self.line(f"_t{k} = _fix(_t{k}, {pinned})", 2)
         for k in sorted(self.entry.plan.replayed) if self.written else ():
-            q = self.entry.lifted[k]
+            q = self.entry.traced[k]
             if q.share is None and q.memory is None and not any(q is o for o in self.made.bound):
                 self.line(f"_x = {self.source(k, q)}")
                 self.line("if not _x.is_contiguous() and type(_x) is not _STAND_IN:")

@@ -86,14 +86,14 @@ def make_report(
 def finished_chains(
     captured: Program,
     found: Sequence[Chain],
-    lifted: Sequence[TracedInput],
+    traced: Sequence[TracedInput],
     plan: OutputPlan,
     training: object,
     copies: Sequence[Copy],
 ) -> list[Chain]:
     """The chains of a captured program, with their ends and with the copies that are left."""
     own = [i.value for i in captured.inputs]
-    values = [q.value if q.share is None else q.share.base.value for q in lifted]
+    values = [q.value if q.share is None else q.share.base.value for q in traced]
     returned = {values[k] for k in inputs((plan.result, plan.stores))}
     kept: dict[Value, Residual] = {}
     if isinstance(training, Training):

@@ -47,7 +47,7 @@ class Given:
     function: Callable[..., object]
     signature: Signature
     spec: Sequence[object] | None
-    moving: DynamicNumbers | None
+    dynamic: DynamicNumbers | None
     checkpoint: Checkpoint
     donate: Sequence[str]
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
@@ -67,16 +67,16 @@ def translate(
     function: Callable[..., object],
     signature: Signature,
     spec: Sequence[object] | None,
-    moving: DynamicNumbers | None = None,
+    dynamic: DynamicNumbers | None = None,
     checkpoint: Checkpoint = "none",
     donate: Sequence[str] = (),
 ) -> Entry:
     """Trace, optimise and compile; raises SourceError and leaves nothing changed.
 
-    `moving`: the Python numbers that are inputs. `checkpoint`: how often loops keep their state for
-    the backward program. `donate`: parameters whose memory a call may use.
+    `dynamic`: the Python numbers that are inputs. `checkpoint`: how often loops keep their state
+    for the backward program. `donate`: parameters whose memory a call may use.
     """
-    given = Given(function, signature, spec, moving, checkpoint, donate)
+    given = Given(function, signature, spec, dynamic, checkpoint, donate)
     while True:
         try:
             return _traced(given)
@@ -89,8 +89,8 @@ def _traced(given: Given) -> Entry:
     function = given.function
     hooks = Hooks(make_fake, lambda value, kind: number_tensor(value), calls.fn, calls.call_layer)
     trace = Trace(user_names(function), user_loc, hooks)
-    if given.moving is not None:
-        trace.dynamic = given.moving.places | {("leaf", k) for k in given.moving.leaves}
+    if given.dynamic is not None:
+        trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
     trace.guards = Guards(Tensor)
     try:
         with collector_waits(), intercept.installed(), active(trace):
@@ -142,32 +142,34 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
 
 
 def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:
-    lifted = list(trace.inputs.by_id.values())
+    traced = list(trace.inputs.by_id.values())
     with trace.pause():
-        own = [q for q in lifted if q.share is None]
+        own = [q for q in traced if q.share is None]
         history = History(program)
-        shown, shown_bound = prune_inputs(functional(program, history), own)
-        if sharing := shared_inputs.found(shown, shown_bound, own):
-            raise Shares(sharing, lifted, asked=False)
-        shared_inputs.check_attached(trace, lifted)
+        displayed, displayed_bound = prune_inputs(functional(program, history), own)
+        if sharing := shared_inputs.found(displayed, displayed_bound, own):
+            raise Shares(sharing, traced, asked=False)
+        shared_inputs.check_attached(trace, traced)
         warn_of_ignored(program, trace.autograd, plan.trained)
         links = history.chains()
         quiet = {program.inputs[q.index].value for q in links if q.quiet}
         loud = {program.inputs[q.index].value for q in links if q.loud}
-        training = prepare(trace, plan, shown, shown_bound, given.checkpoint, quiet)
+        training = prepare(trace, plan, displayed, displayed_bound, given.checkpoint, quiet)
         donated: list[int] = []
         if isinstance(training, Training):
-            optimised, bound = training.forward, shown_bound
+            optimised, bound = training.forward, displayed_bound
         else:
-            shown, shown_bound = prune_inputs(undistinguished(shown), shown_bound)
-            optimised, bound = prune_inputs(run_passes(shown, start_at="expand"), shown_bound)
-            donated = given_up(given.donate, plan, lifted, optimised, bound)
+            displayed, displayed_bound = prune_inputs(undistinguished(displayed), displayed_bound)
+            optimised, bound = prune_inputs(
+                run_passes(displayed, start_at="expand"), displayed_bound
+            )
+            donated = given_up(given.donate, plan, traced, optimised, bound)
         executable = executor.compile(optimised, foreign.handler, donated)
-    ends = finished_chains(program, links, lifted, plan, training, copies_of(executable))
+    ends = finished_chains(program, links, traced, plan, training, copies_of(executable))
     policy = training.gradient.report if isinstance(training, Training) else ()
     assert trace.guards is not None
     made = Translation(
-        shown, executable, bound, shown_bound, lifted, plan, trace.guards,
+        displayed, executable, bound, displayed_bound, traced, plan, trace.guards,
         make_report(trace.frames[0].notes, ends, policy, given.again), training, frozenset(loud),
     )  # fmt: skip
     return Entry(made, given.signature)
@@ -341,7 +343,7 @@ def build_program(
 
 
 def prune_inputs(
-    program: Program, lifted: Sequence[TracedInput]
+    program: Program, traced: Sequence[TracedInput]
 ) -> tuple[Program, list[TracedInput]]:
     """Without inputs that nothing reads; what each of the others is bound to.
 
@@ -351,8 +353,8 @@ def prune_inputs(
     used |= {v for pair in program.writes for v in pair}
     keep = [
         bool(i.value in used or i.value.type.names or q.fixed)
-        for i, q in zip(program.inputs, lifted)
+        for i, q in zip(program.inputs, traced)
     ]
     inputs = tuple(i for i, k in zip(program.inputs, keep) if k)
-    bound = [q for q, k in zip(lifted, keep) if k]
+    bound = [q for q, k in zip(traced, keep) if k]
     return dataclasses.replace(program, inputs=inputs), bound

@@ -47,16 +47,16 @@ def parts_of(
             f"the program cannot be saved: {', '.join(sorted(foreign))} "
             f"run{'s' if len(foreign) == 1 else ''} on Paddle's own kernels."
         )
-    if entry.plan.reshaped or any(q.share is not None for q in entry.lifted):
+    if entry.plan.reshaped or any(q.share is not None for q in entry.traced):
         raise Dy2stError(
             "the program cannot be saved: its arguments share memory, or change their shape."
         )
     weights = {}
-    for k, q in enumerate(entry.shown_bound):
-        number = entry.lifted.index(q)
+    for k, q in enumerate(entry.displayed_bound):
+        number = entry.traced.index(q)
         if entry.args[number] is None:
             weights[str(k)] = _array(entry.input(number, ()))
-    file = Saved(entry.lifted, entry.shown_bound)
+    file = Saved(entry.traced, entry.displayed_bound)
     manifest = {
         "result": saved(entry.plan.result, file),
         "stores": [
@@ -82,7 +82,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 def _input_of(entry: Entry, place: Location) -> int:
     """The input that reads a stored place: it is state of the program."""
-    for k, q in enumerate(entry.shown_bound):
+    for k, q in enumerate(entry.displayed_bound):
         if q.place is not None and q.place.key == place.key:
             return k
     raise Dy2stError(

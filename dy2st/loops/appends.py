@@ -57,7 +57,7 @@ def size_of(items: Sequence[object]) -> Dim:
 def learn_growth(plan: LoopRecord) -> bool:
     """Learn how many elements an iteration appends to a list of which the body reads the length:
     it follows from the index then. Returns True if there was something new."""
-    known, frame = plan.attempt.known.growth, plan.frame
+    known, frame = plan.body_trace.known.growth, plan.frame
     asked = {k for k in frame.asked if k in frame.appends and frame.appends[k][1]}
     grows = {k: size_of(items) for k, (_, items) in frame.appends.items()}
     new = {k: n for k, n in grows.items() if (known[k] != n if k in known else k in asked)}
@@ -205,7 +205,7 @@ def segment(plan: LoopRecord, item: object, group: Dim) -> Any:
         if is_runtime_scalar(x):
             return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True)
         if not isinstance(x, Tensor):
-            return Known(x, plan.attempt.loop.name)
+            return Known(x, plan.body_trace.loop.name)
         return Leaf(plan.cell, inner_value(plan, lift(plan.trace, x)._value), x.stop_gradient)
 
     return leaf(item)
@@ -221,7 +221,7 @@ def inner_value(plan: LoopRecord, value: Value) -> Value:
 def missed(plan: LoopRecord, one: ConditionalElement) -> Value:
     """1 after the loop if its last iteration did not append, else 0; as i64[]."""
     trace = plan.trace
-    if not one.facts <= plan.attempt.goes_on and not plan.attempt.once:
+    if not one.facts <= plan.body_trace.goes_on and not plan.body_trace.once:
         raise one.error
     with trace.outside():
         none = scalar.value_in(trace, 0, I64)
@@ -233,7 +233,7 @@ def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
     """The segment without its last element where `less` is 1."""
     trace = plan.trace
     total = trace.emit("subtract", [trace.dim_value(segment.trip), less], {})
-    length = size_from(trace, total, plan.attempt.loop.trip)
+    length = size_from(trace, total, plan.body_trace.loop.trip)
 
     def cut(leaf: Any) -> Any:
         whole = leaf.stacked(trace, 0)

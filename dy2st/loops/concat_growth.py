@@ -40,13 +40,15 @@ class Growth:
 class Source:
     """The tensor at the start of an iteration; `tail` is its last element, once it was asked."""
 
-    def __init__(self, attempt: LoopTrace, growth: Growth, init: FakeTensor, path: object) -> None:
-        self.attempt, self.growth, self.init, self.path = attempt, growth, init, path
+    def __init__(
+        self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: object
+    ) -> None:
+        self.body_trace, self.growth, self.init, self.path = body_trace, growth, init, path
         self.tail: tuple[Value, Value] | None = None
 
     @property
     def length(self) -> Dim:
-        index = Size.named(self.attempt.loop.name)
+        index = Size.named(self.body_trace.loop.name)
         return self.init._value.type.shape[self.growth.axis] + index * self.growth.step
 
     def last(self, trace: Trace) -> FakeTensor:
@@ -56,7 +58,7 @@ class Source:
         return trace.fake(self.tail[0], self.init.stop_gradient)
 
     def make_tail(self, trace: Trace) -> tuple[Value, Value]:
-        axis, frame = self.growth.axis, self.attempt.frame
+        axis, frame = self.growth.axis, self.body_trace.frame
         n = self.init._value.type.shape[axis]
         if self.growth.front or n == 0:
             raise NeedsConcrete("a tensor that this loop makes longer is read as a whole")
@@ -195,7 +197,7 @@ def learn(
 ) -> None:
     """Learn that a place grows by a concat with itself; returns where it does not."""
     made = [op for op in plan.frame.builder.ops if isinstance(op, Op) and inner in op.results]
-    if not made or made[0].name != "concat" or path in plan.attempt.known.grown:
+    if not made or made[0].name != "concat" or path in plan.body_trace.known.grown:
         return
     axis = made[0].attrs["axis"] % inner.type.ndim
     where = [k for k, v in enumerate(made[0].operands) if v is stand_in]
@@ -203,12 +205,12 @@ def learn(
     if where != [0] and not front or _without(init.type, axis) != _without(inner.type, axis):
         return
     step = inner.type.shape[axis] - init.type.shape[axis]
-    plan.attempt.known.grown[path] = Growth(axis, step, front)
+    plan.body_trace.known.grown[path] = Growth(axis, step, front)
     raise Retrace
 
 
-def placeholder(attempt: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> Grown:
-    return grown(Source(attempt, attempt.known.grown[path], fake, path), ())
+def placeholder(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> Grown:
+    return grown(Source(body_trace, body_trace.known.grown[path], fake, path), ())
 
 
 def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
@@ -228,7 +230,7 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
         last = trace.emit("index", [piece], {"axis": axis, "index": step - 1})
         plan.carries[source.tail[0]] = Carry(source.tail[0], source.tail[1], last, None)
     shape = list(piece.type.shape)
-    shape.insert(axis, plan.attempt.length)
+    shape.insert(axis, plan.body_trace.length)
     outer = trace.new_value(piece.type.with_shape(shape), name, plan.outer)
     plan.stacks.append(Stack(outer, piece, axis))
     plan.blur(piece, outer)

@@ -48,9 +48,9 @@ class LoopPorts(LoopRecord):
     """Makes the ports of a loop from its places before and after the body."""
 
     def __init__(
-        self, attempt: LoopTrace, rows: Sequence[tuple[Any, ...]], new_places: bool = False
+        self, body_trace: LoopTrace, rows: Sequence[tuple[Any, ...]], new_places: bool = False
     ) -> None:
-        super().__init__(attempt)
+        super().__init__(body_trace)
         self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self.flips: list[tuple[Any, ...]] = []
         self.reads = self.values_read(rows)
@@ -138,7 +138,7 @@ class LoopPorts(LoopRecord):
     def moved(self, name: str, b: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """Handle a Python value that the body changes: learn its step, or make it a runtime
         scalar."""
-        known = self.attempt.known
+        known = self.body_trace.known
         if type(a) is type(b) is int and path not in known.steps:
             known.steps[path] = a - b
             raise Retrace
@@ -157,17 +157,17 @@ class LoopPorts(LoopRecord):
     # ------------------------------------------------------------ numbers
     def number(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """The value after the loop of a runtime scalar, which is carried."""
-        known, kind = self.attempt.known, scalar.kind_of(a)
+        known, kind = self.body_trace.known, scalar.kind_of(a)
         if kind is None:
             raise Mismatch(name, describe(b), describe(a))
-        if is_flag(name) and is_runtime_scalar(a) and ("is", a.value) in self.attempt.ended:
+        if is_flag(name) and is_runtime_scalar(a) and ("is", a.value) in self.body_trace.ended:
             return True
         if b is UNDEF:
             return self.last_number(name, a)
         if kind is not scalar.kind_of(b):
             raise Mismatch(name, describe(b), describe(a))
         data = is_runtime_scalar(a) and a.data
-        held = self.attempt.held.get(id(p))
+        held = self.body_trace.held.get(id(p))
         if held is None and (is_flag(name) and type(b) is bool):
             with self.trace.outside():
                 init = scalar.value_in(self.trace, b, scalar.DTYPES[kind])
@@ -187,8 +187,8 @@ class LoopPorts(LoopRecord):
         """The runtime scalar of a value after the loop, where it no longer follows from the loop's
         index."""
         n = scalar.make(self.trace, value, *sources)
-        loops = n.loops - {self.attempt.loop}
-        out = scalar.RuntimeScalar(value, self.trace, loops, n.data or bool(self.attempt.count))
+        loops = n.loops - {self.body_trace.loop}
+        out = scalar.RuntimeScalar(value, self.trace, loops, n.data or bool(self.body_trace.count))
         out.mixed = any(map(scalar.is_mixed, sources))
         return out
 
@@ -202,7 +202,7 @@ class LoopPorts(LoopRecord):
         is set there, and the value of the place."""
         flags = {n: a for n, _, _, a, _ in rows if is_flag(n) and is_runtime_scalar(a)}
         out: dict[Any, tuple[str, Any]] = {}
-        for path, other in self.attempt.breaking.items():
+        for path, other in self.body_trace.breaking.items():
             facts = other.facts or frozenset()
             same = [n for n, a in flags.items() if facts and facts <= a.implies & a.implied]
             if len(facts) != 1 or not same or path not in self.finals:
@@ -218,9 +218,9 @@ class LoopPorts(LoopRecord):
 
     def check_list(self, name: str, b: Any, p: TraceList, path: tuple[Any, ...]) -> None:
         """Retrace with the list itself if the body changed the placeholder of a list."""
-        old = self.attempt.lists.get(id(p))
+        old = self.body_trace.lists.get(id(p))
         if old is not None and not same_objects(old[1], p.parts()):
-            self.attempt.known.whole.add(path)
+            self.body_trace.known.whole.add(path)
             raise Retrace
 
     @staticmethod
@@ -252,7 +252,7 @@ class LoopPorts(LoopRecord):
         return self.like(a, [self.settle(name, UNDEF, UNDEF, q, ()) for q in a.parts()])
 
     def tensor(self, name: str, b: Any, p: Any, a: FakeTensor, path: tuple[Any, ...]) -> Any:
-        held = self.attempt.held.get(id(p))
+        held = self.body_trace.held.get(id(p))
         inner = self.trace.read_value(a._value)
         if held is None:
             if b is UNDEF:
@@ -263,7 +263,7 @@ class LoopPorts(LoopRecord):
             self.late_gradient(stand_in, a, path)
             return self.carry(name, stand_in, init, inner, a)
         concat_growth.learn(self, init, a, inner, path, stand_in._value)
-        if self.attempt.once:
+        if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if stand_in._value in self.reads:
             raise Mismatch(name, str(init.type), str(inner.type), self.made_at(a))
@@ -275,7 +275,7 @@ class LoopPorts(LoopRecord):
         doubt = self.trace.undefined.values.get(a._value)
         if doubt is None:
             return self.last(a, inner, name)
-        self.attempt.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
+        self.body_trace.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
         raise Retrace
 
     def late_gradient(self, stand_in: Any, a: FakeTensor, path: tuple[Any, ...]) -> None:
@@ -301,7 +301,7 @@ class LoopPorts(LoopRecord):
     def settle_gradients(self) -> None:
         """Retrace with the gradients that the body gave to places. The result is right for loops
         that run until all of those places have one, which the program requires."""
-        trained, first = self.attempt.known.trained, self.attempt.known.flags
+        trained, first = self.body_trace.known.trained, self.body_trace.known.flags
         if not trained:
             first.update(self.leaving)
         if self.flips:
@@ -310,7 +310,7 @@ class LoopPorts(LoopRecord):
             raise Retrace
         if trained:
             late = any(first.get(k, stop) != stop for k, stop in self.leaving.items())
-            least, trip = max(trained.values()) + late, self.attempt.loop.trip
+            least, trip = max(trained.values()) + late, self.body_trace.loop.trip
             if isinstance(trip, int) and trip < least:
                 raise NeedsConcrete("gradients arrive after more iterations than there are")
             self.trace.require(trip, least, "gradients that arrive late")
@@ -324,13 +324,13 @@ class LoopPorts(LoopRecord):
         trace = self.trace
         outer_init = trace.read_value(init, len(trace.frames) - 2)
         inputs = {q.value for q in trace.inputs.by_id.values()}
-        if self.attempt.certain and trace.root(outer_init) in inputs:
+        if self.body_trace.certain and trace.root(outer_init) in inputs:
             self.needs_iteration.append(f"{name}, which is an input if the loop does not run")
-        if self.attempt.certain and any(c.init is outer_init for c in self.carries.values()):
+        if self.body_trace.certain and any(c.init is outer_init for c in self.carries.values()):
             self.needs_iteration.append(f"{name}, which is another variable, too, without the loop")
         out = self.add_carry(stand_in._value, init, inner, name)
         self.blur(inner, out)
-        trace.values.results[out] = self.attempt.length
+        trace.values.results[out] = self.body_trace.length
         self.carry_doubt(stand_in._value, a, out)
         stops = self.stops(name, stand_in, a)
         again = self.made_again(a, inner, name)
@@ -340,7 +340,7 @@ class LoopPorts(LoopRecord):
         """`stop_gradient` of a carried tensor after the loop: that of the last iteration; where the
         loop may not run at all, a tensor that requires a gradient before the loop requires one
         after it."""
-        if a.stop_gradient and not stand_in.stop_gradient and self.attempt.certain:
+        if a.stop_gradient and not stand_in.stop_gradient and self.body_trace.certain:
             self.needs_iteration.append(f"{name}, which requires a gradient without the loop")
             return True
         return bool(stand_in.stop_gradient and a.stop_gradient)
@@ -351,7 +351,7 @@ class LoopPorts(LoopRecord):
         ok, message = trace.undefined.values.get(inner, (None, ""))
         if ok is None:
             return
-        _, init = self.attempt.held[id(ok)]
+        _, init = self.body_trace.held[id(ok)]
         after = trace.undefined.values.get(a._value, (None, ""))[0]
         after = scalar.value_in(trace, True, BOOL) if after is None else after
         sure = self.add_carry(ok, init, trace.read_value(after), "defined")
@@ -362,7 +362,7 @@ class LoopPorts(LoopRecord):
     ) -> Any:
         """The fake tensor after the loop: one per object of the body, so that two names of one
         tensor stay one tensor, unless they name two tensors where the loop does not run."""
-        key = (id(a), None if self.attempt.certain or init is None else id(init))
+        key = (id(a), None if self.body_trace.certain or init is None else id(init))
         if key not in self.objects:
             self.objects[key] = (a, self.trace.fake(out, stop_gradient))
         return self.objects[key][1]
@@ -370,7 +370,7 @@ class LoopPorts(LoopRecord):
     def last(self, a: FakeTensor, inner: Value, name: str) -> Any:
         """The value of the last iteration."""
         self.leaving[name] = a.stop_gradient
-        if self.attempt.certain and self.trace.values.frame_of[a._value] is not self.frame:
+        if self.body_trace.certain and self.trace.values.frame_of[a._value] is not self.frame:
             self.needs_iteration.append(f"{name} after the loop")
             return a
         if (made := self.made_again(a, inner, name)) is not None:
@@ -384,7 +384,7 @@ class LoopPorts(LoopRecord):
         others know, too; None where it shows no such memory, or at an index from data."""
         trace, root = self.trace, self.trace.root(inner)
         outer = trace.values.frame_of[root] is not self.frame
-        if not self.attempt.certain or root is inner or is_flag(name):
+        if not self.body_trace.certain or root is inner or is_flag(name):
             return None
         if not outer and (root in trace.values.placeholders or self.roots[root] < 2):
             return None
@@ -394,9 +394,9 @@ class LoopPorts(LoopRecord):
             return None
         self.needs_iteration.append(f"{name} after the loop")
         value = root if outer else self.add_last(root, name)
-        loop = self.attempt.loop.name
+        loop = self.body_trace.loop.name
         with self.behind():
-            for row, attrs in in_iteration(recipe, loop, self.attempt.length - 1):
+            for row, attrs in in_iteration(recipe, loop, self.body_trace.length - 1):
                 value = trace.emit(row, [value], dict(attrs))
         return value
 
@@ -411,8 +411,8 @@ class LoopPorts(LoopRecord):
 
     def symbol(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """An integer that moves by a constant; or one that follows the index (`prev = t`)."""
-        loop, home = self.attempt.loop, self.trace
-        known, length = self.attempt.known, self.attempt.length
+        loop, home = self.body_trace.loop, self.trace
+        known, length = self.body_trace.known, self.body_trace.length
         step = substitute_dim(a.dim, {loop.name: 1}) - substitute_dim(a.dim, {loop.name: 0})
         final = make(substitute_dim(a.dim, {loop.name: length - 1}), home)
         if b is UNDEF:
@@ -421,7 +421,7 @@ class LoopPorts(LoopRecord):
         if not (type(b) is int or is_symint(b)) or not isinstance(step, int):
             raise Mismatch(name, describe(b), repr(a))
         start: Dim = b.dim if is_symint(b) else b
-        if a is p and not self.attempt.known.steps.get(path):
+        if a is p and not self.body_trace.known.steps.get(path):
             return b
         if path not in known.steps and isinstance(step or a.dim - start, int):
             known.steps[path] = step or _constant(a.dim - start)
@@ -480,14 +480,14 @@ class LoopPorts(LoopRecord):
                 raise NeedsConcrete("a tensor is written in place and also rebound")
 
     def build(self) -> Scan:
-        attempt, loop, trace = self.attempt, self.attempt.loop, self.trace
+        body_trace, loop, trace = self.body_trace, self.body_trace.loop, self.trace
         depth = len(trace.frames) - 2
         ports: list[Any] = []
-        if attempt.tests is not None:
+        if body_trace.tests is not None:
             with trace.outside():
-                go = scalar.value_in(trace, attempt.go, BOOL)
-            ports.append(Go(trace.read_value(go, depth), attempt.tests))
-        for p, init in attempt.held.values():
+                go = scalar.value_in(trace, body_trace.go, BOOL)
+            ports.append(Go(trace.read_value(go, depth), body_trace.tests))
+        for p, init in body_trace.held.values():
             inner = held_value(p)
             if inner not in self.carries:
                 self.carries[inner] = Carry(inner, trace.read_value(init, depth), inner, None)
@@ -495,7 +495,7 @@ class LoopPorts(LoopRecord):
         ports += [Last(outer, inner) for inner, outer in self.lasts.items()]
         ports += self.stacks
         ops = tuple(self.frame.builder.ops)
-        return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), attempt.count)
+        return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), body_trace.count)
 
 
 def _constant(dim: Dim) -> int:

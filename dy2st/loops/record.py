@@ -107,16 +107,16 @@ class LoopTrace:
 class LoopRecord:
     """The ports of one loop, as far as they are known.
 
-    attempt: the trace of the body. missed: for a list, by `id`, 1 after the loop if the last
+    body_trace: the trace of the body. missed: for a list, by `id`, 1 after the loop if the last
     iteration did not append. leaving: `stop_gradient` of what leaves the loop. needs_iteration:
     why the loop has to run at least once. after: ops that follow the loop. cell: the loop.
     """
 
     cell: ScanCell
 
-    def __init__(self, attempt: LoopTrace) -> None:
-        self.attempt, self.trace, self.frame = attempt, attempt.trace, attempt.frame
-        self.outer = attempt.trace.frames[-2]
+    def __init__(self, body_trace: LoopTrace) -> None:
+        self.body_trace, self.trace, self.frame = body_trace, body_trace.trace, body_trace.frame
+        self.outer = body_trace.trace.frames[-2]
         self.carries: dict[Value, Carry] = {}
         self.lasts: dict[Value, Value] = {}
         self.stacks: list[Stack] = []
@@ -139,8 +139,8 @@ class LoopRecord:
             return self.lasts[inner]
         if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
             raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
-        trace, go = self.trace, self.attempt.go
-        if self.attempt.certain and not is_flag(name):
+        trace, go = self.trace, self.body_trace.go
+        if self.body_trace.certain and not is_flag(name):
             self.needs_iteration.append(f"{name} after the loop")
             out = trace.new_value(inner.type, inner.name or name, self.outer)
             self.lasts[inner] = out

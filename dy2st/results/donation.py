@@ -34,13 +34,13 @@ def check_names(function: Callable[..., object], names: Any) -> tuple[str, ...]:
 def given_up(
     names: Collection[str],
     plan: OutputPlan,
-    lifted: Sequence[TracedInput],
+    traced: Sequence[TracedInput],
     program: Program,
     bound: Sequence[TracedInput],
 ) -> list[int]:
     """The numbers of the inputs of `program` whose memory may be used."""
     kept = inputs((plan.result, plan.stores)) | {r.index for r in plan.reshaped}
-    free = [q for k, q in enumerate(lifted) if k not in kept and q.number is None]
+    free = [q for k, q in enumerate(traced) if k not in kept and q.number is None]
     extents = [extent(q.tensor) if q.number is None else None for q in bound]
     out = []
     for k, (i, q) in enumerate(zip(program.inputs, bound)):

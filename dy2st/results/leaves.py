@@ -77,7 +77,7 @@ class Filled:
 class Saved:
     """What a file knows: the tensors that a trace met, and those that the program takes."""
 
-    lifted: Sequence[TracedInput]
+    traced: Sequence[TracedInput]
     bound: Sequence[TracedInput]
 
 
@@ -125,7 +125,7 @@ class Same(Leaf):
         return call.inputs(self.index)
 
     def save(self, file: Saved) -> Any:
-        wanted = file.lifted[self.index]
+        wanted = file.traced[self.index]
         index = next((k for k, q in enumerate(file.bound) if q is wanted), None)
         if index is None:
             raise Dy2stError(f"the program cannot be saved: it returns {wanted.name} unread.")

@@ -152,7 +152,7 @@ class Results:
 
     def list_inputs(self) -> None:
         inputs = list(self.trace.inputs.by_id.values())
-        self.lifted = {q.value: (i, q) for i, q in enumerate(inputs)}
+        self.traced = {q.value: (i, q) for i, q in enumerate(inputs)}
         self.objects = {q.fake._value: i for i, q in enumerate(inputs)}
         self.objects.update((q.value, i) for i, q in enumerate(inputs))
 
@@ -167,11 +167,11 @@ class Results:
         return self.known(storage) or self.shared[storage] > 1
 
     def known(self, value: Value) -> bool:
-        return value in self.lifted and self.lifted[value][1].kind != "const"
+        return value in self.traced and self.traced[value][1].kind != "const"
 
     def home(self, value: Value) -> Value:
         """The nearest input that `value` views, or its storage."""
-        return next((v for v in self.trace.chain(value) if v in self.lifted), None) or (
+        return next((v for v in self.trace.chain(value) if v in self.traced), None) or (
             self.trace.root(value)
         )
 
@@ -291,7 +291,7 @@ class Results:
     # ------------------------------------------------------------ tensors
     def tensor(self, fake: FakeTensor) -> Leaf:
         self.keep.append(fake)
-        if len(self.lifted) < len(self.trace.inputs.by_id):
+        if len(self.traced) < len(self.trace.inputs.by_id):
             self.list_inputs()
         return self.leaf(fake._value, fake.stop_gradient)
 
@@ -318,7 +318,7 @@ class Results:
             return self.new(value, stop_gradient)
         recipe = self.recipe(value, home)
         if self.known(home) and any(name == "reshape" for name, _ in recipe):
-            self.replayed.add(self.lifted[home][0])
+            self.replayed.add(self.traced[home][0])
         return View(self.known_leaf(home, stop_gradient), recipe, stop_gradient)
 
     def visible_by_others(self, home: Value) -> bool:
@@ -382,7 +382,7 @@ class Results:
     def reshaped(self, q: TracedInput, calls: tuple[Call, ...]) -> Reshaped:
         value = q.fake._value
         other = self.trace.root(value) is not self.trace.root(q.value)
-        return Reshaped(self.lifted[q.value][0], calls, self.output(value) if other else None)
+        return Reshaped(self.traced[q.value][0], calls, self.output(value) if other else None)
 
     def recipe(self, value: Value, root: Value) -> Recipe:
         found = chain_of(self.trace, value, root, self.output)

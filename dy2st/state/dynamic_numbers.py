@@ -108,11 +108,11 @@ def hold_dynamic(trace: Trace, place: Location) -> bool:
 
 
 def leaves_of(
-    trace: Trace, leaves: Sequence[object], names: Sequence[str], moving: set[int]
+    trace: Trace, leaves: Sequence[object], names: Sequence[str], dynamic: set[int]
 ) -> None:
     """Arguments that move become Numbers, in place of their values."""
     for k, value in enumerate(leaves):
-        if k in moving and type(value) in KINDS:
+        if k in dynamic and type(value) in KINDS:
             leaves[k] = trace.number_input(("leaf", k), value, names[k], None)  # type: ignore[index]
 
 

@@ -47,14 +47,14 @@ class Memory:
 
 
 def found(
-    program: Program, bound: Sequence[TracedInput], lifted: Sequence[TracedInput]
+    program: Program, bound: Sequence[TracedInput], traced: Sequence[TracedInput]
 ) -> list[TracedInput]:
-    """The inputs that have to be traced as views of one storage. One of `lifted` that the program
+    """The inputs that have to be traced as views of one storage. One of `traced` that the program
     does not read may be looked at after it: then a reshape copies, if it is not contiguous."""
     written = {target for target, _ in program.writes}
     real = [(i.value, q) for i, q in zip(program.inputs, bound) if q.number is None]
     known = {id(q) for q in bound}
-    rest = [q for q in lifted if q.number is None and id(q) not in known]
+    rest = [q for q in traced if q.number is None and id(q) not in known]
     unread = [q for q in rest if not q.tensor.is_contiguous()]
     extents = {id(q): extent(q.tensor) for q in (*unread, *(q for _, q in real))}
     out: dict[int, TracedInput] = {}
@@ -197,9 +197,9 @@ def member(trace: Trace, q: TracedInput, base: TracedInput) -> None:
     trace.inputs.by_id[id(t)] = TracedInput(t, fake, value, q.kind, q.name, q.place, share=share)
 
 
-def check_attached(trace: Trace, lifted: Sequence[TracedInput]) -> None:
+def check_attached(trace: Trace, traced: Sequence[TracedInput]) -> None:
     """Eager Paddle gives the gradient of what was written to one of the objects only."""
-    for q in lifted:
+    for q in traced:
         base = None if q.share is None else q.share.base
         if base is not None and base.value in trace.aliasing.attached:
             raise Refused(

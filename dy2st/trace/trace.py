@@ -168,8 +168,8 @@ class Trace:
                 tensor = self.hooks.make_tensor(value, kind)
             type_ = Type(DTYPES[kind])
             fake = self.add_input(tensor, "buffer", name, type_)
-            lifted = self.inputs.by_id[id(tensor)]
-            lifted.place, lifted.number = place, (key, kind)
+            traced = self.inputs.by_id[id(tensor)]
+            traced.place, traced.number = place, (key, kind)
             self.inputs.numbers[key] = RuntimeScalar(fake._value, self)
         return self.inputs.numbers[key]
 
