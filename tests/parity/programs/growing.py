@@ -48,7 +48,7 @@ def tokens_until_all_ended(x, eos):
     return tokens
 
 
-@program(x="f32[B,4]", limit=by_call(3, 0, 7))
+@program(x="f32[B,4]", limit=by_call(3, 0, 7), copies="the argument, if the loop does not run")
 def grown_while_short(x, limit):
     y = x
     while y.shape[1] < 4 * limit:
