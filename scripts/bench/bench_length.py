@@ -160,7 +160,9 @@ def training_cost(ops: int) -> dict[str, float]:
 
 def cost(work: Callable[[], Any]) -> dict[str, float]:
     """Seconds by stage, and of all, with no native function from an earlier program."""
-    importlib.import_module("executor.cpu.jit")._RECENT.clear()
+    jit = importlib.import_module("executor.cpu.jit")
+    jit._RECENT.clear()
+    jit._KNOWN.clear()
     SPENT.clear()
     start = time.process_time()
     work()
