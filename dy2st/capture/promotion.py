@@ -15,6 +15,7 @@ from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, dtype_from
 from dy2st.trace.trace import Trace
 from ir.types import DType
 
+#: what is not called as an entry of two operands; all else is asked of the entry of that name
 _FUNCTIONS: dict[str, Any] = {
     "add": lambda x, y: x + y,
     "subtract": lambda x, y: x - y,
@@ -24,8 +25,6 @@ _FUNCTIONS: dict[str, Any] = {
     "remainder": lambda x, y: x % y,
     "pow": lambda x, y: x**y,
     "matmul": lambda x, y: paddle.matmul(x, y),
-    "maximum": lambda x, y: paddle.maximum(x, y),
-    "minimum": lambda x, y: paddle.minimum(x, y),
     "compare": lambda x, y: x < y,
     "where": lambda x, y: paddle.where(paddle.ones([1], "bool"), x, y),
 }
@@ -34,9 +33,10 @@ _FUNCTIONS: dict[str, Any] = {
 @functools.cache
 def _ask(function: str, x: DType, y: DType, default: object) -> DType | str:
     one = [paddle.ones([1], DTYPE_TO_PADDLE[d]) for d in (x, y)]
+    call = _FUNCTIONS.get(function) or getattr(paddle._C_ops, function)
     try:
         with paddle.no_grad():
-            return dtype_from(_FUNCTIONS[function](*one).dtype)
+            return dtype_from(call(*one).dtype)
     except Exception as e:
         return str(e)
 

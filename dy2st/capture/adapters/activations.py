@@ -123,11 +123,6 @@ def _shift(e: Emitter, row: str, x: object, y: object) -> FakeTensor:
     return arithmetic(e, row, x, y)
 
 
-@adapter("copysign")
-def copysign(e: Emitter, x: object, y: object) -> FakeTensor:
-    return e.copysign(x, y)
-
-
 # ---------------------------------------------------------------- several rows
 @adapter("lerp")
 def lerp(e: Emitter, x: object, y: object, weight: object) -> FakeTensor:

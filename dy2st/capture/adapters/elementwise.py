@@ -53,6 +53,7 @@ ARITHMETIC = {
     "elementwise_pow": "pow",
     "maximum": "maximum",
     "minimum": "minimum",
+    "copysign": "copysign",
 }
 COMPARISONS = "equal not_equal less_than less_equal greater_than greater_equal".split()
 for _name, _to in ARITHMETIC.items():

@@ -8,6 +8,8 @@ import paddle.nn.functional as F
 import pytest
 
 import dy2st
+from dy2st.capture.adapters import ADAPTERS
+from ir import OPS
 from tests import check
 
 pytestmark = pytest.mark.sampled
@@ -142,6 +144,8 @@ EXACT = {
         lambda x, a: (paddle.clip(x, a[0], a[1:2]), x.clip(max=a[1])), ODD,
         paddle.to_tensor([-0.5, 0.7])),
     "copysign": lambda: (lambda x, y: (paddle.copysign(x, y), paddle.copysign(x, -2.0)), X, Y),
+    "copysign f64": lambda: (lambda x, d: (paddle.copysign(x, d), paddle.copysign(d, x)), X, D),
+    "maximum f64": lambda: (lambda x, d: (paddle.maximum(x, d), paddle.minimum(d, x)), X, D),
     "lerp": lambda: (lambda x, y, w: (paddle.lerp(x, y, 0.3), paddle.lerp(x, y, w)), X, Y, P),
     "nan_to_num": lambda: (lambda x: (paddle.nan_to_num(x), paddle.nan_to_num(x, 1.0, 2.0)), ODD),
     "increment": lambda: (lambda x: paddle.increment(x[0, :1] * 1, 0.3), D),
@@ -314,6 +318,11 @@ def test_type_errors_are_those_of_eager():
         X + INT
     with pytest.raises(dy2st.SourceError, match="does not accept"):
         dy2st.to_static(lambda x, i: x + i)(X, INT)
+
+
+def test_every_row_with_a_paddle_entry_has_an_adapter():
+    """Without one, its entry would be a foreign op."""
+    assert {row.paddle for row in OPS.values() if row.paddle} <= set(ADAPTERS)
 
 
 # ---------------------------------------------------------------- names and numbers of Paddle's
