@@ -21,7 +21,7 @@ from ir.autodiff.joint import Reverse, in_storage
 from ir.autodiff.residuals import NotDifferentiable, bytes_of, from_inputs
 from ir.autodiff.sums_after_loops import sums_after_loops
 from ir.ops.gradients import zeros
-from ir.passes.ports import drop_unused_ports
+from ir.passes.loops.ports import drop_unused_ports
 from ir.passes.slots import sources
 from ir.program import Input, Node, Op, Program, Scan, Stack, Value
 from ir.rewrite import Block, counts, dim_names, expand_op, in_order, rewrite, size_names

@@ -17,11 +17,11 @@ from ir.passes.expand import expand
 from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
 from ir.passes.if_conversion import select_cond
-from ir.passes.loop_batching import hoist_from_scan
-from ir.passes.loop_invariants import hoist_invariants
-from ir.passes.ports import drop_unused_ports
+from ir.passes.loops.loop_batching import hoist_from_scan
+from ir.passes.loops.loop_invariants import hoist_invariants
+from ir.passes.loops.ports import drop_unused_ports
+from ir.passes.loops.slices_to_ports import to_seq, to_stack
 from ir.passes.simplify import simplify, simplify_apart
-from ir.passes.slices_to_ports import to_seq, to_stack
 from ir.passes.slots import inplace_source, unmarked
 from ir.program import Program
 from ir.verify import verify

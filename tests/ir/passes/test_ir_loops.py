@@ -29,11 +29,11 @@ from ir.passes import (
     drop_unused_ports,
     hoist_from_scan,
     hoist_invariants,
-    ports,
     run,
     to_seq,
     to_stack,
 )
+from ir.passes.loops import ports
 from ir.types import F32, I64
 from tests.ir.test_ir_random import check, program
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from ir.analysis.affine import facts_of, in_range
 from ir.analysis.alias import at_least_once
+from ir.passes.loops.slices_to_ports import put
 from ir.passes.rules import can_fail
 from ir.passes.simplify_cond import only_read
-from ir.passes.slices_to_ports import put
 from ir.program import ENDLESS, Cond, Const, Last, Node, Op, Port, Program, Scan, Value
 from ir.rewrite import (
     REGIONS,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from ir.analysis.alias import at_least_once
+from ir.passes.loops.slices_to_ports import is_whole, put, rename
 from ir.passes.simplify_cond import fewer_ports, only_read
-from ir.passes.slices_to_ports import is_whole, put, rename
 from ir.program import Carry, Cond, Const, Go, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, live_ops, map_blocks, rewrite
 

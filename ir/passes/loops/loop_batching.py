@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from ir.passes.loops.slices_to_ports import is_reversed, is_whole, put
+from ir.passes.loops.vectorize import Batched, batch
 from ir.passes.rules import may_raise
-from ir.passes.slices_to_ports import is_reversed, is_whole, put
-from ir.passes.vectorize import Batched, batch
 from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, consts, has_effect, live_ops, rewrite, users, uses
 from ir.types import Dim, Type

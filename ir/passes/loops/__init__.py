@@ -1,0 +1,1 @@
+"""Passes over loops: ports, and work that leaves them."""
