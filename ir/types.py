@@ -56,6 +56,11 @@ class DType:
         rounded when they are stored."""
         return F32 if self.kind == "f" and self.bits == 16 else self
 
+    @property
+    def widened(self) -> bool:
+        """Whether kernels compute in another type; rows and adapters refuse such operands yet."""
+        return self.compute != self
+
 
 BOOL = DType("bool", "b", 8)
 U8, I8, I16 = DType("u8", "u", 8), DType("i8", "i", 8), DType("i16", "i", 16)

@@ -46,7 +46,7 @@ def scalar_dtype(have: DType, n: object, division: bool) -> DType:
 def with_number(e: Emitter, row: str, x: Tensor, n: Any, reverse: bool) -> FakeTensor:
     """`x op n` (or `n op x`) as Paddle's C++ operators compute it; `x // n` has an axis."""
     have = e.type(x).dtype
-    if have.name in ("f16", "bf16") or isinstance(n, bool):
+    if have.widened or isinstance(n, bool):
         raise NoRow(f"{row} of {have} and {n!r}")
     dtype = scalar_dtype(have, n, row == "divide")
     x = e.cast_to(x, dtype)
@@ -81,7 +81,7 @@ def operator(name: str, row: str, reverse: bool = False) -> Method:
         if compares and not isinstance(other, bool):
             have = e.type(self).dtype
             dtype = scalar_dtype(have, other, False)
-            if have.name in ("f16", "bf16"):
+            if have.widened:
                 raise NoRow(str(have))
             return getattr(e, row)(e.cast_to(self, dtype), e.scalar(other, dtype))
         return with_number(e, row, self, other, reverse)

@@ -19,7 +19,7 @@ def same_dtype(name: str, *types: Type) -> DType:
 
 
 def require_kind(name: str, t: Type, kinds: str) -> None:
-    if t.dtype.kind not in kinds or t.dtype.name in ("f16", "bf16"):
+    if t.dtype.kind not in kinds or t.dtype.widened:
         raise ShapeError(f"{name} has no kernel for {t.dtype}")
 
 

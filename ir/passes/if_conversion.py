@@ -60,7 +60,7 @@ def _is_short(c: Cond) -> bool:
             return False
     if not all(j.outer.type.dtype.kind in SELECTABLE for j in c.outs):
         return False
-    if any(j.outer.type.dtype.name in ("f16", "bf16") for j in c.outs):
+    if any(j.outer.type.dtype.widened for j in c.outs):
         return False
     return all(_elements(t) <= SMALL for t in made) or _one_shape(made)
 

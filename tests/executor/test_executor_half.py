@@ -16,6 +16,7 @@ from executor.cpu.launches import PackedGemm
 from executor.launches import Loop, Map
 from executor.lower.program import lower
 from executor.plan.arena import layout
+from ir.opdef import OPS, ShapeError
 from ir.scalar import evaluate as kernel_numpy
 from ir.scalar import language as k
 from ir.types import BF16, BOOL, DTYPES, F16, F32, I16, U8
@@ -28,7 +29,7 @@ EVERY = np.arange(1 << 16, dtype=np.uint16)
 
 
 def test_types_know_what_lies_in_memory_and_what_they_compute_in():
-    assert {d.name for d in DTYPES.values() if d.compute != d} == {"f16", "bf16"}
+    assert {d.name for d in DTYPES.values() if d.widened} == {"f16", "bf16"}
     assert F16.compute == BF16.compute == F32 and BOOL.compute == BOOL
     assert {d.name for d in DTYPES.values() if d.storage != d} == {"bool"} and BOOL.storage == U8
 
@@ -289,3 +290,9 @@ def test_conversions_need_no_library(name):
     made = source(legal, layout(legal.launches), backend.target)
     called = {q.split()[1] for q in assembly(made, backend.target).splitlines() if "\tcall" in q}
     assert {c.split("@")[0] for c in called if c[0] != "*"} <= set(made.functions)
+
+
+@pytest.mark.parametrize("d", [q for q in DTYPES.values() if q.widened], ids=str)
+def test_rows_refuse_types_that_kernels_widen(d):
+    with pytest.raises(ShapeError, match=f"exp has no kernel for {d}"):
+        OPS["exp"].result_types([ir.Type(d, (3,))], {})

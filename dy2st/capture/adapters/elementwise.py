@@ -27,7 +27,7 @@ _plain("swish", "silu")
 
 def arithmetic(e: Emitter, row: str, x: object, y: object) -> FakeTensor:
     dtype = result_dtype(e.trace, row, e.type(x).dtype, e.type(y).dtype)
-    if dtype.name in ("f16", "bf16"):
+    if dtype.widened:
         raise NoRow(str(dtype))
     return getattr(e, row)(e.cast_to(x, dtype), e.cast_to(y, dtype))
 

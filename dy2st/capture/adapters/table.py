@@ -74,7 +74,7 @@ def dtype_of(dtype: object) -> DType:
     if isinstance(dtype, str):
         dtype = getattr(paddle, dtype)
     found = DTYPE_FROM_PADDLE.get(dtype)
-    if found is None or found.name in ("f16", "bf16"):
+    if found is None or found.widened:
         raise NoRow(f"dtype {dtype}")
     return found
 
