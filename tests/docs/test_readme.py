@@ -92,6 +92,12 @@ def test_scripts_that_a_page_names_exist(page):
         assert (ROOT / script).exists(), script
 
 
+def test_paths_that_contributing_names_exist():
+    paths = re.findall(r"`((?:ir|dy2st|executor|tests|scripts|docs)/[\w./]*)`", CONTRIBUTING)
+    assert len(paths) > 50
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
 @pytest.mark.parametrize("package", ["ir", "dy2st", "executor"])
 def test_contributing_names_every_folder(package):
     listed = set(re.findall(r"^\| `([\w/]+)/` \|", CONTRIBUTING, re.M))
