@@ -210,7 +210,8 @@ def _left_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _right_ref(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     bits = x.dtype.itemsize * 8
-    return x >> np.where((y < 0) | (y >= bits), bits - 1, y)
+    shifted: np.ndarray = x >> np.where((y < 0) | (y >= bits), bits - 1, y)
+    return shifted
 
 
 pair("copysign", "f", k.copysign, np.copysign, grad=_copysign_grad)
