@@ -28,7 +28,10 @@ WITH_CODE = [page for page in PAGES[:-1] if BLOCK.search(page.read_text())]
 
 
 def named(pages: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("page", pages, ids=lambda q: q.name)
+    """One test for each page; README is the quick one."""
+    rest = [pytest.param(q, marks=pytest.mark.slow) for q in pages if q.name != "README.md"]
+    first = [q for q in pages if q.name == "README.md"]
+    return pytest.mark.parametrize("page", first + rest, ids=lambda q: q.name)
 
 
 def as_script(text: str) -> str:

@@ -387,6 +387,7 @@ def test_a_copy_at_the_end_of_a_branch_overwrites_no_other_result():
         run_text(text, rng.normal(size=(3, 4)), rng.normal(size=(3, 4)), np.array(flag))
 
 
+@pytest.mark.slow
 def test_code_grows_linearly_with_the_depth_of_branches():
     target = current()
     sizes = []

@@ -65,6 +65,7 @@ def test_programs_share_their_kernels(forgetful):
     check(named, np.tanh, X[:2, :3].copy())
 
 
+@pytest.mark.slow
 def test_a_program_keeps_what_it_shares_and_nothing_else(forgetful):
     one = executor.compile(program("tanh"))
     two = executor.compile(program("exp"))
@@ -79,6 +80,7 @@ def test_a_program_keeps_what_it_shares_and_nothing_else(forgetful):
     assert [q() for q in engines] == [None]
 
 
+@pytest.mark.slow
 def test_functions_are_kept_for_later_programs(forgetful, monkeypatch):
     monkeypatch.setattr(jit, "KEPT", 3)
     one = executor.compile(program("tanh"))
@@ -101,6 +103,7 @@ def test_targets_share_nothing(forgetful, monkeypatch):
     check(two, np.tanh)
 
 
+@pytest.mark.slow
 def test_threads_may_compile_the_same_at_once(forgetful):
     rows = {"tanh": np.tanh, "exp": np.exp, "sin": np.sin, "cos": np.cos}
     together, failed = Barrier(len(rows)), []

@@ -193,6 +193,7 @@ def multiplied(m, trans, backend="cpu"):
     np.testing.assert_allclose(total.astype(np.float32), exact + b, rtol=2.0**-10, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("m", [1, 2, 5, 40])
 @pytest.mark.parametrize("trans", [False, True])
 def test_a_product_is_rounded_once(m, trans, on_target):

@@ -180,6 +180,7 @@ def lines_of(work: Callable[[], Any]) -> int:
     return count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "gradient"),
     [(f, False) for f in (decoder, features, sums, skips, cache, tokens, weights, body)]
@@ -201,6 +202,7 @@ def launches_in(text: str) -> int:
     return text.count(" call i64 @f.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [decoder, cache, tokens, body], ids=lambda f: f.__name__)
 def test_a_long_program_is_several_functions(make: Callable[[int], Program]) -> None:
     p = run(make(2 * LONGEST))
@@ -209,6 +211,7 @@ def test_a_long_program_is_several_functions(make: Callable[[int], Program]) -> 
     assert sum(map(launches_in, texts)) >= 2 * LONGEST
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [decoder, cache, tokens, weights, body], ids=lambda f: f.__name__)
 def test_a_long_program_computes_the_same(make: Callable[[int], Program]) -> None:
     rng = np.random.default_rng(0)

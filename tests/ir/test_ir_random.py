@@ -395,6 +395,7 @@ def chunks() -> list:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.quick("exact-0", "exact-60", "exact-120", "exact-180", "heavy-40", "control-40")
 @pytest.mark.parametrize("kind, start", chunks())
 def test_pipeline_keeps_values(kind, start):

@@ -211,6 +211,7 @@ def check(body: str, target: str, how: str) -> None:
         assert silent or close(ours, true) or close(ours, eager), what
 
 
+@pytest.mark.slow
 @pytest.mark.quick(
     "a clone of a buffer", "what set_value wrote", "a row of what add_ wrote", "computed twice",
 )  # fmt: skip

@@ -36,6 +36,7 @@ ARRAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", ["sqrt", 1, 2, 3, 9])
 @pytest.mark.parametrize("name", ARRAYS)
 def test_checkpoints_do_not_change_gradients(name, every):

@@ -469,6 +469,7 @@ def looped(b: Builder, r: random.Random, kind: str, x: Value, y: Value, w: Value
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", range(0, 100, 20), ids=lambda s: f"seeds-{s}")
 def test_random_loops_keep_their_values(start):
     for seed in range(start, start + 20):
