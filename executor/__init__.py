@@ -21,8 +21,6 @@ from executor.segmented.interpreter import Foreign, Interpreted
 from executor.segmented.partition import growing, has_foreign
 from ir import Program
 
-OWNER = "dy2st"
-
 
 def compile(
     program: Program,
@@ -71,7 +69,6 @@ def native(
 
 
 __all__ = [
-    "OWNER",
     "Executable",
     "branches",
     "compile",

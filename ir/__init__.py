@@ -32,14 +32,11 @@ from ir.text import parse, print_program
 from ir.types import DType, Size, Type
 from ir.verify import verify
 
-OWNER = "dy2st"
-
 Program.printer = print_program
 
 __all__ = [
     "ENDLESS",
     "OPS",
-    "OWNER",
     "Builder",
     "Carry",
     "Cond",
