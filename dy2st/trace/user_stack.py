@@ -55,7 +55,7 @@ def user_loc() -> Loc:
         frame = frame.f_back  # type: ignore[assignment]
     if frame is None:
         return Loc("<unknown>", 0)
-    return _loc(frame.f_code, frame.f_lasti, frame.f_lineno)
+    return _loc(frame.f_code, frame.f_lasti)
 
 
 def user_name(x: object) -> str:
@@ -76,7 +76,7 @@ def raised_at(error: BaseException) -> Loc:
         at = at.tb_next
     if found is None:
         return Loc("<unknown>", 0)
-    return _loc(found.tb_frame.f_code, found.tb_lasti, found.tb_lineno)
+    return _loc(found.tb_frame.f_code, found.tb_lasti)
 
 
 def innermost(error: BaseException) -> types.TracebackType | None:
@@ -118,28 +118,27 @@ def _is_field_of_trace(error: BaseException) -> bool:
     return isinstance(error, AttributeError) and home in _RECORDS
 
 
-def _loc(code: types.CodeType, lasti: int, lineno: int) -> Loc:
+def _loc(code: types.CodeType, lasti: int) -> Loc:
     name = getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
-    line, column, end_line, end = _position(code, lasti, lineno)
+    positions = _positions(code)
+    known = positions[lasti // 2] if lasti // 2 < len(positions) else (None, None, None, None)
+    line, end_line, column, end = known
+    if line is None:
+        return Loc(code.co_filename, code.co_firstlineno, None, name, None)
     return Loc(code.co_filename, line, column, name, end if end_line == line else None)
 
 
-def _position(
-    code: types.CodeType, lasti: int, lineno: int
-) -> tuple[int, int | None, int | None, int | None]:
-    positions = _positions(code)
-    if lasti // 2 >= len(positions) or positions[lasti // 2][0] is None:
-        return lineno, None, None, None
-    line, end_line, column, end = positions[lasti // 2]
-    return line or lineno, column, end_line, end
-
-
 def _positions(code: types.CodeType) -> list[Any]:
-    """Of all instructions; Python decodes them from the first one on each time it is asked."""
+    """Line, last line, column and end of each instruction; Python, asked for one, decodes all from
+    the first on. Python 3.10 knows the lines only."""
     known = _KNOWN.get(id(code))
     if known is None:
         if len(_KNOWN) >= MOST_KNOWN:
             _KNOWN.clear()
         found = getattr(code, "co_positions", None)
-        known = _KNOWN[id(code)] = (code, [] if found is None else list(found()))
+        known = _KNOWN[id(code)] = (code, _lines(code) if found is None else list(found()))
     return known[1]
+
+
+def _lines(code: types.CodeType) -> list[Any]:
+    return [(line, line, None, None) for a, b, line in code.co_lines() for _ in range(a, b, 2)]
