@@ -38,6 +38,9 @@ from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
 from ir.passes import run as run_passes
 
+#: how often a program is traced again because its inputs lie in memory as no trace has known yet
+MOST_RETRACES = 2
+
 
 @dataclasses.dataclass
 class Given:
@@ -54,13 +57,26 @@ class Given:
     again: list[str] = dataclasses.field(default_factory=list)
 
     def learn(self, stop: Shares) -> None:
-        """The next trace declares more inputs; at the latest, it ends when it declares all."""
+        """The next trace declares more inputs. There are three traces at most: the second finds
+        inputs that the first did not come to."""
         known = {id(q.tensor) for q in self.shared}
         wanted = shared_inputs.wanted(stop)
         new = [q for q in wanted if id(q.tensor) not in known and not q.memory]
         assert new, "inputs that have been declared share memory in another way"
+        if len(self.again) == MOST_RETRACES:
+            raise too_late(new)
         self.shared += new
         self.again.append(shared_inputs.described(new))
+
+
+def too_late(inputs: Sequence[TracedInput]) -> SourceError:
+    names = ", ".join(dict.fromkeys(q.name for q in inputs))
+    return SourceError(
+        f"{names}: how this memory lies is asked after the function has been traced "
+        f"{MOST_RETRACES + 1} times for other inputs.",
+        reason="Inputs that are not contiguous, or share memory, are found one after another.",
+        remedy="Pass them as arguments, or keep contiguous copies (`x.contiguous()`).",
+    )
 
 
 def translate(
@@ -96,6 +112,10 @@ def _traced(given: Given) -> Entry:
         with collector_waits(), intercept.installed(), active(trace):
             try:
                 return _compiled(trace, given, *_captured(trace, given))
+            except Shares as stop:
+                with trace.pause():
+                    shared_inputs.lift_found(trace, stop)
+                raise
             finally:
                 with trace.pause():
                     trace.undo_log.undo_to(0)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dy2st.convert.marks import is_ignored
+from dy2st.state.bindings import Global
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
@@ -191,7 +192,7 @@ class Guards:
             value = space[name]
             if not isinstance(value, types.ModuleType):
                 expression = f"{self.ref(space)}.get({name!r}, MISSING)"
-                place = Item(space, name)
+                place = Global(space, name)
                 self.expect(("global", id(space), name), expression, value, place, whole)
 
     def function(self, f: Any) -> None:

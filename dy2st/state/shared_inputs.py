@@ -12,6 +12,7 @@ gradient, and memory that is shared under two dtypes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import paddle
 
 from dy2st.state.signature import grad_enabled
-from dy2st.trace.emitter import detached
+from dy2st.trace.emitter import detached, lift
 from dy2st.trace.fake_tensor import Tensor, type_of
 from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused, Shares
@@ -80,6 +81,17 @@ def wanted(stop: Shares) -> list[TracedInput]:
         if (needed or (stop.asked and loose)) and may_be_views(group):
             out.update((id(q), q) for q in group)
     return list(out.values())
+
+
+def lift_found(trace: Trace, stop: Shares) -> None:
+    """A trace that stopped early learns also of the tensors that it has found and not read."""
+    if not stop.asked or trace.guards is None:
+        return
+    for t in trace.guards.held:
+        if not t.is_contiguous():
+            with contextlib.suppress(Refused):
+                lift(trace, t)
+    stop.among = list(trace.inputs.by_id.values())
 
 
 def may_be_views(group: Sequence[TracedInput]) -> bool:

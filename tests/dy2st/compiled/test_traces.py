@@ -93,3 +93,43 @@ def test_an_argument_that_is_not_asked_for_keeps_its_named_sizes(traces):
         y = paddle.ones([2, n])
         check.same(g(paddle.ones([n, 6]), y.t()), y.t() * 2)
     assert len(traces) == 1
+
+
+FIRST, SECOND, THIRD = (memory(6).reshape([2, 3]).t() for _ in range(3))
+
+
+def asks_globals(x):
+    a, b, c = FIRST.strides, SECOND.strides, THIRD.strides
+    return x * (a[0] + b[0] + c[0])
+
+
+def test_globals_that_are_not_contiguous_are_learned_in_one_trace(traces):
+    g, x = dy2st.to_static(asks_globals), memory(2)
+    check.same(g(x), asks_globals(x))
+    assert len(traces) == 2
+    assert g.report(x).retraced == ("inputs are not contiguous (FIRST, SECOND, THIRD)",)
+
+
+class Tables:
+    def __init__(self, count):
+        for k in range(count):
+            setattr(self, "abc"[k], memory(6).reshape([2, 3]).t())
+
+
+def test_a_function_is_traced_three_times_at_most(traces):
+    two, three = Tables(2), Tables(3)
+
+    def asks(x):
+        return x * (two.a.strides[0] + two.b.strides[0])
+
+    def asks_once_more(x):
+        a = three.a.strides[0]
+        b = three.b.strides[0]
+        return x * (a + b + three.c.strides[0])
+
+    x = memory(2)
+    check.same(dy2st.to_static(asks)(x), asks(x))
+    assert len(traces) == 3
+    with pytest.raises(dy2st.SourceError, match=r"tables.c: how this memory lies is asked after"):
+        dy2st.to_static(asks_once_more)(x)
+    assert len(traces) == 6
