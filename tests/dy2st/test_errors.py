@@ -145,7 +145,7 @@ def test_mixed_precision_is_refused():
 
 def test_without_columns_an_error_marks_the_start_of_its_line(monkeypatch):
     """As on Python 3.10, whose code objects have no `co_positions`."""
-    monkeypatch.setattr(user_stack, "_positions", lambda code: [])
+    monkeypatch.setattr(user_stack, "_positions", user_stack._lines)
     with pytest.raises(dy2st.SourceError) as caught:
         dy2st.to_static(wrong.index_out_of_range)(X)
     lines = str(caught.value).splitlines()
