@@ -65,7 +65,8 @@ def native(
         lowered = replace(lowered, launches=poisoned(lowered, donated))
     code = machine.build(lowered, plan)
     failures, copies = lowered.failures, lowered.copies
-    return Executable(program, code, plan, failures, copies, donated, machine.memory)
+    requires = lowered.requires
+    return Executable(program, code, plan, failures, copies, donated, machine.memory, requires)
 
 
 __all__ = [

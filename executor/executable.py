@@ -20,8 +20,10 @@ from executor.allocation import HOST, Block, Memory
 from executor.launches import Copy, Failure
 from executor.plan.arena import Layout
 from executor.plan.loop_counts import asks, bound, bounds_of, counts
-from ir import Input, Program, Slot, Type, Value
+from ir import Input, Program, Require, Slot, Type, Value
+from ir.analysis.extents import extents, too_large
 from ir.interpreter import bind_sizes
+from ir.rewrite import walk
 from ir.types import Dim, evaluate_dim, product
 
 
@@ -100,6 +102,7 @@ class Executable:
         copies: Sequence[Copy] = (),
         donated: Collection[int] = (),
         memory: Memory = HOST,
+        requires: Sequence[Require] = (),
     ) -> None:
         self.program, self.native, self.layout, self.memory = program, native, layout, memory
         self.copies: tuple[Copy, ...] = tuple(copies)
@@ -109,7 +112,10 @@ class Executable:
         self.outputs: tuple[Type, ...] = tuple(v.type for v in program.outputs)
         self.counts: tuple[str, ...] = counts(program.ops)
         self._bounds = output_bounds(program)
-        self._failures = tuple(failures)
+        self._failures, self._requires = tuple(failures), tuple(requires)
+        self._extents = extents(program, bounds_of(walk(program.ops)))
+        if too_large(tuple(d for d in self._extents if isinstance(d, int)), {}):
+            raise MemoryError(f"{program.name} has a tensor that no memory can hold")
         table = Table.of(program)
         self._entries = table.counts
         self._asks = table.asks if asks(program.ops) else None
@@ -122,6 +128,7 @@ class Executable:
     def bounds(self, sizes: Sequence[int]) -> list[int | None]:
         """How many elements each output needs memory for; None is for `Interpreted` only."""
         named = dict(zip(self.sizes, sizes))
+        self._need(tuple(sizes))
         return [None if d is None else max(0, evaluate_dim(d, named)) for d in self._bounds]
 
     def run(
@@ -133,14 +140,15 @@ class Executable:
         anything.
         Returns None if the program has no `counts`, which is what most have.
 
-        Raises IndexError, ZeroDivisionError or ValueError for bad data, and what a `check` names;
+        Raises IndexError, ZeroDivisionError or ValueError for bad data or sizes that the program
+        does not take, MemoryError for sizes that no memory can hold, and what a `check` names;
         then nothing is written back. Ctrl-C stops a loop without a bound, which may have written
         then. The interpreter lock is released meanwhile, and several threads may call at once.
         """
         key = tuple(sizes)
         need = self._bytes.get(key)
         if need is None:
-            need = self._measure(key)
+            need = self._need(key)
         try:
             frame = self._frames.pop()
         except IndexError:
@@ -158,10 +166,19 @@ class Executable:
         self._frames.append(frame)
         return found
 
-    def _measure(self, sizes: tuple[int, ...]) -> int:
+    def _need(self, sizes: tuple[int, ...]) -> int:
+        """The bytes of the arena, found once for the sizes of a call, which are checked then."""
+        if sizes in self._bytes:
+            return self._bytes[sizes]
+        named = dict(zip(self.sizes, sizes))
+        if too_large(self._extents, named):
+            raise MemoryError(f"{self.program.name}: a tensor is too large for {named}")
+        for r in self._requires:
+            if not r.holds(named):
+                raise ValueError(f"{r} does not hold ({r.reason}, {r.loc}) for {named}")
         if len(self._bytes) > 4096:
             self._bytes.clear()
-        need = self._bytes[sizes] = self.layout.bytes(dict(zip(self.sizes, sizes)))
+        need = self._bytes[sizes] = self.layout.bytes(named)
         return need
 
     def _fail(self, code: int, frame: Frame) -> NoReturn:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from executor.memory import Buffer, View
-from ir import Input, Program
+from ir import Input, Program, Require
 from ir.loc import UNKNOWN, Loc
 from ir.opdef import Reduce as Reduction
 from ir.scalar.language import Number, Scalar
@@ -316,7 +316,8 @@ class Copy:
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A program as launches. Input k is `inputs[k]`; `failures[e - 1]` explains error e."""
+    """A program as launches. Input k is `inputs[k]`; `failures[e - 1]` explains error e. A call is
+    refused unless its sizes meet `requires`: conditions that the launches do not check."""
 
     program: Program
     inputs: tuple[Buffer, ...]
@@ -324,6 +325,7 @@ class Lowered:
     launches: tuple[Launch, ...]
     failures: tuple[Failure, ...] = field(default=())
     copies: tuple[Copy, ...] = field(default=())
+    requires: tuple[Require, ...] = field(default=())
 
 
 def results(launch: Launch) -> tuple[View, ...]:

@@ -199,17 +199,18 @@ class _Program:
         if not fixed or len(fixed) == len(d.terms):
             return self._terms(d.terms)
         moving = tuple(t for t in d.terms if t not in fixed)
-        return self.f.add(
-            self.number(Size(fixed) if fixed[0][0] else fixed[0][1]), self._terms(moving)
-        )
+        first = self.number(Size(fixed) if fixed[0][0] else fixed[0][1])
+        return self.f.add(first, self._terms(moving), wraps=True)
 
     def _terms(self, terms: Sequence[tuple[tuple[str, ...], int]]) -> Int:
+        """A number from data may be anything until it is checked: sums with it may wrap around."""
+        wraps = any(n.startswith("#s") for names, _ in terms for n in names)
         total: Int = 0
         for names, factor in terms:
             part: Int = factor
             for n in names:
-                part = self.f.mul(part, self.symbol(n))
-            total = self.f.add(total, part)
+                part = self.f.mul(part, self.symbol(n), wraps)
+            total = self.f.add(total, part, wraps)
         return total
 
     def symbol(self, name: str) -> Int:

@@ -80,26 +80,27 @@ class Function:
         self.entry.append(f"  {r} = alloca {kind}, align {align}")
         return r
 
-    def add(self, a: Int, b: Int) -> Int:
+    def add(self, a: Int, b: Int, wraps: bool = False) -> Int:
+        """`wraps`: the sum may leave 64 bits, and is what is left of it."""
         if isinstance(a, int) and isinstance(b, int):
             return a + b
         if b == 0 or a == 0:
             return a if b == 0 else b
-        return self.op(f"add nsw i64 {a}, {b}")
+        return self.op(f"add{'' if wraps else ' nsw'} i64 {a}, {b}")
 
     def sub(self, a: Int, b: Int) -> Int:
         if isinstance(a, int) and isinstance(b, int):
             return a - b
         return a if b == 0 else self.op(f"sub nsw i64 {a}, {b}")
 
-    def mul(self, a: Int, b: Int) -> Int:
+    def mul(self, a: Int, b: Int, wraps: bool = False) -> Int:
         if isinstance(a, int) and isinstance(b, int):
             return a * b
         if b == 1 or a == 1:
             return a if b == 1 else b
         if b == 0 or a == 0:
             return 0
-        return self.op(f"mul nsw i64 {a}, {b}")
+        return self.op(f"mul{'' if wraps else ' nsw'} i64 {a}, {b}")
 
     def floor_to(self, n: Int, step: int) -> Int:
         """The largest multiple of `step`, a power of two, up to n."""

@@ -8,7 +8,7 @@ launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -18,10 +18,11 @@ from executor.plan.copies import OUTPUT, Want, line, read_later
 from executor.plan.limits import Limits
 from executor.plan.loop_counts import bound
 from executor.plan.reuse import Block, Inside, turned
-from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Scan, Value
+from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Require, Scan, Value
 from ir.loc import UNKNOWN
 from ir.ops.reduce import normal_axes
 from ir.program import Node
+from ir.rewrite import dim_names
 from ir.scalar import language as k
 from ir.types import Dim, DType, Size, Type, is_natural, product
 
@@ -76,13 +77,14 @@ class Lowerer:
     place where they are made instead (`executor.plan.destinations`), `parts` the stores whose part
     has been found so. `merged` are ops that an earlier launch has done. `limits` bounds integers.
     `donated` are inputs whose memory is spare, and `reasons` says why others are not updated in
-    place.
+    place. `conditions` are those on the counts of loops that the types of a node rest on.
     """
 
     machine: Machine
     program: Program
     limits: Limits
     donated: frozenset[Value] = frozenset()
+    conditions: Mapping[Node, Sequence[Require]] = field(default_factory=dict)
     env: dict[Value, View] = field(default_factory=dict)
     constants: dict[Value, k.Scalar] = field(default_factory=dict)
     known: dict[Value, Dim] = field(default_factory=dict)
@@ -236,12 +238,28 @@ class Lowerer:
             return
         self.emit(Check(value, self.failure(kind, text, loc)))
 
+    def hold(self, conditions: Sequence[Require]) -> list[Require]:
+        """Check the conditions whose counts are known by now; returns the others."""
+        known = {*self.program.sizes, *(n for s in self.scopes for n in s.bounds)}
+        left = []
+        for r in conditions:
+            if not dim_names((r.left, r.right)) <= known:
+                left.append(r)
+                continue
+            text = f"{r} does not hold ({r.reason})"
+            self.check(r.left - r.right, text, r.loc, ValueError)
+            if r.relation == "==":
+                self.check(r.right - r.left, text, r.loc, ValueError)
+        return left
+
     # ------------------------------------------------------------ walking
     def block(self, nodes: Sequence[Node]) -> None:
+        pending = self.hold([r for n in nodes for r in self.conditions.get(n, ())])
         for node in nodes:
             if node in self.merged:
                 continue
             self.node(node)
+            pending = self.hold(pending)
             self.lines.update(dict.fromkeys(node.results, node.loc))
             for r in node.results:
                 if r in self.owned or r in self.uses[-1].early:

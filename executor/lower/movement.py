@@ -73,8 +73,9 @@ def keep_constant(low: Lowerer, op: Op) -> None:
 
 @rule("transpose", "strided", "unfold")
 def by_row(low: Lowerer, op: Op) -> None:
-    """A view of which nothing is to be checked: its row says all."""
+    """A view of which only dims are to be checked: its row says all."""
     (v,), y, row = op.operands, op.result.type, view_rule(op.name)
+    low.natural(y.shape, op.result.name)
     x = low.env[v]
     strides = row.strides(v.type, y, x.strides, **op.attrs)
     assert strides is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from executor.launches import Lowered
 from executor.lower.blocks import lower_block
@@ -19,9 +20,13 @@ from executor.plan.copies import OUTPUT, Want, kept_apart, line
 from executor.plan.limits import limits
 from executor.plan.loop_counts import asks
 from executor.plan.reuse import Inside, analyse, carried
-from ir import Program, Value
-from ir.rewrite import expand_composites
+from ir import Program, Require, Value
+from ir.analysis.conditions import unproven
+from ir.program import Node
+from ir.rewrite import dim_names, expand_composites
 from ir.types import Type, product
+
+Conditions: TypeAlias = Mapping[Node, Sequence[Require]]
 
 
 def lower(program: Program, machine: Machine, donated: Collection[int] = ()) -> Lowered:
@@ -30,10 +35,11 @@ def lower(program: Program, machine: Machine, donated: Collection[int] = ()) -> 
     Raises NotImplementedError for an op without a kernel.
     """
     program = expand_composites(program)
+    found = unproven(program)
     given = {program.inputs[n].value for n in donated}
     late: dict[int, str] = {}
     while True:
-        lowered = _lower(program, machine, late, given)
+        lowered = _lower(program, machine, late, given, found)
         early = _kept_from_failing(lowered, given)
         if early:
             launches = checked_first(lowered.launches, lowered.failures)
@@ -53,10 +59,15 @@ def _kept_from_failing(lowered: Lowered, donated: Collection[Value]) -> dict[Buf
 
 
 def _lower(
-    program: Program, machine: Machine, late: Mapping[int, str], donated: Collection[Value]
+    program: Program,
+    machine: Machine,
+    late: Mapping[int, str],
+    donated: Collection[Value],
+    conditions: Conditions,
 ) -> Lowered:
     """`late`: numbers of written inputs that must not change before the end, and why."""
-    low = Lowerer(machine, program, limits(program), frozenset(donated))
+    requires, behind = _parted(conditions, set(program.sizes))
+    low = Lowerer(machine, program, limits(program), frozenset(donated), behind)
     inputs = tuple(_buffer("input", n, i.value.type) for n, i in enumerate(program.inputs))
     outputs = tuple(_buffer("output", n, v.type) for n, v in enumerate(program.outputs))
     for i, b in zip(program.inputs, inputs):
@@ -85,7 +96,20 @@ def _lower(
         low.settle(v)
     _write_back(low, [(t, v) for t, v in program.writes if t not in done])
     launches, copies = low.close(), tuple(low.copies)
-    return Lowered(program, inputs, outputs, launches, tuple(low.failures), copies)
+    failures = tuple(low.failures)
+    return Lowered(program, inputs, outputs, launches, failures, copies, requires)
+
+
+def _parted(conditions: Conditions, sizes: set[str]) -> tuple[tuple[Require, ...], Conditions]:
+    """Conditions on the sizes of a call, and for each node those on counts of loops."""
+    first: dict[str, Require] = {}
+    behind: dict[Node, tuple[Require, ...]] = {}
+    for node, found in conditions.items():
+        now = {str(r): r for r in found if dim_names((r.left, r.right)) <= sizes}
+        first.update(now)
+        if len(now) < len(found):
+            behind[node] = tuple(r for r in found if str(r) not in now)
+    return tuple(first.values()), behind
 
 
 def _interrupted(program: Program, inside: Inside) -> dict[Value, str]:

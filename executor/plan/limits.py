@@ -55,7 +55,8 @@ def limits(program: Program) -> Limits:
             ops += node.body if isinstance(node, Fused) else [node]
     for op in ops:
         _op(out, op)
-    constants = {op.result: op.attrs["value"] for op in ops if op.name == "full"}
+    full = (op for op in ops if op.name == "full" and _fits(op.attrs["value"], op))
+    constants = {op.result: op.attrs["value"] for op in full}
     for op in ops:
         if op.name == "remainder" and op.result.type.dtype.kind == "i":
             divisor = constants.get(_only_origin(out, op.operands[1]), 0)
@@ -89,10 +90,15 @@ def _op(out: Limits, op: Op) -> None:
 def _bound(op: Op) -> int | None:
     if op.name == "argmax":
         n = op.operands[0].type.shape[op.attrs["axis"]]
-        return n if isinstance(n, int) else None
-    if op.name == "full" and op.attrs["value"] >= 0:
+        return n if isinstance(n, int) and _fits(n - 1, op) else None
+    if op.name == "full" and op.attrs["value"] >= 0 and _fits(op.attrs["value"], op):
         return int(op.attrs["value"]) + 1
     return None
+
+
+def _fits(number: float, op: Op) -> bool:
+    """Whether the result's element type has the number, which is not negative."""
+    return bool(number < 1 << (op.result.type.dtype.bits - 1))
 
 
 def _ports(node: Node) -> Iterable[tuple[Value, tuple[Value, ...]]]:

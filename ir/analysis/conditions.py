@@ -1,0 +1,127 @@
+"""Conditions on named sizes that the types of a program rest on.
+
+A row infers types from what it assumes about named sizes (`ir.opdef.assume`). Each of its
+conditions follows from the program's `requires`, or it is checked when the program runs: a condition
+on the sizes of a call at the door, one on the count of a `while` loop behind the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ir.analysis.affine import never_negative
+from ir.opdef import Wanted, broadcast, collecting
+from ir.program import ENDLESS, Custom, Fused, Node, Op, Program, Require, Scan
+from ir.rewrite import blocks, dim_names
+from ir.types import Dim, Size, substitute_dim
+
+Condition = Require | Wanted
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known: `natural` are >= 0, `zero` are 0, and `names` are equal to other dims."""
+
+    natural: tuple[Dim, ...] = ()
+    zero: tuple[Dim, ...] = ()
+    names: tuple[tuple[str, Dim], ...] = ()
+
+    def plain(self, d: Dim) -> Dim:
+        """`d` in names that are not known to equal others."""
+        for name, other in self.names:
+            d = substitute_dim(d, {name: other})
+        return d
+
+    def and_(self, conditions: Iterable[Condition]) -> Facts:
+        out = self
+        for q in conditions:
+            gap = out.plain(q.left - q.right)
+            if q.relation == ">=":
+                out = replace(out, natural=(*out.natural, gap))
+            elif q.relation == "==":
+                found = _solved(gap)
+                names = () if found is None else (found,)
+                out = replace(out, zero=(*out.zero, gap), names=(*out.names, *names))
+        return out
+
+    def imply(self, q: Condition) -> bool:
+        gap = self.plain(q.left - q.right)
+        if q.relation == "==":
+            return gap == 0 or any(z in (gap, 0 - gap) for z in map(self.plain, self.zero))
+        return never_negative(gap, tuple(map(self.plain, self.natural)))
+
+
+def _solved(gap: Dim) -> tuple[str, Dim] | None:
+    """A name and the dim that it equals if `gap` is 0."""
+    terms = gap.terms if isinstance(gap, Size) else ()
+    for names, factor in terms:
+        alone = sum(n in names for n in names) == 1 and len(names) == 1
+        once = alone and sum(names[0] in m for m, _ in terms) == 1
+        if once and abs(factor) == 1:
+            return names[0], Size.named(names[0]) - gap * factor
+    return None
+
+
+def unproven(program: Program) -> dict[Node, tuple[Require, ...]]:
+    """For each node the conditions of its types that follow neither from the program's `requires`
+    nor from conditions of nodes before it."""
+    found: dict[Node, tuple[Require, ...]] = {}
+    if program.sizes or any(isinstance(n, Scan) and n.count for n in _walk(program.ops)):
+        _block(program.ops, Facts().and_(program.requires), found)
+    return found
+
+
+def _walk(ops: Iterable[Node]) -> Iterable[Node]:
+    for node in ops:
+        yield node
+        for inner, _ in blocks(node):
+            yield from _walk(inner)
+
+
+def _block(ops: Sequence[Node], facts: Facts, found: dict[Node, tuple[Require, ...]]) -> None:
+    for node in ops:
+        new = []
+        for q in _assumed(node):
+            if not facts.imply(q):
+                new.append(q)
+                facts = facts.and_([q])
+        if new:
+            found[node] = tuple(new)
+        inside = facts
+        if isinstance(node, Scan) and node.trip != ENDLESS:
+            inside = facts.and_([Wanted(node.trip, ">=", 1)])
+        halves = blocks(node)[:1] if isinstance(node, Custom) else blocks(node)
+        for inner, _ in halves:
+            _block(inner, inside, found)
+
+
+def _assumed(node: Node) -> list[Require]:
+    """The conditions under which the types of a node are what they are."""
+    if not isinstance(node, (Op, Fused)):
+        return []
+    named = any(v.type.names for v in (*node.operands, *node.results))
+    if not named and not (isinstance(node, Op) and dim_names(tuple(node.attrs.values()))):
+        return []
+    with collecting() as wanted:
+        if isinstance(node, Fused):
+            for op in node.body:
+                broadcast(*(v.type.shape for v in op.operands))
+            for _, inner in node.outs:
+                broadcast(inner.type.shape, node.shape)
+        elif node.row.kernel is not None:
+            broadcast(*(v.type.shape for v in node.operands))
+        else:
+            node.row.result_types([v.type for v in node.operands], node.attrs)
+    return [Require(w.left, w.relation, w.right, node.name, node.loc) for w in wanted]
+
+
+def with_requires(program: Program) -> Program:
+    """The program with every unproven condition on the sizes of a call among its `requires`."""
+    known = set(program.sizes)
+    every = (r for q in unproven(program).values() for r in q)
+    new = {str(r): r for r in every if dim_names((r.left, r.right)) <= known}
+    return replace(program, requires=(*program.requires, *new.values())) if new else program
+
+
+__all__ = ["unproven", "with_requires"]

@@ -1,0 +1,89 @@
+"""How large the numbers of a program can get: compiled code counts in 64 bits and must not overflow.
+
+An extent is a dim in which every term counts as positive and every named size is at least 1: if it
+is below `LARGEST`, so is every element count, stride, offset and distance that the code computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ir.program import ENDLESS, Node, Op, Program, Scan, Seq, Value
+from ir.rewrite import walk
+from ir.types import Dim, Size, evaluate_dim
+
+#: extents are in bytes; a limit of compiled code, far above the memory of any machine
+LARGEST = 1 << 60
+
+
+def extents(program: Program, bounds: Mapping[str, Dim | None] | None = None) -> tuple[Dim, ...]:
+    """The extents of a program, each once. `bounds` are the largest values of the counts of loops;
+    an extent that names another count is left out."""
+    known = {n: absolute(b) for n, b in (bounds or {}).items() if b is not None}
+    sizes = {*program.sizes, *known}
+    out: dict[Dim, None] = {}
+    for node in walk(program.ops):
+        for d in _of(node):
+            if not isinstance(d, Size) or d.names <= sizes:
+                d = absolute(d)
+                out[d.substitute(known) if isinstance(d, Size) else d] = None
+    return tuple(out)
+
+
+def too_large(program_extents: tuple[Dim, ...], sizes: Mapping[str, int]) -> bool:
+    """Whether one of them is too large for the sizes of a call."""
+    at_least = {n: max(1, d) for n, d in sizes.items()}
+    return any(evaluate_dim(d, at_least) >= LARGEST for d in program_extents)
+
+
+def absolute(d: Dim) -> Dim:
+    """`d` with the sign of every term positive."""
+    if not isinstance(d, Size):
+        return abs(d)
+    return Size(tuple((names, abs(k)) for names, k in d.terms))
+
+
+def _of(node: Node) -> Iterator[Dim]:
+    for v in (*node.operands, *node.results):
+        yield _bytes(v)
+    if isinstance(node, Scan):
+        trip = 0 if node.trip == ENDLESS else node.trip
+        yield trip
+        for p in node.ports:
+            if isinstance(p, Seq):
+                yield absolute(p.start) + absolute(trip) * abs(p.step)
+    elif isinstance(node, Op):
+        yield from _reach(node)
+
+
+def _bytes(v: Value) -> Dim:
+    """At least the bytes of the value, and of its parts if a dim is 0."""
+    total: Dim = v.type.dtype.size
+    for d in v.type.shape:
+        total = total * (1 if d == 0 else absolute(d))
+    return total
+
+
+def _reach(op: Op) -> Iterator[Dim]:
+    """How far the attributes of an op reach beyond the first element of its operand."""
+    a = {k: v for k, v in op.attrs.items() if isinstance(v, (int, Size))}
+    if "index" in a:
+        yield absolute(a["index"])
+    if "n" in a:
+        yield absolute(a["n"])
+    if "start" in a and "step" in a:
+        part = op.operands[1] if op.name == "set_slice" else op.result
+        dims = part.type.shape
+        length = dims[a.get("axis", 0) % len(dims)]
+        yield absolute(a["start"]) + (absolute(length) + 1) * abs(a["step"])
+    if "strides" in op.attrs:
+        part = op.operands[1] if op.name == "set_strided" else op.result
+        total = absolute(a["offset"])
+        for d, s in zip(part.type.shape, op.attrs["strides"]):
+            total = total + (absolute(d) + 1) * absolute(s)
+        yield total
+    for q in op.attrs.get("padding", ()):
+        yield absolute(q[0]) + absolute(q[1])
+
+
+__all__ = ["LARGEST", "extents", "too_large"]
