@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from ir.attributes import check_attrs
 from ir.loc import VerifyError
 from ir.opdef import OPS, broadcast, collecting, complete_attrs
 from ir.program import (
@@ -117,6 +118,7 @@ def _verify_op(op: Op) -> None:
         raise VerifyError(f"unknown op {op.name!r}")
     try:
         attrs = complete_attrs(op.row, dict(op.attrs))
+        check_attrs(op.name, attrs)
         with collecting():
             types = op.row.result_types([v.type for v in op.operands], attrs)
     except VerifyError:

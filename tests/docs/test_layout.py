@@ -26,7 +26,7 @@ FLOORS = {
         "opdef scalar",
         "program",
         "ops",
-        "rewrite literal",
+        "rewrite literal attributes",
         "text verify interpreter",
         "",
         "analysis",
