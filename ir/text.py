@@ -75,7 +75,7 @@ class _Printer:
         if types:
             text = f"{text:<{TYPE_COLUMN}} : {types}"
         if loc.line > 0:
-            text = f"{text:<{LOC_COLUMN}} @ {loc}"
+            text = f"{text:<{LOC_COLUMN}} @ {'_'.join(str(loc).split())}"
         self.lines.append(text)
 
     def program(self, p: Program) -> None:
@@ -198,15 +198,18 @@ def parse(text: str) -> Program:
     reader = _Reader(text)
     try:
         return reader.program()
-    except (VerifyError, ValueError, KeyError, IndexError) as e:
-        raise VerifyError(f"line {reader.at}: {e}: {reader.last!r}") from e
+    except RecursionError:
+        raise VerifyError(f"line {reader.at}: nested too deeply") from None
+    except (VerifyError, ValueError, KeyError, IndexError, TypeError) as e:
+        raise VerifyError(f"line {reader.at}: {e}: {reader.last!r:.300}") from e
 
 
 _NAME = r"%\w+"
 _HEAD = re.compile(r"program (\w+)\((.*)\) \{$")
 _INPUT = re.compile(rf'({_NAME}): (\w+\[[^\]]*\]) (\w+) ("(?:[^"\\]|\\.)*")(?:, )?')
-_LOC = re.compile(r"\s+@ (\S+):(\d+)$")
-_TYPES = re.compile(r"\s+: (\w+\[[^\]]*\](?:, \w+\[[^\]]*\])*)$")
+_LOC = re.compile(r"(\S+):(\d+)")
+_TYPE = re.compile(r"\w+\[[^\]]*\]")
+_TYPES = re.compile(rf"{_TYPE.pattern}(?:, {_TYPE.pattern})*")
 _CALL = re.compile(rf"(?:({_NAME}(?:, {_NAME})*)\s+= )?(\w+)\((.*)\)$")
 _LOOP = re.compile(rf"(scan|while) ({_NAME})(?: < (\S+))?(?: as ([A-Za-z_]\w*))? \{{$")
 _PORTS = {
@@ -310,14 +313,15 @@ class _Reader:
         return tuple(out)
 
     def loc(self, line: str) -> tuple[str, Loc]:
-        m = _LOC.search(line)
-        return (line[: m.start()], Loc(m[1], int(m[2]))) if m else (line, UNKNOWN)
+        left, _, right = line.rpartition(" @ ")
+        m = _LOC.fullmatch(right)
+        return (left.rstrip(), Loc(m[1], int(m[2]))) if left and m else (line, UNKNOWN)
 
     def types(self, line: str) -> tuple[str, tuple[Type, ...]]:
-        m = _TYPES.search(line)
-        if not m:
+        left, _, right = line.rpartition(" : ")
+        if not left or not _TYPES.fullmatch(right):
             return line, ()
-        return line[: m.start()], tuple(parse_type(t) for t in re.split(r",\s+", m[1]))
+        return left.rstrip(), tuple(map(parse_type, _TYPE.findall(right)))
 
     def op(self, line: str) -> Op:
         line, loc = self.loc(line)

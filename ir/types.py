@@ -16,6 +16,10 @@ from typing import TypeAlias
 import numpy as np
 
 Monomial: TypeAlias = tuple[str, ...]
+#: the most products that a multiplication of sizes may make
+MOST_TERMS = 10_000
+#: the most characters of a size in a text, and dims of a type
+LONGEST_TEXT, MOST_DIMS = 512, 32
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ class Size:
         return _collect([*self.terms, *_terms(other)])
 
     def __mul__(self, other: Dim) -> Dim:
+        if len(self.terms) * len(_terms(other)) > MOST_TERMS:
+            raise ValueError("a size is a product of sums with too many terms")
         pairs = [(p, q) for p in self.terms for q in _terms(other)]
         return _collect((tuple(sorted(m + n)), a * b) for (m, a), (n, b) in pairs)
 
@@ -280,6 +286,10 @@ _TERM = re.compile(r"\s*([+-]?)\s*(\d+|[A-Za-z_]\w*)((?:\*(?:\d+|[A-Za-z_]\w*))*
 
 def parse_dim(text: str) -> Dim:
     """`2*T+1` -> a Dim; raises ValueError when it is none."""
+    if text.isascii() and text.isidentifier():
+        return Size.named(text)
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"a size of {len(text)} characters: {text:.40}...")
     total: Dim = 0
     at, first = 0, True
     while at < len(text) or first:
@@ -299,4 +309,6 @@ def parse_type(text: str) -> Type:
     if not m or m[1] not in DTYPES:
         raise ValueError(f"not a type: {text!r}")
     inner = m[2].strip()
+    if inner.count(",") >= MOST_DIMS:
+        raise ValueError(f"a type with more than {MOST_DIMS} dims: {text:.40}...")
     return Type(DTYPES[m[1]], tuple(parse_dim(d) for d in inner.split(",")) if inner else ())

@@ -78,6 +78,8 @@ def _verify_counts(program: Program) -> None:
 
 def _define(defined: set[Value], values: Iterable[Value], where: str) -> None:
     for v in values:
+        if any(isinstance(d, int) and d < 0 for d in v.type.shape):
+            raise VerifyError(f"{v!r} has a negative dim")
         if v in defined:
             raise VerifyError(f"{v!r} is defined twice ({where})")
         defined.add(v)

@@ -5,64 +5,44 @@ Buffers keep their state between calls of a loaded program; `reset` restores the
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import load as load_tensors
 
 import executor
-from dy2st.export.manifest import FORMAT, MANIFEST, PROGRAM, VERSION, WEIGHTS
-from ir import OPS, Dy2stError, Input, Program, Size, Type, parse, verify
-from ir.literal import parse_attr
+from dy2st.export.limits import FileError, check_program, check_text
+from dy2st.export.manifest import read
+from dy2st.export.results import Call, Reader
+from ir import Input, Program, Size, parse, verify
+from ir.analysis.conditions import with_requires
 from ir.passes import run as run_passes
-from ir.types import evaluate_dim
-
-#: what reading a damaged file raises somewhere below
-_DAMAGE = (
-    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, KeyError, AttributeError,
-    TypeError, IndexError, NotImplementedError, RuntimeError,
-)  # fmt: skip
-
-
-class FileError(Dy2stError):
-    """The file is not a saved program, or not of a version that can be read."""
 
 
 def load(path: str | os.PathLike[str]) -> LoadedProgram:
     """Load a saved program and compile it for this machine; Paddle is not needed.
 
+    Nothing in the file is trusted: what it holds is checked, and bounded by
+    `dy2st.export.limits.Limits`.
+
     Raises:
         FileError: the file is damaged, or of another version.
         OSError: the file cannot be read.
     """
-    data = io.BytesIO(Path(path).read_bytes())
+    with open(path, "rb"):
+        pass
     try:
-        with zipfile.ZipFile(data) as z:
-            manifest = json.loads(z.read(MANIFEST))
-            text = z.read(PROGRAM).decode()
-            weights = load_tensors(z.read(WEIGHTS))
-        if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
-            found = manifest.get("version")
-            text = f"{path} has format {found!r}, this version of dy2st reads {VERSION}"
-            raise FileError(f"{text}: save the function again")
-        return LoadedProgram(verify(parse(text)), manifest, weights)
-    except _DAMAGE as e:
+        manifest, text, weights = read(path)
+        check_text(text)
+        program = verify(parse(text))
+        check_program(program)
+        return LoadedProgram(program, manifest, weights)
+    except FileError as e:
         raise FileError(f"{path} is no saved program: {e}") from e
-    except FileError:
-        raise
-    except Dy2stError as e:
-        raise FileError(f"{path} holds a program that is not valid: {e}") from e
     except Exception as e:
-        if type(e).__name__ != "SafetensorError":
-            raise
-        raise FileError(f"{path} has damaged weights: {e}") from e
+        raise FileError(f"{path} is no saved program: {str(e) or type(e).__name__:.500}") from e
 
 
 class LoadedProgram:
@@ -77,27 +57,34 @@ class LoadedProgram:
     def __init__(
         self, program: Program, manifest: Mapping[str, Any], weights: Mapping[str, np.ndarray]
     ) -> None:
-        self.program = program
-        self._result = manifest["result"]
-        self._stores = [tuple(q) for q in manifest["stores"]]
-        self._inputs = program.inputs
         self.arguments = tuple(i.name for i in program.inputs if i.kind == "arg")
+        if len(set(self.arguments)) < len(self.arguments):
+            raise FileError("two arguments have one name")
+        reader = Reader(program)
+        self._result = reader.read(manifest["result"])
+        self._stores = [(k, reader.read(tree)) for k, tree in manifest["stores"]]
+        program = with_requires(replace(program, requires=(*program.requires, *reader.requires)))
+        self.program = program
+        self._inputs = program.inputs
         self._fixed = {
             k: self._weight(k, i, weights) for k, i in enumerate(program.inputs) if i.kind != "arg"
         }
-        _check_tree(self._result, len(program.outputs), len(program.inputs))
-        for target, tree in self._stores:
-            if target not in self._fixed:
-                raise ValueError(f"a store to input {target}")
-            _check_tree(tree, len(program.outputs), len(program.inputs))
+        for target, part in self._stores:
+            if type(target) is not int or target not in self._fixed:
+                raise FileError(f"a store to input {target!r:.80}")
+            if part.type is not None and part.type != program.inputs[target].value.type:
+                raise FileError(f"a store of {part.type} to {program.inputs[target].name}")
         self._initial = {k: a.copy() for k, a in self._fixed.items()}
         self._run = executor.compile(run_passes(program, start_at="expand"))
 
     @staticmethod
     def _weight(k: int, i: Input, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        array = np.ascontiguousarray(weights[str(k)]).reshape(weights[str(k)].shape).copy()
-        if Type(i.value.type.dtype, array.shape) != i.value.type:
-            raise ValueError(f"the weight {i.name} is {array.dtype}{list(array.shape)}")
+        if str(k) not in weights:
+            raise FileError(f"it has no weight for {i.name}")
+        array = np.array(weights[str(k)], order="C")
+        if array.dtype != i.value.type.dtype.numpy or array.shape != i.value.type.shape:
+            have = f"{array.dtype}{list(array.shape)}"
+            raise FileError(f"the weight {i.name} is {have}, the program has {i.value.type}")
         return array
 
     @property
@@ -122,11 +109,18 @@ class LoadedProgram:
         """
         arrays = self._bind(args, kwargs)
         outputs = self._run(*arrays)
-        sizes = self._sizes(arrays)
-        result = _fill(self._result, outputs, arrays, sizes)
-        for k, tree in self._stores:
-            self._fixed[k] = np.array(_fill(tree, outputs, arrays, sizes))
+        call = Call(outputs, arrays, self._sizes(arrays))
+        result = self._result.fill(call)
+        new = {k: self._stored(k, np.array(part.fill(call))) for k, part in self._stores}
+        self._fixed.update(new)
         return result
+
+    def _stored(self, k: int, array: np.ndarray) -> np.ndarray:
+        i = self._inputs[k]
+        if array.dtype != i.value.type.dtype.numpy or array.shape != i.value.type.shape:
+            have = f"{array.dtype}{list(array.shape)}"
+            raise ValueError(f"{i.name} is {i.value.type}, the program stores {have} in it")
+        return array
 
     def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[np.ndarray]:
         given = dict(zip(self.arguments, _leaves(args)))
@@ -163,88 +157,6 @@ def _leaves(x: object) -> Iterator[object]:
             yield from _leaves(q)
     else:
         yield x
-
-
-# ---------------------------------------------------------------- the tree of a result
-def _check_tree(tree: Any, outputs: int, inputs: int) -> None:
-    kind = tree[0]
-    if kind in ("list", "tuple"):
-        for q in tree[1]:
-            _check_tree(q, outputs, inputs)
-    elif kind == "dict":
-        for _, q in tree[1]:
-            _check_tree(q, outputs, inputs)
-    elif kind == "elements":
-        if not list(_rows(tree[1])):
-            raise ValueError("a list without elements to take apart")
-        _check_tree(tree[1], outputs, inputs)
-    elif kind in ("number", "rows"):
-        if not 0 <= tree[1] < outputs:
-            raise ValueError(f"the result names output {tree[1]}")
-    elif kind in ("out", "same"):
-        if not 0 <= tree[1] < (outputs if kind == "out" else inputs):
-            raise ValueError(f"the result names {kind} {tree[1]}")
-        for name, _ in tree[2]:
-            if name != "alias" and not OPS[name].views:
-                raise ValueError(f"{name} is no view")
-    elif kind not in ("constant", "size"):
-        raise ValueError(f"an unknown part of the result: {kind!r}")
-
-
-def _fill(
-    tree: Any, outputs: Sequence[np.ndarray], inputs: Sequence[np.ndarray], sizes: Any
-) -> object:
-    kind, body = tree[0], tree[1]
-    if kind == "list":
-        return [_fill(q, outputs, inputs, sizes) for q in body]
-    if kind == "tuple":
-        return tuple(_fill(q, outputs, inputs, sizes) for q in body)
-    if kind == "dict":
-        return {parse_attr(k): _fill(q, outputs, inputs, sizes) for k, q in body}
-    if kind == "constant":
-        return parse_attr(body)
-    if kind == "size":
-        return evaluate_dim(parse_attr(body), sizes)
-    if kind == "number":
-        return outputs[body].item()
-    if kind == "elements":
-        length = len(outputs[next(_rows(body))])
-        return [_fill(_row(body, k), outputs, inputs, sizes) for k in range(length)]
-    if kind == "row":
-        row = outputs[body][tree[2], ...]
-        return row.item() if tree[3] else row
-    array = (outputs if kind == "out" else inputs)[body]
-    for name, attrs in tree[2]:
-        if name != "alias":
-            array = _view(array, name, attrs, sizes)
-    return array
-
-
-def _rows(tree: Any) -> Iterator[int]:
-    """The stacked outputs of which the elements of a list are rows."""
-    if tree[0] == "rows":
-        yield tree[1]
-    elif tree[0] in ("list", "tuple"):
-        for q in tree[1]:
-            yield from _rows(q)
-
-
-def _row(tree: Any, k: int) -> object:
-    """The tree of element k."""
-    if tree[0] == "rows":
-        return ["row", tree[1], k, tree[2]]
-    return [tree[0], [_row(q, k) for q in tree[1]]] if tree[0] in ("list", "tuple") else tree
-
-
-def _view(x: np.ndarray, name: str, attrs: Sequence[Any], sizes: Mapping[str, int]) -> np.ndarray:
-    def plain(v: object) -> Any:
-        if isinstance(v, tuple):
-            return tuple(plain(q) for q in v)
-        return evaluate_dim(v, sizes) if isinstance(v, Size) else v
-
-    ref = OPS[name].ref
-    assert ref is not None
-    return ref(x, **{k: plain(parse_attr(v)) for k, v in attrs})
 
 
 __all__ = ["FileError", "LoadedProgram", "load"]

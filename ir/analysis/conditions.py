@@ -1,8 +1,8 @@
 """Conditions on named sizes that the types of a program rest on.
 
-A row infers types from what it assumes about named sizes (`ir.opdef.assume`). Each of its
-conditions follows from the program's `requires`, or it is checked when the program runs: a condition
-on the sizes of a call at the door, one on the count of a `while` loop behind the loop.
+A row infers types from what it assumes about named sizes (`ir.opdef.assume`). Each condition
+follows from the program's `requires`, or it is checked when the program runs: one on the sizes of a
+call at the door, one on the count of a `while` loop behind the loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How large the numbers of a program can get: compiled code counts in 64 bits and must not overflow.
+"""How large the numbers of a program can get: compiled code counts in 64 bits.
 
 An extent is a dim in which every term counts as positive and every named size is at least 1: if it
 is below `LARGEST`, so is every element count, stride, offset and distance that the code computes.
@@ -66,23 +66,22 @@ def _bytes(v: Value) -> Dim:
 
 def _reach(op: Op) -> Iterator[Dim]:
     """How far the attributes of an op reach beyond the first element of its operand."""
-    a = {k: v for k, v in op.attrs.items() if isinstance(v, (int, Size))}
-    if "index" in a:
-        yield absolute(a["index"])
-    if "n" in a:
-        yield absolute(a["n"])
-    if "start" in a and "step" in a:
-        part = op.operands[1] if op.name == "set_slice" else op.result
-        dims = part.type.shape
-        length = dims[a.get("axis", 0) % len(dims)]
-        yield absolute(a["start"]) + (absolute(length) + 1) * abs(a["step"])
-    if "strides" in op.attrs:
+    a = op.attrs
+    for name in ("index", "n"):
+        if name in a:
+            yield absolute(a[name])
+    if op.name in ("slice", "set_slice"):
+        dims = (op.result if op.name == "slice" else op.operands[1]).type.shape
+        yield absolute(a["start"]) + (absolute(dims[a["axis"] % len(dims)]) + 1) * abs(a["step"])
+    if op.name == "iota" and op.result.type.dtype.kind == "i":
+        yield absolute(int(a["start"])) + (absolute(a["n"]) + 1) * abs(int(a["step"]))
+    if "strides" in a:
         part = op.operands[1] if op.name == "set_strided" else op.result
         total = absolute(a["offset"])
-        for d, s in zip(part.type.shape, op.attrs["strides"]):
+        for d, s in zip(part.type.shape, a["strides"]):
             total = total + (absolute(d) + 1) * absolute(s)
         yield total
-    for q in op.attrs.get("padding", ()):
+    for q in a.get("padding", ()):
         yield absolute(q[0]) + absolute(q[1])
 
 

@@ -1,0 +1,311 @@
+"""The result of a saved program: the tree in the manifest, checked, and filled for a call.
+
+A tree is JSON, `[kind, ...]`. `read` makes parts of it, whose indices, types and views are those of
+the program: a view is typed by its row, as an op is, and what its type rests on is required.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dy2st.export.limits import LIMITS, FileError, require
+from ir import OPS, Builder, Program, Require, Size, Type, Value
+from ir.attributes import check_attrs, is_dim
+from ir.literal import parse_attr
+from ir.opdef import complete_attrs
+from ir.rewrite import dim_names
+from ir.types import Dim, evaluate_dim, is_natural
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arrays of one call, and its named sizes."""
+
+    outputs: Sequence[np.ndarray]
+    inputs: Sequence[np.ndarray]
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a result. `type` is that of its array, None if it is none."""
+
+    @property
+    def type(self) -> Type | None:
+        return None
+
+    def fill(self, call: Call) -> Any:
+        raise NotImplementedError
+
+    def row(self, k: int, call: Call) -> Any:
+        """What element `k` of a list of such parts is."""
+        return self.fill(call)
+
+    def rows(self) -> Iterator[Type]:
+        """The types of the arrays of which the elements of a list are rows."""
+        return iter(())
+
+    def length(self, call: Call) -> int:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Items(Part):
+    kind: type
+    parts: tuple[Part, ...]
+
+    def fill(self, call: Call) -> Any:
+        return self.kind(q.fill(call) for q in self.parts)
+
+    def row(self, k: int, call: Call) -> Any:
+        return self.kind(q.row(k, call) for q in self.parts)
+
+    def rows(self) -> Iterator[Type]:
+        for q in self.parts:
+            yield from q.rows()
+
+    def length(self, call: Call) -> int:
+        return next(q.length(call) for q in self.parts if any(q.rows()))
+
+
+@dataclass(frozen=True)
+class Entries(Part):
+    keys: tuple[Any, ...]
+    parts: tuple[Part, ...]
+
+    def fill(self, call: Call) -> Any:
+        return {k: q.fill(call) for k, q in zip(self.keys, self.parts)}
+
+
+@dataclass(frozen=True)
+class Constant(Part):
+    value: Any
+
+    def fill(self, call: Call) -> Any:
+        return self.value
+
+
+@dataclass(frozen=True)
+class SizeOf(Part):
+    dim: Dim
+
+    def fill(self, call: Call) -> Any:
+        return evaluate_dim(self.dim, call.sizes)
+
+
+@dataclass(frozen=True)
+class Number(Part):
+    """Output `index`, 0-d, as a Python number."""
+
+    index: int
+
+    def fill(self, call: Call) -> Any:
+        return call.outputs[self.index].item()
+
+
+@dataclass(frozen=True)
+class Array(Part):
+    """Output or input `index`, looked at through views: names, attributes and types of them."""
+
+    output: bool
+    index: int
+    own: Type
+    views: tuple[tuple[str, Mapping[str, Any], Type], ...] = ()
+
+    @property
+    def type(self) -> Type:
+        return self.views[-1][2] if self.views else self.own
+
+    def fill(self, call: Call) -> Any:
+        array = (call.outputs if self.output else call.inputs)[self.index]
+        for name, attrs, made in self.views:
+            ref = OPS[name].ref
+            assert ref is not None
+            array = ref(array, **{k: _plain(v, call.sizes) for k, v in attrs.items()})
+            known = made.names <= call.sizes.keys()
+            if known and array.shape != made.concrete(call.sizes):
+                raise ValueError(f"a result is {made}, its {name} has shape {list(array.shape)}")
+        return array
+
+
+@dataclass(frozen=True)
+class Elements(Part):
+    """A list with an element for each row of the arrays in `of`."""
+
+    of: Part
+
+    def fill(self, call: Call) -> Any:
+        return [self.of.row(k, call) for k in range(self.of.length(call))]
+
+
+@dataclass(frozen=True)
+class Rows(Part):
+    """Output `index`, taken apart into arrays or Python numbers; it stands in Elements only."""
+
+    index: int
+    own: Type
+    number: bool
+
+    def row(self, k: int, call: Call) -> Any:
+        row = call.outputs[self.index][k, ...]
+        return row.item() if self.number else row
+
+    def rows(self) -> Iterator[Type]:
+        yield self.own
+
+    def length(self, call: Call) -> int:
+        return len(call.outputs[self.index])
+
+
+def _plain(v: object, sizes: Mapping[str, int]) -> Any:
+    if isinstance(v, tuple):
+        return tuple(_plain(q, sizes) for q in v)
+    return evaluate_dim(v, sizes) if isinstance(v, Size) else v
+
+
+# ---------------------------------------------------------------- reading
+@dataclass
+class Reader:
+    """Reads trees of a program; `requires` gains the conditions that views rest on.
+
+    Raises FileError for a tree that is not one of this program.
+    """
+
+    program: Program
+    requires: list[Require] = field(default_factory=list)
+    depth: int = 0
+
+    def read(self, tree: object) -> Part:
+        kind, *body = _list(tree, "a part of the result") or [None]
+        require(self.depth, LIMITS.nesting, "lists inside of each other")
+        read = getattr(self, f"_{kind}", None) if isinstance(kind, str) and kind in _KINDS else None
+        if read is None or len(body) != _KINDS[kind]:
+            raise FileError(f"an unknown part of the result: {kind!r:.80}")
+        self.depth += 1
+        part: Part = read(*body)
+        self.depth -= 1
+        return part
+
+    def _list(self, parts: object) -> Part:
+        return Items(list, tuple(map(self.read, _list(parts, "a list"))))
+
+    def _tuple(self, parts: object) -> Part:
+        return Items(tuple, tuple(map(self.read, _list(parts, "a tuple"))))
+
+    def _dict(self, entries: object) -> Part:
+        pairs = [_list(q, "an entry of a dict", 2) for q in _list(entries, "a dict")]
+        keys = tuple(parse_attr(_text(k)) for k, _ in pairs)
+        hash(keys)
+        return Entries(keys, tuple(self.read(q) for _, q in pairs))
+
+    def _constant(self, text: object) -> Part:
+        return Constant(parse_attr(_text(text)))
+
+    def _size(self, text: object) -> Part:
+        dim = parse_attr(_text(text))
+        if not is_dim(dim):
+            raise FileError(f"{text!r:.80} is no size")
+        self.known(dim)
+        return SizeOf(dim)
+
+    def _number(self, index: object) -> Part:
+        return Number(self.output(index, 0))
+
+    def _out(self, index: object, steps: object) -> Part:
+        at = self.output(index)
+        return self.viewed(True, at, self.program.outputs[at].type, steps)
+
+    def _same(self, index: object, steps: object) -> Part:
+        at = _index(index, len(self.program.inputs))
+        return self.viewed(False, at, self.program.inputs[at].value.type, steps)
+
+    def _elements(self, tree: object) -> Part:
+        of = self.read(tree)
+        lengths = {t.shape[0] for t in of.rows()}
+        if len(lengths) != 1:
+            raise FileError("a list with elements of several lengths, or of none")
+        return Elements(of)
+
+    def _rows(self, index: object, number: object) -> Part:
+        if type(number) is not bool:
+            raise FileError(f"rows are numbers or arrays, not {number!r:.80}")
+        at = self.output(index, 1 if number else None)
+        own = self.program.outputs[at].type
+        if own.ndim == 0:
+            raise FileError(f"output {at} has no rows")
+        return Rows(at, own, number)
+
+    def output(self, index: object, ndim: int | None = None) -> int:
+        at = _index(index, len(self.program.outputs))
+        if ndim is not None and self.program.outputs[at].type.ndim != ndim:
+            raise FileError(f"output {at} has not {ndim} dims")
+        return at
+
+    def known(self, value: object) -> None:
+        """Raises FileError for sizes that no input of the program has."""
+        unknown = dim_names(value) - set(self.program.sizes)
+        if unknown:
+            raise FileError(f"the result names the size {min(unknown)}, which no input has")
+
+    # ------------------------------------------------------------ views
+    def viewed(self, output: bool, index: int, own: Type, steps: object) -> Part:
+        views, now = [], own
+        for step in _list(steps, "the views of a result"):
+            name, entries = _list(step, "a view", 2)
+            if name == "alias":
+                continue
+            if name not in _VIEWS:
+                raise FileError(f"{name!r:.80} is no view")
+            pairs = [_list(q, "an attribute", 2) for q in _list(entries, "attributes")]
+            given = {_text(k): parse_attr(_text(v)) for k, v in pairs}
+            attrs = complete_attrs(OPS[name], given)
+            now = self.view(name, now, attrs)
+            views.append((name, attrs, now))
+        return Array(output, index, own, tuple(views))
+
+    def view(self, name: str, x: Type, attrs: dict[str, Any]) -> Type:
+        """The type of a view, checked as that of an op is."""
+        check_attrs(name, attrs)
+        b, reason = Builder(), f"{name} of a result"
+        (made,) = b.emit(name, [Value(x)], attrs)
+        found = [Require(r.left, r.relation, r.right, reason) for r in b.requires]
+        for d in made.type.shape:
+            if isinstance(d, int) and d < 0:
+                raise FileError(f"{reason} gives {made.type}")
+            if not is_natural(d):
+                found.append(Require(d, ">=", 0, reason))
+        self.known((*attrs.values(), *(d for r in found for d in (r.left, r.right))))
+        self.requires += found
+        return made.type
+
+
+#: how many entries follow the name of a part
+_KINDS = {"list": 1, "tuple": 1, "dict": 1, "constant": 1, "size": 1, "number": 1, "out": 2}
+_KINDS |= {"same": 2, "elements": 1, "rows": 2}
+#: views whose places are known from sizes
+_VIEWS = {n for n, row in OPS.items() if row.views and len(row.operands) == 1 and row.ref}
+
+
+def _list(x: object, what: str, length: int | None = None) -> list[Any]:
+    if not isinstance(x, list) or length not in (None, len(x)):
+        raise FileError(f"{what} is a list, not {x!r:.80}")
+    return x
+
+
+def _text(x: object) -> str:
+    if not isinstance(x, str):
+        raise FileError(f"a text, not {x!r:.80}")
+    return x
+
+
+def _index(x: object, n: int) -> int:
+    if type(x) is not int or not 0 <= x < n:
+        raise FileError(f"the result names number {x!r:.80} of {n}")
+    return x
+
+
+__all__ = ["Call", "Part", "Reader"]
