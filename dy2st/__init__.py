@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dy2st.api import StaticFunction, to_static
     from dy2st.capture.detached_writes import AliasWarning
-    from dy2st.convert.marks import ignore_module, not_to_static
+    from dy2st.convert.marks import host, ignore_module, not_to_static, pure
     from dy2st.export.load import LoadedProgram, load
     from dy2st.export.save import save
     from dy2st.results.planner import CopyWarning
@@ -27,9 +27,11 @@ _HOME = {
     "LoadedProgram": "dy2st.export.load",
     "SourceError": "ir",
     "StaticFunction": "dy2st.api",
+    "host": "dy2st.convert.marks",
     "ignore_module": "dy2st.convert.marks",
     "load": "dy2st.export.load",
     "not_to_static": "dy2st.convert.marks",
+    "pure": "dy2st.convert.marks",
     "save": "dy2st.export.save",
     "to_static": "dy2st.api",
 }
@@ -42,9 +44,11 @@ __all__ = [
     "LoadedProgram",
     "SourceError",
     "StaticFunction",
+    "host",
     "ignore_module",
     "load",
     "not_to_static",
+    "pure",
     "save",
     "to_static",
 ]

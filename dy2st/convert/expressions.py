@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from dy2st.convert.liveness import NONE, REFLECTIVE, Fresh, Names, Scope, bound, own_nodes
+from dy2st.convert.liveness import NONE, Fresh, Names, Scope, bound, own_nodes
 from dy2st.convert.source import Source
 from dy2st.convert.syntax import (
     Stmts,
@@ -23,7 +23,7 @@ from dy2st.convert.syntax import (
 )
 from dy2st.convert.unsupported import has_yield, yields
 
-AS_THEY_ARE = REFLECTIVE | {"super", "globals"}
+AS_THEY_ARE = frozenset({"super", "globals", "locals"})
 IDENTITY = {ast.Is: "is_", ast.IsNot: "is_not"}
 MEMBERSHIP = {ast.In: "in_", ast.NotIn: "not_in"}
 
@@ -196,7 +196,7 @@ class Expressions(ast.NodeTransformer):
         if grown and isinstance(func, ast.Attribute) and isinstance(grown, ast.Attribute):
             inner: Any = node.func
             inner.args[0].func.attr = "receiver"
-        if isinstance(func, ast.Name) and func.id in AS_THEY_ARE:
+        if isinstance(func, ast.Name) and (func.id in AS_THEY_ARE or looks_around(func.id, node)):
             return node
         node.func = start_at_name(place(rt("fn", node.func), func), func)
         return start_at_name(node, func)
@@ -275,6 +275,11 @@ def compare(node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -
     if type(op) in MEMBERSHIP:
         return place(rt(MEMBERSHIP[type(op)], left, right), node)
     return place(ast.Compare(left, [op], [right]), node)
+
+
+def looks_around(name: str, node: ast.Call) -> bool:
+    """`vars()` and `dir()` read the frame that calls them."""
+    return name in ("vars", "dir") and not node.args and not node.keywords
 
 
 def is_unzip(node: ast.Call) -> bool:

@@ -1,16 +1,32 @@
-"""Marks of the user: functions and modules that are not converted."""
+"""Marks of the user: functions and modules that are not converted, and what calls of them do."""
 
 from __future__ import annotations
 
 import sys
 import types
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 #: names of modules whose functions are called as they are, as those of libraries are
 IGNORED: set[str] = set()
 _MARK = "__dy2st_plain__"
 _PADDLE_MARK = "___jit_transform_options___"
+#: the kinds of numbers that a host call gives
+NUMBERS = {q.__name__: q for q in (bool, int, float)}
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What the user says of a function. `result` of a host call: bool, int or float, or the shape
+    and the name of the dtype of an array."""
+
+    host: bool
+    result: Any = None
+
+
+#: the marks of `pure` and `host`, by function
+MARKS: dict[Any, Mark] = {}
 
 
 def not_to_static(function: Callable[..., Any] | None = None) -> object:
@@ -72,3 +88,89 @@ def is_ignored(module: str | None) -> bool:
         return False
     parts = module.split(".")
     return any(".".join(parts[:n]) in IGNORED for n in range(1, len(parts) + 1))
+
+
+# ---------------------------------------------------------------- what a call does
+def pure(function: Any = None) -> Any:
+    """Mark a function whose result follows from its arguments, and which does nothing else.
+
+    Translated code calls it as it is while it is traced, and takes the result for a constant.
+    Lists, dicts and NumPy arrays among the arguments are checked on every call. For functions that
+    dy2st does not know, such as those of an extension module; a function in Python that is marked
+    is not translated.
+
+    Used as a decorator, or called: `dy2st.pure(library.f)`. Returns the function itself.
+
+    Raises:
+        TypeError: not a function, a method or a class.
+    """
+    if function is None:
+        return pure
+    _mark("pure", function, Mark(host=False))
+    return function
+
+
+def host(function: Any = None, result: Any = None) -> Any:
+    """Mark a function that is called again on every call of the program, and in every iteration of
+    its loops, in the order of eager: it draws, reads a clock, or acts.
+
+    Its result enters the program as a number or an array.
+
+    Args:
+        function: the function; None makes a decorator.
+        result: what it gives: `float`, `int` or `bool`; for an array a
+            `paddle.static.InputSpec` without open sizes, or a pair of shape and dtype. By default
+            what the function is annotated to return.
+
+    Returns the function itself.
+
+    Raises:
+        TypeError: not a function, a method or a class, or neither `result` nor an annotation says
+            what it gives.
+    """
+    if function is None:
+        return lambda f: host(f, result)
+    wanted = result if result is not None else _annotated(function)
+    _mark("host", function, Mark(host=True, result=_kind(function, wanted)))
+    return function
+
+
+def mark_of(function: Any) -> Mark | None:
+    """The mark of a function, or of the function of a method."""
+    for f in (function, getattr(function, "__func__", None)) if MARKS else ():
+        try:
+            if f in MARKS:
+                return MARKS[f]
+        except TypeError:
+            continue
+    return None
+
+
+def _mark(name: str, function: Any, mark: Mark) -> None:
+    if not callable(function) or getattr(function, "__hash__", None) is None:
+        raise TypeError(f"{name} takes a function, not {function!r}")
+    MARKS[function] = mark
+
+
+def _annotated(function: Any) -> Any:
+    found = getattr(getattr(function, "__func__", function), "__annotations__", {}).get("return")
+    return NUMBERS.get(found, found) if isinstance(found, str) else found
+
+
+def _kind(function: Any, result: Any) -> Any:
+    if any(result is q for q in NUMBERS.values()):
+        return result
+    pair = (result.shape, result.dtype) if hasattr(result, "shape") else result
+    if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], (tuple, list)):
+        if all(type(d) is int and d >= 0 for d in pair[0]):
+            return tuple(pair[0]), _dtype(pair[1])
+    raise TypeError(
+        f"host: say what {getattr(function, '__name__', function)!r} gives: result=float, int or "
+        f"bool, or result=(shape, dtype) for an array; not {result!r}"
+    )
+
+
+def _dtype(x: Any) -> str:
+    """The name of a dtype of Paddle or NumPy, or of one that is given by its name."""
+    name = getattr(x, "name", None) or getattr(x, "__name__", None) or str(x)
+    return name.rpartition(".")[2].lower()

@@ -15,7 +15,7 @@ from dy2st.capture.pylayer import register_hook
 from dy2st.library.introspection import KINDS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.loops.concat_growth import attach
-from dy2st.loops.generators import iter_, next_, registered
+from dy2st.loops.generators import check_made_here, iter_, next_, registered
 from dy2st.loops.iterables import Joined, RunRange, enumerate_, range_, reversed_, zip_
 from dy2st.state.ownership import note_attr, note_contents
 from dy2st.state.protocols import COPIES, computed_attr, special
@@ -138,6 +138,11 @@ def unbind_(input: object, axis: int = 0) -> object:
 def list_of(*args: object) -> object:
     if len(args) == 1 and isinstance(args[0], (SymRange, RunRange, Joined)):
         raise NeedsConcrete("list() of an iterable whose length is a size of the program")
+    trace = current()
+    if trace is not None:
+        for x in args:
+            check_made_here(trace, x)
+            note_contents(trace, x)
     return TraceList(list(*args))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,6 +23,8 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Trace, current
 
+#: the members of a group, which `itertools.groupby` gives
+_GROUP = type(next(itertools.groupby((0,)))[1])
 _MANAGER = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[attr-defined]
 
 
@@ -121,18 +124,39 @@ def registered(f: Callable[..., Any]) -> Callable[..., object]:
 
     @functools.wraps(f)
     def make(*args: object, **kwargs: object) -> object:
-        made, trace = f(*args, **kwargs), current()
+        trace = current()
         if trace is not None:
-            trace.objects.iterators[id(made)] = (made, trace.frame)
+            for x in args:
+                check_made_here(trace, x)
+        made = f(*args, **kwargs)
+        if trace is not None:
+            for q in made if isinstance(made, tuple) else (made,):
+                trace.objects.iterators[id(q)] = (q, trace.frame)
         return made
 
     return make
 
 
+def check_made_here(trace: Trace, iterator: object) -> None:
+    """An iterator from outside of the function would be advanced by the trace only."""
+    if not hasattr(type(iterator), "__next__") or users_method(iterator, "__next__") is not None:
+        return
+    kinds = (UserIterator, TraceGenerator, _GROUP)
+    if id(iterator) not in trace.objects.iterators and type(iterator) not in kinds:
+        raise refuse(
+            f"an iterator from outside ({type(iterator).__name__}) is advanced.",
+            "The program does not advance it again on every call.",
+            "Call `next(it)` outside of the translated function and pass the item in, or make the "
+            "iterator in the function.",
+        )
+
+
 def check_advance(trace: Trace, iterator: object) -> None:
     """An iterator from outside of the loop would be elsewhere after the trace is undone."""
-    if not trace.tentative or not hasattr(iterator, "__next__"):
+    if not hasattr(iterator, "__next__"):
         return
+    if not trace.tentative:
+        return check_made_here(trace, iterator)
     if type(iterator) is UserIterator:
         return
     known = trace.objects.iterators.get(id(iterator))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import collections
+import operator
+import os
 import types
 from typing import Any
 
 import paddle
 
 from dy2st.capture.indexing.items import old_items
+from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.container_writes import CONTAINERS, change
 from dy2st.state.dynamic_numbers import number_of
 from dy2st.state.ownership import made_here, note_attr, refuse
@@ -123,6 +126,8 @@ def load_item(obj: Any, index: Any) -> Any:
     users = special(trace, obj, "__getitem__", index)
     if users:
         return users[0]
+    if isinstance(obj, type(os.environ)):
+        return guarded_call(trace, operator.getitem, obj, index)
     if isinstance(obj, collections.defaultdict) and index not in obj:
         if trace.tentative:
             raise NeedsConcrete("a defaultdict makes an item in the loop")

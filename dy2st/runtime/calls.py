@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import types
 from typing import Any
 
@@ -14,11 +15,13 @@ from dy2st.capture import pylayer
 from dy2st.convert import convert
 from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
-from dy2st.library.builtins import SUBSTITUTES
+from dy2st.library.builtins import SUBSTITUTES, getattr_
 from dy2st.library.substitutes import REWRITTEN
 from dy2st.loops.generators import maker, manager_maker
+from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.state import container_writes
 from dy2st.state.dynamic_numbers import hold_dynamic
+from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
 from dy2st.state.ownership import LIBRARIES, note_contents, refuse
 from dy2st.state.protocols import cached_call, make_object
 from dy2st.state.strings import str_method
@@ -62,8 +65,16 @@ def _converted(fn: types.FunctionType, code: types.CodeType, plain: bool) -> typ
 
 
 def is_library(fn: types.FunctionType) -> bool:
-    name = fn.__module__ or ""
-    return name.split(".")[0] in LIBRARIES or is_ignored(name)
+    """Whether it is not converted. `functools.wraps` copies the name of a module, so the module
+    that has the code is asked, too."""
+    name, real = fn.__module__ or "", fn.__globals__.get("__name__", "")
+    return is_ignored(name) or {name.split(".")[0], real.split(".")[0]} <= LIBRARIES
+
+
+def unconverted(trace: Trace, f: Any) -> Any:
+    """A function that is not converted: Paddle's are recorded, others have an effect."""
+    recorded = is_recorded(f) and effect_of(f) is Effect.PURE
+    return maker(f) if recorded else library_call(trace, f)
 
 
 def fn(f: Any) -> Any:
@@ -77,13 +88,17 @@ def fn(f: Any) -> Any:
             "It would act when the function is traced, not when the program runs.",
             "Call it outside of the translated function.",
         )
+    if mark_of(f) is not None:
+        return library_call(trace, f)
     if isinstance(f, types.FunctionType):
         replaced = SUBSTITUTES.get(id(f))
         if replaced is not None:
             return replaced
         if f in REWRITTEN:
             return library_code(trace, REWRITTEN[f])
-        return maker(f) if is_library(f) or made_inside(trace, f) else use(trace, f)
+        if is_library(f):
+            return unconverted(trace, f)
+        return maker(f) if made_inside(trace, f) else use(trace, f)
     if isinstance(f, types.MethodType):
         return method(trace, f)
     if isinstance(f, Layer):
@@ -162,7 +177,7 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         return functools.partial(SUBSTITUTES[id(f.__func__)], f.__self__)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
-        return fn(translated.__get__(f.__self__)) if translated is not None else maker(f)
+        return unconverted(trace, f) if translated is None else fn(translated.__get__(f.__self__))
     if made_inside(trace, f.__func__):
         return maker(f)
     return use(trace, f.__func__).__get__(f.__self__)
@@ -192,7 +207,9 @@ def other(trace: Trace, f: Any) -> Any:
     ):
         return functools.partial(make_object, trace, f)
     if isinstance(f, functools._lru_cache_wrapper):
-        return cached_call(trace, f)
+        return cached_call(f, functools.partial(guarded_call, trace, f))
+    if isinstance(f, (operator.attrgetter, operator.methodcaller)):
+        return functools.partial(attributes, trace, f)
     if isinstance(f, types.BuiltinMethodType) and type(owner) is str:
         return str_method(f, owner)
     if isinstance(f, types.BuiltinMethodType) and isinstance(owner, MUTABLE):
@@ -200,7 +217,18 @@ def other(trace: Trace, f: Any) -> Any:
     call = next((vars(k)["__call__"] for k in type(f).__mro__ if "__call__" in vars(k)), None)
     if isinstance(call, types.FunctionType) and not is_library(call):
         return use(trace, call).__get__(f)
-    return f
+    return unconverted(trace, f)
+
+
+def attributes(trace: Trace, f: Any, obj: Any) -> Any:
+    """`operator.attrgetter(...)(obj)` and `operator.methodcaller(...)(obj)`, read as in code."""
+    kind, args = f.__reduce__()[:2]
+    if kind is operator.attrgetter:
+        found = [functools.reduce(getattr_, name.split("."), obj) for name in args]
+        return found[0] if len(found) == 1 else tuple(found)
+    name, *rest = args or kind.args
+    named = {} if args else kind.keywords
+    return fn(getattr_(obj, name))(*rest, **named)
 
 
 def container_method(trace: Trace, f: Any, owner: object) -> object:

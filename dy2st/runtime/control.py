@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ from dy2st.capture.indexing.masks import Selected
 from dy2st.loops import roll
 from dy2st.loops.generators import consume
 from dy2st.loops.iterables import sequence_of
+from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.container_writes import CONTAINERS, change
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.protocols import (  # fmt: skip
@@ -211,6 +213,8 @@ def in_(a: Any, b: Any) -> bool:
         users = special(trace, b, "__contains__", a)
         if users:
             return bool(users[0])
+        if isinstance(b, type(os.environ)):
+            return guarded_call(trace, operator.contains, b, a)
         note_contents(trace, b)
     return a in b
 

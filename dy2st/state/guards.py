@@ -47,6 +47,24 @@ def same_constant(a: object, b: object) -> bool:
     return type(a) is type(b) and (repr(a) == repr(b))
 
 
+def gives_again(f: Any, args: Any, kwargs: Any, value: object, raised: Any = None) -> bool:
+    """Whether a call gives an equal constant, the same object, or an exception of the same type."""
+    try:
+        now = f(*args, **kwargs)
+    except Exception as e:
+        return type(e) is raised
+    if raised is not None:
+        return False
+    return now is value or is_plain(value) and type(now) is type(value) and repr(now) == repr(value)
+
+
+def is_plain(x: object) -> bool:
+    """Constants, and containers of them."""
+    if isinstance(x, dict):
+        return is_plain(list(x.items()))
+    return all(map(is_plain, x)) if isinstance(x, (list, tuple, set)) else is_constant(x)
+
+
 class Guards:
     """Collected while tracing; `expressions` over `names` are true while nothing has changed."""
 
@@ -58,7 +76,8 @@ class Guards:
         self.held: list[object] = []
         self.numbers: dict[tuple[object, ...], tuple[Location, object]] = {}
         self.names: dict[str, Any] = {"MISSING": MISSING, "same": same_constant, "TENSOR": tensor}
-        self.names.update(same_array=same_array, IS=operator.is_)
+        self.names.update(same_array=same_array, IS=operator.is_, gives_again=gives_again)
+        self.arrays: dict[int, np.ndarray] = {}
         self.ids: dict[int, str] = {}
         self.tails: dict[int, tuple[object, object, object]] = {}
         self.on_read: Callable[[object], None] = lambda obj: None
@@ -101,6 +120,7 @@ class Guards:
         if value is MISSING:
             return f"{expression} is MISSING"
         if isinstance(value, np.ndarray):
+            self.arrays[id(value)] = value
             return f"same_array({expression}, {self.ref_constant(value.copy())})"
         if is_constant(value):
             return f"same({expression}, {self.ref_constant(value)})"
@@ -134,6 +154,20 @@ class Guards:
         if not isinstance(value, (types.MethodType, types.BuiltinMethodType)):
             place = Attr(obj, name)
             self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
+
+    def array(self, x: np.ndarray) -> None:
+        """An array from outside was read; if it was found at a place, that is checked already."""
+        if id(x) not in self.arrays:
+            key = ("array", id(x))
+            self.terms[key] = self.test(self.ref(x), x, None)
+
+    def call(
+        self, f: Any, args: Any, kwargs: Any, value: object = None, raised: object = None
+    ) -> None:
+        """`f(*args, **kwargs)` gave `value`, or raised an exception of the type `raised`."""
+        parts = [self.ref(f), *map(self.ref_constant, (args, kwargs, value, raised))]
+        expression = f"gives_again({', '.join(parts)})"
+        self.terms["call", id(f), repr(args), repr(kwargs)] = expression
 
     def item(self, obj: object, index: object, value: object) -> None:
         o, i = self.ref(obj), self.ref_constant(index)

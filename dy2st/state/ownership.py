@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import sys
 import types
 from typing import Any
@@ -12,6 +14,10 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
 from ir import SourceError
 
+_FUNCTIONS = (
+    types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
+    functools.partial,
+)  # fmt: skip
 #: packages whose functions are called as they are
 LIBRARIES = frozenset(sys.stdlib_module_names) | {
     "paddle", "numpy", "dy2st", "ir", "executor", "scipy", "astor", "llvmlite", "safetensors",
@@ -57,3 +63,29 @@ def note_attr(trace: Trace, obj: object, name: str, value: Any, whole: bool = Tr
     if ("attr", id(obj), name) not in trace.objects.stored and not made_here(trace, obj):
         if not isinstance(value, FakeTensor):
             trace.guards.attr(obj, name, value, whole)
+
+
+def is_users_object(x: Any) -> bool:
+    """An instance of a class that is no library's."""
+    kind: Any = type(x)
+    if isinstance(x, (types.ModuleType, type, BaseException, enum.Enum, *_FUNCTIONS)):
+        return False
+    return kind.__module__.split(".")[0] not in LIBRARIES
+
+
+def note_object(trace: Trace, x: Any) -> None:
+    """Code that is not converted reads an object of the user: the program depends on all of its
+    attributes."""
+    key = ("object", id(x))
+    if trace.guards is None or key in trace.guards.terms:
+        return
+    trace.guards.terms[key] = "True"
+    fields = dict(getattr(x, "__dict__", {}))
+    for kind in type(x).__mro__:
+        for name in vars(kind).get("__slots__", ()):
+            if isinstance(getattr(kind, name, None), types.MemberDescriptorType):
+                fields[name] = getattr(x, name, None)
+    for name, value in fields.items():
+        note_attr(trace, x, name, value)
+        if is_users_object(value):
+            note_object(trace, value)

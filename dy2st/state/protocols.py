@@ -15,7 +15,7 @@ from typing import Any
 
 import paddle
 
-from dy2st.state.ownership import LIBRARIES, refuse
+from dy2st.state.ownership import LIBRARIES, is_users_object, note_contents, note_object, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import is_runtime_scalar
@@ -85,6 +85,9 @@ def copied(f: Callable[..., Any]) -> Callable[..., Any]:
             return f(x, *args, **kwargs)
         if isinstance(x, TraceList):
             return TraceList(x.parts() if f is copy.copy else map(copy_, x.parts()))
+        note_contents(trace, x)
+        if is_users_object(x):
+            note_object(trace, x)
         made = f(x, *args, **kwargs)
         trace.make(made)
         return made
@@ -222,7 +225,7 @@ def is_lazy(x: Any) -> bool:
     return isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x)
 
 
-def cached_call(trace: Trace, f: Any) -> Callable[..., Any]:
+def cached_call(f: Any, made_again: Callable[..., Any]) -> Callable[..., Any]:
     """A function with `functools.lru_cache`: called as in eager, where it computes once."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -232,7 +235,6 @@ def cached_call(trace: Trace, f: Any) -> Callable[..., Any]:
                 "The cache would keep a tensor of one call and give it to all others.",
                 f"Call it without the cache: `{f.__name__}.__wrapped__(...)`.",
             )
-        with trace.pause():
-            return f(*args, **kwargs)
+        return made_again(*args, **kwargs)
 
     return call

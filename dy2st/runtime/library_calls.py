@@ -1,0 +1,244 @@
+"""Calls of code that is not converted, by their effect (`dy2st.state.effects`).
+
+A pure function is called while tracing, with arguments that are known; what it reads of objects
+from outside is guarded, and functions of the user that it is given are converted when it calls
+them. A guarded call is made again in the check of every call of the program.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dy2st.loops.generators import check_made_here
+from dy2st.state.container_writes import change
+from dy2st.state.effects import (
+    GENERIC,
+    OPAQUE,
+    PLAIN,
+    Effect,
+    effect_of,
+    is_in,
+    name_of,
+    refusal_of,
+    written,
+)
+from dy2st.state.guards import is_plain
+from dy2st.state.ownership import is_users_object, made_here, note_contents, note_object, refuse
+from dy2st.state.strings import Text
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import is_runtime_scalar, stop
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace
+
+FUNCTIONS = (
+    types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
+    functools.partial,
+)  # fmt: skip
+CONTAINERS = (list, tuple, set, frozenset, dict, collections.deque)
+FRESH = (list, set, dict, collections.deque, bytearray, np.ndarray)
+
+
+def library_call(trace: Trace, f: Any) -> Callable[..., Any]:
+    """What to call instead of `f`, a function that is not converted.
+
+    Raises Refused for a function that cannot be part of a program.
+    """
+    effect = effect_of(f)
+    if effect is Effect.PURE:
+        return PureCall(trace, f)
+    if effect is Effect.GUARDED:
+        return functools.partial(guarded_call, trace, f)
+    if effect is Effect.HOST:
+        return lambda *args, **kwargs: host_call(trace, f, args, kwargs)
+    raise refuse(f"{name_of(f)}() in a translated function.", *refusal_of(f))
+
+
+def host_call(trace: Trace, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call that the program makes again each time it runs."""
+    raise refuse(
+        f"{name_of(f)}() in a translated function.",
+        "It acts, or gives another result, on every call; a program cannot call it yet.",
+        "Call it outside of the translated function, and pass the result in.",
+    )
+
+
+class PureCall:
+    """A pure function, which reads its arguments and writes at most one of them."""
+
+    def __init__(self, trace: Trace, f: Any) -> None:
+        self.trace, self.f, self.written = trace, f, written(f)
+        self.opaque = is_in(f, OPAQUE)
+        self.generic = is_in(f, GENERIC) and not is_in(f, PLAIN)
+        self.seen: dict[int, Any] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        owner = getattr(self.f, "__self__", None)
+        if not isinstance(owner, (types.ModuleType, type, type(None))):
+            self.read(owner)
+        self.write(owner, args, kwargs)
+        for x in (*args, *kwargs.values()):
+            self.read(x)
+        if not self.opaque:
+            args = tuple(map(self.callback, args))
+            kwargs = {k: self.callback(x) for k, x in kwargs.items()}
+        out = self.f(*args, **kwargs)
+        self.adopt(out)
+        return out
+
+    # ------------------------------------------------------------ arguments
+    def read(self, x: Any) -> None:
+        """The result depends on this value: it is known, and what may change of it is guarded."""
+        if id(x) in self.seen:
+            return
+        self.seen[id(x)] = x
+        if is_lazy(x):
+            if not self.generic:
+                raise self.unknown(x)
+        elif isinstance(x, TraceList) or isinstance(x, CONTAINERS):
+            self.read_container(x)
+        elif self.opaque or isinstance(x, type):
+            return
+        elif isinstance(x, np.ndarray) and not made_here(self.trace, x):
+            self.trace.guards.array(x)
+        elif hasattr(type(x), "__next__"):
+            check_made_here(self.trace, x)
+        elif isinstance(x, (bytearray, memoryview)) and not made_here(self.trace, x):
+            raise refuse(
+                f"{name_of(self.f)}() of a {type(x).__name__} from outside.",
+                "Its bytes may change between calls, and are not checked.",
+                "Pass `bytes(...)` of it.",
+            )
+        elif is_users_object(x):
+            note_object(self.trace, x)
+
+    def read_container(self, x: Any) -> None:
+        if isinstance(x, TraceList) and x.segmented and not self.generic:
+            raise self.unknown(x)
+        if not self.opaque and not isinstance(x, TraceList):
+            note_contents(self.trace, x)
+        parts = x.parts() if isinstance(x, TraceList) else x.values() if isinstance(x, dict) else x
+        for q in parts:
+            self.read(q)
+
+    def unknown(self, x: Any) -> BaseException:
+        """What to raise for an argument whose value the program computes."""
+        name = name_of(self.f)
+        if is_runtime_scalar(x):
+            return stop(x, f"{name}()")
+        if is_symint(x):
+            return NeedsConcrete(f"{x!r} is needed as a number ({name}())", x.loops)
+        what = "a text with a tensor's value" if type(x) is Text else "a tensor"
+        return refuse(
+            f"{name}() of {what} is needed while the program is traced.",
+            "Its value is known only when the program runs.",
+            "Use the function of Paddle, or call it outside of the translated function.",
+        )
+
+    def callback(self, x: Any) -> Any:
+        """A function as an argument: it is converted when it is called."""
+        if isinstance(x, type) or not (isinstance(x, FUNCTIONS) or called_by_user(x)):
+            return x
+
+        @functools.wraps(x)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            out = self.trace.hooks.call(x)(*args, **kwargs)
+            if is_lazy(out) and not self.generic:
+                raise self.unknown(out)
+            return out
+
+        return call
+
+    # ------------------------------------------------------------ effects
+    def write(self, owner: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A container that changes is put back and changed on every call as others are; an array
+        must have been made here."""
+        at = self.written
+        targets = [] if at is None else [owner if at < 0 else args[at] if at < len(args) else None]
+        if is_in(self.f, frozenset(("numpy",))) and kwargs.get("out") is not None:
+            out = kwargs["out"]
+            targets += out if isinstance(out, tuple) else [out]
+        for x in targets:
+            if isinstance(x, (list, dict, set)) and not isinstance(x, TraceList):
+                change(self.trace, x)
+            elif isinstance(x, TraceList) and (x.segmented or self.trace.tentative):
+                raise NeedsConcrete(f"{name_of(self.f)}() changes a list in the loop")
+            elif isinstance(x, (np.ndarray, bytearray)):
+                self.write_array(x)
+
+    def write_array(self, x: Any) -> None:
+        if not made_here(self.trace, x):
+            raise refuse(
+                f"{name_of(self.f)}() writes to a {type(x).__name__} from outside.",
+                "A program writes to tensors and to Python's containers.",
+                "Write to a copy (`a.copy()`), or call it outside of the translated function.",
+            )
+        if self.trace.tentative:
+            raise NeedsConcrete(f"{name_of(self.f)}() writes to an array in the loop")
+
+    def adopt(self, out: Any) -> None:
+        """What the function has made is known to nobody else."""
+        if isinstance(self.f, type) and type(out) is self.f:
+            self.trace.make(out)
+        if self.opaque or id(out) in self.seen:
+            return
+        self.seen[id(out)] = out
+        if isinstance(out, FRESH) and getattr(out, "base", None) is None:
+            self.trace.make(out)
+        if isinstance(out, (list, tuple, dict)):
+            for q in out.values() if isinstance(out, dict) else out:
+                self.adopt(q)
+        elif hasattr(out, "__next__"):
+            self.trace.objects.iterators[id(out)] = (out, self.trace.frame)
+
+
+# ---------------------------------------------------------------- guarded calls
+def guarded_call(trace: Trace, f: Any, *args: Any, **kwargs: Any) -> Any:
+    """The result, or the exception; every call of the program checks that it is the same."""
+    call = PureCall(trace, f)
+    call.generic = False
+    for x in (*args, *kwargs.values()):
+        call.read(x)
+    with trace.pause():
+        try:
+            out = f(*args, **kwargs)
+        except Exception as e:
+            trace.guards.call(f, args, kwargs, raised=type(e))
+            raise
+        again = f(*args, **kwargs)
+        known = copy.deepcopy(out) if again is not out and is_plain(out) else out
+    if again is not out and not is_plain(out):
+        raise refuse(
+            f"{name_of(f)}() in a translated function.",
+            "It gives another object on every call.",
+            "Call it outside of the translated function, and pass the result in.",
+        )
+    trace.guards.call(f, args, kwargs, known)
+    if again is not out:
+        call.adopt(out)
+    elif isinstance(out, FRESH):
+        trace.guards.ref(out)
+        note_contents(trace, out)
+    return out
+
+
+# ---------------------------------------------------------------- kinds of values
+def is_lazy(x: Any) -> bool:
+    """Whether the value is known only when the program runs."""
+    return isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or type(x) is Text
+
+
+def called_by_user(x: Any) -> bool:
+    """An object of the user that can be called."""
+    return is_users_object(x) and callable(x)
+
+
+__all__ = ["guarded_call", "host_call", "library_call"]
