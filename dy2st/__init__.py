@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dy2st.convert.marks import host, ignore_module, not_to_static, pure
     from dy2st.export.load import LoadedProgram, load
     from dy2st.export.save import save
+    from dy2st.inspection import code, program, report
     from dy2st.results.planner import CopyWarning
     from ir import Dy2stError, SourceError
 
@@ -27,15 +28,20 @@ _HOME = {
     "LoadedProgram": "dy2st.export.load",
     "SourceError": "ir",
     "StaticFunction": "dy2st.api",
+    "code": "dy2st.inspection",
     "host": "dy2st.convert.marks",
     "ignore_module": "dy2st.convert.marks",
     "load": "dy2st.export.load",
     "not_to_static": "dy2st.convert.marks",
+    "program": "dy2st.inspection",
     "pure": "dy2st.convert.marks",
+    "report": "dy2st.inspection",
     "save": "dy2st.export.save",
     "to_static": "dy2st.api",
 }
-_NEED_PADDLE = frozenset({"AliasWarning", "CopyWarning", "StaticFunction", "save", "to_static"})
+_NEED_PADDLE = frozenset(
+    "AliasWarning CopyWarning StaticFunction code program report save to_static".split()
+)
 __version__ = "0.1.0"
 __all__ = [
     "AliasWarning",
@@ -44,11 +50,14 @@ __all__ = [
     "LoadedProgram",
     "SourceError",
     "StaticFunction",
+    "code",
     "host",
     "ignore_module",
     "load",
     "not_to_static",
+    "program",
     "pure",
+    "report",
     "save",
     "to_static",
 ]

@@ -6,7 +6,6 @@ import copy
 import functools
 import threading
 import types
-from collections import UserString
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -172,17 +171,6 @@ class StaticFunction:
         return f"<dy2st.to_static of {self.__dy2st_original__!r}>"
 
 
-class Code(UserString):
-    """The converted Python of a function, made on first use."""
-
-    def __init__(self, static: StaticFunction) -> None:
-        self._static = static
-
-    @property
-    def data(self) -> str:  # type: ignore[override]
-        return self._static.code
-
-
 def to_static(
     function: object = None,
     input_spec: Sequence[object] | None = None,
@@ -193,8 +181,8 @@ def to_static(
     """Translate a function, a method or the `forward` of a Layer.
 
     Used as a decorator, with or without arguments, or called. A Layer comes back as the same Layer
-    with `forward` replaced, and with `program`, `report` and `code` as on a translated function.
-    Nothing is translated before the first call. The interface follows `paddle.jit.to_static`.
+    with its `forward` replaced, and nothing else. Nothing is translated before the first call.
+    The interface follows `paddle.jit.to_static`.
 
     Args:
         function: the function, method or Layer; None makes a decorator.
@@ -254,7 +242,4 @@ def _layer(
     original = getattr(forward, "__dy2st_original__", forward)
     static = _static(original, input_spec, checkpoint, donate)
     object.__setattr__(layer, "forward", static)
-    for name in ("program", "report"):
-        object.__setattr__(layer, name, getattr(static, name))
-    object.__setattr__(layer, "code", Code(static))
     return layer

@@ -341,7 +341,7 @@ def main() -> None:
     with paddle.no_grad():
         compare(eager, static, text, tokens)
         without_paddle(static, eager, data)
-        print(f"\n{static.program(tokens)}\n{static.report(tokens)}")
+        print(f"\n{dy2st.program(static, tokens)}\n{dy2st.report(static, tokens)}")
         ratio = table(trained, data)
     print(f"demo: parity ok, {ratio:.1f} times faster than eager")
 

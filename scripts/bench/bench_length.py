@@ -135,14 +135,14 @@ def decoder_cost(ops: int) -> dict[str, float]:
     static = dy2st.to_static(Decoder(ops // DECODER_OPS))
     x = paddle.randn([2, 16])
     with paddle.no_grad():
-        return cost(lambda: static.program(x))
+        return cost(lambda: dy2st.program(static, x))
 
 
 def straight_cost(ops: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, paddle.no_grad():
         f = function("straight", "x, w", straight_line, ops // STRAIGHT_OPS, folder)
         static, x, w = dy2st.to_static(f), paddle.randn([2, 16]), paddle.randn([16, 16])
-        return cost(lambda: static.program(x, w))
+        return cost(lambda: dy2st.program(static, x, w))
 
 
 def cache_cost(ops: int) -> dict[str, float]:
@@ -150,7 +150,7 @@ def cache_cost(ops: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder, paddle.no_grad():
         static = dy2st.to_static(function("cache", "x, w, rows", cache_line, steps, folder))
         x, w, rows = paddle.randn([2, 16]), paddle.randn([16, 16]), paddle.zeros([steps, 2, 16])
-        return cost(lambda: static.program(x, w, rows))
+        return cost(lambda: dy2st.program(static, x, w, rows))
 
 
 def training_cost(ops: int) -> dict[str, float]:

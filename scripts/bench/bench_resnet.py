@@ -89,8 +89,8 @@ def inference(x: Any, rounds: int) -> None:
 
 
 def memory(static: Any, x: Any) -> None:
-    program, run = static.program(x), static.entry(x).executable
-    assert not static.report(x).foreign_counts
+    program, run = dy2st.program(static, x), static.entry(x).executable
+    assert not dy2st.report(static, x).foreign_counts
     arena, most = run.layout.bytes({}), largest_pair(x)
     weights = sum(
         int(np.prod(i.value.type.shape)) * i.value.type.dtype.size

@@ -64,7 +64,7 @@ def main(name: str) -> None:
         static = dy2st.to_static(model)
         start = time.process_time()
         with paddle.no_grad():
-            static.program(x)
+            dy2st.program(static, x)
         seconds.append(time.process_time() - start)
     print(*seconds)
 

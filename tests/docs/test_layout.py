@@ -55,7 +55,7 @@ FLOORS = {
         "library",
         "results runtime",
         "compiled",
-        "api",
+        "api inspection",
         "export",
         "",
     ],

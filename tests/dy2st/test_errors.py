@@ -101,7 +101,7 @@ def test_an_error_that_depends_on_data_is_raised_when_it_is_met(name, sign):
 def test_growing_tensor_is_unrolled_with_numbers():
     static = dy2st.to_static(wrong.changes_type)
     np.testing.assert_array_equal(static(X).numpy(), wrong.changes_type(X).numpy())
-    (loop,) = static.report(X).loops
+    (loop,) = dy2st.report(static, X).loops
     assert loop.kind == "unrolled" and "'h' is f32" in loop.reason
 
 

@@ -11,7 +11,7 @@ import pytest
 import dy2st
 
 ROOT = Path(dy2st.__file__).parent.parent
-NEED_PADDLE = ["AliasWarning", "CopyWarning", "StaticFunction", "save", "to_static"]
+NEED_PADDLE = ("AliasWarning CopyWarning StaticFunction code program report save to_static").split()
 BLOCK_PADDLE = "import sys; sys.modules['paddle'] = None\n"
 
 

@@ -7,6 +7,7 @@ import paddle
 import pytest
 from paddle.static import InputSpec
 
+import dy2st
 from tests import check
 from tests.parity.models import recurrent as zoo
 
@@ -64,7 +65,7 @@ def test_named_sizes(name):
 def test_loops_stay_loops(name):
     make, args, _ = CASES[name]
     static = check.parity(make(), args(40), calls=1)
-    report = static.report(*args(40)())
+    report = dy2st.report(static, *args(40)())
     assert {q.kind for q in report.loops} == {"scan"}, str(report)
     assert report.foreign == ()
 

@@ -182,7 +182,7 @@ def loops_unrolled(p, steps):
     """The lines of the report about loops that were unrolled; the number of the program's lines."""
     static, args = dy2st.to_static(p.make()), p.args(sizes_of(steps), 0)
     with copying(p):
-        report, program = static.report(*args), static.program(*args)
+        report, program = dy2st.report(static, *args), dy2st.program(static, *args)
     unrolled = [str(q) for q in report.loops if q.kind == "unrolled"]
     assert not any(" times, because" in q for q in report.retraced), report.retraced
     return unrolled, len(str(program).splitlines())

@@ -46,7 +46,7 @@ def test_equals_eager(f, loops):
     static = dy2st.to_static(copy.deepcopy(eager) if isinstance(f, type) else f)
     for k in range(3):
         check.same(static(X + k), eager(X + k), what=f"call {k}")
-    assert sorted(q.kind for q in static.report(X).loops) == loops
+    assert sorted(q.kind for q in dy2st.report(static, X).loops) == loops
 
 
 # ---------------------------------------------------------------- generators
@@ -547,7 +547,7 @@ def test_functions_of_a_notebook():
     exec(compile(text, "<cell 1>", "exec"), space)
     static = dy2st.to_static(space["f"])
     check.same(static(X), X + 3)
-    assert [q.kind for q in static.report(X).loops] == ["scan"]
+    assert [q.kind for q in dy2st.report(static, X).loops] == ["scan"]
 
 
 def test_lru_cache_with_a_tensor_is_refused():
@@ -590,7 +590,7 @@ def test_a_comprehension_over_a_named_size_is_a_loop():
     )  # fmt: skip
     for n in (3, 2, 1):
         check.same(static(X[:n]), paddle.stack(doubled_rows(X[:n]), 1))
-    assert [q.kind for q in static.report(X).loops] == ["scan"]
+    assert [q.kind for q in dy2st.report(static, X).loops] == ["scan"]
 
 
 def doubled_rows(x):

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.sampled
 def native(f, *args, dtype="float64", calls=1):
     """As eager, gradients too, and nothing is left to Paddle."""
     static = agree(f, *args, dtype=dtype, calls=calls)
-    assert not static.report(*args).foreign_counts
+    assert not dy2st.report(static, *args).foreign_counts
     return static
 
 
@@ -259,7 +259,7 @@ def test_pooling_of_a_named_batch():
 )
 def test_pooling_without_a_row_is_left_to_paddle(f):
     static = agree(f, data(2, 3, 8, 10))
-    assert static.report(data(2, 3, 8, 10)).foreign_counts
+    assert dy2st.report(static, data(2, 3, 8, 10)).foreign_counts
 
 
 # ---------------------------------------------------------------- large images
@@ -379,7 +379,7 @@ def test_batch_norm(name, mode):
         return nn.Sequential(norm, nn.Tanh())
 
     static = trains(make, lambda: [data(*shape)])
-    assert not static.report(data(*shape)).foreign_counts
+    assert not dy2st.report(static, data(*shape)).foreign_counts
 
 
 def test_batch_norm_of_a_named_batch():
@@ -387,7 +387,7 @@ def test_batch_norm_of_a_named_batch():
         net = nn.Sequential(nn.Conv2D(2, 3, 3), nn.BatchNorm2D(3))
     spec = InputSpec([None, 2, 5, 5], "float64", "x")
     static = check.parity(net, lambda: [data(3, 2, 5, 5, trained=False)], [spec])
-    assert not static.report(data(3, 2, 5, 5)).foreign_counts
+    assert not dy2st.report(static, data(3, 2, 5, 5)).foreign_counts
 
 
 @pytest.mark.quick
@@ -445,8 +445,8 @@ def test_memory_of_resnet():
     with paddle.no_grad():
         want = copy.deepcopy(net)(x)
         check.same(static(x), want, rtol=1e-4, atol=1e-4)
-        program, run = static.forward.program(x), static.forward.entry(x).executable
-        assert not static.forward.report(x).foreign_counts and not run.copies
+        program, run = dy2st.program(static.forward, x), static.forward.entry(x).executable
+        assert not dy2st.report(static.forward, x).foreign_counts and not run.copies
     assert run.layout.bytes({}) <= 1.3 * activations(program)
 
 

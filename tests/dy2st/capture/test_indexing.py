@@ -109,7 +109,7 @@ def test_in_loops(f):
         check.same(results[1], results[0])
         if f is not step_from_data:  # eager has no gradient behind its mask
             check.same(grads[1], grads[0], 1e-5, 1e-5)
-    report = static.report(paddle.to_tensor(X.numpy(), stop_gradient=False), AT)
+    report = dy2st.report(static, paddle.to_tensor(X.numpy(), stop_gradient=False), AT)
     assert report.foreign == () and all("unrolled" not in str(q) for q in report.loops)
 
 
@@ -138,7 +138,7 @@ def test_named_sizes(f):
     for shape, n in (((4, 5, 3), 2), ((3, 3, 3), 3), ((6, 2, 3), 1)):
         args = t(shape), paddle.to_tensor(np.arange(n) % 2)
         check.same(static(*args), f(*args), 1e-5, 1e-6)
-    assert static.report(*args).foreign == ()
+    assert dy2st.report(static, *args).foreign == ()
 
 
 # ---------------------------------------------------------------- out of range
@@ -350,4 +350,4 @@ def test_half_precision_is_moved(target, monkeypatch):
     args = x, paddle.to_tensor([2, 0])
     static = dy2st.to_static(halves)
     check.same(static(*args), halves(*args), 0.0, 0.0)
-    assert static.report(*args).foreign == ()
+    assert dy2st.report(static, *args).foreign == ()

@@ -40,7 +40,7 @@ def test_prints_what_eager_prints(f, loops, capsys):
         have = static(X + k)
         assert capsys.readouterr() == (out, err)
         check.same(have, want)
-    assert tuple(q.kind for q in static.report(X).loops) == loops
+    assert tuple(q.kind for q in dy2st.report(static, X).loops) == loops
 
 
 @case()
@@ -157,7 +157,7 @@ def test_named_sizes(capsys):
         want = capsys.readouterr().out
         static(X[:n])
         assert capsys.readouterr().out == want
-    assert [q.kind for q in static.report(X).loops] == ["scan"]
+    assert [q.kind for q in dy2st.report(static, X).loops] == ["scan"]
 
 
 def test_a_failed_translation_prints_nothing(capsys):

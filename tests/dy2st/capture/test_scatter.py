@@ -164,4 +164,4 @@ def test_values_and_gradients(name):
             list(want) if isinstance(want, tuple) else want,
         )
         check.same(got, grads)
-    assert static.report(*two).foreign == ()
+    assert dy2st.report(static, *two).foreign == ()

@@ -455,7 +455,7 @@ def test_windows_of_a_buffer_are_written_in_place():
         x = paddle.randn([4, 2, 2])
         check.same(static(x), eager(x))
         check.same(static.b, eager.b)
-    (chain,) = (q for q in static.report(x).chains if q.written)
+    (chain,) = (q for q in dy2st.report(static, x).chains if q.written)
     assert chain.in_place and chain.links[-1].through == ".unfold"
 
 

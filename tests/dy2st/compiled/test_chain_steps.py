@@ -209,7 +209,7 @@ def check_memory(net, arg, kept: str) -> None:
         again = {v for v in g.forward.outputs[training.results :] if not isinstance(v, Slot)}
         values = dict(g.forward.writes).values()
         assert again.isdisjoint(values), "what is written back is kept a second time"
-    report = net.forward.report(x, arg)
+    report = dy2st.report(net.forward, x, arg)
     for chain in report.chains:
         if chain.name == "a" and kept == "kept":
             assert not chain.in_place and "does not move the version" in chain.broken[-1][0]
@@ -246,7 +246,7 @@ def test_the_steps_fail_if_equal_values_are_one_tensor(name, monkeypatch):
 def test_the_report_of_a_training_call(golden):
     """Every storage that is written with its links, its end, and why one is copied."""
     model = dy2st.to_static(Chains())
-    report = model.report(paddle.ones([4, 3]))
+    report = dy2st.report(model, paddle.ones([4, 3]))
     assert str(report) == golden
     assert [(q.name, q.in_place) for q in report.chains if q.written] == [
         ("seen", True),

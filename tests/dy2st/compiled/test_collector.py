@@ -32,7 +32,7 @@ def test_the_collector_waits_and_is_as_before(on: bool) -> None:
     try:
         if not on:
             gc.disable()
-        f.program(paddle.ones([2]))
+        dy2st.program(f, paddle.ones([2]))
         assert not any(seen)
         assert gc.isenabled() is on
         with pytest.raises(SourceError):

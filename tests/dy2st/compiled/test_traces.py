@@ -81,7 +81,7 @@ def test_a_second_trace_knows_all_inputs_that_share_memory(f, parts, reasons, tr
         check.same(g(*parts(two)), f(*parts(one)))
         check.same(two, one)
     assert len(traces) == 1 + len(reasons)
-    report = g.report(*parts(two))
+    report = dy2st.report(g, *parts(two))
     assert report.retraced == reasons
     assert all(f"traced again: {q}" in str(report) for q in reasons)
 

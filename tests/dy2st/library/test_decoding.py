@@ -35,7 +35,7 @@ def states(batch=2):
 
 def loop_kinds(static, *args):
     """The kinds of loops; ties make `topk` Paddle's own, and what follows the loop is."""
-    report = static.report(*args)
+    report = dy2st.report(static, *args)
     assert set(report.foreign_counts) <= {"topk", "gather_tree"}, report
     kinds = {q.kind for q in report.loops}
     assert "while" in kinds and not kinds & {"scan", "unrolled"}, report

@@ -28,7 +28,7 @@ def by_name(q):
 
 def loops(static, *args):
     """Kind and reason of each loop; no op but dropout is left to Paddle."""
-    report = static.report(*args)
+    report = dy2st.report(static, *args)
     assert set(report.foreign_counts) <= {"dropout"}, report
     return [(q.kind, q.reason) for q in report.loops]
 
@@ -101,7 +101,7 @@ def test_dropout_between_layers_draws_what_eager_draws(kind, p, mode):
     static = check.parity(net, lambda: [x()])
     scans(static, 6, x())
     drawn = mode == "train" and p == 0.4
-    assert static.report(x()).foreign_counts == ({"dropout": 1} if drawn else {})
+    assert dy2st.report(static, x()).foreign_counts == ({"dropout": 1} if drawn else {})
 
 
 def test_projection_runs_paddles_own_loop_over_layers():
@@ -145,7 +145,7 @@ def test_inputs_are_parameters_by_name_and_switching_modes_is_followed():
     net = Tagger()
     make = lambda: [paddle.randint(0, 11, [2, 6]), paddle.to_tensor([6, 2])]  # noqa: E731
     static = check.parity(net, make)
-    names = {q.name for q in static.program(*make()).inputs if q.kind == "param"}
+    names = {q.name for q in dy2st.program(static, *make()).inputs if q.kind == "param"}
     assert {"rnn.weight_ih_l0", "rnn.weight_hh_l0_reverse", "out.weight"} <= names
     net = nn.GRU(4, 8, num_layers=2, dropout=0.5)
     static, args = dy2st.to_static(copy.deepcopy(net)), x()
@@ -367,6 +367,6 @@ def test_states_in_a_dict_are_carried(lengths):
 
 def test_program_size_does_not_grow_with_time():
     static = dy2st.to_static(nn.RNN(nn.LSTMCell(4, 8)))
-    short, long = (str(static.program(x(2, n))) for n in (7, 700))
+    short, long = (str(dy2st.program(static, x(2, n))) for n in (7, 700))
     assert short.replace("700", "7").count("\n") == long.count("\n")
     np.testing.assert_equal(long.count("scan"), 1)

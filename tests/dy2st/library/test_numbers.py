@@ -49,7 +49,7 @@ def test_bit_operators_are_those_of_python(f, spec):
     static = dy2st.to_static(f, input_spec=spec)
     for x in (X, -X, X * 0, X * 1e6):
         check.same(static(x), f(x))
-    assert all(q.kind == "scan" for q in static.report(X).loops)
+    assert all(q.kind == "scan" for q in dy2st.report(static, X).loops)
 
 
 def test_a_shift_by_a_negative_number_is_an_error():

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.sampled
 
 
 def kinds(static, *args):
-    report = static.report(*args)
+    report = dy2st.report(static, *args)
     assert not report.foreign, report
     return [q.kind for q in report.loops] + ["cond"] * bool(report.conds)
 

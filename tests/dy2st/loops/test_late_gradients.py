@@ -77,5 +77,7 @@ def test_what_is_read_from_the_end_of_a_list_passes_its_gradient(f):
         x = rng.normal(size=(2, 5, 4)) * scale
         for have, want in zip(gradient(static, x), gradient(f, x)):
             np.testing.assert_allclose(have, want, rtol=1e-9, atol=1e-9)
-    kinds = [q.kind for q in static.report(paddle.to_tensor(x, stop_gradient=False) * 1.0).loops]
+    kinds = [
+        q.kind for q in dy2st.report(static, paddle.to_tensor(x, stop_gradient=False) * 1.0).loops
+    ]
     assert kinds == ["while" if f is until_data_ends_it else "scan"]

@@ -68,7 +68,7 @@ def connected(x):
 
 def test_loops_of_a_marked_function_are_unrolled():
     static = same_calls(lambda x: smooth(x, 3) + marked_by_paddle(x), *ROWS)
-    notes = static.report(paddle.ones([2])).loops
+    notes = dy2st.report(static, paddle.ones([2])).loops
     assert [q.kind for q in notes] == ["unrolled"] * 2
     assert all("not_to_static" in q.reason for q in notes)
 
@@ -128,7 +128,7 @@ def test_functions_called_by_a_marked_one_are_translated():
         return rolled(x)
 
     static = same_calls(lambda x: marked(x), *ROWS)
-    assert [q.kind for q in static.report(paddle.ones([2])).loops] == ["scan"]
+    assert [q.kind for q in dy2st.report(static, paddle.ones([2])).loops] == ["scan"]
 
 
 def test_marks_take_functions_only():
@@ -142,7 +142,7 @@ def test_functions_of_an_ignored_module_are_not_converted(ignored):
         return aside.rescale(x, 4)
 
     static = same_calls(f, *ROWS)
-    assert not static.report(paddle.ones([2])).loops
+    assert not dy2st.report(static, paddle.ones([2])).loops
 
 
 def test_layers_of_an_ignored_module_keep_their_settings_guarded(ignored):
@@ -156,7 +156,7 @@ def test_layers_of_an_ignored_module_keep_their_settings_guarded(ignored):
 
     net = Net()
     static = check.parity(net, lambda: [paddle.randn([3, 4])])
-    assert not static.report(paddle.ones([3, 4])).loops
+    assert not dy2st.report(static, paddle.ones([3, 4])).loops
     net.gain.factor = static.gain.factor = 3.0
     check.same(static(paddle.ones([3, 4])), net(paddle.ones([3, 4])))
 
@@ -219,7 +219,7 @@ def accumulate(layer, args, out):
 
 def test_hooks_are_translated():
     static = check.parity(Hooked(), lambda: [paddle.randn([2, 4])])
-    report = static.report(paddle.randn([2, 4]))
+    report = dy2st.report(static, paddle.randn([2, 4]))
     assert [q.kind for q in report.loops] == ["scan", "scan"] and report.conds
 
 
@@ -291,14 +291,14 @@ def paddles(x):
 
 def test_a_translated_function_calls_another():
     static = same_calls(lambda x: rolled(x) * 2, *ROWS)
-    assert [q.kind for q in static.report(paddle.ones([2])).loops] == ["scan"]
+    assert [q.kind for q in dy2st.report(static, paddle.ones([2])).loops] == ["scan"]
 
 
 def test_one_translated_by_paddle_is_translated_anew():
     static = dy2st.to_static(lambda x: paddles(x) * 2)
     x = paddle.ones([2])
     check.same(static(x), rolled(x) * 2)
-    assert [q.kind for q in static.report(x).loops] == ["scan"]
+    assert [q.kind for q in dy2st.report(static, x).loops] == ["scan"]
     check.same(dy2st.to_static(paddles)(x), rolled(x))
 
 
@@ -327,7 +327,7 @@ def test_layers_and_methods_that_are_translated_already(how):
     for _ in range(3):
         x = paddle.randn([2, 4])
         check.same(static(x), net(x))
-    assert [q.kind for q in static.report(x).loops] == ["scan", "scan"]
+    assert [q.kind for q in dy2st.report(static, x).loops] == ["scan", "scan"]
 
 
 def test_a_layer_translated_by_paddle_before():

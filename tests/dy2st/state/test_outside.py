@@ -54,7 +54,7 @@ def test_state_outside(make, loops, programs):
         check.same(have, want, what=f"call {k}")
         check.same(state(), eager_state(), what=f"state after call {k}")
     assert [id(q) for q in containers(state())] == known
-    assert tuple(q.kind for q in static.report(X).loops) == loops
+    assert tuple(q.kind for q in dy2st.report(static, X).loops) == loops
     if programs is not None:
         translated = getattr(static, "forward", static)
         assert sum(map(len, translated._cache.values())) == programs

@@ -351,7 +351,7 @@ def compare(case: Case, context: str) -> None:
         bounds = dict(zip(("rtol", "atol"), case.bounds))
         shape_of_a_view = case.name in SHAPES and context == "steps of an argument"
         check.equal(have, want, f"call {k}", memory=True, versions=not shape_of_a_view, **bounds)
-    foreign = static.call.report(*static.arguments(2)).foreign
+    foreign = dy2st.report(static.call, *static.arguments(2)).foreign
     assert bool(foreign) == bool(case.foreign), foreign
     return None
 

@@ -241,7 +241,7 @@ def test_every_copy_has_a_reason(model, trained):
     """Each storage that the model writes stays in place, or the report says why not."""
     static, args = dy2st.to_static(model()), MODELS[model](0)
     with paddle.set_grad_enabled(trained):
-        chains = static.report(*args).chains
+        chains = dy2st.report(static, *args).chains
     written = {q.name for q in chains if q.written}
     want = {n for n, _ in static.named_buffers()} if model is not RebindingLstm else set()
     statistics = {n for n, _ in static.named_parameters() if "._" in n}

@@ -42,7 +42,7 @@ def compare(seed: int, steps: int, named: bool = False, dtype: str = "float64") 
         check.same(cut(have[1]), cut(want[1]), bound, bound, "result")
         for what, a, b in zip(("x", "w"), have[2], want[2], strict=True):
             close(a, b, bound, f"gradient of {what}")
-        return [q.kind for q in static.report(trained_argument(seed, steps) * 1.0, 2).loops]
+        return [q.kind for q in dy2st.report(static, trained_argument(seed, steps) * 1.0, 2).loops]
 
 
 def gradients(

@@ -121,7 +121,7 @@ def compare(seed: int, steps: int, named: bool = False, dtype: str = "float32") 
             if check.both_raise(have, want):
                 return ["raises"]
             agree(f"call {call}", have, want, dtype)
-        return [q.kind for q in static.report(y, n).loops]
+        return [q.kind for q in dy2st.report(static, y, n).loops]
 
 
 def with_tensors(x: Any) -> Any:

@@ -197,7 +197,7 @@ def test_the_last_of_a_list_of_states(f, named):
     for steps in (1, 4, 7):
         x = paddle.sin(paddle.arange(steps * 3, dtype="float32")).reshape([steps, 3])
         check.same(static(x), f(x))
-        assert static.report(x).loops[0].kind == "scan"
+        assert dy2st.report(static, x).loops[0].kind == "scan"
 
 
 def test_a_list_whose_length_depends_on_a_branch_is_refused():

@@ -1,0 +1,97 @@
+"""Looking at translated functions and Layers, whose names all stay the user's."""
+
+from __future__ import annotations
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+X = paddle.ones([2, 3])
+
+
+class Named(paddle.nn.Layer):
+    """Its attributes have the names of dy2st's functions."""
+
+    report = "of the class"
+
+    def __init__(self):
+        super().__init__()
+        self.code, self.program = 3.0, paddle.nn.Linear(3, 3)
+        self.explain = paddle.ones([3])
+
+    def forward(self, x):
+        return self.program(x) * self.code + self.explain + len(self.report)
+
+
+def test_a_translated_layer_keeps_its_own_attributes():
+    layer = Named()
+    names = set(vars(layer))
+    static = check.parity(layer, lambda: [X])
+    assert set(vars(static)) == names | {"forward"}
+    assert static.code == 3.0 and static.report == "of the class"
+    assert "scan" not in str(dy2st.program(static, X))
+
+
+def test_attributes_of_a_function_stay_those_of_the_user():
+    @dy2st.to_static
+    def g(x):
+        return x * g.program
+
+    g.program = 2
+    assert g(X).sum().item() == 12.0
+    assert "scale" in str(dy2st.program(g, X))
+
+
+def plain(x):
+    return x + 1
+
+
+class Decorated(paddle.nn.Layer):
+    @dy2st.to_static
+    def forward(self, x):
+        return x * 2
+
+    @classmethod
+    @dy2st.to_static
+    def of_class(cls, x):
+        return x * 3
+
+    @staticmethod
+    @dy2st.to_static
+    def of_none(x):
+        return x * 4
+
+
+@pytest.mark.parametrize(
+    "of, factor",
+    [
+        (lambda: dy2st.to_static(plain), "bias=1"),
+        (lambda: dy2st.to_static(Named()), "matmul"),
+        (Decorated, "scale=2"),
+        (lambda: Decorated().forward, "scale=2"),
+        (lambda: Decorated().of_class, "scale=3"),
+        (lambda: Decorated.of_none, "scale=4"),
+    ],
+)
+def test_a_function_a_method_or_a_layer_is_looked_at(of, factor):
+    f = of()
+    f(X)
+    program, report = dy2st.program(f, X), dy2st.report(f, X)
+    assert factor in str(program) and report.foreign == ()
+    assert "def " in dy2st.code(f)
+
+
+@pytest.mark.parametrize("look", [dy2st.program, dy2st.report, dy2st.code])
+def test_what_is_not_translated_is_refused(look):
+    message = rf"dy2st\.{look.__name__} takes a translated .*`plain = dy2st.to_static\(plain\)`"
+    with pytest.raises(TypeError, match=message):
+        look(plain)
+    with pytest.raises(TypeError, match="named = dy2st.to_static"):
+        look(Named())
+
+
+def test_neither_arguments_nor_a_spec():
+    with pytest.raises(TypeError, match="give arguments, or an input_spec"):
+        dy2st.program(dy2st.to_static(plain))
