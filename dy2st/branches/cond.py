@@ -14,6 +14,7 @@ from typing import Any
 from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
 from dy2st.branches.merge import Merge
 from dy2st.branches.unresolved import Unresolved
+from dy2st.state.arrays import tensor_of
 from dy2st.state.strings import message
 from dy2st.state.tree import UNDEF
 from dy2st.trace import scalar as number
@@ -32,6 +33,7 @@ def condition(trace: Trace, value: Any) -> Any:
     """The truth of a value: a bool where Python knows it, else a Number."""
     if type(value) is Unresolved and "truth" in value.__dict__:
         return value.__dict__["truth"]
+    value = tensor_of(value)
     if isinstance(value, Tensor):
         return tensor_truth(trace, value)
     if is_runtime_scalar(value):

@@ -14,6 +14,7 @@ import paddle
 from dy2st.branches.branch import Branch, inside
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unresolved
+from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import StackedRun
@@ -253,7 +254,7 @@ class Merge:
     def tree(self, name: str, x: Any, missing: Branch) -> Any:
         if isinstance(x, Tensor):
             return self.guarded(name, x, missing)
-        if isinstance(x, tuple) or plain_parts(x):
+        if isinstance(x, tuple) or plain_parts(x) or is_array(x):
             parts = [self.tree(name, q, missing) for q in parts_of(x)]
             return rebuilt(self.trace, x, parts)
         if is_runtime_scalar(x) or is_symint(x) or (kind_of(x) is not None and not generated(name)):
@@ -434,16 +435,22 @@ def elements(n: int) -> str:
 def same_structure(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return type(a) is type(b) and len(a) == len(b)
+    if is_array(a):
+        return is_array(b)
     return plain_parts(a) and plain_parts(b) and len(a.parts()) == len(b.parts())
 
 
 def parts_of(x: Any) -> list[Any]:
+    if is_array(x):
+        return [tensor_of(x)]
     return x.parts() if isinstance(x, TraceList) else list(x)
 
 
 def rebuilt(trace: Trace, like: Any, parts: list[Any]) -> Any:
     if isinstance(like, TraceList):
         return TraceList(parts)
+    if is_array(like):
+        return made_array(trace, parts[0])
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 

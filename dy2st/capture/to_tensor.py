@@ -9,6 +9,7 @@ import numpy as np
 import paddle
 
 from dy2st.capture import foreign
+from dy2st.state.arrays import is_array, tensor_of
 from dy2st.trace.emitter import Emitter
 from dy2st.trace.fake_tensor import Tensor, dtype_from, type_of
 from dy2st.trace.scalar import is_runtime, kind_of
@@ -25,7 +26,7 @@ def to_tensor(
     stop_gradient: bool = True,
 ) -> object:
     """Numbers become `full`, arrays a const input, tensors a copy."""
-    e = Emitter(trace)
+    e, data = Emitter(trace), tensor_of(data)
     if isinstance(data, Tensor):
         have = e.type(data).dtype
         want = have if dtype is None else dtype_from(_paddle_dtype(dtype))
@@ -69,7 +70,7 @@ def _of_numbers(e: Emitter, data: Any, dtype: Any) -> object:
 def _holds_tensor(data: object) -> bool:
     if isinstance(data, (list, tuple)):
         return any(_holds_tensor(q) for q in data)
-    return isinstance(data, Tensor) or is_runtime(data)
+    return isinstance(data, Tensor) or is_runtime(data) or is_array(data)
 
 
 def _constant(

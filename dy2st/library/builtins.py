@@ -17,6 +17,7 @@ from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.loops.concat_growth import attach
 from dy2st.loops.generators import check_made_here, iter_, next_, registered
 from dy2st.loops.iterables import Joined, RunRange, enumerate_, range_, reversed_, zip_
+from dy2st.state.arrays import tensor_of
 from dy2st.state.ownership import note_attr, note_contents
 from dy2st.state.protocols import COPIES, computed_attr, special
 from dy2st.state.stacked_run import StackedRun, Unstacked
@@ -64,7 +65,7 @@ def calls_of(f: object) -> Any:
 
 
 def len_(x: Any) -> object:
-    trace = current()
+    trace, x = current(), tensor_of(x)
     if trace is not None and isinstance(x, TraceList):
         return x.length()
     if trace is not None and isinstance(x, FakeTensor) and x._value.type.ndim:

@@ -7,6 +7,7 @@ from typing import Any
 import paddle
 
 from dy2st.branches.unresolved import Unresolved, here
+from dy2st.state.arrays import is_array
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import is_runtime_scalar
@@ -28,7 +29,7 @@ def type_(x: object, *rest: object) -> object:
     x = settled(x)
     if isinstance(x, FakeTensor):
         return paddle.Tensor
-    if is_symint(x) or is_runtime_scalar(x):
+    if is_symint(x) or is_runtime_scalar(x) or is_array(x):
         return x.__class__
     return list if type(x) is TraceList else type(x)
 

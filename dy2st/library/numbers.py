@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dy2st.branches.cond import choose, condition
+from dy2st.state.arrays import tensor_of
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
@@ -46,6 +47,7 @@ def converted_to(trace: Trace, x: Any, kind: type) -> Any:
 def _conversion(kind: type) -> Callable[..., Any]:
     def convert(*args: object, **kwargs: object) -> object:
         trace = current()
+        args = tuple(map(tensor_of, args))
         if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
             return kind(*args, **kwargs)
         return converted_to(trace, args[0], kind)

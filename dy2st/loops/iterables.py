@@ -6,6 +6,7 @@ from typing import Any
 
 from dy2st.capture.indexing.items import getitem
 from dy2st.loops.body import Iterable
+from dy2st.state.arrays import is_array
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
@@ -34,6 +35,9 @@ def sequence_of(trace: Trace, iterable: object) -> Iterable | None:
         return Iterable(ENDLESS, iterable.item, iterable.has)
     if isinstance(iterable, Joined):
         return iterable.over
+    if is_array(iterable) and iterable.ndim:  # type: ignore[attr-defined]
+        rows: Any = iterable
+        return Iterable(rows.fake._value.type.shape[0], lambda i: rows[i])
     if isinstance(iterable, TraceList) and iterable.segmented:
         part = iterable.parts()[0] if len(iterable.parts()) == 1 else iterable.as_segment(trace)
         if part is not None:

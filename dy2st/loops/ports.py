@@ -16,6 +16,7 @@ from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, last_of, learn_growth
 from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.state.arrays import is_array, made_array
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
 from dy2st.state.traced_list import TailPort, TraceList, plain_parts
@@ -114,7 +115,7 @@ class LoopPorts(LoopRecord):
                 return b
         if isinstance(a, TraceList):
             return self.leave_list(name, b, p, a)
-        if (isinstance(a, tuple) or is_state(a)) and b is UNDEF:
+        if (isinstance(a, tuple) or is_state(a) or is_array(a)) and b is UNDEF:
             new = [self.settle(name, UNDEF, UNDEF, q, (*path, i)) for i, q in enumerate(parts(a))]
             return self.like(a, new)
         if type(p) is concat_growth.Grown:
@@ -227,6 +228,8 @@ class LoopPorts(LoopRecord):
     def same_structure(a: Any, b: Any) -> bool:
         if isinstance(a, tuple):
             return type(a) is type(b) and len(a) == len(b)
+        if is_array(a) and is_array(b):
+            return True
         if is_state(a) and is_state(b):
             return a is not b and list(a) == list(b)
         both = plain_parts(a) and plain_parts(b) and a is not b
@@ -235,6 +238,8 @@ class LoopPorts(LoopRecord):
     def like(self, a: Any, new: list[Any]) -> Any:
         if type(a) is dict:
             return owned(dict(zip(a, new)))
+        if is_array(a):
+            return made_array(self.trace, new[0])
         if isinstance(a, TraceList):
             out = TraceList(new)
             out.born = self.outer

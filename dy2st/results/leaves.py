@@ -237,6 +237,18 @@ class Scalar(Leaf):
 
 
 @dataclass(frozen=True, eq=False)
+class Array(Leaf):
+    """Output `index` of the program as a NumPy array, or as a scalar if it has no axes."""
+
+    about = "a NumPy array"
+
+    index: int
+
+    def fill(self, call: Filled) -> Any:
+        return call.once(self, lambda: call.outputs[self.index].numpy()[()])
+
+
+@dataclass(frozen=True, eq=False)
 class ShapeOf(Leaf):
     """The shape of a tensor, as Paddle gives it."""
 

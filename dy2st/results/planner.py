@@ -16,6 +16,7 @@ import paddle
 
 from dy2st.capture.adapters.in_place_shape import Call, changes
 from dy2st.results.leaves import (
+    Array,
     Chosen,
     Elements,
     Given,
@@ -33,6 +34,7 @@ from dy2st.results.leaves import (
     View,
     Views,
 )
+from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import from_outside
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Leaf as Collected
@@ -77,6 +79,7 @@ class Results:
         self.columns: dict[Value, Rows] = {}
         self.selectors: dict[Value, Value] = {}
         self.numbers: dict[Value, int] = {}
+        self.arrays: dict[int, Array] = {}
         self.warned: set[Loc] = set()
         self.list_inputs()
         self.provenance = Provenance(self.captured())
@@ -200,6 +203,8 @@ class Results:
             return Scalar(self.output(value))
         if is_symint(x):
             return Number(x.dim)
+        if is_array(x):
+            return self.arrays.setdefault(id(x), Array(self.output(x.fake._value)))
         if (
             isinstance(x, paddle.dtype)
             or x is MISSING

@@ -12,6 +12,7 @@ import paddle
 
 from dy2st.capture.indexing.items import old_items
 from dy2st.runtime.library_calls import guarded_call
+from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import CONTAINERS, change
 from dy2st.state.dynamic_numbers import number_of
 from dy2st.state.ownership import made_here, note_attr, refuse
@@ -164,7 +165,7 @@ def _holds_fake(x: Any) -> bool:
 
 def store_item(value: Any, obj: Any, index: Any) -> None:
     trace = current()
-    if trace is None or isinstance(obj, (Tensor, TraceList)):
+    if trace is None or isinstance(obj, (Tensor, TraceList)) or is_array(obj):
         obj[index] = value
         return
     check_key(obj, index)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from dy2st.state.arrays import is_array
 from dy2st.state.ownership import refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
@@ -127,6 +128,8 @@ def is_lazy(x: Any) -> bool:
     """Whether its text is known only when the program runs."""
     if isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or type(x) is Text:
         return True
+    if is_array(x):
+        return True
     if isinstance(x, TraceList):
         return x.segmented or any(map(is_lazy, x.parts()))
     if type(x) is dict:
@@ -140,7 +143,7 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
         return list(x.parts)
     if type(x) is Text or type(spec) is Text:
         stop("formatted again")
-    if isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x):
+    if isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or is_array(x):
         return [Shown(x, how, spec)]
     if is_lazy(x):
         return container_pieces(x)

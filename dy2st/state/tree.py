@@ -7,8 +7,9 @@ from typing import Any
 
 import paddle
 
+from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.traced_list import TraceList, plain_parts
-from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor, tracing
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import is_symint
@@ -48,6 +49,8 @@ def tree(
         return tuple(tree(f, q, (*path, i), whole) for i, q in enumerate(x))
     if plain_parts(x):
         return TraceList([tree(f, q, (*path, i), whole) for i, q in enumerate(x.parts())])
+    if is_array(x):
+        return made_array(tracing(), tree(f, x.fake, (*path, "elements"), whole))
     if is_state(x):
         return owned({k: tree(f, q, (*path, k), whole) for k, q in x.items()})
     return f(x, path)
@@ -72,6 +75,8 @@ def owned(x: dict[object, object]) -> dict[object, object]:
 def parts(x: object) -> list[Any]:
     if type(x) is dict:
         return list(x.values())
+    if is_array(x):
+        return [tensor_of(x)]
     return x.parts() if isinstance(x, TraceList) else list(x) if isinstance(x, tuple) else [x]
 
 

@@ -14,6 +14,7 @@ import paddle
 from paddle.base.framework import EagerParamBase
 
 from dy2st.capture.foreign.run import HOST_CALLS
+from dy2st.state.arrays import is_array, tensor_of
 from dy2st.state.ownership import refuse
 from dy2st.state.strings import PLAIN, Shown, pieces
 from dy2st.trace.emitter import lift
@@ -61,15 +62,18 @@ def record(trace: Trace, parts: Sequence[Any], stream: str, flush: bool) -> None
 
 
 def operand(trace: Trace, x: Any) -> Any:
+    x = tensor_of(x)
     if isinstance(x, Tensor):
         return lift(trace, x)._value
     return x.value if is_runtime_scalar(x) else trace.index_value(x)
 
 
 def kind_of(x: object) -> tuple[str, bool]:
-    """What Python sees: a tensor (with its stop_gradient), a parameter, or a number."""
+    """What Python sees: a tensor (with its stop_gradient), a parameter, an array, or a number."""
     if isinstance(x, EagerParamBase):
         return "parameter", bool(x.stop_gradient)
+    if is_array(x):
+        return "array", True
     return ("tensor", bool(x.stop_gradient)) if isinstance(x, Tensor) else ("number", True)
 
 
@@ -87,6 +91,8 @@ def show(
     array = np.ascontiguousarray(arrays[index]).reshape(arrays[index].shape)
     if kind == "number":
         return PLAIN[how](array.item(), spec)
+    if kind == "array":
+        return PLAIN[how](array, spec)
     tensor = paddle.to_tensor(array, stop_gradient=stop)
     text = PLAIN[how](tensor, spec)
     plain = how in ("str", "repr") or how == "format" and tensor.ndim

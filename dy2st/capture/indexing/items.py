@@ -23,6 +23,7 @@ from dy2st.capture.indexing.advanced import Picked, assigned, fitted, index_tens
 from dy2st.capture.indexing.dynamic_slice import window
 from dy2st.capture.indexing.masks import Changed, Selected
 from dy2st.capture.indexing.slices import picked, sliced
+from dy2st.state.arrays import tensor_of
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
@@ -134,7 +135,7 @@ def single(trace: Trace, value: object) -> bool:
 
 
 def as_items(index: object) -> list[object]:
-    return list(index) if isinstance(index, tuple) else [index]
+    return [tensor_of(q) for q in (index if isinstance(index, tuple) else (index,))]
 
 
 def basic(item: object) -> bool:
