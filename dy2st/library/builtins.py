@@ -13,6 +13,7 @@ from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.foreign.print import print_
 from dy2st.capture.pylayer import register_hook
 from dy2st.library.introspection import KINDS
+from dy2st.library.modes import METHODS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.loops.concat_growth import attach
 from dy2st.loops.generators import check_made_here, iter_, next_, registered
@@ -190,4 +191,5 @@ SUBSTITUTES: dict[int, Any] = {
     **{id(f): registered(f) for f in ITERTOOLS},
     **COPIES,
     **KINDS,
+    **METHODS,
 }

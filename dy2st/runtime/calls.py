@@ -18,6 +18,7 @@ from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES, getattr_
 from dy2st.library.substitutes import REWRITTEN
 from dy2st.loops.generators import maker, manager_maker
+from dy2st.runtime.access import del_attr, store_attr
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.state import container_writes
 from dy2st.state.dynamic_numbers import hold_dynamic
@@ -39,7 +40,7 @@ CONTAINERS = (
 MUTABLE = (list, dict, set, collections.deque)
 REGISTRATION = frozenset(
     "register_buffer add_parameter add_sublayer register_forward_pre_hook "
-    "register_forward_post_hook to train eval set_state_dict load_dict".split()
+    "register_forward_post_hook to set_state_dict load_dict".split()
 )
 MUTATORS = frozenset(
     "append extend insert pop popitem remove clear update setdefault add discard sort reverse "
@@ -47,9 +48,15 @@ MUTATORS = frozenset(
     "intersection_update symmetric_difference_update".split()
 )
 EFFECTS = (
-    input, open, exec, eval, setattr, delattr, paddle.grad, paddle.autograd.backward,
+    input, open, exec, eval, paddle.grad, paddle.autograd.backward,
     paddle.seed, paddle.set_rng_state, paddle.save, paddle.load, object.__setattr__,
 )  # fmt: skip
+
+#: stores by a name that is computed
+STORES = {
+    id(setattr): lambda obj, name, value: store_attr(value, obj, name),
+    id(delattr): del_attr,
+}
 
 
 def converted(fn: types.FunctionType) -> types.FunctionType:
@@ -171,9 +178,9 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         )
     if isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN:
         if trace.guards is not None and isinstance(f.__self__, Layer):
-            trace.guards.layer(f.__self__)
+            trace.guards.layer(f.__self__, trace.objects.stored)
         return library_code(trace, REWRITTEN[f.__func__]).__get__(f.__self__)
-    if id(f.__func__) in SUBSTITUTES and isinstance(f.__self__, Tensor):
+    if id(f.__func__) in SUBSTITUTES and isinstance(f.__self__, (Tensor, Layer)):
         return functools.partial(SUBSTITUTES[id(f.__func__)], f.__self__)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
@@ -185,7 +192,7 @@ def method(trace: Trace, f: types.MethodType) -> Any:
 
 def other(trace: Trace, f: Any) -> Any:
     try:
-        replaced = SUBSTITUTES.get(id(f))
+        replaced = SUBSTITUTES.get(id(f)) or STORES.get(id(f))
     except TypeError:
         replaced = None
     if replaced is not None:
@@ -246,7 +253,7 @@ def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
     if trace is None:
         return layer(*args, **kwargs)
     if trace.guards is not None and Attr(layer, "_full_name").key not in trace.objects.stored:
-        trace.guards.layer(layer)
+        trace.guards.layer(layer, trace.objects.stored)
     forward = fn(layer.forward)
     plain = not (layer._forward_pre_hooks or layer._forward_post_hooks)
     built = type(layer)._build_once is Layer._build_once or layer._built

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -245,23 +245,30 @@ class Guards:
         place = Attr(cell, "cell_contents", name)
         self.expect(("cell", id(cell)), f"{self.ref(cell)}.cell_contents", value, place, whole)
 
-    def layer(self, layer: object) -> None:
+    def layer(self, layer: object, stored: Collection[tuple[object, ...]] = ()) -> None:
         """The settings of a Layer that was called: hooks, and for Paddle's own `p`, `training`...
 
-        Attributes of the user's Layers are guarded one by one as they are read.
+        Attributes of the user's Layers are guarded one by one as they are read. `stored`: keys of
+        the locations that the function itself has stored before.
         """
-        if ("layer", id(layer)) in self.terms:
+        own = frozenset(k[2] for k in stored if k[:2] == ("attr", id(layer)))
+        if ("layer", id(layer), own) in self.terms:
             return
         fields = layer.__dict__
         tests = [self.same_values(fields[n]) for n in ("_forward_pre_hooks", "_forward_post_hooks")]
         module = type(layer).__module__
         if module.split(".")[0] == "paddle" or is_ignored(module):
-            tests += self._settings(fields)
-        self.terms["layer", id(layer)] = " and ".join(tests)
+            tests += self._settings(fields, own)
+        self.terms["layer", id(layer), own] = " and ".join(tests)
 
-    def _settings(self, fields: dict[str, object]) -> list[str]:
+    def children(self, layer: object) -> None:
+        """The very Layers that are directly below this one."""
+        self.terms["children", id(layer)] = self.same_values(layer.__dict__["_sub_layers"])
+
+    def _settings(self, fields: dict[str, object], own: Collection[object]) -> list[str]:
         """All constants of a Paddle Layer in one comparison, and its sublayers by identity."""
-        chosen = [n for n, v in fields.items() if is_constant(v) and n not in _IRRELEVANT]
+        known = _IRRELEVANT.union(own)
+        chosen = [n for n, v in fields.items() if is_constant(v) and n not in known]
         get = operator.itemgetter(*chosen)
         f = self.ref(fields)
         now = f"{self.ref(get)}({f})"

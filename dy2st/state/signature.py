@@ -49,7 +49,7 @@ class Signature:
 
     def _walk(self, a: Any, structure: list[Any]) -> None:
         kind = type(a)
-        if kind is list or kind is tuple or hasattr(a, "_fields"):
+        if is_sequence(a):
             structure.append((kind, len(a)))
             for q in a:
                 self._walk(q, structure)
@@ -121,17 +121,22 @@ def _key(leaf: object, shapes: bool) -> object:
     return (type(leaf), repr(leaf)) if is_constant(leaf) else id(leaf)
 
 
-def _paths(a: object, path: Path) -> list[Path]:
-    if isinstance(a, (list, tuple)):
+def is_sequence(a: object) -> bool:
+    """Whether the elements are leaves; an instance of another subclass of list is one itself."""
+    return type(a) in (list, tuple) or hasattr(a, "_fields")
+
+
+def _paths(a: Any, path: Path) -> list[Path]:
+    if is_sequence(a):
         return [p for i, q in enumerate(a) for p in _paths(q, (*path, i))]
     if type(a) is dict:
         return [p for k, q in a.items() for p in _paths(q, (*path, k))]
     return [path]
 
 
-def _containers(a: object) -> Iterator[Any]:
+def _containers(a: Any) -> Iterator[Any]:
     """Lists and dicts, inner ones first."""
-    if isinstance(a, (list, tuple)) or type(a) is dict:
+    if is_sequence(a) or type(a) is dict:
         for q in a.values() if isinstance(a, dict) else a:
             yield from _containers(q)
     if type(a) in (list, dict):

@@ -17,7 +17,8 @@ from dy2st.state.ownership import refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
-from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.scalar import is_runtime, is_runtime_scalar
+from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 
@@ -69,7 +70,9 @@ class Text:
 
     def __str__(self) -> str:
         """For messages of errors, after the trace has ended."""
-        return stop("converted by code that is not translated") if current() else described(self)
+        if current() is None:
+            return described(self)
+        return stop(self, "converted by code that is not translated")
 
     def __repr__(self) -> str:
         return f"Text({described(self)!r})"
@@ -77,10 +80,15 @@ class Text:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return stop(f"needed by .{name}()")
+        return stop(self, f"needed by .{name}()")
 
 
-def stop(what: str) -> NoReturn:
+def stop(text: Any, what: str) -> NoReturn:
+    """The characters are needed now: an unrolled loop has them, if only its index is in them."""
+    numbers = [q.value for q in text.parts if type(q) is Shown]
+    if all(is_runtime(q) and not q.data for q in numbers):
+        loops = frozenset().union(*(q.loops for q in numbers))
+        raise NeedsConcrete(f"a string with {numbers[0]!r} in it is {what}", loops)
     raise refuse(
         f"a string with a tensor's value in it is {what}.",
         "The value is known only when the program runs.",
@@ -89,7 +97,7 @@ def stop(what: str) -> NoReturn:
 
 
 def _stopping(what: str) -> Callable[..., NoReturn]:
-    return lambda self, *args: stop(what)
+    return lambda self, *args: stop(self, what)
 
 
 USES = {
@@ -142,7 +150,7 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
     if type(x) is Text and how in ("str", "format") and not spec:
         return list(x.parts)
     if type(x) is Text or type(spec) is Text:
-        stop("formatted again")
+        stop(x if type(x) is Text else spec, "formatted again")
     if isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or is_array(x):
         return [Shown(x, how, spec)]
     if is_lazy(x):

@@ -1,0 +1,52 @@
+"""`Layer.train()`, `Layer.eval()` and `rnn.flatten_parameters()` in converted code.
+
+The mode of a Layer is an attribute like any other: the trace stores it in every Layer below, and a
+cached call repeats the stores. Which Layers there are is guarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+from paddle.nn import Layer
+
+from dy2st.trace.trace import Trace, current
+from dy2st.trace.undo import Attr
+
+
+def train(layer: Layer, mode: bool = True) -> Layer:
+    trace = current()
+    if trace is None:
+        return Layer.train(layer, mode)
+    if not isinstance(mode, bool):
+        raise ValueError("training mode is expected to be boolean")
+    return set_mode(trace, layer, mode)
+
+
+def eval_(layer: Layer) -> Layer:
+    trace = current()
+    return Layer.eval(layer) if trace is None else set_mode(trace, layer, False)
+
+
+def set_mode(trace: Trace, layer: Layer, mode: bool) -> Layer:
+    for q in layer.sublayers(include_self=True):
+        trace.guards.children(q)
+        trace.store(Attr(q, "training"), mode)
+    return layer
+
+
+def flatten_parameters(layer: Any) -> None:
+    """It moves the parameters' memory for cuDNN and changes no value: nothing to do while a
+    function is traced."""
+    if current() is None:
+        layer.flatten_parameters()
+
+
+#: methods of Layers, by the `id` of their functions
+METHODS: dict[int, Callable[..., Any]] = {
+    id(Layer.train): train,
+    id(Layer.eval): eval_,
+    id(paddle.nn.layer.rnn.RNNBase.flatten_parameters): flatten_parameters,
+}
