@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 import paddle
 import paddle._C_ops as c_ops
 from paddle.base import core
+from paddle.base.layer_helper_base import LayerHelperBase
 from paddle.nn.layer.layers import Layer
 
 from dy2st.capture.adapters import ADAPTERS, in_place_shape
@@ -24,6 +25,7 @@ from dy2st.capture.detached_writes import write
 from dy2st.capture.dispatch import record
 from dy2st.capture.tensor_methods import METHODS, PROPERTIES
 from dy2st.capture.to_tensor import to_tensor
+from dy2st.state.guards import HOLDERS
 from dy2st.trace.emitter import QUIET, Emitter
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.symint import dim_of, is_symint
@@ -129,7 +131,8 @@ def _layer_getattr(original: Callable[..., object]) -> Callable[..., object]:
     def call(layer: object, name: str) -> object:
         found = original(layer, name)
         trace = current()
-        if trace is not None and isinstance(found, Tensor) and not isinstance(found, FakeTensor):
+        watched = isinstance(found, (Tensor, *HOLDERS)) and not isinstance(found, FakeTensor)
+        if trace is not None and watched:
             if trace.guards is not None and Attr(layer, name).key not in trace.objects.stored:
                 trace.guards.attr(layer, name, found)
         return found
@@ -147,6 +150,18 @@ def _layer_call(original: Callable[..., object]) -> Callable[..., object]:
         return trace.hooks.call_layer(layer, *args, **kwargs)
 
     return call
+
+
+def _default_dtype(original: Any) -> object:
+    """The program depends on the element type of tensors for which none is given."""
+
+    def call(kind: Any) -> object:
+        found, trace = original.__func__(kind), current()
+        if trace is not None and trace.guards is not None:
+            trace.guards.attr(kind, "_LayerHelperBase__dtype", found)
+        return found
+
+    return classmethod(call)
 
 
 def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
@@ -249,6 +264,7 @@ def _install() -> None:
         _patch(Tensor, name, functools.partial(_property, getter))
     _patch(Layer, "__getattr__", _layer_getattr)
     _patch(Layer, "__setattr__", _layer_setattr)
+    _patch(LayerHelperBase, "get_default_dtype", _default_dtype)
     _patch(Layer, "__call__", _layer_call)
     _patch(paddle, "to_tensor", _to_tensor)
     _patch(sys.modules["paddle.tensor.creation"], "to_tensor", _to_tensor)

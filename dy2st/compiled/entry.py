@@ -218,7 +218,8 @@ class _Writer:
         self.line("pass", 2)
         looked_up = [*self.made.bound, *(q for q in self.made.traced if q.share is not None)]
         bound = {q.place.key for q in looked_up if q.place is not None}
-        for term in self.made.guards.expressions(bound):
+        inputs = {id(q.tensor) for q in self.made.bound}
+        for term in self.made.guards.expressions(bound, inputs):
             self.line(f"if not ({term}): return _MISS", 2)
         for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
             if q.number is not None:

@@ -15,7 +15,7 @@ from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import CONTAINERS, change
 from dy2st.state.dynamic_numbers import number_of
-from dy2st.state.ownership import made_here, note_attr, refuse
+from dy2st.state.ownership import made_here, note_attr, refuse, tensor_attr
 from dy2st.state.protocols import (  # fmt: skip
     computed_attr,
     special,
@@ -59,7 +59,9 @@ def _made(x: object) -> Any:
 # ---------------------------------------------------------------- attributes and items
 def load_attr(obj: object, name: str) -> object:
     trace, obj = current(), settled(obj)
-    if trace is None or isinstance(obj, (Tensor, TraceList)) or trace.guards is None:
+    if trace is not None and isinstance(obj, Tensor):
+        return tensor_attr(trace, obj, name)
+    if trace is None or isinstance(obj, TraceList) or trace.guards is None:
         return getattr(obj, name)
     computed = computed_attr(trace, obj, name)
     if computed:
@@ -201,6 +203,12 @@ def del_item(obj: Any, index: Any) -> None:
     trace = current()
     if trace is not None and special(trace, obj, "__delitem__", index):
         return
+    if trace is not None and isinstance(obj, paddle.nn.Layer) and not made_here(trace, obj):
+        raise refuse(
+            f"an item of a {type(obj).__name__} is deleted.",
+            "Only items of lists and dicts are carried by a program.",
+            "Delete it outside of the translated function.",
+        )
     if trace is not None and isinstance(obj, CONTAINERS) and not isinstance(obj, TraceList):
         change(trace, obj)
     del obj[index]

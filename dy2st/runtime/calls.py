@@ -23,7 +23,8 @@ from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.state import container_writes
 from dy2st.state.dynamic_numbers import hold_dynamic
 from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
-from dy2st.state.ownership import LIBRARIES, note_contents, refuse
+from dy2st.state.guards import HOLDERS
+from dy2st.state.ownership import LIBRARIES, made_here, note_contents, note_method, refuse
 from dy2st.state.protocols import cached_call, make_object
 from dy2st.state.strings import str_method
 from dy2st.state.traced_list import TraceList
@@ -109,8 +110,14 @@ def fn(f: Any) -> Any:
     if isinstance(f, types.MethodType):
         return method(trace, f)
     if isinstance(f, Layer):
-        return functools.partial(call_layer, f)
+        own = type(f).__call__
+        return functools.partial(call_layer, f) if is_paddles(own) else fn(own).__get__(f)
     return other(trace, f)
+
+
+def is_paddles(call: object) -> bool:
+    """Whether a Layer is called as Paddle does, and not by a `__call__` of the user."""
+    return not isinstance(call, types.FunctionType) or is_library(call)
 
 
 def made_inside(trace: Trace, f: types.FunctionType) -> bool:
@@ -170,12 +177,16 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
 
 
 def method(trace: Trace, f: types.MethodType) -> Any:
-    if isinstance(f.__self__, Layer) and f.__name__ in REGISTRATION:
+    owner = f.__self__
+    held = isinstance(owner, HOLDERS) and f.__name__ in MUTATORS and not made_here(trace, owner)
+    if isinstance(owner, Layer) and f.__name__ in REGISTRATION or held:
         raise refuse(
             f"{f.__name__}() in a translated function.",
             "A cached call could not repeat it.",
             "Register it in __init__.",
         )
+    if isinstance(owner, Layer) and f.__func__ is type(owner).__call__ and is_paddles(f.__func__):
+        return functools.partial(call_layer, owner)
     if isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN:
         if trace.guards is not None and isinstance(f.__self__, Layer):
             trace.guards.layer(f.__self__, trace.objects.stored)
@@ -184,6 +195,8 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         return functools.partial(SUBSTITUTES[id(f.__func__)], f.__self__)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
+        if isinstance(owner, Layer) and translated is None:
+            note_method(trace, owner, f)
         return unconverted(trace, f) if translated is None else fn(translated.__get__(f.__self__))
     if made_inside(trace, f.__func__):
         return maker(f)

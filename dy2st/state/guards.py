@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
+import paddle
 
 from dy2st.convert.marks import is_ignored
 from dy2st.state.bindings import Global
@@ -30,6 +31,11 @@ def same_array(a: object, b: np.ndarray) -> bool:
 
 
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
+#: Layers that are read like lists and dicts
+HOLDERS = (
+    paddle.nn.LayerList, paddle.nn.LayerDict, paddle.nn.Sequential,
+    paddle.nn.ParameterList, paddle.nn.ParameterDict,
+)  # fmt: skip
 _IRRELEVANT = frozenset(("_full_name", "_built", "_loaddict_holder", "_init_in_dynamic_mode"))
 
 
@@ -110,6 +116,8 @@ class Guards:
                 self.numbers[key] = (place, value)
         if whole and isinstance(value, (list, dict, set, frozenset, tuple)):
             self.contents(value)
+        if isinstance(value, HOLDERS):
+            self.holder(value)
 
     def test(self, expression: str, value: object, place: Location | None) -> str:
         if value is None or isinstance(value, bool):
@@ -144,14 +152,14 @@ class Guards:
         return name
 
     def attr(self, obj: object, name: str, value: object, whole: bool = True) -> None:
-        """`obj.name` gave `value`; a method is looked up on its class."""
-        function = getattr(value, "__func__", None)
-        if isinstance(value, types.MethodType) and isinstance(function, types.FunctionType):
-            kind = type(obj)
-            if getattr(kind, name, None) is function:
-                expression = f"getattr({self.ref(kind)}, {name!r}, MISSING)"
-                self.expect(("method", id(kind), name), expression, function)
-        if not isinstance(value, (types.MethodType, types.BuiltinMethodType)):
+        """`obj.name` gave `value`; a method of its class is looked up there."""
+        fields = getattr(obj, "__dict__", None)
+        own = isinstance(fields, dict) and name in fields
+        if not own and isinstance(bound := unbound(value), types.MethodType):
+            self.method(obj, name, getattr(bound, "__func__", None))
+        elif not own and getattr(type(obj), name, None) is value:
+            self.method(obj, name, value)
+        elif own or not isinstance(value, (types.MethodType, types.BuiltinMethodType)):
             place = Attr(obj, name)
             self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
 
@@ -168,6 +176,19 @@ class Guards:
         parts = [self.ref(f), *map(self.ref_constant, (args, kwargs, value, raised))]
         expression = f"gives_again({', '.join(parts)})"
         self.terms["call", id(f), repr(args), repr(kwargs)] = expression
+
+    def method(self, obj: object, name: str, function: object) -> None:
+        """A method, which is made anew at every look: its class has the function, and the object
+        has no attribute of that name."""
+        kind = type(obj)
+        found: Any = getattr(kind, name, None)
+        if getattr(found, "__module__", None) == "dy2st.capture.intercept":
+            return
+        if found is function or unbound(found) is function:
+            expression = f"getattr({self.ref(kind)}, {name!r}, MISSING)"
+            self.expect(("method", id(kind), name), expression, found)
+        if isinstance(fields := getattr(obj, "__dict__", None), dict):
+            self.terms["own", id(obj), name] = f"{name!r} not in {self.ref(fields)}"
 
     def item(self, obj: object, index: object, value: object) -> None:
         o, i = self.ref(obj), self.ref_constant(index)
@@ -254,21 +275,68 @@ class Guards:
         own = frozenset(k[2] for k in stored if k[:2] == ("attr", id(layer)))
         if ("layer", id(layer), own) in self.terms:
             return
-        fields = layer.__dict__
+        fields: dict[str, Any] = layer.__dict__
         tests = [self.same_values(fields[n]) for n in ("_forward_pre_hooks", "_forward_post_hooks")]
-        module = type(layer).__module__
-        if module.split(".")[0] == "paddle" or is_ignored(module):
+        if "forward" not in own:
+            self.attr(layer, "forward", getattr(layer, "forward"))  # noqa: B009
+        if is_foreign(type(layer)):
             tests += self._settings(fields, own)
         self.terms["layer", id(layer), own] = " and ".join(tests)
+
+    def settings(self, layer: Any, stored: Collection[tuple[object, ...]] = ()) -> None:
+        """What a method of Paddle's reads of a Layer whose class is the user's."""
+        own = frozenset(k[2] for k in stored if k[:2] == ("attr", id(layer)))
+        if not is_foreign(type(layer)) and ("settings", id(layer), own) not in self.terms:
+            tests = self._settings(layer.__dict__, own)
+            self.terms["settings", id(layer), own] = " and ".join(tests)
 
     def children(self, layer: object) -> None:
         """The very Layers that are directly below this one."""
         self.terms["children", id(layer)] = self.same_values(layer.__dict__["_sub_layers"])
 
+    def holder(self, layer: Any) -> None:
+        """The names in a list or dict of Layers or parameters, and what stands there."""
+        self.members(layer, "_sub_layers")
+        self.members(layer, "_parameters")
+
+    def members(self, layer: Any, name: str) -> None:
+        """The names in one of the dicts of a Layer, in order, and what stands there."""
+        key, held = ("members", id(layer), name), layer.__dict__.get(name)
+        if key in self.terms or held is None:
+            return
+        o = f"{self.ref(layer.__dict__)}[{name!r}]"
+        values = self.ref_constant(tuple(held.values()))
+        same = f"all(map(IS, q.values(), {values}))"
+        names = f"tuple(q := {o}) == {self.ref_constant(tuple(held))}"
+        self.terms[key] = f"{names} and {same}" if held else f"not {o}"
+        for inner in held.values():
+            if isinstance(inner, HOLDERS):
+                self.holder(inner)
+
+    def buffers(self, layer: Any) -> None:
+        """The names of the buffers of a Layer, which calls look up."""
+        held = layer.__dict__["_buffers"]
+        o = f"{self.ref(layer.__dict__)}['_buffers']"
+        names = (*held, *sorted(layer._non_persistable_buffer_names_set))
+        kept = f"*sorted({self.ref(layer)}._non_persistable_buffer_names_set)"
+        self.terms["members", id(layer), "_buffers"] = (
+            f"(*{o}, {kept}) == {self.ref_constant(names)}"
+        )
+        for name, tensor in held.items():
+            self.attr(layer, name, tensor)
+
+    def flag(self, tensor: Any, name: str, value: object) -> None:
+        """`tensor.name`, a property of a real tensor, gave `value`."""
+        o, key = self.found.get(id(tensor)) or self.ref(tensor), ("flag", id(tensor), name)
+        if is_constant(value):
+            self.expect(key, f"{o}.{name}", value)
+        else:
+            self.terms[key] = f"{o}.{name} == {self.ref_constant(value)}"
+
     def _settings(self, fields: dict[str, object], own: Collection[object]) -> list[str]:
-        """All constants of a Paddle Layer in one comparison, and its sublayers by identity."""
-        known = _IRRELEVANT.union(own)
-        chosen = [n for n, v in fields.items() if is_constant(v) and n not in known]
+        """All settings of a Paddle Layer in one comparison, and its sublayers by identity."""
+        known = _IRRELEVANT.union(own, ("forward",))
+        chosen = [n for n, v in fields.items() if is_setting(v) and n not in known]
         get = operator.itemgetter(*chosen)
         f = self.ref(fields)
         now = f"{self.ref(get)}({f})"
@@ -276,8 +344,14 @@ class Guards:
             out = [f"all(map(IS, {now}, {self.ref_constant(get(fields))}))"]
         else:
             out = [f"{now} is {self.ref_constant(get(fields))}"]
-        if fields.get("_sub_layers"):
-            out.append(self.same_values(fields["_sub_layers"]))
+        inner = fields.get("_sub_layers")
+        if isinstance(inner, dict) and inner:
+            values = self.ref_constant(tuple(inner.values()))
+            q = f"(q := {f}['_sub_layers'])"
+            out.append(f"len{q} == {len(inner)} and all(map(IS, q.values(), {values}))")
+            for layer in inner.values():
+                if isinstance(layer, HOLDERS):
+                    self.holder(layer)
         return out
 
     def same_values(self, held: Any) -> str:
@@ -288,13 +362,15 @@ class Guards:
         values = self.ref_constant(tuple(held.values()))
         return f"len({o}) == {len(held)} and all(map(IS, {o}.values(), {values}))"
 
-    def expressions(self, bound: set[tuple[object, ...]]) -> list[str]:
+    def expressions(self, bound: set[tuple[object, ...]], tensors: set[int]) -> list[str]:
         """The checks as Python expressions over `names`. The places in `bound` are looked up and
-        checked as inputs, so that they hold a tensor needs no check of its own."""
+        checked as inputs, so that they hold a tensor needs no check of its own; nor do the shapes
+        and element types of these `tensors`, by `id`."""
+        checked = {("flag", t, name) for t in tensors for name in ("shape", "ndim", "dtype")}
         return [
             test
             for key, test in self.terms.items()
-            if not (key in bound and test.startswith("isinstance("))
+            if not (key in bound and test.startswith("isinstance(")) and key not in checked
         ]
 
     def objects(self) -> list[object]:
@@ -304,6 +380,21 @@ class Guards:
     def finish(self) -> None:
         """Let go of tensors that were met: calls look them up."""
         self.held.clear()
+
+
+def is_foreign(kind: type) -> bool:
+    """Whether the methods of a class are not converted."""
+    return kind.__module__.split(".")[0] == "paddle" or is_ignored(kind.__module__)
+
+
+def is_setting(x: object) -> bool:
+    """What a Layer of Paddle keeps from its constructor: a constant, a function, a list of such."""
+    return is_constant(x) or isinstance(x, (types.FunctionType, types.BuiltinFunctionType, list))
+
+
+def unbound(method: object) -> Any:
+    """The method that a translated method was made of, and any other as it is."""
+    return getattr(method, "__dy2st_original__", method)
 
 
 def lookup(obj: object, name: str, ref: Callable[[object], str]) -> str:

@@ -8,6 +8,9 @@ import sys
 import types
 from typing import Any
 
+import paddle
+
+from dy2st.state.guards import is_constant
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.signals import Refused
@@ -54,6 +57,59 @@ def holds_fake(x: object) -> bool:
     if not isinstance(x, (list, tuple, set, dict)):
         return False
     return any(isinstance(q, FakeTensor) for q in (x.values() if isinstance(x, dict) else x))
+
+
+#: methods of Layers that list what is below, and the dicts that they read there
+LISTINGS = {
+    **dict.fromkeys(("children", "named_children"), ("_sub_layers",)),
+    **dict.fromkeys(("sublayers", "named_sublayers", "modules", "named_modules"), ("_sub_layers",)),
+    **dict.fromkeys(("parameters", "named_parameters"), ("_sub_layers", "_parameters")),
+    **dict.fromkeys(("buffers", "named_buffers"), ("_sub_layers", "_buffers")),
+    **dict.fromkeys(
+        "state_dict to_static_state_dict get_parameter get_buffer get_sublayer apply".split(),
+        ("_sub_layers", "_parameters", "_buffers"),
+    ),
+}
+SHALLOW = ("children", "named_children")
+
+
+def note_method(trace: Trace, layer: Any, method: types.MethodType) -> None:
+    """A method that Paddle defines reads a Layer: the program depends on what it finds there."""
+    if trace.guards is None or made_here(trace, layer):
+        return
+    name = method.__name__
+    if name not in LISTINGS:
+        if getattr(paddle.nn.Layer, name, None) is not method.__func__:
+            trace.guards.settings(layer, trace.objects.stored)
+        return
+    below = [layer] if name in SHALLOW else layer.sublayers(include_self=True)
+    for q in below:
+        for dict_name in LISTINGS[name]:
+            note_members(trace, q, dict_name)
+
+
+def note_members(trace: Trace, layer: Any, name: str) -> None:
+    """What a dict of a Layer holds is read."""
+    for key in layer.__dict__[name]:
+        if ("attr", id(layer), key) in trace.objects.stored:
+            raise refuse(
+                f"{type(layer).__name__}.{key} is listed after it was stored in this function.",
+                "A listing is the same in every call of a program.",
+                "List parameters, buffers and sublayers before one of them is stored.",
+            )
+    if name == "_buffers":
+        trace.guards.buffers(layer)
+    else:
+        trace.guards.members(layer, name)
+
+
+def tensor_attr(trace: Trace, tensor: Any, name: str) -> object:
+    """An attribute of a real tensor: its flags and its shape may be others in the next call."""
+    value = getattr(tensor, name)
+    known = is_constant(value) or name in ("shape", "dtype", "strides")
+    if trace.guards is not None and known and not isinstance(tensor, FakeTensor):
+        trace.guards.flag(tensor, name, value)
+    return value
 
 
 def note_attr(trace: Trace, obj: object, name: str, value: Any, whole: bool = True) -> None:
