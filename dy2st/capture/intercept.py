@@ -158,7 +158,7 @@ def _default_dtype(original: Any) -> object:
     def call(kind: Any) -> object:
         found, trace = original.__func__(kind), current()
         if trace is not None and trace.guards is not None:
-            trace.guards.attr(kind, "_LayerHelperBase__dtype", found)
+            trace.guards.default_dtype(kind, found)
         return found
 
     return classmethod(call)

@@ -35,8 +35,10 @@ class DynamicNumbers:
     def key(self, signature: Signature) -> tuple[Any, ...]:
         """The key of the cache with the types of moving arguments instead of their values."""
         first, *keys = signature.key
-        moved = [type(q) if k in self.leaves else keys[k] for k, q in enumerate(signature.leaves)]
-        return (first, *moved)
+        for k in self.leaves:
+            if k < len(keys) and type(signature.leaves[k]) in KINDS:
+                keys[k] = type(signature.leaves[k])
+        return (first, *keys)
 
     def learn(self, entries: Iterable[Any], keys: Iterable[Any], signature: Signature) -> None:
         """Compare this call with what the translations so far were made for."""
@@ -59,14 +61,18 @@ class DynamicNumbers:
         pairs = enumerate(zip(key[1:], mine[1:], signature.leaves))
         other = [k for k, (a, b, q) in pairs if a != b and a is not type(q)]
         leaves = signature.leaves
-        same = all(type(leaves[k]) in KINDS and key[k + 1][:1] == (type(leaves[k]),) for k in other)
-        return other if same else []
+        return other if all(is_number(key[k + 1], type(leaves[k])) for k in other) else []
 
     def pin(self) -> None:
         """The last translation could not do with inputs: all are constants from now on."""
         self.pinned |= self.places | self.leaves
         self.places.clear()
         self.leaves.clear()
+
+
+def is_number(part: object, kind: type) -> bool:
+    """Whether a part of a key is that of a number of this kind."""
+    return kind in KINDS and isinstance(part, tuple) and part[0] is kind
 
 
 def number_of(trace: Trace, place: Location, value: object) -> object:

@@ -177,6 +177,11 @@ class Guards:
         expression = f"gives_again({', '.join(parts)})"
         self.terms["call", id(f), repr(args), repr(kwargs)] = expression
 
+    def default_dtype(self, kind: type, found: str) -> None:
+        """The element type for new tensors, which Paddle keeps in a private field of a class."""
+        field = "_LayerHelperBase__dtype"
+        self.terms["default dtype",] = f"{self.ref(kind)}.{field} == {found!r}"
+
     def method(self, obj: object, name: str, function: object) -> None:
         """A method, which is made anew at every look: its class has the function, and the object
         has no attribute of that name."""
@@ -185,8 +190,7 @@ class Guards:
         if getattr(found, "__module__", None) == "dy2st.capture.intercept":
             return
         if found is function or unbound(found) is function:
-            expression = f"getattr({self.ref(kind)}, {name!r}, MISSING)"
-            self.expect(("method", id(kind), name), expression, found)
+            self.expect(("method", id(kind), name), f"{self.ref(kind)}.{name}", found)
         if isinstance(fields := getattr(obj, "__dict__", None), dict):
             self.terms["own", id(obj), name] = f"{name!r} not in {self.ref(fields)}"
 
