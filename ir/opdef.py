@@ -83,7 +83,8 @@ class OpDef:
     grad: `grad(b, g, y, *operands, **attrs)` emits the gradient of each operand from that of the
         result, `g`, and may read the result `y`; `g` and `y` are tuples if there are several
         results. A gradient is a Value, None, or something with `add_to` (`ir.ops.gradients`).
-        `no_gradient`: results do not depend on operands in a way that can be differentiated.
+        `no_gradient`: to autograd results are constants. `zero_gradient` (`ir.ops.gradients`):
+        they are constant almost everywhere, and their operands have a gradient, of zeros.
         A row without it is differentiated through `expand`, or refused.
     view: the result shares the storage of operand 0.
     shares: it may do so once nothing writes any more, and the results of `split` likewise.
@@ -163,7 +164,7 @@ def view_rule(name: str) -> ViewRule:
 
 
 def no_gradient(b: Any, g: Any, y: Any, *operands: Any, **attrs: Any) -> list[None]:
-    """The `grad` of a row whose results are constant almost everywhere."""
+    """The `grad` of a row whose results are constants to autograd."""
     return [None] * len(operands)
 
 

@@ -114,7 +114,7 @@ def matched(
 
 def gradient(trace: Trace, fake: FakeTensor, g: Any, what: str) -> Value | None:
     """The gradient of one input in its own type."""
-    if g is None or fake.stop_gradient or not floating(fake):
+    if g is None or fake.stop_gradient:
         return None
     have, want = lift(trace, g)._value, fake._value.type
     if have.type.dtype != want.dtype:

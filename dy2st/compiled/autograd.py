@@ -60,6 +60,9 @@ class Node:
         return ops.reshape(made, shape)
 
     def token(self, dtype: object) -> Tensor:
+        """Shared by results of floats; Paddle does not add up gradients of integers."""
+        if dtype not in (paddle.float32, paddle.float64, paddle.float16):
+            return ops.cast(self.tokens[paddle.float32], dtype)
         if dtype not in self.tokens:
             self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
         return self.tokens[dtype]

@@ -16,7 +16,9 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
-from ir import SourceError, Value
+from ir import OPS, SourceError, Value
+from ir.autodiff.activity import passing
+from ir.opdef import OpDef, no_gradient
 from ir.types import BF16, I64, DType, Size
 
 #: in-place entries of Paddle that leave the version of the tensor as it was
@@ -56,7 +58,7 @@ def lift(trace: Trace, tensor: Tensor) -> FakeTensor:
 
 def detached(trace: Trace, value: Value) -> Value:
     """A value of the same storage that carries no gradient."""
-    if value.type.dtype.kind != "f":
+    if value.type.dtype.kind != "f" and value not in trace.autograd.trained:
         return value
     out: Value = trace.emit("detach", [value], {})
     trace.aliasing.detached[out] = value
@@ -79,7 +81,6 @@ class Emitter:
                 return fake._value
             if not grad_enabled():
                 return detached(self.trace, fake._value)
-            self.stop_gradient = False
             self.trained.add(fake._value)
             return fake._value
         if is_runtime_scalar(x):
@@ -90,15 +91,25 @@ class Emitter:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*operands: Any, **attrs: Any) -> Any:
-            out = self.trace.emit(name, [self.value(x) for x in operands], attrs)
-            return tuple(map(self.wrap, out)) if isinstance(out, tuple) else self.wrap(out)
+            values = [self.value(x) for x in operands]
+            out = self.trace.emit(name, values, attrs)
+            results = out if isinstance(out, tuple) else (out,)
+            stop = not self.passes(OPS[name], values, results)
+            made = tuple(self.wrap(q, stop) for q in results)
+            return made if isinstance(out, tuple) else made[0]
 
         return call
 
-    def wrap(self, value: Value) -> FakeTensor:
-        floating = value.type.dtype.kind == "f"
-        keep = self.stop_gradient or not grad_enabled() or not floating
-        made: FakeTensor = self.trace.fake(value, keep)
+    def passes(self, row: OpDef, values: Sequence[Value], results: Sequence[Value]) -> bool:
+        """Whether the results of an op require a gradient. Floats do if something did that this
+        call has read so far."""
+        given = self.trained.intersection(passing(row, values, results))
+        self.stop_gradient = self.stop_gradient and not given
+        floating = all(v.type.dtype.kind == "f" for v in results)
+        return not self.stop_gradient if floating and row.grad is not no_gradient else bool(given)
+
+    def wrap(self, value: Value, stop: bool = True) -> FakeTensor:
+        made: FakeTensor = self.trace.fake(value, stop or not grad_enabled())
         return made
 
     def check_leaf(self, fake: FakeTensor, root: bool = False) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from ir.autodiff.activity import Activity, is_float
+from ir.autodiff.activity import Activity
 from ir.autodiff.checkpoint import Checkpoint, segmented
 from ir.autodiff.joint import Reverse, in_storage
 from ir.autodiff.residuals import NotDifferentiable, bytes_of, from_inputs
@@ -80,13 +80,9 @@ def differentiate(
         slots: inputs whose storage the backward program may read after the writes, where
             `ir.passes.slots` says that this is what the forward ops read; or all, or none.
 
-    Raises NotDifferentiable for an op without a gradient on the way, ValueError for an output or
-    input that is no float.
+    Raises NotDifferentiable for an op without a gradient on the way.
     """
     chosen = [program.results[k] for k in of] + [program.inputs[k].value for k in wrt]
-    for v in chosen:
-        if not is_float(v):
-            raise ValueError(f"{v!r} has no gradient: it is no float")
     program = rewrite(program, _without_gradient)
     program, again, notes = segmented(program, of, wrt, checkpoint)
     activity = Activity(program, of, wrt)

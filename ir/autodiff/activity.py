@@ -1,7 +1,9 @@
 """Activity analysis: the values whose gradient is needed.
 
 A value is active if it varies with an input whose gradient is wanted and is useful for an output
-that receives one, through floats only. Loops are walked until nothing is added: a carry passes on
+that receives one. Integers pass gradients on as floats do, except where they are indices or
+conditions: what is computed from a float that was cast to integers has a gradient, as in eager
+Paddle, where it is of integers, too. Loops are walked until nothing is added: a carry passes on
 the activity of its next value.
 """
 
@@ -9,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ir.opdef import no_gradient
+from ir.opdef import OpDef, no_gradient
 from ir.program import Carry, Cond, Const, Custom, Last, Node, Op, Program, Scan, Seq, Stack, Value
 
 
@@ -28,10 +30,10 @@ class Activity:
         return v in self.varies and v in self.useful
 
     def _vary(self, values: Iterable[Value | None]) -> None:
-        self.varies.update(v for v in values if v is not None and is_float(v))
+        self.varies.update(v for v in values if v is not None)
 
     def _use(self, values: Iterable[Value | None]) -> None:
-        self.useful.update(v for v in values if v is not None and is_float(v))
+        self.useful.update(v for v in values if v is not None)
 
     # -------- forwards
     def _forward(self, ops: Sequence[Node]) -> None:
@@ -46,7 +48,7 @@ class Activity:
             elif isinstance(node, Custom):
                 if any(g and p.outer in self.varies for p, g in zip(node.ins, node.grads)):
                     self._vary(node.results)
-            elif depends(node) and not self.varies.isdisjoint(node.operands):
+            elif isinstance(node, Op) and not self.varies.isdisjoint(_passing(node)):
                 self._vary(node.results)
 
     def _loop(self, s: Scan) -> None:
@@ -77,8 +79,8 @@ class Activity:
                 self._use(p.outer for p in node.ins if p.inner in self.useful)
             elif isinstance(node, Custom):
                 self._use(p.outer for p, g in zip(node.ins, node.grads) if g)
-            elif depends(node):
-                self._use(node.operands)
+            elif isinstance(node, Op):
+                self._use(_passing(node))
 
     def _loop_back(self, s: Scan) -> None:
         for p in s.ports:
@@ -100,13 +102,22 @@ def _entry(p: Const | Seq | Carry) -> Value:
     return p.init if isinstance(p, Carry) else p.outer
 
 
+def _passing(op: Op) -> Sequence[Value]:
+    return passing(op.row, op.operands, op.results)
+
+
 def is_float(v: Value) -> bool:
     return v.type.dtype.kind == "f"
 
 
-def depends(node: Node) -> bool:
-    """Whether the results of an op can vary with its operands."""
-    return not isinstance(node, Op) or node.row.grad is not no_gradient
+def passing(row: OpDef, operands: Sequence[Value], results: Sequence[Value]) -> Sequence[Value]:
+    """The operands to which an op passes a gradient, where they ask: not indices and conditions."""
+    integral = not any(map(is_float, results))
+    if row.grad is no_gradient or integral and row.grad is None:
+        return ()
+    if integral or row.name == "cast":
+        return operands
+    return [v for v in operands if is_float(v)]
 
 
-__all__ = ["Activity", "is_float"]
+__all__ = ["Activity", "is_float", "passing"]

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ir.autodiff.activity import Activity
+from ir.autodiff.activity import Activity, is_float
 from ir.autodiff.cloning import Copier
 from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, name_of, work_of
+from ir.opdef import ShapeError
 from ir.ops.gradients import Contribution, Placed, added, zeros
 from ir.program import (
     Carry,
@@ -109,15 +110,23 @@ class Reverse:
             return
         if op.row.grad is None:
             raise NotDifferentiable(name_of(op), op.loc)
+        try:
+            for v, g in zip(op.operands, self.gradients(op, grads, b)):
+                self.add(b, grads, v, g)
+        except ShapeError:
+            if all(map(is_float, op.results)):
+                raise
+            raise NotDifferentiable(f"{name_of(op)} of integers", op.loc) from None
+
+    def gradients(self, op: Op, grads: Grads, b: Block) -> Sequence[Contribution]:
+        """The gradients of the operands; ShapeError where those of integers have no rule."""
+        assert op.row.grad is not None
         given = [grads.get(r) for r in op.results]
         results = tuple(self.computed_in.get(r, r) for r in op.results)
         if len(results) == 1:
-            found = op.row.grad(b, given[0], results[0], *op.operands, **op.attrs)
-        else:
-            whole = tuple(g or zeros(b, r.type) for g, r in zip(given, results))
-            found = op.row.grad(b, whole, results, *op.operands, **op.attrs)
-        for v, g in zip(op.operands, found):
-            self.add(b, grads, v, g)
+            return op.row.grad(b, given[0], results[0], *op.operands, **op.attrs)
+        whole = tuple(g or zeros(b, r.type) for g, r in zip(given, results))
+        return op.row.grad(b, whole, results, *op.operands, **op.attrs)
 
     def custom(self, c: Custom, grads: Grads, b: Block) -> list[Node]:
         """The forward block takes the place of the node; its backward block is emitted."""

@@ -80,7 +80,9 @@ def _divide_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[V
 
 
 def _remainder_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[Value]:
-    return [g, b.neg(b.multiply(g, b.floor(b.divide(x, y))))]
+    integral = x.type.dtype.kind != "f"
+    quotient = b.floor_divide(x, y) if integral else b.floor(b.divide(x, y))
+    return [g, b.neg(b.multiply(g, quotient))]
 
 
 def _pow_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[Value]:

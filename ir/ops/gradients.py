@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ir.opdef import view_rule
+from ir.opdef import no_gradient, view_rule
 from ir.program import Builder, Carry, Op, Scan, Seq, Value
 from ir.types import I64, Type, product
 
@@ -74,6 +74,14 @@ class Picked:
         return new
 
 
+@dataclass(frozen=True)
+class Zero:
+    """No gradient in value; the tensor has one all the same."""
+
+    def add_to(self, b: Builder, acc: Value | None, t: Type) -> Value:
+        return zeros(b, t) if acc is None else acc
+
+
 def overwritten(
     b: Builder, g: Value, name: str, *operands: Value, **attrs: Any
 ) -> list[Value | None]:
@@ -86,12 +94,15 @@ def overwritten(
     return [dx, dy, *(None for _ in operands)]
 
 
-Contribution: TypeAlias = Value | Placed | Scattered | Picked | None
+Contribution: TypeAlias = Value | Placed | Scattered | Picked | Zero | None
 
 
-def added(b: Builder, acc: Value | None, g: Value | Placed | Scattered | Picked, t: Type) -> Value:
+Parts: TypeAlias = Placed | Scattered | Picked | Zero
+
+
+def added(b: Builder, acc: Value | None, g: Value | Parts, t: Type) -> Value:
     """The gradient `acc` with `g` added."""
-    if isinstance(g, (Placed, Scattered, Picked)):
+    if isinstance(g, (Placed, Scattered, Picked, Zero)):
         return g.add_to(b, acc, t)
     if acc is None:
         return g
@@ -102,6 +113,11 @@ def added(b: Builder, acc: Value | None, g: Value | Placed | Scattered | Picked,
 def zeros(b: Builder, t: Type) -> Value:
     new: Value = b.full(value=0.0, shape=t.shape, dtype=t.dtype)
     return new
+
+
+def zero_gradient(b: Builder, g: Any, y: Any, *operands: Value, **attrs: Any) -> list[Zero]:
+    """The `grad` of a row whose results are constant almost everywhere, as those of `floor`."""
+    return [Zero()] * len(operands)
 
 
 def is_zero(b: Builder, g: Value) -> bool:
@@ -136,6 +152,8 @@ def fitted(b: Builder, g: Value, t: Type) -> Value:
 
 def broadcasting(grad: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
     """`grad` of operands that were broadcast, from a `grad` for operands of the result's shape."""
+    if grad is no_gradient:
+        return grad
 
     def wrapped(b: Builder, g: Value, y: Value, *operands: Value, **attrs: Any) -> list[Any]:
         found = grad(b, g, y, *operands, **attrs)
@@ -164,5 +182,7 @@ __all__ = [
     "masked",
     "number",
     "overwritten",
+    "Zero",
+    "zero_gradient",
     "zeros",
 ]

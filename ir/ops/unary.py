@@ -12,9 +12,9 @@ import ir.scalar.exponential as fn
 import ir.scalar.language as k
 import ir.scalar.special as special
 import ir.scalar.trigonometry as trig
-from ir.opdef import Example, example, no_gradient, op
+from ir.opdef import Example, example, op
 from ir.ops.elementwise import elementwise, require_kind
-from ir.ops.gradients import masked, number
+from ir.ops.gradients import masked, number, zero_gradient
 from ir.program import Builder, Value
 from ir.types import BOOL, F32, F64, DType, Type
 
@@ -149,9 +149,9 @@ unary(
     grad=lambda b, g, y, x: [b.multiply(g, b.scale(x, scale=2.0))],
 )
 unary("abs", "fi", k.abs_, np.abs, grad=lambda b, g, y, x: [b.multiply(g, b.sign(x))])
-unary("floor", "f", k.floor, np.floor, grad=no_gradient)
-unary("ceil", "f", k.ceil, np.ceil, grad=no_gradient)
-unary("trunc", "f", k.trunc, np.trunc, grad=no_gradient)
+unary("floor", "f", k.floor, np.floor, grad=zero_gradient)
+unary("ceil", "f", k.ceil, np.ceil, grad=zero_gradient)
+unary("trunc", "f", k.trunc, np.trunc, grad=zero_gradient)
 unary(
     "relu",
     "fi",
@@ -178,7 +178,7 @@ unary(
     "fi",
     lambda x: k.select(x > 0, k.const(1, x.dtype), k.select(x < 0, k.const(-1, x.dtype), x)),
     np.sign,
-    grad=no_gradient,
+    grad=zero_gradient,
 )
 unary("logical_not", "bfi", lambda x: ~k.cast(x, BOOL), np.logical_not, to_bool=True)
 unary("isnan", "f", k.isnan, np.isnan, to_bool=True)
@@ -484,5 +484,5 @@ unary(
     paddle=None,
     grad=_logit_grad,
 )
-unary("round", "f", k.roundeven, np.rint, paddle=None, grad=no_gradient)
+unary("round", "f", k.roundeven, np.rint, paddle=None, grad=zero_gradient)
 unary("bitwise_not", "bi", lambda x: ~x, np.invert)

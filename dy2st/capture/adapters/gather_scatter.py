@@ -341,7 +341,7 @@ def _extreme(row: str) -> None:
         if e.type(x).dtype.kind == "f":
             taken = e.logical_or(taken, e.isnan(x))
         index = e.cummax(e.where(taken, count, e.full(0, I64)), axis=at)
-        return values, e.cast_to(index, kind)
+        return values, e.wrap(e.cast_to(index, kind)._value, e.stop_gradient)
 
 
 _extreme("cummax")

@@ -11,7 +11,7 @@ from typing import Any
 
 import paddle
 
-from dy2st.capture.custom import custom, floating
+from dy2st.capture.custom import custom
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.trace import Trace
@@ -52,8 +52,8 @@ def attach(
     written: Sequence[int],
 ) -> list[FakeTensor]:
     """The results, those that `flags` says with a gradient."""
-    chosen = tuple(k for k, q in enumerate(results) if flags[k] and floating(q))
-    trained = tuple(k for k, q in enumerate(operands) if not q.stop_gradient and floating(q))
+    chosen = tuple(k for k, q in enumerate(results) if flags[k])
+    trained = tuple(k for k, q in enumerate(operands) if not q.stop_gradient)
     if not chosen:
         return list(results)
 

@@ -8,6 +8,7 @@ import pytest
 import executor
 from ir import parse
 from ir.autodiff import NotDifferentiable, differentiate
+from ir.autodiff.activity import Activity
 from ir.interpreter import evaluate
 from ir.passes import run
 from tests.ir.autodiff.differences import check, functional, gradient, gradients_of
@@ -362,9 +363,12 @@ def test_a_gradient_through_a_foreign_op_is_refused_by_name():
     assert differentiate(p, [0], [1]).backward.outputs
 
 
-def test_a_gradient_of_integers_is_refused():
-    p = parse('program p(%x: i64[3] arg "x") {\n  return %x\n}')
-    with pytest.raises(ValueError, match="no float"):
+def test_a_gradient_of_integers_without_a_rule_is_refused_by_name():
+    p = parse(
+        'program p(%x: f64[3] arg "x") {\n  %i = cast(%x, dtype=i64)  : i64[3]\n'
+        "  %m = max(%i)  : i64[]\n  return %m\n}"
+    )
+    with pytest.raises(NotDifferentiable, match="max of integers"):
         differentiate(p, [0], [0])
 
 
@@ -375,14 +379,25 @@ def test_an_input_that_no_output_depends_on_has_zeros():
     np.testing.assert_array_equal(dy, np.zeros(2))
 
 
-def test_no_gradient_passes_through_integers():
-    """Rounded to an integer and back: only the direct way counts."""
+def test_gradients_through_integers_are_integers():
+    """As in eager Paddle: those of `%f` are cut to integers on the way to `%x`."""
     g = gradient(
         'program p(%x: f64[3] arg "x") {\n  %i = cast(%x, dtype=i64)  : i64[3]\n'
         "  %f = cast(%i, dtype=f64)  : f64[3]\n  %y = multiply(%x, %f)  : f64[3]\n  return %y\n}"
     )
     (dx,) = gradients_of(g, [np.array([1.5, 2.5, -3.5])], [np.ones(3)])
-    np.testing.assert_array_equal(dx, [1.0, 2.0, -3.0])
+    np.testing.assert_array_equal(dx, [2.0, 4.0, -6.0])
+
+
+def test_no_gradient_passes_through_indices_and_conditions():
+    g = gradient(
+        'program p(%x: f64[3] arg "x", %w: f64[9] arg "w") {\n'
+        "  %i = cast(%x, dtype=i64)  : i64[3]\n  %r = gather(%w, %i)  : f64[3]\n"
+        "  %b = cast(%x, dtype=bool)  : bool[3]\n  %z = full(value=0.0, dtype=f64)  : f64[]\n"
+        "  %y = where(%b, %r, %z)  : f64[3]\n  return %y\n}"
+    )
+    activity = Activity(g.forward, [0], [0])
+    assert not activity.active(g.forward.inputs[0].value)
 
 
 def test_a_foreign_kernel_is_not_run_again():
