@@ -284,14 +284,15 @@ Node: TypeAlias = Op | Scan | Cond | Fused | Custom
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """`kind` is arg, param, buffer, const or rng; `name` is what the user would recognise."""
+    """`kind` is arg, param, buffer, const, rng or host (the result of a host call); `name` is what
+    the user would recognise."""
 
     value: Value
     kind: str
     name: str
 
 
-INPUT_KINDS = ("arg", "param", "buffer", "const", "rng")
+INPUT_KINDS = ("arg", "param", "buffer", "const", "rng", "host")
 
 
 @dataclass(frozen=True)

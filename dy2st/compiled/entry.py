@@ -7,14 +7,17 @@ when the program is not right for these arguments.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle.base import core
 
 from dy2st.compiled.autograd import Node
+from dy2st.compiled.host_inputs import HostCalls
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
 from dy2st.results.leaves import Filled, Out, OutputPlan
@@ -38,7 +41,8 @@ class Translation:
     """What `translate` made: `program` for the eyes, `executable` to run, `bound` to its inputs.
 
     `traced` are all tensors that the trace met; `displayed_bound` those of `program`'s inputs.
-    `loud` are the trace's inputs with a write that moves the version counter.
+    `loud` are the trace's inputs with a write that moves the version counter. `calls` are the host
+    calls that are made in front of the program: their inputs are the last ones.
     """
 
     program: Program
@@ -51,6 +55,7 @@ class Translation:
     report: Report
     training: Training | str = ""
     loud: frozenset[Value] = frozenset()
+    calls: HostCalls | None = None
 
 
 class Entry:
@@ -65,7 +70,10 @@ class Entry:
         self.traced, self.displayed_bound = list(made.traced), list(made.displayed_bound)
         self.arguments = {id(q): k for k, q in enumerate(signature.leaves)}
         self.args = [self.arguments.get(id(q.tensor)) for q in self.traced]
-        own = [a is None and q.memory is None for q, a in zip(self.traced, self.args)]
+        own = [
+            a is None and q.memory is None and q.drawn is None
+            for q, a in zip(self.traced, self.args)
+        ]
         self.pinned = [q.tensor if o else None for q, o in zip(self.traced, own)]
         self.around = {
             k: (self._number(q.memory.of), q.memory.before, q.memory.n)
@@ -143,6 +151,17 @@ def number_tensor(n: Any) -> Any:
     return core.eager.ops.full([], n, dtype, paddle.CPUPlace())
 
 
+def host_tensor(x: Any, dtype: object) -> Any:
+    """The results of a host call as a tensor."""
+    if not isinstance(x, np.ndarray):
+        return core.eager.ops.full([], x, dtype, paddle.CPUPlace())
+    tensor = core.eager.ops.empty(list(x.shape), dtype, paddle.CPUPlace())
+    if x.size:
+        source = np.ascontiguousarray(x)
+        ctypes.memmove(tensor.data_ptr(), source.ctypes.data, source.nbytes)
+    return tensor
+
+
 def contiguous(tensor: Any, pinned: Any) -> Any:
     """A contiguous copy of an input that is read; `Tensor.contiguous` would change the tensor
     itself. Where another thread's trace has put a stand-in (which is contiguous to that thread
@@ -164,6 +183,7 @@ class _Writer:
             _CPU=paddle.CPUPlace(),
             _TENSOR=paddle.to_tensor,
             _NUMBER=number_tensor,
+            _HOST=host_tensor,
             _fix=contiguous,
             _STAND_IN=FakeTensor,
             _STORAGE=storage,
@@ -172,6 +192,8 @@ class _Writer:
             _TRAINING=made.training,
             _VERIFIED=entry.verified,
         )
+        pairs = zip(self.program.inputs, made.bound)
+        self.given = [(i, q) for i, q in pairs if q.drawn is None]
         self.written = {target for target, _ in self.program.writes}
         self.lines: list[str] = []
         self.counts: tuple[str, ...] = made.executable.counts
@@ -184,15 +206,17 @@ class _Writer:
         """The call; with `only_check` one that stops after the checks and returns True."""
         n = len(self.program.inputs)
         tensors = [f"_t{k}" for k in range(n)]
+        given = tensors[: len(self.given)]
         self.checks(tensors)
         if only_check:
             self.line("return True")
             return self.function()
         self.contiguous()
-        self.outputs()
-        self.line(f"_a = ({''.join(f'{t}.data_ptr() or 0, ' for t in tensors)})")
+        self.line(f"_a = ({_addresses(given)})")
         sizes = f"({_tuple(self.program.sizes)})"
-        self.overlaps(tensors, sizes)
+        self.overlaps(given, sizes)
+        self.host_calls(tensors[len(given) :])
+        self.outputs()
         outputs = [f"_o{k}" for k in range(len(self.program.outputs))]
         unknown = {k for k, n in enumerate(self.bounds) if n is None}
         addresses = "".join(
@@ -221,7 +245,7 @@ class _Writer:
         inputs = {id(q.tensor) for q in self.made.bound}
         for term in self.made.guards.expressions(bound, inputs):
             self.line(f"if not ({term}): return _MISS", 2)
-        for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
+        for k, (i, q) in enumerate(self.given):
             if q.number is not None:
                 self.number(k, q)
                 continue
@@ -239,6 +263,17 @@ class _Writer:
         for r in self.program.requires:
             self.line(f"if not ({r.left} {r.relation} {r.right}): return _MISS", 2)
         self.line("except (AttributeError, KeyError, IndexError, TypeError): return _MISS")
+
+    def host_calls(self, tensors: Sequence[str]) -> None:
+        """Make the host calls: nothing may answer MISS from here on."""
+        if self.made.calls is None:
+            return
+        sizes = "".join(f"{n!r}: {n}, " for n in self.program.sizes)
+        self.line(f"_drawn = {self.constant(self.made.calls.make)}({{{sizes}}})")
+        for t, q in zip(tensors, self.made.bound[len(self.given) :]):
+            dtype = self.constant(DTYPE_TO_PADDLE[q.value.type.dtype])
+            self.line(f"{t} = _HOST(_drawn[{q.drawn}], {dtype})")
+        self.line(f"_a = (*_a, {_addresses(tensors)})")
 
     def number(self, k: int, q: TracedInput) -> None:
         """A Python number of the same type, as a 0-d tensor."""
@@ -293,7 +328,7 @@ class _Writer:
         """Bind named sizes where they stand alone, then check every dim."""
         seen: set[str] = set()
         checks = []
-        for k, i in enumerate(self.program.inputs):
+        for k, (i, _) in enumerate(self.given):
             shape = i.value.type.shape
             self.line(f"_s = _t{k}.shape", 2)
             if any(isinstance(d, Size) for d in shape):
@@ -313,7 +348,7 @@ class _Writer:
         number = {id(q): k for k, q in enumerate(self.entry.traced)}
         if self.written or self.made.executable.donated:
             self.line("_odd = ()")
-        for k, (i, q) in enumerate(zip(self.program.inputs, self.made.bound)):
+        for k, (i, q) in enumerate(self.given):
             pinned = self.constant(self.entry.pinned[number[id(q)]])
             self.line(f"if not _t{k}.is_contiguous():")
             stand_in = f"type(_t{k}) is not _STAND_IN"
@@ -391,6 +426,10 @@ class _Writer:
 
 def _tuple(parts: Sequence[str]) -> str:
     return "".join(f"{p}, " for p in parts)
+
+
+def _addresses(tensors: Sequence[str]) -> str:
+    return "".join(f"{t}.data_ptr() or 0, " for t in tensors)
 
 
 def _shape(shape: Sequence[Any]) -> str:

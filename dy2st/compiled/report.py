@@ -36,7 +36,8 @@ class Report:
     """`loops` in the order of the program; `conds` are the places of branches on data; `foreign`
     are ops without a row, by name. `chains` are the storages of parameters, buffers and arguments,
     written or only read; `residuals` has a line for each value that the backward pass reads;
-    `retraced` says why the function, or the body of a loop, was traced again."""
+    `retraced` says why the function, or the body of a loop, was traced again; `hosted` are the host
+    calls, by name."""
 
     loops: tuple[LoopNote, ...]
     foreign: tuple[tuple[str, Loc], ...]
@@ -44,6 +45,7 @@ class Report:
     chains: tuple[Chain, ...] = ()
     residuals: tuple[str, ...] = ()
     retraced: tuple[str, ...] = ()
+    hosted: tuple[tuple[str, Loc], ...] = ()
 
     @property
     def foreign_counts(self) -> dict[str, int]:
@@ -56,6 +58,9 @@ class Report:
             lines += [f"branches on data: {len(self.conds)}", *(f"  {q}" for q in self.conds)]
         lines.append(f"foreign ops: {len(self.foreign)}")
         lines += [f"  {loc}: {name}" for name, loc in self.foreign]
+        if self.hosted:
+            lines += [f"host calls: {len(self.hosted)}"]
+            lines += [f"  {loc}: {name}" for name, loc in self.hosted]
         written = [q for q in self.chains if q.written]
         if written:
             lines.append(f"written in place: {len(written)}")
@@ -74,13 +79,17 @@ def make_report(
     retraced: Sequence[str] = (),
 ) -> Report:
     """From a trace's notes (kind, place, text)."""
-    loops = tuple(LoopNote(*q) for q in notes if q[0] not in ("foreign", "cond", "retraced"))
+    loops = tuple(
+        LoopNote(*q) for q in notes if q[0] not in ("foreign", "cond", "retraced", "host")
+    )
     again = [f"the loop at {loc}, {text}" for kind, loc, text in notes if kind == "retraced"]
     foreign = tuple((text, loc) for kind, loc, text in notes if kind == "foreign")
     conds = dict.fromkeys(loc for kind, loc, _ in notes if kind == "cond")
+    hosted = dict.fromkeys((text, loc) for kind, loc, text in notes if kind == "host")
     return Report(
-        loops, foreign, tuple(conds), tuple(chains), tuple(residuals), (*retraced, *again)
-    )
+        loops, foreign, tuple(conds), tuple(chains), tuple(residuals), (*retraced, *again),
+        tuple(hosted),
+    )  # fmt: skip
 
 
 def finished_chains(

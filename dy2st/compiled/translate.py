@@ -13,6 +13,7 @@ import paddle
 import executor
 from dy2st.capture import foreign, intercept
 from dy2st.capture.detached_writes import warn_of_ignored
+from dy2st.compiled import host_inputs
 from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.report import copies_of, finished_chains, make_report
@@ -162,8 +163,9 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
 
 
 def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:
-    traced = list(trace.inputs.by_id.values())
     with trace.pause():
+        program, calls = host_inputs.lifted(trace, program)
+        traced = list(trace.inputs.by_id.values())
         own = [q for q in traced if q.share is None]
         history = History(program)
         displayed, displayed_bound = prune_inputs(functional(program, history), own)
@@ -191,6 +193,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
     made = Translation(
         displayed, executable, bound, displayed_bound, traced, plan, trace.guards,
         make_report(trace.frames[0].notes, ends, policy, given.again), training, frozenset(loud),
+        calls,
     )  # fmt: skip
     return Entry(made, given.signature)
 

@@ -18,13 +18,14 @@ NUMBERS = {q.__name__: q for q in (bool, int, float)}
 
 @dataclass(frozen=True)
 class Mark:
-    """What the user says of a function. `result` of a host call: bool, int or float, or the shape
-    and the name of the dtype of an array."""
+    """What the user says of a function. `result` of a host call: bool, int or float, the shape and
+    the name of the dtype of an array, or None for nothing."""
 
     host: bool
     result: Any = None
 
 
+UNSAID: Any = object()
 #: the marks of `pure` and `host`, by function
 MARKS: dict[Any, Mark] = {}
 
@@ -110,7 +111,7 @@ def pure(function: Any = None) -> Any:
     return function
 
 
-def host(function: Any = None, result: Any = None) -> Any:
+def host(function: Any = None, result: Any = UNSAID) -> Any:
     """Mark a function that is called again on every call of the program, and in every iteration of
     its loops, in the order of eager: it draws, reads a clock, or acts.
 
@@ -119,8 +120,8 @@ def host(function: Any = None, result: Any = None) -> Any:
     Args:
         function: the function; None makes a decorator.
         result: what it gives: `float`, `int` or `bool`; for an array a
-            `paddle.static.InputSpec` without open sizes, or a pair of shape and dtype. By default
-            what the function is annotated to return.
+            `paddle.static.InputSpec` without open sizes, or a pair of shape and dtype; None for a
+            function that only acts. By default what the function is annotated to return.
 
     Returns the function itself.
 
@@ -130,7 +131,7 @@ def host(function: Any = None, result: Any = None) -> Any:
     """
     if function is None:
         return lambda f: host(f, result)
-    wanted = result if result is not None else _annotated(function)
+    wanted = _annotated(function) if result is UNSAID else result
     _mark("host", function, Mark(host=True, result=_kind(function, wanted)))
     return function
 
@@ -153,12 +154,15 @@ def _mark(name: str, function: Any, mark: Mark) -> None:
 
 
 def _annotated(function: Any) -> Any:
-    found = getattr(getattr(function, "__func__", function), "__annotations__", {}).get("return")
-    return NUMBERS.get(found, found) if isinstance(found, str) else found
+    found = getattr(getattr(function, "__func__", function), "__annotations__", {}).get(
+        "return", UNSAID
+    )
+    named = {**NUMBERS, "None": None}
+    return named.get(found, found) if isinstance(found, str) else found
 
 
 def _kind(function: Any, result: Any) -> Any:
-    if any(result is q for q in NUMBERS.values()):
+    if result is None or any(result is q for q in NUMBERS.values()):
         return result
     pair = (result.shape, result.dtype) if hasattr(result, "shape") else result
     if isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], (tuple, list)):
@@ -166,7 +170,8 @@ def _kind(function: Any, result: Any) -> Any:
             return tuple(pair[0]), _dtype(pair[1])
     raise TypeError(
         f"host: say what {getattr(function, '__name__', function)!r} gives: result=float, int or "
-        f"bool, or result=(shape, dtype) for an array; not {result!r}"
+        "bool, result=(shape, dtype) for an array, or None if it only acts"
+        + ("" if result is UNSAID else f"; not {result!r}")
     )
 
 

@@ -41,6 +41,12 @@ def parts_of(
     original = _original(function)
     with paddle.no_grad():
         entry = StaticFunction(original, input_spec).entry()
+    if entry.report.hosted:
+        name, loc = entry.report.hosted[0]
+        raise Dy2stError(
+            f"the program cannot be saved: {name}() at {loc} is called again on every call, in the "
+            "process that translates. Pass its result as an argument."
+        )
     foreign = entry.report.foreign_counts
     if foreign:
         raise Dy2stError(

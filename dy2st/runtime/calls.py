@@ -12,6 +12,7 @@ import paddle
 from paddle.jit.dy2static.program_translator import StaticFunction as PaddleStatic
 
 from dy2st.capture import pylayer
+from dy2st.capture.foreign import is_host
 from dy2st.convert import convert
 from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
@@ -96,7 +97,7 @@ def fn(f: Any) -> Any:
             "It would act when the function is traced, not when the program runs.",
             "Call it outside of the translated function.",
         )
-    if mark_of(f) is not None:
+    if mark_of(f) is not None or is_host(f):
         return library_call(trace, f)
     if isinstance(f, types.FunctionType):
         replaced = SUBSTITUTES.get(id(f))

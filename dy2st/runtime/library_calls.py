@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dy2st.capture.foreign import host_call, is_host
 from dy2st.loops.generators import check_made_here
 from dy2st.state.container_writes import change
 from dy2st.state.effects import (
@@ -53,22 +54,13 @@ def library_call(trace: Trace, f: Any) -> Callable[..., Any]:
     Raises Refused for a function that cannot be part of a program.
     """
     effect = effect_of(f)
+    if effect is Effect.HOST or is_host(f):
+        return lambda *args, **kwargs: host_call(trace, f, args, kwargs)
     if effect is Effect.PURE:
         return PureCall(trace, f)
     if effect is Effect.GUARDED:
         return functools.partial(guarded_call, trace, f)
-    if effect is Effect.HOST:
-        return lambda *args, **kwargs: host_call(trace, f, args, kwargs)
     raise refuse(f"{name_of(f)}() in a translated function.", *refusal_of(f))
-
-
-def host_call(trace: Trace, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call that the program makes again each time it runs."""
-    raise refuse(
-        f"{name_of(f)}() in a translated function.",
-        "It acts, or gives another result, on every call; a program cannot call it yet.",
-        "Call it outside of the translated function, and pass the result in.",
-    )
 
 
 class PureCall:
@@ -241,4 +233,4 @@ def called_by_user(x: Any) -> bool:
     return is_users_object(x) and callable(x)
 
 
-__all__ = ["guarded_call", "host_call", "library_call"]
+__all__ = ["guarded_call", "library_call"]

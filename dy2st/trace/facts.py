@@ -53,7 +53,8 @@ class ValueFacts:
     have been written. literals: values of constants. results: what a loop returns, with its
     length. copies: tensors that the program makes of others, where eager may have one of those
     themselves. became: what an object is after its shape or flag changed in place. heirs: storages
-    that an input's object has after its shape changed in place, and that input.
+    that an input's object has after its shape changed in place, and that input. hosted: results of
+    host calls, with the text of the call.
     """
 
     frame_of: dict[Value, Frame] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class ValueFacts:
     copies: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     became: dict[Value, Value] = field(default_factory=dict)
     heirs: dict[Value, Value] = field(default_factory=dict)
+    hosted: dict[Value, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

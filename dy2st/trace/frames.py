@@ -67,7 +67,8 @@ class TracedInput:
     `number` is given for a Python number: the key of its place or argument, and its type. One with
     a `share` is no input itself but a view of another one; one with a `memory` is memory around a
     tensor (`dy2st.state.shared_inputs`). `fixed`: that it is contiguous is a condition of
-    the call, and so is where it begins in its memory, if `offset` says so.
+    the call, and so is where it begins in its memory, if `offset` says so. `drawn`: the number of
+    the host call that gives its values on every call; `tensor` has none of them.
     """
 
     tensor: Tensor
@@ -81,3 +82,4 @@ class TracedInput:
     memory: Any = None
     fixed: bool = False
     offset: int | None = None
+    drawn: int | None = None

@@ -121,7 +121,9 @@ def stop(n: Any, use: str) -> BaseException:
     """What to raise where Python needs the number itself."""
     if not n.data:
         return NeedsConcrete(f"a number that the program computes is needed now ({use})", n.loops)
-    name = user_name(n)
+    name, call = user_name(n), n.home.values.hosted.get(n.value)
+    if call is not None:
+        return host_number_needed(n, name, call, use)
     what = f"'{name}' is computed from a tensor, and" if name else "a number computed from a tensor"
     return Refused(
         SourceError(
@@ -129,6 +131,20 @@ def stop(n: Any, use: str) -> BaseException:
             n.home.where(),
             reason="Its value is known only when the program runs.",
             remedy="Keep it a tensor: shapes, list indices, dict keys and text take Python values.",
+        )
+    )
+
+
+def host_number_needed(n: Any, name: str, call: str, use: str) -> Refused:
+    """The number of a host call is another one on every call."""
+    what = f"'{name}' is the result of {call}, and" if name else f"the result of {call}"
+    return Refused(
+        SourceError(
+            f"{what} is needed while the program is traced ({use}).",
+            n.home.where(),
+            reason="The call is made again on every call of the program, with another result.",
+            remedy="Draw outside of the translated function and pass the number as an argument; or "
+            "choose between tensors with `if` or `paddle.where`, or index a stack of them.",
         )
     )
 

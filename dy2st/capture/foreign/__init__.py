@@ -6,8 +6,9 @@ sizes, and the dims of the results must be affine in them.
 """
 
 from dy2st.capture.foreign import print as print
+from dy2st.capture.foreign.host import host_call, is_host
 from dy2st.capture.foreign.record import record
 from dy2st.capture.foreign.refusals import refusal, shape_by_value
 from dy2st.capture.foreign.run import handler
 
-__all__ = ["handler", "print", "record", "refusal", "shape_by_value"]
+__all__ = ["handler", "host_call", "is_host", "print", "record", "refusal", "shape_by_value"]

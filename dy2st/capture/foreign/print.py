@@ -6,7 +6,7 @@ Its arguments are the text's parts: strings, and marks that say which operand is
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,11 +78,12 @@ def kind_of(x: object) -> tuple[str, bool]:
 
 
 # ---------------------------------------------------------------- when the program runs
-def run(op: Op, arrays: Sequence[np.ndarray]) -> None:
+def run(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
     """Write the text."""
     marks, stream, flush = op.attrs["args"]
     out = "".join(q if isinstance(q, str) else show(arrays, *q["shown"]) for q in marks)
     print(out, end="", file=getattr(sys, stream), flush=flush)
+    return []
 
 
 def show(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import paddle
@@ -14,8 +14,9 @@ from dy2st.capture.foreign.arguments import flatten, rebuild
 from dy2st.trace.fake_tensor import Tensor
 from ir import Dy2stError, Op
 
-#: calls without results that Python makes itself, by the name of the call
-HOST_CALLS: dict[str, Callable[[Op, Sequence[np.ndarray]], None]] = {}
+HostCall: TypeAlias = Callable[[Op, Sequence[np.ndarray], Mapping[str, int]], "list[np.ndarray]"]
+#: calls that Python makes itself, by the name of the call
+HOST_CALLS: dict[str, HostCall] = {}
 
 
 def function(call: str) -> Callable[..., Any]:
@@ -46,8 +47,7 @@ def handler(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> l
     Raises Dy2stError when Paddle's kernel gives other types than the stand-ins did.
     """
     if op.attrs["call"] in HOST_CALLS:
-        HOST_CALLS[op.attrs["call"]](op, arrays)
-        return []
+        return HOST_CALLS[op.attrs["call"]](op, arrays, sizes)
     with paddle.no_grad():
         tensors = [paddle.to_tensor(np.ascontiguousarray(a).reshape(a.shape)) for a in arrays]
         if op.attrs["call"].startswith(gradient.PREFIX):

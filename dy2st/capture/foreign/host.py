@@ -1,0 +1,308 @@
+"""Host calls: Python calls that are made again on every call of the program, and in every iteration
+of a loop, in the user's order. Their numbers and arrays enter the program.
+
+A host call is a `foreign` op with a `Callee`. `dy2st.compiled.host_inputs` makes inputs of those
+that can be made before the program runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import paddle
+
+from dy2st.capture.foreign.host_results import (
+    CLOCKS,
+    MESSAGES,
+    REMEDY,
+    SEEDS,
+    Result,
+    declared,
+    generator_of,
+    number,
+    probed,
+    result_of,
+)
+from dy2st.capture.foreign.run import HOST_CALLS
+from dy2st.convert.marks import mark_of
+from dy2st.state.arrays import is_array, made_array, tensor_of
+from dy2st.state.effects import names
+from dy2st.state.ownership import note_contents, refuse
+from dy2st.state.strings import Text
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace
+from ir import Op, Size, Value
+
+#: positional arguments and named ones
+Literal: TypeAlias = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
+UNMARKED: object = object()
+#: the generators of the modules `random` and `numpy.random`
+_RANDOM: Any = random.random
+_NUMPY: Any = np.random.rand
+OWN: dict[int, str] = {id(_RANDOM.__self__): "random", id(_NUMPY.__self__): "numpy.random"}
+
+
+class Callee(str):
+    """The name of a host call's function, with the function.
+
+    owner: the object whose state the call changes: calls of one owner keep their order. None is
+    for functions that may change anything. still: the call reads a clock, or acts: it also keeps
+    its place in the computation. result: what it gives.
+    """
+
+    function: Callable[..., Any]
+    owner: object
+    still: bool
+    result: Result
+
+    @staticmethod
+    def of(
+        name: str, function: Callable[..., Any], owner: object, still: bool, result: Result
+    ) -> Callee:
+        out = Callee(name)
+        out.function, out.owner, out.still, out.result = function, owner, still, result
+        return out
+
+
+class Held(str):
+    """The text of an argument that is no literal, with the argument."""
+
+    value: object
+
+    @staticmethod
+    def of(value: object) -> Held:
+        out = Held(f"<{type(value).__name__}>")
+        out.value = value
+        return out
+
+
+# ---------------------------------------------------------------- what is a host call
+def is_host(f: Any) -> bool:
+    """Whether a call of `f`, which is not converted, is made again on every call."""
+    try:
+        known = f in CLOCKS or f in SEEDS
+    except TypeError:
+        known = False
+    return known or generator_of(f) is not None or marked(f) is not UNMARKED
+
+
+def marked(f: Any) -> Any:
+    """What `dy2st.host` says of the result of `f`."""
+    mark = mark_of(f)
+    return mark.result if mark is not None and mark.host else UNMARKED
+
+
+def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Record a call of `f`; its result is a stand-in.
+
+    Raises Refused for a function, arguments or a result that a program cannot have.
+    """
+    name = name_of(f)
+    if marked(f) is not UNMARKED:
+        return recorded(trace, Callee.of(name, f, None, True, declared(f, marked(f))), args, kwargs)
+    if generator_of(f) is not None:
+        return drawn(trace, f, name, args, kwargs)
+    if f in SEEDS:
+        callee = Callee.of(name, f, _NUMPY.__self__, False, Result("nothing"))
+        return recorded(trace, callee, args, kwargs)
+    if f in CLOCKS:
+        kind = CLOCKS[f]
+        result = Result("nothing") if kind is None else number(kind)
+        return recorded(trace, Callee.of(name, f, f, True, result), args, kwargs)
+    if not MESSAGES.isdisjoint(names(f)):
+        return recorded(trace, Callee.of(name, f, None, True, Result("nothing")), args, kwargs)
+    raise refuse(
+        f"{name}() in a translated function.",
+        "It acts, or gives another result on every call, and dy2st does not know what it gives.",
+        f"{REMEDY} A function of your own that gives a number is marked: `dy2st.host(f, "
+        "result=float)`.",
+    )
+
+
+def name_of(f: Any) -> str:
+    """The user's name for a function."""
+    owner, name = generator_of(f), str(getattr(f, "__name__", type(f).__name__))
+    if owner is not None:
+        return f"{OWN.get(id(owner), type(owner).__name__)}.{name}"
+    module = {"posix": "os"}.get(str(getattr(f, "__module__", "")), f.__module__)
+    return f"{module}.{name}" if f in CLOCKS or f in SEEDS else name
+
+
+# ---------------------------------------------------------------- draws
+def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """A call of a method of a random generator."""
+    owner, method = generator_of(f), f.__name__
+    if kwargs.get("out") is not None:
+        raise refuse(f"{name}(out=...).", "It writes into an array.", "Use what it returns.")
+    if method == "shuffle":
+        return shuffled(trace, f, name, *args, **kwargs)
+    template = Arguments(trace, name, tensors=False)
+    literal = template.all(args, kwargs)
+    ones = [np.ones((), v.type.dtype.numpy) for v in template.operands]
+    names, exact = sorted(sizes_in(literal)), not template.operands
+    result = probed(f, lambda sizes: rebuilt(literal, ones, sizes), names, exact)
+    return emitted(trace, Callee.of(name, f, owner, False, result), literal, template.operands)
+
+
+def shuffled(trace: Trace, f: Any, name: str, x: Any, *rest: Any, **kwargs: Any) -> None:
+    """`shuffle(x)` of a list of numbers that the function has made."""
+    numbers = isinstance(x, TraceList) and not x.segmented and not rest and not kwargs
+    kinds = {type(q) for q in x.parts()} if numbers else set()
+    if not numbers or len(kinds) > 1 or not kinds <= set(KINDS.values()):
+        raise refuse(
+            f"{name}() of anything but a list of numbers that the function has made.",
+            "The program would have to move Python objects.",
+            "Shuffle indices, and index a stacked tensor with them: "
+            "`i = list(range(n)); random.shuffle(i); x = x[i]`.",
+        )
+    if trace.frame is not x.born:
+        raise NeedsConcrete("a list from outside of the loop is shuffled in it")
+    values = x.parts()
+
+    def permuted() -> list[Any]:
+        out = list(values)
+        f(out)
+        return out
+
+    result = result_of(name, values)
+    new = emitted(trace, Callee.of(name, permuted, generator_of(f), False, result), ((), ()), [])
+    x.replace_parts(new.parts())
+
+
+# ---------------------------------------------------------------- recording
+def recorded(trace: Trace, callee: Callee, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    template = Arguments(trace, callee, tensors=callee.owner is None)
+    literal = template.all(args, kwargs)
+    return emitted(trace, callee, literal, template.operands)
+
+
+def emitted(trace: Trace, callee: Callee, literal: Any, operands: Sequence[Value]) -> Any:
+    result = callee.result
+    types = () if result.type is None else (result.type,)
+    attrs = {"call": "host", "args": (callee, literal), "types": types, "writes": ()}
+    value = trace.emit("foreign", operands, attrs)
+    trace.frame.notes.append(("host", trace.where(), str(callee)))
+    if result.kind == "nothing":
+        return None
+    trace.values.hosted[value] = f"{callee}()"
+    if result.kind == "number":
+        return RuntimeScalar(value, trace)
+    array = made_array(trace, trace.fake(value))
+    return array if result.kind == "array" else TraceList(list(array))
+
+
+class Arguments:
+    """Arguments as literals: values of the program become operands, marked by their position.
+
+    tensors: the function takes tensors and arrays, too.
+    """
+
+    def __init__(self, trace: Trace, name: str, tensors: bool) -> None:
+        self.trace, self.name, self.tensors = trace, name, tensors
+        self.operands: list[Value] = []
+
+    def all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Literal:
+        for a in (*args, *kwargs.values()):
+            note_contents(self.trace, a)
+        return tuple(map(self.of, args)), tuple((k, self.of(v)) for k, v in kwargs.items())
+
+    def of(self, a: Any) -> Any:
+        if is_symint(a):
+            return self.operand("number", self.trace.index_value(a)) if a.loops else a.dim
+        if is_runtime_scalar(a):
+            return self.operand("number", a.value)
+        if isinstance(a, Tensor) or is_array(a):
+            return self.tensor(a)
+        if type(a) in (list, tuple, TraceList):
+            if isinstance(a, TraceList) and a.segmented:
+                raise NeedsConcrete(f"a list that a loop has filled is an argument of {self.name}")
+            return {"tuple" if type(a) is tuple else "list": tuple(map(self.of, a))}
+        if a is None or type(a) in (bool, int, float):
+            return a
+        return Held.of(self.known(a))
+
+    def operand(self, kind: str, value: Value) -> dict[str, int]:
+        self.operands.append(value)
+        return {kind: len(self.operands) - 1}
+
+    def tensor(self, a: Any) -> dict[str, int]:
+        if self.tensors:
+            kind = "array" if is_array(a) else "tensor"
+            return self.operand(kind, lift(self.trace, tensor_of(a))._value)
+        what = "an array that the program computes" if is_array(a) else "a tensor"
+        raise refuse(
+            f"{self.name}() of {what}.",
+            "It takes Python numbers.",
+            "Draw first and compute with the result, or pass a number: `float(x)`.",
+        )
+
+    def known(self, a: Any) -> Any:
+        """A Python object that the call gets as it is."""
+        if isinstance(a, np.ndarray):
+            return a.copy()
+        if id(a) in self.trace.objects.made or isinstance(a, (dict, set)) or type(a) is Text:
+            raise refuse(
+                f"an argument of {self.name}() is a {a.__class__.__name__}.",
+                "The program calls it with numbers, constants, lists of them, and objects that "
+                "were there before the call.",
+                "Pass numbers, and build the object in the function that is called.",
+            )
+        return a
+
+
+def rebuilt(
+    literal: Literal, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of one call."""
+    positional, named = literal
+    return [value_of(q, arrays, sizes) for q in positional], {
+        k: value_of(q, arrays, sizes) for k, q in named
+    }
+
+
+def value_of(a: Any, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> Any:
+    if isinstance(a, Held):
+        return a.value
+    if isinstance(a, Size):
+        return a.evaluate(sizes)
+    if not isinstance(a, dict):
+        return a
+    ((kind, given),) = a.items()
+    if kind in ("tuple", "list"):
+        parts = [value_of(q, arrays, sizes) for q in given]
+        return tuple(parts) if kind == "tuple" else parts
+    array = np.ascontiguousarray(arrays[given]).reshape(arrays[given].shape)
+    if kind == "tensor":
+        return paddle.to_tensor(array)
+    return array.item() if kind == "number" else array.copy()
+
+
+def sizes_in(literal: Any) -> set[str]:
+    """The named sizes of the arguments."""
+    if isinstance(literal, Size):
+        return set(literal.names)
+    if isinstance(literal, dict):
+        literal = tuple(literal.values())
+    return set().union(*map(sizes_in, literal)) if isinstance(literal, tuple) else set()
+
+
+# ---------------------------------------------------------------- when the program runs
+def run(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+    """Make the call of a host call that stands in the program."""
+    callee, literal = op.attrs["args"]
+    args, kwargs = rebuilt(literal, arrays, sizes)
+    out = callee.function(*args, **kwargs)
+    return [] if callee.result.type is None else [callee.result.made(out, sizes)]
+
+
+HOST_CALLS["host"] = run
+
+__all__ = ["Callee", "host_call", "is_host", "rebuilt", "sizes_in"]

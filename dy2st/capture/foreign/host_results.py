@@ -1,0 +1,214 @@
+"""What host calls give: the type of a result, learned without a trace of the call.
+
+A function of a random generator is called on another generator of its class, so that the user's
+own keeps its state. Clocks are known by name, marked functions say it themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from dy2st.state.arrays import element_type
+from dy2st.state.ownership import refuse
+from dy2st.trace.scalar import DTYPES, KINDS
+from ir import Size, Type
+
+#: a Python number, an array, a list of Python numbers, or nothing
+Kind: TypeAlias = Literal["number", "array", "list", "nothing"]
+PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
+REMEDY = (
+    "Call it outside of the translated function and pass a number or a tensor; or draw an index, "
+    "and choose between tensors with `paddle.where` or by indexing a stack of them."
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """`type` is that of the value in the program; None for nothing."""
+
+    kind: Kind
+    type: Type | None = None
+
+    def made(self, value: Any, sizes: Mapping[str, int]) -> np.ndarray:
+        """What one call gave, as an array of this type; raises TypeError for anything else."""
+        assert self.type is not None
+        dtype, shape = self.type.dtype.numpy, self.type.concrete(sizes)
+        array = np.asarray(value)
+        if self.kind == "list" and not shape[0]:
+            array = array.astype(dtype)
+        if array.shape != shape or not self.fits(array.dtype):
+            have = f"{array.dtype}{list(array.shape)}"
+            raise TypeError(f"a host call gave {have}, not {dtype}{list(shape)}")
+        return array.astype(dtype, copy=False)
+
+    def fits(self, dtype: np.dtype) -> bool:
+        """A number may also be one of NumPy's scalars of fewer bits."""
+        assert self.type is not None
+        want = self.type.dtype.numpy
+        return (
+            dtype == want
+            or self.kind != "array"
+            and (dtype.kind == want.kind and np.can_cast(dtype, want))
+        )
+
+    def number(self, value: Any, sizes: Mapping[str, int]) -> Any:
+        """What one call gave, as a Python number."""
+        assert self.type is not None
+        return value if type(value) is KINDS[self.type.dtype] else self.made(value, sizes).item()
+
+    def stacked(
+        self, values: Sequence[Any], shape: Sequence[int], sizes: Mapping[str, int]
+    ) -> np.ndarray:
+        """What the calls of a loop gave, as one array."""
+        assert self.type is not None
+        if not values:
+            return np.empty(shape, self.type.dtype.numpy)
+        if self.kind == "number" and set(map(type, values)) == {KINDS[self.type.dtype]}:
+            return np.array(values, self.type.dtype.numpy).reshape(shape)
+        return np.stack([self.made(q, sizes) for q in values]).reshape(shape)
+
+
+def number(kind: type) -> Result:
+    return Result("number", Type(DTYPES[kind]))
+
+
+#: clocks and other functions of the machine: each call gives another number
+CLOCKS: dict[Callable[..., object], type | None] = {
+    time.time: float, time.perf_counter: float, time.monotonic: float, time.process_time: float,
+    time.thread_time: float, time.time_ns: int, time.perf_counter_ns: int, time.monotonic_ns: int,
+    time.process_time_ns: int, time.thread_time_ns: int, time.sleep: None,
+    os.getpid: int, os.getppid: int, secrets.randbelow: int,
+}  # fmt: skip
+#: functions that set the state of NumPy's own generator
+SEEDS = (np.random.seed, np.random.set_state)
+#: functions that write a message
+MESSAGES = frozenset(
+    f"{owner}.{name}"
+    for owner in ("logging", "logging.Logger")
+    for name in "debug info warning warn error critical exception log".split()
+) | {"warnings.warn"}
+GENERATORS: dict[type, Callable[[], Any]] = {
+    random.Random: lambda: random.Random(0),
+    np.random.RandomState: lambda: np.random.RandomState(0),
+    np.random.Generator: lambda: np.random.default_rng(0),
+}
+#: what `random`'s functions give, for arguments that the program computes
+NUMBERS: dict[str, type] = {
+    "randint": int, "randrange": int, "getrandbits": int, "uniform": float, "triangular": float,
+    "gauss": float, "normalvariate": float, "lognormvariate": float, "expovariate": float,
+    "betavariate": float, "gammavariate": float, "paretovariate": float, "vonmisesvariate": float,
+    "weibullvariate": float, "binomialvariate": int,
+}  # fmt: skip
+
+
+def generator_of(f: Any) -> Any:
+    """The random generator whose method `f` is; None for other functions."""
+    owner = getattr(f, "__self__", None)
+    return owner if isinstance(owner, tuple(GENERATORS)) else None
+
+
+# ---------------------------------------------------------------- marked functions
+def declared(f: Callable[..., object], spec: Any) -> Result:
+    """What a function marked with `dy2st.host` says that it gives."""
+    if spec is None:
+        return Result("nothing")
+    if spec in (bool, int, float):
+        return number(spec)
+    if isinstance(spec, tuple) and len(spec) == 2:
+        return Result("array", Type(element_type(spec[1]), tuple(int(d) for d in spec[0])))
+    raise refuse(
+        f"the result of {f.__name__} is declared as {spec!r}.",
+        "A host call gives a number, an array of a known shape, or nothing.",
+        "Write `dy2st.host(f, result=float)` or `dy2st.host(f, result=((2, 3), 'float32'))`.",
+    )
+
+
+# ---------------------------------------------------------------- functions of generators
+Arguments: TypeAlias = Callable[[Mapping[str, int]], tuple[list[Any], dict[str, Any]]]
+
+
+def probed(f: Any, arguments: Arguments, names: Sequence[str], exact: bool) -> Result:
+    """What a method of a generator gives for `arguments`, which follow from the sizes `names`.
+    They are not `exact` if the program computes some of them: ones stand for those."""
+    if not exact and isinstance(generator_of(f), random.Random) and f.__name__ in NUMBERS:
+        return number(NUMBERS[f.__name__])
+    make = next(m for kind, m in GENERATORS.items() if isinstance(generator_of(f), kind))
+
+    def once(sizes: Mapping[str, int]) -> Result:
+        args, kwargs = arguments(sizes)
+        return result_of(f.__name__, getattr(make(), f.__name__)(*args, **kwargs))
+
+    return affine(once, names) if names else once({})
+
+
+def result_of(name: str, value: object) -> Result:
+    if value is None:
+        return Result("nothing")
+    if isinstance(value, np.ndarray):
+        return Result("array", Type(element_type(value.dtype), value.shape))
+    if isinstance(value, list) and all(type(q) is type(value[0]) for q in value):
+        kind = type(value[0]) if value else int
+        if kind in DTYPES:
+            return Result("list", Type(DTYPES[kind], (len(value),)))
+    value = value.item() if isinstance(value, (np.float64, np.integer, np.bool_)) else value
+    if type(value) in DTYPES and (type(value) is not int or -(1 << 63) <= value < 1 << 63):
+        return number(type(value))
+    raise refuse(
+        f"{name} gives {article(value)} here.",
+        "It is called again on every call of the program, which takes numbers of 64 bits and "
+        "arrays of numbers.",
+        REMEDY,
+    )
+
+
+def article(value: object) -> str:
+    """What a value is, in a sentence."""
+    if type(value) is int:
+        return "an integer of more than 64 bits"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def affine(once: Callable[[Mapping[str, int]], Result], names: Sequence[str]) -> Result:
+    """The result for sizes that a call brings: its dims follow from those of a few calls."""
+    base = dict(zip(names, PRIMES))
+    first = once(base)
+    if first.type is None:
+        return first
+    dims: list[Any] = list(first.type.shape)
+    for n in names:
+        moved = once({**base, n: base[n] + 1}).type
+        assert moved is not None
+        for axis, (a, b) in enumerate(zip(first.type.shape, moved.shape)):
+            dims[axis] = dims[axis] + (Size.named(n) - base[n]) * (b - a)  # type: ignore[operator]
+    found = Type(first.type.dtype, tuple(dims))
+    check = {n: v + 3 for n, v in base.items()}
+    other = once(check).type
+    if other is None or other.shape != found.concrete(check):
+        raise refuse(
+            "the shape of a random array does not follow from the sizes of the program.",
+            "",
+            "Give the size as a number in input_spec.",
+        )
+    return Result(first.kind, found)
+
+
+__all__ = [
+    "CLOCKS",
+    "MESSAGES",
+    "SEEDS",
+    "Result",
+    "declared",
+    "generator_of",
+    "number",
+    "probed",
+    "result_of",
+]

@@ -1,0 +1,239 @@
+"""Host calls that are made before the program runs: their results are inputs.
+
+    scan %t < T {                                    scan %t < T {
+      %p = foreign(call="host", ...)     becomes       seq %p = %drawn[t]
+      ...                                              ...
+
+A call whose arguments are known, and whose number of calls follows from the sizes of the program,
+is made in front of it, in loops of Python like those of the program, so that all calls keep their
+order. Calls that must stay in the program keep all calls of the same owner there. A clock stays
+where it is, unless nothing is computed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import paddle
+
+from dy2st.capture.foreign.host import Callee, rebuilt, sizes_in
+from dy2st.trace.frames import TracedInput
+from dy2st.trace.trace import Trace
+from ir import Input, Op, Program, Scan, Type, Value
+from ir.program import Node, Seq
+from ir.rewrite import walk
+from ir.types import Dim, evaluate_dim
+
+Sizes = Mapping[str, int]
+
+
+# ---------------------------------------------------------------- calls before the program
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One call; `index` is its number."""
+
+    index: int
+    callee: Callee
+    literal: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """The calls of a loop's body, `trip` times."""
+
+    trip: Dim
+    steps: tuple[Call | Repeat, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class HostCalls:
+    """The calls that are made in front of a program, in order. `make(sizes)` makes them and gives
+    the results of each one: a Python number, or an array whose first dims are the trips of the
+    loops around the call; None for calls without results."""
+
+    steps: tuple[Call | Repeat, ...]
+    calls: tuple[Call, ...]
+    types: tuple[Type | None, ...]
+    make: Callable[[Sizes], Sequence[Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "make", Writer(self).compile())
+
+
+class Writer:
+    """Writes the Python that makes the calls."""
+
+    def __init__(self, calls: HostCalls) -> None:
+        self.calls = calls
+        self.names: dict[str, Any] = {"arguments": rebuilt, "length": evaluate_dim}
+        self.lines: list[str] = []
+
+    def compile(self) -> Callable[[Sizes], Sequence[Any]]:
+        for call in self.calls.calls:
+            self.prepare(call)
+        self.steps(self.calls.steps, 1)
+        found = "".join(map(self.result, self.calls.calls))
+        source = "\n".join(["def make(sizes):", *self.lines, f"    return ({found})"])
+        exec(compile(source, "<dy2st host calls>", "exec"), self.names)
+        made: Callable[[Sizes], Sequence[Any]] = self.names["make"]
+        return made
+
+    def prepare(self, call: Call) -> None:
+        """The arguments of all calls, and a list for the results."""
+        k = call.index
+        self.names.update({f"f{k}": call.callee.function, f"l{k}": call.literal})
+        self.names[f"result{k}"] = call.callee.result
+        if any(call.literal):
+            self.lines.append(f"    p{k}, n{k} = arguments(l{k}, (), sizes)")
+        self.lines.append(f"    r{k} = []")
+
+    def steps(self, steps: Sequence[Call | Repeat], depth: int) -> None:
+        for q in steps:
+            if isinstance(q, Repeat):
+                name = f"trip{len(self.names)}"
+                self.names[name] = q.trip
+                pad = "    " * depth
+                self.lines.append(f"{pad}for _ in range(length({name}, sizes)):")
+                self.steps(q.steps, depth + 1)
+            else:
+                given = f"*p{q.index}, **n{q.index}" if any(q.literal) else ""
+                self.lines.append("    " * depth + f"r{q.index}.append(f{q.index}({given}))")
+
+    def result(self, call: Call) -> str:
+        k, whole = call.index, self.calls.types[call.index]
+        if whole is None:
+            return "None, "
+        if whole != call.callee.result.type:
+            self.names[f"t{k}"] = whole
+            return f"result{k}.stacked(r{k}, t{k}.concrete(sizes), sizes), "
+        exact = call.callee.result.kind == "number"
+        return f"result{k}.{'number' if exact else 'made'}(r{k}[0], sizes), "
+
+
+# ---------------------------------------------------------------- from ops to inputs
+def lifted(trace: Trace, program: Program) -> tuple[Program, HostCalls | None]:
+    """The program with inputs for the host calls that can be made in front of it."""
+    chosen = choose(program)
+    if not chosen:
+        return program, None
+    lifter = Lifter(chosen)
+    ops, steps, taken = lifter.block(program.ops)
+    inputs = []
+    for index, value in sorted(taken, key=lambda q: q[0]):
+        name = str(lifter.calls[index].callee)
+        inputs.append(Input(value, "host", name))
+        one = paddle.zeros([1])
+        trace.inputs.by_id[id(one)] = TracedInput(one, one, value, "host", name, drawn=index)
+    types = {index: value.type for index, value in taken}
+    calls = HostCalls(steps, tuple(lifter.calls), tuple(map(types.get, range(len(lifter.calls)))))
+    return replace(program, ops=ops, inputs=(*program.inputs, *inputs)), calls
+
+
+@dataclass
+class Lifter:
+    """Moves the ops of `chosen` out of the program."""
+
+    chosen: set[Op]
+    calls: list[Call] = field(default_factory=list)
+
+    def block(
+        self, nodes: Sequence[Node]
+    ) -> tuple[tuple[Node, ...], tuple[Call | Repeat, ...], list[tuple[int, Value]]]:
+        """The block without the calls, the calls, and the values that it takes from around it."""
+        out: list[Node] = []
+        steps: list[Call | Repeat] = []
+        pending: list[tuple[int, Value]] = []
+        for node in nodes:
+            if isinstance(node, Scan) and self.chosen.intersection(walk(node.body)):
+                node = self.loop(node, steps, pending)
+            if not isinstance(node, Op) or node not in self.chosen:
+                out.append(node)
+                continue
+            callee, literal = node.attrs["args"]
+            call = Call(len(self.calls), callee, literal)
+            self.calls.append(call)
+            steps.append(call)
+            if node.results:
+                value = Value(node.result.type, node.result.name)
+                pending.append((call.index, value))
+                out.append(Op("assign", (value,), node.results, {}, node.loc))
+        return tuple(out), tuple(steps), pending
+
+    def loop(self, s: Scan, steps: list[Call | Repeat], pending: list[tuple[int, Value]]) -> Scan:
+        body, inside, taken = self.block(s.body)
+        steps.append(Repeat(s.trip, inside))
+        ports = []
+        for index, inner in taken:
+            outer = Value(inner.type.with_shape((s.trip, *inner.type.shape)), inner.name)
+            ports.append(Seq(inner, outer, 0))
+            pending.append((index, outer))
+        return replace(s, ports=(*s.ports, *ports), body=body)
+
+
+# ---------------------------------------------------------------- which calls
+def choose(program: Program) -> set[Op]:
+    """The calls that can be made in front of the program.
+
+    A call stays behind a call that stays if the two may not change places; in one loop, each is
+    behind the other.
+    """
+    foreign = [(k, n) for k, top in enumerate(program.ops) for n in foreign_ops([top])]
+    free = set(counted(program.ops, set(program.sizes)))
+    first = set(leading(program.ops))
+    chosen = {n for _, n in foreign if n in free and (not callee(n).still or n in first)}
+    while True:
+        stay = [(k, n) for k, n in foreign if n not in chosen]
+        keep = {
+            n
+            for k, n in foreign
+            if n in chosen and not any(at <= k and conflict(n, q) for at, q in stay)
+        }
+        if keep == chosen:
+            return chosen
+        chosen = keep
+
+
+def foreign_ops(nodes: Iterable[Node]) -> list[Op]:
+    return [n for n in walk(nodes) if isinstance(n, Op) and n.name == "foreign"]
+
+
+def callee(op: Op) -> Callee:
+    found = op.attrs["args"][0]
+    assert isinstance(found, Callee)
+    return found
+
+
+def is_call(op: Op) -> bool:
+    return op.name == "foreign" and bool(op.attrs["call"] == "host")
+
+
+def counted(nodes: Iterable[Node], sizes: set[str]) -> Iterator[Op]:
+    """The calls without operands that run a number of times that the sizes say."""
+    for n in nodes:
+        if isinstance(n, Op) and is_call(n):
+            if not n.operands and sizes_in(n.attrs["args"][1]) <= sizes:
+                yield n
+        elif isinstance(n, Scan) and n.go is None and not n.count and sizes_in(n.trip) <= sizes:
+            yield from counted(n.body, sizes)
+
+
+def leading(nodes: Iterable[Node]) -> Iterator[Op]:
+    """The calls in front of which nothing is computed."""
+    for n in nodes:
+        if isinstance(n, Op) and is_call(n):
+            yield n
+        elif n.operands or not isinstance(n, Op):
+            return
+
+
+def conflict(a: Op, b: Op) -> bool:
+    """Whether call `a` and the foreign op `b` may not change places."""
+    mine = callee(a).owner
+    if not is_call(b):
+        return mine is None
+    return mine is None or callee(b).owner is None or mine is callee(b).owner
+
+
+__all__ = ["HostCalls", "lifted"]

@@ -1,0 +1,582 @@
+"""Host calls: random numbers, clocks and marked functions are called again on every call."""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+from paddle.static import InputSpec
+
+import dy2st
+from tests import check
+
+X = paddle.to_tensor(np.random.default_rng(0).standard_normal([6, 3]).astype("float32"))
+CASES = []
+REFUSED = []
+
+
+class Generators:
+    """All generators that the functions of this module use."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(1)
+        self.state = np.random.RandomState(2)
+        self.numpy = np.random.default_rng(3)
+
+    def seed(self, k: int) -> None:
+        random.seed(k)
+        np.random.seed(k)
+        paddle.seed(k)
+        self.random.seed(k)
+        self.state.seed(k)
+        self.numpy.bit_generator.state = np.random.default_rng(k).bit_generator.state
+
+    def states(self) -> list[object]:
+        numpy = [np.random.get_state(), self.state.get_state()]
+        return [
+            random.getstate(), self.random.getstate(), self.numpy.bit_generator.state,
+            [(q[1].tolist(), *q[2:]) for q in numpy], check.random_state(),
+        ]  # fmt: skip
+
+
+G = Generators()
+
+
+def as_python(x):
+    """NumPy's scalars are Python numbers where a program has such numbers."""
+    if isinstance(x, (tuple, list)):
+        return type(x)(map(as_python, x))
+    return x.item() if isinstance(x, (np.float64, np.int64, np.bool_)) else x
+
+
+def compare(f, *calls, native=None, **options):
+    """Several calls of `f` against eager: results and the states of all generators."""
+    G.seed(5)
+    want = [(as_python(f(*args)), G.states()) for args in calls]
+    static = dy2st.to_static(f, **options)
+    G.seed(5)
+    for args, (result, states) in zip(calls, want):
+        check.same(static(*args), result)
+        assert G.states() == states
+    if native is not None:
+        program = static.program(*calls[-1])
+        assert ("foreign(" not in str(program)) is native, program
+    return static
+
+
+def case(cases, *more):
+    return lambda f: cases.append(pytest.param(f, *more, id=f.__name__)) or f
+
+
+@pytest.mark.parametrize(("f", "native"), CASES)
+def test_as_eager(f, native):
+    compare(f, *[(X + k,) for k in range(4)], native=native)
+
+
+# ---------------------------------------------------------------- every kind of function
+@case(CASES, True)
+def functions_of_random(x):
+    a = random.random(), random.uniform(-1, 1), random.gauss(0, 1), random.normalvariate(1, 2)
+    b = random.betavariate(1, 2), random.expovariate(2), random.triangular(0, 1, 0.5)
+    c = random.randint(0, 9), random.randrange(10), random.randrange(2, 20, 3)
+    d = random.getrandbits(40), random.choice([1, 5, 7]), random.choice(range(9))
+    e = random.sample(range(20), 3), random.choices([0.5, 1.5], k=4)
+    return a, b, c, d, e, x * a[0]
+
+
+@case(CASES, True)
+def functions_of_numpy(x):
+    a = np.random.rand(), np.random.randn(), np.random.randint(9), np.random.normal(1.0, 2.0)
+    b = np.random.rand(2, 3), np.random.randint(0, 5, [3]), np.random.uniform(-1, 1, (2,))
+    c = np.random.permutation(6), np.random.choice(5, 3, replace=False), np.random.choice(9)
+    d = np.random.binomial(5, 0.5), np.random.choice([0.5, 2.5], p=[0.25, 0.75])
+    return a, b, c, d, x[c[0]]
+
+
+@case(CASES, True)
+def methods_of_generators(x):
+    a = G.random.random(), G.random.randint(0, 5), G.random.choice((1.5, 2.5))
+    b = G.numpy.random(), G.numpy.integers(0, 9), G.numpy.normal(size=3), G.numpy.permutation(4)
+    c = G.state.rand(2), G.state.randint(9), G.numpy.random(3, dtype="float32")
+    d = G.numpy.standard_normal((2, 2)), G.numpy.integers(5, size=2, dtype=np.int32)
+    return a, b, c, d, x + a[0] * b[0]
+
+
+@case(CASES, True)
+def arrays_meet_tensors(x):
+    noise = np.random.randn(6, 3).astype("float32")
+    y = x + 0.1 * noise + paddle.to_tensor(G.numpy.normal(size=[6, 1]), dtype="float32")
+    mask = paddle.to_tensor(np.random.rand(6, 3) < 0.5)
+    return paddle.where(mask, y, x) * noise[0, 1], paddle.to_tensor(np.random.rand(3))
+
+
+@case(CASES, True)
+def numbers_meet_tensors(x):
+    i, s = random.randint(0, 5), random.uniform(0.5, 2)
+    y = x[i] * s + paddle.full([3], s)
+    if s > 1:
+        y = y * 2
+    return y, i + 1, s * 2, i > 3, -s if i % 2 else s
+
+
+@case(CASES, True)
+def a_shuffled_list_of_indices(x):
+    order = list(range(6))
+    random.shuffle(order)
+    y = x[0] * 0
+    for i in order:
+        y = y * 0.5 + x[i]
+    return x[order], y, order
+
+
+@case(CASES, True)
+def seeds_inside(x):
+    random.seed(7)
+    a = random.random()
+    np.random.seed(3)
+    return x * a, np.random.rand(2), random.random()
+
+
+@case(CASES, True)
+def a_number_of_iterations(x):
+    n = random.randint(0, 4)
+    for _ in range(n):
+        x = x * 0.5 + 1
+    return x, n
+
+
+# ---------------------------------------------------------------- loops
+@case(CASES, True)
+def teacher_forcing(x):
+    out = x[0]
+    for t in range(6):
+        seen = x[t] if random.random() < 0.5 else out
+        out = paddle.tanh(seen * 0.9 + 0.1)
+    return out
+
+
+@case(CASES, True)
+def two_draws_that_alternate(x):
+    y = x[0]
+    for t in range(6):
+        a = random.random()
+        y = y * a
+        y = y + random.uniform(-1, 1) * x[t] + G.numpy.normal()
+    return y, a, random.random()
+
+
+@case(CASES, True)
+def nested_loops(x):
+    y = x[0]
+    for t in range(6):
+        a = random.random()
+        for _ in range(3):
+            y = y * 0.9 + a * random.gauss(0, 1) * x[t]
+            for _ in range(2):
+                y = y + np.random.rand(3).astype("float32")
+        y = y - random.random()
+    return y
+
+
+@case(CASES, True)
+def loops_without_iterations(x):
+    y = x[0]
+    for _ in range(0):
+        y = y * random.random() + np.random.rand(3).astype("float32")
+    for _ in range(1):
+        y = y * random.random()
+    return y
+
+
+@case(CASES, True)
+def collected_in_a_list(x):
+    draws, rows = [], []
+    for t in range(6):
+        draws.append(random.random())
+        rows.append(x[t] * draws[-1])
+    return draws, paddle.stack(rows)
+
+
+@case(CASES, True)
+def an_array_in_each_iteration(x):
+    y = x[0]
+    for t in range(6):
+        noise = np.random.normal(size=3)
+        noise *= 0.1
+        y = y + paddle.to_tensor(noise).astype("float32") * x[t]
+    return y, noise
+
+
+@case(CASES, False)
+def draws_in_a_branch_on_data(x):
+    y = x[0]
+    for t in range(6):
+        if random.random() < 0.5:
+            y = y + random.uniform(-1, 1) * x[t]
+    return y, random.random(), G.random.random()
+
+
+@case(CASES, False)
+def draws_in_a_while_loop(x):
+    first, y, n = random.random(), x[0] * 0, 0
+    while y.sum() < 5:
+        y = y + random.random() + 0.1
+        n += 1
+    return y, n, first, random.random()
+
+
+@case(CASES, False)
+def draws_from_numbers_of_the_program(x):
+    y = x[0]
+    for t in range(6):
+        y = y + random.uniform(0, t) + random.randint(0, int(x[t].abs().sum()) + 1)
+    return y
+
+
+@case(CASES, False)
+def an_endless_loop_with_a_break(x):
+    y = x[0] * 0
+    while True:
+        y = y + np.random.rand(3).astype("float32")
+        if y.sum() > 4:
+            break
+    return y
+
+
+@case(CASES, False)
+def with_paddle_s_own_draws(x):
+    y = x[0]
+    for _ in range(6):
+        y = y + paddle.bernoulli(paddle.full([3], 0.5)) * random.random()
+    return y + paddle.randn([3])
+
+
+@case(CASES, False)
+def print_keeps_its_order(x):
+    print("before", random.random())
+    for t in range(2):
+        print(t, random.random())
+    return x
+
+
+def test_draws_before_a_loop_keep_their_order_with_those_in_it():
+    def f(x):
+        first = G.random.random()
+        while x.sum() < 20:
+            x = x + G.random.random() + G.numpy.random() + 1
+        return x, first, random.random(), G.numpy.random()
+
+    static = compare(f, (X,), (X - 1,), (X,))
+    program = str(static.program(X))
+    assert program.count(" host ") == 2 and program.count('call="host"') == 3, program
+
+
+def test_one_generator_stays_and_the_other_moves():
+    def f(x):
+        y = x
+        for _ in range(4):
+            y = y + np.random.rand() * 0.1
+            while y.sum() < 3:
+                y = y + G.random.random() + 1
+        return y
+
+    program = str(compare(f, (X,), (X - 1,), (X,)).program(X))
+    assert program.count(" host ") == 1 and program.count('call="host"') == 1, program
+
+
+# ---------------------------------------------------------------- how often, and when
+def test_named_sizes():
+    def f(x):
+        y = x[0]
+        for t in range(x.shape[0]):
+            y = y * random.random() + x[t] * np.random.randint(0, x.shape[0])
+        return y, np.random.rand(x.shape[0], 2), random.random()
+
+    static = compare(
+        f, *[(paddle.ones([n, 3]) * n,) for n in (3, 5, 1, 4)], native=True,
+        input_spec=[InputSpec([None, 3], "float32")],
+    )  # fmt: skip
+    assert len(static._cache) == 1
+
+
+def test_a_call_that_misses_draws_once():
+    def f(x):
+        return x * random.random()
+
+    compare(f, (X,), (X[:2],), (X,), (X.astype("float64"),), (X[:2],))
+
+
+def test_views_and_arguments_that_overlap_draw_once():
+    def f(x, y):
+        x.add_(y * random.random())
+        return x
+
+    base = X.clone()
+    compare(f, (X.clone(), X), (base, base), (X.clone().T, X.T), (X.clone(), X))
+
+
+def test_generators_of_an_object_are_followed():
+    class Noisy:
+        def __init__(self):
+            self.rng = random.Random(0)
+            self.numpy = np.random.default_rng(0)
+
+    eager, static = Noisy(), Noisy()
+
+    def noise(owner, x):
+        return x * owner.rng.random() + paddle.to_tensor(owner.numpy.normal(size=3))
+
+    f = dy2st.to_static(lambda x: noise(static, x))
+    for k in range(3):
+        for _ in range(2):
+            check.same(f(X.astype("float64")), noise(eager, X.astype("float64")))
+        for q in (eager, static):
+            q.rng, q.numpy = random.Random(k), np.random.default_rng(k)
+
+
+def test_a_shared_generator_is_one():
+    def f(x):
+        y = G.random.random() * x
+        for _ in range(3):
+            y = y + random.random() + G.random.random()
+        return y
+
+    compare(f, (X,), (X,), native=True)
+
+
+# ---------------------------------------------------------------- gradients
+class Decoder(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.Linear(3, 3)
+        self.p = 0.5
+
+    def forward(self, x):
+        out = x[:, 0]
+        ys = []
+        for t in range(x.shape[1]):
+            seen = x[:, t] if random.random() < self.p else out
+            noise = paddle.to_tensor(np.random.normal(size=[2, 3]).astype("float32"))
+            out = paddle.tanh(self.cell(seen) + 0.1 * noise)
+            ys.append(out * random.uniform(0.5, 1.5))
+        return paddle.stack(ys, 1)
+
+
+@pytest.mark.parametrize("segmented", [False, True])
+@pytest.mark.parametrize("checkpoint", ["none", "sqrt"])
+def test_training_with_teacher_forcing(segmented, checkpoint):
+    class Model(Decoder):
+        def forward(self, x):
+            if segmented and x.mean() > -100:
+                x = x * random.random()
+            return super().forward(x)
+
+    paddle.seed(0)
+    eager = Model()
+    layer = copy.deepcopy(eager)
+    static = dy2st.to_static(layer, checkpoint=checkpoint)
+    found = []
+    for model in (eager, static):
+        G.seed(9)
+        sgd = paddle.optimizer.SGD(0.1, parameters=model.parameters())
+        losses = []
+        for k in range(4):
+            loss = (model(paddle.ones([2, 5, 3]) * k) ** 2).mean()
+            loss.backward()
+            sgd.step()
+            sgd.clear_grad()
+            losses.append(float(loss))
+        found.append((losses, model.cell.weight.numpy(), G.states()))
+    np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5, atol=1e-6)
+    assert found[1][2] == found[0][2]
+
+
+# ---------------------------------------------------------------- clocks and marked functions
+def test_clocks_go_on():
+    @dy2st.to_static
+    def f(x):
+        start = time.perf_counter()
+        y = (x * 2).sum()
+        end = time.perf_counter()
+        return y, start, end, time.time_ns(), time.monotonic()
+
+    before = time.perf_counter()
+    seen = [f(X) for _ in range(3)]
+    flat = [q for _, start, end, *_ in seen for q in (start, end)]
+    assert before < flat[0] and flat == sorted(flat) and len(set(flat)) == len(flat)
+    assert all(type(q[3]) is int and abs(q[3] - time.time_ns()) < 10**11 for q in seen)
+
+
+def test_a_clock_in_front_of_everything_is_an_input():
+    @dy2st.to_static
+    def f(x):
+        now = time.time()
+        return x * 2, now
+
+    first, second = f(X)[1], f(X)[1]
+    assert type(first) is float and first < second
+    assert "foreign(" not in str(f.program(X))
+
+
+def test_sleep_sleeps_on_every_call():
+    @dy2st.to_static
+    def f(x):
+        time.sleep(0.02)
+        return x + 1
+
+    f(X)
+    start = time.perf_counter()
+    f(X)
+    assert time.perf_counter() - start > 0.015
+
+
+CALLS = []
+
+
+def measured(x, k=1):
+    CALLS.append((np.array(x), k))
+    return float(len(CALLS))
+
+
+def table(n):
+    CALLS.append(n)
+    return np.full([2, 3], float(len(CALLS)), "float32")
+
+
+def note(text):
+    CALLS.append(text)
+
+
+dy2st.host(measured, result=float)
+dy2st.host(table, result=((2, 3), "float32"))
+dy2st.host(note, result=None)
+
+
+def test_marked_functions():
+    def f(x):
+        note("first")
+        a = measured(x, k=2)
+        y = x * a
+        for t in range(2):
+            y = y + measured(y[t]) + paddle.to_tensor(table(t))[0]
+        note([1, "last"])
+        return y, a
+
+    found = []
+    for g in (f, dy2st.to_static(f)):
+        CALLS.clear()
+        found.append(([g(X + k) for k in range(3)], [str(q) for q in CALLS]))
+    check.same(found[1][0], found[0][0])
+    assert found[1][1] == found[0][1]
+
+
+def test_a_marked_function_that_gives_something_else():
+    def wrong():
+        return "text"
+
+    dy2st.host(wrong, result=float)
+
+    @dy2st.to_static
+    def f(x):
+        return x * wrong()
+
+    with pytest.raises(TypeError, match="a host call gave"):
+        f(X)
+
+
+# ---------------------------------------------------------------- report, file, refusals
+def test_report_and_save(tmp_path):
+    @dy2st.to_static
+    def f(x):
+        return x * random.random() + np.random.rand()
+
+    report = f.report(X)
+    assert [name for name, _ in report.hosted] == ["random.random", "numpy.random.rand"]
+    assert "host calls: 2" in str(report) and report.foreign == ()
+    with pytest.raises(dy2st.Dy2stError, match=r"random.random\(\) at .* is called again"):
+        dy2st.save(f, tmp_path / "f.dy2st", [InputSpec([6, 3], "float32")])
+
+
+@pytest.mark.parametrize("f", REFUSED)
+def test_refused(f):
+    before = G.states()
+    with pytest.raises(dy2st.SourceError, match=f.__doc__) as caught:
+        dy2st.to_static(f)(X)
+    text = str(caught.value)
+    assert not any(q in text for q in ("FakeArray", "RuntimeScalar", "FakeTensor", "TraceList"))
+    assert G.states() == before
+
+
+LAYERS = [nn.Linear(3, 3), nn.Linear(3, 3)]
+
+
+@case(REFUSED)
+def a_choice_of_layers(x):
+    """choice gives a Linear here"""
+    return random.choice(LAYERS)(x)
+
+
+@case(REFUSED)
+def a_layer_by_index(x):
+    """'i' is the result of random.randint\\(\\), and is needed while the program is traced"""
+    i = random.randint(0, 1)
+    return LAYERS[i](x)
+
+
+@case(REFUSED)
+def a_size(x):
+    """is needed while the program is traced"""
+    return paddle.zeros([random.randint(1, 3)])
+
+
+@case(REFUSED)
+def a_state(x):
+    """getstate gives a tuple here"""
+    return random.getstate()
+
+
+@case(REFUSED)
+def bytes_of_a_generator(x):
+    """randbytes gives a bytes here"""
+    return random.randbytes(3)
+
+
+@case(REFUSED)
+def many_bits(x):
+    """getrandbits gives an integer of more than 64 bits here"""
+    return random.getrandbits(90)
+
+
+@case(REFUSED)
+def a_shuffled_list_of_tensors(x):
+    """random.shuffle\\(\\) of anything but a list of numbers"""
+    rows = [x[0], x[1]]
+    random.shuffle(rows)
+    return rows[0]
+
+
+@case(REFUSED)
+def a_tensor_as_an_argument(x):
+    """random.uniform\\(\\) of a tensor"""
+    return random.uniform(0, x[0, 0])
+
+
+@case(REFUSED)
+def written_into_an_array(x):
+    """Generator.random\\(out=...\\)"""
+    return G.numpy.random(out=np.zeros(3))
+
+
+def test_errors_of_the_arguments_are_those_of_eager():
+    @dy2st.to_static
+    def f(x):
+        return x * random.randint(5, 1)
+
+    with pytest.raises(ValueError, match="empty range"):
+        f(X)
