@@ -310,6 +310,8 @@ def fake_arguments(
     out, seen = [], 0
     for leaf, name in zip(signature.leaves, names):
         if not isinstance(leaf, Tensor):
+            if trace.guards is not None and hasattr(type(leaf), "__next__"):
+                trace.guards.ref(leaf)
             out.append(leaf)
             continue
         one = specs[seen] if seen < len(specs) else None

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dy2st.branches.cond import condition
+from dy2st.capture.foreign.iterators import advanced
 from dy2st.convert.unsupported import is_generator
 from dy2st.loops.iterables import sequence_of
 from dy2st.state.ownership import note_contents, refuse
@@ -125,11 +126,11 @@ def registered(f: Callable[..., Any]) -> Callable[..., object]:
     @functools.wraps(f)
     def make(*args: object, **kwargs: object) -> object:
         trace = current()
-        if trace is not None:
+        if trace is not None and f is not iter_:
             for x in args:
                 check_made_here(trace, x)
         made = f(*args, **kwargs)
-        if trace is not None:
+        if trace is not None and not any(made is x for x in args):
             for q in made if isinstance(made, tuple) else (made,):
                 trace.objects.iterators[id(q)] = (q, trace.frame)
         return made
@@ -137,17 +138,22 @@ def registered(f: Callable[..., Any]) -> Callable[..., object]:
     return make
 
 
-def check_made_here(trace: Trace, iterator: object) -> None:
-    """An iterator from outside of the function would be advanced by the trace only."""
-    if not hasattr(type(iterator), "__next__") or users_method(iterator, "__next__") is not None:
-        return
+def is_outside(trace: Trace, x: object) -> bool:
+    """Whether an iterator was there before the call."""
+    if not hasattr(type(x), "__next__") or users_method(x, "__next__") is not None:
+        return False
     kinds = (UserIterator, TraceGenerator, _GROUP)
-    if id(iterator) not in trace.objects.iterators and type(iterator) not in kinds:
+    return id(x) not in trace.objects.iterators and type(x) not in kinds
+
+
+def check_made_here(trace: Trace, x: object) -> None:
+    """An iterator from outside may not be used up by code that takes all of it."""
+    if is_outside(trace, x):
         raise refuse(
-            f"an iterator from outside ({type(iterator).__name__}) is advanced.",
-            "The program does not advance it again on every call.",
-            "Call `next(it)` outside of the translated function and pass the item in, or make the "
-            "iterator in the function.",
+            f"a loop or a call takes all that is left of a {type(x).__name__} that was there "
+            "before the call.",
+            "The next call would find it at another place.",
+            "Loop over a list or a range, or take single elements: `next(it)`.",
         )
 
 
@@ -170,6 +176,8 @@ def next_(iterator: Any, *default: Any) -> object:
         return next(iterator, *default)
     if users_method(iterator, "__next__") is not None:
         iterator = UserIterator(trace, iterator)
+    if is_outside(trace, iterator):
+        return advanced(trace, iterator, default)
     check_advance(trace, iterator)
     return next(iterator, *default)
 
@@ -222,6 +230,7 @@ def comprehension(f: Callable[[Any], Any], iterable: Any) -> object:
     trace = current()
     if trace is None:
         return f(iterable)
+    check_made_here(trace, iterable)
     frame = trace.frame
     ops, notes = len(frame.builder.ops), len(frame.notes)
     out = f(iterable)

@@ -203,6 +203,8 @@ class Results:
             return Scalar(self.output(value))
         if is_symint(x):
             return Number(x.dim)
+        if id(x) in self.trace.calls.generators:
+            raise no_result(what, x)
         if is_array(x):
             return self.arrays.setdefault(id(x), Array(self.output(x.fake._value)))
         if (

@@ -18,7 +18,7 @@ from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES, getattr_
 from dy2st.library.substitutes import REWRITTEN
-from dy2st.loops.generators import maker, manager_maker
+from dy2st.loops.generators import maker, manager_maker, registered
 from dy2st.runtime.access import del_attr, store_attr
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.state import container_writes
@@ -198,6 +198,7 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         translated = getattr(f.__func__, "__dy2st_original__", None)
         if isinstance(owner, Layer) and translated is None:
             note_method(trace, owner, f)
+            return registered(unconverted(trace, f))
         return unconverted(trace, f) if translated is None else fn(translated.__get__(f.__self__))
     if made_inside(trace, f.__func__):
         return maker(f)

@@ -18,6 +18,7 @@ import numpy as np
 
 from dy2st.capture.foreign import host_call, is_host
 from dy2st.loops.generators import check_made_here
+from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
 from dy2st.state.effects import (
     GENERIC,
@@ -180,7 +181,7 @@ class PureCall:
         """What the function has made is known to nobody else."""
         if isinstance(self.f, type) and type(out) is self.f:
             self.trace.make(out)
-        if self.opaque or id(out) in self.seen:
+        if self.opaque or id(out) in self.seen or is_array(out):
             return
         self.seen[id(out)] = out
         if isinstance(out, FRESH) and getattr(out, "base", None) is None:

@@ -9,10 +9,12 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import random
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import paddle
 
 from dy2st.state.ownership import LIBRARIES, is_users_object, note_contents, note_object, refuse
@@ -24,6 +26,8 @@ from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import Attr
 
 _DYNAMIC = "<string>"
+#: random generators, whose state differs from call to call
+STATEFUL = (random.Random, np.random.RandomState, np.random.Generator)
 
 
 def users_method(x: Any, name: str) -> types.FunctionType | None:
@@ -85,6 +89,12 @@ def copied(f: Callable[..., Any]) -> Callable[..., Any]:
             return f(x, *args, **kwargs)
         if isinstance(x, TraceList):
             return TraceList(x.parts() if f is copy.copy else map(copy_, x.parts()))
+        if isinstance(x, STATEFUL):
+            raise refuse(
+                f"a copy of a {type(x).__name__} is made in a translated function.",
+                "The copy would have the state of the first call.",
+                "Copy it outside of the translated function.",
+            )
         note_contents(trace, x)
         if is_users_object(x):
             note_object(trace, x)

@@ -8,6 +8,7 @@ that can be made before the program runs.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ from dy2st.capture.foreign.host_results import (
     Result,
     declared,
     generator_of,
+    makes,
     number,
     probed,
     result_of,
@@ -88,10 +90,11 @@ class Held(str):
 def is_host(f: Any) -> bool:
     """Whether a call of `f`, which is not converted, is made again on every call."""
     try:
-        known = f in CLOCKS or f in SEEDS
+        known = f in CLOCKS
     except TypeError:
         known = False
-    return known or generator_of(f) is not None or marked(f) is not UNMARKED
+    known = known or any(f is q for q in SEEDS)
+    return known or generator_of(f) is not None or marked(f) is not UNMARKED or makes(f)
 
 
 def marked(f: Any) -> Any:
@@ -110,6 +113,8 @@ def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, An
         return recorded(trace, Callee.of(name, f, None, True, declared(f, marked(f))), args, kwargs)
     if generator_of(f) is not None:
         return drawn(trace, f, name, args, kwargs)
+    if makes(f):
+        return made_generator(trace, f, name, args, kwargs)
     if f in SEEDS:
         callee = Callee.of(name, f, _NUMPY.__self__, False, Result("nothing"))
         return recorded(trace, callee, args, kwargs)
@@ -133,26 +138,67 @@ def name_of(f: Any) -> str:
     if owner is not None:
         return f"{OWN.get(id(owner), type(owner).__name__)}.{name}"
     module = {"posix": "os"}.get(str(getattr(f, "__module__", "")), f.__module__)
-    return f"{module}.{name}" if f in CLOCKS or f in SEEDS else name
+    return f"{module}.{name}" if f in CLOCKS or f in SEEDS or makes(f) else name
 
 
 # ---------------------------------------------------------------- draws
 def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A call of a method of a random generator."""
     owner, method = generator_of(f), f.__name__
+    box = trace.calls.generators.get(id(owner))
+    function = f if box is None else box.method(method)
     if kwargs.get("out") is not None:
         raise refuse(f"{name}(out=...).", "It writes into an array.", "Use what it returns.")
     if method == "shuffle":
-        return shuffled(trace, f, name, *args, **kwargs)
+        return shuffled(trace, function, box or owner, name, *args, **kwargs)
     template = Arguments(trace, name, tensors=False)
     literal = template.all(args, kwargs)
     ones = [np.ones((), v.type.dtype.numpy) for v in template.operands]
     names, exact = sorted(sizes_in(literal)), not template.operands
     result = probed(f, lambda sizes: rebuilt(literal, ones, sizes), names, exact)
-    return emitted(trace, Callee.of(name, f, owner, False, result), literal, template.operands)
+    callee = Callee.of(name, function, box or owner, False, result)
+    return emitted(trace, callee, literal, template.operands)
 
 
-def shuffled(trace: Trace, f: Any, name: str, x: Any, *rest: Any, **kwargs: Any) -> None:
+class Made(threading.local):
+    """Holds a random generator that the function makes: on each thread that of the running call."""
+
+    generator: Any = None
+
+    def method(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: getattr(self.generator, name)(*args, **kwargs)
+
+    def maker(self, f: Callable[..., Any]) -> Callable[..., None]:
+        def make(*args: Any, **kwargs: Any) -> None:
+            self.generator = f(*args, **kwargs)
+
+        return make
+
+
+def made_generator(
+    trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """A random generator, which every call of the program makes again. The one that is returned
+    only tells the trace what its methods give."""
+    box = Made()
+    template = Arguments(trace, name, tensors=False)
+    literal = template.all(args, kwargs)
+    if sizes_in(literal) or template.operands:
+        raise refuse(
+            f"{name}() of a number that the program computes.", "", "Seed it with a constant."
+        )
+    positional, named = rebuilt(literal, (), {})
+    stand_in = f(*positional, **named)
+    callee = Callee.of(name, box.maker(f), box, False, Result("nothing"))
+    emitted(trace, callee, literal, [])
+    trace.make(stand_in)
+    trace.calls.generators[id(stand_in)] = box
+    return stand_in
+
+
+def shuffled(
+    trace: Trace, f: Any, owner: object, name: str, x: Any, *rest: Any, **kwargs: Any
+) -> None:
     """`shuffle(x)` of a list of numbers that the function has made."""
     numbers = isinstance(x, TraceList) and not x.segmented and not rest and not kwargs
     kinds = {type(q) for q in x.parts()} if numbers else set()
@@ -173,7 +219,7 @@ def shuffled(trace: Trace, f: Any, name: str, x: Any, *rest: Any, **kwargs: Any)
         return out
 
     result = result_of(name, values)
-    new = emitted(trace, Callee.of(name, permuted, generator_of(f), False, result), ((), ()), [])
+    new = emitted(trace, Callee.of(name, permuted, owner, False, result), ((), ()), [])
     x.replace_parts(new.parts())
 
 
@@ -221,10 +267,10 @@ class Arguments:
             return self.operand("number", a.value)
         if isinstance(a, Tensor) or is_array(a):
             return self.tensor(a)
-        if type(a) in (list, tuple, TraceList):
+        if isinstance(a, (list, tuple)):
             if isinstance(a, TraceList) and a.segmented:
                 raise NeedsConcrete(f"a list that a loop has filled is an argument of {self.name}")
-            return {"tuple" if type(a) is tuple else "list": tuple(map(self.of, a))}
+            return {"tuple" if isinstance(a, tuple) else "list": tuple(map(self.of, a))}
         if a is None or type(a) in (bool, int, float):
             return a
         return Held.of(self.known(a))

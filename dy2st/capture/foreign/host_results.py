@@ -100,6 +100,7 @@ GENERATORS: dict[type, Callable[[], Any]] = {
     np.random.RandomState: lambda: np.random.RandomState(0),
     np.random.Generator: lambda: np.random.default_rng(0),
 }
+MAKERS = (random.SystemRandom, np.random.default_rng)
 #: what `random`'s functions give, for arguments that the program computes
 NUMBERS: dict[str, type] = {
     "randint": int, "randrange": int, "getrandbits": int, "uniform": float, "triangular": float,
@@ -110,9 +111,18 @@ NUMBERS: dict[str, type] = {
 
 
 def generator_of(f: Any) -> Any:
-    """The random generator whose method `f` is; None for other functions."""
+    """The random generator whose method `f` is; None for other functions, and for those that a
+    user's class of generators adds."""
     owner = getattr(f, "__self__", None)
-    return owner if isinstance(owner, tuple(GENERATORS)) else None
+    if not isinstance(owner, tuple(GENERATORS)):
+        return None
+    known = any(hasattr(k, f.__name__) for k in GENERATORS if isinstance(owner, k))
+    return owner if known else None
+
+
+def makes(f: Any) -> bool:
+    """Whether it makes a random generator."""
+    return any(f is q for q in (*GENERATORS, *MAKERS))
 
 
 # ---------------------------------------------------------------- marked functions

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import functools
+import itertools
 import random
+import threading
 import time
+import types
 
 import numpy as np
 import paddle
@@ -143,11 +147,92 @@ def seeds_inside(x):
 
 
 @case(CASES, True)
+def orders_and_samples_as_loops(x):
+    y = x[0]
+    for i in np.random.permutation(6):
+        y = y * 0.5 + x[i]
+    for i in random.sample(range(6), 4):
+        y = y * 0.5 + x[i]
+    return y
+
+
+@case(CASES, True)
 def a_number_of_iterations(x):
     n = random.randint(0, 4)
     for _ in range(n):
         x = x * 0.5 + 1
     return x, n
+
+
+@case(CASES, True)
+def calls_through_other_names(x):
+    uniform, options = functools.partial(random.uniform, 0, 1), {"draw": np.random.rand}
+    a = getattr(random, "random")() + G.random.random() * uniform()  # noqa: B009
+    b = [random.random() for _ in range(3)], sum(random.random() for _ in range(4))
+    c = list(map(lambda q: q * random.random(), [1, 2])), (lambda: random.random())()
+    return x * a, b, c, options["draw"](), paddle.to_tensor([random.random(), 1.0])
+
+
+@case(CASES, True)
+def draws_that_nothing_reads(x):
+    random.random()
+    np.random.rand(3)
+    for _ in range(3):
+        random.random()
+    return 1
+
+
+@case(CASES, True)
+def shapes_of_tensors(x):
+    a = np.random.binomial(1, 0.5, size=x.shape), np.random.rand(*x.shape)
+    return a, np.random.choice(x.shape[1], 2), x * np.random.normal(0, 1, x.shape)
+
+
+@case(CASES, True)
+def numbers_of_python(x):
+    a, b = random.random(), random.random()
+    c = int(b * 10), max(a, 0.5), min(1.0, a), abs(a - 0.5), float(np.random.rand()), a if b else b
+    return c, bool(random.getrandbits(1)), not a > 0.5, a > 0.5 and b > 0.5
+
+
+@case(CASES, True)
+def mixup_and_augmentation(x):
+    lam, order = np.random.beta(0.4, 0.4), np.random.permutation(x.shape[0])
+    x = lam * x + (1 - lam) * x[order]
+    if random.random() < 0.5:
+        x = x.flip([1])
+    start = random.randint(0, 3)
+    return x[start : start + 2], paddle.index_select(x, paddle.to_tensor(order))
+
+
+@case(CASES, True)
+def generators_made_inside(x):
+    a, b = random.Random(7), np.random.default_rng(8)
+    y = x[0] * a.random()
+    for t in range(4):
+        y = y + x[t] * a.gauss(0, 1) + paddle.to_tensor(b.normal(size=3)).astype("float32")
+        c = np.random.RandomState(9)
+        y = y * c.rand() + c.rand()
+    order = [1, 2, 3, 4]
+    a.shuffle(order)
+    return y, b.integers(9), order
+
+
+@case(CASES, False)
+def a_generator_made_inside_and_a_while_loop(x):
+    a, n = random.Random(7), 0
+    y = x[0] * 0
+    while y.sum() < 4:
+        y = y + a.random() + np.random.default_rng(1).random()
+        n += 1
+    return y, n, a.random()
+
+
+@case(CASES, True)
+def an_early_return(x):
+    if random.random() < 0.5:
+        return x * 2
+    return x
 
 
 # ---------------------------------------------------------------- loops
@@ -257,6 +342,26 @@ def with_paddle_s_own_draws(x):
 
 
 @case(CASES, False)
+def steps_that_are_left_out(x):
+    h = None
+    for t in range(6):
+        if random.random() < 0.5 and t:
+            continue
+        h = x[t] if h is None else paddle.tanh(h * random.random() + x[t])
+    return h
+
+
+@case(CASES, False)
+def a_break(x):
+    y = x[0]
+    for t in range(6):
+        if random.random() < 0.3:
+            break
+        y = y + x[t]
+    return y
+
+
+@case(CASES, False)
 def print_keeps_its_order(x):
     print("before", random.random())
     for t in range(2):
@@ -347,6 +452,71 @@ def test_a_shared_generator_is_one():
         return y
 
     compare(f, (X,), (X,), native=True)
+
+
+def test_methods_of_a_user_s_class_of_generators():
+    class Own(random.Random):
+        def scaled(self, x):
+            return x * self.random()
+
+    class Fixed(random.Random):
+        def random(self):
+            return 0.25
+
+    own, fixed = Own(1), Fixed(1)
+
+    def f(x):
+        return own.scaled(x), own.gauss(0, 1), fixed.random(), fixed.uniform(0, 2)
+
+    static = dy2st.to_static(f)
+    for _ in range(3):
+        state = own.getstate()
+        want = f(X)
+        own.setstate(state)
+        check.same(static(X), want)
+
+
+def test_results_that_are_stored():
+    def f(owner, x):
+        owner.last = random.random()
+        owner.total += random.random()
+        owner.draws.append(owner.last)
+        owner.noise = np.random.randn(2)
+        return x * owner.last
+
+    found = []
+    for g in (f, dy2st.to_static(f)):
+        owner = types.SimpleNamespace(total=0.0, draws=[])
+        G.seed(5)
+        out = [g(owner, X) for _ in range(3)]
+        found.append((out, owner.last, owner.total, owner.draws, owner.noise))
+    check.same(found[1], found[0])
+
+
+def test_threads_draw_all_numbers_once():
+    @dy2st.to_static
+    def f(x):
+        a = np.random.default_rng(3)
+        y = x * next(count)
+        for _ in range(3):
+            y = y + a.random() - a.random()
+        return y
+
+    count = itertools.count()
+    ones = paddle.ones([1], "float64")
+    f(ones)
+    rng = np.random.default_rng(3)
+    noise = sum(rng.random() - rng.random() for _ in range(3))
+    results = []
+
+    def run():
+        for _ in range(50):
+            results.append(round(float(f(ones)) - noise, 6))
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    [q.start() for q in threads]
+    [q.join() for q in threads]
+    assert sorted(results) == [float(k) for k in range(1, 401)]
 
 
 # ---------------------------------------------------------------- gradients
@@ -509,10 +679,37 @@ def test_refused(f):
     with pytest.raises(dy2st.SourceError, match=f.__doc__) as caught:
         dy2st.to_static(f)(X)
     text = str(caught.value)
+    assert f", {f.__name__}" in text or " contains a Random." in text
     assert not any(q in text for q in ("FakeArray", "RuntimeScalar", "FakeTensor", "TraceList"))
     assert G.states() == before
 
 
+@case(REFUSED)
+def a_copy_of_a_generator(x):
+    """a copy of a Random is made"""
+    return x * copy.copy(G.random).random()
+
+
+@case(REFUSED)
+def a_generator_as_a_result(x):
+    """the result contains a Random"""
+    return random.Random(0)
+
+
+@case(REFUSED)
+def a_generator_that_is_kept(x):
+    """rng contains a Random"""
+    STATE.rng = random.Random(0)
+    return x * STATE.rng.random()
+
+
+@case(REFUSED)
+def a_seed_from_data(x):
+    """random.Random\\(\\) of a number that the program computes"""
+    return x * random.Random(int(x.sum())).random()
+
+
+STATE = types.SimpleNamespace()
 LAYERS = [nn.Linear(3, 3), nn.Linear(3, 3)]
 
 

@@ -243,10 +243,10 @@ REFUSED = {
     "written_array": (lambda x: ARRAY.sort(), "numpy.ndarray.sort()", "from outside"),
     "array_as_out": (lambda x: np.add(1, 1, out=ARRAY), "writes to a ndarray from outside"),
     "bytes": (lambda x: bytes(BYTES), "bytearray from outside"),
-    "next": (lambda x: next(ITERATOR), "an iterator from outside"),
-    "list_of_an_iterator": (lambda x: list(ITERATOR), "an iterator from outside"),
-    "loop_over_a_generator": (over_a_generator, "an iterator from outside"),
-    "zip_of_an_iterator": (lambda x: list(zip([1], ITERATOR)), "an iterator from outside"),
+    "next": (lambda x: next(GENERATORS), "next() of a generator that was there before"),
+    "list_of_an_iterator": (lambda x: list(ITERATOR), "takes all that is left of a list_iterator"),
+    "loop_over_a_generator": (over_a_generator, "takes all that is left of a generator"),
+    "zip_of_an_iterator": (lambda x: list(zip([1], ITERATOR)), "takes all that is left"),
 }
 
 
@@ -310,10 +310,18 @@ def test_results_of_host_functions(marks):
     assert mark_of(dy2st.host(UNKNOWN, ((), np.float64))).result == ((), "float64")
 
 
-@pytest.mark.parametrize("result", [None, str, ([None], "float32"), "float32", 3])
-def test_a_host_function_says_what_it_gives(result):
+@pytest.mark.parametrize("given", [(), (str,), (([None], "float32"),), ("float32",), (3,)])
+def test_a_host_function_says_what_it_gives(given):
     with pytest.raises(TypeError, match="say what '<lambda>' gives: result=float"):
-        dy2st.host(lambda: 1.0, result=result)
+        dy2st.host(lambda: 1.0, *given)
+
+
+def test_a_host_function_may_give_nothing():
+    def note(text: str) -> None:
+        pass
+
+    assert mark_of(dy2st.host(note)) == Mark(True, None)
+    assert mark_of(dy2st.host(UNKNOWN, None)) == Mark(True, None)
 
 
 @pytest.mark.parametrize("mark", [dy2st.pure, lambda f: dy2st.host(f, result=int)])

@@ -1,0 +1,73 @@
+"""`next` of an iterator that was there before the call: a host call, which acts on every call.
+
+What it gives is learned from a copy, which takes nothing out of the iterator itself. A copy is made
+of iterators of Python's own types only, whose elements are numbers of one kind.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import warnings
+from typing import Any
+
+from dy2st.capture.foreign.host import Callee, recorded
+from dy2st.capture.foreign.host_results import Result, result_of
+from dy2st.state.ownership import refuse
+from dy2st.trace.trace import Trace
+
+#: iterators whose copies are independent of them
+COPIED: tuple[type, ...] = (
+    itertools.count, itertools.cycle, itertools.repeat, itertools.chain, itertools.islice,
+    type(iter([])), type(iter(())), type(iter(range(0))), type(reversed([])),
+    type(iter(range(1 << 70))), type(iter({})), type(iter(set())), type(iter({}.values())),
+)  # fmt: skip
+#: so many elements are looked at
+MOST = 1000
+REMEDY = (
+    "Call `next` outside of the translated function, and pass what it gives as an argument; or "
+    "keep the values in a list, and a counter."
+)
+
+
+def advanced(trace: Trace, iterator: Any, default: tuple[Any, ...]) -> Any:
+    """`next(iterator)`, made again on every call. Raises StopIteration where eager does now."""
+    try:
+        if type(iterator) not in COPIED:
+            raise TypeError(f"no copy of a {type(iterator).__name__}")
+        with trace.pause():
+            elements = list(itertools.islice(copied(iterator), MOST))
+    except TypeError:
+        raise refuse(
+            f"next() of a {type(iterator).__name__} that was there before the call.",
+            "What it gives is known only when it is advanced, as the program does on every call.",
+            REMEDY,
+        ) from None
+    result = given(*elements, *default)
+    callee = Callee.of("next", next, iterator, False, result)
+    return recorded(trace, callee, (iterator, *default), {})
+
+
+def given(*elements: Any) -> Result:
+    """What a call gives that gives one of these."""
+    if not elements:
+        raise StopIteration
+    kinds = {type(q) for q in elements}
+    if len(kinds) > 1:
+        names = " and ".join(sorted(q.__name__ for q in kinds))
+        raise refuse(
+            f"next() of an iterator whose elements are of different types ({names}).",
+            "The program takes numbers of one kind from it.",
+            REMEDY,
+        )
+    return result_of("next()", elements[0])
+
+
+def copied(iterator: Any) -> Any:
+    """A copy that can be advanced alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return copy.deepcopy(iterator)
+
+
+__all__ = ["advanced"]

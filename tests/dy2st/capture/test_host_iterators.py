@@ -1,0 +1,216 @@
+"""`next` of iterators that were there before the call acts on every call."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+X = paddle.arange(18, dtype="float32").reshape([6, 3]) / 8
+CASES = []
+REFUSED = []
+
+
+class State:
+    """New iterators for each run of a test."""
+
+    def __init__(self) -> None:
+        self.count = itertools.count(3, 2)
+        self.cycle = itertools.cycle([0.5, 1.5, -1.0])
+        self.list = iter([5, 6, 7, 8, 9, 10])
+        self.short = iter([1, 2])
+        self.chain = itertools.chain([1, 2], [3], range(9))
+        self.range = iter(range(100))
+        self.words = iter(["a", "b"])
+        self.mixed = iter([1, 2.5])
+        self.generator = (q for q in range(9))
+        self.pairs = enumerate([1.0, 2.0])
+        self.tensors = iter([X, X])
+
+
+def case(cases):
+    return lambda f: cases.append(pytest.param(f, id=f.__name__)) or f
+
+
+def calls(f, n):
+    """What n calls give; the error of the call that fails, and what is left of the iterators."""
+    s = State()
+    out = []
+    for k in range(n):
+        try:
+            out.append(f(s, X + k))
+        except StopIteration as e:
+            out.append(type(e).__name__)
+    return out, [next(s.count), next(s.cycle), list(s.list), list(s.chain)[:2]]
+
+
+@pytest.mark.parametrize("f", CASES)
+def test_as_eager(f):
+    check.same(calls(dy2st.to_static(f), 4), calls(f, 4))
+
+
+@case(CASES)
+def single_elements(s, x):
+    return x * next(s.count), next(s.cycle), next(s.list), next(s.chain) + next(s.range)
+
+
+@case(CASES)
+def in_a_loop(s, x):
+    y = x[0]
+    for t in range(3):
+        y = y * 0.5 + x[t] * next(s.cycle)
+        for _ in range(2):
+            y = y + next(s.count)
+    return y
+
+
+@case(CASES)
+def in_a_branch(s, x):
+    if x.sum() > 30:
+        x = x + next(s.count)
+    return x
+
+
+@case(CASES)
+def used_up(s, x):
+    return x + next(s.short)
+
+
+@case(CASES)
+def with_a_default(s, x):
+    return x + next(s.short, -1), next(s.list)
+
+
+@case(CASES)
+def used_up_in_a_loop(s, x):
+    for t in range(4):
+        x = x + next(s.list) * t
+    return x
+
+
+@case(CASES)
+def between_draws(s, x):
+    random.seed(1)
+    return [random.random() * next(s.count) for _ in range(3)]
+
+
+def test_natively():
+    s = State()
+    static = dy2st.to_static(in_a_loop)
+    assert "foreign(" not in str(static.program(s, X))
+    assert next(s.count) == 3
+
+
+def test_a_replaced_iterator_is_followed():
+    s = State()
+    static = dy2st.to_static(lambda x: x * next(s.count))
+    np.testing.assert_array_equal(static(X), X * 3)
+    s.count = itertools.count(10)
+    np.testing.assert_array_equal(static(X), X * 10)
+    np.testing.assert_array_equal(static(X), X * 11)
+
+
+@pytest.mark.parametrize("f", REFUSED)
+def test_refused(f):
+    s = State()
+    with pytest.raises(dy2st.SourceError, match=f.__doc__) as caught:
+        dy2st.to_static(f)(s, X)
+    assert f", {f.__name__}" in str(caught.value)
+    left = [list(q) for q in (s.words, s.mixed, s.generator, s.pairs, s.short, s.tensors)]
+    assert [len(q) for q in left] == [2, 2, 9, 2, 2, 2]
+
+
+@case(REFUSED)
+def of_words(s, x):
+    """next\\(\\) gives a str here"""
+    return x if next(s.words) == "a" else x * 2
+
+
+@case(REFUSED)
+def of_tensors(s, x):
+    """next\\(\\) gives a Tensor here"""
+    return x + next(s.tensors)
+
+
+@case(REFUSED)
+def of_two_types(s, x):
+    """elements are of different types \\(float and int\\)"""
+    return x + next(s.mixed)
+
+
+@case(REFUSED)
+def of_a_generator(s, x):
+    """next\\(\\) of a generator that was there before the call"""
+    return x + next(s.generator)
+
+
+@case(REFUSED)
+def of_pairs(s, x):
+    """next\\(\\) of a enumerate that was there before the call"""
+    return x + next(s.pairs)[1]
+
+
+@case(REFUSED)
+def default_of_another_type(s, x):
+    """elements are of different types \\(NoneType and int\\)"""
+    n = next(s.short, None)
+    return x if n is None else x + n
+
+
+@case(REFUSED)
+def a_loop_over_it(s, x):
+    """takes all that is left of a list_iterator"""
+    for q in s.short:
+        x = x + q
+    return x
+
+
+@case(REFUSED)
+def a_list_of_it(s, x):
+    """takes all that is left of a generator"""
+    return x + len(list(s.generator))
+
+
+@case(REFUSED)
+def zipped(s, x):
+    """takes all that is left of a list_iterator"""
+    for a, b in zip([1, 2], s.short):
+        x = x + a * b
+    return x
+
+
+@case(REFUSED)
+def a_sum(s, x):
+    """takes all that is left of a list_iterator"""
+    return x + sum(s.short)
+
+
+@case(REFUSED)
+def a_comprehension(s, x):
+    """takes all that is left of a generator"""
+    return x + len([q for q in s.generator])
+
+
+def test_an_argument():
+    f = dy2st.to_static(lambda x, it: x + next(it))
+    it = iter([1, 2, 3])
+    assert [float(f(X, it)[0, 0]) for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(StopIteration):
+        f(X, it)
+
+
+def test_iterators_made_inside():
+    @dy2st.to_static
+    def f(x):
+        it = iter([1, 2, 3])
+        first = next(it)
+        return x + first + sum(it), list(zip([1, 2], iter([3, 4])))
+
+    for _ in range(2):
+        check.same(f(X), (X + 6, [(1, 3), (2, 4)]))
