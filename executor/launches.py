@@ -93,7 +93,8 @@ class Reduce:
 
 @dataclass(frozen=True, eq=False)
 class ArgMax:
-    """The first index of the largest element (or of the first NaN) along `axis`."""
+    """The first index of the largest element along `axis`; as Paddle's kernel, 0 where no element
+    of floats is larger than the lowest finite number: a NaN is never the largest."""
 
     x: View
     axis: int

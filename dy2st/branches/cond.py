@@ -19,7 +19,7 @@ from dy2st.state.strings import message
 from dy2st.state.tree import UNDEF
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import scalar
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, known, negated
 from dy2st.trace.signals import NeedsConcrete, Refused
@@ -42,6 +42,15 @@ def condition(trace: Trace, value: Any) -> Any:
     if is_symint(value):
         return value != 0
     return bool(value)
+
+
+def settled_condition(trace: Trace, value: Any) -> Any:
+    """As `condition`, and a bool for a tensor whose value the trace knows. The test of a loop is
+    none: the tensor may be another one when it is asked again."""
+    found = trace.known(value._value) if isinstance(value, FakeTensor) else None
+    if found is not None and len(found) == 1 and type(found[0]) in number.DTYPES:
+        return bool(found[0] > 0)
+    return condition(trace, value)
 
 
 def tensor_truth(trace: Trace, x: Any) -> RuntimeScalar:
@@ -153,4 +162,4 @@ def choose(
     return held[0]
 
 
-__all__ = ["check_not_trying", "choose", "condition", "decide", "tensor_truth"]
+__all__ = ["check_not_trying", "choose", "condition", "decide", "settled_condition", "tensor_truth"]

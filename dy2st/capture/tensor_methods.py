@@ -17,7 +17,7 @@ from dy2st.capture.indexing.items import getitem, setitem
 from dy2st.trace import memory as layout
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import VALUE_METHODS, FakeTensor, Tensor, needs_value
-from dy2st.trace.item import item
+from dy2st.trace.item import converted, item, numpy, tolist
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
@@ -254,6 +254,12 @@ def whole() -> dict[str, Method]:
         "fill_": fill_,
         "zero_": zero_,
         "item": item,
+        "tolist": tolist,
+        "numpy": numpy,
+        "__bool__": converted(bool, "__bool__"),
+        "__int__": converted(int, "__int__"),
+        "__index__": converted(int, "__index__"),
+        "__float__": converted(float, "__float__"),
         "__getitem__": lambda self, index: getitem(recording(), self, index),
         "__setitem__": lambda self, index, value: setitem(recording(), self, index, value),
     }
@@ -266,4 +272,63 @@ def refusals() -> dict[str, Method]:
     return {n: make(n) for n in VALUE_METHODS if hasattr(Tensor, n)}
 
 
-METHODS: dict[str, Method] = {**refusals(), **operators(), **whole()}
+#: methods of Tensor in C that replace its memory, or belong to its gradient
+INTERNAL = (
+    "_apply _apply_ _bump_inplace_version _clear_dataptr _clear_to_zero_allocation "
+    "_copy_gradient_from _get_tensor_from_selected_rows _inplace_assign _inplace_version "
+    "_new_shared_tensor _reset_grad_inplace_version _set_grad_type _set_impl _share_memory "
+    "_share_underline_tensor_to _is_shared_underline_tensor_with _to_dist_ "
+    "_unsafe_share_buffer_to _unset_fake_empty reconstruct_from_ set_tensor set_string_list "
+    "set_vocab to_sparse_csr"
+).split()
+TRAINING = (
+    "backward clear_gradient clear_grad _zero_grads _grad_value _grad_ivar gradient retain_grads"
+).split()
+
+
+def refuse_internal(name: str) -> Method:
+    def refuse(self: Tensor, *args: object, **kwargs: object) -> object:
+        raise Refused(
+            SourceError(
+                f"{name}() of a tensor in a translated function.",
+                recording().where(),
+                reason="It replaces the memory of a tensor behind the back of its other names.",
+                remedy="Bind a new tensor, or write the values with `x.set_value(y)`.",
+            )
+        )
+
+    return refuse
+
+
+def refuse_training(what: str) -> Refused:
+    """Gradients are computed after the call of a program, not by it."""
+    return Refused(
+        SourceError(
+            f"{what} in a translated function.",
+            recording().where(),
+            reason="Whole training steps are not translated yet: a program computes the loss, and "
+            "Paddle takes its gradients after the call.",
+            remedy="Return the loss; call backward(), paddle.grad and the optimiser outside.",
+        )
+    )
+
+
+def training(name: str) -> Method:
+    def refuse(self: Tensor, *args: object, **kwargs: object) -> object:
+        raise refuse_training(f"{name.strip('_')}()")
+
+    return refuse
+
+
+def is_same_shape(self: Tensor, other: Tensor) -> bool:
+    return list(self.shape) == list(other.shape)
+
+
+METHODS: dict[str, Method] = {
+    **refusals(),
+    **operators(),
+    **whole(),
+    **{n: refuse_internal(n) for n in INTERNAL if hasattr(Tensor, n)},
+    **{n: training(n) for n in TRAINING if hasattr(Tensor, n)},
+    "is_same_shape": is_same_shape,
+}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import paddle
 
 from dy2st.capture import foreign
-from dy2st.state.arrays import is_array, tensor_of
-from dy2st.trace.emitter import Emitter
+from dy2st.state.arrays import tensor_of
+from dy2st.trace.emitter import Emitter, small
 from dy2st.trace.fake_tensor import Tensor, dtype_from, type_of
 from dy2st.trace.scalar import is_runtime, kind_of
 from dy2st.trace.trace import Trace
-from ir.types import BOOL, I64
+from ir.types import BOOL, I64, dtype_of
 
 
 def to_tensor(
@@ -25,18 +25,16 @@ def to_tensor(
     place: object = None,
     stop_gradient: bool = True,
 ) -> object:
-    """Numbers become `full`, arrays a const input, tensors a copy."""
-    e, data = Emitter(trace), tensor_of(data)
-    if isinstance(data, Tensor):
-        have = e.type(data).dtype
-        want = have if dtype is None else dtype_from(_paddle_dtype(dtype))
-        fake = e.assign(data) if want == have else e.cast(data, dtype=want)
+    """Numbers become `full`, arrays a const input, tensors a copy outside of autograd."""
+    e = Emitter(trace)
+    if any(isinstance(q, Tensor) for q in _leaves(data)):
+        fake = _of_tensors(e, data, dtype)
     elif is_runtime(data):
         fake = e.scalar(data, _number_dtype(data, dtype))
     elif isinstance(data, (list, tuple)) and any(map(is_runtime, data)):
         fake = _of_numbers(e, data, dtype)
-    elif _holds_tensor(data):
-        error = TypeError("a list of tensors")
+    elif isinstance(data, (list, tuple)) and any(map(is_runtime, _leaves(data))):
+        error = TypeError("numbers that the program computes in inner lists")
         raise foreign.refusal(trace, "to_tensor", error)
     else:
         fake = _constant(trace, e, original, data, dtype)
@@ -67,10 +65,38 @@ def _of_numbers(e: Emitter, data: Any, dtype: Any) -> object:
     return e.concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
-def _holds_tensor(data: object) -> bool:
-    if isinstance(data, (list, tuple)):
-        return any(_holds_tensor(q) for q in data)
-    return isinstance(data, Tensor) or is_runtime(data) or is_array(data)
+def _of_tensors(e: Emitter, data: Any, dtype: Any) -> Any:
+    """`to_tensor` of a tensor, or of nested lists with tensors, which NumPy joins in eager."""
+    kinds = [_numpy_dtype(e, q) for q in _leaves(data)]
+    kind = dtype_of(np.result_type(*kinds)) if dtype is None else dtype_from(_paddle_dtype(dtype))
+
+    def joined(q: Any) -> Any:
+        q = tensor_of(q)
+        if isinstance(q, Tensor):
+            return e.assign(e.cast_to(q, kind))
+        if isinstance(q, (list, tuple)):
+            return e.stack(*map(joined, q), axis=0)
+        return e.scalar(q, kind)
+
+    with paddle.no_grad():
+        return joined(data)
+
+
+def _numpy_dtype(e: Emitter, x: Any) -> np.dtype[Any]:
+    if isinstance(x, Tensor):
+        return np.dtype(e.type(x).dtype.numpy)
+    kind = kind_of(x)
+    if kind is None:
+        raise foreign.refusal(e.trace, "to_tensor", TypeError("tensors mixed with other values"))
+    return np.dtype(kind)
+
+
+def _leaves(data: Any) -> Iterator[Any]:
+    if not isinstance(data, (list, tuple)):
+        yield tensor_of(data)
+        return
+    for q in data:
+        yield from _leaves(q)
 
 
 def _constant(
@@ -83,7 +109,10 @@ def _constant(
     if array.size and array.tobytes() == array.flat[0].tobytes() * array.size:
         return e.full(array.flat[0].item(), type.dtype, array.shape)
     name = f"constant_{sum(q.kind == 'const' for q in trace.inputs.by_id.values())}"
-    return e.assign(trace.add_input(real, "const", name, type))
+    made = e.assign(trace.add_input(real, "const", name, type))
+    if small(type):
+        trace.know(made._value, array.reshape(-1).tolist())
+    return made
 
 
 def _array(trace: Trace, real: Any) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 import paddle
 
 from dy2st.capture.adapters import ADAPTERS
+from dy2st.capture.adapters.table import number_of
 from dy2st.capture.foreign.print import print_
 from dy2st.capture.pylayer import register_hook
 from dy2st.library.introspection import KINDS
@@ -118,6 +119,8 @@ def arange_(
     start: object = 0, end: object = None, step: object = 1, dtype: object = None, **rest: object
 ) -> object:
     trace = current()
+    if trace is not None:
+        start, end, step = map(number_of, (start, end, step))
     if trace is None or not any(is_symint(q) for q in (start, end, step)):
         return paddle.arange(start, end, step, dtype, **rest)
     low, high = (0, start) if end is None else (start, end)
@@ -131,6 +134,8 @@ def unbind_(input: object, axis: int = 0) -> object:
     if trace is None or not isinstance(input, Tensor):
         return paddle.unbind(input, axis)
     fake = lift(trace, input)
+    if trace.elements(fake._value) is not None:
+        return paddle.unbind(input, axis)
     n, ndim = fake._value.type.shape[axis], fake._value.type.ndim
     perm = [axis % ndim, *(a for a in range(ndim) if a != axis % ndim)]
     rows = Unstacked(Emitter(trace).transpose(input, perm=tuple(perm)), False, (fake._value,))

@@ -11,30 +11,32 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dy2st.branches.cond import choose, condition
+from dy2st.branches.cond import choose, settled_condition
 from dy2st.state.arrays import tensor_of
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.item import scalar
-from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of
+from dy2st.trace.item import number as number_in
+from dy2st.trace.scalar import DTYPES, is_runtime_scalar, kind_of
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
-from ir import OPS
+from ir import OPS, Value
+from ir.types import F64
 
 
-def of_tensor(trace: Trace, x: object, what: str) -> RuntimeScalar:
+def of_tensor(trace: Trace, x: object, what: str) -> Any:
     """The one element of a tensor as a Python number."""
-    fake = lift(trace, x)
-    return RuntimeScalar(scalar(trace, fake, what), trace)
+    return number_in(trace, lift(trace, x), what)
 
 
 def converted_to(trace: Trace, x: Any, kind: type) -> Any:
     """`kind(x)` of a tensor or of a number of the program."""
     if kind is bool:
-        known = condition(trace, x)
+        known = settled_condition(trace, x)
         return number.plain(known) if is_runtime_scalar(known) else known
     n = of_tensor(trace, x, f"the argument of {kind.__name__}()") if isinstance(x, Tensor) else x
+    if type(n) in DTYPES:
+        return kind(n)
     if kind is int and kind_of(n) is int:
         return n
     if kind is int and kind_of(n) is float:
@@ -75,7 +77,7 @@ def _extreme(name: str) -> Callable[..., Any]:
 
 def _better(trace: Trace, name: str, x: Any, y: Any) -> Any:
     """As Python: `y` where it is smaller (larger) than `x`, else `x`."""
-    test = condition(trace, y < x if name == "min" else y > x)
+    test = settled_condition(trace, y < x if name == "min" else y > x)
     if not is_runtime_scalar(test):
         return y if test else x
     kinds = {kind_of(x), kind_of(y)}
@@ -138,11 +140,37 @@ def _math(f: Callable[..., Any], row: str, integer: bool) -> Callable[..., Any]:
         if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
             return f(*args)
         x = converted_to(trace, args[0], float)
+        if type(x) is float:
+            return f(x)
         value = trace.emit(row, [x.value], {})
+        if not integer:
+            check_result(trace, f.__name__, x.value, value)
         out = number.make(trace, value, x)
         return converted_to(trace, out, int) if integer else out
 
     return call
+
+
+def check_result(trace: Trace, name: str, x: Value, y: Value) -> None:
+    """Python raises where `y`, the value at `x`, is infinite or NaN and the limit is not."""
+    ok = trace.emit("logical_or", [trace.emit("isfinite", [y], {}), unlimited(trace, name, x)], {})
+    error, message = ("ValueError", "math domain error")
+    if name in ("exp", "expm1"):
+        error, message = ("OverflowError", "math range error")
+    number.check(trace, ok, error, message, caught=False)
+
+
+def unlimited(trace: Trace, name: str, x: Value) -> Value:
+    """Where a function may be infinite or NaN: at NaN, and at infinities that are its limits."""
+    odd = trace.emit("isnan", [x], {})
+    if name in ("sin", "cos", "tan"):
+        return odd
+    limit = trace.emit("equal", [x, number.value_in(trace, math.inf, F64)], {})
+    odd = trace.emit("logical_or", [odd, limit], {})
+    if name == "fabs":
+        limit = trace.emit("equal", [x, number.value_in(trace, -math.inf, F64)], {})
+        odd = trace.emit("logical_or", [odd, limit], {})
+    return odd
 
 
 def _functions() -> dict[int, Any]:

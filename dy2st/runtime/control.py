@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from dy2st.branches.cond import check_not_trying, choose, condition, decide
+from dy2st.branches.cond import check_not_trying, choose, condition, decide, settled_condition
 from dy2st.branches.unresolved import Unresolved, here, is_none, unreadable
 from dy2st.capture.dispatch import drop_ops
 from dy2st.capture.indexing.masks import Selected
@@ -99,7 +99,7 @@ def if_(
     names: tuple[str, ...],
 ) -> None:
     trace = current()
-    known = test if trace is None else condition(trace, test)
+    known = test if trace is None else settled_condition(trace, test)
     if trace is not None and is_runtime_scalar(known):
         return decide(trace, known, then, orelse, get_state, set_state, names)
     then() if known else orelse()
@@ -175,7 +175,7 @@ def not_(value: Any) -> Any:
 
 def ifexp(test: Any, then: Callable[[], object], orelse: Callable[[], object]) -> Any:
     trace = current()
-    known = test if trace is None else condition(trace, test)
+    known = test if trace is None else settled_condition(trace, test)
     if trace is not None and is_runtime_scalar(known):
         return choose(trace, known, then, orelse)
     return then() if known else orelse()
@@ -248,7 +248,7 @@ def assert_(test: Callable[[], object], message: Callable[[], object] | None) ->
     trace = current()
     value: Any = test()
     if trace is not None:
-        value = condition(trace, value)
+        value = settled_condition(trace, value)
     if trace is not None and is_runtime_scalar(value):
         check_not_trying(trace, value)
         text = described(message()) if message is not None else ""

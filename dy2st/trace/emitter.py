@@ -6,9 +6,14 @@ result, with the `stop_gradient` that eager Paddle would give it.
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from paddle.base import framework
 
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, type_of
@@ -16,13 +21,33 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
-from ir import OPS, SourceError, Value
+from ir import OPS, SourceError, Type, Value
 from ir.autodiff.activity import passing
-from ir.opdef import OpDef, no_gradient
-from ir.types import BF16, I64, DType, Size
+from ir.opdef import OpDef, complete_attrs, no_gradient
+from ir.types import BF16, I32, I64, DType, Size, product
 
 #: in-place entries of Paddle that leave the version of the tensor as it was
 QUIET = frozenset(("exponential_",))
+#: the largest tensor whose elements the trace knows
+SMALL = 16
+NUMBERS = (bool, int, float)
+#: ops whose values follow from known elements, to the bit
+FOLDED = frozenset(
+    "add subtract multiply divide floor_divide remainder scale neg abs maximum minimum assign "
+    "alias detach cast concat stack reshape index slice expand sum prod max min equal not_equal "
+    "less_than less_equal greater_than greater_equal logical_not logical_and logical_or "
+    "split where".split()
+)
+#: of those the ones that work on sizes as on integers
+OF_SIZES: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "subtract": operator.sub,
+    "multiply": operator.mul,
+    "floor_divide": operator.floordiv,
+    "remainder": operator.mod,
+    "neg": operator.neg,
+}
+MOVED = frozenset("assign alias detach concat stack reshape index slice expand split".split())
 
 
 class NoRow(Exception):
@@ -65,6 +90,83 @@ def detached(trace: Trace, value: Value) -> Value:
     return out
 
 
+def small(t: Type) -> bool:
+    """Whether the trace keeps the elements of constants of this type."""
+    count = product(t.shape)
+    return t.ndim <= 2 and isinstance(count, int) and count <= SMALL and not t.dtype.widened
+
+
+def fold(
+    trace: Trace, name: str, values: Sequence[Value], attrs: Any, results: Sequence[Value]
+) -> None:
+    """Know the elements of the result of an op whose operands are known."""
+    if name not in FOLDED or not values or not all(v in trace.values.elements for v in values):
+        return
+    found = [trace.elements(v) for v in values]
+    if any(q is None for q in found) or not all(small(r.type) for r in results):
+        return
+    lists: list[Sequence[Any]] = [q for q in found if q is not None]
+    plain = all(type(q) in NUMBERS for elements in lists for q in elements)
+    out = (folded if plain else of_sizes)(name, lists, values, attrs)
+    for r, elements in zip(results, out):
+        trace.know(r, elements, values)
+
+
+def folded(
+    name: str, lists: Sequence[Sequence[Any]], values: Sequence[Value], attrs: Any
+) -> list[Any]:
+    """The elements of each result of an op on plain numbers; none where it raises."""
+    types = [v.type for v in values]
+    arrays = [np.array(q, t.dtype.numpy).reshape(t.concrete({})) for q, t in zip(lists, types)]
+    ref = OPS[name].ref
+    assert ref is not None
+    with np.errstate(all="ignore"):
+        try:
+            out = ref(*arrays, **complete_attrs(OPS[name], attrs))
+        except ZeroDivisionError:
+            return []
+    every = out if isinstance(out, (tuple, list)) else (out,)
+    return [np.asarray(q).reshape(-1).tolist() for q in every]
+
+
+def of_sizes(
+    name: str, lists: Sequence[Sequence[Any]], values: Sequence[Value], attrs: Any
+) -> list[Any]:
+    """The elements of each result of an op on integers and sizes; none if one is no such number."""
+    out = size_elements(name, lists, values, attrs)
+    known = all(type(q) is int or is_symint(q) for elements in out for q in elements)
+    return out if known else []
+
+
+def size_elements(
+    name: str, lists: Sequence[Sequence[Any]], values: Sequence[Value], attrs: Any
+) -> list[Any]:
+    every = [q for elements in lists for q in elements]
+    ends = itertools.accumulate(map(len, lists))
+    places = [
+        np.arange(end - len(q), end).reshape(v.type.concrete({}))
+        for end, q, v in zip(ends, lists, values)
+    ]
+    if name in MOVED:
+        ref = OPS[name].ref
+        assert ref is not None
+        out = ref(*places, **complete_attrs(OPS[name], attrs))
+        parts = out if isinstance(out, (tuple, list)) else (out,)
+        return [[every[k] for k in np.asarray(q).reshape(-1)] for q in parts]
+    if name in OF_SIZES:
+        rows = zip(*(q.reshape(-1) for q in np.broadcast_arrays(*places)))
+        return [[OF_SIZES[name](*(every[k] for k in row)) for row in rows]]
+    if name in ("sum", "prod") and not attrs.get("axes") and not attrs.get("keepdim"):
+        return [[functools.reduce(OF_SIZES["add" if name == "sum" else "multiply"], every)]]
+    if name == "scale" and attrs.get("bias_after_scale", True):
+        scale, bias = attrs.get("scale", 1.0), attrs.get("bias", 0.0)
+        if scale == int(scale) and bias == int(bias):
+            return [[q * int(scale) + int(bias) for q in every]]
+    if name == "cast" and attrs["dtype"] in (I32, I64):
+        return [every]
+    return []
+
+
 class Emitter:
     """Emits ops. `e.add(x, y)` takes and returns fake tensors."""
 
@@ -94,6 +196,7 @@ class Emitter:
             values = [self.value(x) for x in operands]
             out = self.trace.emit(name, values, attrs)
             results = out if isinstance(out, tuple) else (out,)
+            fold(self.trace, name, values, attrs, results)
             stop = not self.passes(OPS[name], values, results)
             made = tuple(self.wrap(q, stop) for q in results)
             return made if isinstance(out, tuple) else made[0]
@@ -144,16 +247,22 @@ class Emitter:
         dims = tuple(d if isinstance(d, Size) else dim_of(d) for d in shape)
         attrs = {"value": value, "shape": dims, "dtype": dtype}
         out = self.wrap(self.trace.emit("full", [], attrs))
-        if dims in ((), (1,)):
-            self.trace.values.literals[out._value] = value
+        if small(out._value.type):
+            number = dtype.numpy.type(value).item() if type(value) in NUMBERS else value
+            self.trace.know(out._value, [number] * math.prod(out._value.type.concrete({})))
         return out
+
+    def elements(self, x: Any) -> tuple[Any, ...] | None:
+        """The elements of a small tensor as Python numbers and sizes; None if not known."""
+        return self.trace.known(x._value) if isinstance(x, FakeTensor) else None
 
     def literal(self, x: Any) -> Any:
         """The constant value of a one-element tensor as a Python number; None if it is not
         constant."""
         if not isinstance(x, Tensor):
             return x
-        return self.trace.values.literals.get(x._value) if isinstance(x, FakeTensor) else None
+        found = self.elements(x)
+        return found[0] if found is not None and len(found) == 1 else None
 
     def cast_to(self, x: Any, dtype: DType) -> Any:
         return x if self.type(x).dtype == dtype else self.cast(x, dtype=dtype)
@@ -168,5 +277,6 @@ class Emitter:
             )
         if is_symint(n):
             index = self.wrap(self.trace.index_value(n))
+            self.trace.know(index._value, [n])
             return index if dtype == I64 else self.cast(index, dtype=dtype)
         return self.full(n, dtype)

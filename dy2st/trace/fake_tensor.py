@@ -78,8 +78,9 @@ class FakeTensor(Tensor):  # type: ignore[misc]
 
     @property
     def size(self) -> object:
-        n = product(self._value.type.shape)
-        return TensorSize(n) if isinstance(n, int) else make(n, current())
+        dims = self._value.type.shape
+        plain = all(isinstance(d, int) for d in dims)
+        return TensorSize(list(dims)) if plain else make(product(dims), current())
 
     @property
     def stop_gradient(self) -> bool:

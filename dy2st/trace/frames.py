@@ -36,7 +36,8 @@ class Frame:
     `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
     `asked` are the lists whose length the body has read, `queues` those whose elements it shifts.
     `trained` has the places of the loop that require a gradient after some iterations. `facts`
-    hold in a branch.
+    hold in a branch. `relied`: storages from outside of the block whose known elements it has read
+    as Python numbers.
     """
 
     builder: Builder = field(default_factory=Builder)
@@ -55,6 +56,7 @@ class Frame:
     observed: dict[int, Any] = field(default_factory=dict)
     changed: dict[int, Any] = field(default_factory=dict)
     written: dict[Value, Loc] = field(default_factory=dict)
+    relied: set[Value] = field(default_factory=set)
     indices: dict[Dim, Value] = field(default_factory=dict)
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dy2st.trace.emitter import detached, lift
-from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.fake_tensor import FakeTensor, needs_value
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, value_in
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
@@ -40,7 +43,50 @@ def item(self: Any, *index: Any) -> Any:
     assert trace is not None
     if index:
         self = self.flatten()[index[0]] if len(index) == 1 else self[index]
-    return RuntimeScalar(scalar(trace, lift(trace, self), "the tensor of item()"), trace)
+    return number(trace, lift(trace, self), "the tensor of item()")
+
+
+def tolist(self: Any) -> Any:
+    """`t.tolist()` where the elements are known."""
+    trace = current()
+    assert trace is not None
+    fake = lift(trace, self)
+    found = trace.known(fake._value)
+    if found is None:
+        needs_value("tolist")
+    shape = fake._value.type.concrete({})
+    if len(shape) > 1:
+        return np.reshape(plain_array(self, "tolist"), shape).tolist()
+    return list(found) if shape else found[0]
+
+
+def numpy(self: Any, blocking: bool = True) -> Any:
+    """`t.numpy()` where the elements are known numbers."""
+    return plain_array(self, "numpy")
+
+
+def plain_array(x: Any, name: str) -> np.ndarray:
+    trace = current()
+    assert trace is not None
+    fake = lift(trace, x)
+    found = trace.known(fake._value)
+    if found is None or any(type(q) not in (bool, int, float) for q in found):
+        needs_value(name)
+    t = fake._value.type
+    return np.array(found, t.dtype.numpy).reshape(t.concrete({}))
+
+
+def converted(kind: type, name: str) -> Callable[[Any], Any]:
+    """`__int__` and the like, which must give a number of Python itself."""
+    return lambda self: kind(plain_array(self, name))
+
+
+def number(trace: Trace, fake: FakeTensor, what: str) -> Any:
+    """The one element of a tensor as a Python number."""
+    found = trace.known(fake._value)
+    if found is not None and len(found) == 1:
+        return found[0]
+    return RuntimeScalar(scalar(trace, fake, what), trace)
 
 
 def size_of(trace: Trace, value: Value, most: Dim) -> Size:

@@ -239,10 +239,10 @@ def arithmetic(home: Any, row: str, x: Any, y: Any) -> object:
     if row == "pow" and dtype == I64:
         raise stop(y if type(y) is RuntimeScalar else make(home, x.value, x), "an integer power")
     left, right = value_in(home, x, dtype), value_in(home, y, dtype)
-    if row in ("divide", "floor_divide", "remainder") and (
-        is_runtime_scalar(y) or not isinstance(y, float)
-    ):
+    if row in ("divide", "floor_divide", "remainder"):
         check_divisor(home, right, y)
+    if row == "pow":
+        check_power(home, x, y, left, right)
     return make(home, home.emit(row, [left, right], {}), x, y)
 
 
@@ -270,6 +270,21 @@ def check_divisor(home: Any, value: Value, y: Any) -> None:
     zero = value_in(home, 0, value.type.dtype)
     ok = home.emit("not_equal", [value, zero], {})
     check(home, ok, "ZeroDivisionError", "division by zero")
+
+
+def check_power(home: Any, x: Any, y: Any, left: Value, right: Value) -> None:
+    """Python raises for a negative power of zero, and has a complex number for a fractional power
+    of a negative number. Nothing is checked where a plain number is enough to know."""
+    known_base = type(x) in (int, float) and x > 0
+    zero = value_in(home, 0.0, F64)
+    if not known_base and not (type(y) in (int, float) and y == int(y)):
+        whole = home.emit("equal", [right, home.emit("floor", [right], {})], {})
+        real = home.emit("logical_or", [home.emit("greater_equal", [left, zero], {}), whole], {})
+        check(home, real, "ValueError", "a fractional power of a negative number is complex")
+    if not known_base and not (type(y) in (int, float) and y >= 0):
+        rises = home.emit("greater_equal", [right, zero], {})
+        ok = home.emit("logical_or", [home.emit("not_equal", [left, zero], {}), rises], {})
+        check(home, ok, "ZeroDivisionError", "0.0 cannot be raised to a negative power")
 
 
 def check(home: Any, ok: Value, error: str, message: str, caught: bool = True) -> None:

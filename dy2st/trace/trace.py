@@ -146,6 +146,35 @@ class Trace:
             value = self.values.parent[value]
             yield value
 
+    # ------------------------------------------------------------ known elements
+    def know(self, value: Value, elements: Iterable[Any], sources: Iterable[Value] = ()) -> None:
+        """The elements of a small tensor as Python numbers, sizes among them; `sources`: the values
+        with known elements that they follow from."""
+        root = self.root(value)
+        since = {root: self.values.writes.get(root, 0)}
+        for v in sources:
+            since.update(self.values.elements[v][1])
+        self.values.elements[value] = tuple(elements), since
+
+    def elements(self, value: Value) -> tuple[Any, ...] | None:
+        """The elements of a tensor, if the trace knows them."""
+        found, since = self.values.elements.get(value, (None, {}))
+        fresh = (
+            n == self.values.writes.get(root, 0) and self.values.frame_of[root] in self.frames
+            for root, n in since.items()
+        )
+        return found if all(fresh) else None
+
+    def known(self, value: Value) -> tuple[Any, ...] | None:
+        """As `elements`, to be used as numbers: a block that then writes one of the storages is not
+        traced this way."""
+        found = self.elements(value)
+        if found is not None:
+            for root in self.values.elements[value][1]:
+                for frame in self.inside(root):
+                    frame.relied.add(root)
+        return found
+
     def become(self, old: Value, new: Value) -> None:
         """The object that was `old` is `new` from here on."""
         self.values.became[old] = new
@@ -267,11 +296,15 @@ class Trace:
         self.check_writable(root)
         if root in self.values.results:
             self.require_ran(self.values.results[root])
-        self.values.literals.clear()
+        self.values.writes[root] = self.values.writes.get(root, 0) + 1
         self.emit("copy_", [value, new], {"own": own, "moves": moves})
         op = self.builder.ops[-1]
         assert isinstance(op, Op)
         self.mark_written(root, self.where())
+        if value is root and self.values.frame_of[root] is self.frame:
+            elements = self.elements(new)
+            if elements is not None:
+                self.know(root, elements, [new])
         return op
 
     def require_ran(self, length: Dim) -> None:
@@ -280,10 +313,16 @@ class Trace:
         if not (isinstance(length, Size) and any(n in self.sizes.counts for n in length.names)):
             self.require(length, 1, "a result of a loop that is written in place")
 
+    def inside(self, root: Value) -> list[Frame]:
+        """The frames between the storage's own and this one, this one included."""
+        return self.frames[self.frames.index(self.values.frame_of[root]) + 1 :]
+
     def mark_written(self, root: Value, loc: Loc) -> None:
         """Every frame between the storage's own and this one writes it."""
         self.values.written.add(root)
-        for frame in self.frames[self.frames.index(self.values.frame_of[root]) + 1 :]:
+        for frame in self.inside(root):
+            if root in frame.relied:
+                raise NeedsConcrete("a constant that the loop writes is needed as a number")
             if root not in frame.written:
                 frame.written[root] = loc
                 self.undo_log.note(functools.partial(frame.written.pop, root, None))

@@ -384,4 +384,7 @@ def _literal(s: k.Scalar, dtype: DType) -> k.Scalar:
 
 
 def _may_divide_by_zero(s: k.Scalar) -> bool:
-    return s.op in ("div", "rem") and s.dtype.kind in "iu" and not s.args[1].value
+    if s.op not in ("div", "rem") or s.dtype.kind == "f":
+        return False
+    divisor = s.args[1]
+    return not (divisor.op == "const" and divisor.value)

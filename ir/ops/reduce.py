@@ -161,9 +161,17 @@ def _arg_types(x: Type, axis: int, keepdim: bool, dtype: Any) -> Type:
     return Type(dtype, reduced_shape(x, (axis,), keepdim))
 
 
-def _arg_ref(x: np.ndarray, axis: int, keepdim: bool, dtype: Any) -> np.ndarray:
-    out: np.ndarray = np.argmax(x, axis=axis, keepdims=keepdim).astype(dtype.numpy)
+def argmax(x: np.ndarray, axis: int, keepdim: bool = False) -> np.ndarray:
+    """As Paddle's kernel, which starts from the lowest finite number: NaN is never the largest."""
+    if x.dtype.kind == "f":
+        lowest = np.finfo(x.dtype).min
+        x = np.where(x > lowest, x, lowest)
+    out: np.ndarray = np.argmax(x, axis=axis, keepdims=keepdim)
     return out
+
+
+def _arg_ref(x: np.ndarray, axis: int, keepdim: bool, dtype: Any) -> np.ndarray:
+    return argmax(x, axis, keepdim).astype(dtype.numpy)
 
 
 op(

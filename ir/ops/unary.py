@@ -155,8 +155,8 @@ unary("trunc", "f", k.trunc, np.trunc, grad=zero_gradient)
 unary(
     "relu",
     "fi",
-    lambda x: k.maximum(x, 0),
-    lambda x: np.maximum(x, 0),
+    lambda x: k.select(x > 0, x, k.const(0, x.dtype)),  # as Paddle's kernel: a NaN becomes 0
+    lambda x: np.where(x > 0, x, 0),
     grad=lambda b, g, y, x: [masked(b, b.greater_than(y, number(b, 0.0, y)), g)],
 )
 unary(

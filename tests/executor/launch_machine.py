@@ -45,6 +45,7 @@ from executor.memory import Buffer, View
 from executor.plan.arena import Layout, aligned
 from executor.plan.loop_counts import counts
 from ir import Slot
+from ir.ops.reduce import argmax
 from ir.scalar import language as k
 from ir.scalar.evaluate import evaluate
 from ir.types import Type, evaluate_dim
@@ -223,7 +224,7 @@ class Machine:
 
     def argmax(self, x: ArgMax):
         self.apart([x.x], [x.out])
-        self.write(x.out, np.argmax(self.read(x.x), x.axis))
+        self.write(x.out, argmax(self.read(x.x), x.axis))
 
     def gather(self, x: Gather):
         self.apart([x.x, x.index], [x.out])

@@ -122,7 +122,7 @@ def _bound(e: Emitter, bound: object, dtype: DType) -> object:
 
 @adapter("relu6")
 def relu6(e: Emitter, x: object) -> FakeTensor:
-    return e.clip(x, min=0.0, max=6.0)
+    return e.hardtanh(x, min=0.0, max=6.0)
 
 
 @adapter("leaky_relu")

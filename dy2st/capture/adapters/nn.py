@@ -9,11 +9,11 @@ from paddle.base import core
 
 from dy2st.capture import foreign
 from dy2st.capture.adapters.elementwise import arithmetic
-from dy2st.capture.adapters.table import adapter, axes_of, dtype_of, given, int_of
+from dy2st.capture.adapters.table import adapter, axes_of, dtype_of, given, int_of, number_of
 from dy2st.capture.promotion import result_dtype
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import is_runtime
+from dy2st.trace.scalar import check, is_runtime
 from dy2st.trace.symint import dim_of
 from ir.types import BOOL, F32, F64, I64, Dim, product
 
@@ -119,7 +119,15 @@ def argmax(
 
 @adapter("numel")
 def numel(e: Emitter, x: object) -> FakeTensor:
-    return e.wrap(e.trace.emit("size", [], {"n": product(e.type(x).shape)}))
+    return e.scalar(e.trace.sym(product(e.type(x).shape)), I64)
+
+
+@adapter("shape", "shape64")
+def shape(e: Emitter, x: object) -> FakeTensor:
+    """A tensor of sizes, which are known: it may be used as a shape."""
+    dims = [e.trace.sym(d) for d in e.type(x).shape]
+    parts = [e.reshape(e.scalar(d, I64), shape=(1,)) for d in dims]
+    return e.concat(*parts, axis=0) if parts else e.full(0, I64, (0,))
 
 
 @adapter("softmax")
@@ -159,8 +167,14 @@ def embedding(
 
 @adapter("one_hot")
 def one_hot(e: Emitter, x: object, n: object) -> FakeTensor:
+    n = number_of(n)
     if isinstance(n, Tensor):
         raise NoRow("a class count that is a tensor")
+    dtype = e.type(x).dtype
+    above, below = e.greater_equal(x, e.scalar(0, dtype)), e.less_than(x, e.scalar(n, dtype))
+    ok = e.all(e.logical_and(above, below))
+    message = f"one_hot of an index outside of [0, {n})"
+    check(e.trace, ok._value, "ValueError", message, caught=False)
     return e.one_hot(x, n=dim_of(n))
 
 

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import paddle
 
 from dy2st.trace.emitter import Emitter, NoRow
-from dy2st.trace.fake_tensor import DTYPE_FROM_PADDLE, Tensor
+from dy2st.trace.fake_tensor import DTYPE_FROM_PADDLE, FakeTensor, Tensor
 from dy2st.trace.symint import dim_of, is_symint
+from dy2st.trace.trace import current
 from ir.types import Dim, DType
 
 A = TypeVar("A", bound=Callable[..., object])
@@ -58,16 +59,31 @@ def axes_of(axis: object) -> tuple[int, ...]:
     return (int_of(axis),)
 
 
+def number_of(x: Any) -> Any:
+    """The number that a tensor with one element is known to hold, else `x`."""
+    found = elements_of(x)
+    return found[0] if found is not None and len(found) == 1 else x
+
+
+def elements_of(x: Any) -> tuple[Any, ...] | None:
+    """The elements of a tensor, as numbers, if the trace knows them."""
+    trace = current()
+    return trace.known(x._value) if trace is not None and isinstance(x, FakeTensor) else None
+
+
 def int_of(a: Any) -> int:
+    a = number_of(a)
     if isinstance(a, Tensor) or is_symint(a):
         raise NoRow("an axis that is a tensor")
     return int(a)
 
 
 def dims_of(shape: Any) -> tuple[Dim, ...]:
-    if isinstance(shape, Tensor) or any(isinstance(d, Tensor) for d in shape):
+    found = elements_of(shape)
+    dims = [number_of(d) for d in (shape if found is None else found)]
+    if isinstance(shape, Tensor) and found is None or any(isinstance(d, Tensor) for d in dims):
         raise NoRow("a shape that is a tensor")
-    return tuple(dim_of(d) for d in shape)
+    return tuple(dim_of(d) for d in dims)
 
 
 def dtype_of(dtype: object) -> DType:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
-from dy2st.trace.emitter import Emitter, NoRow, lift
+from dy2st.trace.emitter import Emitter, NoRow, lift, small
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.memory import layout
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
@@ -27,10 +27,7 @@ def full(
     kind = dtype_of(dtype) if given(dtype) else F32
     dims = dims_of(shape)
     if is_runtime(value):
-        out = e.expand(e.scalar(value, kind), shape=dims)
-        if is_symint(value):
-            e.trace.values.literals[out._value] = value
-        return out
+        return e.expand(e.scalar(value, kind), shape=dims)
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, (bool, int, float)):
@@ -89,7 +86,10 @@ def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: object, place: ob
         counted = e.wrap(e.trace.emit("iota", [], {"n": n, "start": 0, "step": 1, "dtype": kind}))
         return e.add(counted, e.scalar(start, kind))
     attrs = {"n": n, "start": start, "step": step, "dtype": kind}
-    return e.wrap(e.trace.emit("iota", [], attrs))
+    out = e.wrap(e.trace.emit("iota", [], attrs))
+    if isinstance(n, int) and small(out._value.type) and kind.kind != "f":
+        e.trace.know(out._value, [start + step * k for k in range(n)])
+    return out
 
 
 @adapter("assign")

@@ -16,10 +16,10 @@ from dy2st.trace.emitter import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor, type_of
 from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
 from ir import Size, SourceError, Type
-from ir.types import evaluate_dim
+from ir.types import evaluate_dim, product
 
 #: ops whose result depends on the generator: stand-ins must not advance it
 RANDOM = frozenset(
@@ -49,11 +49,12 @@ class Probe:
     """Runs the kernel on stand-ins and reads off result types, aliases and writes."""
 
     def __init__(
-        self, trace: Trace, name: str, literal: Any, types: Sequence[Type], known: Sequence[object]
+        self, trace: Trace, name: str, literal: Any, types: Sequence[Type], known: Sequence[Any]
     ) -> None:
         self.trace, self.name, self.literal, self.types = trace, name, literal, types
         self.known = known
-        self.sizes = sorted({n for t in types for n in t.names} | size_names(literal))
+        inside = {n for q in known for n in size_names(tuple(dim_of(d) for d in sizes_in(q)))}
+        self.sizes = sorted({n for t in types for n in t.names} | size_names(literal) | inside)
 
     def measure(self) -> tuple[list[Type], Any, dict[int, int]]:
         if self.name in BY_VALUE:
@@ -62,6 +63,8 @@ class Probe:
             return [self.types[0]], "new", {}
         base = dict(zip(self.sizes, PRIMES))
         first, structure, written = self.once(base)
+        if self.shaped_by_values(base, first):
+            raise shape_by_value(self.trace, f"the result of {self.name}")
         if not self.sizes:
             return first, structure, written
         moved = {n: self.once({**base, n: base[n] + 1})[0] for n in self.sizes}
@@ -71,6 +74,17 @@ class Probe:
             if got.shape != t.concrete(check):
                 raise ValueError("the shape of the result does not follow from the named sizes")
         return types, structure, written
+
+    def shaped_by_values(self, sizes: Mapping[str, int], types: Sequence[Type]) -> bool:
+        """Whether other integers in small operands give results of other shapes."""
+        vague = [q is None and is_list(t) for q, t in zip(self.known, self.types)]
+        if not any(vague):
+            return False
+        try:
+            others = self.once(sizes, fill=2)[0]
+        except Exception:  # the kernel does not take these integers: nothing is learned
+            return False
+        return [t.shape for t in others] != [t.shape for t in types]
 
     def flags(self, operands: Sequence[Tensor], written: Sequence[int]) -> list[bool]:
         """Which results, and then which overwritten operands, require a gradient."""
@@ -92,12 +106,15 @@ class Probe:
             dims.append(total)
         return t.with_shape(dims)
 
-    def once(self, sizes: Mapping[str, int]) -> tuple[list[Type], Any, dict[int, int]]:
+    def once(
+        self, sizes: Mapping[str, int], fill: int = 1
+    ) -> tuple[list[Type], Any, dict[int, int]]:
         state = paddle.get_rng_state() if self.name in RANDOM else None
         try:
             with paddle.no_grad():
                 stand_ins = [
-                    stand_in(t, n, sizes, k) for k, (t, n) in enumerate(zip(self.types, self.known))
+                    stand_in(t, n, sizes, k, fill if is_list(t) else 1)
+                    for k, (t, n) in enumerate(zip(self.types, self.known))
                 ]
                 before = [(q.inplace_version, q.numpy()) for q in stand_ins]
                 positional, keywords = self.literal
@@ -152,13 +169,26 @@ class Probe:
         return "new"
 
 
-def stand_in(t: Type, known: Any, sizes: Mapping[str, int], position: int) -> Tensor:
-    """The number that the tensor is known to hold, else varied floats and ones: a write shows."""
+def sizes_in(known: Sequence[Any] | None) -> list[Any]:
+    return [q for q in known or () if is_symint(q)]
+
+
+def is_list(t: Type) -> bool:
+    """Integers that may stand for a shape."""
+    count = product(t.shape)
+    return t.dtype.kind == "i" and t.ndim <= 1 and isinstance(count, int) and count <= 8
+
+
+def stand_in(
+    t: Type, known: Sequence[Any] | None, sizes: Mapping[str, int], position: int, fill: int = 1
+) -> Tensor:
+    """The numbers that the tensor is known to hold, else varied floats and ones: a write shows."""
     shape = [evaluate_dim(d, sizes) for d in t.shape]
-    if is_symint(known):
-        known = evaluate_dim(known.dim, sizes)
-    if known is None and t.dtype.kind == "f":
+    if known is not None:
+        numbers = [evaluate_dim(q.dim, sizes) if is_symint(q) else q for q in known]
+        return paddle.to_tensor(np.array(numbers, t.dtype.numpy).reshape(shape))
+    if t.dtype.kind == "f":
         rng = np.random.default_rng(len(shape) + position)
         array = rng.uniform(0.5, 1.5, shape).astype(t.dtype.numpy)
         return paddle.to_tensor(array)
-    return paddle.full(shape, 1 if known is None else known, DTYPE_TO_PADDLE[t.dtype])
+    return paddle.full(shape, fill, DTYPE_TO_PADDLE[t.dtype])

@@ -11,8 +11,9 @@ from dy2st.capture.foreign.arguments import Template
 from dy2st.capture.foreign.probe import RANDOM, Probe
 from dy2st.capture.foreign.refusals import refusal
 from dy2st.trace.emitter import Emitter, detached, grad_enabled
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import is_internal
 from ir import Type
@@ -43,7 +44,7 @@ def record(
         )
     except NotImplementedError as e:
         raise refusal(trace, name, e) from None
-    known = [trace.values.literals.get(q._value) for q in template.operands]
+    known = [known_numbers(trace, q) for q in template.operands]
     probe = Probe(trace, name, literal, [q._value.type for q in template.operands], known)
     try:
         with trace.pause():
@@ -58,6 +59,14 @@ def record(
     if any(t.dtype == BF16 for t in types):
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
     return _emit(trace, name, literal, template.operands, types, structure, written, flags)
+
+
+def known_numbers(trace: Trace, x: FakeTensor) -> tuple[Any, ...] | None:
+    """The elements that stand-ins of a tensor have, as they are in every iteration."""
+    found = trace.elements(x._value)
+    if found is None or any(is_symint(q) and q.loops for q in found):
+        return None
+    return trace.known(x._value)
 
 
 def _informative(e: Exception) -> bool:

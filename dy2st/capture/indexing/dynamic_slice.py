@@ -82,7 +82,8 @@ def _step(trace: Trace, op: Op) -> tuple[Value, int] | None:
 
 
 def _constant(trace: Trace, value: Value) -> int | None:
-    found = trace.values.literals.get(value)
+    elements = trace.known(value)
+    found = elements[0] if elements is not None and len(elements) == 1 else None
     for op in _ops(trace):
         if op.name == "full" and op.result is value:
             found = op.attrs["value"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from executor.cpu.kernel_builder import (
     Call,
     Place,
@@ -23,7 +25,7 @@ from executor.cpu.vector_math import Lanes
 from executor.launches import ArgMax, Reduce
 from executor.memory import collapse
 from ir.opdef import Reduce as Reduction
-from ir.scalar.language import input_, isnan
+from ir.scalar.language import input_
 from ir.types import I64, Dim, DType
 
 ACCUMULATORS = 4
@@ -197,12 +199,13 @@ def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
     d = r.x.dtype.compute
     e = element(d)
     best, where = f.alloca(e), f.alloca("i64")
+    lowest = float(np.finfo(r.x.dtype.numpy).min) if d.kind == "f" else None
 
     def body(offsets: list[Int]) -> None:
         p = Place(Place(x, r.x.dtype, 1).at(f, offsets[0]), r.x.dtype, step)
-        f.store(e, read(v, p, 0), best, 8)
+        f.store(e, read(v, p, 0) if lowest is None else v.const(lowest, d), best, 8)
         f.store("i64", "0", where, 8)
-        with f.loop(1, n) as i:
+        with f.loop(1 if lowest is None else 0, n) as i:
             _challenge(v, d, read(v, p, i), i, best, where)
         index = f.load("i64", where, 8)
         short = index if r.out.dtype == I64 else f.op(f"trunc i64 {index} to i{r.out.dtype.bits}")
@@ -214,13 +217,9 @@ def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
 
 
 def _challenge(v: Lanes, d: DType, x: str, i: Int, best: str, where: str) -> None:
-    """Larger than the best, or the first NaN."""
+    """Larger than the best."""
     f: Function = v.f
     old = f.load(element(d), best, 8)
-    a, b = input_(0, d), input_(1, d)
-    test = a > b
-    if d.kind == "f":
-        test = test | (isnan(a) & ~isnan(b))
-    wins = v.evaluate([test], [x, old])[0]
+    wins = v.evaluate([input_(0, d) > input_(1, d)], [x, old])[0]
     f.store(element(d), v.choose(wins, d, x, old), best, 8)
     f.store("i64", v.choose(wins, I64, str(i), f.load("i64", where, 8)), where, 8)
