@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dy2st.api import StaticFunction, to_static
     from dy2st.capture.detached_writes import AliasWarning
+    from dy2st.compiled.reasons import Explanation, RecompileWarning
     from dy2st.convert.marks import host, ignore_module, not_to_static, pure
     from dy2st.export.load import LoadedProgram, load
     from dy2st.export.save import save
-    from dy2st.inspection import code, program, report
+    from dy2st.inspection import code, explain, program, report
     from dy2st.results.planner import CopyWarning
     from ir import Dy2stError, SourceError
 
@@ -25,10 +26,13 @@ _HOME = {
     "AliasWarning": "dy2st.capture.detached_writes",
     "CopyWarning": "dy2st.results.planner",
     "Dy2stError": "ir",
+    "Explanation": "dy2st.compiled.reasons",
     "LoadedProgram": "dy2st.export.load",
+    "RecompileWarning": "dy2st.compiled.reasons",
     "SourceError": "ir",
     "StaticFunction": "dy2st.api",
     "code": "dy2st.inspection",
+    "explain": "dy2st.inspection",
     "host": "dy2st.convert.marks",
     "ignore_module": "dy2st.convert.marks",
     "load": "dy2st.export.load",
@@ -40,17 +44,21 @@ _HOME = {
     "to_static": "dy2st.api",
 }
 _NEED_PADDLE = frozenset(
-    "AliasWarning CopyWarning StaticFunction code program report save to_static".split()
+    "AliasWarning CopyWarning Explanation RecompileWarning StaticFunction code explain program "
+    "report save to_static".split()
 )
 __version__ = "0.1.0"
 __all__ = [
     "AliasWarning",
     "CopyWarning",
     "Dy2stError",
+    "Explanation",
     "LoadedProgram",
+    "RecompileWarning",
     "SourceError",
     "StaticFunction",
     "code",
+    "explain",
     "host",
     "ignore_module",
     "load",

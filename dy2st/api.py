@@ -1,30 +1,24 @@
-"""`to_static` and the translated function: cache, translation, inspection."""
+"""`to_static` and the translated function."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import threading
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
 
+from dy2st.compiled.cache import TRANSLATING, Cache
 from dy2st.compiled.entry import MISS, Entry
 from dy2st.compiled.report import Report
-from dy2st.compiled.translate import translate
 from dy2st.convert.source import render
 from dy2st.results.donation import check_names
 from dy2st.runtime import calls
-from dy2st.state.dynamic_numbers import DynamicNumbers
 from dy2st.state.signature import Signature, spec_signature
 from dy2st.trace.trace import current
-from ir import Program, SourceError
-
-#: a trace stores stand-ins in the user's objects; CPython's syntax trees are built by one thread
-_TRANSLATING = threading.RLock()
-MOST_PROGRAMS = 64
+from ir import Program
 
 
 class StaticFunction:
@@ -44,25 +38,33 @@ class StaticFunction:
         checkpoint: str | int = "none",
         donate: Sequence[str] = (),
     ) -> None:
-        self.__dy2st_original__ = function
-        self._checkpoint = checkpoint
-        self._donate = tuple(donate)
-        self._input_spec = None if input_spec is None else tuple(input_spec)
-        self._cache: dict[object, tuple[Entry, ...]] = {}
-        self._moving = DynamicNumbers()
-        self._bound: dict[int, tuple[object, StaticFunction]] = {}
         functools.update_wrapper(self, function)
+        spec = None if input_spec is None else tuple(input_spec)
+        self.__dy2st_original__ = function
+        self.__dy2st_cache__ = Cache(function, spec, checkpoint, donate)
+        self.__dy2st_bound__: dict[int, tuple[object, StaticFunction]] = {}
 
     def __get__(self, obj: object, owner: object = None) -> Any:
-        """As a method: one translated function per object, which it keeps alive."""
+        """As a method: one translated function per object, which the object keeps in its `__dict__`
+        under one name. An object without a `__dict__` is kept alive."""
         if obj is None:
             return self
-        known = self._bound.get(id(obj))
-        if known is None or known[0] is not obj:
-            bound = types.MethodType(self.__dy2st_original__, obj)
-            new = StaticFunction(bound, self._input_spec, self._checkpoint, self._donate)
-            known = self._bound[id(obj)] = (obj, new)
-        return known[1]
+        fields = getattr(obj, "__dict__", None)
+        if type(fields) is dict:
+            return Methods.of(obj, fields).method(self)
+        bound = self.__dy2st_bound__.get(id(obj))
+        if bound is None or bound[0] is not obj:
+            bound = self.__dy2st_bound__[id(obj)] = (obj, self.bound_to(obj))
+        return bound[1]
+
+    def bound_to(self, obj: object) -> StaticFunction:
+        """The method of an object, with translations of its own."""
+        return self.copy(types.MethodType(self.__dy2st_original__, obj))
+
+    def copy(self, function: Callable[..., Any]) -> StaticFunction:
+        """Another function with the options of this one."""
+        cache = self.__dy2st_cache__
+        return StaticFunction(function, cache.input_spec, *cache.options)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         """Run the translated function: results, writes and rebound attributes are those of eager.
@@ -72,65 +74,22 @@ class StaticFunction:
         """
         if current() is not None:
             return calls.fn(self.__dy2st_original__)(*args, **kwargs)
-        signature = Signature(args, kwargs)
-        for entry in self._cache.get(signature.key, ()):
+        signature, cache = Signature(args, kwargs), self.__dy2st_cache__
+        for entry in cache.entries.get(signature.key, ()):
             result = entry.call(signature.leaves)
             if result is not MISS:
+                entry.used = cache.clock()
                 return result
-        if self._moving.leaves:
-            for entry in self._cache.get(self._moving.key(signature), ()):
-                result = entry.call(signature.leaves)
-                if result is not MISS:
-                    return result
-        if self._input_spec is not None:
-            for entry in self._cache.get(signature.general, ()):
-                result = entry.call(signature.leaves)
-                if result is not MISS:
-                    return result
-        return self._translate(signature)[1]
-
-    def _translate(self, signature: Signature, call: bool = True) -> tuple[Entry, object]:
-        """Translate for these arguments, and call the new entry."""
-        with _TRANSLATING:
-            for spec in {self._input_spec: 0, None: 0}:
-                entry = self._made(signature, spec)
-                if spec is not None and not entry.accepts(signature.leaves):
-                    continue
-                key = self._moving.key(signature) if spec is None else signature.general
-                self._cache[key] = (entry, *self._cache.get(key, ())[: MOST_PROGRAMS - 1])
-                break
-        result = entry.call(signature.leaves) if call else None
-        if result is MISS:
-            raise AssertionError("a fresh translation does not accept its own arguments")
-        return entry, result
-
-    def _made(self, signature: Signature, spec: object) -> Entry:
-        """A new translation, with dynamic numbers as inputs if the function allows it."""
-        entries = [e for q in self._cache.values() for e in q]
-        self._moving.learn(entries, self._cache, signature)
-        if self._moving:
-            try:
-                return self._traced(signature, spec, self._moving)
-            except SourceError:
-                self._moving.pin()
-        return self._traced(signature, spec)
-
-    def _traced(
-        self, signature: Signature, spec: Any, dynamic: DynamicNumbers | None = None
-    ) -> Entry:
-        options = self._checkpoint, self._donate
-        return translate(self.__dy2st_original__, signature, spec, dynamic, *options)
+        return cache.call(signature)
 
     def __deepcopy__(self, memo: dict[int, object]) -> StaticFunction:
         """A copy of the function (a bound one with its object), without its translations."""
-        function = copy.deepcopy(self.__dy2st_original__, memo)
-        new = StaticFunction(function, self._input_spec, self._checkpoint, self._donate)
-        memo[id(self)] = new
+        new = memo[id(self)] = self.copy(copy.deepcopy(self.__dy2st_original__, memo))
         return new
 
     def __reduce__(self) -> Any:
-        options = self._input_spec, self._checkpoint, self._donate
-        return StaticFunction, (self.__dy2st_original__, *options)
+        cache = self.__dy2st_cache__
+        return StaticFunction, (self.__dy2st_original__, cache.input_spec, *cache.options)
 
     # ------------------------------------------------------------ inspection
     def entry(self, *args: object, **kwargs: object) -> Entry:
@@ -138,37 +97,72 @@ class StaticFunction:
 
         Without arguments the `input_spec` is used.
         """
-        signature = Signature(args, kwargs) if args or kwargs else self._spec_signature()
-        for key in (signature.key, self._moving.key(signature), signature.general):
-            for entry in self._cache.get(key, ()):
-                if entry.accepts(signature.leaves):
-                    return entry
-        return self._translate(signature, call=False)[0]
+        given = args or kwargs
+        return self.__dy2st_cache__.find(Signature(args, kwargs) if given else self._signature())
 
-    def _spec_signature(self) -> Signature:
-        if self._input_spec is None:
+    def _signature(self) -> Signature:
+        spec = self.__dy2st_cache__.input_spec
+        if spec is None:
             raise TypeError("give arguments, or an input_spec to to_static")
-        return spec_signature(self._input_spec)
+        return spec_signature(spec)
 
     def program(self, *args: object, **kwargs: object) -> Program:
-        """The program for these arguments; `print` shows its text."""
-        return self.entry(*args, **kwargs).program
+        """As `dy2st.program`."""
+        return StaticFunction.entry(self, *args, **kwargs).program
 
     def report(self, *args: object, **kwargs: object) -> Report:
-        """The fate of each loop, branch and write, and the ops that Paddle's own kernels run."""
-        return self.entry(*args, **kwargs).report
+        """As `dy2st.report`."""
+        return StaticFunction.entry(self, *args, **kwargs).report
 
     @property
     def code(self) -> str:
-        """The converted Python of the function."""
+        """As `dy2st.code`."""
         function = self.__dy2st_original__
-        with _TRANSLATING:
+        with TRANSLATING:
             raw: Any = getattr(function, "__func__", function)
             new: Any = calls.converted(raw)
             return render(new.__dy2st_tree__)
 
     def __repr__(self) -> str:
         return f"<dy2st.to_static of {self.__dy2st_original__!r}>"
+
+
+class Methods:
+    """The translated methods of one object, in its `__dict__`: they live as long as it does.
+
+    A copy of the object, or one that is unpickled, starts without translations.
+    """
+
+    NAME = "__dy2st__"
+
+    def __init__(self, owner: object = None) -> None:
+        self.owner = owner
+        self.methods: dict[StaticFunction, StaticFunction] = {}
+
+    @staticmethod
+    def of(obj: object, fields: dict[str, Any]) -> Methods:
+        found = fields.get(Methods.NAME)
+        if found is None:
+            return fields.setdefault(Methods.NAME, Methods(obj))
+        if found.owner is not obj:
+            found = fields[Methods.NAME] = Methods(obj)
+        return found
+
+    def method(self, function: StaticFunction) -> StaticFunction:
+        found = self.methods.get(function)
+        return found or self.methods.setdefault(function, function.bound_to(self.owner))
+
+    def __deepcopy__(self, memo: object) -> Methods:
+        return Methods()
+
+    def __reduce__(self) -> Any:
+        return Methods, ()
+
+    def __eq__(self, other: object) -> bool:
+        """Objects that differ in their translations only are equal."""
+        return isinstance(other, Methods)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def to_static(
@@ -214,13 +208,14 @@ def to_static(
     if isinstance(function, calls.PaddleStatic):
         function = function.dygraph_function
     if isinstance(function, StaticFunction):
-        return (
-            function
-            if input_spec is None and checkpoint == function._checkpoint and not donate
-            else _static(function.__dy2st_original__, input_spec, checkpoint, donate)
-        )
+        same = checkpoint == function.__dy2st_cache__.options[0] and not donate
+        if input_spec is None and same:
+            return function
+        return _static(function.__dy2st_original__, input_spec, checkpoint, donate)
     if isinstance(function, paddle.nn.Layer):
         return _layer(function, input_spec, checkpoint, donate)
+    if isinstance(function, (staticmethod, classmethod)):
+        return type(function)(_static(function.__func__, input_spec, checkpoint, donate))
     if not isinstance(function, (types.FunctionType, types.MethodType)):
         raise TypeError(f"to_static takes a function, a method or a Layer, not {function!r}")
     return _static(function, input_spec, checkpoint, donate)

@@ -11,6 +11,7 @@ from typing import Any
 import paddle
 
 from dy2st.api import StaticFunction
+from dy2st.compiled.reasons import Explanation
 from dy2st.compiled.report import Report
 from ir import Program
 
@@ -47,6 +48,17 @@ def code(function: object, /) -> str:
         SourceError: its source is not available, or has syntax that is not supported.
     """
     return StaticFunction.code.__get__(translated(function, "code"))
+
+
+def explain(function: object, /) -> Explanation:
+    """Why each program of a function was made: `print` shows the first call, and for each later
+    program which argument, attribute, global or mode had changed; and which `input_spec` would make
+    one program of several.
+
+    Raises:
+        TypeError: `function` is not translated.
+    """
+    return translated(function, "explain").__dy2st_cache__.explanation()
 
 
 def translated(function: object, caller: str) -> StaticFunction:

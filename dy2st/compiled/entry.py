@@ -18,6 +18,7 @@ from paddle.base import core
 
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.host_inputs import HostCalls
+from dy2st.compiled.reasons import Checks
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
 from dy2st.results.leaves import Filled, Out, OutputPlan
@@ -61,7 +62,7 @@ class Translation:
 class Entry:
     """One translation, ready to be called with arguments like those of `signature`.
 
-    `alive` keeps objects that the cache's key knows by `id`.
+    `alive` keeps objects that the cache's key knows by `id`; `used` is the time of the last call.
     """
 
     def __init__(self, made: Translation, signature: Signature) -> None:
@@ -84,7 +85,8 @@ class Entry:
         self.training = made.training
         self.trainable = bool(made.training) or not all(made.plan.flags)
         self.verified: set[Any] = set()
-        self.numbers = made.guards.numbers
+        self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)
+        self.used = 0
         self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
         made.guards.finish()
         self._check = _Writer(self, made).compile(only_check=True)

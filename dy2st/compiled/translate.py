@@ -150,8 +150,9 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     args, kwargs = signature.rebuild(leaves, containers)
     trace.inputs.containers = {id(q): q for q in containers}
     owner = getattr(function, "__self__", None)
+    assert trace.guards is not None
+    trace.guards.named.update({id(owner): "self"} if owner is not None else {})
     if isinstance(owner, paddle.nn.Layer):
-        assert trace.guards is not None
         trace.guards.layer(owner)
     mode = grad_enabled()
     out = calls.fn(function)(*args, **kwargs)
@@ -309,6 +310,8 @@ def fake_arguments(
     specs = list(spec) if spec is not None else []
     out, seen = [], 0
     for leaf, name in zip(signature.leaves, names):
+        if trace.guards is not None:
+            trace.guards.named[id(leaf)] = name
         if not isinstance(leaf, Tensor):
             if trace.guards is not None and hasattr(type(leaf), "__next__"):
                 trace.guards.ref(leaf)

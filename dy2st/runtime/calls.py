@@ -63,14 +63,26 @@ STORES = {
 
 def converted(fn: types.FunctionType) -> types.FunctionType:
     """The converted form of a user's function, once per function, with its defaults of today."""
-    new = _converted(fn, fn.__code__, is_plain(fn))
+    known, key = fn.__dict__.get(Converted.NAME), (fn, fn.__code__, is_plain(fn))
+    if known is None or known.key != key:
+        new = convert(fn, RUNTIMES["unconverted" if key[2] else "converted"])
+        known = fn.__dict__[Converted.NAME] = Converted(key, new)
+    new = known.new
     new.__defaults__, new.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
     return new
 
 
-@functools.cache
-def _converted(fn: types.FunctionType, code: types.CodeType, plain: bool) -> types.FunctionType:
-    return convert(fn, RUNTIMES["unconverted" if plain else "converted"])
+class Converted:
+    """The converted form of a function, which the function itself keeps: both refer to objects that
+    may refer to the function. `key`: the function, its code, and whether it is marked."""
+
+    NAME = "__dy2st_converted__"
+
+    def __init__(self, key: object = None, new: Any = None) -> None:
+        self.key, self.new = key, new
+
+    def __reduce__(self) -> Any:
+        return Converted, ()
 
 
 def is_library(fn: types.FunctionType) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import operator
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ def same_array(a: object, b: np.ndarray) -> bool:
 
 
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
+CALLED = {"_parameters": "parameters", "_buffers": "buffers", "_sub_layers": "sublayers"}
 #: Layers that are read like lists and dicts
 HOLDERS = (
     paddle.nn.LayerList, paddle.nn.LayerDict, paddle.nn.Sequential,
@@ -71,6 +73,30 @@ def is_plain(x: object) -> bool:
     return all(map(is_plain, x)) if isinstance(x, (list, tuple, set)) else is_constant(x)
 
 
+@dataclass(frozen=True)
+class Read:
+    """What a guard is about: the user's name, the expression that reads it, the value it had."""
+
+    name: str
+    expression: str
+    before: str
+
+
+def described(x: object) -> str:
+    """A value in a few words."""
+    if x is MISSING:
+        return "nothing"
+    if is_constant(x):
+        text = repr(x)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+    if isinstance(x, (types.FunctionType, type)):
+        return x.__name__
+    if isinstance(x, (list, dict, set)) and len(x) <= 8:
+        inner = [*x.items()] if isinstance(x, dict) else [*x]
+        return described(tuple(inner)) if is_constant(tuple(inner)) else f"a {type(x).__name__}"
+    return f"{'an' if type(x).__name__[:1] in 'aeiouAEIOU' else 'a'} {type(x).__name__}"
+
+
 class Guards:
     """Collected while tracing; `expressions` over `names` are true while nothing has changed."""
 
@@ -85,6 +111,9 @@ class Guards:
         self.names.update(same_array=same_array, IS=operator.is_, gives_again=gives_again)
         self.arrays: dict[int, np.ndarray] = {}
         self.ids: dict[int, str] = {}
+        self.named: dict[int, str] = {}
+        self.reads: dict[tuple[object, ...], Read] = {}
+        self.settings_of: dict[tuple[object, ...], Any] = {}
         self.tails: dict[int, tuple[object, object, object]] = {}
         self.on_read: Callable[[object], None] = lambda obj: None
 
@@ -112,12 +141,34 @@ class Guards:
             return
         if key not in self.terms:
             self.terms[key] = self.test(expression, value, place)
+            self.note(key, self.title(key, place), expression, value)
             if type(value) in (int, float) and place is not None:
                 self.numbers[key] = (place, value)
         if whole and isinstance(value, (list, dict, set, frozenset, tuple)):
             self.contents(value)
         if isinstance(value, HOLDERS):
             self.holder(value)
+
+    def note(
+        self, key: tuple[object, ...], title: str, expression: str = "", value: object = MISSING
+    ) -> None:
+        """The user's name for what a guard reads, for `Checks`."""
+        self.reads[key] = Read(title, expression, "" if value is MISSING else described(value))
+        if not is_constant(value):
+            self.named.setdefault(id(value), title)
+
+    def name(self, obj: object) -> str:
+        return self.named.get(id(obj)) or type(obj).__name__.lower()
+
+    def title(self, key: tuple[object, ...], place: Location | None) -> str:
+        """The user's name for a place, or for what a key says."""
+        if isinstance(place, Attr):
+            return place.shown or f"{self.name(place.obj)}.{place.name}"
+        if isinstance(place, Item):
+            at = place.index
+            return str(at) if key[0] == "global" else f"{self.name(place.obj)}[{at!r}]"
+        of = self.named.get(key[1], "a container") if isinstance(key[1], int) else ""
+        return {"len": f"len({of})", "keys": f"the keys of {of}"}.get(str(key[0]), str(key[-1]))
 
     def test(self, expression: str, value: object, place: Location | None) -> str:
         if value is None or isinstance(value, bool):
@@ -180,7 +231,9 @@ class Guards:
     def default_dtype(self, kind: type, found: str) -> None:
         """The element type for new tensors, which Paddle keeps in a private field of a class."""
         field = "_LayerHelperBase__dtype"
-        self.terms["default dtype",] = f"{self.ref(kind)}.{field} == {found!r}"
+        expression = f"{self.ref(kind)}.{field}"
+        self.terms["default dtype",] = f"{expression} == {found!r}"
+        self.note(("default dtype",), "the default dtype", expression, found)
 
     def method(self, obj: object, name: str, function: object) -> None:
         """A method, which is made anew at every look: its class has the function, and the object
@@ -191,8 +244,10 @@ class Guards:
             return
         if found is function or unbound(found) is function:
             self.expect(("method", id(kind), name), f"{self.ref(kind)}.{name}", found)
+            self.note(("method", id(kind), name), f"{kind.__name__}.{name}")
         if isinstance(fields := getattr(obj, "__dict__", None), dict):
             self.terms["own", id(obj), name] = f"{name!r} not in {self.ref(fields)}"
+            self.note(("own", id(obj), name), f"{self.name(obj)}.{name} has been replaced")
 
     def item(self, obj: object, index: object, value: object) -> None:
         o, i = self.ref(obj), self.ref_constant(index)
@@ -222,6 +277,7 @@ class Guards:
         if isinstance(obj, (set, frozenset)) or all(map(is_constant, plain)):
             if not isinstance(obj, (tuple, frozenset)):
                 self.terms["contents", id(obj)] = self.constants(o, obj)
+                self.note(("contents", id(obj)), f"the elements of {self.name(obj)}", o, obj)
             return
         if isinstance(obj, dict):
             self.expect(("keys", id(obj)), f"tuple({o})", tuple(obj))
@@ -284,15 +340,26 @@ class Guards:
         if "forward" not in own:
             self.attr(layer, "forward", getattr(layer, "forward"))  # noqa: B009
         if is_foreign(type(layer)):
-            tests += self._settings(fields, own)
+            tests += self._settings(layer, own)
         self.terms["layer", id(layer), own] = " and ".join(tests)
+        self.note(("layer", id(layer), own), f"a hook of {self.name(layer)} is another one")
+        if is_foreign(type(layer)):
+            self.remember(("layer", id(layer), own), layer, own)
 
     def settings(self, layer: Any, stored: Collection[tuple[object, ...]] = ()) -> None:
         """What a method of Paddle's reads of a Layer whose class is the user's."""
         own = frozenset(k[2] for k in stored if k[:2] == ("attr", id(layer)))
         if not is_foreign(type(layer)) and ("settings", id(layer), own) not in self.terms:
-            tests = self._settings(layer.__dict__, own)
+            tests = self._settings(layer, own)
             self.terms["settings", id(layer), own] = " and ".join(tests)
+            self.remember(("settings", id(layer), own), layer, own)
+
+    def remember(self, key: tuple[object, ...], layer: Any, own: Collection[object]) -> None:
+        """The constants of a Layer, to say which has changed."""
+        fields = layer.__dict__
+        known = _IRRELEVANT.union(own)
+        before = {n: v for n, v in fields.items() if is_setting(v) and n not in known}
+        self.settings_of[key] = (self.name(layer), fields, before)
 
     def children(self, layer: object) -> None:
         """The very Layers that are directly below this one."""
@@ -313,9 +380,17 @@ class Guards:
         same = f"all(map(IS, q.values(), {values}))"
         names = f"tuple(q := {o}) == {self.ref_constant(tuple(held))}"
         self.terms[key] = f"{names} and {same}" if held else f"not {o}"
+        self.note(key, f"the {CALLED[name]} of {self.name(layer)} are other ones")
+        self.name_parts(layer, held)
         for inner in held.values():
             if isinstance(inner, HOLDERS):
                 self.holder(inner)
+
+    def name_parts(self, layer: Any, held: Mapping[str, object]) -> None:
+        of, keys = self.name(layer), isinstance(layer, HOLDERS)
+        for name, part in held.items():
+            at = f"[{name if name.isdigit() else repr(name)}]" if keys else f".{name}"
+            self.named.setdefault(id(part), f"{of}{at}")
 
     def buffers(self, layer: Any) -> None:
         """The names of the buffers of a Layer, which calls look up."""
@@ -326,6 +401,7 @@ class Guards:
         self.terms["members", id(layer), "_buffers"] = (
             f"(*{o}, {kept}) == {self.ref_constant(names)}"
         )
+        self.note(("members", id(layer), "_buffers"), f"the buffers of {self.name(layer)}")
         for name, tensor in held.items():
             self.attr(layer, name, tensor)
 
@@ -336,9 +412,11 @@ class Guards:
             self.expect(key, f"{o}.{name}", value)
         else:
             self.terms[key] = f"{o}.{name} == {self.ref_constant(value)}"
+        self.note(key, f"{self.name(tensor)}.{name}", f"{o}.{name}", value)
 
-    def _settings(self, fields: dict[str, object], own: Collection[object]) -> list[str]:
+    def _settings(self, layer: Any, own: Collection[object]) -> list[str]:
         """All settings of a Paddle Layer in one comparison, and its sublayers by identity."""
+        fields: dict[str, object] = layer.__dict__
         known = _IRRELEVANT.union(own, ("forward",))
         chosen = [n for n, v in fields.items() if is_setting(v) and n not in known]
         get = operator.itemgetter(*chosen)
@@ -353,6 +431,7 @@ class Guards:
             values = self.ref_constant(tuple(inner.values()))
             q = f"(q := {f}['_sub_layers'])"
             out.append(f"len{q} == {len(inner)} and all(map(IS, q.values(), {values}))")
+            self.name_parts(layer, inner)
             for layer in inner.values():
                 if isinstance(layer, HOLDERS):
                     self.holder(layer)

@@ -11,7 +11,10 @@ import pytest
 import dy2st
 
 ROOT = Path(dy2st.__file__).parent.parent
-NEED_PADDLE = ("AliasWarning CopyWarning StaticFunction code program report save to_static").split()
+NEED_PADDLE = (
+    "AliasWarning CopyWarning Explanation RecompileWarning StaticFunction code explain program "
+    "report save to_static"
+).split()
 BLOCK_PADDLE = "import sys; sys.modules['paddle'] = None\n"
 
 

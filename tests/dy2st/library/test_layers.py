@@ -63,7 +63,7 @@ def test_layers_with_named_batch_length_and_sequence_length(kind):
         return [x(batch, steps), None, paddle.randint(0, steps + 1, [batch])]
 
     static = check.parity(net, args, [X, LENGTHS])
-    assert len(static.forward._cache) == 1
+    assert len(dy2st.explain(static.forward).reasons) == 1
     scans(static, 4, x(4, 9), None, paddle.to_tensor([9, 0, 3, 1]))
 
 
@@ -228,7 +228,7 @@ def test_cells_are_scans(cell, time_major, reverse):
 def test_cells_with_named_sizes_use_one_program():
     sizes = iter([(2, 2), (3, 7), (1, 1)])
     static = check.parity(nn.RNN(nn.LSTMCell(4, 8)), lambda: [x(*next(sizes))], [X])
-    assert len(static.forward._cache) == 1
+    assert len(dy2st.explain(static.forward).reasons) == 1
     static = check.parity(
         nn.RNN(nn.LSTMCell(4, 8)),
         lambda: [x(3, 4), (paddle.randn([3, 8]), paddle.randn([3, 8]))],

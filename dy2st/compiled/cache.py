@@ -1,0 +1,172 @@
+"""The translations of one function: found by a call's arguments, made, bounded in number.
+
+`Cache.entries` maps what a call is specialised on (`Signature.key`) to entries, newest first. All
+entries together are at most `MOST_PROGRAMS`; the one that was used least recently goes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from dy2st.compiled.entry import MISS, Entry
+from dy2st.compiled.reasons import (
+    Case,
+    Change,
+    Explanation,
+    Reason,
+    RecompileWarning,
+    nearest,
+    remedies,
+    tensor_text,
+)
+from dy2st.compiled.translate import argument_names, translate
+from dy2st.state.dynamic_numbers import DynamicNumbers
+from dy2st.state.signature import Signature
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.user_stack import user_loc
+from ir import SourceError
+
+#: a trace stores stand-ins in the user's objects; CPython's syntax trees are built by one thread
+TRANSLATING = threading.RLock()
+MOST_PROGRAMS = 64
+
+
+def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
+    """What has changed for an entry that does not accept a call: values that its trace has read,
+    or tensors that it looks up."""
+    found = entry.checks.changes(leaves)
+    for number, q in enumerate(entry.traced if not found else ()):
+        now = entry.input(number, leaves) if q.place is not None and q.number is None else None
+        before = f"{q.value.type.dtype.numpy.name}{list(q.value.type.shape)}"
+        after = tensor_text(now) if isinstance(now, Tensor) else before
+        if after != before:
+            found.append(Change(q.name, before, after))
+    return found
+
+
+class Cache:
+    """The entries of a function, and what its calls have shown of its numbers.
+
+    `options`: `checkpoint` and `donate` of `to_static`. `clock` gives each use of an entry its
+    time.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        input_spec: Sequence[object] | None,
+        checkpoint: str | int,
+        donate: Sequence[str],
+    ) -> None:
+        self.function, self.input_spec = function, input_spec
+        self.options = checkpoint, tuple(donate)
+        self.entries: dict[object, tuple[Entry, ...]] = {}
+        self.numbers = DynamicNumbers()
+        self.reasons: dict[Entry, Reason] = {}
+        self.clock: Callable[[], int] = itertools.count(1).__next__
+        self.made, self.warned = 0, False
+
+    def keys(self, signature: Signature) -> Iterator[object]:
+        """Where an entry for a call can be, the most special place first."""
+        yield signature.key
+        if self.numbers.leaves:
+            yield self.numbers.key(signature)
+        if self.input_spec is not None:
+            yield signature.general
+
+    def call(self, signature: Signature) -> Any:
+        """The result of a call: of the entry that accepts it, or of a new one."""
+        for key in self.keys(signature):
+            for entry in self.entries.get(key, ()):
+                result = entry.call(signature.leaves)
+                if result is not MISS:
+                    entry.used = self.clock()
+                    return result
+        entry = self.translate(signature)
+        result = entry.call(signature.leaves)
+        if result is MISS:
+            raise AssertionError("a fresh translation does not accept its own arguments")
+        return result
+
+    def find(self, signature: Signature) -> Entry:
+        """The entry that a call would use; it is made if there is none."""
+        for key in self.keys(signature):
+            for entry in self.entries.get(key, ()):
+                if entry.accepts(signature.leaves):
+                    return entry
+        return self.translate(signature)
+
+    # ------------------------------------------------------------ making entries
+    def translate(self, signature: Signature) -> Entry:
+        """A new entry for this call, kept under the key of what it is specialised on."""
+        with TRANSLATING:
+            reason = self.reason(signature)
+            for spec in {self.input_spec: 0, None: 0}:
+                entry = self.translated(signature, spec)
+                if spec is None or entry.accepts(signature.leaves):
+                    break
+            general = spec is not None
+            key = signature.general if general else self.numbers.key(signature)
+            self.make_room()
+            entry.used = self.clock()
+            self.entries[key] = (entry, *self.entries.get(key, ()))
+            self.reasons[entry] = reason
+            self.made += 1
+        return entry
+
+    def translated(self, signature: Signature, spec: Any) -> Entry:
+        """A new translation, with dynamic numbers as inputs if the function allows it."""
+        self.numbers.learn(self.reasons, self.entries, signature)
+        if self.numbers:
+            try:
+                return translate(self.function, signature, spec, self.numbers, *self.options)
+            except SourceError:
+                self.numbers.pin()
+        return translate(self.function, signature, spec, None, *self.options)
+
+    def make_room(self) -> None:
+        """Before another entry comes: the one that was used least recently goes."""
+        if len(self.reasons) < MOST_PROGRAMS:
+            return
+        self.warn()
+        oldest = min(self.reasons, key=lambda entry: entry.used)
+        for key, entries in list(self.entries.items()):
+            if oldest in entries:
+                self.entries[key] = rest = tuple(q for q in entries if q is not oldest)
+                if not rest:
+                    del self.entries[key]
+        del self.reasons[oldest]
+
+    # ------------------------------------------------------------ reasons
+    def reason(self, signature: Signature) -> Reason:
+        """Why the entries so far do not serve a call."""
+        case = Case.of(signature, argument_names(self.function, signature))
+
+        def reads(entry: Entry) -> Callable[[], list[Change]]:
+            return lambda: changes_of(entry, signature.leaves)
+
+        made = [(self.reasons[q].case, reads(q)) for q in reversed(self.reasons)]
+        return Reason(self.made + 1, case, tuple(nearest(case, made)))
+
+    def explanation(self) -> Explanation:
+        reasons = tuple(self.reasons.values())
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        return Explanation(name, reasons, self.made, tuple(remedies(reasons)))
+
+    def warn(self) -> None:
+        if self.warned:
+            return
+        self.warned = True
+        found = self.explanation()
+        lines = [
+            f"dy2st: {found.name} has {len(found.reasons)} programs. From now on the one that was "
+            "used least recently is dropped for each new one. What changes from call to call:",
+            *(found.remedies or map(str, found.reasons[-3:])),
+            "dy2st.explain shows why each program was made.",
+        ]
+        loc = user_loc()
+        warnings.warn_explicit("\n  ".join(lines), RecompileWarning, loc.file, loc.line)
