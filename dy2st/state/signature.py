@@ -33,7 +33,11 @@ class Signature:
         self.leaves = Leaves(args, kwargs)
         structure: list[Any] = [grad_enabled()]
         for a in args:
-            self._walk(a, structure)
+            if type(a) is Tensor:
+                structure.append(0)
+                self.leaves.append(a)
+            else:
+                self._walk(a, structure)
         for k in sorted(kwargs):
             structure.append(k)
             self._walk(kwargs[k], structure)
