@@ -27,7 +27,9 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.read(thunk)                              the thunk's value, RT.UNDEF if it raises NameError
     RT.holds(value)                             for `if` and `while` that contain a `yield`
     RT.items(iterable, test=None)               the items, for a `for` that contains a `yield`
-    RT.generator_(g)                            a generator expression just made
+    RT.generator_(make, iterable, whole, name)  make(iterable), a generator expression. If it is the
+        argument of the builtin `name`, `whole(iterable)` is what that makes of it (any, all, and
+        sum with its start as another argument) or the list of its items; else `whole` is None.
     RT.comprehension(f, iterable)               f(iterable), the list of a list comprehension
     RT.trying()                                 entered around what a handler guards
     RT.manager(x)                               the context manager of a `with`

@@ -12,6 +12,7 @@ from dy2st.convert.source import Source
 from dy2st.convert.syntax import (
     Stmts,
     assign,
+    copied,
     define,
     lambda_,
     load,
@@ -24,6 +25,8 @@ from dy2st.convert.syntax import (
 from dy2st.convert.unsupported import has_yield, yields
 
 AS_THEY_ARE = frozenset({"super", "globals", "locals"})
+#: builtins that run through a generator expression, any and all until they know the answer
+CONSUMERS = frozenset("sum list tuple max min sorted any all".split())
 IDENTITY = {ast.Is: "is_", ast.IsNot: "is_not"}
 MEMBERSHIP = {ast.In: "in_", ast.NotIn: "not_in"}
 
@@ -111,7 +114,7 @@ class Expressions(ast.NodeTransformer):
         """A function of no arguments for the expression: a lambda, or with `:=` a `def` before."""
         names = self.rebound([node]) if bound([node]) else NONE
         lists = self.before is not None and any(
-            isinstance(n, ast.ListComp) for n in own_nodes([node])
+            isinstance(n, ast.ListComp) or consumer_of(n) for n in own_nodes([node])
         )
         if not names and not lists:
             return place(lambda_(self.without_statements(node)), node)
@@ -192,6 +195,8 @@ class Expressions(ast.NodeTransformer):
         func, grown = node.func, grows(node)
         if isinstance(func, ast.Name) and func.id == "zip" and is_unzip(node):
             return place(rt("unzip", rt("fn", func), self.visit(node.args[0].value)), node)  # type: ignore
+        if consumer_of(node):
+            node.args[0].consumer = consumer_of(node)  # type: ignore[attr-defined]
         self.generic_visit(node)
         if grown and isinstance(func, ast.Attribute) and isinstance(grown, ast.Attribute):
             inner: Any = node.func
@@ -223,8 +228,33 @@ class Expressions(ast.NodeTransformer):
 
     visit_Dict = visit_Set = visit_List
 
-    def visit_GeneratorExp(self, node: object) -> ast.expr:
-        return place(rt("generator_", self.comprehension(node)), node)
+    def visit_GeneratorExp(self, node: Any) -> ast.expr:
+        """Elements are made one by one, or all at once for the builtin that consumes them."""
+        consumer = getattr(node, "consumer", "")
+        over, first = self.fresh("_over"), node.generators[0].iter
+        whole: ast.expr = ast.Constant(None)
+        if consumer and self.before is not None and not self.scope.reflects and not bound([node]):
+            whole = self.consuming(copied(node), consumer)
+        node.generators[0].iter = place(load(over), first)
+        made = place(lambda_(self.comprehension(node), over), node)
+        first = self.without_statements(first)
+        return place(rt("generator_", made, first, whole, ast.Constant(consumer)), node)
+
+    def consuming(self, node: Any, consumer: str) -> ast.expr:
+        """A function of the first iterable: what `sum` (of the start, too), `any` and `all` answer,
+        or the list for others."""
+        over, out = self.fresh("_over"), self.fresh("_list")
+        if consumer in ("any", "all"):
+            made = searching(node, over, consumer == "any")
+        elif consumer == "sum":
+            made = summing(node, over, out)
+        else:
+            made = appending(node, over, out)
+        function = ast.fix_missing_locations(place(made, node))
+        function.name = self.fresh("_comprehension")
+        assert self.before is not None
+        self.before.append(self.function(function))
+        return place(load(function.name), node)
 
     def comprehension(self, node: Any) -> ast.expr:
         """Elements, iterables and conditions are converted; the comprehension stays Python's."""
@@ -254,18 +284,38 @@ class Expressions(ast.NodeTransformer):
         return place(rt("comprehension", place(load(function.name), node), first), node)
 
 
-def appending(node: ast.ListComp, over: str, out: str) -> Any:
-    """A list comprehension as a function of its first iterable."""
+def appending(node: Any, over: str, out: str) -> Any:
+    """A comprehension as a function of its first iterable."""
     call = ast.Call(ast.Attribute(load(out), "append", ast.Load()), [node.elt], [])
-    body: Any = place(ast.Expr(call), node.elt)
+    body = nested(node, over, place(ast.Expr(call), node.elt))
+    start = place(assign(store(out), ast.List([], ast.Load())), node)
+    return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
+
+
+def summing(node: Any, over: str, total: str) -> Any:
+    """`sum(...)` as a function of the first iterable and the start."""
+    added = place(ast.BinOp(load(total), ast.Add(), node.elt), node.elt)
+    body = nested(node, over, place(assign(store(total), added), node.elt))
+    return define("_", [over, total], [], [body, place(ast.Return(load(total)), node)])
+
+
+def searching(node: Any, over: str, sought: bool) -> Any:
+    """`any(...)` as a function of the first iterable; `all(...)` if false is `sought`."""
+    test = node.elt if sought else place(ast.UnaryOp(ast.Not(), node.elt), node.elt)
+    found = place(ast.Return(ast.Constant(sought)), node.elt)
+    body = nested(node, over, place(ast.If(test, [found], []), node.elt))
+    return define("_", [over], [], [body, place(ast.Return(ast.Constant(not sought)), node)])
+
+
+def nested(node: Any, over: str, body: ast.stmt) -> ast.stmt:
+    """The loops and conditions of a comprehension around a statement."""
     for generator in reversed(node.generators):
         for test in reversed(generator.ifs):
             body = place(ast.If(test, [body], []), test)
         outermost = generator is node.generators[0]
         iterable = place(load(over), generator.iter) if outermost else generator.iter
         body = place(ast.For(generator.target, iterable, [body], []), generator.target)
-    start = place(assign(store(out), ast.List([], ast.Load())), node)
-    return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
+    return body
 
 
 def compare(node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:
@@ -280,6 +330,14 @@ def compare(node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -
 def looks_around(name: str, node: ast.Call) -> bool:
     """`vars()` and `dir()` read the frame that calls them."""
     return name in ("vars", "dir") and not node.args and not node.keywords
+
+
+def consumer_of(node: ast.AST) -> str:
+    """The name of the builtin that consumes a generator expression in this call, or ""."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
+        return ""
+    name = node.func.id
+    return name if name in CONSUMERS and isinstance(node.args[0], ast.GeneratorExp) else ""
 
 
 def is_unzip(node: ast.Call) -> bool:

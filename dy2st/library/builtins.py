@@ -13,12 +13,13 @@ from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.adapters.table import number_of
 from dy2st.capture.foreign.print import print_
 from dy2st.capture.pylayer import register_hook
+from dy2st.library.consumers import CONSUMERS
 from dy2st.library.introspection import KINDS
 from dy2st.library.modes import METHODS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.loops.concat_growth import attach
-from dy2st.loops.generators import check_made_here, iter_, next_, registered
-from dy2st.loops.iterables import Joined, RunRange, enumerate_, range_, reversed_, zip_
+from dy2st.loops.generators import iter_, next_, registered
+from dy2st.loops.iterables import enumerate_, range_, reversed_, zip_
 from dy2st.state.arrays import tensor_of
 from dy2st.state.ownership import note_attr, note_contents
 from dy2st.state.protocols import COPIES, computed_attr, special
@@ -27,8 +28,7 @@ from dy2st.state.strings import format_, repr_, str_
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import SymRange, is_symint
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
 
@@ -142,17 +142,6 @@ def unbind_(input: object, axis: int = 0) -> object:
     return TraceList([StackedRun(n, rows)])
 
 
-def list_of(*args: object) -> object:
-    if len(args) == 1 and isinstance(args[0], (SymRange, RunRange, Joined)):
-        raise NeedsConcrete("list() of an iterable whose length is a size of the program")
-    trace = current()
-    if trace is not None:
-        for x in args:
-            check_made_here(trace, x)
-            note_contents(trace, x)
-    return TraceList(list(*args))
-
-
 def recompute_(function: object, *args: object, **kwargs: object) -> Any:
     """A plain call: the compiler decides what the backward program computes again."""
     for name in ("preserve_rng_state", "use_reentrant", "offload_indices"):
@@ -181,7 +170,7 @@ SUBSTITUTES: dict[int, Any] = {
     id(filter): registered(filter_),
     id(functools.reduce): reduce_,
     **NUMBER_FUNCTIONS,
-    id(list): list_of,
+    **CONSUMERS,
     id(paddle.stack): stack_,
     id(paddle.concat): concat_,
     id(paddle.unbind): unbind_,

@@ -1,17 +1,15 @@
-"""Builtins on numbers that meet tensors and numbers of the program: int, float, bool, min, max, ...
+"""Builtins on numbers that meet tensors and numbers of the program: int, float, bool, round, math.
 
 `int(t)` of a tensor gives a `RuntimeScalar`: a Python number that is known when the program runs.
 """
 
 from __future__ import annotations
 
-import builtins
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
-from dy2st.branches.cond import choose, settled_condition
+from dy2st.branches.cond import settled_condition
 from dy2st.state.arrays import tensor_of
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
@@ -61,56 +59,7 @@ def runtime(x: object) -> bool:
     return is_runtime_scalar(x) or is_symint(x)
 
 
-# ---------------------------------------------------------------- min, max, sum, round
-def _extreme(name: str) -> Callable[..., Any]:
-    plain = getattr(builtins, name)
-
-    def pick(*args: object, **kwargs: object) -> object:
-        trace = current()
-        items = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
-        if trace is None or kwargs or not any(isinstance(q, Tensor) or runtime(q) for q in items):
-            return plain(*args, **kwargs)
-        return functools.reduce(lambda x, y: _better(trace, name, x, y), items)
-
-    return pick
-
-
-def _better(trace: Trace, name: str, x: Any, y: Any) -> Any:
-    """As Python: `y` where it is smaller (larger) than `x`, else `x`."""
-    test = settled_condition(trace, y < x if name == "min" else y > x)
-    if not is_runtime_scalar(test):
-        return y if test else x
-    kinds = {kind_of(x), kind_of(y)}
-    if len(kinds) == 1 and None not in kinds and bool not in kinds:
-        dtype = DTYPES[kinds.pop()]  # type: ignore[index]
-        values = [number.value_in(trace, q, dtype) for q in (y, x)]
-        return number.make(trace, trace.emit("where", [test.value, *values], {}), x, y, test)
-    return choose(trace, test, lambda: y, lambda: x)
-
-
-def sum_(items: Any, start: Any = 0) -> object:
-    """A plain loop, which becomes one loop of the program over a list that a loop has filled."""
-    trace = current()
-    if trace is None or isinstance(items, (str, bytes)):
-        return sum(items, start)
-    return trace.hooks.call(_sum)(items, start)
-
-
-def _sum(items: Any, start: object) -> object:
-    total = start
-    for q in items:
-        total = total + q
-    return total
-
-
-def _sum_module() -> None:
-    """`_sum` is converted like a user's function: it must not pass for a library's."""
-    _sum.__module__ = "dy2st_user_code"
-
-
-_sum_module()
-
-
+# ---------------------------------------------------------------- round
 def round_(x: Any, *digits: Any) -> object:
     trace = current()
     if trace is None or not (isinstance(x, Tensor) or is_runtime_scalar(x)):
@@ -175,8 +124,7 @@ def unlimited(trace: Trace, name: str, x: Value) -> Value:
 
 def _functions() -> dict[int, Any]:
     out: dict[int, Any] = {id(kind): _conversion(kind) for kind in (bool, int, float)}
-    out.update({id(min): _extreme("min"), id(max): _extreme("max")})
-    out.update({id(sum): sum_, id(round): round_})
+    out[id(round)] = round_
     for table, integer in ((ROWS, False), (INTEGER_ROWS, True)):
         out.update((id(f), _math(f, row, integer)) for f, row in list(table.items()) if row in OPS)
     return out

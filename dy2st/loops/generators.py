@@ -30,12 +30,15 @@ _MANAGER = contextlib.contextmanager(lambda: iter(())).__code__  # type: ignore[
 
 
 class TraceGenerator:
-    """A generator made by converted code. `what` describes it; None keeps it out of the report."""
+    """A generator made by converted code. `what` describes it; None keeps it out of the report.
+    `whole` makes what the builtin `consumer` needs of all its items, until one has been made."""
 
     __class__ = property(lambda self: types.GeneratorType)  # type: ignore[assignment]
 
     def __init__(self, trace: Trace, inner: Any, what: str | None) -> None:
         self.trace, self.home, self.inner, self.what = trace, trace.frame, inner, what
+        self.whole: Callable[..., object] | None = None
+        self.consumer = ""
 
     def __iter__(self) -> TraceGenerator:
         return self
@@ -53,7 +56,7 @@ class TraceGenerator:
         self.inner.close()
 
     def advance(self, step: Callable[[], object]) -> object:
-        trace = current()
+        trace, self.whole = current(), None
         if trace is None:
             return step()
         if trace.frame is not self.home:
@@ -101,9 +104,31 @@ def manager_maker(f: types.FunctionType, call: Any) -> Any:
     return contextlib.contextmanager(functools.wraps(inner)(quiet))
 
 
-def generator_(g: Iterator[object]) -> object:
+def generator_(
+    make: Callable[[Any], Iterator[object]], iterable: object, whole: Any, name: str
+) -> object:
+    """A generator expression over `iterable`; `whole` and `name`: `TraceGenerator`."""
     trace = current()
-    return g if trace is None else TraceGenerator(trace, g, "a generator expression")
+    if trace is None:
+        return make(iterable)
+    made = TraceGenerator(trace, later(make, iterable), "a generator expression")
+    if whole is not None:
+        made.whole, made.consumer = functools.partial(comprehension, whole, iterable), name
+    return made
+
+
+def later(make: Callable[[Any], Iterator[object]], iterable: object) -> Iterator[object]:
+    """`make(iterable)`, made when the first item is asked for."""
+    yield from make(iterable)
+
+
+def consumed(x: object, name: str, *rest: object) -> Any:
+    """`(result,)`: what the builtin `name` needs of a generator expression that was written for it,
+    with the `rest` of its arguments; () for anything else."""
+    if type(x) is not TraceGenerator or x.whole is None or x.consumer != name:
+        return ()
+    make, x.whole, x.inner = x.whole, None, iter(())
+    return (make(*rest),)
 
 
 def holds(value: Any) -> bool:
@@ -225,15 +250,15 @@ def one_by_one(trace: Trace, iterable: Any) -> Any:
     return (over.item(i) for i in range(over.trip))
 
 
-def comprehension(f: Callable[[Any], Any], iterable: Any) -> object:
-    """`f(iterable)`; loops that only compute with Python values are not worth a note."""
+def comprehension(f: Callable[..., Any], iterable: Any, *rest: object) -> object:
+    """`f(iterable, *rest)`; loops that only compute with Python values are not worth a note."""
     trace = current()
     if trace is None:
-        return f(iterable)
+        return f(iterable, *rest)
     check_made_here(trace, iterable)
     frame = trace.frame
     ops, notes = len(frame.builder.ops), len(frame.notes)
-    out = f(iterable)
+    out = f(iterable, *rest)
     if len(frame.builder.ops) == ops:
         del frame.notes[notes:]
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from dy2st.capture.indexing.items import getitem
@@ -118,6 +119,12 @@ class Joined:
 
     def __init__(self, over: Iterable) -> None:
         self.over = over
+
+    def __iter__(self) -> Iterator[Any]:
+        """One by one, for code that is no `for` statement."""
+        if not isinstance(self.over.trip, int) or self.over.more is not None:
+            raise NeedsConcrete("a sequence whose length is a size of the program is taken apart")
+        return map(self.over.item, range(self.over.trip))
 
 
 def enumerate_(iterable: Any, start: int = 0) -> object:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from dy2st.trace import scalar
@@ -259,8 +259,11 @@ class SymRange:
         found = [q.loops for q in (self.start, self.stop) if is_symint(q)]
         return frozenset().union(*found)
 
-    def __iter__(self) -> NoReturn:
-        raise NeedsConcrete(f"{self!r} is iterated outside of a for statement", self.loops)
+    def __iter__(self) -> Iterator[Any]:
+        n = self.trip
+        if isinstance(n, Size):
+            raise NeedsConcrete(f"{self!r} is iterated outside of a for statement", self.loops)
+        return (self.start + i * self.step for i in range(n))
 
     def __len__(self) -> NoReturn:
         raise NeedsConcrete(f"the length of {self!r}", self.loops)

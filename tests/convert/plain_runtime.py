@@ -103,8 +103,10 @@ class Runtime:
     def comprehension(self, f, iterable):
         return f(iterable)
 
-    def generator_(self, g):
+    def generator_(self, make, iterable, whole, name):
+        g = make(iterable)
         assert isinstance(g, types.GeneratorType)
+        assert (whole is None) or name
         return g
 
     def for_(self, iterable, body, get_state, set_state, names, test=None):

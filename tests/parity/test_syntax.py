@@ -101,7 +101,7 @@ def endless_generator(x):
     return paddle.stack(out)
 
 
-@case("unrolled", "unrolled")
+@case("unrolled")
 def delegates_and_returns(x):
     def inner():
         got = yield x
@@ -114,7 +114,7 @@ def delegates_and_returns(x):
     return sum(v for v in outer())
 
 
-@case("unrolled")
+@case("scan")
 def generator_expression(x):
     return sum(x[i] * i for i in range(3))
 
@@ -571,16 +571,30 @@ def yields_rows(x):
     return sum(list(rows()))
 
 
-def sums_rows(x):
-    return sum(x[t] for t in range(x.shape[0]))
+def doubles_rows(x):
+    total = x[0] * 0
+    for row in (x[t] * 2 for t in range(x.shape[0])):
+        total = total + row
+    return total
 
 
 @pytest.mark.parametrize(
-    ("f", "match"), [(yields_rows, "contains a `yield`"), (sums_rows, "needed as a plain number")]
+    ("f", "match"),
+    [(yields_rows, "contains a `yield`"), (doubles_rows, "needed as a plain number")],
 )
 def test_generators_over_a_named_size_are_refused(f, match):
     with pytest.raises(dy2st.SourceError, match=match):
         dy2st.to_static(f, input_spec=NAMED)(X)
+
+
+def sums_rows(x):
+    return sum(x[t] for t in range(x.shape[0]))
+
+
+def test_a_sum_over_a_named_size_is_a_loop():
+    static = dy2st.to_static(sums_rows, input_spec=NAMED)
+    for n in (3, 2, 1):
+        check.same(static(X[:n]), sums_rows(X[:n]))
 
 
 @pytest.mark.quick

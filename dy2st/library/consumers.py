@@ -1,0 +1,249 @@
+"""Builtins that run through an iterable: sum, any, all, min, max, sorted, list, tuple.
+
+Over something that can be one loop they are one loop; a generator expression that is written as
+their argument is such a loop itself, and `any` and `all` end it as soon as the answer is known.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from dy2st.branches.cond import choose, settled_condition
+from dy2st.loops.generators import check_made_here, comprehension, consumed, registered
+from dy2st.loops.iterables import Joined, RunRange, sequence_of, zip_
+from dy2st.state.arrays import tensor_of
+from dy2st.state.ownership import note_contents, refuse
+from dy2st.state.traced_list import TraceList
+from dy2st.trace import scalar as number
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import DTYPES, is_runtime_scalar, kind_of
+from dy2st.trace.symint import SymRange, is_symint
+from dy2st.trace.trace import Trace, current
+
+#: numbers of the program are sorted by n * n comparisons
+MOST_SORTED = 64
+_pairs = registered(zip_)
+
+
+def is_lazy(x: object) -> bool:
+    """Whether its value is known only when the program runs."""
+    return isinstance(x, Tensor) or is_runtime_scalar(x) or is_symint(x)
+
+
+def read_whole(trace: Trace, x: Any) -> Any:
+    """An iterable that is run through: one from outside is guarded, or refused."""
+    check_made_here(trace, x)
+    note_contents(trace, x)
+    return tensor_of(x)
+
+
+def plain_loop(f: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that is converted like a user's: it must not pass for a library's."""
+    f.__module__ = "dy2st_user_code"
+    return f
+
+
+@plain_loop
+def _sum(items: Any, start: object) -> object:
+    total = start
+    for q in items:
+        total = total + q
+    return total
+
+
+@plain_loop
+def _any(items: Any) -> bool:
+    for q in items:
+        if q:
+            return True
+    return False
+
+
+@plain_loop
+def _all(items: Any) -> bool:
+    for q in items:
+        if not q:
+            return False
+    return True
+
+
+@plain_loop
+def _list(items: Any) -> list[object]:
+    return [q for q in items]  # noqa: C416
+
+
+@plain_loop
+def _keys(items: Any, key: Any) -> list[object]:
+    return [key(q) for q in items]
+
+
+@plain_loop
+def _best(pairs: Any, largest: bool, name: str, default: Any) -> Any:
+    first = True
+    for k, q in pairs:
+        if first:
+            best, at, first = q, k, False
+        elif k > at if largest else k < at:
+            best, at = q, k
+    if not first:
+        return best
+    if default:
+        return default["default"]
+    raise ValueError(f"{name}() iterable argument is empty")
+
+
+def sum_(items: Any, start: Any = 0) -> object:
+    """A plain loop, which becomes one loop of the program over a list that a loop has filled."""
+    trace = current()
+    if trace is None or isinstance(items, (str, bytes)):
+        return sum(items, start)
+    items = read_whole(trace, items)
+    found = consumed(items, "sum", start)
+    return found[0] if found else comprehension(trace.hooks.call(_sum), items, start)
+
+
+def written_for(trace: Trace, name: str, items: Any) -> Any:
+    """The list of a generator expression that is the argument of this builtin, else `items`."""
+    items = read_whole(trace, items)
+    found = consumed(items, name)
+    return found[0] if found else items
+
+
+def _search(name: str, loop: Callable[[Any], object]) -> Callable[[Any], object]:
+    plain = getattr(builtins, name)
+
+    def search(items: Any) -> object:
+        trace = current()
+        if trace is None:
+            return plain(items)
+        items = read_whole(trace, items)
+        found = consumed(items, name)
+        return found[0] if found else comprehension(trace.hooks.call(loop), items)
+
+    return search
+
+
+# ---------------------------------------------------------------- min and max
+def _extreme(name: str) -> Callable[..., Any]:
+    plain = getattr(builtins, name)
+
+    def pick(*args: Any, key: Any = None, **default: Any) -> object:
+        trace = current()
+        if trace is None:
+            return plain(*args, key=key, **default)
+        items = written_for(trace, name, args[0]) if len(args) == 1 else TraceList(list(args))
+        rolled = sequence_of(trace, items) is not None and type(items) is not range
+        items = items if rolled else list(items)
+        if not rolled and key is None and not any(map(is_lazy, items)):
+            return plain(items, **default)
+        if not rolled and key is None and items and all(map(kind_of, items)):
+            return functools.reduce(lambda x, y: _better(trace, name, x, y), items)
+        keys: Any = items if key is None else comprehension(trace.hooks.call(_keys), items, key)
+        if not rolled and not any(map(is_lazy, keys)):
+            known = list(keys)
+            return (
+                items[plain(range(len(known)), key=known.__getitem__)]
+                if known
+                else plain(items, **default)
+            )
+        return trace.hooks.call(_best)(_pairs(keys, items), name == "max", name, default)
+
+    return pick
+
+
+def _better(trace: Trace, name: str, x: Any, y: Any) -> Any:
+    """As Python: `y` where it is smaller (larger) than `x`, else `x`."""
+    test = settled_condition(trace, y < x if name == "min" else y > x)
+    if not is_runtime_scalar(test):
+        return y if test else x
+    kinds = {kind_of(x), kind_of(y)}
+    if len(kinds) == 1 and None not in kinds and bool not in kinds:
+        dtype = DTYPES[kinds.pop()]  # type: ignore[index]
+        values = [number.value_in(trace, q, dtype) for q in (y, x)]
+        return number.make(trace, trace.emit("where", [test.value, *values], {}), x, y, test)
+    return choose(trace, test, lambda: y, lambda: x)
+
+
+# ---------------------------------------------------------------- sorted
+def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> object:
+    trace = current()
+    if trace is None:
+        return sorted(items, key=key, reverse=reverse)
+    found: list[Any] = list(written_for(trace, "sorted", items))
+    keys = found if key is None else [trace.hooks.call(key)(q) for q in found]
+    if not any(map(is_lazy, keys)):
+        order = sorted(range(len(found)), key=keys.__getitem__, reverse=reverse)
+        return TraceList([found[i] for i in order])
+    if key is not None or not all(map(kind_of, found)) or len(found) > MOST_SORTED:
+        raise refuse(
+            "sorted() by values that only the program knows.",
+            "Which element comes first would depend on data.",
+            "Stack the tensors, and take them in the order of `paddle.argsort`.",
+        )
+    return TraceList(_sorted_numbers(trace, found, reverse))
+
+
+def _sorted_numbers(trace: Trace, items: list[Any], reverse: Any) -> list[Any]:
+    """By insertion: a number moves past those that it is less than. Python's order of NaN is that
+    of its algorithm, and is not repeated."""
+    for q in items:
+        if kind_of(q) is float and is_lazy(q):
+            ok = number.negate(number.compare(trace, "ne", q, q))
+            number.check(trace, ok.value, "ValueError", "sorted() of NaN in a translated function")
+    out: list[Any] = []
+    for q in items:
+        out.append(q)
+        for i in range(len(out) - 1, 0, -1):
+            x, y = out[i - 1], out[i]
+            test = settled_condition(trace, y > x if reverse else y < x)
+            out[i - 1] = _where(trace, test, y, x)
+            out[i] = _where(trace, test, x, y)
+    return out
+
+
+def _where(trace: Trace, test: Any, x: Any, y: Any) -> Any:
+    if not is_runtime_scalar(test):
+        return x if test else y
+    kinds = kind_of(x), kind_of(y)
+    if kinds[0] is not kinds[1] or kinds[0] is None:
+        return choose(trace, test, lambda: x, lambda: y)
+    values = [number.value_in(trace, q, DTYPES[kinds[0]]) for q in (x, y)]
+    return number.make(trace, trace.emit("where", [test.value, *values], {}), x, y, test)
+
+
+# ---------------------------------------------------------------- list and tuple
+def list_of(*args: Any) -> object:
+    trace = current()
+    if trace is None or len(args) != 1:
+        return TraceList(list(*args))
+    items = written_for(trace, "list", args[0])
+    if isinstance(items, (SymRange, RunRange)) or is_long(items):
+        return trace.hooks.call(_list)(items)
+    return items if items is not args[0] else TraceList(list(items))
+
+
+def is_long(items: object) -> bool:
+    """Whether the length is a size of the program."""
+    return isinstance(items, Joined) and not isinstance(items.over.trip, int)
+
+
+def tuple_of(*args: Any) -> object:
+    trace = current()
+    if trace is None or len(args) != 1:
+        return tuple(*args)
+    return tuple(written_for(trace, "tuple", args[0]))
+
+
+CONSUMERS: dict[int, Callable[..., Any]] = {
+    id(sum): sum_,
+    id(any): _search("any", _any),
+    id(all): _search("all", _all),
+    id(min): _extreme("min"),
+    id(max): _extreme("max"),
+    id(sorted): sorted_,
+    id(list): list_of,
+    id(tuple): tuple_of,
+}
