@@ -29,7 +29,14 @@ from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.facts import Hooks
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from, make_fake
-from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace, Shares
+from dy2st.trace.signals import (
+    InternalError,
+    NeedsConcrete,
+    Refused,
+    Retrace,
+    Shares,
+    Unroll,
+)
 from dy2st.trace.trace import Trace, TracedInput, active
 from dy2st.trace.undo import Attr, Item
 from dy2st.trace.user_stack import raised_at, user_loc
@@ -46,7 +53,7 @@ MOST_RETRACES = 2
 @dataclasses.dataclass
 class Given:
     """What is translated, and what earlier traces of it have found: inputs that are `shared` with
-    others or not contiguous, and why it was traced `again`."""
+    others or not contiguous, loops that may not be rolled, and why it was traced `again`."""
 
     function: Callable[..., object]
     signature: Signature
@@ -55,6 +62,7 @@ class Given:
     checkpoint: Checkpoint
     donate: Sequence[str]
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
+    unrolled: set[object] = dataclasses.field(default_factory=set)
     again: list[str] = dataclasses.field(default_factory=list)
 
     def learn(self, stop: Shares) -> None:
@@ -99,6 +107,9 @@ def translate(
             return _traced(given)
         except Shares as stop:
             given.learn(stop)
+        except Unroll as stop:
+            assert stop.calls not in given.unrolled, "an unrolled loop has taken copies"
+            given.unrolled.add(stop.calls)
 
 
 def _traced(given: Given) -> Entry:
@@ -108,6 +119,7 @@ def _traced(given: Given) -> Entry:
     trace = Trace(user_names(function), user_loc, hooks)
     if given.dynamic is not None:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
+    trace.unrolled = given.unrolled
     trace.guards = Guards(Tensor)
     try:
         with collector_waits(), intercept.installed(), active(trace):

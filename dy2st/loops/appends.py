@@ -134,7 +134,8 @@ def check_item(plan: LoopRecord, q: Any) -> None:
     if root in plan.frame.written:
         raise NeedsConcrete("a tensor that the loop writes is appended to a list")
     if trace.values.frame_of[root] is not plan.frame:
-        trace.freeze(root, "A loop stacked a copy of it, where eager keeps the tensor.")
+        reason = "A loop stacked a copy of it, where eager keeps the tensor."
+        trace.freeze(root, reason, plan.body_trace.loop)
 
 
 def grouped(plan: LoopRecord, items: Sequence[Any]) -> object:

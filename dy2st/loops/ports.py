@@ -299,9 +299,9 @@ class LoopPorts(LoopRecord):
         reason = "It left a loop under two names that are one tensor in eager."
         for root, (_, out) in zip(roots, outs):
             if roots.count(root) > 1:
-                self.trace.freeze(root, reason)
+                self.trace.freeze(root, reason, self.body_trace.loop)
                 if out is not None:
-                    self.trace.freeze(out, reason)
+                    self.trace.freeze(out, reason, self.body_trace.loop)
 
     def settle_gradients(self) -> None:
         """Retrace with the gradients that the body gave to places. The result is right for loops

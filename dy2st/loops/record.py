@@ -159,8 +159,8 @@ class LoopRecord:
         root = self.trace.root(inner)
         if self.trace.values.frame_of[root] is not self.frame:
             reason = "A loop made it from a tensor that lives outside of the loop."
-            self.trace.freeze(root, reason)
-            self.trace.freeze(out, reason)
+            self.trace.freeze(root, reason, self.body_trace.loop)
+            self.trace.freeze(out, reason, self.body_trace.loop)
 
     @contextmanager
     def behind(self) -> Iterator[None]:

@@ -54,6 +54,9 @@ class Runner:
         if self.over.trip == 0 or self.empty():
             return
         go = self.first_test() if go is None else go
+        if call_stack() in self.trace.unrolled:
+            self.why = "a tensor that it takes from outside is written in place"
+            return self.unroll(go)
         while go is not False and self.over.trip != 0:
             if self.rolled(go):
                 return
@@ -96,7 +99,9 @@ class Runner:
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         for traces in range(MOST_TRACES):
             try:
-                BodyTrace(self.trace, self.over, self.code, known, go).roll(self.site, reason)
+                body = BodyTrace(self.trace, self.over, self.code, known, go)
+                body.loop.calls = call_stack()
+                body.roll(self.site, reason)
                 if traces:
                     text = f"{TIMES[traces]}, because it {known}"
                     self.trace.frame.notes.append(("retraced", self.site, text))
@@ -138,7 +143,10 @@ class Runner:
 
     # ------------------------------------------------------------ not rolled
     def unroll(self, go: Any) -> None:
-        if isinstance(self.over.trip, Size) or is_runtime_scalar(go) and self.over.trip == ENDLESS:
+        endless = is_runtime_scalar(go) and self.over.trip == ENDLESS
+        if endless and go.loops and not go.data:
+            raise NeedsConcrete("an inner loop has to be unrolled: " + self.why, go.loops)
+        if isinstance(self.over.trip, Size) or endless:
             raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
         if self.over.trip:
             self.trace.frame.notes.append(("unrolled", self.site, self.why))

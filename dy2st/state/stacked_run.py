@@ -26,7 +26,7 @@ class ScanCell:
         outer = trace.new_value(inner.type.with_shape(shape), inner.name, self.frame)
         root = trace.root(inner)
         if root in trace.values.frozen:
-            trace.freeze(outer, trace.values.frozen[root])
+            trace.freeze(outer, *trace.values.frozen[root])
         ports = (*self.scan.ports, Stack(outer, inner, axis))
         new = dataclasses.replace(self.scan, ports=ports)
         ops = self.frame.builder.ops

@@ -8,7 +8,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from dy2st.trace.frames import Frame, TracedInput
+from dy2st.trace.frames import Frame, Loop, TracedInput
 from ir import Loc, Op, Value
 from ir.types import Dim
 
@@ -49,11 +49,12 @@ class ValueFacts:
 
     frame_of: the frame that defines a value. parent: the value that a view or the inner side of a
     const port shows. makers: the op of a view. placeholders: what a loop body has in place of a
-    variable. frozen: storages that may not be written, with the reason. written: storages that
-    have been written. elements: what the trace knows of small tensors, constants and sizes, with
-    the storages that it follows from and how often each had been written. writes: how often a
-    storage has been written. results: what a loop returns, with its length. copies: tensors that
-    the program makes of others, where eager may have one of those
+    variable. frozen: storages that may not be written, with the reason and the loop that took a
+    copy where eager has the storage. written: storages that have been written. elements: what the
+    trace knows of small tensors, constants and sizes, with the storages that it follows from and
+    how often each had been written. writes: how often a storage has been written. results: what a
+    loop returns, with its length. copies: tensors that the program makes of others, where eager may
+    have one of those
     themselves. became: what an object is after its shape or flag changed in place. heirs: storages
     that an input's object has after its shape changed in place, and that input. hosted: results of
     host calls, with the text of the call.
@@ -63,7 +64,7 @@ class ValueFacts:
     parent: dict[Value, Value] = field(default_factory=dict)
     makers: dict[Value, Op] = field(default_factory=dict)
     placeholders: set[Value] = field(default_factory=set)
-    frozen: dict[Value, str] = field(default_factory=dict)
+    frozen: dict[Value, tuple[str, Loop]] = field(default_factory=dict)
     written: set[Value] = field(default_factory=set)
     elements: dict[Value, tuple[tuple[Any, ...], dict[Value, int]]] = field(default_factory=dict)
     writes: dict[Value, int] = field(default_factory=dict)

@@ -18,7 +18,7 @@ class Loop:
     """One loop that is being traced. `name` stands for its iteration number in polynomials; an
     `open` one may end before `trip`, the first iteration of a `peelable` one may run apart.
     `limit` is (step, most): `step` times the number stays below
-    or at `most`."""
+    or at `most`. `calls`: the calls that led to it, which are the same in another trace."""
 
     name: str
     trip: Dim
@@ -27,6 +27,7 @@ class Loop:
     open: bool = False
     peelable: bool = True
     limit: tuple[int, Dim] | None = None
+    calls: Any = None
 
 
 @dataclass(eq=False)

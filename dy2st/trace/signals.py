@@ -44,6 +44,17 @@ class Shares(BaseException):
         self.inputs, self.among, self.asked = list(inputs), list(among), asked
 
 
+class Unroll(BaseException):
+    """A loop has taken copies of tensors that are written later: trace again without rolling it.
+
+    calls: those that led to the loop.
+    """
+
+    def __init__(self, calls: object) -> None:
+        super().__init__("a loop whose elements are written in place")
+        self.calls = calls
+
+
 class InternalError(BaseException):
     """Carries a defect of dy2st through the user's code to the boundary that raises it."""
 

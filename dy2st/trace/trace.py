@@ -28,11 +28,11 @@ from dy2st.trace.frames import Frame as Frame
 from dy2st.trace.frames import Loop as Loop
 from dy2st.trace.frames import TracedInput as TracedInput
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
-from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.signals import NeedsConcrete, Refused, Unroll
 from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.symint import SymInt, make
 from dy2st.trace.undo import Location, UndoLog
-from ir import Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
+from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
 from ir.analysis.alias_gradients import GradientFacts
 from ir.types import I64, Dim, substitute_dim
 
@@ -55,6 +55,7 @@ class Trace:
     loop_facts: what earlier traces of each loop have learned.
     autograd: what the program does not say of eager autograd.
     dynamic: keys of the Python numbers that are inputs.
+    unrolled: the calls that lead to loops that may not be rolled.
     trying: how many `try` statements of the user are running.
     """
 
@@ -74,6 +75,7 @@ class Trace:
         self.autograd = GradientFacts()
         self.loop_facts: dict[Any, Any] = {}
         self.dynamic: set[tuple[Any, ...]] = set()
+        self.unrolled: set[object] = set()
         self.trying = 0
 
     # ------------------------------------------------------------ frames and values
@@ -339,17 +341,21 @@ class Trace:
         if root in self.values.placeholders:
             raise NeedsConcrete("a variable of the loop is written in place and also rebound")
         if root in self.values.frozen:
+            reason, loop = self.values.frozen[root]
+            counted = isinstance(loop.trip, int) and loop.trip != ENDLESS
+            if counted and loop.calls not in self.unrolled:
+                raise Unroll(loop.calls)
             raise Refused(
                 SourceError(
                     "this tensor is written in place, and it may share memory with another one.",
                     self.where(),
-                    reason=self.values.frozen[root],
+                    reason=reason,
                     remedy="Write to a copy: `y = x.clone()`, then `y.add_(...)`.",
                 )
             )
 
-    def freeze(self, root: Value, reason: str) -> None:
-        self.values.frozen.setdefault(root, reason)
+    def freeze(self, root: Value, reason: str, loop: Loop) -> None:
+        self.values.frozen.setdefault(root, (reason, loop))
 
     # ------------------------------------------------------------ stores
     def store(self, place: Location, value: Any) -> None:
