@@ -25,6 +25,7 @@ from dy2st.trace.trace import Trace, current
 
 #: numbers of the program are sorted by n * n comparisons
 MOST_SORTED = 64
+MOST_COMPARED = 256
 _pairs = registered(zip_)
 
 
@@ -212,6 +213,38 @@ def _where(trace: Trace, test: Any, x: Any, y: Any) -> Any:
         return choose(trace, test, lambda: x, lambda: y)
     values = [number.value_in(trace, q, DTYPES[kinds[0]]) for q in (x, y)]
     return number.make(trace, trace.emit("where", [test.value, *values], {}), x, y, test)
+
+
+# ---------------------------------------------------------------- in
+def contains(trace: Trace, items: Any, x: Any) -> Any:
+    """`x in items` where the program knows a number of them: one comparison for each element."""
+    if type(items) is range:
+        low, high = (items[0], items[-1]) if items.step > 0 else (items[-1], items[0])
+        tests = [x >= low, x <= high, (x - low) % items.step == 0] if items else [False]
+        return _all_of(trace, tests, True)
+    elements = list(items)
+    if any(isinstance(q, Tensor) for q in elements):
+        raise refuse("`in` a list of tensors.", "It compares values, which a trace lacks.")
+    if len(elements) > MOST_COMPARED:
+        raise refuse(
+            f"`in` {len(elements)} elements, with a number that only the program knows.",
+            f"A program compares with each of them, with at most {MOST_COMPARED}.",
+            "Look the number up in a tensor: `table[i]`.",
+        )
+    return _all_of(trace, [q == x for q in elements if kind_of(q)], False)
+
+
+def _all_of(trace: Trace, tests: list[Any], value: bool) -> Any:
+    """Whether all tests are true; whether any is, if `value` is false."""
+    row = "logical_and" if value else "logical_or"
+    if any(type(q) is bool and q is not value for q in tests):
+        return not value
+    later = [q for q in tests if is_runtime_scalar(q)]
+    if not later:
+        return value
+    values = [number.value_in(trace, q, DTYPES[bool]) for q in later]
+    found = functools.reduce(lambda a, b: trace.emit(row, [a, b], {}), values)
+    return number.make(trace, found, *later)
 
 
 # ---------------------------------------------------------------- list and tuple

@@ -9,13 +9,15 @@ from __future__ import annotations
 import functools
 import operator
 import os
-from collections.abc import Callable
+from collections.abc import Callable, KeysView, ValuesView
 from typing import Any
 
 from dy2st.branches.cond import check_not_trying, choose, condition, decide, settled_condition
 from dy2st.branches.unresolved import Unresolved, here, is_none, unreadable
 from dy2st.capture.dispatch import drop_ops
 from dy2st.capture.indexing.masks import Selected
+from dy2st.library.consumers import contains
+from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
 from dy2st.loops.generators import consume
 from dy2st.loops.iterables import sequence_of
@@ -33,6 +35,7 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check, is_runtime_scalar, negate
 from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 
 
@@ -205,22 +208,34 @@ def is_not(a: object, b: object) -> object:
     return not_(is_(a, b))
 
 
-def in_(a: Any, b: Any) -> bool:
+def in_(a: Any, b: Any) -> Any:
     trace = current()
     if trace is not None:
-        if isinstance(a, Tensor):
-            raise refuse("`in` with a tensor.", "It compares values, which a trace lacks.")
         users = special(trace, b, "__contains__", a)
         if users:
-            return bool(users[0])
+            return converted_to(trace, users[0], bool)
+        if isinstance(a, Tensor):
+            raise refuse("`in` with a tensor.", "It compares values, which a trace lacks.")
         if isinstance(b, type(os.environ)):
             return guarded_call(trace, operator.contains, b, a)
         note_contents(trace, b)
+        elements = b if isinstance(b, (list, tuple)) else ()
+        if is_later(a) and isinstance(b, COLLECTIONS) or any(map(is_later, elements)):
+            return contains(trace, b, a)
     return a in b
 
 
-def not_in(a: object, b: object) -> bool:
-    return not in_(a, b)
+#: what `in` compares with element by element
+COLLECTIONS = (list, tuple, set, frozenset, dict, range, KeysView, ValuesView)
+
+
+def is_later(x: object) -> bool:
+    """A number that is known when the program runs."""
+    return is_runtime_scalar(x) or is_symint(x)
+
+
+def not_in(a: object, b: object) -> Any:
+    return not_(in_(a, b))
 
 
 AUGMENTED = {

@@ -132,6 +132,13 @@ def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, An
     )
 
 
+def computed_number(
+    trace: Trace, f: Any, kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """A number that `f`, a pure function, gives for numbers of the program."""
+    return recorded(trace, Callee.of(f.__name__, f, f, False, number(kind)), args, kwargs)
+
+
 def name_of(f: Any) -> str:
     """The user's name for a function."""
     owner, name = generator_of(f), str(getattr(f, "__name__", type(f).__name__))
@@ -351,4 +358,4 @@ def run(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[
 
 HOST_CALLS["host"] = run
 
-__all__ = ["Callee", "host_call", "is_host", "rebuilt", "sizes_in"]
+__all__ = ["Callee", "computed_number", "host_call", "is_host", "rebuilt", "sizes_in"]
