@@ -144,7 +144,7 @@ def host_number_needed(n: Any, name: str, call: str, use: str) -> Refused:
             n.home.where(),
             reason="The call is made again on every call of the program, with another result.",
             remedy="Draw outside of the translated function and pass the number as an argument; or "
-            "choose between tensors with `if` or `paddle.where`, or index a stack of them.",
+            "branch on it (`if i == 0: y = a(x)`), or index a stack of tensors with it.",
         )
     )
 

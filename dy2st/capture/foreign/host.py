@@ -7,8 +7,10 @@ that can be made before the program runs.
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -17,7 +19,6 @@ import paddle
 
 from dy2st.capture.foreign.host_results import (
     CLOCKS,
-    MESSAGES,
     REMEDY,
     SEEDS,
     Result,
@@ -28,10 +29,10 @@ from dy2st.capture.foreign.host_results import (
     probed,
     result_of,
 )
+from dy2st.capture.foreign.print import marks_of, text_of
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.convert.marks import mark_of
 from dy2st.state.arrays import is_array, made_array, tensor_of
-from dy2st.state.effects import names
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
@@ -93,8 +94,8 @@ def is_host(f: Any) -> bool:
         known = f in CLOCKS
     except TypeError:
         known = False
-    known = known or any(f is q for q in SEEDS)
-    return known or generator_of(f) is not None or marked(f) is not UNMARKED or makes(f)
+    known = known or any(f is q for q in SEEDS) or makes(f) or acts(f)
+    return known or generator_of(f) is not None or marked(f) is not UNMARKED
 
 
 def marked(f: Any) -> Any:
@@ -115,6 +116,9 @@ def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, An
         return drawn(trace, f, name, args, kwargs)
     if makes(f):
         return made_generator(trace, f, name, args, kwargs)
+    if acts(f):
+        callee = Callee.of(name, action(trace, f), acts, True, Result("nothing"))
+        return recorded(trace, callee, args, kwargs)
     if f in SEEDS:
         callee = Callee.of(name, f, _NUMPY.__self__, False, Result("nothing"))
         return recorded(trace, callee, args, kwargs)
@@ -122,8 +126,6 @@ def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, An
         kind = CLOCKS[f]
         result = Result("nothing") if kind is None else number(kind)
         return recorded(trace, Callee.of(name, f, f, True, result), args, kwargs)
-    if not MESSAGES.isdisjoint(names(f)):
-        return recorded(trace, Callee.of(name, f, None, True, Result("nothing")), args, kwargs)
     raise refuse(
         f"{name}() in a translated function.",
         "It acts, or gives another result on every call, and dy2st does not know what it gives.",
@@ -144,8 +146,8 @@ def name_of(f: Any) -> str:
     owner, name = generator_of(f), str(getattr(f, "__name__", type(f).__name__))
     if owner is not None:
         return f"{OWN.get(id(owner), type(owner).__name__)}.{name}"
-    module = {"posix": "os"}.get(str(getattr(f, "__module__", "")), f.__module__)
-    return f"{module}.{name}" if f in CLOCKS or f in SEEDS or makes(f) else name
+    module = {"_warnings": "warnings"}.get(f.__module__, f.__module__)
+    return f"{module}.{name}" if f in CLOCKS or f in SEEDS or makes(f) or acts(f) else name
 
 
 # ---------------------------------------------------------------- draws
@@ -190,9 +192,11 @@ def made_generator(
     box = Made()
     template = Arguments(trace, name, tensors=False)
     literal = template.all(args, kwargs)
-    if sizes_in(literal) or template.operands:
+    if sizes_in(literal) or template.operands or any(isinstance(q, Held) for q in flat(literal)):
         raise refuse(
-            f"{name}() of a number that the program computes.", "", "Seed it with a constant."
+            f"{name}() of anything but numbers that are known.",
+            "Every call of the program makes the generator again.",
+            "Seed it with a number, or make it outside of the translated function.",
         )
     positional, named = rebuilt(literal, (), {})
     stand_in = f(*positional, **named)
@@ -213,7 +217,7 @@ def shuffled(
         raise refuse(
             f"{name}() of anything but a list of numbers that the function has made.",
             "The program would have to move Python objects.",
-            "Shuffle indices, and index a stacked tensor with them: "
+            "Index a tensor with a random order: `x[numpy.random.permutation(n)]`, or "
             "`i = list(range(n)); random.shuffle(i); x = x[i]`.",
         )
     if trace.frame is not x.born:
@@ -230,9 +234,39 @@ def shuffled(
     x.replace_parts(new.parts())
 
 
+# ---------------------------------------------------------------- logs and warnings
+LEVELS = frozenset("debug info warning warn error critical exception log".split())
+#: which warnings have been shown, by file
+SHOWN: dict[str, dict[Any, Any]] = {}
+
+
+def acts(f: Any) -> bool:
+    """Whether it writes to a log, or warns."""
+    if f is warnings.warn:
+        return True
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, (logging.Logger, logging.LoggerAdapter)):
+        return f.__name__ in LEVELS
+    return getattr(f, "__module__", None) == "logging" and getattr(f, "__name__", "") in LEVELS
+
+
+def action(trace: Trace, f: Any) -> Callable[..., None]:
+    """What the program calls: a warning has the user's line."""
+    if f is not warnings.warn:
+        return f  # type: ignore[no-any-return]
+    loc = trace.where()
+
+    def warn(message: Any, category: Any = None, *rest: Any, **kwargs: Any) -> None:
+        kind = type(message) if isinstance(message, Warning) else category or UserWarning
+        shown = SHOWN.setdefault(loc.file, {})
+        warnings.warn_explicit(message, kind, loc.file, loc.line, registry=shown)
+
+    return warn
+
+
 # ---------------------------------------------------------------- recording
 def recorded(trace: Trace, callee: Callee, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    template = Arguments(trace, callee, tensors=callee.owner is None)
+    template = Arguments(trace, callee, tensors=callee.owner is None or callee.owner is acts)
     literal = template.all(args, kwargs)
     return emitted(trace, callee, literal, template.operands)
 
@@ -280,6 +314,8 @@ class Arguments:
             return {"tuple" if isinstance(a, tuple) else "list": tuple(map(self.of, a))}
         if a is None or type(a) in (bool, int, float):
             return a
+        if type(a) is Text and self.tensors:
+            return {"text": marks_of(self.trace, a.parts, self.operands)}
         return Held.of(self.known(a))
 
     def operand(self, kind: str, value: Value) -> dict[str, int]:
@@ -288,7 +324,8 @@ class Arguments:
 
     def tensor(self, a: Any) -> dict[str, int]:
         if self.tensors:
-            kind = "array" if is_array(a) else "tensor"
+            stop = isinstance(a, Tensor) and a.stop_gradient
+            kind = "array" if is_array(a) else "tensor" if stop else "trained"
             return self.operand(kind, lift(self.trace, tensor_of(a))._value)
         what = "an array that the program computes" if is_array(a) else "a tensor"
         raise refuse(
@@ -332,19 +369,24 @@ def value_of(a: Any, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> 
     if kind in ("tuple", "list"):
         parts = [value_of(q, arrays, sizes) for q in given]
         return tuple(parts) if kind == "tuple" else parts
+    if kind == "text":
+        return text_of(given, arrays)
     array = np.ascontiguousarray(arrays[given]).reshape(arrays[given].shape)
-    if kind == "tensor":
-        return paddle.to_tensor(array)
+    if kind in ("tensor", "trained"):
+        return paddle.to_tensor(array, stop_gradient=kind == "tensor")
     return array.item() if kind == "number" else array.copy()
+
+
+def flat(literal: Any) -> list[Any]:
+    """The arguments, those in lists and tuples one by one."""
+    if isinstance(literal, dict):
+        literal = tuple(literal.values())
+    return [q for part in literal for q in flat(part)] if isinstance(literal, tuple) else [literal]
 
 
 def sizes_in(literal: Any) -> set[str]:
     """The named sizes of the arguments."""
-    if isinstance(literal, Size):
-        return set(literal.names)
-    if isinstance(literal, dict):
-        literal = tuple(literal.values())
-    return set().union(*map(sizes_in, literal)) if isinstance(literal, tuple) else set()
+    return {n for q in flat(literal) if isinstance(q, Size) for n in q.names}
 
 
 # ---------------------------------------------------------------- when the program runs

@@ -6,7 +6,7 @@ own keeps its state. Clocks are known by name, marked functions say it themselve
 
 from __future__ import annotations
 
-import os
+import gc
 import random
 import secrets
 import time
@@ -25,8 +25,8 @@ from ir import Size, Type
 Kind: TypeAlias = Literal["number", "array", "list", "nothing"]
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 REMEDY = (
-    "Call it outside of the translated function and pass a number or a tensor; or draw an index, "
-    "and choose between tensors with `paddle.where` or by indexing a stack of them."
+    "Call it outside of the translated function and pass a number or a tensor; or draw an index "
+    "`i`, and branch on it (`if i == 0: y = a(x)`) or index a stack of tensors with it."
 )
 
 
@@ -85,16 +85,10 @@ CLOCKS: dict[Callable[..., object], type | None] = {
     time.time: float, time.perf_counter: float, time.monotonic: float, time.process_time: float,
     time.thread_time: float, time.time_ns: int, time.perf_counter_ns: int, time.monotonic_ns: int,
     time.process_time_ns: int, time.thread_time_ns: int, time.sleep: None,
-    os.getpid: int, os.getppid: int, secrets.randbelow: int,
+    secrets.randbelow: int, gc.collect: int,
 }  # fmt: skip
 #: functions that set the state of NumPy's own generator
 SEEDS = (np.random.seed, np.random.set_state)
-#: functions that write a message
-MESSAGES = frozenset(
-    f"{owner}.{name}"
-    for owner in ("logging", "logging.Logger")
-    for name in "debug info warning warn error critical exception log".split()
-) | {"warnings.warn"}
 GENERATORS: dict[type, Callable[[], Any]] = {
     random.Random: lambda: random.Random(0),
     np.random.RandomState: lambda: np.random.RandomState(0),
@@ -213,7 +207,6 @@ def affine(once: Callable[[Mapping[str, int]], Result], names: Sequence[str]) ->
 
 __all__ = [
     "CLOCKS",
-    "MESSAGES",
     "SEEDS",
     "Result",
     "declared",

@@ -21,7 +21,7 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.trace import Trace, current
-from ir import Op
+from ir import Op, Value
 
 
 def print_(
@@ -46,7 +46,14 @@ def print_(
 
 
 def record(trace: Trace, parts: Sequence[Any], stream: str, flush: bool) -> None:
-    operands: list[Tensor] = []
+    operands: list[Value] = []
+    args = (marks_of(trace, parts, operands), stream, flush)
+    trace.emit("foreign", operands, {"call": "print", "args": args, "types": (), "writes": ()})
+    trace.frame.notes.append(("foreign", trace.where(), "print"))
+
+
+def marks_of(trace: Trace, parts: Sequence[Any], operands: list[Value]) -> tuple[Any, ...]:
+    """The parts of a text as literals; the values that it shows are added to `operands`."""
     marks: list[Any] = []
     for q in parts:
         if isinstance(q, Shown):
@@ -56,9 +63,7 @@ def record(trace: Trace, parts: Sequence[Any], stream: str, flush: bool) -> None
             marks[-1] += q
         elif q:
             marks.append(q)
-    args = (tuple(marks), stream, flush)
-    trace.emit("foreign", operands, {"call": "print", "args": args, "types": (), "writes": ()})
-    trace.frame.notes.append(("foreign", trace.where(), "print"))
+    return tuple(marks)
 
 
 def operand(trace: Trace, x: Any) -> Any:
@@ -81,9 +86,12 @@ def kind_of(x: object) -> tuple[str, bool]:
 def run(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
     """Write the text."""
     marks, stream, flush = op.attrs["args"]
-    out = "".join(q if isinstance(q, str) else show(arrays, *q["shown"]) for q in marks)
-    print(out, end="", file=getattr(sys, stream), flush=flush)
+    print(text_of(marks, arrays), end="", file=getattr(sys, stream), flush=flush)
     return []
+
+
+def text_of(marks: Sequence[Any], arrays: Sequence[np.ndarray]) -> str:
+    return "".join(q if isinstance(q, str) else show(arrays, *q["shown"]) for q in marks)
 
 
 def show(

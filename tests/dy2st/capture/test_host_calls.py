@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
+import logging
 import random
 import threading
 import time
 import types
+import warnings
 
 import numpy as np
 import paddle
@@ -646,6 +648,62 @@ def test_marked_functions():
     assert found[1][1] == found[0][1]
 
 
+LOG = logging.getLogger("tests.host_calls")
+
+
+class Records(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.texts = []
+
+    def emit(self, record):
+        self.texts.append((record.name, record.levelname, record.getMessage()))
+
+
+def test_logs_are_written_on_every_call():
+    def f(x):
+        LOG.info("draws %d, %s", 2, {True: "yes"}[True])
+        for t in range(2):
+            LOG.warning(f"step {t}: {x[t].sum():.3f} {x.shape}")
+            LOG.debug("%.4f", random.random())
+        if x.sum() > 0:
+            LOG.error("%s", x[0])
+        LOG.log(5, "unseen")
+        return x * random.random()
+
+    found = []
+    LOG.setLevel("DEBUG")
+    LOG.propagate = False
+    for g in (f, dy2st.to_static(f)):
+        records = Records()
+        LOG.addHandler(records)
+        G.seed(1)
+        out = [g(X + k) for k in range(3)]
+        found.append((out, records.texts))
+        LOG.removeHandler(records)
+    check.same(found[1][0], found[0][0])
+    assert found[1][1] == found[0][1] and len(found[0][1]) > 15
+
+
+def test_warnings_are_given_on_every_call():
+    def f(x):
+        for t in range(2):
+            warnings.warn(f"the sum is {x[t].sum():.3f}", RuntimeWarning, stacklevel=1)
+        warnings.warn("plain", stacklevel=1)
+        return x
+
+    found = []
+    for g in (f, dy2st.to_static(f)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            g(X)
+            caught.clear()
+            out = [g(X + k) for k in range(3)]
+        found.append((out, [(str(q.message), q.category, q.filename) for q in caught]))
+    check.same(found[1][0], found[0][0])
+    assert found[1][1] == found[0][1] and len(found[0][1]) == 9
+
+
 def test_a_marked_function_that_gives_something_else():
     def wrong():
         return "text"
@@ -705,8 +763,14 @@ def a_generator_that_is_kept(x):
 
 @case(REFUSED)
 def a_seed_from_data(x):
-    """random.Random\\(\\) of a number that the program computes"""
+    """random.Random\\(\\) of anything but numbers that are known"""
     return x * random.Random(int(x.sum())).random()
+
+
+@case(REFUSED)
+def a_generator_of_another_one(x):
+    """default_rng\\(\\) of anything but numbers that are known"""
+    return x * np.random.default_rng(G.numpy).random()
 
 
 STATE = types.SimpleNamespace()
