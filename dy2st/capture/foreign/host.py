@@ -33,14 +33,15 @@ from dy2st.capture.foreign.print import marks_of, text_of
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.convert.marks import mark_of
 from dy2st.state.arrays import is_array, made_array, tensor_of
+from dy2st.state.guards import is_constant
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar
+from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar, kind_of
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import SymRange, is_symint
 from dy2st.trace.trace import Trace
 from ir import Op, Size, Value
 
@@ -160,6 +161,8 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
         raise refuse(f"{name}(out=...).", "It writes into an array.", "Use what it returns.")
     if method == "shuffle":
         return shuffled(trace, function, box or owner, name, *args, **kwargs)
+    if method in ("choice", "choices", "sample") and isinstance(owner, random.Random):
+        check_population(name, args[0] if args else kwargs.get("population", kwargs.get("seq")))
     template = Arguments(trace, name, tensors=False)
     literal = template.all(args, kwargs)
     ones = [np.ones((), v.type.dtype.numpy) for v in template.operands]
@@ -167,6 +170,17 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
     result = probed(f, lambda sizes: rebuilt(literal, ones, sizes), names, exact)
     callee = Callee.of(name, function, box or owner, False, result)
     return emitted(trace, callee, literal, template.operands)
+
+
+def check_population(name: str, population: Any) -> None:
+    """The numbers that it chooses from are of one kind."""
+    kinds = {kind_of(q) for q in population} if isinstance(population, (list, tuple)) else set()
+    if len(kinds) > 1 and None not in kinds:
+        raise refuse(
+            f"{name}() of numbers of different types.",
+            "Which type it gives is known only when the program runs.",
+            "Write all of them as floats, or all as integers.",
+        )
 
 
 class Made(threading.local):
@@ -308,6 +322,8 @@ class Arguments:
             return self.operand("number", a.value)
         if isinstance(a, Tensor) or is_array(a):
             return self.tensor(a)
+        if isinstance(a, SymRange):
+            return {"range": tuple(map(self.of, (a.start, a.stop, a.step)))}
         if isinstance(a, (list, tuple)):
             if isinstance(a, TraceList) and a.segmented:
                 raise NeedsConcrete(f"a list that a loop has filled is an argument of {self.name}")
@@ -338,14 +354,21 @@ class Arguments:
         """A Python object that the call gets as it is."""
         if isinstance(a, np.ndarray):
             return a.copy()
-        if id(a) in self.trace.objects.made or isinstance(a, (dict, set)) or type(a) is Text:
-            raise refuse(
-                f"an argument of {self.name}() is a {a.__class__.__name__}.",
-                "The program calls it with numbers, constants, lists of them, and objects that "
-                "were there before the call.",
-                "Pass numbers, and build the object in the function that is called.",
-            )
-        return a
+        constant = is_constant(a) or isinstance(a, (type, np.dtype, np.generic))
+        made = id(a) in self.trace.objects.made or type(a).__module__.startswith("dy2st.")
+        if constant or self.tensors and not (made or isinstance(a, (dict, set))):
+            return a
+        raise refuse(
+            f"an argument of {self.name}() is a {a.__class__.__name__}.",
+            "The program calls it with numbers, text and lists of them"
+            + (", tensors, and objects that were there before the call." if self.tensors else "."),
+            "Pass numbers, and build the object in the function that is called.",
+        )
+
+
+CONTAINERS: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple, "list": list, "range": lambda parts: range(*parts)
+}  # fmt: skip
 
 
 def rebuilt(
@@ -366,9 +389,8 @@ def value_of(a: Any, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> 
     if not isinstance(a, dict):
         return a
     ((kind, given),) = a.items()
-    if kind in ("tuple", "list"):
-        parts = [value_of(q, arrays, sizes) for q in given]
-        return tuple(parts) if kind == "tuple" else parts
+    if kind in CONTAINERS:
+        return CONTAINERS[kind]([value_of(q, arrays, sizes) for q in given])
     if kind == "text":
         return text_of(given, arrays)
     array = np.ascontiguousarray(arrays[given]).reshape(arrays[given].shape)

@@ -7,6 +7,7 @@ of iterators of Python's own types only, whose elements are numbers of one kind.
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import warnings
 from typing import Any
@@ -44,8 +45,8 @@ def advanced(trace: Trace, iterator: Any, default: tuple[Any, ...]) -> Any:
             REMEDY,
         ) from None
     result = given(*elements, *default)
-    callee = Callee.of("next", next, iterator, False, result)
-    return recorded(trace, callee, (iterator, *default), {})
+    take = functools.partial(next, iterator, *default)
+    return recorded(trace, Callee.of("next", take, iterator, False, result), (), {})
 
 
 def given(*elements: Any) -> Result:

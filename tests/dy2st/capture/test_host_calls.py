@@ -411,6 +411,27 @@ def test_named_sizes():
     assert len(static._cache) == 1
 
 
+def test_named_sizes_without_iterations():
+    def f(x):
+        y = x.sum(0)
+        for t in range(x.shape[0]):
+            y = y + x[t] * random.random()
+        return y, random.sample(range(x.shape[0] + 3), 2), random.choice(range(x.shape[0] + 1))
+
+    calls = [(paddle.ones([n, 3]) * n,) for n in (3, 0, 5, 1, 0)]
+    compare(f, *calls, input_spec=[InputSpec([None, 3], "float32")])
+
+
+def test_a_program_that_is_looked_at_draws_nothing():
+    @dy2st.to_static
+    def f(x):
+        return x * random.random() + np.random.rand()
+
+    before = G.states()
+    f.program(X), f.report(X), f.entry(X)
+    assert G.states() == before
+
+
 def test_a_call_that_misses_draws_once():
     def f(x):
         return x * random.random()
@@ -768,8 +789,20 @@ def a_seed_from_data(x):
 
 
 @case(REFUSED)
+def a_choice_of_numbers_of_two_kinds(x):
+    """random.choice\\(\\) of numbers of different types"""
+    return x * random.choice([1, 2.5])
+
+
+@case(REFUSED)
+def an_argument_that_is_an_object(x):
+    """an argument of random.uniform\\(\\) is a dict"""
+    return random.uniform({"low": 0}, 1)
+
+
+@case(REFUSED)
 def a_generator_of_another_one(x):
-    """default_rng\\(\\) of anything but numbers that are known"""
+    """an argument of numpy.random.default_rng\\(\\) is a Generator"""
     return x * np.random.default_rng(G.numpy).random()
 
 
