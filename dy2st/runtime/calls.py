@@ -249,6 +249,7 @@ def other(trace: Trace, f: Any) -> Any:
     if isinstance(f, types.BuiltinMethodType) and isinstance(owner, MUTABLE):
         return container_method(trace, f, owner)
     call = next((vars(k)["__call__"] for k in type(f).__mro__ if "__call__" in vars(k)), None)
+    call = getattr(call, "__dy2st_original__", call)
     if isinstance(call, types.FunctionType) and not is_library(call):
         return use(trace, call).__get__(f)
     return unconverted(trace, f)

@@ -37,6 +37,8 @@ from ir.analysis.alias_gradients import GradientFacts
 from ir.types import I64, Dim, substitute_dim
 
 _ACTIVE: dict[int, Trace] = {}
+#: so many loops are unrolled because their tensors are written later; each costs another trace
+MOST_UNROLLED = 2
 
 
 def current() -> Trace | None:
@@ -343,7 +345,7 @@ class Trace:
         if root in self.values.frozen:
             reason, loop = self.values.frozen[root]
             counted = isinstance(loop.trip, int) and loop.trip != ENDLESS
-            if counted and loop.calls not in self.unrolled:
+            if counted and len(self.unrolled) < MOST_UNROLLED:
                 raise Unroll(loop.calls)
             raise Refused(
                 SourceError(

@@ -239,7 +239,7 @@ REFUSED = {
     "unknown": (lambda x: UNKNOWN(1), "Nothing is known", "dy2st.pure(f)", "dy2st.host(f,"),
     "tensor_in_numpy": (lambda x: np.cumsum(x), "numpy.cumsum() of a tensor"),
     "tensor_in_json": (lambda x: json.dumps([x]), "json.dumps() of a tensor"),
-    "number_in_gamma": (lambda x: x * math.gamma(float(x[0])), "math.gamma()"),
+    "number_in_json": (lambda x: len(json.dumps(int(x[0]))), "json.dumps()"),
     "written_array": (lambda x: ARRAY.sort(), "numpy.ndarray.sort()", "from outside"),
     "array_as_out": (lambda x: np.add(1, 1, out=ARRAY), "writes to a ndarray from outside"),
     "bytes": (lambda x: bytes(BYTES), "bytearray from outside"),
