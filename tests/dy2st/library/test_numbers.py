@@ -185,6 +185,22 @@ def test_its_truth_is_a_python_bool():
         check.same(static(x), made_python_again(x))
 
 
+def test_the_truth_of_operands_of_two_types_decides():
+    def f(x, n):
+        if x.sum() > 0 and n:
+            x = x + 1
+        for t in range(3):
+            if x.mean() > 0 and t:
+                continue
+            x = x * 2 if x.sum() > 9 or n else x - 1
+        return x
+
+    static = dy2st.to_static(f)
+    for x in (X, -X):
+        for n in (0, 3):
+            check.same(static(x, n), f(x, n))
+
+
 def test_an_attribute_that_may_be_a_bool_tensor():
     class Net(paddle.nn.Layer):
         def __init__(self):
