@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 
 from dy2st.capture import foreign
-from dy2st.state.arrays import tensor_of
+from dy2st.state.arrays import is_array, tensor_of
 from dy2st.trace.emitter import Emitter, small
 from dy2st.trace.fake_tensor import Tensor, dtype_from, type_of
 from dy2st.trace.scalar import is_runtime, kind_of
@@ -27,7 +27,7 @@ def to_tensor(
 ) -> object:
     """Numbers become `full`, arrays a const input, tensors a copy outside of autograd."""
     e = Emitter(trace)
-    if any(isinstance(q, Tensor) for q in _leaves(data)):
+    if any(isinstance(tensor_of(q), Tensor) for q in _leaves(data)):
         fake = _of_tensors(e, data, dtype)
     elif is_runtime(data):
         fake = e.scalar(data, _number_dtype(data, dtype))
@@ -66,9 +66,13 @@ def _of_numbers(e: Emitter, data: Any, dtype: Any) -> object:
 
 
 def _of_tensors(e: Emitter, data: Any, dtype: Any) -> Any:
-    """`to_tensor` of a tensor, or of nested lists with tensors, which NumPy joins in eager."""
-    kinds = [_numpy_dtype(e, q) for q in _leaves(data)]
+    """`to_tensor` of a tensor or array, or of nested lists with some, which NumPy joins in eager.
+    Lists of arrays and numbers only have the element types of lists of numbers."""
+    kinds = [_numpy_dtype(e, tensor_of(q)) for q in _leaves(data)]
     kind = dtype_of(np.result_type(*kinds)) if dtype is None else dtype_from(_paddle_dtype(dtype))
+    typed = any(isinstance(q, Tensor) for q in _leaves(data)) or is_array(data)
+    if dtype is None and not typed:
+        kind = _number_dtype({"f": 0.0, "b": False}.get(kind.kind, 0), None)
 
     def joined(q: Any) -> Any:
         q = tensor_of(q)
@@ -93,7 +97,7 @@ def _numpy_dtype(e: Emitter, x: Any) -> np.dtype[Any]:
 
 def _leaves(data: Any) -> Iterator[Any]:
     if not isinstance(data, (list, tuple)):
-        yield tensor_of(data)
+        yield data
         return
     for q in data:
         yield from _leaves(q)

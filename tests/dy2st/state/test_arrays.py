@@ -62,7 +62,10 @@ def with_tensors(x):
 
 @case(EXACT)
 def in_a_list(x):
-    return paddle.to_tensor([as_array(x), as_array(x)])
+    a = as_array(x)
+    i = (a * 8).astype("int32")
+    b = paddle.to_tensor([a, a]), paddle.to_tensor((i, i)), paddle.to_tensor([[a > 0], [a < 1]])
+    return b, paddle.to_tensor([a, x]), paddle.to_tensor([a, i], dtype="float64"), [a[0], a[1]]
 
 
 @case(EXACT)
