@@ -137,7 +137,7 @@ def stop(n: Any, use: str) -> BaseException:
 
 def host_number_needed(n: Any, name: str, call: str, use: str) -> Refused:
     """The number of a host call is another one on every call."""
-    what = f"'{name}' is the result of {call}, and" if name else f"the result of {call}"
+    what = f"'{name}' follows from {call}, and" if name else f"the result of {call}"
     return Refused(
         SourceError(
             f"{what} is needed while the program is traced ({use}).",
@@ -211,6 +211,10 @@ def sources(*xs: Any) -> tuple[frozenset[Any], bool]:
 
 def make(home: Any, value: Value, *xs: object) -> RuntimeScalar:
     loops, data = sources(*xs)
+    hosted = home.values.hosted
+    for x in xs if hosted else ():
+        if type(x) is RuntimeScalar and x.value in hosted:
+            hosted.setdefault(value, hosted[x.value])
     return RuntimeScalar(value, home, loops, data)
 
 

@@ -173,7 +173,13 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
 
 
 def check_population(name: str, population: Any) -> None:
-    """The numbers that it chooses from are of one kind."""
+    """It chooses from numbers of one kind."""
+    if isinstance(population, (list, tuple)) and any(isinstance(q, Tensor) for q in population):
+        raise refuse(
+            f"{name}() of tensors.",
+            "Which of them it gives is known only when the program runs.",
+            "Draw an index, `i = random.randrange(len(xs))`, and take `paddle.stack(xs)[i]`.",
+        )
     kinds = {kind_of(q) for q in population} if isinstance(population, (list, tuple)) else set()
     if len(kinds) > 1 and None not in kinds:
         raise refuse(

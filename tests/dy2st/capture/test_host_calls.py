@@ -818,9 +818,15 @@ def a_choice_of_layers(x):
 
 @case(REFUSED)
 def a_layer_by_index(x):
-    """'i' is the result of random.randint\\(\\), and is needed while the program is traced"""
-    i = random.randint(0, 1)
+    """'i' follows from random.randint\\(\\), and is needed while the program is traced"""
+    i = 1 - random.randint(0, 1)
     return LAYERS[i](x)
+
+
+@case(REFUSED)
+def a_choice_of_tensors(x):
+    """random.choice\\(\\) of tensors"""
+    return random.choice([x, x * 2])
 
 
 @case(REFUSED)
