@@ -16,6 +16,7 @@ import numpy as np
 import paddle
 from paddle.base import core
 
+from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.host_inputs import HostCalls
 from dy2st.compiled.reasons import Checks
@@ -70,7 +71,9 @@ class Entry:
         self.report, self.plan = made.report, made.plan
         self.traced, self.displayed_bound = list(made.traced), list(made.displayed_bound)
         self.arguments = {id(q): k for k, q in enumerate(signature.leaves)}
-        self.args = [self.arguments.get(id(q.tensor)) for q in self.traced]
+        self.args = [
+            self.arguments.get(id(q.tensor)) if q.leaf is None else q.leaf for q in self.traced
+        ]
         own = [
             a is None and q.memory is None and q.drawn is None
             for q, a in zip(self.traced, self.args)
@@ -81,7 +84,8 @@ class Entry:
             for k, q in enumerate(self.traced)
             if q.memory is not None
         }
-        self.alive = [q for q in signature.leaves if not isinstance(q, Tensor)]
+        kinds = (Tensor, np.ndarray)
+        self.alive = [q for q in signature.leaves if not isinstance(q, kinds)]
         self.training = made.training
         self.trainable = bool(made.training) or not all(made.plan.flags)
         self.verified: set[Any] = set()
@@ -92,7 +96,7 @@ class Entry:
         self._check = _Writer(self, made).compile(only_check=True)
         for q, o in zip(self.traced, own):
             q.tensor = q.tensor if o else None
-            q.memory = None
+            q.memory = q.array = None
 
     def _number(self, q: TracedInput) -> int:
         """The lifted input with the same tensor."""
@@ -191,6 +195,7 @@ class _Writer:
             _STORAGE=storage,
             _LIES=lies,
             _NODE=Node,
+            _ARRAY=copied_tensor if isinstance(made.training, Training) else array_tensor,
             _TRAINING=made.training,
             _VERIFIED=entry.verified,
         )
@@ -258,6 +263,8 @@ class _Writer:
             if i.value.type.dtype.kind == "f" and grad_enabled():
                 stops = bool(q.tensor.stop_gradient)
                 self.line(f"if _t{k}.stop_gradient is not {stops}: return _MISS", 2)
+            if q.leaf is not None and i.value in self.written:
+                self.line(f"if not _L[{q.leaf}].flags.carray: return _MISS", 2)
             if q.offset is not None:
                 self.line(f"if _t{k}.offset != {q.offset}: return _MISS", 2)
         self.sizes()
@@ -315,6 +322,8 @@ class _Writer:
         if q.memory is not None:
             of = self.source(k, q.memory.of)
             return f"_STORAGE({of}, {q.memory.before}, {q.memory.n})"
+        if q.leaf is not None:
+            return f"_ARRAY(_L[{q.leaf}])"
         arg = self.entry.arguments.get(id(q.tensor))
         if arg is not None:
             return f"_L[{arg}]"

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dy2st.state.guards import Guards, Read, described
 from dy2st.state.signature import Signature
 from dy2st.trace.fake_tensor import Tensor
@@ -116,6 +118,8 @@ class Case:
 
 
 def argument(name: str, leaf: Any) -> Argument:
+    if isinstance(leaf, np.ndarray):
+        return Argument(name, f"an array {leaf.dtype}{list(leaf.shape)}")
     if not isinstance(leaf, Tensor):
         return Argument(name, described(leaf))
     trained = "" if leaf.stop_gradient else " with a gradient"

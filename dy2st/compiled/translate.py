@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import paddle
 
 import executor
 from dy2st.capture import foreign, intercept
 from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.compiled import host_inputs
+from dy2st.compiled.arguments import (
+    array_argument,
+    array_tensor,
+    check_kind,
+    constant_array,
+    is_computable,
+)
 from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.report import copies_of, finished_chains, make_report
@@ -53,7 +62,9 @@ MOST_RETRACES = 2
 @dataclasses.dataclass
 class Given:
     """What is translated, and what earlier traces of it have found: inputs that are `shared` with
-    others or not contiguous, loops that may not be rolled, and why it was traced `again`."""
+    others or not contiguous, loops that may not be rolled, and why it was traced `again`. `arrays`:
+    tensors on the memory of arguments that are NumPy arrays, which are `constants` if the function
+    needs their elements."""
 
     function: Callable[..., object]
     signature: Signature
@@ -64,6 +75,8 @@ class Given:
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
     unrolled: set[object] = dataclasses.field(default_factory=set)
     again: list[str] = dataclasses.field(default_factory=list)
+    arrays: dict[int, Tensor] = dataclasses.field(default_factory=dict)
+    constants: bool = False
 
     def learn(self, stop: Shares) -> None:
         """The next trace declares more inputs. There are three traces at most: the second finds
@@ -72,6 +85,13 @@ class Given:
         wanted = shared_inputs.wanted(stop)
         new = [q for q in wanted if id(q.tensor) not in known and not q.memory]
         assert new, "inputs that have been declared share memory in another way"
+        arrays = {id(t) for t in self.arrays.values()}
+        if any(id(q.tensor) in arrays for q in wanted):
+            raise SourceError(
+                "an array that shares memory with another argument is written in place.",
+                reason="Only tensors that share memory are followed.",
+                remedy="Pass a copy: `a.copy()`.",
+            )
         if len(self.again) == MOST_RETRACES:
             raise too_late(new)
         self.shared += new
@@ -102,6 +122,20 @@ def translate(
     for the backward program. `donate`: parameters whose memory a call may use.
     """
     given = Given(function, signature, spec, dynamic, checkpoint, donate)
+    try:
+        return _declared(given)
+    except Exception:
+        if not given.arrays:
+            raise
+        given.constants = True
+        given.arrays.clear()
+        with contextlib.suppress(Exception):
+            return _declared(given)
+        raise
+
+
+def _declared(given: Given) -> Entry:
+    """Traced until all inputs that share memory are declared."""
     while True:
         try:
             return _traced(given)
@@ -155,7 +189,7 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     check_amp()
     with trace.pause():
         shared_inputs.declare(trace, given.shared)
-    leaves = fake_arguments(trace, function, signature, given.spec)
+    leaves = fake_arguments(trace, given)
     chosen = {key[1] for key in trace.dynamic if key[0] == "leaf"}
     leaves_of(trace, leaves, argument_names(function, signature), chosen)
     containers: list[object] = []
@@ -176,6 +210,7 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
 
 
 def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:
+    signature = given.signature
     with trace.pause():
         program, calls = host_inputs.lifted(trace, program)
         traced = list(trace.inputs.by_id.values())
@@ -199,6 +234,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
                 run_passes(displayed, start_at="expand"), displayed_bound
             )
             donated = given_up(given.donate, plan, traced, optimised, bound)
+        check_arrays(bound, optimised, isinstance(training, Training), signature.leaves)
         executable = executor.compile(optimised, foreign.handler, donated)
     ends = finished_chains(program, links, traced, plan, training, copies_of(executable))
     policy = training.gradient.report if isinstance(training, Training) else ()
@@ -313,17 +349,20 @@ def argument_names(function: Callable[..., object], signature: Signature) -> lis
 
 def fake_arguments(
     trace: Trace,
-    function: Callable[..., object],
-    signature: Signature,
-    spec: Sequence[object] | None,
+    given: Given,
 ) -> list[object]:
-    """The leaves with fakes for tensors; dims that the spec leaves open get names."""
-    names = argument_names(function, signature)
-    specs = list(spec) if spec is not None else []
-    out, seen = [], 0
+    """The leaves with fakes for tensors and arrays; dims that the spec leaves open get names."""
+    signature = given.signature
+    names = argument_names(given.function, signature)
+    specs = list(given.spec) if given.spec is not None else []
+    out: list[object] = []
+    seen = 0
     for leaf, name in zip(signature.leaves, names):
         if trace.guards is not None:
             trace.guards.named[id(leaf)] = name
+        if isinstance(leaf, np.ndarray):
+            out.append(fake_array(trace, given, leaf, len(out), name))
+            continue
         if not isinstance(leaf, Tensor):
             if trace.guards is not None and hasattr(type(leaf), "__next__"):
                 trace.guards.ref(leaf)
@@ -336,6 +375,39 @@ def fake_arguments(
         known = trace.inputs.by_id.get(id(leaf))
         out.append(known.fake if known else add_argument(trace, leaf, name, one))
     return out
+
+
+def fake_array(trace: Trace, given: Given, leaf: np.ndarray, at: int, name: str) -> object:
+    """The stand-in for an array, or a copy of it if the program belongs to its elements."""
+    check_kind(leaf, name)
+    if given.constants or not is_computable(leaf):
+        return constant_array(trace, leaf, at, name)
+    first = next(k for k, q in enumerate(given.signature.leaves) if q is leaf)
+    with trace.pause():
+        tensor = given.arrays.setdefault(first, array_tensor(leaf))
+    known = trace.inputs.by_id.get(id(tensor))
+    fake = known.fake if known else add_argument(trace, tensor, name, None)
+    return array_argument(trace, fake, first)
+
+
+def check_arrays(
+    bound: Sequence[TracedInput], program: Program, trained: bool, leaves: Sequence[Any]
+) -> None:
+    """An array that is written is written where it lies."""
+    written = {target for target, _ in program.writes}
+    for i, q in zip(program.inputs, bound):
+        if q.leaf is None or i.value not in written:
+            continue
+        flags = leaves[q.leaf].flags
+        if trained or not flags.carray:
+            why = "while gradients are recorded" if trained else "that is not contiguous"
+            why = why if flags.writeable else "that is read-only"
+            raise SourceError(
+                f"the argument {q.name}, a NumPy array, is written {why}."
+                if trained
+                else f"the argument {q.name}, a NumPy array {why}, is written.",
+                remedy="Make it a tensor, `paddle.to_tensor(a)`, and write that.",
+            )
 
 
 def add_argument(trace: Trace, tensor: Tensor, name: str, spec: Any) -> FakeTensor:

@@ -206,6 +206,11 @@ class Results:
         if id(x) in self.trace.calls.generators:
             raise no_result(what, x)
         if is_array(x):
+            given = next((k for k, q in self.traced.values() if q.array is x), None)
+            if given is not None:
+                return Same(given)
+            if self.home(x.fake._value) in self.traced:
+                raise no_view(what)
             return self.arrays.setdefault(id(x), Array(self.output(x.fake._value)))
         if (
             isinstance(x, paddle.dtype)
@@ -451,6 +456,16 @@ def moved_memory(trace: Trace) -> SourceError:
         "`reshape_` of a tensor that is not contiguous).",
         trace.where(),
         remedy="Return a copy: `.clone()`.",
+    )
+
+
+def no_view(what: str) -> Refused:
+    return Refused(
+        SourceError(
+            f"{what} is a view of an array of the caller.",
+            reason="It would be a copy, which shows no later writes.",
+            remedy="Return a copy: `a[0].copy()`.",
+        )
     )
 
 

@@ -45,7 +45,9 @@ def is_constant(x: object) -> bool:
     """Immutable Python values, compared by value."""
     if type(x) is tuple:
         return all(map(is_constant, x))
-    return type(x) in CONSTANTS or isinstance(x, (range, types.EllipsisType))
+    if type(x) in CONSTANTS or isinstance(x, (range, types.EllipsisType)):
+        return True
+    return isinstance(x, np.generic) and not x.dtype.hasobject
 
 
 def same_constant(a: object, b: object) -> bool:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle.base import framework
 
@@ -114,7 +115,8 @@ def _twins(leaves: Sequence[object]) -> list[tuple[int, int]]:
     """Which leaves are one object: an in-place call on one is seen through the other."""
     first: dict[int, int] = {}
     found = [(first.setdefault(id(q), k), k) for k, q in enumerate(leaves)]
-    return [(a, b) for a, b in found if a != b and isinstance(leaves[a], Tensor)]
+    kinds = (Tensor, np.ndarray)
+    return [(a, b) for a, b in found if a != b and isinstance(leaves[a], kinds)]
 
 
 def _key(leaf: object, shapes: bool) -> object:
@@ -122,6 +124,8 @@ def _key(leaf: object, shapes: bool) -> object:
     if isinstance(leaf, Tensor):
         shape = leaf.shape
         return (id(leaf.dtype), leaf.stop_gradient, tuple(shape) if shapes else len(shape))
+    if isinstance(leaf, np.ndarray):
+        return (type(leaf), leaf.dtype, leaf.shape)
     return (type(leaf), repr(leaf)) if is_constant(leaf) else id(leaf)
 
 

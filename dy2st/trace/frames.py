@@ -71,7 +71,9 @@ class TracedInput:
     a `share` is no input itself but a view of another one; one with a `memory` is memory around a
     tensor (`dy2st.state.shared_inputs`). `fixed`: that it is contiguous is a condition of
     the call, and so is where it begins in its memory, if `offset` says so. `drawn`: the number of
-    the host call that gives its values on every call; `tensor` has none of them.
+    the host call that gives its values on every call; `tensor` has none of them. `leaf`: the
+    argument of the call, a NumPy array, whose memory the tensor has; `array` stands for it in the
+    trace.
     """
 
     tensor: Tensor
@@ -86,3 +88,5 @@ class TracedInput:
     fixed: bool = False
     offset: int | None = None
     drawn: int | None = None
+    leaf: int | None = None
+    array: Any = None
