@@ -80,30 +80,38 @@ class Cache:
 
     def call(self, signature: Signature) -> Any:
         """The result of a call: of the entry that accepts it, or of a new one."""
-        for key in self.keys(signature):
-            for entry in self.entries.get(key, ()):
-                result = entry.call(signature.leaves)
-                if result is not MISS:
-                    entry.used = self.clock()
-                    return result
-        entry = self.translate(signature)
-        result = entry.call(signature.leaves)
-        if result is MISS:
-            raise AssertionError("a fresh translation does not accept its own arguments")
-        return result
+        while True:
+            made = self.made
+            for key in self.keys(signature):
+                for entry in self.entries.get(key, ()):
+                    result = entry.call(signature.leaves)
+                    if result is not MISS:
+                        entry.used = self.clock()
+                        return result
+            entry = self.translate(signature, made)
+            result = entry.call(signature.leaves)
+            if result is not MISS:
+                return result
+            if self.made == made + 1:  # no other thread has changed what the entry depends on
+                raise AssertionError("a fresh translation does not accept its own arguments")
 
     def find(self, signature: Signature) -> Entry:
         """The entry that a call would use; it is made if there is none."""
-        for key in self.keys(signature):
-            for entry in self.entries.get(key, ()):
-                if entry.accepts(signature.leaves):
-                    return entry
-        return self.translate(signature)
+        made = self.made
+        return self.accepting(signature) or self.translate(signature, made)
+
+    def accepting(self, signature: Signature) -> Entry | None:
+        found = (e for key in self.keys(signature) for e in self.entries.get(key, ()))
+        return next((e for e in found if e.accepts(signature.leaves)), None)
 
     # ------------------------------------------------------------ making entries
-    def translate(self, signature: Signature) -> Entry:
-        """A new entry for this call, kept under the key of what it is specialised on."""
+    def translate(self, signature: Signature, made: int) -> Entry:
+        """A new entry for this call, kept under the key of what it is specialised on; or one that
+        another thread has made since there were `made`."""
         with TRANSLATING:
+            known = self.accepting(signature) if self.made != made else None
+            if known is not None:
+                return known
             reason = self.reason(signature)
             for spec in {self.input_spec: 0, None: 0}:
                 entry = self.translated(signature, spec)
