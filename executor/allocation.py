@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -33,7 +35,15 @@ class HostMemory:
     alignment = 64
 
     def allocate(self, size: int) -> Block:
+        """Raises MemoryError for more than the machine has: the system would promise it, and end
+        the process that uses it."""
+        if size > self.most:
+            raise MemoryError(f"a call needs {size} bytes, the machine has {self.most}")
         return _HostBlock(size, self.alignment)
+
+    @cached_property
+    def most(self) -> int:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class _HostBlock:

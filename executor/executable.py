@@ -218,6 +218,11 @@ class Runnable(Protocol):
     ) -> Found | None: ...
 
 
+def empty(count: int, dtype: np.dtype) -> np.ndarray:
+    """Memory for an output."""
+    return np.empty(count, dtype)
+
+
 def results_of(
     executable: Runnable, sizes: Mapping[str, int], inputs: Sequence[int]
 ) -> tuple[list[np.ndarray], dict[str, int]]:
@@ -228,7 +233,7 @@ def results_of(
     given = [sizes[n] for n in executable.sizes]
     values = executable.program.outputs
     memory = [
-        None if n is None else np.empty(0 if isinstance(v, Slot) else n, v.type.dtype.numpy)
+        None if n is None else empty(0 if isinstance(v, Slot) else n, v.type.dtype.numpy)
         for n, v in zip(executable.bounds(given), values)
     ]
     addresses = [None if a is None else a.ctypes.data for a in memory]
@@ -254,9 +259,10 @@ def call_with_arrays(executable: Runnable, arrays: Sequence[np.ndarray]) -> list
     _check_apart(program, arrays, written)
     ready = []
     for i, a in zip(program.inputs, arrays):
-        if i.value in written and not (a.flags.c_contiguous and a.flags.writeable):
+        if i.value in written and not a.flags.carray:
             raise ValueError(f"{i.name} is written, but the array is read-only or not contiguous")
-        ready.append(a if a.flags.c_contiguous else np.ascontiguousarray(a))
+        fits = a.flags.c_contiguous and a.flags.aligned
+        ready.append(a if fits else np.array(a, order="C"))
     outputs, _ = results_of(executable, sizes, [a.ctypes.data for a in ready])
     at = {i.value: a for i, a in zip(program.inputs, arrays)}
     slots = [at[v.input] if isinstance(v, Slot) else None for v in program.outputs]
@@ -267,6 +273,6 @@ def _check_apart(program: Program, arrays: Sequence[np.ndarray], written: set[Va
     for n, i in enumerate(program.inputs):
         if i.value not in written:
             continue
-        for k, other in enumerate(arrays):
+        for k, (q, other) in enumerate(zip(program.inputs, arrays)):
             if k != n and np.may_share_memory(arrays[n], other):
-                raise ValueError(f"{i.name} is written, but shares memory with input {k}")
+                raise ValueError(f"{i.name} is written, but shares memory with input {q.name}")

@@ -35,7 +35,7 @@ from ir.program import (
     Value,
 )
 from ir.rewrite import counts
-from ir.types import BOOL, I64, Dim, Size, Type, parse_dim, parse_type
+from ir.types import BOOL, I64, Size, Type, parse_dim, parse_type, substitute_dim
 
 TYPE_COLUMN, LOC_COLUMN = 48, 70
 
@@ -432,9 +432,9 @@ class _Reader:
             last = self.new(m[4], t) if m[4] else None
             return Carry(inner, self.value(m[2]), self.value(m[3]), last)
         at = parse_dim(m[4])
-        step = at.substitute({i: 1}) - at.substitute({i: 0}) if isinstance(at, Size) else 0
-        start: Dim = at.substitute({i: 0}) if isinstance(at, Size) else at
-        if not isinstance(step, int):
+        start, second, third = (substitute_dim(at, {i: k}) for k in range(3))
+        step = second - start
+        if not isinstance(step, int) or third - second != step:
             raise VerifyError("the step of a seq port is a number")
         return Seq(inner, self.value(m[2]), m[3].count(":"), start, step)
 

@@ -139,6 +139,8 @@ def _verify_scan(scan: Scan, sizes: set[str]) -> None:
         raise VerifyError(f"scan of {scan.trip}: a size that is not known there")
     if isinstance(scan.trip, int) and scan.trip < 0:
         raise VerifyError(f"scan of {scan.trip} iterations")
+    if not dim_names(tuple(p.start for p in scan.ports if isinstance(p, Seq))) <= sizes:
+        raise VerifyError("a seq port starts at a size that is not known there")
     _verify_go(scan)
     defined: set[Value] = set()
     _define(defined, scan.inner, "ports")
@@ -237,7 +239,7 @@ def _verify_fused(fused: Fused, sizes: set[str]) -> None:
     for outer, inner in fused.outs:
         with collecting():
             full = inner.type.with_shape(broadcast(inner.type.shape, fused.shape))
-        if outer.type != full:
+        if outer.type != full or full.shape != fused.shape:
             raise VerifyError(f"fused result {outer!r} is not {full}")
 
 

@@ -83,7 +83,7 @@ def _check_seq(low: Lowerer, s: Scan, p: Seq) -> None:
         return
     checks = _doubtful(s, p)
     if checks:
-        _check_if(low, s.trip, checks, _outside(p), s)
+        low.check_if(s.trip, checks, _outside(p), s.loc)
 
 
 def _doubtful(s: Scan, p: Seq) -> list[Dim]:
@@ -92,14 +92,6 @@ def _doubtful(s: Scan, p: Seq) -> list[Dim]:
     final = p.start + (s.trip - 1) * p.step
     distances = [q for at in (p.start, final) for q in (at, n - 1 - at)]
     return [q for q in distances if not is_natural(q)]
-
-
-def _check_if(low: Lowerer, trip: Dim, checks: list[Dim], text: str, s: Scan) -> None:
-    """Conditions that must hold if the loop runs at all."""
-    low.open()
-    for value in checks:
-        low.check(value, text, s.loc)
-    low.emit(When(trip - 1, "sge", low.close()))
 
 
 # ---------------------------------------------------------------- storage

@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from executor.launches import Check, Copy, Failure, Launch, Map, Reduce
+from executor.launches import Check, Copy, Failure, Launch, Map, Reduce, When
 from executor.memory import Buffer, View, whole
 from executor.plan.copies import OUTPUT, Want, line, read_later
 from executor.plan.limits import Limits
 from executor.plan.loop_counts import bound
 from executor.plan.reuse import Block, Inside, turned
 from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Require, Scan, Value
+from ir.analysis.affine import never_negative
 from ir.loc import UNKNOWN
 from ir.ops.reduce import normal_axes
 from ir.program import Node
@@ -237,6 +238,18 @@ class Lowerer:
         if is_natural(value):
             return
         self.emit(Check(value, self.failure(kind, text, loc)))
+
+    def check_if(self, count: Dim, values: Sequence[Dim], text: str, loc: Loc) -> None:
+        """The program fails unless all `values` are >= 0, or `count` is 0 or less."""
+        left = [q for q in values if not never_negative(q, (count - 1,))]
+        if isinstance(count, int):
+            for value in left if count > 0 else ():
+                self.check(value, text, loc)
+        elif left:
+            self.open()
+            for value in left:
+                self.check(value, text, loc)
+            self.emit(When(count - 1, "sge", self.close()))
 
     def hold(self, conditions: Sequence[Require]) -> list[Require]:
         """Check the conditions whose counts are known by now; returns the others."""

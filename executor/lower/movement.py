@@ -98,13 +98,7 @@ def check_slice(low: Lowerer, op: Op, x: View, axis: int, start: Dim, length: Di
     text, n = f"{op.name}: outside of axis {axis}", x.shape[axis]
     final = start + (length - 1) * op.attrs.get("step", 1)
     low.check(length, text, op.loc)
-    for at in (start, final):
-        if isinstance(length, int):
-            low.check(at, text, op.loc)
-            low.check(n - 1 - at, text, op.loc)
-        else:
-            low.check(at + 1, text, op.loc)
-            low.check(n - at, text, op.loc)
+    low.check_if(length, [q for at in (start, final) for q in (at, n - 1 - at)], text, op.loc)
 
 
 @rule("slice")

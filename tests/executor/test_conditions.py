@@ -1,0 +1,213 @@
+"""Conditions on sizes that types rest on: proven, or checked before memory is touched.
+
+The programs come from texts without `require` lines; each read or wrote outside of its memory once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import executor
+from ir import VerifyError, parse, verify
+from ir.analysis.conditions import unproven, with_requires
+from ir.analysis.extents import LARGEST, extents, too_large
+from ir.interpreter import bind_sizes
+from ir.passes import run as run_passes
+
+TWO = "%x: f32[N], %y: f32[M]"
+PROGRAMS = {
+    "reshape": (TWO, "%1 = reshape(%x, shape=[M]) : f32[M]", [(1,), (10**7,)]),
+    "expand": (TWO, "%1 = expand(%x, shape=[M]) : f32[M]", [(2,), (10**7,)]),
+    "add": (TWO, "%1 = add(%x, %y) : f32[M]", [(2,), (10**7,)]),
+    "strided": (TWO, "%1 = strided(%x, shape=[M], strides=[1000]) : f32[M]", [(2,), (10**5,)]),
+    "set_strided": (TWO, "%1 = set_strided(%x, %y, strides=[1000]) : f32[N]", [(2,), (10**5,)]),
+    "concat": (
+        "%x: f32[N,A], %y: f32[M,B]",
+        "%1 = concat(%x, %y, axis=0) : f32[N+M,B]",
+        [(2, 1), (3, 10**6)],
+    ),
+    "matmul": (
+        "%x: f32[A,N], %y: f32[M,B]",
+        "%1 = matmul(%x, %y) : f32[A,B]",
+        [(2, 10**6), (3, 4)],
+    ),
+    "gather_nd": (
+        "%x: f32[4,4], %i: i64[N], %j: i64[M]",
+        "%1 = gather_nd(%x, %i, %j, axis=0) : f32[M]",
+        [(4, 4), (1,), (10**6,)],
+    ),
+    "unfold": (TWO, "%1 = unfold(%x, axis=0, size=5, step=1) : f32[N-4,5]", [(3,), (1,)]),
+}
+
+
+def program(inputs: str, ops: str):
+    head = ", ".join(f'{q} arg "{q.split(":")[0][1:]}"' for q in inputs.split(", "))
+    result = ops.split(" = ")[0].strip()
+    return verify(parse(f"program p({head}) {{\n  {ops}\n  return {result}\n}}"))
+
+
+def compiled(p):
+    return executor.compile(run_passes(p, start_at="expand"))
+
+
+def zeros(p, shapes):
+    return [np.zeros(s, i.value.type.dtype.numpy) for s, i in zip(shapes, p.inputs)]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_condition_of_a_type_is_checked(name):
+    inputs, ops, shapes = PROGRAMS[name]
+    p = program(inputs, ops)
+    with pytest.raises(ValueError, match="does not hold"):
+        compiled(p)(*zeros(p, shapes))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_becomes_a_require_that_names_the_inputs(name):
+    inputs, ops, shapes = PROGRAMS[name]
+    p = with_requires(program(inputs, ops))
+    assert p.requires and not unproven(p) and with_requires(p) is p
+    with pytest.raises(ValueError, match=r"does not hold .*: \w+ is [fi]\d+\[.*\] of shape \["):
+        bind_sizes(p, shapes)
+
+
+def test_what_follows_from_requires_is_not_checked_again():
+    p = verify(
+        parse(
+            'program p(%x: f32[N,4] arg "x", %y: f32[M,4] arg "y", %z: f32[K,4] arg "z") {\n'
+            '  require N == M ""\n  require 2*K == N+M ""\n'
+            "  %1 = add(%x, %y) : f32[M,4]\n"
+            "  %2 = reshape(%1, shape=[4*N]) : f32[4*N]\n"
+            "  %3 = add(%x, %z) : f32[K,4]\n"
+            "  return %2, %3\n}"
+        )
+    )
+    assert [str(r) for q in unproven(p).values() for r in q] == ["N == K"]
+
+
+WHILE = """program p(%x: f32[N] arg "x", %ok: bool[] arg "ok") {
+  while %i < 100 as c {
+    go    %ok then %ok1
+    const %ok1 = %ok                           : bool[]
+    stack %s = %i axis 0                       : i64[c]
+    body
+  }
+  %r = reshape(%x, shape=[c])                  : f32[c]
+  %q = add(%r, %r)                             : f32[c]
+  return %q
+}"""
+
+
+def test_a_condition_on_the_count_of_a_loop_is_checked_behind_it():
+    run = compiled(verify(parse(WHILE)))
+    (found,) = run(np.ones(100, "f"), np.array(True))
+    np.testing.assert_array_equal(found, np.full(100, 2.0))
+    for n in (2, 1000):
+        with pytest.raises(ValueError, match="c == N does not hold"):
+            run(np.ones(n, "f"), np.array(True))
+    with pytest.raises(ValueError, match="c == N does not hold"):
+        run(np.ones(2, "f"), np.array(False))
+
+
+@pytest.mark.parametrize("op", ["slice(%x, axis=0, length=M, ", "set_slice(%x, %y, axis=0, "])
+def test_a_backward_slice_begins_inside(op):
+    """`start=M` was allowed for any length, because it is for a slice without elements."""
+    result = "f32[M]" if op.startswith("slice") else "f32[N]"
+    p = program(TWO, f"%1 = {op}start=M, step=-1) : {result}")
+    run = compiled(p)
+    for n, m in ((4, 4), (3, 3), (2, 10**6)):
+        with pytest.raises(IndexError, match="outside of axis"):
+            run(*zeros(p, [(n,), (m,)]))
+    run(*zeros(p, [(4,), (0,)]))
+
+
+LARGE = {
+    "a product wraps around": ("[N*N]", (1 << 40, 0)),
+    "to a small number": ("[N*N*N*N]", (1 << 16, 0)),
+    "a sum over no memory": ("[N,N,N]", (1 << 21, 0)),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_sizes_that_leave_64_bits_are_refused(name):
+    shape, size = LARGE[name]
+    axes = list(range(shape.count(",") + 1))
+    p = program(
+        "%x: f32[N,0]",
+        f"%1 = full(value=1.0, shape={shape}, dtype=f32) : f32{shape}\n"
+        f"  %2 = sum(%1, axes={axes}) : f32[]",
+    )
+    with pytest.raises(MemoryError):
+        compiled(p)(np.zeros(size, "f"))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        "full(value=1.0, shape=[1099511627776, 1099511627776], dtype=f32)"
+        " : f32[1099511627776,1099511627776]",
+        "strided(%x, shape=[1], strides=[4611686018427387904]) : f32[1]",
+        "iota(n=4611686018427387904, dtype=i64) : i64[4611686018427387904]",
+    ],
+)
+def test_numbers_that_leave_64_bits_are_refused(op):
+    with pytest.raises(MemoryError):
+        compiled(program("%x: f32[4]", f"%1 = {op}"))
+
+
+def test_extents_bound_every_size():
+    p = program(TWO, "%1 = strided(%x, shape=[M], strides=[3], offset=N-1) : f32[M]")
+    known = extents(p)
+    assert not too_large(known, {"N": 1 << 20, "M": 1 << 20})
+    assert too_large(known, {"N": LARGEST // 2, "M": 1})
+
+
+def test_an_index_that_its_type_does_not_hold_has_no_bound():
+    """argmax gave 200 as i8, which is -56, and the check of the index counted as needless."""
+    p = verify(
+        parse(
+            'program p(%x: f32[200] arg "x", %y: f32[300] arg "y") {\n'
+            "  %i = argmax(%x, axis=0, keepdim=True, dtype=i8) : i8[1]\n"
+            "  %1 = gather(%y, %i) : f32[1]\n"
+            "  return %1\n}"
+        )
+    )
+    x = np.arange(200, dtype="f")
+    (found,) = compiled(p)(x, np.arange(300, dtype="f"))
+    assert found == [300 - 57]
+
+
+def test_the_results_of_a_kernel_have_its_shape():
+    """The kernel ran over the shape of its first result and wrote behind the second."""
+    text = """program p(%x: f32[1000] arg "x", %y: f32[1] arg "y") {
+  fused [1] {
+    const %a = %x                              : f32[1000]
+    const %b = %y                              : f32[1]
+    out   %1 = %c                              : f32[1000]
+    out   %2 = %d                              : f32[1]
+    body
+      %c = add(%a, %a)                         : f32[1000]
+      %d = add(%b, %b)                         : f32[1]
+  }
+  return %1, %2
+}"""
+    with pytest.raises(VerifyError, match="fused result"):
+        verify(parse(text))
+
+
+@pytest.mark.parametrize("at", ["Q", "c", "t*t", "N*t", "u"])
+def test_a_seq_port_reads_at_known_places(at):
+    text = f"""program p(%x: f32[N] arg "x") {{
+  scan %u < 2 {{
+    body
+  }}
+  scan %t < 2 {{
+    seq   %a = %x[{at}]                        : f32[]
+    stack %s = %a axis 0                       : f32[2]
+    body
+  }}
+  return %s
+}}"""
+    with pytest.raises(VerifyError):
+        verify(parse(text))
