@@ -16,9 +16,9 @@ from dy2st.compiled.report import Report
 from dy2st.convert.source import render
 from dy2st.results.donation import check_names
 from dy2st.runtime import calls
-from dy2st.state.signature import Signature, spec_signature
+from dy2st.state.signature import Signature, spec_signatures
 from dy2st.trace.trace import current
-from ir import Program
+from ir import Program, SourceError
 
 
 class StaticFunction:
@@ -97,14 +97,27 @@ class StaticFunction:
 
         Without arguments the `input_spec` is used.
         """
-        given = args or kwargs
-        return self.__dy2st_cache__.find(Signature(args, kwargs) if given else self._signature())
+        if not args and not kwargs:
+            return self._entry_of_spec()
+        return self.__dy2st_cache__.find(Signature(args, kwargs))
 
-    def _signature(self) -> Signature:
-        spec = self.__dy2st_cache__.input_spec
+    def _entry_of_spec(self) -> Entry:
+        """The entry of the first call made up from the input_spec that can be translated."""
+        spec: Sequence[Any] | None = self.__dy2st_cache__.input_spec
         if spec is None:
             raise TypeError("give arguments, or an input_spec to to_static")
-        return spec_signature(spec)
+        first: SourceError | None = None
+        for signature in spec_signatures(spec):
+            try:
+                return self.__dy2st_cache__.find(signature)
+            except SourceError as e:
+                if first is None:
+                    first, shapes = e, [list(q.shape) for q in signature.leaves]
+        assert first is not None
+        if any(None in s.shape or -1 in s.shape for s in spec):
+            text = ", ".join(map(str, shapes))
+            first.reason += f"\nThe open sizes of the input_spec stand for numbers here: {text}."
+        raise first
 
     def program(self, *args: object, **kwargs: object) -> Program:
         """As `dy2st.program`."""

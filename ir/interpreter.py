@@ -23,6 +23,7 @@ from ir.program import (
     Node,
     Op,
     Program,
+    Require,
     Scan,
     Seq,
     Stack,
@@ -45,11 +46,27 @@ def bind_sizes(program: Program, shapes: Sequence[Sequence[int]]) -> dict[str, i
                 sizes.setdefault(str(d), int(n))
     for i, shape in zip(program.inputs, shapes):
         if i.value.type.concrete(sizes) != tuple(shape):
-            raise ValueError(f"{i.name} is {i.value.type}, not of shape {list(shape)}")
+            known = "".join(f", {n} = {sizes[n]}" for n in sorted(i.value.type.names))
+            raise ValueError(f"{i.name} is {i.value.type}{known}, not of shape {list(shape)}")
     for r in program.requires:
         if not r.holds(sizes):
-            raise ValueError(f"{r} does not hold ({r.reason}, {r.loc}) for {sizes}")
+            raise ValueError(f"{r} does not hold{_why(r)}: {_inputs_with(r, program, shapes)}")
     return sizes
+
+
+def _why(r: Require) -> str:
+    parts = [q for q in (r.reason, str(r.loc) if r.loc.line > 0 else "") if q]
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _inputs_with(r: Require, program: Program, shapes: Sequence[Sequence[int]]) -> str:
+    """The inputs that a condition is about, with their shapes."""
+    names = {n for d in (r.left, r.right) if isinstance(d, Size) for n in d.names}
+    return ", ".join(
+        f"{i.name} is {i.value.type} of shape {list(shape)}"
+        for i, shape in zip(program.inputs, shapes)
+        if i.value.type.names & names
+    )
 
 
 def evaluate(

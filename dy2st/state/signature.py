@@ -168,11 +168,21 @@ def _fill(a: Any, new: Iterator[Any], known: dict[int, Any]) -> object:
     return known.setdefault(id(a), filled)
 
 
-def spec_signature(spec: Sequence[Any]) -> Signature:
-    """A call made up from an input_spec: zeros, with 2, 3, ... for dims that are open."""
-    sizes = itertools.count(2)
-    args = []
-    for s in spec:
-        shape = [next(sizes) if d is None or int(d) < 0 else int(d) for d in s.shape]
-        args.append(paddle.zeros(shape, s.dtype))
-    return Signature(args, {})
+def spec_signatures(spec: Sequence[Any]) -> Iterator[Signature]:
+    """Calls made up from an input_spec: zeros, with a number for each dim that is open.
+
+    First all numbers differ, so that nothing is taken for equal that need not be; then those of one
+    axis are equal; then all are. Sizes that a program needs to be equal are its `requires`.
+    """
+    most = max((len(s.shape) for s in spec), default=0)
+    number = itertools.count(2)
+    by_axis = list(range(2, 2 + most))
+    made = set()
+    for choose in (lambda axis: next(number), lambda axis: by_axis[axis], lambda axis: 2):
+        shapes = tuple(
+            tuple(choose(k) if d is None or int(d) < 0 else int(d) for k, d in enumerate(s.shape))
+            for s in spec
+        )
+        if shapes not in made:
+            made.add(shapes)
+            yield Signature([paddle.zeros(q, s.dtype) for q, s in zip(shapes, spec)], {})

@@ -164,6 +164,62 @@ def test_lists_that_a_loop_fills(tmp_path):
         same_arrays(run(x), as_arrays(collects(paddle.to_tensor(x))))
 
 
+def added(x, y):
+    return x + y
+
+
+def multiplied(x, y):
+    return paddle.matmul(x, y)
+
+
+def joined(x, y):
+    return paddle.concat([x, y], 1)
+
+
+def looped(x, y):
+    for _ in range(3):
+        x = x * y
+    return x
+
+
+EIGHT = InputSpec([None, 8], "float32")
+TIED = [
+    (added, [EIGHT, EIGHT], "x_0 == y_0 does not hold .add, test_export.py:"),
+    (joined, [EIGHT, EIGHT], "x_0 == y_0 does not hold"),
+    (looped, [EIGHT, EIGHT], "x_0 == y_0 does not hold"),
+    (multiplied, [InputSpec([8, None], "float32"), EIGHT], "x_1 == y_0 does not hold"),
+]
+
+
+@pytest.mark.parametrize(("function", "spec", "message"), TIED)
+def test_open_sizes_that_must_be_equal(tmp_path, function, spec, message):
+    dy2st.save(function, tmp_path / "t.dy2st", spec)
+    run = dy2st.load(tmp_path / "t.dy2st")
+    turned = spec[0].shape[0] == 8
+    for n in (3, 1, 7):
+        x = np.ones((8, n) if turned else (n, 8), "float32")
+        y = np.full((n, 8), 2, "float32")
+        want = function(paddle.to_tensor(x), paddle.to_tensor(y)).numpy()
+        np.testing.assert_allclose(run(x, y), want)
+    with pytest.raises(ValueError, match=message) as found:
+        run(np.ones((8, 3) if turned else (3, 8), "float32"), np.ones((4, 8), "float32"))
+    for part in ("x is f32[", "y is f32[y_0,8] of shape [4, 8]"):
+        assert part in str(found.value)
+
+
+def test_open_sizes_that_need_not_be_equal_stay_apart(tmp_path):
+    dy2st.save(lambda x, y: (x * 2, y.sum()), tmp_path / "t.dy2st", [EIGHT, EIGHT])
+    run = dy2st.load(tmp_path / "t.dy2st")
+    assert not run.program.requires
+    doubled, total = run(np.ones((3, 8), "float32"), np.ones((4, 8), "float32"))
+    assert doubled.shape == (3, 8) and total == 32
+
+
+def test_a_message_says_what_open_sizes_stand_for(tmp_path):
+    with pytest.raises(dy2st.SourceError, match=r"stand for numbers here: \[2, 8\], \[3, 7\]"):
+        dy2st.save(added, tmp_path / "t", [EIGHT, InputSpec([None, 7], "float32")])
+
+
 def test_foreign_ops_cannot_be_saved(tmp_path):
     with pytest.raises(dy2st.Dy2stError, match="lgamma"):
         dy2st.save(lambda x: paddle.lgamma(x), tmp_path / "f", [InputSpec([None], "float32")])
