@@ -170,7 +170,8 @@ def _plain(v: object, sizes: Mapping[str, int]) -> Any:
 # ---------------------------------------------------------------- reading
 @dataclass
 class Reader:
-    """Reads trees of a program; `requires` gains the conditions that views rest on.
+    """Reads trees of a program; `requires` gains the conditions that views rest on. `depth` and
+    `inside` say how many lists are around a part, and whether one of them has an element per row.
 
     Raises FileError for a tree that is not one of this program.
     """
@@ -178,6 +179,7 @@ class Reader:
     program: Program
     requires: list[Require] = field(default_factory=list)
     depth: int = 0
+    inside: bool = False
 
     def read(self, tree: object) -> Part:
         kind, *body = _list(tree, "a part of the result") or [None]
@@ -224,15 +226,17 @@ class Reader:
         return self.viewed(False, at, self.program.inputs[at].value.type, steps)
 
     def _elements(self, tree: object) -> Part:
+        outside, self.inside = self.inside, True
         of = self.read(tree)
+        self.inside = outside
         lengths = {t.shape[0] for t in of.rows()}
         if len(lengths) != 1:
             raise FileError("a list with elements of several lengths, or of none")
         return Elements(of)
 
     def _rows(self, index: object, number: object) -> Part:
-        if type(number) is not bool:
-            raise FileError(f"rows are numbers or arrays, not {number!r:.80}")
+        if not self.inside or type(number) is not bool:
+            raise FileError("rows are numbers or arrays, and stand in a list of elements")
         at = self.output(index, 1 if number else None)
         own = self.program.outputs[at].type
         if own.ndim == 0:
