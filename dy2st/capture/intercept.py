@@ -42,6 +42,10 @@ LEGACY = {
     "elementwise_add": "add",
 }
 
+#: layers of Paddle that bring the name of their data format into one form at every call
+BATCH_NORMS = tuple(
+    getattr(paddle.nn, n) for n in ("BatchNorm1D", "BatchNorm2D", "BatchNorm3D", "SyncBatchNorm")
+)
 _LOCK = threading.RLock()
 _USERS = 0
 _SAVED: list[tuple[object, str, object]] = []
@@ -171,6 +175,11 @@ def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
         trace = current()
         if trace is None:
             original(layer, name, value)
+        elif name == "_data_format" and type(layer) in BATCH_NORMS:
+            original(layer, name, value)
+            if trace.guards is not None:
+                trace.guards.terms.pop(("layer", id(layer)), None)
+                trace.guards.layer(layer)
         else:
             trace.store(Attr(layer, name), value)
 

@@ -13,12 +13,15 @@ import paddle
 from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.adapters.table import number_of
 from dy2st.capture.foreign.print import print_
+from dy2st.capture.foreign.seed import seed
 from dy2st.capture.pylayer import register_hook
 from dy2st.library.consumers import CONSUMERS
 from dy2st.library.host_numbers import HOST_NUMBERS, logarithm
 from dy2st.library.introspection import KINDS
 from dy2st.library.modes import METHODS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
+from dy2st.library.sizes import SIZES
+from dy2st.library.training_steps import TRAINING_STEPS
 from dy2st.loops.concat_growth import attach
 from dy2st.loops.generators import iter_, next_, registered
 from dy2st.loops.iterables import enumerate_, range_, reversed_, zip_
@@ -187,7 +190,10 @@ SUBSTITUTES: dict[int, Any] = {
     id(repr): repr_,
     id(format): format_,
     **{id(f): registered(f) for f in ITERTOOLS},
+    id(paddle.seed): seed,
     **COPIES,
     **KINDS,
     **METHODS,
+    **SIZES,
+    **TRAINING_STEPS,
 }

@@ -50,8 +50,7 @@ MUTATORS = frozenset(
     "intersection_update symmetric_difference_update".split()
 )
 EFFECTS = (
-    input, open, exec, eval, paddle.grad, paddle.autograd.backward,
-    paddle.seed, paddle.set_rng_state, paddle.save, paddle.load, object.__setattr__,
+    input, open, exec, eval, paddle.set_rng_state, paddle.save, paddle.load, object.__setattr__,
 )  # fmt: skip
 
 #: stores by a name that is computed

@@ -36,7 +36,7 @@ FOLDED = frozenset(
     "add subtract multiply divide floor_divide remainder scale neg abs maximum minimum assign "
     "alias detach cast concat stack reshape index slice expand sum prod max min equal not_equal "
     "less_than less_equal greater_than greater_equal logical_not logical_and logical_or "
-    "split where".split()
+    "split where any all".split()
 )
 #: of those the ones that work on sizes as on integers
 OF_SIZES: dict[str, Callable[..., Any]] = {
@@ -156,7 +156,8 @@ def size_elements(
     if name in OF_SIZES:
         rows = zip(*(q.reshape(-1) for q in np.broadcast_arrays(*places)))
         return [[OF_SIZES[name](*(every[k] for k in row)) for row in rows]]
-    if name in ("sum", "prod") and not attrs.get("axes") and not attrs.get("keepdim"):
+    whole = len(attrs.get("axes", ())) in (0, *(v.type.ndim for v in values))
+    if name in ("sum", "prod") and whole and not attrs.get("keepdim"):
         return [[functools.reduce(OF_SIZES["add" if name == "sum" else "multiply"], every)]]
     if name == "scale" and attrs.get("bias_after_scale", True):
         scale, bias = attrs.get("scale", 1.0), attrs.get("bias", 0.0)

@@ -161,7 +161,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def dim(self) -> int:
         return self.ndim
 
-    ndimension = rank = dim
+    ndimension = dim
 
     def is_contiguous(self) -> bool:
         """To the thread that traces; others must not take its address."""

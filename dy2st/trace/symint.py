@@ -70,6 +70,10 @@ class SymInt:
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
+    def __call__(self, dim: object = None) -> NoReturn:
+        """`x.size(0)`, where `x.size` is a number of the program."""
+        raise NeedsConcrete("size() of a tensor with a named size: use `x.shape[0]`", self.loops)
+
 
 def is_symint(x: object) -> bool:
     return type(x) is SymInt

@@ -154,10 +154,10 @@ class Trace:
     def know(self, value: Value, elements: Iterable[Any], sources: Iterable[Value] = ()) -> None:
         """The elements of a small tensor as Python numbers, sizes among them; `sources`: the values
         with known elements that they follow from."""
-        root = self.root(value)
-        since = {root: self.values.writes.get(root, 0)}
+        root, since = self.root(value), dict[Value, int]()
         for v in sources:
             since.update(self.values.elements[v][1])
+        since[root] = self.values.writes.get(root, 0)
         self.values.elements[value] = tuple(elements), since
 
     def elements(self, value: Value) -> tuple[Any, ...] | None:
@@ -300,15 +300,14 @@ class Trace:
         self.check_writable(root)
         if root in self.values.results:
             self.require_ran(self.values.results[root])
+        elements = self.elements(new)
         self.values.writes[root] = self.values.writes.get(root, 0) + 1
         self.emit("copy_", [value, new], {"own": own, "moves": moves})
         op = self.builder.ops[-1]
         assert isinstance(op, Op)
         self.mark_written(root, self.where())
-        if value is root and self.values.frame_of[root] is self.frame:
-            elements = self.elements(new)
-            if elements is not None:
-                self.know(root, elements, [new])
+        if value is root and self.values.frame_of[root] is self.frame and elements is not None:
+            self.know(root, elements, [new])
         return op
 
     def require_ran(self, length: Dim) -> None:

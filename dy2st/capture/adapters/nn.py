@@ -9,7 +9,15 @@ from paddle.base import core
 
 from dy2st.capture import foreign
 from dy2st.capture.adapters.elementwise import arithmetic
-from dy2st.capture.adapters.table import adapter, axes_of, dtype_of, given, int_of, number_of
+from dy2st.capture.adapters.table import (
+    adapter,
+    axes_of,
+    dtype_of,
+    given,
+    int_of,
+    is_number,
+    number_of,
+)
 from dy2st.capture.promotion import result_dtype
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -122,6 +130,26 @@ def numel(e: Emitter, x: object) -> FakeTensor:
     return e.scalar(e.trace.sym(product(e.type(x).shape)), I64)
 
 
+@adapter("is_empty")
+def is_empty(e: Emitter, x: object) -> FakeTensor:
+    count = product(e.type(x).shape)
+    if isinstance(count, int):
+        return e.full(count == 0, BOOL)
+    return e.equal(e.scalar(e.trace.sym(count), I64), e.full(0, I64))
+
+
+@adapter("sequence_mask")
+def sequence_mask(e: Emitter, x: Any, maxlen: Any, dtype: object) -> FakeTensor:
+    """Which of the first `maxlen` positions come before each of the lengths `x`."""
+    maxlen = number_of(maxlen)
+    if not is_number(maxlen) or type(maxlen) is int and maxlen < 0:
+        raise foreign.shape_by_value(e.trace, "sequence_mask without a constant maxlen")
+    n, kind = dim_of(maxlen), e.type(x).dtype
+    places = e.wrap(e.trace.emit("iota", [], {"n": n, "start": 0, "step": 1, "dtype": kind}))
+    lengths = e.reshape(x, shape=(*e.type(x).shape, 1))
+    return e.cast_to(e.less_than(places, lengths), dtype_of(dtype))
+
+
 @adapter("shape", "shape64")
 def shape(e: Emitter, x: object) -> FakeTensor:
     """A tensor of sizes, which are known: it may be used as a shape."""
@@ -173,7 +201,7 @@ def one_hot(e: Emitter, x: object, n: object) -> FakeTensor:
     dtype = e.type(x).dtype
     above, below = e.greater_equal(x, e.scalar(0, dtype)), e.less_than(x, e.scalar(n, dtype))
     ok = e.all(e.logical_and(above, below))
-    message = f"one_hot of an index outside of [0, {n})"
+    message = f"one_hot of an index outside of [0, {dim_of(n)})"
     check(e.trace, ok._value, "ValueError", message, caught=False)
     return e.one_hot(x, n=dim_of(n))
 

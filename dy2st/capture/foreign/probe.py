@@ -34,7 +34,13 @@ RANDOM = frozenset(
 BY_VALUE = frozenset(
     "nonzero unique unique_consecutive masked_select where_index "
     "repeat_interleave_with_tensor_index "
-    "bincount histogram edit_distance nms multiclass_nms3 is_empty sequence_mask".split()
+    "bincount edit_distance nms multiclass_nms3".split()
+)
+
+
+#: ops that take a shape or bounds
+SHAPED = frozenset(
+    "full empty reshape expand tile slice strided_slice uniform gaussian randint split".split()
 )
 
 
@@ -62,7 +68,12 @@ class Probe:
         if self.name in SAME_TYPE:
             return [self.types[0]], "new", {}
         base = dict(zip(self.sizes, PRIMES))
-        first, structure, written = self.once(base)
+        try:
+            first, structure, written = self.once(base)
+        except (ValueError, RuntimeError):
+            if self.name in SHAPED and self.vague():
+                raise shape_by_value(self.trace, f"the result of {self.name}") from None
+            raise
         if self.shaped_by_values(base, first):
             raise shape_by_value(self.trace, f"the result of {self.name}")
         if not self.sizes:
@@ -75,10 +86,13 @@ class Probe:
                 raise ValueError("the shape of the result does not follow from the named sizes")
         return types, structure, written
 
+    def vague(self) -> bool:
+        """Whether integers that may stand for a shape are not known."""
+        return any(q is None and is_list(t) for q, t in zip(self.known, self.types))
+
     def shaped_by_values(self, sizes: Mapping[str, int], types: Sequence[Type]) -> bool:
         """Whether other integers in small operands give results of other shapes."""
-        vague = [q is None and is_list(t) for q, t in zip(self.known, self.types)]
-        if not any(vague):
+        if not self.vague():
             return False
         try:
             others = self.once(sizes, fill=2)[0]
@@ -189,6 +203,6 @@ def stand_in(
         return paddle.to_tensor(np.array(numbers, t.dtype.numpy).reshape(shape))
     if t.dtype.kind == "f":
         rng = np.random.default_rng(len(shape) + position)
-        array = rng.uniform(0.5, 1.5, shape).astype(t.dtype.numpy)
+        array = rng.uniform(0.3, 0.9, shape).astype(t.dtype.numpy)
         return paddle.to_tensor(array)
     return paddle.full(shape, fill, DTYPE_TO_PADDLE[t.dtype])

@@ -1,0 +1,96 @@
+"""Library functions whose own Python needs sizes as plain numbers: tensors with known elements are
+replaced before the call, and sizes of the program are handed to the kernel itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+from paddle import Tensor
+from paddle.base import core
+from paddle.nn import functional as F
+from paddle.nn.functional.common import _interpolate_wrapper as resize
+
+from dy2st.capture.adapters.table import elements_of, number_of
+from dy2st.capture.dispatch import record
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import current
+
+
+def sizes_of(x: Any) -> Any:
+    """Numbers for tensors whose elements are known."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(number_of(q) for q in x)
+    if isinstance(x, Tensor):
+        found = elements_of(x)
+        return x if found is None else list(found) if x.ndim else found[0]
+    return x
+
+
+def with_sizes(f: Any, *names: str, kernel: Any = None, like: Any = None) -> Callable[..., object]:
+    """`f` with the sizes among its arguments as numbers; `kernel` is called where the program
+    computes one of them. `like` has the arguments of `f`."""
+    signature = inspect.signature(like or f)
+
+    @functools.wraps(f)
+    def call(*args: object, **kwargs: object) -> object:
+        if current() is None:
+            return f(*args, **kwargs)
+        if "input" in kwargs:
+            kwargs["x"] = kwargs.pop("input")
+        given = signature.bind(*args, **kwargs)
+        for name in names:
+            if name in given.arguments:
+                given.arguments[name] = sizes_of(given.arguments[name])
+        asked = [q for name in names for q in _each(given.arguments.get(name))]
+        if kernel is None or not any(map(is_symint, asked)):
+            return f(*given.args, **given.kwargs)
+        given.apply_defaults()
+        return kernel(**given.arguments)
+
+    return call
+
+
+def _each(x: object) -> list[object]:
+    return list(x) if isinstance(x, (list, tuple)) else [x]
+
+
+#: modes of `interpolate`: the kernel, and the rank of its operand
+KERNELS = {
+    "nearest": ("nearest_interp", (4, 5)),
+    "bilinear": ("bilinear_interp", (4,)),
+    "trilinear": ("trilinear_interp", (5,)),
+    "bicubic": ("bicubic_interp", (4,)),
+    "linear": ("linear_interp", (3,)),
+}
+
+
+def interpolate(
+    x: Tensor, size: Any, mode: str, align_corners: bool, align_mode: int, **rest: Any
+) -> object:
+    """To a size that the program computes; channels come first."""
+    name, ranks = KERNELS.get(mode.lower(), ("", ()))
+    first = rest.get("data_format") in (None, "NCHW", "NCDHW", "NCW", "NCL")
+    plain = rest.get("scale_factor") is None and not rest.get("antialias")
+    if x.ndim not in ranks or len(size) != x.ndim - 2 or not (first and plain):
+        return F.interpolate(x, size, None, mode, align_corners, align_mode, **rest)
+    dims = [-1] * (3 - len(size)) + list(size)
+    args = (x, None, None, None, "NCHW", *dims, [], mode.lower(), align_corners, align_mode)
+    return record(name, getattr(core.eager.ops, name), args, {})
+
+
+def to_tensor(*args: Any, **kwargs: Any) -> object:
+    """`paddle.to_tensor` under a name of the user's own: while tracing it is replaced there."""
+    return paddle.to_tensor(*args, **kwargs)
+
+
+SIZES: dict[int, Any] = {
+    id(F.one_hot): with_sizes(F.one_hot, "num_classes"),
+    id(F.interpolate): with_sizes(F.interpolate, "size", kernel=interpolate, like=resize),
+    id(F.upsample): with_sizes(F.upsample, "size", kernel=interpolate),
+    id(paddle.to_tensor): to_tensor,
+}
