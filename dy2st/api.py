@@ -12,6 +12,7 @@ import paddle
 
 from dy2st.compiled.cache import TRANSLATING, Cache
 from dy2st.compiled.entry import MISS, Entry
+from dy2st.compiled.errors import shown
 from dy2st.compiled.report import Report
 from dy2st.convert.source import render
 from dy2st.results.donation import check_names
@@ -74,13 +75,17 @@ class StaticFunction:
         """
         if current() is not None:
             return calls.fn(self.__dy2st_original__)(*args, **kwargs)
-        signature, cache = Signature(args, kwargs), self.__dy2st_cache__
-        for entry in cache.entries.get(signature.key, ()):
-            result = entry.call(signature.leaves)
-            if result is not MISS:
-                entry.used = cache.clock()
-                return result
-        return cache.call(signature)
+        cache = self.__dy2st_cache__
+        try:
+            signature = Signature(args, kwargs)
+            for entry in cache.entries.get(signature.key, ()):
+                result = entry.call(signature.leaves)
+                if result is not MISS:
+                    entry.used = cache.clock()
+                    return result
+            return cache.call(signature)
+        except Exception as error:
+            raise shown(error, [q.errors for q in cache.reasons])  # noqa: B904
 
     def __deepcopy__(self, memo: dict[int, object]) -> StaticFunction:
         """A copy of the function (a bound one with its object), without its translations."""

@@ -68,6 +68,32 @@ class SourceError(Dy2stError):
         return "\n\n".join(parts)
 
 
+#: Python's errors that a SourceError can be at the same time
+EAGER = (ValueError, TypeError, IndexError, KeyError, RuntimeError, AssertionError, OverflowError,
+         ZeroDivisionError, NotImplementedError)  # fmt: skip
+
+
+def source_error(kind: type[BaseException]) -> type[SourceError]:
+    """The class of a SourceError that `except kind` catches, too: eager raises this `kind`."""
+    return next((_BOTH[q] for q in kind.__mro__ if q in _BOTH), SourceError)
+
+
+def _rebuilt(kind: type[BaseException], message: str) -> SourceError:
+    return source_error(kind)(message)
+
+
+def _both(kind: type[Exception]) -> type[SourceError]:
+    def reduced(self: SourceError) -> tuple[object, ...]:
+        return _rebuilt, (kind, self.message), vars(self)
+
+    made = type("SourceError", (SourceError, kind), {"__reduce__": reduced})
+    made.__module__ = SourceError.__module__
+    return made
+
+
+_BOTH: dict[type, type[SourceError]] = {kind: _both(kind) for kind in EAGER}
+
+
 def excerpt(loc: Loc, here: str = "") -> Sequence[str]:
     """The lines around `loc` with a caret under its column, as in a compiler's message."""
     where = f", {loc.function}" if loc.function else ""

@@ -119,6 +119,7 @@ def fail(
     assert error is not None
     ok = number.negate(test) if yes.failed is not None else test
     kind, message = builtin_error(error)
+    trace.errors[kind, type(error).__name__] = error
     number.check(trace, ok.value, kind, message)
     (orelse if yes.failed is not None else then)()
 

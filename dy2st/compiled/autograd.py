@@ -19,6 +19,7 @@ from typing import Any
 import paddle
 from paddle.base import core
 
+from dy2st.compiled.backward_errors import raises
 from dy2st.compiled.training import Training
 from dy2st.trace.fake_tensor import Tensor
 from ir import Dy2stError
@@ -39,7 +40,7 @@ class Node:
         self.leaves = {k: inputs[i] for k, i in wrt if inputs[i].is_leaf}
         pieces = [self.piece(k, inputs[i]) for k, i in enumerate(training.wrt)]
         joined = ops.concat(pieces, 0)
-        joined._register_grad_hook(self.run)
+        joined._register_grad_hook(raises(self.run))
         self.tokens: dict[object, Tensor] = {
             paddle.float32: ops.slice(joined, [0], [0], [1], [1], [0])
         }
@@ -177,8 +178,9 @@ class Kept:
             own = r.source == "kept"
             tensor = (outputs if own or r.source == "output" else inputs)[r.index]
             if not own:
+                name = "a result of the call" if r.source == "output" else r.name
                 tensor = tensor if tensor.is_leaf and r.source == "input" else tensor.detach()
-                self.versions.append((k, tensor, tensor.inplace_version, r.name))
+                self.versions.append((k, tensor, tensor.inplace_version, name))
             self.residuals.append(tensor)
 
     def check(self, read: Collection[int]) -> None:

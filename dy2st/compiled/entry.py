@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle.base import core
 
+from dy2st.compiled import backward_errors
 from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.compiled.autograd import Node
+from dy2st.compiled.errors import UsersErrors
 from dy2st.compiled.host_inputs import HostCalls
 from dy2st.compiled.reasons import Checks
 from dy2st.compiled.report import Report
@@ -44,7 +46,8 @@ class Translation:
 
     `traced` are all tensors that the trace met; `displayed_bound` those of `program`'s inputs.
     `loud` are the trace's inputs with a write that moves the version counter. `calls` are the host
-    calls that are made in front of the program: their inputs are the last ones.
+    calls that are made in front of the program: their inputs are the last ones. `errors` are those
+    of the user that data may raise.
     """
 
     program: Program
@@ -58,6 +61,7 @@ class Translation:
     training: Training | str = ""
     loud: frozenset[Value] = frozenset()
     calls: HostCalls | None = None
+    errors: UsersErrors = field(default_factory=dict)
 
 
 class Entry:
@@ -68,7 +72,7 @@ class Entry:
 
     def __init__(self, made: Translation, signature: Signature) -> None:
         self.program, self.executable = made.program, made.executable
-        self.report, self.plan = made.report, made.plan
+        self.report, self.plan, self.errors = made.report, made.plan, made.errors
         self.traced, self.displayed_bound = list(made.traced), list(made.displayed_bound)
         self.arguments = {id(q): k for k, q in enumerate(signature.leaves)}
         self.args = [
@@ -87,6 +91,8 @@ class Entry:
         kinds = (Tensor, np.ndarray)
         self.alive = [q for q in signature.leaves if not isinstance(q, kinds)]
         self.training = made.training
+        if isinstance(made.training, Training):
+            backward_errors.install()
         self.trainable = bool(made.training) or not all(made.plan.flags)
         self.verified: set[Any] = set()
         self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)

@@ -19,6 +19,7 @@ from paddle.base import core
 
 import executor
 from dy2st.capture import foreign
+from dy2st.compiled.backward_errors import raises
 from dy2st.compiled.collector import collector_waits
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
@@ -196,6 +197,7 @@ class _NoGradient(PyLayer):
         return tuple(box.tensors)
 
     @staticmethod
+    @raises
     def backward(ctx: Any, *grads: object) -> object:
         raise Dy2stError(
             f"dy2st: backward through a translated function: {ctx.reason}. Call the function "

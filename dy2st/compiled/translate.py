@@ -167,7 +167,7 @@ def _traced(given: Given) -> Entry:
                 with trace.pause():
                     trace.undo_log.undo_to(0)
     except Refused as stop:
-        raise stop.error from stop.error.__cause__
+        raise stop.error.with_traceback(stop.__traceback__) from stop.error.__cause__
     except InternalError as stop:
         if hasattr(stop.error, "add_note"):
             stop.error.add_note("This is a defect of dy2st, not of the translated function.")
@@ -178,7 +178,7 @@ def _traced(given: Given) -> Entry:
             raised_at(stop),
             reason=sentence(stop.reason),
             remedy="Give this size as a number in input_spec, or compute with tensors.",
-        ) from None
+        ).with_traceback(stop.__traceback__) from None
     except Retrace:
         raise AssertionError("a loop learned outside of its trace") from None
 
@@ -242,7 +242,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
     made = Translation(
         displayed, executable, bound, displayed_bound, traced, plan, trace.guards,
         make_report(trace.frames[0].notes, ends, policy, given.again), training, frozenset(loud),
-        calls,
+        calls, trace.errors,
     )  # fmt: skip
     return Entry(made, given.signature)
 

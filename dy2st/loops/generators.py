@@ -74,6 +74,9 @@ class TraceGenerator:
             self.what = None
 
 
+TraceGenerator.__name__ = TraceGenerator.__qualname__ = "generator"
+
+
 def maker(f: Any) -> object:
     """A converted function; a generator function gives generators that the trace knows."""
     if not is_generator(f):

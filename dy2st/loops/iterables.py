@@ -84,6 +84,9 @@ class RunRange:
         raise stop(self.length, "the length of a range")
 
 
+RunRange.__name__ = RunRange.__qualname__ = "range"
+
+
 def range_(*args: Any) -> object:
     """`range` for converted code: tensors and numbers of the program are bounds of a loop."""
     trace = current()
@@ -125,6 +128,9 @@ class Joined:
         if not isinstance(self.over.trip, int) or self.over.more is not None:
             raise NeedsConcrete("a sequence whose length is a size of the program is taken apart")
         return map(self.over.item, range(self.over.trip))
+
+
+Joined.__name__ = Joined.__qualname__ = "iterator"
 
 
 def enumerate_(iterable: Any, start: int = 0) -> object:

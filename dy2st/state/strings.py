@@ -83,6 +83,9 @@ class Text:
         return stop(self, f"needed by .{name}()")
 
 
+Text.__name__ = Text.__qualname__ = "str"
+
+
 def stop(text: Any, what: str) -> NoReturn:
     """The characters are needed now: an unrolled loop has them, if only its index is in them."""
     numbers = [q.value for q in text.parts if type(q) is Shown]

@@ -349,6 +349,9 @@ class TraceList(list):
         return pieces[0] if len(pieces) == 1 else concat(pieces, axis)
 
 
+TraceList.__name__ = TraceList.__qualname__ = "list"
+
+
 def _fresh(trace: Trace, fake: FakeTensor) -> Any:
     """A copy in meaning: it costs nothing unless one of the two is written."""
     return trace.fake(trace.emit("assign", [fake._value], {}), fake.stop_gradient)

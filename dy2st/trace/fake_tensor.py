@@ -144,7 +144,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         )
 
     def __repr__(self) -> str:
-        return f"FakeTensor({self._value.type})"
+        return f"Tensor({self._value.type})"
 
     def __hash__(self) -> int:
         return id(self)
@@ -215,10 +215,14 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         return self
 
 
+#: what messages of Python call it
+FakeTensor.__name__ = FakeTensor.__qualname__ = "Tensor"
+
+
 def tracing() -> Any:
     trace = current()
     if trace is None:
-        raise RuntimeError("a stand-in for a tensor is used after its translation has ended")
+        raise RuntimeError("a tensor of a translation is used after it has ended")
     return trace
 
 

@@ -12,21 +12,25 @@ from dy2st.trace.fake_tensor import FakeTensor, needs_value
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, value_in
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
-from ir import Builder, Const, Go, Scan, SourceError, Type, Value
+from ir import Builder, Const, Go, Scan, Type, Value
+from ir.loc import source_error
 from ir.types import BOOL, I64, Dim, Size
 
 
-def scalar(trace: Trace, fake: FakeTensor, what: str) -> Value:
-    """The one element of a tensor as bool[], i64[] or f64[]."""
+def scalar(
+    trace: Trace, fake: FakeTensor, what: str, error: type[Exception] = AssertionError
+) -> Value:
+    """The one element of a tensor as bool[], i64[] or f64[]; for more than one, eager raises
+    `error`."""
     t, value = fake._value.type, fake._value
     if not fake.stop_gradient:
         value = detached(trace, value)
     if any(d != 1 for d in t.shape):
         raise Refused(
-            SourceError(
+            source_error(error)(
                 f"{what} is a tensor with more than one element.",
                 trace.where(),
-                reason=f"It is {t}; eager Paddle raises a ValueError here.",
+                reason=f"It is {t}; eager Paddle raises {error.__name__} here.",
                 remedy="Reduce it first: `.all()`, `.any()`, `.sum()`, or index one element.",
             )
         )
@@ -43,7 +47,7 @@ def item(self: Any, *index: Any) -> Any:
     assert trace is not None
     if index:
         self = self.flatten()[index[0]] if len(index) == 1 else self[index]
-    return number(trace, lift(trace, self), "the tensor of item()")
+    return number(trace, lift(trace, self), "the tensor of item()", ValueError)
 
 
 def tolist(self: Any) -> Any:
@@ -81,12 +85,14 @@ def converted(kind: type, name: str) -> Callable[[Any], Any]:
     return lambda self: kind(plain_array(self, name))
 
 
-def number(trace: Trace, fake: FakeTensor, what: str) -> Any:
-    """The one element of a tensor as a Python number."""
+def number(
+    trace: Trace, fake: FakeTensor, what: str, error: type[Exception] = AssertionError
+) -> Any:
+    """The one element of a tensor as a Python number; `error`: as in `scalar`."""
     found = trace.known(fake._value)
     if found is not None and len(found) == 1:
         return found[0]
-    return RuntimeScalar(scalar(trace, fake, what), trace)
+    return RuntimeScalar(scalar(trace, fake, what, error), trace)
 
 
 def size_of(trace: Trace, value: Value, most: Dim) -> Size:

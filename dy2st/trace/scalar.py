@@ -89,6 +89,9 @@ class RuntimeScalar:
         return self
 
 
+RuntimeScalar.__name__ = RuntimeScalar.__qualname__ = "number"
+
+
 def is_runtime_scalar(x: object) -> bool:
     """A number of the program that is no polynomial."""
     return type(x) is RuntimeScalar
@@ -199,7 +202,7 @@ def is_runtime(x: Any) -> bool:
 
 def is_polynomial(x: Any) -> bool:
     """Whether it is a `Sym` (whose module imports this one)."""
-    return type(x).__name__ == "SymInt" and hasattr(x, "dim")
+    return hasattr(type(x), "dim") and type(x).__name__ == "int"
 
 
 def sources(*xs: Any) -> tuple[frozenset[Any], bool]:

@@ -75,6 +75,9 @@ class SymInt:
         raise NeedsConcrete("size() of a tensor with a named size: use `x.shape[0]`", self.loops)
 
 
+SymInt.__name__ = SymInt.__qualname__ = "int"
+
+
 def is_symint(x: object) -> bool:
     return type(x) is SymInt
 
@@ -274,6 +277,9 @@ class SymRange:
 
     def __repr__(self) -> str:
         return f"range({self.start!r}, {self.stop!r}, {self.step})"
+
+
+SymRange.__name__ = SymRange.__qualname__ = "range"
 
 
 def range_(*args: Any) -> object:

@@ -58,6 +58,7 @@ class Trace:
     autograd: what the program does not say of eager autograd.
     dynamic: keys of the Python numbers that are inputs.
     unrolled: the calls that lead to loops that may not be rolled.
+    errors: errors that data may raise, by their builtin class and their own.
     trying: how many `try` statements of the user are running.
     """
 
@@ -78,6 +79,7 @@ class Trace:
         self.loop_facts: dict[Any, Any] = {}
         self.dynamic: set[tuple[Any, ...]] = set()
         self.unrolled: set[object] = set()
+        self.errors: dict[tuple[str, str], Exception] = {}
         self.trying = 0
 
     # ------------------------------------------------------------ frames and values

@@ -23,6 +23,7 @@ _PADDLE, _NUMPY, _IR, _DY2ST = (
     os.path.dirname(os.path.abspath(q)) + os.sep
     for q in (paddle.__file__, numpy.__file__, ir.__file__ or "", os.path.dirname(__file__))
 )
+_EXECUTOR = os.path.join(os.path.dirname(os.path.dirname(_IR)), "executor") + os.sep
 _OWN = (_DY2ST, _IR)
 _MACHINERY = tuple(_DY2ST + q + os.sep for q in ("branches", "loops", "results", "compiled")) + (
     _DY2ST + os.path.join("trace", "trace.py"),
@@ -33,7 +34,7 @@ _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
 def is_user_file(name: str) -> bool:
-    if name.startswith((_PADDLE, _NUMPY, _DY2ST, _IR)) or name.startswith("<frozen"):
+    if is_own_file(name) or name.startswith((_PADDLE, _NUMPY, "<frozen")):
         return False
     return not name.startswith(_STANDARD) or name.startswith(_SITE)
 
@@ -90,6 +91,11 @@ def innermost(error: BaseException) -> types.TracebackType | None:
 def is_raise(at: types.TracebackType) -> bool:
     """Whether a `raise` or `assert` statement raised, rather than a call or an operator."""
     return at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
+
+
+def is_own_file(name: str) -> bool:
+    """A file of dy2st, or a function that it generates."""
+    return name.startswith((*_OWN, _EXECUTOR, "<dy2st"))
 
 
 def is_internal(error: BaseException) -> bool:

@@ -55,7 +55,8 @@ def record(
     except Exception as e:
         if is_internal(e):
             raise
-        raise refusal(trace, name, e if cause is None or _informative(e) else cause) from e
+        told = _informative(e)
+        raise refusal(trace, name, e if cause is None or told else cause, eager=told) from e
     if any(t.dtype == BF16 for t in types):
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
     return _emit(trace, name, literal, template.operands, types, structure, written, flags)

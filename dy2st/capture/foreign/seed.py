@@ -5,7 +5,7 @@ Every op that draws random numbers is a foreign op, too, so that draws after it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,9 @@ def seed(seed: Any) -> object:
     return paddle.framework.core.default_cpu_generator()
 
 
-def run(op: Op, arrays: Sequence[np.ndarray]) -> None:
+def run(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
     paddle.seed(int(arrays[0]) if arrays else op.attrs["args"][0])
+    return []
 
 
 HOST_CALLS["seed"] = run

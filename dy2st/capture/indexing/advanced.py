@@ -177,7 +177,7 @@ def fitted(e: Emitter, t: Type, value: object) -> FakeTensor:
             return e.expand(value, shape=t.shape)
         except ShapeError as cause:
             error = ValueError(f"{v} cannot be assigned to a slice {t}")
-            raise foreign.refusal(e.trace, "Tensor.__setitem__", error) from cause
+            raise foreign.refusal(e.trace, "Tensor.__setitem__", error, eager=True) from cause
     return e.assign(value)
 
 

@@ -176,7 +176,7 @@ def test_retain_graph():
 def test_gradients_of_gradients_are_refused_by_name():
     x, y = detached(X), detached(Y)
     h, _ = dy2st.to_static(product)(x, y)
-    with pytest.raises(OSError, match="create_graph=True through a translated function"):
+    with pytest.raises(dy2st.Dy2stError, match="create_graph=True through a translated function"):
         paddle.grad((h * h).sum(), [x], create_graph=True)
 
 
@@ -199,7 +199,7 @@ def test_overwritten_between_forward_and_backward(which):
         y = model(x)
         with paddle.no_grad():
             {"argument": x, "parameter": model.w, "result": y}[which].zero_()
-        with pytest.raises((RuntimeError, OSError), match="modified by\\s+an inplace operation"):
+        with pytest.raises(RuntimeError, match="modified by\\s+an inplace operation"):
             y.sum().backward()
 
 

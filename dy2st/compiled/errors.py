@@ -1,0 +1,61 @@
+"""Errors on their way to the user: the user's own classes, and tracebacks without our frames."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from dy2st.trace.user_stack import is_internal, is_own_file, is_user_file
+from ir import SourceError
+
+#: errors of the user's classes that data may raise, by the builtin class and the class's name
+UsersErrors: TypeAlias = Mapping[tuple[str, str], Exception]
+
+
+def shown(error: Exception, users: Iterable[UsersErrors] = ()) -> Exception:
+    """An error for the user: of the user's class, and without the frames of dy2st in its traceback;
+    that of a refusal ends in the user's code.
+
+    A defect of dy2st keeps its frames, and with DY2ST_DEBUG=1 every error does.
+    """
+    error = users_error(error, users)
+    if os.environ.get("DY2ST_DEBUG", "") == "1" or is_internal(error):
+        return error
+    frames = list(frames_of(error.__traceback__))
+    names = [q.tb_frame.f_code.co_filename for q in frames]
+    if isinstance(error, SourceError) and any(map(is_user_file, names)):
+        end = max(k for k, name in enumerate(names) if is_user_file(name)) + 1
+        frames = frames[:end]
+    new = None
+    for q, name in reversed(list(zip(frames, names))):
+        if not is_own_file(name):
+            new = types.TracebackType(new, q.tb_frame, q.tb_lasti, q.tb_lineno)
+    return error.with_traceback(new)
+
+
+def frames_of(at: types.TracebackType | None) -> Iterable[types.TracebackType]:
+    while at is not None:
+        yield at
+        at = at.tb_next
+
+
+def users_error(error: Exception, users: Iterable[UsersErrors]) -> Exception:
+    """What a check of the program raises is of a builtin class, with the name of the user's class
+    in its text; the user's own error is raised with that text."""
+    name, _, text = str(error).partition(": ")
+    key = (type(error).__name__, name)
+    found = next((q[key] for q in users if key in q), None)
+    if found is None:
+        return error
+    new = type(found).__new__(type(found))
+    new.__dict__.update(vars(found))
+    new.args = (text,) if len(found.args) == 1 and isinstance(found.args[0], str) else found.args
+    for note in getattr(error, "__notes__", ()):
+        new.add_note(note)  # type: ignore[attr-defined]
+    new.__cause__, new.__suppress_context__ = error.__cause__, True
+    return new.with_traceback(error.__traceback__)
+
+
+__all__ = ["UsersErrors", "shown", "users_error"]

@@ -1,0 +1,230 @@
+"""Errors have eager's type, come from the user's line, and hide the frames of dy2st."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+X = paddle.ones([4, 3])
+
+
+class BadShape(Exception):
+    def __init__(self, shape):
+        super().__init__(f"bad shape {list(shape)}")
+        self.shape = list(shape)
+
+
+class TooLarge(ValueError):
+    pass
+
+
+def checks_shape(x):
+    if x.shape[-1] != 8:
+        raise BadShape(x.shape)
+    return x
+
+
+def checks_values(x):
+    if x.sum() > 3:
+        raise TooLarge("too large")
+    return x
+
+
+def asserts_rank(x):
+    assert x.ndim == 3, f"expected 3 dims, got {x.ndim} of {x.shape}"
+
+
+def does_not_multiply(x):
+    return paddle.matmul(x, x)
+
+
+def does_not_broadcast(x):
+    return x + paddle.ones([4, 5])
+
+
+def does_not_reshape(x):
+    return x.reshape([5, 5])
+
+
+def does_not_stack(x):
+    return paddle.stack([x, paddle.ones([4, 4])])
+
+
+def item_of_many(x):
+    return x.item()
+
+
+def float_of_many(x):
+    return float(x)
+
+
+def condition_of_many(x):
+    return x if x > 0 else -x
+
+
+def list_index(x):
+    return [x, x][5]
+
+
+def tensor_index(x):
+    return x[7]
+
+
+def missing_key(x):
+    return {"a": x}["b"]
+
+
+def missing_attribute(x):
+    return x.nothing
+
+
+def missing_name(x):
+    return x + nothing  # noqa: F821
+
+
+def zero(x):
+    return x * (1 // 0)
+
+
+def called(x):
+    return x()
+
+
+def unpacked(x):
+    a, b = x
+    return a + b
+
+
+def inner(x):
+    def table(key):
+        return {}[key]
+
+    return x * table("k")
+
+
+def zero_from_data(x):
+    return x * (1 // int(x.sum() * 0))
+
+
+RAISES = [checks_shape, checks_values, asserts_rank, does_not_multiply, does_not_broadcast,
+          does_not_reshape, does_not_stack, item_of_many, float_of_many, condition_of_many,
+          list_index, tensor_index, missing_key, missing_attribute, missing_name, zero, called,
+          unpacked, inner, zero_from_data]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", RAISES)
+def test_the_type_is_that_of_eager(f):
+    want, static = check.outcome(f, [X]), dy2st.to_static(f)
+    for _ in range(2):
+        with pytest.raises(type(want)) as caught:
+            static(X)
+        assert vars(caught.value).get("shape") == vars(want).get("shape")
+        names = ("FakeTensor", "TraceList", "RuntimeScalar", "SymInt", "stand-in")
+        assert not any(name in str(caught.value) for name in names)
+
+
+@pytest.mark.parametrize("f", [checks_shape, list_index, missing_attribute, called, inner])
+def test_messages_are_those_of_eager(f):
+    want, have = check.outcome(f, [X]), check.outcome(dy2st.to_static(f), [X])
+    assert str(have) == str(want)
+
+
+def handled(x):
+    try:
+        return paddle.matmul(x, x)
+    except ValueError:
+        return x * 2
+
+
+def test_a_handler_inside_catches_what_eager_raises():
+    static = dy2st.to_static(handled)
+    check.same(static(X), handled(X))
+
+
+def refused(x):
+    y = x * 2
+    return paddle.nonzero(y)
+
+
+def last_frame(error):
+    return traceback.extract_tb(error.__traceback__)[-1]
+
+
+@pytest.mark.parametrize("f", [checks_shape, does_not_multiply, refused, missing_key])
+def test_tracebacks_end_in_the_function(f):
+    error = check.outcome(dy2st.to_static(f), [X])
+    frames = traceback.extract_tb(error.__traceback__)
+    assert frames[-1].filename == __file__ and frames[-1].name == f.__name__
+    ours = [q for q in frames if "/dy2st/" in q.filename and "/tests/" not in q.filename]
+    assert len(ours) <= 1, "the frame of the call itself"
+
+
+def test_the_traceback_of_an_inner_function_has_both():
+    names = [q.name for q in traceback.extract_tb(
+        check.outcome(dy2st.to_static(inner), [X]).__traceback__)]  # fmt: skip
+    assert names[-2:] == ["inner", "table"]
+
+
+def test_debugging_shows_all_frames(monkeypatch):
+    monkeypatch.setenv("DY2ST_DEBUG", "1")
+    error = check.outcome(dy2st.to_static(refused), [X])
+    assert any("/dy2st/" in q.filename for q in traceback.extract_tb(error.__traceback__)[2:])
+
+
+def test_a_refusal_is_no_error_of_eager():
+    error = check.outcome(dy2st.to_static(refused), [X])
+    assert isinstance(error, dy2st.SourceError)
+    assert not isinstance(error, (ValueError, TypeError, RuntimeError))
+
+
+def test_errors_of_both_kinds_can_be_pickled():
+    error = check.outcome(dy2st.to_static(does_not_multiply), [X])
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) and isinstance(again, ValueError)
+
+
+# ---------------------------------------------------------------- backward
+def exponential(x):
+    return (x * 2).exp()
+
+
+def test_backward_after_a_write_raises_what_eager_raises():
+    for f in (exponential, dy2st.to_static(exponential)):
+        x = paddle.ones([3])
+        x.stop_gradient = False
+        y = f(x)
+        y.add_(paddle.ones([3]))
+        with pytest.raises(RuntimeError, match="modified by"):
+            y.sum().backward()
+
+
+def test_errors_of_backward_are_raised_as_they_are():
+    static = dy2st.to_static(exponential)
+    x = paddle.ones([3])
+    x.stop_gradient = False
+    with pytest.raises(dy2st.Dy2stError, match="create_graph=True"):
+        paddle.grad(static(x).sum(), x, create_graph=True)
+    static(x).sum().backward()
+    assert x.grad is not None
+
+
+def test_hooks_of_the_user_raise_as_in_eager():
+    def broken(g):
+        raise KeyError("a hook")
+
+    kinds = []
+    for f in (exponential, dy2st.to_static(exponential)):
+        x = paddle.ones([3])
+        x.stop_gradient = False
+        y = f(x * 1)
+        y.register_hook(broken)
+        with pytest.raises(Exception, match="a hook") as caught:
+            y.sum().backward()
+        kinds.append(caught.type)
+    assert kinds[0] is kinds[1]
