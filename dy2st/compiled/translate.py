@@ -32,7 +32,7 @@ from dy2st.results.leaves import OutputPlan
 from dy2st.results.planner import Results
 from dy2st.runtime import calls
 from dy2st.state import shared_inputs
-from dy2st.state.container_writes import Contents, final_stores
+from dy2st.state.container_writes import final_stores
 from dy2st.state.dynamic_numbers import DynamicNumbers, leaves_of
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
@@ -47,9 +47,8 @@ from dy2st.trace.signals import (
     Unroll,
 )
 from dy2st.trace.trace import Trace, TracedInput, active
-from dy2st.trace.undo import Attr, Item
 from dy2st.trace.user_stack import raised_at, user_loc
-from ir import Input, Program, Size, SourceError, Type, Value
+from ir import Input, Loc, Program, Size, SourceError, Type, Value
 from ir.analysis.alias import AliasError
 from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
@@ -157,15 +156,7 @@ def _traced(given: Given) -> Entry:
     trace.guards = Guards(Tensor)
     try:
         with collector_waits(), intercept.installed(), active(trace):
-            try:
-                return _compiled(trace, given, *_captured(trace, given))
-            except Shares as stop:
-                with trace.pause():
-                    shared_inputs.lift_found(trace, stop)
-                raise
-            finally:
-                with trace.pause():
-                    trace.undo_log.undo_to(0)
+            return _undone(trace, given)
     except Refused as stop:
         raise stop.error.with_traceback(stop.__traceback__) from stop.error.__cause__
     except InternalError as stop:
@@ -181,6 +172,54 @@ def _traced(given: Given) -> Entry:
         ).with_traceback(stop.__traceback__) from None
     except Retrace:
         raise AssertionError("a loop learned outside of its trace") from None
+
+
+def _undone(trace: Trace, given: Given) -> Entry:
+    """One trace, after which the user's objects are as they were; nothing may have been stored that
+    a call could not repeat."""
+    guards, leaked, accepted = trace.guards, [], False
+    assert guards is not None
+    try:
+        entry = _compiled(trace, given, *_captured(trace, given))
+        accepted = True
+    except Shares as stop:
+        with trace.pause():
+            shared_inputs.lift_found(trace, stop)
+        raise
+    finally:
+        with trace.pause():
+            trace.undo_log.undo_to(0)
+            leaked = guards.put_back(whole=not accepted)
+    with trace.pause():
+        accepted = given.spec is not None or entry.accepts(given.signature.leaves)
+    if not accepted:
+        leaked += guards.put_back(whole=True)
+        if not leaked:
+            with trace.pause():
+                found = entry.checks.changes(given.signature.leaves)
+            raise Refused(unstable(given.function, found[0].name if found else "state"))
+    if leaked:
+        raise Refused(
+            SourceError(
+                f"{leaked[0]} was stored by code that is not translated.",
+                reason="A cached call could not repeat this.",
+                remedy="Store it in the translated function itself.",
+            )
+        )
+    return entry
+
+
+def unstable(function: Callable[..., object], what: str) -> SourceError:
+    """A translation does not hold for the call that it was made for."""
+    code: types.CodeType | None = getattr(function, "__code__", None)
+    return SourceError(
+        f"the function reads and changes {what} in a way that is not followed.",
+        None if code is None else Loc(code.co_filename, code.co_firstlineno, function=code.co_name),
+        reason="At the beginning of the call it was another one than where the function read it: "
+        "it has been changed through another name, or reading changes it.",
+        remedy="Read and change it through one name, by assignments and methods of lists and "
+        "dicts.",
+    )
 
 
 def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
@@ -203,7 +242,6 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     mode = grad_enabled()
     out = calls.fn(function)(*args, **kwargs)
     check_mode(mode)
-    check_leaks(trace)
     results = Results(trace, out, list(final_stores(trace)))
     plan = results.plan()
     return results.with_selectors(build_program(trace, function, plan.values)), plan
@@ -287,26 +325,6 @@ def check_mode(before: bool) -> None:
                 remedy="Write `with paddle.no_grad():` around that code.",
             )
         )
-
-
-def check_leaks(trace: Trace) -> None:
-    """Code that is not converted may have stored a stand-in where the journal did not see it."""
-    assert trace.guards is not None
-    places = [q for q in trace.frames[0].stores.values() if isinstance(q, Attr)]
-    attributes = {(id(getattr(q.obj, "__dict__", None)), q.name) for q in places}
-    for obj in trace.guards.objects():
-        fields = obj if isinstance(obj, dict) else getattr(obj, "__dict__", None)
-        for name, value in list(fields.items()) if isinstance(fields, dict) else ():
-            place = Item(obj, name) if fields is obj else Attr(obj, name)
-            known = {place.key, Contents(obj).key} & trace.objects.stored
-            if isinstance(value, FakeTensor) and not known and (id(obj), name) not in attributes:
-                raise Refused(
-                    SourceError(
-                        f"{place} was stored by code that is not translated.",
-                        reason="A cached call could not repeat this.",
-                        remedy="Store it in the translated function itself.",
-                    )
-                )
 
 
 def check_amp() -> None:

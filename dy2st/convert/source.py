@@ -66,6 +66,8 @@ def source_of(fn: Callable[..., Any]) -> Source:
 
 
 def linecache_lines(file: str, module_globals: dict[str, object]) -> list[str]:
+    if file.startswith("<frozen "):
+        file = str(module_globals.get("__file__", file))
     linecache.checkcache(file)
     return linecache.getlines(file, module_globals)
 

@@ -26,8 +26,8 @@ from dy2st.loops.concat_growth import attach
 from dy2st.loops.generators import iter_, next_, registered
 from dy2st.loops.iterables import enumerate_, range_, reversed_, zip_
 from dy2st.state.arrays import tensor_of
-from dy2st.state.ownership import note_attr, note_contents
-from dy2st.state.protocols import COPIES, computed_attr, special
+from dy2st.state.ownership import note_contents
+from dy2st.state.protocols import COPIES, special
 from dy2st.state.stacked_run import StackedRun, Unstacked
 from dy2st.state.strings import format_, repr_, str_
 from dy2st.state.traced_list import TraceList
@@ -35,22 +35,6 @@ from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import MISSING
-
-
-def getattr_(obj: object, name: str, *default: object) -> object:
-    trace = current()
-    computed = computed_attr(trace, obj, name) if trace is not None else ()
-    if computed:
-        return computed[0]
-    value = getattr(obj, name, MISSING)
-    if trace is not None and trace.guards is not None and not isinstance(obj, (Tensor, TraceList)):
-        note_attr(trace, obj, name, value)
-    return getattr(obj, name, *default) if value is MISSING else value
-
-
-def hasattr_(obj: object, name: str) -> bool:
-    return getattr_(obj, name, MISSING) is not MISSING
 
 
 def map_(f: Any, *iterables: Any) -> Any:
@@ -169,8 +153,6 @@ SUBSTITUTES: dict[int, Any] = {
     id(iter): registered(iter_),
     id(next): next_,
     id(len): len_,
-    id(getattr): getattr_,
-    id(hasattr): hasattr_,
     id(map): registered(map_),
     id(filter): registered(filter_),
     id(functools.reduce): reduce_,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dy2st.library import decoding, integer_math, recurrent, scatter, static_nn
+from dy2st.library import decoding, integer_math, queues, recurrent, scatter, static_nn
 
 REWRITTEN: dict[Any, Any] = {
     **recurrent.REWRITTEN,
@@ -12,4 +12,5 @@ REWRITTEN: dict[Any, Any] = {
     **decoding.REWRITTEN,
     **integer_math.REWRITTEN,
     **scatter.REWRITTEN,
+    **queues.REWRITTEN,
 }

@@ -264,6 +264,8 @@ class LoopPorts(LoopRecord):
                 return self.first_defined(name, a, inner, path)
             raise Mismatch(name, describe(b), describe(a), self.made_at(a))
         stand_in, init = held
+        if is_runtime_scalar(stand_in):
+            raise Mismatch(name, describe(b), describe(a), self.made_at(a))
         if init.type == inner.type:
             self.late_gradient(stand_in, a, path)
             return self.carry(name, stand_in, init, inner, a)

@@ -13,11 +13,21 @@ import paddle
 from dy2st.capture.indexing.items import old_items
 from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.arrays import is_array
-from dy2st.state.container_writes import CONTAINERS, change
+from dy2st.state.bindings import Global
+from dy2st.state.container_writes import GROWING, change
 from dy2st.state.dynamic_numbers import number_of
-from dy2st.state.ownership import made_here, note_attr, refuse, tensor_attr
+from dy2st.state.ownership import (
+    LIBRARIES,
+    holds_fake,
+    made_here,
+    note_attr,
+    refuse,
+    tensor_attr,
+)
 from dy2st.state.protocols import (  # fmt: skip
     computed_attr,
+    computed_by,
+    hooked,
     special,
     store_computed,
 )
@@ -26,8 +36,8 @@ from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
 from dy2st.trace.scalar import is_runtime_scalar, settled
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import current
-from dy2st.trace.undo import MISSING, Attr, Item
+from dy2st.trace.trace import Trace, current
+from dy2st.trace.undo import MISSING, Attr, Item, kind_of, plain_get
 
 
 # ---------------------------------------------------------------- containers
@@ -56,37 +66,92 @@ def _made(x: object) -> Any:
     return x
 
 
-# ---------------------------------------------------------------- attributes and items
-def load_attr(obj: object, name: str) -> object:
+# ---------------------------------------------------------------- attributes
+def load_attr(obj: Any, name: str) -> object:
     trace, obj = current(), settled(obj)
     if trace is not None and isinstance(obj, Tensor):
         return tensor_attr(trace, obj, name)
     if trace is None or isinstance(obj, TraceList) or trace.guards is None:
         return getattr(obj, name)
-    computed = computed_attr(trace, obj, name)
-    if computed:
-        return computed[0]
-    value = getattr(obj, name, MISSING)
+    if name == "__dict__":
+        return fields_of(trace, obj)
+    found = computed_attr(trace, obj, name) or kept_in_items(trace, obj, name)
+    if found:
+        return found[0]
+    place = place_of(obj, name)
+    value = place.get() if isinstance(place, Global) else getattr(obj, name, MISSING)
     if value is MISSING:
         note_attr(trace, obj, name, value)
         return getattr(obj, name)
-    moved = number_of(trace, Attr(obj, name), value) if trace.dynamic else value
+    moved = number_of(trace, place, value) if trace.dynamic else value
     if moved is value:
         note_attr(trace, obj, name, value)
     return moved
 
 
+def place_of(obj: object, name: str) -> Global | Attr:
+    """Attributes of a module are its globals."""
+    return Global(vars(obj), name) if isinstance(obj, types.ModuleType) else Attr(obj, name)
+
+
+def fields_of(trace: Trace, obj: Any) -> Any:
+    """`obj.__dict__`: items of it are attributes."""
+    fields: Any = obj.__dict__
+    trace.guards.ref(fields)
+    if type(fields) is dict and not isinstance(obj, types.ModuleType):
+        trace.objects.fields[id(fields)] = obj
+    return fields
+
+
+def owner_of(trace: Trace, fields: Any, name: Any) -> Any:
+    """The object whose attribute is an item of its `__dict__`; None for other items."""
+    obj = trace.objects.fields.get(id(fields))
+    if obj is None or type(name) is not str:
+        return None
+    return None if hasattr(getattr(type(obj), name, None), "__set__") else obj
+
+
+def update_fields(fields: Any, *args: Any, **kwargs: Any) -> None:
+    """`obj.__dict__.update(...)`."""
+    for name, value in dict(*args, **kwargs).items():
+        put_item(fields, name, value)
+
+
+def kept_in_items(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
+    """`(value,)` of an attribute of a dict that is its own `__dict__`."""
+    own = isinstance(obj, dict) and getattr(obj, "__dict__", None) is obj
+    return (load_item(obj, name),) if own and dict.__contains__(obj, name) else ()
+
+
+def vars_(*args: Any) -> object:
+    has = len(args) == 1 and hasattr(args[0], "__dict__")
+    return load_attr(args[0], "__dict__") if has else vars(*args)
+
+
+def getattr_(obj: object, name: str, *default: object) -> object:
+    try:
+        return load_attr(obj, name)
+    except AttributeError:
+        if default:
+            return default[0]
+        raise
+
+
+def hasattr_(obj: object, name: str) -> bool:
+    return getattr_(obj, name, MISSING) is not MISSING
+
+
 def receiver(obj: object, name: str) -> object:
     """An attribute that is only appended to: the elements of a list do not matter."""
     trace = current()
-    value = getattr(obj, name, MISSING)
-    if trace is None or type(value) is not list or made_here(trace, value):
+    value = MISSING if computed_by(obj, name) is not None else plain_get(obj, name)
+    if trace is None or type(value) not in GROWING or made_here(trace, value):
         return load_attr(obj, name)
     note_attr(trace, obj, name, value, whole=False)
     return value
 
 
-def store_attr(value: object, obj: object, name: str) -> None:
+def store_attr(value: object, obj: Any, name: str) -> None:
     trace = current()
     if trace is None:
         setattr(obj, name, value)
@@ -102,25 +167,82 @@ def store_attr(value: object, obj: object, name: str) -> None:
         trace.undo_log.note(lambda: setattr(obj, name, old))
         setattr(obj, name, value)
         return
-    if isinstance(obj, (Tensor, types.ModuleType, type)):
+    if not hooked(trace, obj, "__setattr__", name, value):
+        store_plain(obj, name, value)
+
+
+def of_library(obj: object) -> bool:
+    """A class or a module that is not the user's."""
+    named = "__name__" if isinstance(obj, types.ModuleType) else "__module__"
+    shared = isinstance(obj, (types.ModuleType, type))
+    return shared and getattr(obj, named).split(".")[0] in LIBRARIES
+
+
+def store_plain(obj: Any, name: str, value: object) -> None:
+    """`object.__setattr__(obj, name, value)`."""
+    trace = current()
+    if trace is None:
+        object.__setattr__(obj, name, value)
+        return
+    if store_computed(trace, obj, name, value):
+        return
+    if isinstance(obj, Tensor) or of_library(obj):
         raise refuse(
             f"the attribute {name} of a {type(obj).__name__} is set.",
-            "Only attributes of Layers and of plain objects are carried by a program.",
+            "Only attributes of Layers, of plain objects, and of classes and modules of the user "
+            "are carried by a program.",
             "Set it outside of the translated function.",
         )
-    if not store_computed(trace, obj, name, value):
-        trace.store(Attr(obj, name), value)
+    if isinstance(obj, dict) and getattr(obj, "__dict__", None) is obj:
+        put_item(obj, name, value)
+    else:
+        trace.store(place_of(obj, name), value)
 
 
-def del_attr(obj: object, name: str) -> None:
+def del_attr(obj: Any, name: str) -> None:
     trace = current()
     if trace is None:
         delattr(obj, name)
         return
-    getattr(obj, name)
-    trace.store(Attr(obj, name), MISSING)
+    if not hooked(trace, obj, "__delattr__", name):
+        del_plain(obj, name)
 
 
+def del_plain(obj: Any, name: str) -> None:
+    trace = current()
+    if trace is None:
+        object.__delattr__(obj, name)
+    elif isinstance(obj, dict) and getattr(obj, "__dict__", None) is obj:
+        del_item(obj, name)
+    else:
+        load_attr(obj, name)
+        trace.store(place_of(obj, name), MISSING)
+
+
+def setattr_(obj: Any, name: str, value: object) -> None:
+    store_attr(value, obj, name)
+
+
+def items_of(f: Any, obj: Any) -> object:
+    """`operator.itemgetter(...)(obj)`."""
+    found = tuple(load_item(obj, key) for key in f.__reduce__()[1])
+    return found[0] if len(found) == 1 else found
+
+
+#: builtins that read and store attributes and items
+BUILTINS: dict[int, Any] = {
+    id(operator.getitem): lambda obj, index: load_item(obj, index),
+    id(operator.setitem): lambda obj, index, value: store_item(value, obj, index),
+    id(operator.delitem): lambda obj, index: del_item(obj, index),
+    id(getattr): getattr_,
+    id(hasattr): hasattr_,
+    id(setattr): setattr_,
+    id(delattr): del_attr,
+    id(vars): vars_,
+}
+
+
+# ---------------------------------------------------------------- items
 def load_item(obj: Any, index: Any) -> Any:
     trace = current()
     if trace is None or isinstance(obj, (Tensor, TraceList)):
@@ -131,24 +253,43 @@ def load_item(obj: Any, index: Any) -> Any:
         return users[0]
     if isinstance(obj, type(os.environ)):
         return guarded_call(trace, operator.getitem, obj, index)
-    if isinstance(obj, collections.defaultdict) and index not in obj:
-        if trace.tentative:
-            raise NeedsConcrete("a defaultdict makes an item in the loop")
-        change(trace, obj)
-        return _made(obj[index])
-    value = obj[index]
+    return get_item(obj, index)
+
+
+def get_item(obj: Any, index: Any) -> Any:
+    """An item as the class has it without a method of the user."""
+    trace = current()
+    if trace is None or trace.guards is None:
+        return obj[index]
+    if owner_of(trace, obj, index) is not None and index in obj:
+        return load_attr(owner_of(trace, obj, index), index)
+    if isinstance(obj, dict) and not dict.__contains__(obj, index):
+        return missing(trace, obj, index)
+    held = kind_of(obj) is not None or isinstance(obj, tuple)
+    value = Item(obj, index).base.__getitem__(obj, index) if held else obj[index]
     shape = isinstance(obj, (Shape, paddle.Size))
-    known = isinstance(obj, (list, dict, tuple)) and not shape and not made_here(trace, obj)
-    if known and trace.guards is not None and ("contents", id(obj)) in trace.guards.terms:
+    known = held and not shape and not made_here(trace, obj)
+    if not known or ("contents", id(obj)) in trace.guards.terms:
         return value
-    if (
-        known
-        and trace.guards is not None
-        and isinstance(index, (int, str))
-        and not is_symint(index)
-    ):
+    if isinstance(index, (int, str)) and not is_symint(index):
         if ("item", id(obj), index) not in trace.objects.stored and not _holds_fake(obj):
             trace.guards.item(obj, index, value)
+    return value
+
+
+def missing(trace: Trace, obj: Any, index: Any) -> Any:
+    """The value of a key that a dict does not have."""
+    if not made_here(trace, obj) and ("item", id(obj), index) not in trace.objects.stored:
+        trace.guards.item(obj, index, MISSING)
+    users = special(trace, obj, "__missing__", index)
+    if users:
+        return users[0]
+    if not isinstance(obj, collections.defaultdict) or obj.default_factory is None:
+        return obj[index]
+    if trace.tentative:
+        raise NeedsConcrete("a defaultdict makes an item in the loop")
+    value = trace.hooks.call(load_attr(obj, "default_factory"))()
+    trace.store(Item(obj, index), value)
     return value
 
 
@@ -161,8 +302,7 @@ def load_old(obj: object, index: object) -> object:
 
 
 def _holds_fake(x: Any) -> bool:
-    values = x.values() if isinstance(x, dict) else x
-    return isinstance(x, tuple) or any(isinstance(q, FakeTensor) for q in values)
+    return isinstance(x, tuple) or holds_fake(x)
 
 
 def store_item(value: Any, obj: Any, index: Any) -> None:
@@ -171,20 +311,35 @@ def store_item(value: Any, obj: Any, index: Any) -> None:
         obj[index] = value
         return
     check_key(obj, index)
-    if special(trace, obj, "__setitem__", index, value):
+    if not special(trace, obj, "__setitem__", index, value):
+        put_item(obj, index, value)
+
+
+def put_item(obj: Any, index: Any, value: Any) -> None:
+    """Store an item as the class does without a method of the user."""
+    trace = current()
+    if trace is None:
+        obj[index] = value
         return
     if is_symint(index):
         raise NeedsConcrete(f"{type(obj).__name__}[{index!r}] = ...", index.loops)
-    if not isinstance(obj, (list, dict)):
+    kind = kind_of(obj)
+    if kind is None or kind.base is set:
         raise refuse(
             f"an item of a {type(obj).__name__} is set.",
-            "Only items of lists and dicts are carried by a program.",
+            "Only items of lists, dicts and deques are carried by a program.",
         )
-    if isinstance(index, slice) or id(obj) in trace.inputs.containers:
+    if owner_of(trace, obj, index) is not None:
+        return store_plain(owner_of(trace, obj, index), index, value)
+    if not kind.indexed or isinstance(index, slice) or id(obj) in trace.inputs.containers:
         change(trace, obj)
-        obj[index] = value
-    else:
-        trace.store(Item(obj, index), value)
+        kind.base.__setitem__(obj, index, value)
+        return None
+    if not made_here(trace, obj) and id(obj) not in trace.guards.ids:
+        trace.make(obj)
+    if isinstance(index, int) and not kind.mapping and index < 0:
+        index += kind.base.__len__(obj)
+    return trace.store(Item(obj, index), value)
 
 
 def check_key(obj: object, index: object) -> None:
@@ -201,14 +356,26 @@ def check_key(obj: object, index: object) -> None:
 
 def del_item(obj: Any, index: Any) -> None:
     trace = current()
-    if trace is not None and special(trace, obj, "__delitem__", index):
-        return
-    if trace is not None and isinstance(obj, paddle.nn.Layer) and not made_here(trace, obj):
-        raise refuse(
-            f"an item of a {type(obj).__name__} is deleted.",
-            "Only items of lists and dicts are carried by a program.",
-            "Delete it outside of the translated function.",
-        )
-    if trace is not None and isinstance(obj, CONTAINERS) and not isinstance(obj, TraceList):
+    if trace is None or not special(trace, obj, "__delitem__", index):
+        drop_item(obj, index)
+
+
+def drop_item(obj: Any, index: Any) -> None:
+    """Delete an item as the class does without a method of the user."""
+    trace, kind = current(), kind_of(obj)
+    if trace is None or kind is None or isinstance(obj, TraceList):
+        del obj[index]
+    elif owner_of(trace, obj, index) is not None:
+        del_plain(owner_of(trace, obj, index), index)
+    else:
         change(trace, obj)
-    del obj[index]
+        kind.base.__delitem__(obj, index)
+
+
+#: methods of C types that converted code calls by name: `super().__setitem__(k, v)`
+ITEMS: dict[str, Any] = {
+    "__getitem__": get_item,
+    "__setitem__": put_item,
+    "__delitem__": drop_item,
+}
+STORES: dict[str, Any] = {"__setattr__": store_plain, "__delattr__": del_plain}

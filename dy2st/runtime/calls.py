@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import queue
 import types
+import weakref
 from typing import Any
 
 import paddle
@@ -16,10 +18,10 @@ from dy2st.capture.foreign import is_host
 from dy2st.convert import convert
 from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
-from dy2st.library.builtins import SUBSTITUTES, getattr_
+from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.substitutes import REWRITTEN
 from dy2st.loops.generators import maker, manager_maker, registered
-from dy2st.runtime.access import del_attr, store_attr
+from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.state import container_writes
 from dy2st.state.dynamic_numbers import hold_dynamic
@@ -31,15 +33,18 @@ from dy2st.state.strings import str_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import Attr, Item
+from dy2st.trace.undo import KINDS, Attr, Item, kind_of
 
 #: The objects that converted functions call; the package registers them when it is imported.
 RUNTIMES: dict[str, object] = {}
 Layer = paddle.nn.Layer
 CONTAINERS = (
-    collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter
+    collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter,
+    collections.UserList, collections.UserDict, collections.ChainMap,
 )  # fmt: skip
-MUTABLE = (list, dict, set, collections.deque)
+BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
+UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
+OPAQUE = (queue.SimpleQueue, weakref.ReferenceType)
 REGISTRATION = frozenset(
     "register_buffer add_parameter add_sublayer register_forward_pre_hook "
     "register_forward_post_hook to set_state_dict load_dict".split()
@@ -47,17 +52,23 @@ REGISTRATION = frozenset(
 MUTATORS = frozenset(
     "append extend insert pop popitem remove clear update setdefault add discard sort reverse "
     "appendleft popleft rotate extendleft move_to_end subtract difference_update "
-    "intersection_update symmetric_difference_update".split()
+    "intersection_update symmetric_difference_update frombytes fromlist fromstring "
+    "__init__ __iadd__ __imul__ __ior__ __iand__ __isub__ __ixor__".split()
+)
+READERS = frozenset(
+    "index count get keys items values issubset issuperset isdisjoint most_common elements total "
+    "tolist tobytes decode find hex startswith endswith __len__ __iter__ __contains__ __eq__ "
+    "__ne__ __lt__ __le__ __gt__ __ge__ __reversed__ __repr__ __str__ __bool__ __sizeof__ "
+    "__class__ __getattribute__".split()
+)
+#: methods that make a container
+MAKERS = frozenset(
+    "copy union intersection difference symmetric_difference __copy__ __add__ __mul__ __rmul__ "
+    "__or__ __ror__ __and__ __sub__ __xor__".split()
 )
 EFFECTS = (
-    input, open, exec, eval, paddle.set_rng_state, paddle.save, paddle.load, object.__setattr__,
+    input, open, exec, eval, paddle.set_rng_state, paddle.save, paddle.load,
 )  # fmt: skip
-
-#: stores by a name that is computed
-STORES = {
-    id(setattr): lambda obj, name, value: store_attr(value, obj, name),
-    id(delattr): del_attr,
-}
 
 
 def converted(fn: types.FunctionType) -> types.FunctionType:
@@ -110,6 +121,8 @@ def fn(f: Any) -> Any:
         )
     if mark_of(f) is not None or is_host(f):
         return library_call(trace, f)
+    if id(f) in access.BUILTINS:
+        return access.BUILTINS[id(f)]
     if isinstance(f, types.FunctionType):
         replaced = SUBSTITUTES.get(id(f))
         if replaced is not None:
@@ -205,6 +218,9 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         return library_code(trace, REWRITTEN[f.__func__]).__get__(f.__self__)
     if id(f.__func__) in SUBSTITUTES and isinstance(f.__self__, (Tensor, Layer)):
         return functools.partial(SUBSTITUTES[id(f.__func__)], f.__self__)
+    library = isinstance(f.__func__, types.FunctionType) and is_library(f.__func__)
+    if library and kind_of(f.__self__) is not None and not isinstance(f.__self__, TraceList):
+        return container_method(trace, f, f.__self__)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
         if isinstance(owner, Layer) and translated is None:
@@ -218,7 +234,7 @@ def method(trace: Trace, f: types.MethodType) -> Any:
 
 def other(trace: Trace, f: Any) -> Any:
     try:
-        replaced = SUBSTITUTES.get(id(f)) or STORES.get(id(f))
+        replaced = SUBSTITUTES.get(id(f))
     except TypeError:
         replaced = None
     if replaced is not None:
@@ -245,8 +261,18 @@ def other(trace: Trace, f: Any) -> Any:
         return functools.partial(attributes, trace, f)
     if isinstance(f, types.BuiltinMethodType) and type(owner) is str:
         return str_method(f, owner)
-    if isinstance(f, types.BuiltinMethodType) and isinstance(owner, MUTABLE):
+    if isinstance(f, operator.itemgetter):
+        return functools.partial(access.items_of, f)
+    if isinstance(f, OPAQUE) or isinstance(owner, OPAQUE):
+        raise refuse(
+            f"a {type(f if isinstance(f, OPAQUE) else owner).__name__} is used.",
+            "What it holds cannot be looked at without changing it, or may go away between calls.",
+            "Hold the object itself in an attribute, and use a list or a deque for a queue.",
+        )
+    if isinstance(f, BOUND) and (kind_of(owner) is not None or f.__name__ in access.STORES):
         return container_method(trace, f, owner)
+    if isinstance(f, UNBOUND) and f.__objclass__ in (*KINDS, object):
+        return functools.partial(unbound, trace, f)
     call = next((vars(k)["__call__"] for k in type(f).__mro__ if "__call__" in vars(k)), None)
     call = getattr(call, "__dy2st_original__", call)
     if isinstance(call, types.FunctionType) and not is_library(call):
@@ -258,20 +284,54 @@ def attributes(trace: Trace, f: Any, obj: Any) -> Any:
     """`operator.attrgetter(...)(obj)` and `operator.methodcaller(...)(obj)`, read as in code."""
     kind, args = f.__reduce__()[:2]
     if kind is operator.attrgetter:
-        found = [functools.reduce(getattr_, name.split("."), obj) for name in args]
+        found = [functools.reduce(access.getattr_, name.split("."), obj) for name in args]
         return found[0] if len(found) == 1 else tuple(found)
     name, *rest = args or kind.args
     named = {} if args else kind.keywords
-    return fn(getattr_(obj, name))(*rest, **named)
+    return fn(access.getattr_(obj, name))(*rest, **named)
 
 
-def container_method(trace: Trace, f: Any, owner: object) -> object:
-    if isinstance(owner, TraceList):
+def container_method(trace: Trace, f: Any, owner: Any) -> Any:
+    """A method that a C type defines, of an object of this type or of one derived from it."""
+    kind, name = kind_of(owner), f.__name__
+    if isinstance(owner, TraceList) and name in MUTATORS | READERS | MAKERS:
         return f
-    if f.__name__ not in MUTATORS:
-        note_contents(trace, owner)
-        return f
-    return container_writes.method(trace, f, owner)
+    if name in access.STORES or kind is not None and name in access.ITEMS:
+        return functools.partial({**access.STORES, **access.ITEMS}[name], owner)
+    if kind is None:
+        return unconverted(trace, f)
+    if id(owner) in trace.objects.fields and name == "update":
+        return functools.partial(access.update_fields, owner)
+    unknown = name == "pop" and isinstance(owner, set) or id(owner) in trace.objects.fields
+    if name in MUTATORS and not unknown:
+        return container_writes.method(trace, f, owner)
+    if name not in READERS | MAKERS:
+        raise refuse(
+            f"{name}() of a {type(owner).__name__}.",
+            "It is not known what it does to the container.",
+            "Use the methods of a list or a dict.",
+        )
+    note_contents(trace, owner)
+    return made(trace, f) if name in MAKERS else f
+
+
+def made(trace: Trace, f: Any) -> Any:
+    """A function that makes a container."""
+
+    def make(*args: object) -> object:
+        out = f(*args)
+        if type(out) is list:
+            return TraceList(out)
+        trace.make(out)
+        return out
+
+    return make
+
+
+def unbound(trace: Trace, f: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
+    """`list.append(self, v)`: as the method of the object."""
+    bound = getattr(owner, f.__name__) if isinstance(owner, TraceList) else f.__get__(owner)
+    return container_method(trace, bound, owner)(*args, **kwargs)
 
 
 def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:

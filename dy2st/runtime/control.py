@@ -22,7 +22,7 @@ from dy2st.loops import roll
 from dy2st.loops.generators import consume
 from dy2st.loops.iterables import sequence_of
 from dy2st.runtime.library_calls import guarded_call
-from dy2st.state.container_writes import CONTAINERS, change
+from dy2st.state.container_writes import change
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.protocols import (  # fmt: skip
     iterable_of,
@@ -37,6 +37,7 @@ from dy2st.trace.scalar import check, is_runtime_scalar, negate
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.undo import kind_of
 
 
 # ---------------------------------------------------------------- loops
@@ -252,8 +253,11 @@ def aug(op: str, x: object, value: object) -> Any:
     if trace is not None and isinstance(x, TraceList) and op == "+":
         x.extend(value)
         return x
-    if trace is not None and isinstance(x, CONTAINERS):
+    if trace is not None and kind_of(x) is not None:
         change(trace, x)
+    users = () if trace is None else special(trace, x, f"__{AUGMENTED[op].__name__}__", value)
+    if users and users[0] is not NotImplemented:
+        return users[0]
     if isinstance(x, Selected):
         return x.changed(op, AUGMENTED[op], value)
     return AUGMENTED[op](x, value)

@@ -1,4 +1,4 @@
-"""Containers from outside that a trace changes: lists, dicts, sets and deques.
+"""Containers from outside that a trace changes (`dy2st.trace.undo.KINDS`).
 
 The contents before a change are guarded, and a cached call puts the contents at the end in place. A
 list that is appended to and never read needs no guard: the new elements wait in a list of the
@@ -17,10 +17,11 @@ from dy2st.state.ownership import holds_fake, made_here
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace
-from dy2st.trace.undo import Item, Location, container_snapshot
+from dy2st.trace.undo import Item, Location, container_snapshot, kind_of
 from ir import Loc, SourceError
 
-CONTAINERS = (list, dict, set, collections.deque)
+#: containers that may be appended to without being read
+GROWING = (list, collections.deque)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,10 +38,14 @@ class Contents(Location):
         return ("contents", id(self.obj), type(self.obj).__name__)
 
     def get(self) -> Any:
-        return tuple(self.obj.items()) if isinstance(self.obj, dict) else tuple(self.obj)
+        kind = kind_of(self.obj)
+        assert kind is not None
+        return kind.contents(self.obj)
 
     def put(self, value: Any) -> None:
-        refill(self.obj, value)
+        kind = kind_of(self.obj)
+        assert kind is not None
+        kind.fill(self.obj, value)
 
     def snapshot(self) -> Callable[[], None]:
         return container_snapshot(self.obj)
@@ -55,12 +60,12 @@ class Argument(Contents):
 
 @dataclass(frozen=True, eq=False)
 class Growth(Location):
-    """Elements appended to a list that is not read."""
+    """Elements appended to a list or deque that is not read."""
 
-    obj: list[Any]
+    obj: Any
 
     def __str__(self) -> str:
-        return "the list"
+        return f"the {type(self.obj).__name__}"
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -68,12 +73,6 @@ class Growth(Location):
 
     def put(self, value: Any) -> None:
         self.obj.extend(value)
-
-
-def refill(obj: Any, value: tuple[Any, ...]) -> None:
-    """Set the contents in place."""
-    obj.clear()
-    (obj.update if isinstance(obj, (dict, set)) else obj.extend)(value)
 
 
 # ---------------------------------------------------------------- while tracing
@@ -104,13 +103,14 @@ def method(trace: Trace, f: Any, owner: Any) -> Callable[..., Any]:
 
 
 def grows_unread(trace: Trace, obj: Any) -> bool:
-    """Whether a list from outside has not been read, so that its elements do not matter."""
-    if type(obj) is not list or made_here(trace, obj) or trace.guards is None:
+    """Whether a list or deque from outside has not been read, so that its elements do not
+    matter."""
+    if type(obj) not in GROWING or made_here(trace, obj) or trace.guards is None:
         return False
     return id(obj) in trace.guards.ids and ("contents", id(obj)) not in trace.guards.terms
 
 
-def tail_of(trace: Trace, obj: list[Any]) -> TraceList:
+def tail_of(trace: Trace, obj: Any) -> TraceList:
     """The list of the trace that collects what is appended to `obj`."""
     tails = trace.guards.tails
     if id(obj) not in tails:
@@ -121,7 +121,7 @@ def tail_of(trace: Trace, obj: list[Any]) -> TraceList:
     return tails[id(obj)][1]
 
 
-def flush(trace: Trace, obj: list[Any]) -> None:
+def flush(trace: Trace, obj: Any) -> None:
     """The list is read after all: what was appended moves into it."""
     _, tail, where = trace.guards.tails[id(obj)]
     if not tail.parts():
@@ -151,7 +151,7 @@ def elements(tail: TraceList, where: Loc) -> tuple[object, ...]:
 def from_outside(trace: Trace, x: object) -> bool:
     """Whether a container was there before the trace. One that library code made here is not known
     to the guards, or holds stand-ins that the trace did not store."""
-    if not isinstance(x, CONTAINERS) or made_here(trace, x) or id(x) not in trace.guards.ids:
+    if kind_of(x) is None or made_here(trace, x) or id(x) not in trace.guards.ids:
         return False
     stored = any(q.obj is x for q in trace.frames[0].stores.values())
     return stored or not holds_fake(x)

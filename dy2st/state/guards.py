@@ -18,18 +18,13 @@ import paddle
 
 from dy2st.convert.marks import is_ignored
 from dy2st.state.bindings import Global
+from dy2st.state.containers.constants import gives_again, same_array
+from dy2st.state.containers.constants import is_constant as is_constant
+from dy2st.state.containers.constants import is_plain as is_plain
+from dy2st.state.containers.constants import same_constant as same_constant
+from dy2st.state.containers.elements import ContainerGuards
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.undo import MISSING, Attr, Item, Location
-
-CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
-
-
-def same_array(a: object, b: np.ndarray) -> bool:
-    """The same dtype, shape and bytes."""
-    if type(a) is not np.ndarray or a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return a.tobytes() == b.tobytes()
-
 
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
 CALLED = {"_parameters": "parameters", "_buffers": "buffers", "_sub_layers": "sublayers"}
@@ -39,40 +34,6 @@ HOLDERS = (
     paddle.nn.ParameterList, paddle.nn.ParameterDict,
 )  # fmt: skip
 _IRRELEVANT = frozenset(("_full_name", "_built", "_loaddict_holder", "_init_in_dynamic_mode"))
-
-
-def is_constant(x: object) -> bool:
-    """Immutable Python values, compared by value."""
-    if type(x) is tuple:
-        return all(map(is_constant, x))
-    if type(x) in CONSTANTS or isinstance(x, (range, types.EllipsisType)):
-        return True
-    return isinstance(x, np.generic) and not x.dtype.hasobject
-
-
-def same_constant(a: object, b: object) -> bool:
-    """Equal and of equal types: True is not 1, and 0.0 is not -0.0."""
-    if type(a) is tuple and type(b) is tuple:
-        return len(a) == len(b) and all(map(same_constant, a, b))
-    return type(a) is type(b) and (repr(a) == repr(b))
-
-
-def gives_again(f: Any, args: Any, kwargs: Any, value: object, raised: Any = None) -> bool:
-    """Whether a call gives an equal constant, the same object, or an exception of the same type."""
-    try:
-        now = f(*args, **kwargs)
-    except Exception as e:
-        return type(e) is raised
-    if raised is not None:
-        return False
-    return now is value or is_plain(value) and type(now) is type(value) and repr(now) == repr(value)
-
-
-def is_plain(x: object) -> bool:
-    """Constants, and containers of them."""
-    if isinstance(x, dict):
-        return is_plain(list(x.items()))
-    return all(map(is_plain, x)) if isinstance(x, (list, tuple, set)) else is_constant(x)
 
 
 @dataclass(frozen=True)
@@ -99,10 +60,11 @@ def described(x: object) -> str:
     return f"{'an' if type(x).__name__[:1] in 'aeiouAEIOU' else 'a'} {type(x).__name__}"
 
 
-class Guards:
+class Guards(ContainerGuards):
     """Collected while tracing; `expressions` over `names` are true while nothing has changed."""
 
     def __init__(self, tensor: type) -> None:
+        super().__init__()
         self.tensor = tensor
         self.terms: dict[tuple[object, ...], str] = {}
         self.found: dict[int, str] = {}
@@ -111,13 +73,12 @@ class Guards:
         self.numbers: dict[tuple[object, ...], tuple[Location, object]] = {}
         self.names: dict[str, Any] = {"MISSING": MISSING, "same": same_constant, "TENSOR": tensor}
         self.names.update(same_array=same_array, IS=operator.is_, gives_again=gives_again)
+        self.names.update(DICT=dict, SET=set)
         self.arrays: dict[int, np.ndarray] = {}
         self.ids: dict[int, str] = {}
         self.named: dict[int, str] = {}
         self.reads: dict[tuple[object, ...], Read] = {}
         self.settings_of: dict[tuple[object, ...], Any] = {}
-        self.tails: dict[int, tuple[object, object, object]] = {}
-        self.on_read: Callable[[object], None] = lambda obj: None
 
     def ref(self, obj: object) -> str:
         """A name for an object in the check; keeps the object alive."""
@@ -146,7 +107,7 @@ class Guards:
             self.note(key, self.title(key, place), expression, value)
             if type(value) in (int, float) and place is not None:
                 self.numbers[key] = (place, value)
-        if whole and isinstance(value, (list, dict, set, frozenset, tuple)):
+        if whole:
             self.contents(value)
         if isinstance(value, HOLDERS):
             self.holder(value)
@@ -206,6 +167,7 @@ class Guards:
 
     def attr(self, obj: object, name: str, value: object, whole: bool = True) -> None:
         """`obj.name` gave `value`; a method of its class is looked up there."""
+        self.meet(obj)
         fields = getattr(obj, "__dict__", None)
         own = isinstance(fields, dict) and name in fields
         if not own and isinstance(bound := unbound(value), types.MethodType):
@@ -251,60 +213,14 @@ class Guards:
             self.terms["own", id(obj), name] = f"{name!r} not in {self.ref(fields)}"
             self.note(("own", id(obj), name), f"{self.name(obj)}.{name} has been replaced")
 
-    def item(self, obj: object, index: object, value: object) -> None:
-        o, i = self.ref(obj), self.ref_constant(index)
-        expression = f"({o}[{i}] if {i} in {o} else MISSING)"
-        if isinstance(obj, (list, tuple)):
-            expression = f"({o}[{i}] if -len({o}) <= {i} < len({o}) else MISSING)"
-        place = Item(obj, index)
-        self.expect(place.key, expression, value, place)
-
-    def contents(self, obj: object) -> None:
-        """A container from outside: any of its elements may be read, by code that is not seen."""
-        if not isinstance(obj, (list, dict, set, frozenset, tuple)):
-            return
-        if ("contents", id(obj)) in self.terms:
-            return
-        self.terms["contents", id(obj)] = "True"
-        self.elements(obj)
-        if id(obj) in self.tails:
-            self.on_read(obj)
-
-    def elements(self, obj: Any) -> None:
-        o = self.ref(obj)
-        if len(obj) == 0:
-            self.expect(("len", id(obj)), f"len({o})", 0)
-            return
-        plain = obj.values() if isinstance(obj, dict) else obj
-        if isinstance(obj, (set, frozenset)) or all(map(is_constant, plain)):
-            if not isinstance(obj, (tuple, frozenset)):
-                self.terms["contents", id(obj)] = self.constants(o, obj)
-                self.note(("contents", id(obj)), f"the elements of {self.name(obj)}", o, obj)
-            return
-        if isinstance(obj, dict):
-            self.expect(("keys", id(obj)), f"tuple({o})", tuple(obj))
-            for k, v in obj.items():
-                self.item(obj, k, v)
-        elif isinstance(obj, (list, tuple)):
-            self.expect(("len", id(obj)), f"len({o})", len(obj))
-            for i, v in enumerate(obj):
-                self.item(obj, i, v)
-
-    def constants(self, o: str, obj: Any) -> str:
-        """Equal elements of equal types, in the same order."""
-        if isinstance(obj, set):
-            return f"{o} == {self.ref_constant(obj.copy())}"
-        now = f"tuple({o}.items())" if isinstance(obj, dict) else f"tuple({o})"
-        value = tuple(obj.items()) if isinstance(obj, dict) else tuple(obj)
-        if len(value) <= 64 and is_constant(value):
-            return f"same({now}, {self.ref_constant(value)})"
-        plain = obj.values() if isinstance(obj, dict) else obj
-        kinds = self.ref_constant(tuple(map(type, plain)))
-        types_now = f"{o}.values()" if isinstance(obj, dict) else o
-        same = f"{now} == {self.ref_constant(value)}"
-        return f"{same} and tuple(map(type, {types_now})) == {kinds}"
+    def absent(self, obj: Any, name: str) -> None:
+        """An object has no attribute of its own by this name."""
+        if hasattr(obj, "__dict__"):
+            self.terms["absent", id(obj), name] = f"{name!r} not in {self.ref(obj.__dict__)}"
+            self.note(("absent", id(obj), name), f"{self.name(obj)}.{name} is new")
 
     def global_(self, space: dict[str, object], name: str, whole: bool = True) -> None:
+        self.meet(space)
         if name in space:
             value = space[name]
             if not isinstance(value, types.ModuleType):
@@ -455,12 +371,10 @@ class Guards:
         return [
             test
             for key, test in self.terms.items()
-            if not (key in bound and test.startswith("isinstance(")) and key not in checked
+            if test != "True"
+            and not (key in bound and test.startswith("isinstance("))
+            and key not in checked
         ]
-
-    def objects(self) -> list[object]:
-        """Objects from outside that the trace met."""
-        return [v for k, v in self.names.items() if k[:1] == "o" and k[1:].isdigit()]
 
     def finish(self) -> None:
         """Let go of tensors that were met: calls look them up."""

@@ -15,6 +15,7 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.undo import kind_of
 from ir import SourceError
 
 _FUNCTIONS = (
@@ -54,9 +55,9 @@ def note_contents(trace: Trace, x: object) -> None:
 
 def holds_fake(x: object) -> bool:
     """Whether a stand-in is in a container: it was made, or changed, in this trace."""
-    if not isinstance(x, (list, tuple, set, dict)):
-        return False
-    return any(isinstance(q, FakeTensor) for q in (x.values() if isinstance(x, dict) else x))
+    kind = kind_of(x)
+    values = x if isinstance(x, tuple) else () if kind is None else kind.values(x)
+    return any(isinstance(q, FakeTensor) for q in values)
 
 
 #: methods of Layers that list what is below, and the dicts that they read there
@@ -112,13 +113,27 @@ def tensor_attr(trace: Trace, tensor: Any, name: str) -> object:
     return value
 
 
-def note_attr(trace: Trace, obj: object, name: str, value: Any, whole: bool = True) -> None:
+def note_attr(trace: Trace, obj: Any, name: str, value: Any, whole: bool = True) -> None:
     """The program depends on this attribute, unless the trace made it."""
-    if isinstance(obj, types.ModuleType) and obj.__name__.split(".")[0] in LIBRARIES:
+    if isinstance(obj, types.ModuleType):
+        if obj.__name__.split(".")[0] not in LIBRARIES and not isinstance(value, FakeTensor):
+            if ("item", id(vars(obj)), name) not in trace.objects.stored:
+                trace.guards.global_(vars(obj), name, whole)
         return
-    if ("attr", id(obj), name) not in trace.objects.stored and not made_here(trace, obj):
-        if not isinstance(value, FakeTensor):
-            trace.guards.attr(obj, name, value, whole)
+    if made_here(trace, obj) or ("attr", id(obj), name) in trace.objects.stored:
+        return
+    if is_stored_in_class(trace, obj, name):
+        trace.guards.absent(obj, name)
+    elif not isinstance(value, FakeTensor):
+        trace.guards.attr(obj, name, value, whole)
+
+
+def is_stored_in_class(trace: Trace, obj: Any, name: str) -> bool:
+    """Whether the trace has stored this attribute of the class that the object has it from."""
+    if name in getattr(obj, "__dict__", ()):
+        return False
+    classes = obj.__mro__ if isinstance(obj, type) else type(obj).__mro__
+    return any(("attr", id(base), name) in trace.objects.stored for base in classes)
 
 
 def is_users_object(x: Any) -> bool:

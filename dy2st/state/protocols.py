@@ -5,12 +5,14 @@ Operators (`a + b`, `a == b`, `-a`) of user classes run as they are.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import dataclasses
 import functools
 import random
 import types
+from collections import abc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -23,11 +25,16 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import Attr
+from dy2st.trace.undo import MISSING, Attr, plain_get
 
 _DYNAMIC = "<string>"
 #: random generators, whose state differs from call to call
 STATEFUL = (random.Random, np.random.RandomState, np.random.Generator)
+#: classes of Python whose methods are converted like those of the user
+CONVERTED = frozenset(
+    {collections.UserList, collections.UserDict, collections.ChainMap}
+    | {abc.Mapping, abc.MutableMapping, abc.Sequence, abc.MutableSequence}
+)
 
 
 def users_method(x: Any, name: str) -> types.FunctionType | None:
@@ -42,12 +49,13 @@ def defined(x: Any, name: str) -> Any:
     return of_class(kind, name)
 
 
-@functools.lru_cache(maxsize=4096)
 def of_class(kind: Any, name: str) -> object:
-    """What a user's class or its bases have under a name; None for what a library defines."""
+    """What a user's class or its bases have under a name, or a class of Python that is converted
+    like them; None for what other libraries define."""
     for base in kind.__mro__:
         if name in vars(base):
-            return None if base.__module__.split(".")[0] in LIBRARIES else vars(base)[name]
+            library = base.__module__.split(".")[0] in LIBRARIES and base not in CONVERTED
+            return None if library else vars(base)[name]
     return None
 
 
@@ -109,25 +117,62 @@ COPIES = {id(f): copied(f) for f in (copy.copy, copy.deepcopy, dataclasses.repla
 
 
 # ---------------------------------------------------------------- attributes and items
-def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
-    """`(value,)` of a property of a user's class, whose function is converted; () for others."""
+def computed_by(obj: Any, name: str) -> Any:
+    """What a user's class has for an attribute that a function computes: a property or another
+    descriptor; None for attributes that are just there."""
     found = defined(obj, name)
-    if isinstance(found, property) and isinstance(found.fget, types.FunctionType):
+    if isinstance(found, property):
+        return found if isinstance(found.fget, types.FunctionType) else None
+    if isinstance(found, functools.cached_property):
+        return None if name in vars(obj) else found
+    if found is None or users_method(found, "__get__") is None:
+        return None
+    return None if name in vars(obj) and users_method(found, "__set__") is None else found
+
+
+def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
+    """`(value,)` of an attribute that a function of the user's class computes, which is converted;
+    () for others."""
+    found = computed_by(obj, name)
+    if isinstance(found, property):
         return (trace.hooks.call(found.fget)(obj),)
-    if isinstance(found, functools.cached_property) and name not in vars(obj):
+    if isinstance(found, functools.cached_property):
         value = trace.hooks.call(found.func)(obj)
         trace.store(Attr(obj, name), value)
         return (value,)
-    return ()
+    if found is not None:
+        return special(trace, found, "__get__", obj, type(obj))
+    if defined(obj, "__getattribute__") is not None:
+        raise refuse(
+            f"{type(obj).__name__} defines __getattribute__.",
+            "Every read of its attributes runs code that a program does not follow.",
+            "Define `__getattr__`, or properties.",
+        )
+    if defined(obj, "__getattr__") is None or plain_get(obj, name) is not MISSING:
+        return ()
+    trace.guards.absent(obj, name)
+    return hooked(trace, obj, "__getattr__", name)
+
+
+def hooked(trace: Trace, obj: Any, hook: str, *args: object) -> tuple[object, ...]:
+    """`(result,)` of `__setattr__` and the like, which may be a method of a C type in the user's
+    class (`__setattr__ = dict.__setitem__`); () where the class does not define it."""
+    found = defined(obj, hook)
+    if found is None:
+        return ()
+    if isinstance(found, types.FunctionType) and found.__code__.co_filename == _DYNAMIC:
+        return (found(obj, *args),)
+    return (trace.hooks.call(found)(obj, *args),)
 
 
 def store_computed(trace: Trace, obj: Any, name: str, value: Any) -> bool:
-    """Store through a property of a user's class; False for anything else."""
+    """Store through a property or descriptor of a user's class; False for anything else."""
     found = defined(obj, name)
-    if not isinstance(found, property) or not isinstance(found.fset, types.FunctionType):
-        return False
-    trace.hooks.call(found.fset)(obj, value)
-    return True
+    if isinstance(found, property) and isinstance(found.fset, types.FunctionType):
+        trace.hooks.call(found.fset)(obj, value)
+        return True
+    descriptor = found is not None and not isinstance(found, property)
+    return descriptor and bool(special(trace, found, "__set__", obj, value))
 
 
 def special(trace: Trace, obj: Any, name: str, *args: Any) -> tuple[Any, ...]:

@@ -81,7 +81,8 @@ class TracedObjects:
 
     made: objects that the function has made, by `id`; homes: the frame in which. stored: keys of
     the locations that it stores to. iterators: iterators it has made, each with its frame.
-    reshaped: tensors whose shape an in-place call has changed, by `id`.
+    reshaped: tensors whose shape an in-place call has changed, by `id`. fields: the objects whose
+    `__dict__` has been read, by its `id`.
     """
 
     made: dict[int, Any] = field(default_factory=dict)
@@ -89,6 +90,7 @@ class TracedObjects:
     stored: set[tuple[object, ...]] = field(default_factory=set)
     iterators: dict[int, tuple[Any, Frame]] = field(default_factory=dict)
     reshaped: dict[int, list[Any]] = field(default_factory=dict)
+    fields: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

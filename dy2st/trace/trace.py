@@ -384,6 +384,8 @@ class Trace:
         )
         if self.private(home):
             return
+        if self.guards is not None and id(obj) not in self.objects.made:
+            self.guards.meet(obj)
         self.undo_log.note(place.snapshot())
         if place.key not in self.objects.stored:
             self.objects.stored.add(place.key)

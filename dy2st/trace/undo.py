@@ -6,7 +6,10 @@ the stores of its trace on every cached call.
 
 from __future__ import annotations
 
+import array
 import collections
+import functools
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +17,111 @@ from typing import Any
 MISSING: object = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
 
 _LAYER_DICTS = ("_buffers", "_parameters", "_sub_layers")
+
+
+# ---------------------------------------------------------------- kinds of containers
+@dataclass(frozen=True)
+class Kind:
+    """How the containers of one C type, and of classes derived from it, are read and filled again,
+    whatever methods a class of the user has.
+
+    base: the type. mapping: whether it has keys. indexed: whether `obj[i] = v` changes an element
+    or the value of a key. fill: puts elements, or items of a mapping, in place of all others.
+    """
+
+    base: Any
+    mapping: bool
+    indexed: bool
+    fill: Callable[[Any, tuple[Any, ...]], None]
+
+    def contents(self, obj: Any) -> tuple[Any, ...]:
+        """All elements, of a mapping its items."""
+        return tuple(self.base.items(obj) if self.mapping else self.base.__iter__(obj))
+
+    def values(self, obj: Any) -> tuple[Any, ...]:
+        return tuple(self.base.values(obj) if self.mapping else self.base.__iter__(obj))
+
+
+def _fill_mapping(base: Any) -> Callable[[Any, tuple[Any, ...]], None]:
+    def fill(obj: Any, items: tuple[Any, ...]) -> None:
+        base.clear(obj)
+        for key, value in items:
+            base.__setitem__(obj, key, value)
+
+    return fill
+
+
+def _fill_set(obj: Any, elements: tuple[Any, ...]) -> None:
+    set.clear(obj)
+    set.update(obj, elements)
+
+
+def _fill_deque(obj: Any, elements: tuple[Any, ...]) -> None:
+    collections.deque.clear(obj)
+    collections.deque.extend(obj, elements)
+
+
+def _fill_list(obj: Any, elements: tuple[Any, ...]) -> None:
+    list.__setitem__(obj, slice(None), elements)
+
+
+def _fill_array(obj: Any, elements: tuple[Any, ...]) -> None:
+    array.array.__setitem__(obj, slice(None), array.array(obj.typecode, elements))
+
+
+def _fill_bytes(obj: Any, elements: tuple[Any, ...]) -> None:
+    bytearray.__setitem__(obj, slice(None), bytes(elements))
+
+
+KINDS = {
+    kind.base: kind
+    for kind in (
+        Kind(list, False, True, _fill_list),
+        Kind(dict, True, True, _fill_mapping(dict)),
+        Kind(collections.OrderedDict, True, True, _fill_mapping(collections.OrderedDict)),
+        Kind(set, False, False, _fill_set),
+        Kind(collections.deque, False, True, _fill_deque),
+        Kind(array.array, False, False, _fill_array),
+        Kind(bytearray, False, False, _fill_bytes),
+    )
+}
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind_of_class(cls: Any) -> Kind | None:
+    return next((KINDS[base] for base in cls.__mro__ if base in KINDS), None)
+
+
+def kind_of(obj: object) -> Kind | None:
+    """The kind of a container that can be changed; None for anything else."""
+    cls: Any = type(obj)
+    return _kind_of_class(cls)
+
+
+# ---------------------------------------------------------------- attributes
+@functools.lru_cache(maxsize=4096)
+def plain_method(cls: Any, name: str) -> Any:
+    """`__setattr__` and the like as the class has it without those that the user has written; None
+    if there is no other."""
+    for base in cls.__mro__:
+        found = vars(base).get(name)
+        written = isinstance(found, types.FunctionType) and not base.__module__.startswith("paddle")
+        if found is not None and not written and found.__name__ in (name, "call"):
+            return found
+    return None
+
+
+def plain_get(obj: Any, name: str) -> object:
+    """`obj.name`, for which no method of the user's class is asked; MISSING without one."""
+    cls: Any = type(obj)
+    for method in ("__getattribute__", "__getattr__"):
+        get = plain_method(cls, method)
+        try:
+            if get is not None:
+                return get(obj, name)
+        except AttributeError:
+            continue
+    return MISSING
 
 
 class Location:
@@ -52,20 +160,22 @@ class Attr(Location):
         return ("attr", id(self.obj), self.name)
 
     def get(self) -> object:
-        return getattr(self.obj, self.name, MISSING)
+        return plain_get(self.obj, self.name)
 
     def put(self, value: object) -> None:
+        cls: Any = type(self.obj)
         if value is MISSING:
-            delattr(self.obj, self.name)
+            plain_method(cls, "__delattr__")(self.obj, self.name)
         else:
-            setattr(self.obj, self.name, value)
+            plain_method(cls, "__setattr__")(self.obj, self.name, value)
 
     def snapshot(self) -> Callable[[], None]:
         """A Layer moves names between its dicts, so all of them are put back."""
         fields = getattr(self.obj, "__dict__", None)
-        if fields is None:
-            old = self.get()
-            return lambda: self.put(old)
+        if type(fields) is not dict:
+            own = fields is None or self.name in fields
+            old = self.get() if own else MISSING
+            return lambda: None if old is self.get() else self.put(old)
         before = dict(fields)
         inner = {k: dict(fields[k]) for k in _LAYER_DICTS if isinstance(fields.get(k), dict)}
         names = fields.get("_non_persistable_buffer_names_set")
@@ -86,7 +196,7 @@ class Attr(Location):
 
 @dataclass(frozen=True, eq=False)
 class Item(Location):
-    """`obj[index]` of a list or dict."""
+    """`obj[index]` of a list, deque or dict."""
 
     obj: Any
     index: Any
@@ -98,34 +208,37 @@ class Item(Location):
     def key(self) -> tuple[object, ...]:
         return ("item", id(self.obj), self.index)
 
+    @property
+    def base(self) -> Any:
+        """Whose methods read and change it: lists of the trace have their own."""
+        traced = isinstance(self.obj, list) and hasattr(self.obj, "born")
+        kind = None if traced else kind_of(self.obj)
+        return type(self.obj) if kind is None else kind.base
+
     def get(self) -> Any:
+        if isinstance(self.obj, dict):
+            return dict.get(self.obj, self.index, MISSING)
         try:
-            return self.obj[self.index]
+            return self.base.__getitem__(self.obj, self.index)
         except (KeyError, IndexError):
             return MISSING
 
     def put(self, value: object) -> None:
         if value is MISSING:
-            del self.obj[self.index]
+            self.base.__delitem__(self.obj, self.index)
         else:
-            self.obj[self.index] = value
+            self.base.__setitem__(self.obj, self.index, value)
 
     def snapshot(self) -> Callable[[], None]:
         return container_snapshot(self.obj)
 
 
 def container_snapshot(obj: Any) -> Callable[[], None]:
-    """Puts the elements of a list, dict, set or deque back."""
-    if isinstance(obj, list):
-        items = list.copy(obj)
-        return lambda: list.__setitem__(obj, slice(None), items)
-    old = obj.copy()
-
-    def back() -> None:
-        obj.clear()
-        (obj.extend if isinstance(obj, collections.deque) else obj.update)(old)
-
-    return back
+    """Puts the elements of a container back."""
+    kind = kind_of(obj)
+    assert kind is not None
+    items: Any = set(obj) if kind.base is set else kind.contents(obj)
+    return lambda: kind.fill(obj, items)
 
 
 class UndoLog:

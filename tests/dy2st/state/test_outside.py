@@ -367,6 +367,21 @@ def number_that_decays_in_a_loop():
     return f, lambda: rate
 
 
+@case("scan")
+def number_that_a_loop_makes_a_tensor():
+    table = {"a": 1}
+
+    def f(x):
+        table["a"] = table["n"] = table.get("n", 0) + 1
+        y = x
+        for t in range(x.shape[0]):
+            table["a"] = table["a"] + x[t]
+            y = y * table["a"]
+        return y
+
+    return f, lambda: table
+
+
 @case()
 def containers_in_containers():
     table, groups = {"a": [], "b": []}, collections.defaultdict(list)

@@ -1,0 +1,148 @@
+"""Guards of containers: an expression for their elements, whatever methods a subclass has."""
+
+from __future__ import annotations
+
+import collections
+import queue
+import types
+from collections.abc import Callable
+from typing import Any
+
+from dy2st.state.containers.constants import is_constant
+from dy2st.state.containers.leftovers import changed, is_stand_in, put_attr
+from dy2st.trace.undo import MISSING, Attr, Item, Location, kind_of
+
+#: classes of the standard library, written in Python, around a container
+WRAPPERS = {
+    collections.UserList: "data",
+    collections.UserDict: "data",
+    collections.UserString: "data",
+    collections.ChainMap: "maps",
+    queue.Queue: "queue",
+}
+FIXED = (tuple, frozenset, types.MappingProxyType)
+
+
+class ContainerGuards:
+    """The part of `Guards` that knows containers. `tails`: lists that are appended to without being
+    read; `on_read` is told when one is. `met`: attributes and elements of objects when the trace
+    met them."""
+
+    terms: dict[tuple[object, ...], str]
+    ref: Callable[[object], str]
+    ref_constant: Callable[[object], str]
+    name: Callable[[object], str]
+    note: Callable[..., None]
+    expect: Callable[..., None]
+    attr: Callable[..., None]
+
+    def __init__(self) -> None:
+        self.tails: dict[int, tuple[object, object, object]] = {}
+        self.on_read: Callable[[object], None] = lambda obj: None
+        self.met: dict[int, tuple[Any, Any, Any]] = {}
+
+    # ------------------------------------------------------------ elements
+    def item(self, obj: object, index: object, value: object) -> None:
+        place: Location = Item(obj, index)
+        self.expect(place.key, self.element(obj, index), value, place)
+
+    def element(self, obj: object, index: object) -> str:
+        """An expression for an element, or for the value of a key, MISSING without one."""
+        o, base = self.ref(obj), self.base(obj)
+        i = repr(index) if type(index) is int else self.ref_constant(index)
+        if isinstance(obj, types.MappingProxyType):
+            return f"{o}.get({i}, MISSING)"
+        if isinstance(obj, dict):
+            return f"DICT.get({o}, {i}, MISSING)"
+        return f"{o}[{i}]" if base is None else f"{base}.__getitem__({o}, {i})"
+
+    def base(self, obj: object) -> str | None:
+        """The name of the container's C type, if the class of the object is another one: its
+        methods may be the user's."""
+        kind = kind_of(obj)
+        return None if kind is None or kind.base is type(obj) else self.ref(kind.base)
+
+    def contents(self, obj: Any) -> None:
+        """A container from outside: any of its elements may be read, by code that is not seen."""
+        inner = next((n for k, n in WRAPPERS.items() if isinstance(obj, k)), None)
+        if inner is not None:
+            return self.attr(obj, inner, getattr(obj, inner))
+        if kind_of(obj) is None and not isinstance(obj, FIXED):
+            return None
+        if ("contents", id(obj)) in self.terms:
+            return None
+        self.terms["contents", id(obj)] = "True"
+        self.meet(obj)
+        self.elements(obj)
+        if id(obj) in self.tails:
+            self.on_read(obj)
+        return None
+
+    def elements(self, obj: Any) -> None:
+        kind = kind_of(obj)
+        mapping = isinstance(obj, (dict, types.MappingProxyType))
+        values = kind.values(obj) if kind is not None else tuple(obj.values() if mapping else obj)
+        whole = isinstance(obj, (set, frozenset)) or all(map(is_constant, values))
+        if not values:
+            self.expect(("len", id(obj)), self.now(obj, "{}.__len__({})", "len({})"), 0)
+        elif whole and not isinstance(obj, (tuple, frozenset)):
+            self.terms["contents", id(obj)] = self.constants(obj, values)
+            title = f"the elements of {self.name(obj)}"
+            self.note(("contents", id(obj)), title, self.ref(obj), obj)
+        elif mapping:
+            keys = tuple(obj) if kind is None else tuple(kind.base.__iter__(obj))
+            self.expect(("keys", id(obj)), self.now(obj, "tuple({}.__iter__({}))"), keys)
+            for k, v in zip(keys, values):
+                self.item(obj, k, v)
+        elif not whole:
+            size = self.now(obj, "{}.__len__({})", "len({})")
+            self.expect(("len", id(obj)), size, len(values))
+            for i, v in enumerate(values):
+                self.item(obj, i, v)
+
+    def now(self, obj: object, text: str, plain: str = "tuple({})") -> str:
+        """An expression: `plain` of the container, or `text` of its C type and the container."""
+        base = self.base(obj)
+        return plain.format(self.ref(obj)) if base is None else text.format(base, self.ref(obj))
+
+    def constants(self, obj: Any, values: tuple[Any, ...]) -> str:
+        """Equal elements of equal types, in the same order."""
+        if isinstance(obj, set):
+            return f"SET.__eq__({self.ref(obj)}, {self.ref_constant(set(values))})"
+        value, now = values, self.now(obj, "tuple({}.__iter__({}))")
+        if isinstance(obj, (dict, types.MappingProxyType)):
+            kind = kind_of(obj)
+            value = tuple(obj.items()) if kind is None else kind.contents(obj)
+            now = self.now(obj, "tuple({}.items({}))", "tuple({}.items())")
+        if len(value) <= 64 and is_constant(value):
+            return f"same({now}, {self.ref_constant(value)})"
+        kinds = self.ref_constant(tuple(map(type, values)))
+        types_now = self.ref(obj)
+        if value is not values:
+            types_now = self.now(obj, "{}.values({})", "{}.values()")
+        same = f"{now} == {self.ref_constant(value)}"
+        return f"{same} and tuple(map(type, {types_now})) == {kinds}"
+
+    # ------------------------------------------------------------ what is left in objects
+    def meet(self, obj: Any) -> None:
+        """An object may be changed from here on: its attributes and elements are those of now."""
+        if id(obj) not in self.met:
+            fields, kind = getattr(obj, "__dict__", None), kind_of(obj)
+            old = fields.copy() if type(fields) is dict and fields is not obj else {}
+            self.met[id(obj)] = obj, old, None if kind is None else kind.contents(obj)
+
+    def put_back(self, whole: bool) -> list[str]:
+        """Take stand-ins out of the objects that the trace met, after its stores have been undone:
+        code that is not converted has stored them. With `whole`, containers get all their
+        elements back. Describes what was changed."""
+        found = []
+        for obj, fields, contents in self.met.values():
+            for name, value in list(obj.__dict__.items()) if fields else ():
+                if value is not fields.get(name, MISSING) and is_stand_in(value):
+                    put_attr(obj, name, fields.get(name, MISSING))
+                    found.append(str(Attr(obj, name)))
+            kind = kind_of(obj)
+            if kind is not None and changed(kind.contents(obj), contents, whole):
+                kind.fill(obj, contents)
+                found.append(f"an element of a {type(obj).__name__}")
+        return found
