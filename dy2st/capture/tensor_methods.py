@@ -14,10 +14,11 @@ from dy2st.capture import adapters, detached_writes, foreign
 from dy2st.capture.adapters import in_place_shape
 from dy2st.capture.dispatch import record
 from dy2st.capture.indexing.items import getitem, setitem
+from dy2st.capture.to_python import numpy, tolist
 from dy2st.trace import memory as layout
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import VALUE_METHODS, FakeTensor, Tensor, needs_value
-from dy2st.trace.item import converted, item, numpy, tolist
+from dy2st.trace.item import converted, item
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current

@@ -177,13 +177,16 @@ class FakeArray:
         mine = _cast(self.fake, wide)
         theirs = e.scalar(other, element_type(wide)) if weak else _cast(_tensor(other), wide)
         x, y = (theirs, mine) if reverse else (mine, theirs)
-        return self._like(getattr(e, ROWS[name])(x, y))
+        found = getattr(e, ROWS[name])(x, y)
+        return self._like(found) if found.ndim else self._element(found)
 
     def _changed(self, name: str, other: Any) -> Any:
         """`self op= other` writes into this array."""
         new = self._with(name, other)
         if new is NotImplemented:
             return NotImplemented
+        if type(new) is RuntimeScalar:
+            new = self._like(_tracing().fake(new.value))
         if not np.can_cast(new.dtype, self.dtype, "same_kind"):
             raise TypeError(f"Cannot cast output from {new.dtype} to {self.dtype}")
         if new.shape != self.shape:
@@ -285,6 +288,21 @@ def _other(name: str) -> Callable[..., Any]:
     return method
 
 
+def _reduction(name: str) -> Callable[..., Any]:
+    def method(self: FakeArray, axis: Any = None, **options: Any) -> Any:
+        if options or not (axis is None or type(axis) is int):
+            raise _refused(f"numpy.ndarray.{name} with these arguments")
+        out = getattr(np.ones([1], self.dtype), name)().dtype
+        wide = out if name in ("sum", "mean") else self.dtype
+        found = getattr(paddle, name)(_cast(self.fake, wide), axis)
+        found = _cast(found, out)
+        return self._like(found) if found.ndim else self._element(found)
+
+    return method
+
+
+for _name in "sum mean max min argmax argmin any all".split():
+    setattr(FakeArray, _name, _reduction(_name))
 for _name in "pow floordiv mod divmod matmul and or xor lshift rshift invert".split():
     for _form in ("", "r", "i"):
         setattr(FakeArray, f"__{_form}{_name}__", _other(_name))
