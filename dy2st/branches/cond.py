@@ -15,6 +15,7 @@ from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
 from dy2st.branches.merge import Merge
 from dy2st.branches.unresolved import Unresolved
 from dy2st.state.arrays import tensor_of
+from dy2st.state.protocols import special
 from dy2st.state.strings import message
 from dy2st.state.tree import UNDEF
 from dy2st.trace import scalar as number
@@ -41,7 +42,8 @@ def condition(trace: Trace, value: Any) -> Any:
         return number.truth(value) if is_runtime_scalar(value) else value
     if is_symint(value):
         return value != 0
-    return bool(value)
+    users = special(trace, value, "__bool__") or special(trace, value, "__len__")
+    return condition(trace, users[0]) if users else bool(value)
 
 
 def settled_condition(trace: Trace, value: Any) -> Any:
@@ -117,6 +119,15 @@ def fail(
     check_not_trying(trace, test)
     error = yes.failed or no.failed
     assert error is not None
+    if isinstance(error, StopIteration):
+        raise Refused(
+            SourceError(
+                "data decides when an iterator ends.",
+                trace.where(),
+                reason="Its items are made one by one while the function is traced.",
+                remedy="Write the loop with `while` in the function itself.",
+            )
+        )
     ok = number.negate(test) if yes.failed is not None else test
     kind, message = builtin_error(error)
     trace.errors[kind, type(error).__name__] = error

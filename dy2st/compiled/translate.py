@@ -31,6 +31,7 @@ from dy2st.results.donation import given_up
 from dy2st.results.leaves import OutputPlan
 from dy2st.results.planner import Results
 from dy2st.runtime import calls
+from dy2st.runtime.special_methods import converted_methods
 from dy2st.state import shared_inputs
 from dy2st.state.container_writes import final_stores
 from dy2st.state.dynamic_numbers import DynamicNumbers, leaves_of
@@ -155,7 +156,7 @@ def _traced(given: Given) -> Entry:
     trace.unrolled = given.unrolled
     trace.guards = Guards(Tensor)
     try:
-        with collector_waits(), intercept.installed(), active(trace):
+        with collector_waits(), intercept.installed(), converted_methods(trace), active(trace):
             return _undone(trace, given)
     except Refused as stop:
         raise stop.error.with_traceback(stop.__traceback__) from stop.error.__cause__
@@ -236,6 +237,8 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     trace.inputs.containers = {id(q): q for q in containers}
     owner = getattr(function, "__self__", None)
     assert trace.guards is not None
+    for x in (owner, *leaves, *containers):
+        trace.guards.on_object(x)
     trace.guards.named.update({id(owner): "self"} if owner is not None else {})
     if isinstance(owner, paddle.nn.Layer):
         trace.guards.layer(owner)

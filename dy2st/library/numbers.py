@@ -11,6 +11,8 @@ from typing import Any
 
 from dy2st.branches.cond import settled_condition
 from dy2st.state.arrays import tensor_of
+from dy2st.state.protocols import special
+from dy2st.state.strings import Text
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
@@ -48,9 +50,15 @@ def _conversion(kind: type) -> Callable[..., Any]:
     def convert(*args: object, **kwargs: object) -> object:
         trace = current()
         args = tuple(map(tensor_of, args))
-        if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
+        if trace is None or len(args) != 1 or kwargs:
             return kind(*args, **kwargs)
-        return converted_to(trace, args[0], kind)
+        if kind is bool:
+            return converted_to(trace, args[0], bool)
+        users = special(trace, args[0], f"__{kind.__name__}__")
+        x = users[0] if users else args[0]
+        if type(x) is Text:
+            return x.__str__()
+        return converted_to(trace, x, kind) if isinstance(x, Tensor) or runtime(x) else kind(x)
 
     return convert
 

@@ -23,6 +23,7 @@ from dy2st.library.substitutes import REWRITTEN
 from dy2st.loops.generators import maker, manager_maker, registered
 from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
+from dy2st.runtime.special_methods import generated_call, is_generated
 from dy2st.state import container_writes
 from dy2st.state.dynamic_numbers import hold_dynamic
 from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
@@ -160,6 +161,8 @@ def use(trace: Trace, f: types.FunctionType) -> Any:
     inner = getattr(f, "__dy2st_original__", None)
     if inner is not None:
         return fn(inner)
+    if is_generated(f):
+        return functools.partial(generated_call, trace, f)
     manager = manager_maker(f, fn)
     if manager is not None:
         return manager
@@ -294,6 +297,8 @@ def attributes(trace: Trace, f: Any, obj: Any) -> Any:
 def container_method(trace: Trace, f: Any, owner: Any) -> Any:
     """A method that a C type defines, of an object of this type or of one derived from it."""
     kind, name = kind_of(owner), f.__name__
+    if name == "sort":
+        f = sorting(trace, f)
     if isinstance(owner, TraceList) and name in MUTATORS | READERS | MAKERS:
         return f
     if name in access.STORES or kind is not None and name in access.ITEMS:
@@ -332,6 +337,16 @@ def unbound(trace: Trace, f: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
     """`list.append(self, v)`: as the method of the object."""
     bound = getattr(owner, f.__name__) if isinstance(owner, TraceList) else f.__get__(owner)
     return container_method(trace, bound, owner)(*args, **kwargs)
+
+
+def sorting(trace: Trace, f: Any) -> Any:
+    """`list.sort`, whose key is converted."""
+
+    @functools.wraps(f)
+    def sort(*, key: Any = None, reverse: bool = False) -> None:
+        f(key=key and (lambda x: fn(key)(x)), reverse=reverse)
+
+    return sort
 
 
 def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:

@@ -82,7 +82,7 @@ class PureCall:
             self.read(x)
         if not self.opaque:
             args = tuple(map(self.callback, args))
-            kwargs = {k: self.callback(x) for k, x in kwargs.items()}
+            kwargs = {k: self.callback(x, named=True) for k, x in kwargs.items()}
         out = self.f(*args, **kwargs)
         self.adopt(out)
         return out
@@ -136,9 +136,11 @@ class PureCall:
             "Use the function of Paddle, or call it outside of the translated function.",
         )
 
-    def callback(self, x: Any) -> Any:
-        """A function as an argument: it is converted when it is called."""
-        if isinstance(x, type) or not (isinstance(x, FUNCTIONS) or called_by_user(x)):
+    def callback(self, x: Any, named: bool = False) -> Any:
+        """A function as an argument (an object of the user, if its name says that it is called):
+        it is converted when it is called."""
+        users = named and is_users_object(x) and callable(x)
+        if isinstance(x, type) or not (isinstance(x, FUNCTIONS) or users):
             return x
 
         @functools.wraps(x)
@@ -227,11 +229,6 @@ def guarded_call(trace: Trace, f: Any, *args: Any, **kwargs: Any) -> Any:
 def is_lazy(x: Any) -> bool:
     """Whether the value is known only when the program runs."""
     return isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or type(x) is Text
-
-
-def called_by_user(x: Any) -> bool:
-    """An object of the user that can be called."""
-    return is_users_object(x) and callable(x)
 
 
 __all__ = ["guarded_call", "library_call"]

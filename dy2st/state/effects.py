@@ -180,7 +180,7 @@ PLAIN = frozenset(
 )
 #: functions that take objects and functions as what they are, and read nothing of them
 OPAQUE = frozenset(
-    "abc contextlib dataclasses enum inspect types typing weakref "
+    "abc contextlib enum inspect types typing weakref "
     "builtins.isinstance builtins.issubclass builtins.callable builtins.id builtins.type "
     "builtins.object builtins.vars builtins.super builtins.property builtins.staticmethod "
     "builtins.classmethod "

@@ -60,6 +60,11 @@ def described(x: object) -> str:
     return f"{'an' if type(x).__name__[:1] in 'aeiouAEIOU' else 'a'} {type(x).__name__}"
 
 
+def plain_function(f: Any) -> Any:
+    """The function of the user that a special method calls while its class is changed."""
+    return getattr(f, "__dy2st_original__", f) if isinstance(f, types.FunctionType) else f
+
+
 class Guards(ContainerGuards):
     """Collected while tracing; `expressions` over `names` are true while nothing has changed."""
 
@@ -86,6 +91,7 @@ class Guards(ContainerGuards):
             name = f"o{len(self.ids)}"
             self.ids[id(obj)] = name
             self.names[name] = obj
+            self.on_object(obj)
         return self.ids[id(obj)]
 
     def expect(
@@ -203,7 +209,8 @@ class Guards(ContainerGuards):
         """A method, which is made anew at every look: its class has the function, and the object
         has no attribute of that name."""
         kind = type(obj)
-        found: Any = getattr(kind, name, None)
+        found: Any = plain_function(getattr(kind, name, None))
+        function = plain_function(function)
         if getattr(found, "__module__", None) == "dy2st.capture.intercept":
             return
         if found is function or unbound(found) is function:
@@ -218,6 +225,12 @@ class Guards(ContainerGuards):
         if hasattr(obj, "__dict__"):
             self.terms["absent", id(obj), name] = f"{name!r} not in {self.ref(obj.__dict__)}"
             self.note(("absent", id(obj), name), f"{self.name(obj)}.{name} is new")
+
+    def special_method(self, kind: type, name: str, function: object) -> None:
+        """A class of the user has this function under a name that Python looks up."""
+        expression = f"getattr({self.ref(kind)}, {name!r}, MISSING)"
+        self.expect(("special", id(kind), name), expression, function)
+        self.note(("special", id(kind), name), f"{kind.__name__}.{name}")
 
     def global_(self, space: dict[str, object], name: str, whole: bool = True) -> None:
         self.meet(space)

@@ -1,6 +1,6 @@
 """Python's implicit calls on user objects, converted: constructors, properties, items, `with`.
 
-Operators (`a + b`, `a == b`, `-a`) of user classes run as they are.
+Operators and the methods that Python calls from C are those of `dy2st.runtime.special_methods`.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ def of_class(kind: Any, name: str) -> object:
 # ---------------------------------------------------------------- making objects
 def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
     """An instance of a user's class: nobody outside knows it, so its stores are not replayed."""
+    if trace.guards is not None:
+        trace.guards.on_object(kind)
     init = of_class(kind, "__init__")
     plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
     layer = issubclass(kind, paddle.nn.Layer)

@@ -160,7 +160,7 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
         return container_pieces(x)
     users = users_method(x, f"__{how}__") or users_method(x, "__repr__" if how == "str" else "")
     trace = current()
-    if users is not None and trace is not None and not spec:
+    if users is not None and trace is not None and (not spec or how == "format"):
         return pieces(trace.hooks.call(users)(x, *([spec] if how == "format" else [])))
     return [PLAIN[how](x, spec)]
 

@@ -393,6 +393,9 @@ def _changing(name: str) -> Callable[..., Any]:
         trace = current()
         if trace is None:
             return plain(self, *args, **kwargs)
+        if name == "sort" and kwargs.get("key") is not None:
+            key = trace.hooks.call(kwargs["key"])
+            kwargs["key"] = lambda x: key(x)
         self._observe(name)
         if self.segmented and name not in _KEEPING:
             self.split(trace)

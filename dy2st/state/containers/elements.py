@@ -25,8 +25,8 @@ FIXED = (tuple, frozenset, types.MappingProxyType)
 
 class ContainerGuards:
     """The part of `Guards` that knows containers. `tails`: lists that are appended to without being
-    read; `on_read` is told when one is. `met`: attributes and elements of objects when the trace
-    met them."""
+    read; `on_read` is told when one is. `on_object` is told of every object that the trace meets.
+    `met`: attributes and elements of objects when the trace met them."""
 
     terms: dict[tuple[object, ...], str]
     ref: Callable[[object], str]
@@ -39,6 +39,7 @@ class ContainerGuards:
     def __init__(self) -> None:
         self.tails: dict[int, tuple[object, object, object]] = {}
         self.on_read: Callable[[object], None] = lambda obj: None
+        self.on_object: Callable[[object], None] = lambda obj: None
         self.met: dict[int, tuple[Any, Any, Any]] = {}
 
     # ------------------------------------------------------------ elements
@@ -83,6 +84,8 @@ class ContainerGuards:
         mapping = isinstance(obj, (dict, types.MappingProxyType))
         values = kind.values(obj) if kind is not None else tuple(obj.values() if mapping else obj)
         whole = isinstance(obj, (set, frozenset)) or all(map(is_constant, values))
+        for q in obj if isinstance(obj, (set, frozenset)) or mapping else ():
+            self.on_object(q)
         if not values:
             self.expect(("len", id(obj)), self.now(obj, "{}.__len__({})", "len({})"), 0)
         elif whole and not isinstance(obj, (tuple, frozenset)):

@@ -1,0 +1,338 @@
+"""Special methods of the user's classes: Python calls them from C, and a program follows them.
+
+A function runs four times, eagerly and translated; between the calls either a global that the
+methods read changes, or the attributes of the objects.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import functools
+import heapq
+import itertools
+import json
+import re
+import threading
+
+import numpy as np
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+X = paddle.to_tensor([1.0, 2.0])
+FACTOR = 2
+
+
+class Vector:
+    def __init__(self, a):
+        self.a = a
+
+    def __add__(self, other):
+        return Vector(self.a * FACTOR + other.a)
+
+    def __radd__(self, other):
+        return Vector(self.a * FACTOR + other)
+
+    def __iadd__(self, other):
+        self.a = self.a + FACTOR * other
+        return self
+
+    def __neg__(self):
+        return Vector(-self.a * FACTOR)
+
+    def __abs__(self):
+        return abs(self.a) * FACTOR
+
+    def __round__(self, digits=None):
+        return FACTOR
+
+    def __divmod__(self, other):
+        return FACTOR, other
+
+    def __lt__(self, other):
+        return self.a * FACTOR < other.a * FACTOR
+
+    def __eq__(self, other):
+        return self.a * FACTOR == other.a
+
+    def __hash__(self):
+        return hash(self.a * FACTOR)
+
+    def __bool__(self):
+        return self.a * FACTOR > 2
+
+    def __float__(self):
+        return float(self.a * FACTOR)
+
+    def __contains__(self, other):
+        return other == FACTOR
+
+    def __iter__(self):
+        return iter([self.a * FACTOR, FACTOR])
+
+    def __reversed__(self):
+        return iter([FACTOR])
+
+    def __format__(self, spec):
+        return f"V{FACTOR}{spec}"
+
+    def __str__(self):
+        return f"<{self.a}>"
+
+    def __getattr__(self, name):
+        if name == "extra":
+            return FACTOR
+        raise AttributeError(name)
+
+
+class Below(Vector):
+    def __radd__(self, other):
+        return Vector(100 * FACTOR)
+
+
+class Steps:
+    def __init__(self):
+        self.n = 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.n += abs(FACTOR) + 1
+        if self.n > 9:
+            raise StopIteration
+        return self.n
+
+
+@dataclasses.dataclass(order=True)
+class Point:
+    a: int
+    b: float = 1.0
+
+
+@functools.total_ordering
+class Rank:
+    def __init__(self, a):
+        self.a = a
+
+    def __lt__(self, other):
+        return self.a * FACTOR < other.a * FACTOR
+
+    def __eq__(self, other):
+        return self.a == other.a
+
+
+class State:
+    def __init__(self):
+        self.v, self.vs = Vector(1.0), [Vector(1), Vector(5)]
+        self.point, self.points = Point(1), [Point(3), Point(1)]
+        self.rank, self.ranks, self.items = Rank(1), [Rank(1), Rank(3)], [3, 1, 2]
+
+
+def key(x):
+    return x * FACTOR
+
+
+def in_place(s):
+    v = Vector(2)
+    v += 3
+    return v.a
+
+
+def outside_in_place(s):
+    s.v += 3
+    return s.v.a
+
+
+def sorted_in_place(s):
+    items = list(s.items)
+    items.sort(key=key)
+    return items
+
+
+def as_a_key(s):
+    return {s.v: 1}.get(Vector(1.0), 0), len({s.v, Vector(1)})
+
+
+USES = {
+    "add": lambda s: (s.v + s.v).a,
+    "radd": lambda s: (1 + s.v).a,
+    "radd_of_a_subclass": lambda s: (s.v + Below(1)).a,
+    "iadd": in_place,
+    "iadd_outside": outside_in_place,
+    "neg": lambda s: (-s.v).a,
+    "abs": lambda s: abs(s.v),
+    "round": lambda s: round(s.v),
+    "divmod": lambda s: divmod(s.v, 2),
+    "eq": lambda s: s.v == Vector(2.0),
+    "ne": lambda s: s.v != Vector(2.0),
+    "lt": lambda s: s.v < Vector(3.0),
+    "gt": lambda s: s.v > Vector(3.0),
+    "bool": lambda s: bool(s.v),
+    "if": lambda s: 1 if s.v else 2,
+    "not": lambda s: not s.v,
+    "float": lambda s: float(s.v),
+    "in": lambda s: (2 in s.v, Vector(1) in s.vs, -1 in s.v),
+    "list": lambda s: list(s.v),
+    "tuple": lambda s: tuple(s.v),
+    "comprehension": lambda s: [q for q in s.v],
+    "sum": lambda s: sum(s.v),
+    "sorted": lambda s: sorted(s.v),
+    "max": lambda s: max(s.v),
+    "zip": lambda s: dict(zip(s.v, s.v)),
+    "reversed": lambda s: list(reversed(s.v)),
+    "format": lambda s: (f"{s.v}", f"{s.v:3}", format(s.v, "4"), str(s.v), f"{s.v:5}"),
+    "getattr": lambda s: s.v.extra,
+    "hash": lambda s: hash(s.v),
+    "key": as_a_key,
+    "count": lambda s: s.vs.count(Vector(5)),
+    "largest": lambda s: max(s.vs).a,
+    "least": lambda s: min(s.vs).a,
+    "sorted_objects": lambda s: sorted(s.vs)[0].a,
+    "sorted_by": lambda s: sorted(s.vs, key=lambda q: q.a * FACTOR)[0].a,
+    "sort": sorted_in_place,
+    "largest_by": lambda s: max(s.items, key=key),
+    "nsmallest": lambda s: heapq.nsmallest(2, s.items, key=key),
+    "cmp_to_key": lambda s: sorted(
+        s.items, key=functools.cmp_to_key(lambda a, b: (a - b) * FACTOR)
+    ),
+    "map": lambda s: list(map(key, s.items)),
+    "filter": lambda s: list(filter(lambda q: key(q) > 2, s.items)),
+    "accumulate": lambda s: list(itertools.accumulate(s.items, lambda a, b: a + b * FACTOR)),
+    "starmap": lambda s: list(itertools.starmap(lambda a: a * FACTOR, [(1,)])),
+    "sub": lambda s: re.sub("a", lambda m: "b" * abs(FACTOR), "aa"),
+    "defaultdict": lambda s: collections.defaultdict(lambda: FACTOR)["a"],
+    "dumps": lambda s: json.dumps({"a": s.v}, default=lambda o: FACTOR),
+    "loads": lambda s: json.loads('{"a": 1}', object_hook=lambda d: FACTOR),
+    "apply_along_axis": lambda s: np.apply_along_axis(lambda q: q * FACTOR, 0, np.ones(2)).tolist(),
+    "point_eq": lambda s: s.point == Point(2),
+    "point_lt": lambda s: s.point < Point(3),
+    "sorted_points": lambda s: sorted(s.points)[0].a,
+    "point_repr": lambda s: (repr(s.point), str(s.point)),
+    "point_asdict": lambda s: dataclasses.asdict(s.point),
+    "point_replace": lambda s: dataclasses.replace(s.point, b=2.0).a,
+    "point_copy": lambda s: (copy.copy(s.point).a, copy.deepcopy(s.point).a),
+    "rank": lambda s: (s.rank > Rank(2), s.rank >= Rank(2), max(s.ranks).a),
+    "steps": lambda s: list(Steps()),
+    "enumerate_steps": lambda s: [a for a, b in enumerate(Steps())],
+    "next_step": lambda s: next(Steps()),
+}
+
+
+def change_factor(s):
+    global FACTOR
+    FACTOR -= 3
+
+
+def change_objects(s):
+    s.v.a += 1
+    s.vs[0].a += 7
+    s.point.a += 1
+    s.points[0].a -= 3
+    s.rank.a += 1
+    s.ranks[0].a += 3
+    s.items.append(7)
+
+
+@pytest.fixture
+def factor():
+    global FACTOR
+    FACTOR = 2
+    yield
+    FACTOR = 2
+
+
+@pytest.mark.parametrize("change", [change_factor, change_objects])
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_special_methods_and_callbacks_are_followed(use, change, factor):
+    global FACTOR
+    results = []
+    for translated in (False, True):
+        FACTOR, state = 2, State()
+        function = lambda x: (x + 1, use(state))  # noqa: B023, E731
+        function = dy2st.to_static(function) if translated else function
+        results.append([])
+        for _ in range(4):
+            results[-1].append(function(X))
+            change(state)
+    for k, (want, have) in enumerate(zip(*results)):
+        check.same(have, want, what=f"call {k}")
+
+
+def test_operators_on_data():
+    """A converted operator may branch on data and loop; its tensors are those of eager."""
+
+    class Cell:
+        def __init__(self, h):
+            self.h = h
+
+        def __rshift__(self, x):
+            h = self.h
+            for row in x:
+                h = h * 0.5 + row
+            return Cell(h if h.sum() > 0 else -h)
+
+    static = dy2st.to_static(lambda x: ((Cell(x[0]) >> x) >> x).h)
+    for sign in (1, -1):
+        x = paddle.to_tensor([[1.0, 2.0], [3.0, 4.0], [0.5, 0.25]]) * sign
+        check.same(static(x), ((Cell(x[0]) >> x) >> x).h)
+    assert [q.kind for q in static.report(x).loops] == ["scan", "scan"]
+
+
+def test_a_replaced_operator_is_followed():
+    state = State()
+    static = dy2st.to_static(lambda x: x * (state.v + state.v).a)
+    before = Vector.__add__
+    assert static(X).tolist() == [3.0, 6.0]
+    try:
+        Vector.__add__ = lambda self, other: Vector(10)
+        assert static(X).tolist() == [10.0, 20.0]
+    finally:
+        Vector.__add__ = before
+    assert static(X).tolist() == [3.0, 6.0] and Vector.__add__ is before
+
+
+def test_other_threads_keep_their_operators():
+    """A class is changed while it is traced; another thread computes eagerly meanwhile."""
+    seen = []
+
+    class Slow:
+        def __add__(self, other):
+            if threading.current_thread() is not threading.main_thread():
+                return other
+            return 1
+
+    slow = Slow()
+
+    @dy2st.pure
+    def run(job):
+        thread = threading.Thread(target=job)
+        thread.start()
+        thread.join()
+        return slow.__class__ is Slow
+
+    function = Slow.__dict__["__add__"]
+    dy2st.to_static(lambda x: x * run(lambda: seen.append(slow + 5)))(X)
+    assert seen == [5] and Slow.__dict__["__add__"] is function
+
+
+def test_data_that_ends_an_iterator_is_refused():
+    class Until:
+        def __init__(self, x):
+            self.x = x
+
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            self.x = self.x - 1
+            if self.x.sum() < 0:
+                raise StopIteration
+            return self.x
+
+    with pytest.raises(dy2st.SourceError, match="data decides when an iterator ends"):
+        dy2st.to_static(lambda x: sum(list(Until(x))))(X)
