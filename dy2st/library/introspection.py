@@ -40,7 +40,7 @@ def isinstance_(x: Any, kinds: Any) -> bool:
 
 def callable_(x: object) -> bool:
     x = settled(x)
-    return not isinstance(x, FakeTensor) and callable(x)
+    return not isinstance(x, FakeTensor) and not is_symint(x) and callable(x)
 
 
 KINDS: dict[int, Any] = {id(type): type_, id(isinstance): isinstance_, id(callable): callable_}

@@ -13,6 +13,7 @@ from dy2st.branches.cond import settled_condition
 from dy2st.state.arrays import tensor_of
 from dy2st.state.protocols import special
 from dy2st.state.strings import Text
+from dy2st.state.strings import stop as stop_text
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
@@ -57,7 +58,7 @@ def _conversion(kind: type) -> Callable[..., Any]:
         users = special(trace, args[0], f"__{kind.__name__}__")
         x = users[0] if users else args[0]
         if type(x) is Text:
-            return x.__str__()
+            stop_text(x, f"converted by {kind.__name__}()")
         return converted_to(trace, x, kind) if isinstance(x, Tensor) or runtime(x) else kind(x)
 
     return convert

@@ -34,6 +34,7 @@ from dy2st.state.effects import (
 from dy2st.state.guards import is_plain
 from dy2st.state.ownership import is_users_object, made_here, note_contents, note_object, refuse
 from dy2st.state.strings import Text
+from dy2st.state.strings import stop as stop_text
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import is_runtime_scalar, stop
@@ -129,9 +130,10 @@ class PureCall:
             return stop(x, f"{name}()")
         if is_symint(x):
             return NeedsConcrete(f"{x!r} is needed as a number ({name}())", x.loops)
-        what = "a text with a tensor's value" if type(x) is Text else "a tensor"
+        if type(x) is Text:
+            stop_text(x, f"needed by {name}()")
         return refuse(
-            f"{name}() of {what} is needed while the program is traced.",
+            f"{name}() of a tensor is needed while the program is traced.",
             "Its value is known only when the program runs.",
             "Use the function of Paddle, or call it outside of the translated function.",
         )

@@ -22,8 +22,7 @@ import paddle
 from dy2st.state.ownership import LIBRARIES, is_users_object, note_contents, note_object, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import is_runtime_scalar
-from dy2st.trace.symint import is_symint
+from dy2st.trace.scalar import is_runtime
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, plain_get
 
@@ -97,6 +96,8 @@ def copied(f: Callable[..., Any]) -> Callable[..., Any]:
         trace = current()
         if trace is None or isinstance(x, Tensor):
             return f(x, *args, **kwargs)
+        if is_runtime(x):
+            return x
         if isinstance(x, TraceList):
             return TraceList(x.parts() if f is copy.copy else map(copy_, x.parts()))
         if isinstance(x, STATEFUL):
@@ -277,16 +278,11 @@ class trying:
 
 
 # ---------------------------------------------------------------- caches
-def is_lazy(x: Any) -> bool:
-    """Whether its value is known only when the program runs."""
-    return isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x)
-
-
 def cached_call(f: Any, made_again: Callable[..., Any]) -> Callable[..., Any]:
     """A function with `functools.lru_cache`: called as in eager, where it computes once."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if any(map(is_lazy, (*args, *kwargs.values()))):
+        if any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             raise refuse(
                 f"{f.__name__}, which has an lru_cache, is called with a tensor.",
                 "The cache would keep a tensor of one call and give it to all others.",

@@ -88,6 +88,9 @@ class RuntimeScalar:
     def item(self) -> Any:
         return self
 
+    def __getattr__(self, name: str) -> Any:
+        return attribute(self, name)
+
 
 RuntimeScalar.__name__ = RuntimeScalar.__qualname__ = "number"
 
@@ -150,6 +153,13 @@ def host_number_needed(n: Any, name: str, call: str, use: str) -> Refused:
             "branch on it (`if i == 0: y = a(x)`), or index a stack of tensors with it.",
         )
     )
+
+
+def attribute(n: Any, name: str) -> NoReturn:
+    """What a number of Python has under this name would need its value."""
+    if hasattr(n.__class__, name) and not name.startswith("__"):
+        raise stop(n, f".{name}")
+    raise AttributeError(f"'{n.__class__.__name__}' object has no attribute '{name}'")
 
 
 def _stop(name: str) -> Callable[..., NoReturn]:
@@ -321,11 +331,13 @@ def compare(home: Any, op: str, x: Any, y: Any) -> Any:
 def _operator(
     name: str, row: str, swap: bool, of: Callable[[Any, str, Any, Any], Any]
 ) -> Callable[[RuntimeScalar, object], object]:
-    def method(self: RuntimeScalar, other: Any) -> object:
+    def method(self: RuntimeScalar, other: Any, modulus: Any = None) -> Any:
+        pair = (other, self) if swap else (self, other)
+        if modulus is not None:
+            return operator.pow(*pair) % modulus
         if is_mixed(self) or is_mixed(other):
-            pair = (other, self) if swap else (self, other)
             return getattr(operator, name)(*map(settled, pair))
-        return of(self.home, row, *((other, self) if swap else (self, other)))
+        return of(self.home, row, *pair)
 
     return method
 
@@ -405,6 +417,7 @@ __all__ = [
     "PathCondition",
     "RuntimeScalar",
     "arithmetic",
+    "attribute",
     "bits",
     "check",
     "compare",

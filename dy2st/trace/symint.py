@@ -70,6 +70,9 @@ class SymInt:
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
+    def __getattr__(self, name: str) -> Any:
+        return scalar.attribute(self, name)
+
     def __call__(self, dim: object = None) -> NoReturn:
         """`x.size(0)`, where `x.size` is a number of the program."""
         raise NeedsConcrete("size() of a tensor with a named size: use `x.shape[0]`", self.loops)
