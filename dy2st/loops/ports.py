@@ -126,7 +126,7 @@ class LoopPorts(LoopRecord):
             return self.tensor(name, b, p, lift(self.trace, a), path)
         if is_symint(a) and self.trace.is_local(a.dim, self.frame):
             a = scalar.make(self.trace, self.trace.index_value(a), a)
-        if is_runtime_scalar(a) or is_runtime_scalar(p):
+        if is_runtime_scalar(a) or is_runtime_scalar(p) and b is not UNDEF:
             return self.number(name, b, p, a, path)
         if is_symint(a):
             return self.symbol(name, b, p, a, path)

@@ -185,6 +185,19 @@ def test_its_truth_is_a_python_bool():
         check.same(static(x), made_python_again(x))
 
 
+def test_a_loop_may_set_a_number_of_the_program_to_a_constant():
+    def f(x):
+        a = b = x.sum().item()
+        for t in range(x.shape[0]):
+            a, b = 0.5, t
+        return a, b
+
+    static = dy2st.to_static(f, input_spec=[InputSpec([None, 3], "float32")])
+    for n in (3, 0, 2, 0):
+        x = paddle.ones([n, 3])
+        check.same(static(x), f(x))
+
+
 def test_the_truth_of_operands_of_two_types_decides():
     def f(x, n):
         if x.sum() > 0 and n:
