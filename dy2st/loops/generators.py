@@ -187,7 +187,7 @@ def check_made_here(trace: Trace, x: object) -> None:
 
 def check_advance(trace: Trace, iterator: object) -> None:
     """An iterator from outside of the loop would be elsewhere after the trace is undone."""
-    if not hasattr(iterator, "__next__"):
+    if not hasattr(type(iterator), "__next__"):
         return
     if not trace.tentative:
         return check_made_here(trace, iterator)

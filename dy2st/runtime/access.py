@@ -356,8 +356,15 @@ def check_key(obj: object, index: object) -> None:
 
 def del_item(obj: Any, index: Any) -> None:
     trace = current()
-    if trace is None or not special(trace, obj, "__delitem__", index):
-        drop_item(obj, index)
+    if trace is not None and special(trace, obj, "__delitem__", index):
+        return
+    if trace is not None and isinstance(obj, paddle.nn.Layer) and not made_here(trace, obj):
+        raise refuse(
+            f"an item of a {type(obj).__name__} is deleted.",
+            "Only items of lists and dicts are carried by a program.",
+            "Delete it outside of the translated function.",
+        )
+    drop_item(obj, index)
 
 
 def drop_item(obj: Any, index: Any) -> None:

@@ -173,10 +173,11 @@ def use(trace: Trace, f: types.FunctionType) -> Any:
 
 
 def library_code(trace: Trace, f: types.FunctionType) -> Any:
-    """A function of Paddle or of dy2st, converted; it does not change, so nothing is guarded."""
+    """A function of Paddle, Python or dy2st, converted; it does not change, so nothing is
+    guarded."""
     new = converted(f)
     trace.calls.codes |= inner_codes(new.__code__)
-    return new
+    return maker(new)
 
 
 def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
