@@ -6,27 +6,37 @@ unresolved: an error only if it is read where the branch taken is not known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
 
 from dy2st.branches.branch import Branch, inside
-from dy2st.branches.merge_lists import ConditionalElement
+from dy2st.branches.merge_lists import (
+    ConditionalElement,
+    changed_keys,
+    elements,
+    keys,
+    same_keys,
+)
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unresolved
-from dy2st.state.arrays import is_array, made_array, tensor_of
+from dy2st.state.container_writes import Contents
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.guards import is_constant, same_constant
+from dy2st.state.ownership import note_contents
 from dy2st.state.stacked_run import StackedRun
-from dy2st.state.traced_list import TraceList, plain_parts
-from dy2st.state.tree import UNDEF, describe
+from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import UNDEF, alike, describe, doubtful, is_container, is_value, rebuilt
+from dy2st.state.tree import parts as parts_of
 from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
+from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar, fixed, is_mixed, is_runtime_scalar, kind_of
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import Trace
+from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import MISSING, Location
 from ir import Cond, Join, SourceError, Type, Value
 from ir.types import BOOL
@@ -46,6 +56,7 @@ class Merge:
         self.names = [n.rstrip("=") for n in names]
         self.outs: list[Join] = []
         self.known: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+        self.merged: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
 
     def join(self, name: str, a: Any, b: Any) -> Any:
         """The merged value of a place; raises Refused where the branches leave different types."""
@@ -124,14 +135,34 @@ class Merge:
         found = self.numbers(a, b)
         if found is not None:
             return found
-        if same_structure(a, b):
-            parts = [self.agreed(name, x, y) for x, y in zip(parts_of(a), parts_of(b))]
-            return rebuilt(self.trace, a, parts)
-        if type(a) is dict and type(b) is dict and list(a) == list(b):
-            out = {k: self.agreed(f"{name}[{k!r}]", a[k], b[k]) for k in a}
-            self.trace.objects.made[id(out)] = out
-            return out
+        if alike(a, b):
+            return self.containers(name, a, b)
         raise Disagree from self.refusal(name, a, b)
+
+    def containers(self, name: str, a: Any, b: Any) -> Any:
+        """A container with the merged elements; it is exact for reads, and for changes if nobody
+        else knows the two."""
+        key = (id(a), id(b))
+        if key in self.merged:
+            return self.merged[key][2]
+        parts = [self.agreed(name, x, y) for x, y in zip(parts_of(a), parts_of(b))]
+        out = rebuilt(self.trace, a, parts)
+        if is_value(a):
+            return out
+        for x, side in ((a, self.yes), (b, self.no)):
+            note_contents(self.trace, x)
+            again = any(id(x) in pair for pair in self.merged)
+            if again or self.trace.home(x) is not side.frame or id(x) in self.trace.objects.doubts:
+                self.trace.doubt(Doubt(out, (a, b), self.undecided()))
+        self.merged[key] = (a, b, out)
+        return out
+
+    def undecided(self) -> Callable[[], BaseException]:
+        """Makes the error of a change of a merged container."""
+        if not self.test.data:
+            reason = "a container that the index decides on is changed in place"
+            return functools.partial(NeedsConcrete, reason, self.test.loops)
+        return doubtful(self.trace, "The branches of a condition on data give it different ones.")
 
     def numbers(self, a: Any, b: Any) -> Any:
         """The merged number; None unless both are of one kind, or a bool and a bool tensor."""
@@ -254,7 +285,7 @@ class Merge:
     def tree(self, name: str, x: Any, missing: Branch) -> Any:
         if isinstance(x, Tensor):
             return self.guarded(name, x, missing)
-        if isinstance(x, tuple) or plain_parts(x) or is_array(x):
+        if is_value(x) or is_container(x) and self.trace.home(x) is self.there(missing):
             parts = [self.tree(name, q, missing) for q in parts_of(x)]
             return rebuilt(self.trace, x, parts)
         if is_runtime_scalar(x) or is_symint(x) or (kind_of(x) is not None and not generated(name)):
@@ -263,6 +294,10 @@ class Merge:
             return x
         self.trace.undefined.names[name] = self.trace.where()
         return UNDEF
+
+    def there(self, missing: Branch) -> Frame:
+        """The frame of the branch that is not `missing`."""
+        return (self.no if missing is self.yes else self.yes).frame
 
     def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
         """A tensor of one branch, zeros if the other one ran."""
@@ -300,11 +335,22 @@ class Merge:
     # ------------------------------------------------------------ places and lists
     def stores(self) -> list[tuple[Location, Any]]:
         out = []
-        for key in dict.fromkeys((*self.yes.stores, *self.no.stores)):
-            place = (self.yes.stores.get(key) or self.no.stores[key])[0]
+        places = {k: q for k, (q, _) in (*self.no.stores.items(), *self.yes.stores.items())}
+        whole = {id(q.obj) for q in places.values() if isinstance(q, Contents)}
+        self.check_order(places)
+        for key, place in places.items():
+            if key[0] == "item" and id(place.obj) in whole:
+                continue
             now = keep_dynamic(self.trace, place)
             a = self.yes.stores.get(key, (place, now))[1]
             b = self.no.stores.get(key, (place, now))[1]
+            if isinstance(place, Contents) and not same_keys(place, a, b):
+                raise self.stop(
+                    changed_keys(place),
+                    f"It has {keys(place, a)} where the condition holds, {keys(place, b)} "
+                    "elsewhere.",
+                    "Change it in both branches alike, or select with `paddle.where`.",
+                )
             if (a is MISSING) is not (b is MISSING):
                 raise self.stop(
                     f"{place} is set in only one branch of a condition on data.",
@@ -313,6 +359,18 @@ class Merge:
                 )
             out.append((place, self.certain(str(place), a, b)))
         return out
+
+    def check_order(self, places: dict[Any, Location]) -> None:
+        """Refuse branches that add keys to a dict in different orders."""
+        for obj in {id(q.obj): q.obj for q in places.values() if isinstance(q.obj, dict)}.values():
+            new = [k for k, q in places.items() if q.obj is obj and q.get() is MISSING]
+            orders = [[k for k in side.stores if k in new] for side in (self.yes, self.no)]
+            if all(orders) and orders[0] != orders[1] and set(orders[0]) == set(orders[1]):
+                raise self.stop(
+                    "the order of a dict's keys depends on data.",
+                    "The branches of a condition on data add the same keys in different orders.",
+                    "Add them in the same order in both branches.",
+                )
 
     def appends(self) -> list[tuple[TraceList, list[Any]]]:
         out = []
@@ -426,32 +484,6 @@ def plain(name: str) -> str:
     if generated(name):
         return "the returned value"
     return f"'{name}'" if name.isidentifier() else name
-
-
-def elements(n: int) -> str:
-    return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
-
-
-def same_structure(a: Any, b: Any) -> bool:
-    if isinstance(a, tuple):
-        return type(a) is type(b) and len(a) == len(b)
-    if is_array(a):
-        return is_array(b)
-    return plain_parts(a) and plain_parts(b) and len(a.parts()) == len(b.parts())
-
-
-def parts_of(x: Any) -> list[Any]:
-    if is_array(x):
-        return [tensor_of(x)]
-    return x.parts() if isinstance(x, TraceList) else list(x)
-
-
-def rebuilt(trace: Trace, like: Any, parts: list[Any]) -> Any:
-    if isinstance(like, TraceList):
-        return TraceList(parts)
-    if is_array(like):
-        return made_array(trace, parts[0])
-    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 
 __all__ = ["Merge"]

@@ -13,7 +13,9 @@ append is refused.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from dy2st.state.container_writes import Contents
 from dy2st.trace.scalar import PathCondition, RuntimeScalar
 
 
@@ -28,4 +30,28 @@ class ConditionalElement:
     error: BaseException
 
 
-__all__ = ["ConditionalElement"]
+def same_keys(place: Contents, a: Any, b: Any) -> bool:
+    """Whether two contents of a container have one structure."""
+    if isinstance(place.obj, dict):
+        return [k for k, _ in a] == [k for k, _ in b]
+    return len(a) == len(b)
+
+
+def changed_keys(place: Contents) -> str:
+    kind = type(place.obj).__name__
+    what = "keys of a dict depend" if isinstance(place.obj, dict) else f"length of a {kind} depends"
+    return f"the {what} on data."
+
+
+def keys(place: Contents, contents: Any) -> str:
+    """The keys of a dict or the length of a list, in words."""
+    if isinstance(place.obj, dict):
+        return ", ".join(repr(k) for k, _ in contents) or "no key"
+    return elements(len(contents))
+
+
+def elements(n: int) -> str:
+    return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
+
+
+__all__ = ["ConditionalElement", "changed_keys", "elements", "keys", "same_keys"]

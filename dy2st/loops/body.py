@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from dy2st.branches.cond import condition, decide
@@ -24,11 +25,14 @@ from dy2st.loops import concat_growth
 from dy2st.loops.appends import put, segment, shortened
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
+from dy2st.state.container_writes import Contents
 from dy2st.state.dynamic_numbers import keep_dynamic
+from dy2st.state.ownership import note_contents
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
-from dy2st.state.tree import UNDEF, tree
+from dy2st.state.tree import UNDEF, elements, is_container, parts, tree
 from dy2st.trace.emitter import lift
+from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import (
     DTYPES,
@@ -197,11 +201,25 @@ class BodyTrace(LoopTrace):
         return a
 
     def stand_in(self, x: Any, path: tuple[Any, ...]) -> Any:
-        """A copy of the structure `x` with a placeholder for each leaf."""
-        out = tree(self.placeholder, x, path, self.known.whole)
-        if isinstance(out, TraceList) and out is not x:
-            self.lists[id(out)] = (out, out.parts())
+        """`x` with a placeholder for each leaf. A container is itself, but for one that each
+        iteration makes anew: the body gets a copy of that."""
+        out = tree(self.placeholder, x, path, self.known.fresh)
+        self.note_copies(x, out, path)
         return out
+
+    def note_copies(self, x: Any, copy: Any, path: tuple[Any, ...]) -> None:
+        """A copy stands for `x` in the first iteration only: neither may change in the body."""
+        if copy is x:
+            return
+        if is_container(x):
+            note_contents(self.trace, x)
+            reason = f"{displayed(path)} is changed in place and also rebound"
+            for q in (x, copy):
+                self.trace.doubt(Doubt(q, (x, copy), partial(NeedsConcrete, reason, (), True)))
+            self.copies[id(copy)] = (copy, x, path)
+        inner = elements(x)
+        for (k, q), part in zip((inner or {}).items(), parts(copy)):
+            self.note_copies(q, part, (*path, k))
 
     def queue(self, q: TraceList) -> Callable[[BodyTrace], list[tuple[Any, ...]]]:
         """Put placeholders for the elements of a list that the body shifts; returns a function that
@@ -366,8 +384,13 @@ class BodyTrace(LoopTrace):
 
     def learn_places(self) -> bool:
         """Learn the attributes and items that the body has stored: the next trace carries them."""
-        new = {k: q for k, q in self.frame.stores.items() if k not in self.known.places}
-        self.known.places.update(new)
+        known = self.known.places
+        new = {k: q for k, q in self.frame.stores.items() if k not in known}
+        whole = {id(q.obj) for q in (*known.values(), *new.values()) if isinstance(q, Contents)}
+        new = {k: q for k, q in new.items() if isinstance(q, Contents) or id(q.obj) not in whole}
+        for k in [k for k, q in known.items() if k[0] == "item" and id(q.obj) in whole]:
+            del known[k]
+        known.update(new)
         return bool(new)
 
     # ------------------------------------------------------------ the result
@@ -392,6 +415,8 @@ class BodyTrace(LoopTrace):
         for k, place in self.known.places.items():
             if plan.finals[k] is not old[k]:
                 trace.store(place, plan.finals[k])
+        for doubt in plan.doubtful:
+            trace.doubt(doubt)
         for path, error in self.unreadable.items():
             plan.finals[path] = self.after_break(plan, path, error)
         finals = (plan.finals[(n,)] for n in self.names)
@@ -420,6 +445,12 @@ class BodyTrace(LoopTrace):
         if type(before) is not Unresolved:
             return after
         return unreadable(before.__dict__["error"], Alternative(after, self.enters))
+
+
+def displayed(path: tuple[Any, ...]) -> str:
+    """The user's name for a container."""
+    name = name_of(path)
+    return "a container" if name == "state" else f"the container '{name}'"
 
 
 def name_of(path: tuple[Any, ...]) -> str:

@@ -15,23 +15,23 @@ from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, last_of, learn_growth
-from dy2st.loops.record import LoopRecord, LoopTrace
-from dy2st.state.arrays import is_array, made_array
+from dy2st.loops.containers import ContainerPorts
+from dy2st.loops.record import LoopTrace
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
-from dy2st.state.traced_list import TailPort, TraceList, plain_parts
+from dy2st.state.traced_list import TailPort, TraceList
 from dy2st.state.tree import (
     UNDEF,
     Mismatch,
+    alike,
     changed_type,
     describe,
     held_value,
+    is_container,
     is_flag,
-    is_state,
+    is_value,
     leaves,
-    owned,
-    parts,
-    same_objects,
+    rebuilt,
 )
 from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
@@ -39,19 +39,18 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
-from dy2st.trace.undo import MISSING
 from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
 from ir import Carry, Go, Last, Scan, Size, Type, Value
 from ir.types import BOOL, Dim, substitute_dim
 
 
-class LoopPorts(LoopRecord):
+class LoopPorts(ContainerPorts):
     """Makes the ports of a loop from its places before and after the body."""
 
     def __init__(
         self, body_trace: LoopTrace, rows: Sequence[tuple[Any, ...]], new_places: bool = False
     ) -> None:
-        super().__init__(body_trace)
+        super().__init__(body_trace, {path: a for _, _, _, a, path in rows})
         self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self.flips: list[tuple[Any, ...]] = []
         self.reads = self.values_read(rows)
@@ -75,8 +74,8 @@ class LoopPorts(LoopRecord):
             found = (q for x in plain if not isinstance(x, StackedRun) for q in leaves(x))
             out |= {q._value for q in found if isinstance(q, FakeTensor)}
         for _, _, p, a, _ in rows:
-            own = {id(q) for q in leaves(p)}
-            taken = [q for q in leaves(a) if type(q) is FakeTensor and id(q) not in own]
+            own = {id(q) for q in leaves(p, self.frame)}
+            taken = [q for q in leaves(a, self.frame) if type(q) is FakeTensor and id(q) not in own]
             out |= {q._value for q in taken}
         return out
 
@@ -100,24 +99,17 @@ class LoopPorts(LoopRecord):
     # ------------------------------------------------------------ one place
     def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """The value of one place after the loop; raises Mismatch or Learned."""
-        if isinstance(a, TraceList) and a is p and a is not b:
-            self.check_list(name, b, p, path)
         if type(a) is Unresolved and b is UNDEF:
             return unreadable(a.__dict__["error"])
-        if self.same_structure(a, b):
-            new = [
-                self.settle(name, x, y, z, (*path, i))
-                for i, (x, y, z) in enumerate(zip(parts(b), parts(p), parts(a)))
-            ]
-            return self.like(a, new)
+        if is_value(a) and alike(a, b):
+            return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
         if a is p and b is not UNDEF and not is_symint(a) and not is_runtime_scalar(a):
             if type(p) is not concat_growth.Grown:
                 return b
-        if isinstance(a, TraceList):
-            return self.leave_list(name, b, p, a)
-        if (isinstance(a, tuple) or is_state(a) or is_array(a)) and b is UNDEF:
-            new = [self.settle(name, UNDEF, UNDEF, q, (*path, i)) for i, q in enumerate(parts(a))]
-            return self.like(a, new)
+        if is_value(a) and b is UNDEF:
+            return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
+        if isinstance(a, TraceList) or is_container(a):
+            return self.container(name, b, p, a, path)
         if type(p) is concat_growth.Grown:
             return concat_growth.settle(self, name, p, a)
         if isinstance(p, FakeTensor) and scalar.kind_of(a) is bool:
@@ -216,45 +208,6 @@ class LoopPorts(LoopRecord):
                 continue
             out[path] = (same[0], value)
         return out
-
-    def check_list(self, name: str, b: Any, p: TraceList, path: tuple[Any, ...]) -> None:
-        """Retrace with the list itself if the body changed the placeholder of a list."""
-        old = self.body_trace.lists.get(id(p))
-        if old is not None and not same_objects(old[1], p.parts()):
-            self.body_trace.known.whole.add(path)
-            raise Retrace
-
-    @staticmethod
-    def same_structure(a: Any, b: Any) -> bool:
-        if isinstance(a, tuple):
-            return type(a) is type(b) and len(a) == len(b)
-        if is_array(a) and is_array(b):
-            return True
-        if is_state(a) and is_state(b):
-            return a is not b and list(a) == list(b)
-        both = plain_parts(a) and plain_parts(b) and a is not b
-        return both and len(a.parts()) == len(b.parts())
-
-    def like(self, a: Any, new: list[Any]) -> Any:
-        if type(a) is dict:
-            return owned(dict(zip(a, new)))
-        if is_array(a):
-            return made_array(self.trace, new[0])
-        if isinstance(a, TraceList):
-            out = TraceList(new)
-            out.born = self.outer
-            return out
-        return type(a)(*new) if hasattr(a, "_fields") else tuple(new)
-
-    def leave_list(self, name: str, b: Any, p: Any, a: TraceList) -> Any:
-        """A list as a variable: unchanged, or one that the last iteration made."""
-        if a is b or a is p:
-            return b
-        if b is not UNDEF and not (plain_parts(a) and b is MISSING):
-            raise Mismatch(name, "one list", "another list")
-        if a.segmented:
-            raise NeedsConcrete(f"{name} is a list that an inner loop fills")
-        return self.like(a, [self.settle(name, UNDEF, UNDEF, q, ()) for q in a.parts()])
 
     def tensor(self, name: str, b: Any, p: Any, a: FakeTensor, path: tuple[Any, ...]) -> Any:
         held = self.body_trace.held.get(id(p))
@@ -409,7 +362,7 @@ class LoopPorts(LoopRecord):
 
     def count_roots(self, rows: Sequence[tuple[Any, ...]]) -> Counter[Value]:
         """How many tensors that leave the loop show each storage."""
-        left = [q for _, _, _, a, _ in rows for q in leaves(a)]
+        left = [q for _, _, _, a, _ in rows for q in leaves(a, self.frame)]
         for _, items in self.frame.appends.values():
             plain = (x.item if isinstance(x, ConditionalElement) else x for x in items)
             left += [q for x in plain if not isinstance(x, StackedRun) for q in leaves(x)]

@@ -25,7 +25,7 @@ class Learned:
     with that step; numbers: Python numbers that become values of the program; maybe: variables that
     only some iterations define, with their type; trained: places whose tensors require gradients
     only after that many iterations; growth: elements that an iteration appends to a list; grown:
-    tensors that an iteration makes longer; whole: lists that the body gets without placeholders;
+    tensors that an iteration makes longer; fresh: containers that each iteration makes anew;
     queues: lists from outside that the body shifts; trip: the largest number of iterations, and
     whether it is exact.
     """
@@ -38,7 +38,7 @@ class Learned:
     flags: dict[Any, bool] = dataclasses.field(default_factory=dict)
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
     grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    whole: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
     trip: Dim | None = None
     exact: bool = False
@@ -54,7 +54,7 @@ class Learned:
             "makes tensors require a gradient": self.trained,
             "reads a list that it fills": self.growth,
             "makes a tensor longer": self.grown,
-            "changes a list of its own": self.whole,
+            "makes a container anew": self.fresh,
             "shifts a list": self.queues,
             "has a bound": self.trip is not None,
         }
@@ -65,7 +65,8 @@ class LoopTrace:
     """The state of one tentative trace of a loop's body.
 
     go: whether the first iteration runs. held: placeholders with their values before the loop, by
-    `id`. tests: whether another iteration runs. lists: placeholders of lists, and their elements.
+    `id`. tests: whether another iteration runs. copies: copies of containers, with placeholders,
+    and the containers and places that they stand for.
     once: the body runs at most once. breaking: the values of places that differ after a `break`.
     goes_on: what holds if another iteration runs; ended: what holds after the loop. count: the name
     of the number of iterations, if data decides it.
@@ -81,7 +82,7 @@ class LoopTrace:
         trace.values.frame_of[self.loop.index] = self.frame
         self.held: dict[int, tuple[Any, Any]] = {}
         self.tests: Value | None = None
-        self.lists: dict[int, tuple[Any, list[Any]]] = {}
+        self.copies: dict[int, tuple[Any, Any, tuple[Any, ...]]] = {}
         self.once = False
         self.breaking: dict[tuple[Any, ...], Alternative] = {}
         self.goes_on: frozenset[PathCondition] = frozenset()

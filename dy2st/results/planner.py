@@ -87,8 +87,10 @@ class Results:
         self.shared: Counter[Value] = Counter()
         self.listed: dict[Value, set[Value]] = {}
         found: dict[Value, bool] = {}
+        self.shown: dict[int, object] = {}
         for x in (result, *(v for _, v in stores)):
             self.collect(x, found)
+        self.check_doubts()
         for value, listed in found.items():
             for s in self.provenance.storages(value):
                 self.shared[s] += 1
@@ -119,8 +121,25 @@ class Results:
         return select(program, self.selectors, self.numbers)
 
     # ------------------------------------------------------------ who shows which memory
+    def check_doubts(self) -> None:
+        """Refuse a container that may be another one that the caller can see."""
+        for key, x in self.shown.items():
+            doubt = self.trace.objects.doubts.get(key)
+            if doubt is not None and any(self.is_shown(q, x) for q in doubt.among):
+                self.trace.check_certain(x)
+
+    def is_shown(self, q: object, x: object) -> bool:
+        """Whether the caller knows a container `q`, or may find it beside `x`."""
+        if id(q) in self.trace.inputs.containers or from_outside(self.trace, q):
+            return True
+        doubts = [self.trace.objects.doubts.get(k) for k in self.shown if k != id(x)]
+        again = any(d is not None and any(p is q for p in d.among) for d in doubts)
+        return again or id(q) in self.shown and q is not x
+
     def collect(self, x: Any, found: dict[Value, bool]) -> None:
         """The tensors in a result, and whether they are elements of a list that a loop fills."""
+        if isinstance(x, (dict, list)):
+            self.shown[id(x)] = x
         if isinstance(x, FakeTensor):
             found.setdefault(x._value, False)
         elif isinstance(x, dict):

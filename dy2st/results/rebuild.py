@@ -14,11 +14,12 @@ from dy2st.state.container_writes import Argument, Contents
 
 def give_back(plan: OutputPlan, call: Filled) -> object:
     """Repeat the attribute and item stores of the trace; returns the call's result."""
+    given = call.containers() if plan.stores else []
     out = fill(plan.result, call)
     stores = [(place, fill(tree, call)) for place, tree in plan.stores]
     for place, value in stores:
         if isinstance(place, Argument):
-            place = Contents(call.containers()[place.index])
+            place = Contents(given[place.index])
         place.put(value)
     for change in plan.reshaped:
         _reshape(change, call)

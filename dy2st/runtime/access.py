@@ -33,7 +33,7 @@ from dy2st.state.protocols import (  # fmt: skip
 )
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
-from dy2st.trace.scalar import is_runtime_scalar, settled
+from dy2st.trace.scalar import is_runtime_scalar, settled, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
@@ -342,8 +342,10 @@ def put_item(obj: Any, index: Any, value: Any) -> None:
     return trace.store(Item(obj, index), value)
 
 
-def check_key(obj: object, index: object) -> None:
+def check_key(obj: object, index: Any) -> None:
     """Refuse a tensor as the key of a dict: eager looks it up by identity."""
+    if isinstance(obj, dict) and is_runtime_scalar(index) and not index.data:
+        raise stop(index, "a dict key")
     if isinstance(obj, (dict, set)) and (isinstance(index, Tensor) or is_runtime_scalar(index)):
         raise refuse(
             "a tensor is used as a dict key.",

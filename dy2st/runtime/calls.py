@@ -40,8 +40,9 @@ from dy2st.trace.undo import KINDS, Attr, Item, kind_of
 RUNTIMES: dict[str, object] = {}
 Layer = paddle.nn.Layer
 CONTAINERS = (
-    collections.deque, collections.defaultdict, collections.OrderedDict, collections.Counter,
-    collections.UserList, collections.UserDict, collections.ChainMap,
+    dict, set, collections.deque, collections.defaultdict, collections.OrderedDict,
+    collections.Counter, collections.UserList, collections.UserDict, collections.ChainMap,
+    types.SimpleNamespace,
 )  # fmt: skip
 BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)

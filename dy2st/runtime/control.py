@@ -202,6 +202,11 @@ def is_(a: object, b: object) -> object:
             trace.inputs.by_id[id(q)].fake if id(q) in trace.inputs.by_id else q for q in (a, b)
         ]
         return real[0] is real[1]
+    if trace is not None and a is not b:
+        for x, other in ((a, b), (b, a)):
+            doubt = trace.objects.doubts.get(id(x))
+            if doubt is not None and any(q is other for q in doubt.among):
+                trace.check_certain(x)
     return a is b
 
 

@@ -89,6 +89,7 @@ class TraceList(list):
 
     def _note_change(self, trace: Trace) -> None:
         """Undone with the trace; the branches around see that the list is another one."""
+        trace.check_certain(self)
         if trace.private(self.born):
             return
         old = self.parts()
@@ -127,6 +128,7 @@ class TraceList(list):
         if trace is None:
             return super().append(value)
         frame = trace.frame
+        trace.check_certain(self)
         if any(id(self) in f.queues for f in trace.frames):
             self._note_change(trace)
             return super().append(value)
@@ -156,6 +158,7 @@ class TraceList(list):
             return _replace_items(self, i, value)
         if not -len(self.parts()) <= i < len(self.parts()):
             raise IndexError("list assignment index out of range")
+        trace.check_certain(self)
         if trace.private(self.born):
             return list.__setitem__(self, i, value)
         trace.store(Item(self, i % len(self.parts())), value)

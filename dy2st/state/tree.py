@@ -1,7 +1,12 @@
-"""Pytrees of a loop body's variables: their leaves, and their description in messages."""
+"""Containers as trees: their elements, their leaves, and their description in messages.
+
+A container has elements and an identity. A tuple is as good as its elements.
+"""
 
 from __future__ import annotations
 
+import collections
+import types
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -9,7 +14,8 @@ import paddle
 
 from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.traced_list import TraceList, plain_parts
-from dy2st.trace.fake_tensor import FakeTensor, Tensor, tracing
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.frames import Frame
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import is_symint
@@ -18,6 +24,7 @@ from dy2st.trace.undo import MISSING
 from ir import Loc, SourceError, Value
 
 UNDEF: object = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
+DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
 class Mismatch(Exception):
@@ -33,61 +40,120 @@ class Mismatch(Exception):
         self.name, self.before, self.after, self.loc = name, before, after, loc
 
 
+# ---------------------------------------------------------------- containers
+def elements(x: Any) -> dict[Any, Any] | None:
+    """The elements of a container of fixed structure by index, key or name; None for leaves."""
+    if isinstance(x, TraceList):
+        return dict(enumerate(x.parts())) if plain_parts(x) else None
+    if is_array(x):
+        return {"elements": tensor_of(x)}
+    if isinstance(x, tuple) or type(x) in (list, collections.deque):
+        return dict(enumerate(x))
+    if type(x) in DICTS:
+        return dict(x)
+    return dict(vars(x)) if is_plain_object(x) else None
+
+
+def is_plain_object(x: Any) -> bool:
+    """An object that the function has made and that is no more than its attributes."""
+    trace = current()
+    if trace is None or id(x) not in trace.objects.made or isinstance(x, paddle.nn.Layer):
+        return False
+    kind = type(x)
+    plain = kind is types.SimpleNamespace or kind.__new__ is object.__new__
+    return plain and type(getattr(x, "__dict__", None)) is dict and not hasattr(kind, "__slots__")
+
+
+def is_value(x: object) -> bool:
+    """A tuple, or an array: it is as good as its elements, or as the memory that it shows."""
+    return isinstance(x, tuple) or is_array(x)
+
+
+def is_container(x: Any) -> bool:
+    """Whether it has elements and an identity."""
+    return not is_value(x) and elements(x) is not None
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two containers, or tuples, have one structure."""
+    one, two = elements(a), elements(b)
+    same = kind_of(a) is kind_of(b) and getattr(a, "maxlen", None) == getattr(b, "maxlen", None)
+    return same and one is not None and two is not None and list(one) == list(two)
+
+
+def kind_of(x: Any) -> type:
+    return list if isinstance(x, TraceList) else type(x)
+
+
+def rebuilt(trace: Trace, like: Any, parts: Sequence[Any], frame: Frame | None = None) -> Any:
+    """A container like `like` with other elements, made in `frame`."""
+    if type(like) is tuple or isinstance(like, tuple) and not hasattr(like, "_fields"):
+        return tuple(parts)
+    if is_array(like):
+        return made_array(trace, parts[0])
+    if isinstance(like, list):
+        made = TraceList(parts)
+        made.born = frame or trace.frame
+        return made
+    out = like_of(like, parts)
+    trace.make(out, frame)
+    return out
+
+
+def like_of(like: Any, parts: Sequence[Any]) -> Any:
+    if isinstance(like, tuple):
+        return type(like)(*parts)
+    if isinstance(like, collections.deque):
+        return collections.deque(parts, like.maxlen)
+    if type(like) in DICTS:
+        out = like.copy()
+        for k, part in zip(like, parts):
+            out[k] = part
+        return out
+    kind: Any = type(like)
+    out = kind.__new__(kind)
+    vars(out).update(zip(vars(like), parts))
+    return out
+
+
 def tree(
     f: Callable[[Any, tuple[Any, ...]], Any],
     x: Any,
     path: tuple[object, ...],
-    whole: Collection[tuple[Any, ...]] = (),
+    copied: Collection[tuple[Any, ...]] = (),
 ) -> Any:
-    """Map over the leaves of tuples and of lists with a fixed structure; the places in `whole`
-    are leaves."""
-    if path in whole:
-        return x
-    if isinstance(x, tuple) and hasattr(x, "_fields"):
-        return type(x)(*(tree(f, q, (*path, i), whole) for i, q in enumerate(x)))
-    if isinstance(x, tuple):
-        return tuple(tree(f, q, (*path, i), whole) for i, q in enumerate(x))
-    if plain_parts(x):
-        return TraceList([tree(f, q, (*path, i), whole) for i, q in enumerate(x.parts())])
-    if is_array(x):
-        return made_array(tracing(), tree(f, x.fake, (*path, "elements"), whole))
-    if is_state(x):
-        return owned({k: tree(f, q, (*path, k), whole) for k, q in x.items()})
-    return f(x, path)
-
-
-def is_state(x: object) -> bool:
-    """A dict that the function made, with tensors or numbers in it."""
-    trace = current()
-    if type(x) is not dict or trace is None or id(x) not in trace.objects.made or not x:
-        return False
-    return all(isinstance(q, (Tensor, tuple)) or is_runtime_scalar(q) for q in x.values())
-
-
-def owned(x: dict[object, object]) -> dict[object, object]:
-    """A dict of the trace's own."""
+    """Map over the leaves of tuples, and of the containers at the places in `copied`; any other
+    container is a leaf."""
+    parts = elements(x) if is_value(x) or path in copied else None
+    if parts is None:
+        return f(x, path)
     trace = current()
     assert trace is not None
-    trace.make(x)
-    return x
+    return rebuilt(trace, x, [tree(f, q, (*path, k), copied) for k, q in parts.items()])
 
 
-def parts(x: object) -> list[Any]:
-    if type(x) is dict:
-        return list(x.values())
-    if is_array(x):
-        return [tensor_of(x)]
-    return x.parts() if isinstance(x, TraceList) else list(x) if isinstance(x, tuple) else [x]
+def parts(x: Any) -> list[Any]:
+    """The elements of a container; of anything else, itself."""
+    found = elements(x)
+    return [x] if found is None else list(found.values())
 
 
-def leaves(x: object) -> list[object]:
-    out: list[object] = []
-    tree(lambda q, path: out.append(q), x, ())
+def leaves(x: object, home: Frame | None = None) -> list[object]:
+    """The leaves of a value: what is in its tuples, and in containers made in the frame `home`."""
+    trace, out, seen = current(), list[object](), set[int]()
+
+    def walk(q: Any) -> None:
+        inner = home is not None and trace is not None and trace.home(q) is home
+        found = elements(q) if is_value(q) or inner else None
+        if found is None:
+            out.append(q)
+        elif id(q) not in seen:
+            seen.add(id(q))
+            for part in found.values():
+                walk(part)
+
+    walk(x)
     return out
-
-
-def same_objects(a: Sequence[object], b: Sequence[object]) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b))
 
 
 def changed_type(trace: Trace, name: str, before: object, after: object) -> BaseException:
@@ -100,6 +166,18 @@ def changed_type(trace: Trace, name: str, before: object, after: object) -> Base
             remedy="Give it the same type and shape in every iteration.",
         )
     )
+
+
+def doubtful(trace: Trace, reason: str) -> Callable[[], BaseException]:
+    """Makes the error of a change of a container that data chooses at the running line."""
+    error = SourceError(
+        "data decides here which list, dict or object a variable is, and it is changed or returned "
+        "later.",
+        trace.where(),
+        reason=reason,
+        remedy="Change it before the choice, or choose between its elements.",
+    )
+    return lambda: Refused(error)
 
 
 def held_value(p: Any) -> Value:
@@ -126,6 +204,8 @@ def describe(x: Any) -> str:
         return f"a tuple ({', '.join(map(describe, x))})"
     if isinstance(x, TraceList) and not x.segmented:
         return f"a list [{', '.join(map(describe, x.parts()))}]"
+    if type(x) is dict:
+        return f"a dict of {', '.join(map(repr, x))}" if x else "an empty dict"
     if x is None or isinstance(x, (bool, int, float)):
         return repr(x) if x is None or is_symint(x) else f"the {type(x).__name__} {x!r}"
     if isinstance(x, paddle.nn.Layer):

@@ -75,18 +75,34 @@ class ValueFacts:
     hosted: dict[Value, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, eq=False)
+class Doubt:
+    """A container that is read as one of several, because data or the end of a loop says which.
+
+    obj: the container of the trace. among: those that it may be instead. length: it is itself if
+    a loop of that length runs at all. stop: makes the error of a change, where no length helps.
+    """
+
+    obj: object
+    among: tuple[object, ...]
+    stop: Callable[[], BaseException]
+    length: Dim | None = None
+
+
 @dataclass(eq=False)
 class TracedObjects:
     """Python objects that the function makes or changes.
 
-    made: objects that the function has made, by `id`; homes: the frame in which. stored: keys of
-    the locations that it stores to. iterators: iterators it has made, each with its frame.
-    reshaped: tensors whose shape an in-place call has changed, by `id`. fields: the objects whose
-    `__dict__` has been read, by its `id`.
+    made: objects that the function has made, by `id`; homes: the frame in which. doubts: those
+    that may be another object when the program runs. stored: keys of the locations that it stores
+    to. iterators: iterators it has made, each with its frame. reshaped: tensors whose shape an
+    in-place call has changed, by `id`. fields: the objects whose `__dict__` has been read, by its
+    `id`.
     """
 
     made: dict[int, Any] = field(default_factory=dict)
     homes: dict[int, Frame] = field(default_factory=dict)
+    doubts: dict[int, Doubt] = field(default_factory=dict)
     stored: set[tuple[object, ...]] = field(default_factory=set)
     iterators: dict[int, tuple[Any, Frame]] = field(default_factory=dict)
     reshaped: dict[int, list[Any]] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from paddle import Tensor
 from dy2st.trace.facts import (
     Aliasing,
     ConvertedCalls,
+    Doubt,
     Hooks,
     Inputs,
     TracedObjects,
@@ -366,10 +367,14 @@ class Trace:
         with self.pause():
             place.put(value)
 
-    def make(self, x: Any) -> None:
+    def make(self, x: Any, frame: Frame | None = None) -> None:
         """The program has made this object: nobody outside knows it."""
         self.objects.made[id(x)] = x
-        self.objects.homes[id(x)] = self.frame
+        self.objects.homes[id(x)] = frame or self.frame
+
+    def home(self, x: Any) -> Frame | None:
+        """The frame in which the program has made an object; None for all others."""
+        return getattr(x, "born", None) if isinstance(x, list) else self.objects.homes.get(id(x))
 
     def private(self, home: Frame | None) -> bool:
         """Whether an object made in `home` is known in the running branch or body only. Its
@@ -378,11 +383,8 @@ class Trace:
 
     def note_store(self, place: Location) -> None:
         """The place is going to change: it can be put back, and calls repeat the change."""
-        obj = place.obj
-        home = (
-            getattr(obj, "born", None) if isinstance(obj, list) else self.objects.homes.get(id(obj))
-        )
-        if self.private(home):
+        self.check_certain(place.obj)
+        if self.private(self.home(place.obj)):
             return
         if self.guards is not None and id(obj) not in self.objects.made:
             self.guards.meet(obj)
@@ -394,6 +396,22 @@ class Trace:
             frame = self.frame
             frame.stores[place.key] = place
             self.undo_log.note(lambda: frame.stores.pop(place.key, None))
+
+    def doubt(self, doubt: Doubt) -> None:
+        """Note a container that may be another one when the program runs."""
+        doubts, key = self.objects.doubts, id(doubt.obj)
+        old = doubts.get(key)
+        doubts[key] = doubt
+        self.undo_log.note(lambda: doubts.pop(key) if old is None else doubts.update({key: old}))
+
+    def check_certain(self, obj: object) -> None:
+        """A container is changed, or the caller gets to see which one it is."""
+        doubt = self.objects.doubts.get(id(obj))
+        if doubt is None:
+            return
+        if doubt.length is None:
+            raise doubt.stop()
+        self.require(doubt.length, 1, "a container that a loop makes")
 
     # ------------------------------------------------------------ sizes
     def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None:

@@ -1,0 +1,139 @@
+"""Containers as variables of a loop: those that every iteration makes anew.
+
+A container that the body changes in place stays one object, and its places are carried. A variable
+that the body binds to a new container of the same structure is carried by the elements.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import (
+    UNDEF,
+    Mismatch,
+    alike,
+    describe,
+    doubtful,
+    elements,
+    is_container,
+    is_value,
+    parts,
+    rebuilt,
+)
+from dy2st.trace.facts import Doubt
+from dy2st.trace.signals import NeedsConcrete, Retrace
+from dy2st.trace.undo import MISSING
+from ir.types import Dim
+
+
+class ContainerPorts(LoopRecord):
+    """The containers among the places of a loop.
+
+    ends: the value of each place after the body. containers: by `id`, the containers that the body
+    makes, with the ones before it and those after the loop. doubtful: those after the loop that may
+    be the ones from before it.
+    """
+
+    def __init__(self, body_trace: LoopTrace, ends: dict[tuple[Any, ...], Any]) -> None:
+        super().__init__(body_trace)
+        self.ends = ends
+        self.containers: dict[int, tuple[Any, Any, Any]] = {}
+        self.doubtful: list[Doubt] = []
+
+    def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """The value of one place after the loop."""
+        raise NotImplementedError
+
+    def settled_parts(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> list[Any]:
+        """The elements of a tuple or container after the loop; without `b`, of the last
+        iteration."""
+        after = elements(a) or {}
+        if b is UNDEF or b is MISSING:
+            return [self.settle(name, UNDEF, UNDEF, q, (*path, k)) for k, q in after.items()]
+        rows = zip(after.items(), parts(b), parts(p))
+        return [self.settle(name, x, y, q, (*path, k)) for (k, q), x, y in rows]
+
+    def container(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """A container as a variable, `b` before the body and `a` after it: one that every iteration
+        makes anew is carried by its elements."""
+        if a is b:
+            return b
+        new = b is UNDEF or b is MISSING
+        if isinstance(a, TraceList) and a.segmented:
+            raise NeedsConcrete(f"{name} is a list that an inner loop fills")
+        if not new and not (is_container(b) and alike(a, b)):
+            raise Mismatch(name, describe(b), describe(a))
+        home = self.trace.home(a)
+        if new and home is not self.frame and (home is None or home in self.trace.frames):
+            return self.found(name, a)
+        if home is not self.frame:
+            raise NeedsConcrete(f"{name} becomes another container", (), peel=True)
+        if not new and path not in self.body_trace.known.fresh:
+            self.learn_fresh(b, a, path)
+            raise Retrace
+        return self.made_anew(a, b, self.settled_parts(name, b, p, a, path))
+
+    def found(self, name: str, a: Any) -> Any:
+        """A container from outside of the loop that the body gives a name."""
+        if not self.body_trace.certain:
+            raise NeedsConcrete(f"{name} is set only if the loop runs")
+        self.needs_iteration.append(f"{name} after the loop")
+        return a
+
+    def learn_fresh(self, b: Any, a: Any, path: tuple[Any, ...]) -> None:
+        """Learn a place whose container each iteration makes anew, with those in it."""
+        if a is b or not alike(a, b):
+            return
+        if not is_value(a):
+            if self.trace.home(a) is not self.frame:
+                return
+            self.body_trace.known.fresh.add(path)
+        for (k, x), y in zip((elements(a) or {}).items(), parts(b)):
+            if is_value(x) or is_container(x):
+                self.learn_fresh(y, x, (*path, k))
+
+    def made_anew(self, a: Any, b: Any, new: list[Any]) -> Any:
+        """The container of the last iteration: one for all places that hold `a`."""
+        certain, before = self.body_trace.certain, b is not UNDEF and b is not MISSING
+        if id(a) in self.containers:
+            _, other, made = self.containers[id(a)]
+            if other is not b and not certain:
+                raise NeedsConcrete("two variables hold one container only if the loop runs")
+            if other is not b:
+                self.needs_iteration.append("two variables that hold one container")
+            return made
+        made = rebuilt(self.trace, a, new, self.outer)
+        self.containers[id(a)] = (a, b, made)
+        if before or id(a) in self.body_trace.copies:
+            self.note_doubt(made, a, (b,) if before else (), certain)
+        return made
+
+    def note_doubt(self, made: Any, a: Any, before: tuple[Any, ...], certain: bool) -> None:
+        """`made` is the container from before the loop if too few iterations run, or none of them
+        has made one."""
+        length: Dim | None = self.body_trace.length if certain else None
+        if id(a) in self.body_trace.copies:
+            _, first, path = self.body_trace.copies[id(a)]
+            before = (*before, first)
+            length = length - 1 if length is not None and self.is_fresh(path) else None
+            if isinstance(length, int) and length < 1:
+                raise NeedsConcrete("a container of an earlier iteration is kept")
+        elif id(a) in self.trace.objects.doubts:
+            length = None
+        reason = "Some iterations of a loop make a new one, as data decides."
+        if not isinstance(length, int):
+            self.doubtful.append(Doubt(made, before, doubtful(self.trace, reason), length))
+
+    def is_fresh(self, path: tuple[Any, ...]) -> bool:
+        """Whether each iteration makes the container of a place, and nothing but that."""
+        k = next(k for k in range(len(path), 0, -1) if path[:k] in self.ends)
+        value = self.ends[path[:k]]
+        for key in path[k:]:
+            value = (elements(value) or {}).get(key)
+        other = id(value) in self.body_trace.copies or id(value) in self.trace.objects.doubts
+        return self.trace.home(value) is self.frame and not other
+
+
+__all__ = ["ContainerPorts"]

@@ -1,0 +1,148 @@
+"""The caller's containers, and those in them."""
+
+from __future__ import annotations
+
+import paddle
+
+from tests.parity.containers import St, case, fresh, step, v
+
+
+@case("scan", lambda: dict(h=v(1)))
+def arg_rebind_same(x, s):
+    ys = []
+    for t in range(4):
+        y, s = step(x[t], s)
+        ys.append(y)
+    return paddle.stack(ys), s
+
+
+@case("scan", lambda: dict(h=v(1), c=v(2)))
+def arg_fresh(x, s):
+    for t in range(4):
+        s = fresh(x[t], s)
+    return s
+
+
+@case("scan", lambda: dict(h=v(1), c=v(2)))
+def arg_fresh_alias(x, s):
+    a = s
+    for t in range(4):
+        s = fresh(x[t], s)
+    a["h"] = a["h"] + 1
+    return s, a
+
+
+@case("unrolled", lambda: dict(h=v(1), c=v(2)))
+def arg_fresh_write(x, s):
+    for t in range(4):
+        s["c"] = s["c"] + 1
+        s = fresh(x[t], s)
+    return s
+
+
+@case("scan", lambda: {})
+def arg_new_keys(x, s):
+    for t in range(4):
+        s["h"] = s["h"] + x[t] if "h" in s else x[t]
+    return s["h"]
+
+
+@case("", lambda: dict(state=dict(h=v(1)), k=v(3)))
+def pop_put(x, d):
+    s = d.pop("state")
+    s["h"] = s["h"] + x[0]
+    d["state"] = s
+    return s["h"]
+
+
+@case("scan", lambda: dict(state=dict(h=v(1)), k=v(3)))
+def pop_put_loop(x, d):
+    for t in range(4):
+        s = d.pop("state")
+        s["h"] = s["h"] + x[t]
+        d["state"] = s
+    return s["h"]
+
+
+@case("", lambda: [dict(h=v(1)), dict(h=v(2))])
+def for_states(x, states):
+    for s in states:
+        s["h"] = s["h"] + x[0]
+    return states
+
+
+@case("scan", lambda: [dict(h=v(1)), dict(h=v(2))])
+def for_states_loop(x, states):
+    for t in range(4):
+        for s in states:
+            s["h"] = s["h"] + x[t]
+    return states[0]
+
+
+@case("", lambda: dict(a=dict(b=[v(1)]), z=[v(0)]))
+def inner_append(x, d):
+    inner = d["a"]["b"]
+    inner.append(x[0])
+    return d["a"]["b"][-1]
+
+
+@case("", lambda: dict(a=dict(b=[v(1)]), z=[v(0)]))
+def inner_append_moved(x, d):
+    inner = d["a"].get("b", d["z"])
+    d["a"] = {"c": d["z"]}
+    inner.append(x[0])
+    d["z"] = inner
+    return inner
+
+
+@case("", lambda: [[v(1)], [v(2)]])
+def inner_swap(x, d):
+    d[0], d[1] = d[1], d[0]
+    d[0].append(x[0])
+    return d
+
+
+@case("", lambda: [[v(1)], [v(2)]])
+def inner_del(x, d):
+    q = d.pop(0)
+    q.append(x[0])
+    d.append([q])
+    return q
+
+
+@case("", lambda: dict(state=dict(h=v(1)), k=v(3)))
+def arg_setdefault(x, d):
+    d.setdefault("n", []).append(x[0])
+    d["state"].update(h=d["state"]["h"] + x[1])
+    return d
+
+
+@case("scan", lambda: [v(1), v(2)])
+def arg_list_fresh(x, s):
+    for t in range(4):
+        s = [q + x[t] for q in s]
+    return s
+
+
+@case("unrolled", lambda: [v(1), v(2)])
+def arg_list_mixed(x, s):
+    for t in range(4):
+        s[0] = s[0] + x[t]
+        s = list(s)
+    return s
+
+
+@case("scan", lambda: St(dict(h=v(1)), [v(2)]))
+def arg_obj(x, s):
+    for t in range(4):
+        s.h["h"] = s.h["h"] + x[t]
+        s.c = [s.c[0] * 2]
+    return s.c
+
+
+@case("scan", lambda: dict(h=v(1), n=0))
+def arg_number(x, s):
+    for _ in range(4):
+        s["n"] += 1
+        s["h"] = s["h"] * s["n"]
+    return s["n"]

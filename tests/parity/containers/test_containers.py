@@ -1,0 +1,53 @@
+"""Lists, dicts and objects are values with an identity, wherever a function reaches them.
+
+Each program equals eager for three calls in its result, in what it leaves of its arguments, and in
+which containers and tensors are one object. Programs whose containers data chooses are refused, and
+leave everything as it was.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import pytest
+
+import dy2st
+from tests.parity.containers import CASES, arguments, branches, loops, nested
+from tests.portrait import difference, portrait
+
+MODULES = (arguments, branches, loops, nested)
+
+
+def rows(seed):
+    return paddle.to_tensor(np.random.default_rng(seed).normal(size=[4, 2]).astype("float32"))
+
+
+def calls(f, makers, keep):
+    """Portraits of three calls; with `keep` all calls get the same containers."""
+    args, out = [m() for m in makers], []
+    for k in range(3):
+        args = args if keep else [m() for m in makers]
+        out.append(portrait([f(rows(k), *args), args]))
+    return tuple(out)
+
+
+@pytest.mark.parametrize("name", [n for n, (_, kind, _) in CASES.items() if kind != "refused"])
+def test_containers_are_those_of_eager(name):
+    f, kind, makers = CASES[name]
+    static = dy2st.to_static(f)
+    for keep in (False, True) if makers else (False,):
+        want, have = calls(f, makers, keep), calls(static, makers, keep)
+        assert not difference(have, want), (name, keep)
+    loops = static.report(rows(0), *(m() for m in makers)).loops
+    assert (loops[0].kind if loops else "") == kind
+
+
+@pytest.mark.parametrize("name", [n for n, (_, kind, _) in CASES.items() if kind == "refused"])
+def test_what_data_chooses_is_refused(name):
+    f, _, makers = CASES[name]
+    args = [m() for m in makers]
+    before = portrait(args)
+    with pytest.raises(dy2st.SourceError, match="data|branch") as error:
+        dy2st.to_static(f)(rows(0), *args)
+    assert not difference(portrait(args), before)
+    assert error.value.loc.file in [m.__file__ for m in MODULES]

@@ -1,0 +1,61 @@
+"""Portraits of Python values: structure, types, tensors, and which objects are one.
+
+Two portraits are alike if a caller that walks through both values sees no difference. An object
+that has been met before is drawn as its number, so `[a, a]` and `[a, b]` differ.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from typing import Any
+
+import numpy as np
+import paddle
+
+PLAIN = (bool, int, float, str, type(None))
+
+
+def portrait(x: Any) -> Any:
+    """The value as nested tuples of constants and arrays."""
+    return draw(x, {})
+
+
+def draw(x: Any, seen: dict[int, tuple[int, Any]]) -> Any:
+    if isinstance(x, PLAIN):
+        return type(x).__name__, x
+    if isinstance(x, tuple):
+        return type(x).__name__, tuple(draw(q, seen) for q in x)
+    if id(x) in seen:
+        return "again", seen[id(x)][0]
+    number = len(seen)
+    seen[id(x)] = (number, x)
+    if isinstance(x, paddle.Tensor):
+        return "tensor", number, str(x.dtype), x.stop_gradient, x.numpy()
+    return type(x).__name__, number, *contents(x, seen)
+
+
+def contents(x: Any, seen: dict[int, tuple[int, Any]]) -> tuple[Any, ...]:
+    if isinstance(x, dict):
+        return (tuple((draw(k, seen), draw(v, seen)) for k, v in x.items()),)
+    if isinstance(x, collections.deque):
+        return x.maxlen, tuple(draw(q, seen) for q in x)
+    if isinstance(x, list):
+        return (tuple(draw(q, seen) for q in x),)
+    if isinstance(x, (set, frozenset)):
+        return (tuple(sorted(map(repr, x))),)
+    return (tuple((k, draw(v, seen)) for k, v in vars(x).items()),)
+
+
+def difference(a: Any, b: Any, bound: float = 2e-5) -> str:
+    """What tells two portraits apart; empty if nothing does."""
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        same = a.shape == b.shape and np.allclose(a, b, bound, bound, equal_nan=True)
+        return "" if same else f"{a} is not {b}"
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        found = (q for q in itertools.starmap(difference, zip(a, b)) if q)
+        return next(found, "" if len(a) == len(b) else f"{len(a)} parts instead of {len(b)}")
+    if type(a) is float and type(b) is float:
+        return "" if a == b or abs(a - b) <= bound * max(1.0, abs(b)) else f"{a} is not {b}"
+    same = type(a) is type(b) and not isinstance(a, np.ndarray) and a == b
+    return "" if same else f"{a} is not {b}"
