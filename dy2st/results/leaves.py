@@ -15,6 +15,7 @@ import paddle
 
 from dy2st.capture.adapters.in_place_shape import Call
 from dy2st.results.replay import replay
+from dy2st.state.tree import like_of
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Location
@@ -279,6 +280,24 @@ class Given(Leaf):
 
     def fill(self, call: Filled) -> Any:
         return call.containers()[self.index]
+
+
+@dataclass(frozen=True, eq=False)
+class Made(Leaf):
+    """A deque, a dict of another class or a plain object like `like`, with other elements."""
+
+    like: object
+    parts: tuple[Any, ...]
+
+    @property
+    def about(self) -> str:  # type: ignore[override]
+        return f"a {type(self.like).__name__}"
+
+    def inputs(self) -> Iterator[int]:
+        return (k for q in leaves(self.parts) for k in q.inputs())
+
+    def fill(self, call: Filled) -> Any:
+        return call.once(self, lambda: like_of(self.like, [fill(q, call) for q in self.parts]))
 
 
 # ---------------------------------------------------------------- lists that loops fill

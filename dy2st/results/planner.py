@@ -22,6 +22,7 @@ from dy2st.results.leaves import (
     Given,
     LastElement,
     Leaf,
+    Made,
     Number,
     Out,
     OutputPlan,
@@ -34,6 +35,14 @@ from dy2st.results.leaves import (
     View,
     Views,
 )
+from dy2st.results.refusals import (
+    holds_stand_in,
+    moved_memory,
+    no_list,
+    no_result,
+    no_text,
+    no_view,
+)
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import from_outside
 from dy2st.state.guards import is_constant
@@ -41,6 +50,8 @@ from dy2st.state.stacked_run import Leaf as Collected
 from dy2st.state.stacked_run import StackedRun, mapped
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import elements, is_container, like_of
+from dy2st.state.tree import parts as parts_in
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
 from dy2st.trace.scalar import is_mixed, is_runtime_scalar, settled
@@ -153,8 +164,9 @@ class Results:
                 else:
                     self.collect(tree, found)
             self.collect_ends(x)
-        elif isinstance(x, (list, tuple)):
-            for q in x:
+        elif isinstance(x, (list, tuple)) or is_container(x) and id(x) not in self.shown:
+            self.shown[id(x)] = x
+            for q in parts_in(x):
                 self.collect(q, found)
 
     def collect_ends(self, x: TraceList) -> None:
@@ -231,6 +243,8 @@ class Results:
             if self.home(x.fake._value) in self.traced:
                 raise no_view(what)
             return self.arrays.setdefault(id(x), Array(self.output(x.fake._value)))
+        if is_container(x) or holds_stand_in(self.trace, x):
+            return self.made(x, what)
         if (
             isinstance(x, paddle.dtype)
             or x is MISSING
@@ -252,6 +266,21 @@ class Results:
                 tree = [self.tree(q, what) for q in x]
             self.containers[id(x)] = (x, tree)
         return self.containers[id(x)][1]
+
+    def made(self, x: Any, what: str) -> object:
+        """An object that is neither a list nor a plain dict."""
+        if id(x) not in self.containers:
+            found = elements(x)
+            if found is None:
+                raise no_result(what, x)
+            self.containers[id(x)] = (x, no_result(what, x))
+            like = like_of(x, [None] * len(found))
+            parts = tuple(self.tree(q, what) for q in found.values())
+            self.containers[id(x)] = (x, Made(like, parts))
+        tree = self.containers[id(x)][1]
+        if isinstance(tree, Refused):
+            raise tree
+        return tree
 
     # ------------------------------------------------------------ lists that loops fill
     def elements(self, x: TraceList, what: str) -> object:
@@ -458,51 +487,3 @@ def is_apart(recipe: Recipe, loop: str) -> bool:
 def values_of(q: Any) -> Sequence[Value]:
     """The tensors of which an iteration appends one or several."""
     return () if q.number else q.members
-
-
-def no_list(what: str) -> Refused:
-    return Refused(
-        SourceError(
-            f"{what} contains a list of Python values as long as a size of the program.",
-            remedy="Return a tensor, or give the size as a number in input_spec.",
-        )
-    )
-
-
-def moved_memory(trace: Trace) -> SourceError:
-    return SourceError(
-        "a result is a view of an argument that got other memory in this call (`cast_`, or "
-        "`reshape_` of a tensor that is not contiguous).",
-        trace.where(),
-        remedy="Return a copy: `.clone()`.",
-    )
-
-
-def no_view(what: str) -> Refused:
-    return Refused(
-        SourceError(
-            f"{what} is a view of an array of the caller.",
-            reason="It would be a copy, which shows no later writes.",
-            remedy="Return a copy: `a[0].copy()`.",
-        )
-    )
-
-
-def no_result(what: str, x: Any) -> Refused:
-    return Refused(
-        SourceError(
-            f"{what} contains a {type(x).__name__}.",
-            reason="A program returns tensors and constants, in tuples, lists and dicts.",
-            remedy="Return its tensors, and build the object outside.",
-        )
-    )
-
-
-def no_text(what: str) -> Refused:
-    return Refused(
-        SourceError(
-            f"{what} contains a string with a tensor's value in it.",
-            reason="The value is known only when the program runs.",
-            remedy="Return the tensor, and format it outside.",
-        )
-    )

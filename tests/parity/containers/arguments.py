@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import copy
+
 import paddle
 
-from tests.parity.containers import St, case, fresh, step, v
+from tests.parity.containers import Obj, St, case, fresh, step, v
 
 
 @case("scan", lambda: dict(h=v(1)))
@@ -146,3 +149,49 @@ def arg_number(x, s):
         s["n"] += 1
         s["h"] = s["h"] * s["n"]
     return s["n"]
+
+
+@case("", lambda: {})
+def stored_deque(x, d):
+    """What the caller finds in its dict is an object of this call, without stand-ins."""
+    q = collections.deque([x[0], x[1]], maxlen=2)
+    q.append(x[2] * 2)
+    d["q"] = q
+    d["again"] = [q]
+    return q[0]
+
+
+@case("", lambda: {})
+def stored_object(x, d):
+    o = Obj(x[0] * 2)
+    o.more = {"h": o.h, "o": [v(1)]}
+    d["o"] = o
+    d["h"] = o.more
+    return o.h
+
+
+@case("", lambda: {})
+def stored_ordered(x, d):
+    d["o"] = collections.OrderedDict(a=x[0], b=x[1])
+    d["o"].move_to_end("a")
+    return x[0]
+
+
+@case("scan", lambda: {})
+def returned_kinds(x, d):
+    q = collections.deque([v(0)] * 2, maxlen=2)
+    for t in range(4):
+        q.append(x[t])
+    return q, Obj(q[0]), collections.OrderedDict(a=x[0])
+
+
+@case("scan", lambda: St([v(1), v(2)], v(3)))
+def copy_of_an_object(x, s):
+    """A shallow copy has the containers of the original."""
+    s = copy.copy(s)
+    s.h.append(x[0])
+    s.h.pop(0)
+    for t in range(4):
+        s.c = s.c + x[t]
+        s.h[0] = s.h[0] * 0.5
+    return s.c, s.h

@@ -1,0 +1,219 @@
+"""Random programs whose state is Python's: containers, objects, counters, iterators.
+
+`source(seed)` gives the text of a Layer with state of its own, of the arguments that its caller
+keeps, and of what the caller does between two calls. Every statement is written for the containers
+as they are at that point: a `Shape` is a description of an object, and names of one object have one
+description. Four calls are compared with eager's in results, in the whole state with its identities
+(`tests/portrait.py`), and in gradients for a part. Used by tests/parity/random/test_random_state.py
+and scripts/fuzz/state.py.
+"""
+
+from __future__ import annotations
+
+import collections
+import linecache
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+
+import dy2st
+from tests.parity.random.random_state_shapes import Shape, text_of
+from tests.parity.random.random_state_statements import Writer
+from tests.portrait import difference, portrait
+
+HEAD = '''
+import collections, copy, itertools, random
+import paddle
+from paddle import nn
+from types import SimpleNamespace
+
+
+class Obj:
+    def __init__(self, a, b=None, c=None):
+        self.a = a
+        self.b = b
+        self.c = c
+
+
+def v(value):
+    return paddle.full([2], float(value))
+
+
+def put(c, key, value):
+    """Changes a container and returns it."""
+    c[key] = value
+    return c
+
+
+def mix(c, value):
+    """A new container."""
+    if isinstance(c, dict):
+        return {k: q * 0.5 + value for k, q in c.items()}
+    return [q * 0.5 + value for q in c]
+
+
+def each(c, value):
+    """Changes every tensor in a dict of tensors."""
+    for k in c:
+        c[k] = c[k] * 0.5 + value
+
+
+def total(*tensors):
+    y = v(0)
+    for q in tensors:
+        y = y + q
+    return y
+
+
+def pairs(c):
+    for k, q in c.items():
+        yield k, q * 0.5
+
+'''
+CALLS = 4
+
+
+def source(seed: int) -> str:
+    """The text of the program of this seed."""
+    rng = random.Random(seed)
+    w = Writer(rng)
+    own = {f"self.{n}": s for n, s in w.roots(("s", "r"), rng.randint(1, 2)).items()}
+    own["self.k"] = Shape("n")
+    own["self.h"] = Shape("t")
+    given = w.roots(("d", "l", "o"), rng.randint(1, 3))
+    between = w.between({**own, **given})
+    made = [f"        {name} = {text_of(s, rng)}" for name, s in own.items()]
+    arguments = [text_of(s, rng) for s in given.values()]
+    body = w.program({**own, **given})
+    lines = [
+        HEAD,
+        "class Net(nn.Layer):",
+        "    def __init__(self):",
+        "        super().__init__()",
+        *made,
+        "",
+        f"    def forward(self, x, n, {', '.join(given)}):",
+        *body,
+        "",
+        "",
+        "def arguments():",
+        f"    return [{', '.join(arguments)}]",
+        "",
+        "",
+        f"def between(self, call, {', '.join(given)}):",
+        *between,
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def compiled(seed: int) -> dict[str, Any]:
+    """The names that the text defines; errors show its lines."""
+    text, name = source(seed), f"<state {seed}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    names: dict[str, Any] = {"__name__": f"state_{seed}"}
+    exec(compile(text, name, "exec"), names)
+    return names
+
+
+class Side:
+    """The Layer and the arguments of one side: eager, or translated."""
+
+    def __init__(self, seed: int, translate: bool) -> None:
+        self.names = compiled(seed)
+        self.layer = self.names["Net"]()
+        self.given = self.names["arguments"]()
+        self.call = dy2st.to_static(self.layer) if translate else self.layer
+
+    def state(self) -> Any:
+        """What the caller can see between two calls."""
+        hidden = ("training", "forward", "program", "report", "code")
+        own = {k: q for k, q in vars(self.layer).items() if k[0] != "_" and k not in hidden}
+        own.update(self.layer._buffers)
+        return [dict(sorted(own.items())), self.given]
+
+    def step(self, k: int, trained: bool) -> Any:
+        """One call: a portrait of the result and the state, and the gradient."""
+        random.seed(k)
+        x = paddle.to_tensor(np.random.default_rng(k).normal(size=[3, 2]).astype("float32"))
+        x.stop_gradient = not trained
+        result = self.call(x, (2, 2, 3, 1)[k], *self.given)
+        gradient = grads(result, x) if trained else None
+        drawn = portrait([result, self.state(), random.random()])
+        if trained:
+            self.detach()
+        self.names["between"](self.layer, k, *self.given)
+        return drawn, gradient
+
+    def detach(self) -> None:
+        """Tensors of the state do not lead back to an earlier call."""
+        known: dict[int, Any] = {}
+        for name, q in self.state()[0].items():
+            setattr(self.layer, name, detached(q, known))
+        self.given = [detached(q, known) for q in self.given]
+
+
+def detached(x: Any, known: dict[int, Any]) -> Any:
+    """`x`, with other tensors in the same containers."""
+    if id(x) in known:
+        return known[id(x)][1]
+    if isinstance(x, paddle.Tensor):
+        known[id(x)] = (x, x.detach())
+        return known[id(x)][1]
+    if isinstance(x, tuple):
+        return tuple(detached(q, known) for q in x)
+    known[id(x)] = (x, x)
+    fields = x if isinstance(x, dict) else getattr(x, "__dict__", None)
+    if isinstance(x, (list, collections.deque)):
+        for i, q in enumerate(list(x)):
+            x[i] = detached(q, known)
+    elif isinstance(fields, dict):
+        for k, q in fields.items():
+            fields[k] = detached(q, known)
+    return x
+
+
+def grads(result: Any, x: Any) -> Any:
+    """The gradient of the sum of all results that have one."""
+    found = [q for q in tensors_of(result) if not q.stop_gradient]
+    if not found:
+        return None
+    sum((q.sum() for q in found), paddle.zeros([])).backward()
+    known = x.grad is not None and x.grad._is_initialized()
+    return x.grad.numpy() if known else np.zeros(x.shape, "float32")
+
+
+def tensors_of(x: Any) -> list[Any]:
+    if isinstance(x, paddle.Tensor):
+        return [x]
+    if isinstance(x, dict):
+        x = list(x.values())
+    return [q for part in x for q in tensors_of(part)] if isinstance(x, (list, tuple)) else []
+
+
+def compare(seed: int) -> str:
+    """ "equal", "raises" where eager does, or "refused"; raises AssertionError for a difference."""
+    trained = seed % 4 == 0
+    eager, static = Side(seed, False), Side(seed, True)
+    for k in range(CALLS):
+        try:
+            want = eager.step(k, trained)
+        except Exception:
+            return "raises"
+        before = portrait([static.state()])
+        try:
+            have = static.step(k, trained)
+        except dy2st.SourceError:
+            after = portrait([static.state()])
+            told = difference(after, before)
+            assert not told, f"call {k}: a refusal has changed the state: {told}"
+            raise
+        told = difference(have, want, flags=not trained)
+        assert not told, f"call {k}: {told}"
+    return "equal"
+
+
+__all__: Sequence[str] = ("compare", "source")
