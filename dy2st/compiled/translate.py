@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import re
 import types
 from collections.abc import Callable, Sequence
@@ -33,13 +34,14 @@ from dy2st.results.planner import Results
 from dy2st.runtime import calls
 from dy2st.runtime.special_methods import converted_methods
 from dy2st.state import shared_inputs
-from dy2st.state.container_writes import final_stores
+from dy2st.state.container_writes import final_stores, stand_in_for
 from dy2st.state.dynamic_numbers import DynamicNumbers, leaves_of
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.facts import Hooks
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from, make_fake
 from dy2st.trace.signals import (
+    AlsoArgument,
     InternalError,
     NeedsConcrete,
     Refused,
@@ -64,7 +66,8 @@ class Given:
     """What is translated, and what earlier traces of it have found: inputs that are `shared` with
     others or not contiguous, loops that may not be rolled, and why it was traced `again`. `arrays`:
     tensors on the memory of arguments that are NumPy arrays, which are `constants` if the function
-    needs their elements."""
+    needs their elements. `kept`: containers of the arguments, by `id`, that it finds elsewhere,
+    too."""
 
     function: Callable[..., object]
     signature: Signature
@@ -77,6 +80,7 @@ class Given:
     again: list[str] = dataclasses.field(default_factory=list)
     arrays: dict[int, Tensor] = dataclasses.field(default_factory=dict)
     constants: bool = False
+    kept: set[int] = dataclasses.field(default_factory=set)
 
     def learn(self, stop: Shares) -> None:
         """The next trace declares more inputs. There are three traces at most: the second finds
@@ -144,6 +148,8 @@ def _declared(given: Given) -> Entry:
         except Unroll as stop:
             assert stop.calls not in given.unrolled, "an unrolled loop has taken copies"
             given.unrolled.add(stop.calls)
+        except AlsoArgument as stop:
+            given.kept.add(id(stop.container))
 
 
 def _traced(given: Given) -> Entry:
@@ -233,10 +239,11 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     chosen = {key[1] for key in trace.dynamic if key[0] == "leaf"}
     leaves_of(trace, leaves, argument_names(function, signature), chosen)
     containers: list[object] = []
-    args, kwargs = signature.rebuild(leaves, containers)
+    assert trace.guards is not None
+    trace.guards.declare(signature.leaves, given.kept)
+    args, kwargs = signature.rebuild(leaves, containers, functools.partial(stand_in_for, trace))
     trace.inputs.containers = {id(q): q for q in containers}
     owner = getattr(function, "__self__", None)
-    assert trace.guards is not None
     for x in (owner, *leaves, *containers):
         trace.guards.on_object(x)
     trace.guards.named.update({id(owner): "self"} if owner is not None else {})

@@ -21,6 +21,7 @@ from dy2st.state.ownership import (
     holds_fake,
     made_here,
     note_attr,
+    note_contents,
     refuse,
     tensor_attr,
 )
@@ -267,6 +268,9 @@ def get_item(obj: Any, index: Any) -> Any:
         return missing(trace, obj, index)
     held = kind_of(obj) is not None or isinstance(obj, tuple)
     value = Item(obj, index).base.__getitem__(obj, index) if held else obj[index]
+    if type(obj) is list and isinstance(index, slice):
+        note_contents(trace, obj)
+        return TraceList(value)
     shape = isinstance(obj, (Shape, paddle.Size))
     known = held and not shape and not made_here(trace, obj)
     if not known or ("contents", id(obj)) in trace.guards.terms:

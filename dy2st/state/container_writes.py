@@ -169,3 +169,13 @@ def final_stores(trace: Trace) -> Iterator[tuple[Location, object]]:
     for obj, tail, where in trace.guards.tails.values():
         if tail.parts():
             yield Growth(obj), elements(tail, where)
+
+
+def stand_in_for(trace: Trace, old: Any, new: Any) -> object:
+    """A container of the arguments with stand-ins in it: a new one, unless the function finds the
+    container itself at another place."""
+    if id(old) not in trace.guards.kept:
+        return new
+    trace.undo_log.note(container_snapshot(old))
+    Contents(old).put(Contents(new).get())
+    return old

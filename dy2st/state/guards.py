@@ -22,7 +22,7 @@ from dy2st.state.containers.constants import gives_again, same_array
 from dy2st.state.containers.constants import is_constant as is_constant
 from dy2st.state.containers.constants import is_plain as is_plain
 from dy2st.state.containers.constants import same_constant as same_constant
-from dy2st.state.containers.elements import ContainerGuards
+from dy2st.state.containers.elements import ContainerGuards, apart
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
@@ -78,7 +78,7 @@ class Guards(ContainerGuards):
         self.numbers: dict[tuple[object, ...], tuple[Location, object]] = {}
         self.names: dict[str, Any] = {"MISSING": MISSING, "same": same_constant, "TENSOR": tensor}
         self.names.update(same_array=same_array, IS=operator.is_, gives_again=gives_again)
-        self.names.update(DICT=dict, SET=set)
+        self.names.update(DICT=dict, SET=set, apart=apart, others=self.containers)
         self.arrays: dict[int, np.ndarray] = {}
         self.ids: dict[int, str] = {}
         self.named: dict[int, str] = {}
@@ -154,6 +154,8 @@ class Guards(ContainerGuards):
             return f"same({expression}, {self.ref_constant(value)})"
         if isinstance(value, self.tensor):
             return self.tensor_test(expression, value, place)
+        if type(value) in (list, dict):
+            return self.container_test(expression, value)
         return f"{expression} is {self.ref(value)}"
 
     def tensor_test(self, expression: str, value: object, place: Location | None) -> str:
@@ -380,6 +382,8 @@ class Guards(ContainerGuards):
         """The checks as Python expressions over `names`. The places in `bound` are looked up and
         checked as inputs, so that they hold a tensor needs no check of its own; nor do the shapes
         and element types of these `tensors`, by `id`."""
+        if self.given and self.containers:
+            self.terms["apart",] = "apart(_L.containers(), others)"
         checked = {("flag", t, name) for t in tensors for name in ("shape", "ndim", "dtype")}
         return [
             test

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,12 +86,16 @@ class Signature:
         return out
 
     def rebuild(
-        self, leaves: Sequence[object], made: list[Any]
+        self,
+        leaves: Sequence[object],
+        made: list[Any],
+        use: Callable[[Any, Any], Any] = lambda old, new: new,
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments with other leaves; lists and dicts are new ones, added to `made`."""
+        """The arguments with other leaves; lists and dicts are new ones, added to `made`.
+        `use(old, new)` may give `old` the elements of `new`, and stay with it."""
         new, known = iter(leaves), dict[int, Any]()
-        args = [_fill(a, new, known) for a in self.args]
-        named = {k: _fill(self.kwargs[k], new, known) for k in sorted(self.kwargs)}
+        args = [_fill(a, new, known, use) for a in self.args]
+        named = {k: _fill(self.kwargs[k], new, known, use) for k in sorted(self.kwargs)}
         made.extend(known.values())
         return args, {k: named[k] for k in self.kwargs}
 
@@ -151,21 +155,25 @@ def _containers(a: Any) -> Iterator[Any]:
         yield a
 
 
-def _fill(a: Any, new: Iterator[Any], known: dict[int, Any]) -> object:
+def _fill(
+    a: Any, new: Iterator[Any], known: dict[int, Any], use: Callable[[Any, Any], Any]
+) -> object:
     """`a` with the next leaves; `known` are the new lists and dicts by the id of the old ones."""
     kind = type(a)
     if kind is tuple:
-        return tuple(_fill(q, new, known) for q in a)
+        return tuple(_fill(q, new, known, use) for q in a)
     if hasattr(a, "_fields"):
-        return kind(*(_fill(q, new, known) for q in a))
+        return kind(*(_fill(q, new, known, use) for q in a))
     if kind is not dict and kind is not list:
         return next(new)
     filled: Any = (
-        {k: _fill(q, new, known) for k, q in a.items()}
+        {k: _fill(q, new, known, use) for k, q in a.items()}
         if kind is dict
-        else [_fill(q, new, known) for q in a]
+        else [_fill(q, new, known, use) for q in a]
     )
-    return known.setdefault(id(a), filled)
+    if id(a) not in known:
+        known[id(a)] = use(a, filled)
+    return known[id(a)]
 
 
 def spec_signatures(spec: Sequence[Any]) -> Iterator[Signature]:

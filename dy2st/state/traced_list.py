@@ -149,6 +149,12 @@ class TraceList(list):
         for q in list(values):
             self.append(q)
 
+    def __radd__(self, other: Any) -> list[Any]:
+        """A list of the caller's in front."""
+        if not isinstance(other, list):
+            return NotImplemented
+        return TraceList(other) + self
+
     def __setitem__(self, i: Any, value: Any) -> None:
         """A slot of a list from outside of a loop is a place that the loop may carry."""
         trace = current()

@@ -55,6 +55,15 @@ class Unroll(BaseException):
         self.calls = calls
 
 
+class AlsoArgument(BaseException):
+    """A container of the arguments is found at another place, too: trace again with the container
+    itself instead of a copy."""
+
+    def __init__(self, container: object) -> None:
+        super().__init__("a container of the arguments")
+        self.container = container
+
+
 class InternalError(BaseException):
     """Carries a defect of dy2st through the user's code to the boundary that raises it."""
 

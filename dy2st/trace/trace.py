@@ -386,6 +386,7 @@ class Trace:
         self.check_certain(place.obj)
         if self.private(self.home(place.obj)):
             return
+        obj = place.obj
         if self.guards is not None and id(obj) not in self.objects.made:
             self.guards.meet(obj)
         self.undo_log.note(place.snapshot())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import collections
 import queue
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from dy2st.state.containers.constants import is_constant
 from dy2st.state.containers.leftovers import changed, is_stand_in, put_attr
+from dy2st.trace.signals import AlsoArgument
 from dy2st.trace.undo import MISSING, Attr, Item, Location, kind_of
 
 #: classes of the standard library, written in Python, around a container
@@ -23,10 +24,17 @@ WRAPPERS = {
 FIXED = (tuple, frozenset, types.MappingProxyType)
 
 
+def apart(containers: Collection[object], others: Collection[int]) -> bool:
+    """Whether no argument's container is one that the trace met elsewhere, by `id`."""
+    return not any(id(q) in others for q in containers)
+
+
 class ContainerGuards:
     """The part of `Guards` that knows containers. `tails`: lists that are appended to without being
     read; `on_read` is told when one is. `on_object` is told of every object that the trace meets.
-    `met`: attributes and elements of objects when the trace met them."""
+    `met`: attributes and elements of objects when the trace met them. `given`: expressions for
+    lists and dicts of the arguments, by `id`; the trace has copies of all but the `kept` ones.
+    `containers`: lists and dicts from elsewhere."""
 
     terms: dict[tuple[object, ...], str]
     ref: Callable[[object], str]
@@ -41,6 +49,26 @@ class ContainerGuards:
         self.on_read: Callable[[object], None] = lambda obj: None
         self.on_object: Callable[[object], None] = lambda obj: None
         self.met: dict[int, tuple[Any, Any, Any]] = {}
+        self.given: dict[int, str] = {}
+        self.kept: Collection[int] = ()
+        self.containers: dict[int, object] = {}
+
+    # ------------------------------------------------------------ which container
+    def declare(self, leaves: Any, kept: Collection[int]) -> None:
+        """The lists and dicts of the arguments."""
+        found = enumerate(leaves.containers())
+        self.given = {id(q): f"_L.containers()[{k}]" for k, q in found}
+        self.kept = kept
+
+    def container_test(self, expression: str, value: object) -> str:
+        """The same list or dict: that of the arguments which it is now, or none of them."""
+        given = self.given.get(id(value))
+        if given is None:
+            self.containers[id(value)] = value
+            return f"{expression} is {self.ref(value)}"
+        if id(value) not in self.kept:
+            raise AlsoArgument(value)
+        return f"{expression} is {given}"
 
     # ------------------------------------------------------------ elements
     def item(self, obj: object, index: object, value: object) -> None:
@@ -70,7 +98,7 @@ class ContainerGuards:
             return self.attr(obj, inner, getattr(obj, inner))
         if kind_of(obj) is None and not isinstance(obj, FIXED):
             return None
-        if ("contents", id(obj)) in self.terms:
+        if ("contents", id(obj)) in self.terms or id(obj) in self.given:
             return None
         self.terms["contents", id(obj)] = "True"
         self.meet(obj)

@@ -12,7 +12,7 @@ import paddle
 import pytest
 
 import dy2st
-from tests.parity.containers import CASES, arguments, branches, loops, nested
+from tests.parity.containers import CASES, arguments, branches, loops, nested, v
 from tests.portrait import difference, portrait
 
 MODULES = (arguments, branches, loops, nested)
@@ -51,3 +51,42 @@ def test_what_data_chooses_is_refused(name):
         dy2st.to_static(f)(rows(0), *args)
     assert not difference(portrait(args), before)
     assert error.value.loc.file in [m.__file__ for m in MODULES]
+
+
+class Keeps(paddle.nn.Layer):
+    """Writes its own state and one that it is given, which may be the same."""
+
+    def __init__(self):
+        super().__init__()
+        self.s = {"h": paddle.full([2], 1.0), "n": [1]}
+
+    def forward(self, x, d):
+        d["h"] = d["h"] + x
+        self.s["h"] = self.s["h"] * 2
+        self.s["n"][0] += 1
+        return d["h"] + self.s["n"][0]
+
+
+class Exchanges(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.s = [paddle.full([2], 1.0)]
+
+    def forward(self, x, d):
+        d, self.s = self.s, d
+        d.append(x)
+        return d[0] + x
+
+
+@pytest.mark.parametrize("make", [Keeps, Exchanges])
+@pytest.mark.parametrize("order", ["soso", "osos"])
+def test_an_argument_that_is_also_an_attribute(make, order):
+    """`s`: the caller passes the Layer's own state; `o`: another one."""
+    eager, static = make(), dy2st.to_static(make())
+    others = [{"h": v(5)} if make is Keeps else [v(5)] for _ in range(2)]
+    for k, letter in enumerate(order):
+        drawn = []
+        for layer, other in zip((static, eager), others):
+            result = layer(rows(k)[0], layer.s if letter == "s" else other)
+            drawn.append(portrait([result, layer.s, other]))
+        assert not difference(*drawn), k

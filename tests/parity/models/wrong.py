@@ -48,7 +48,7 @@ def index_from_data_in_python(x):
 
 def returns_an_object(x):
     class Box:
-        pass
+        __slots__ = ()
 
     return Box()
 
