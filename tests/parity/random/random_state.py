@@ -48,6 +48,11 @@ def put(c, key, value):
     return c
 
 
+def step(c, key, value):
+    c[key] = paddle.tanh(c[key] + value)
+    return c[key], c
+
+
 def mix(c, value):
     """A new container."""
     if isinstance(c, dict):
@@ -84,10 +89,10 @@ def source(seed: int) -> str:
     own["self.k"] = Shape("n")
     own["self.h"] = Shape("t")
     given = w.roots(("d", "l", "o"), rng.randint(1, 3))
-    between = w.between({**own, **given})
     made = [f"        {name} = {text_of(s, rng)}" for name, s in own.items()]
     arguments = [text_of(s, rng) for s in given.values()]
     body = w.program({**own, **given})
+    between = w.between({**{n: w.env[n] for n in own}, **given})
     lines = [
         HEAD,
         "class Net(nn.Layer):",
@@ -138,7 +143,9 @@ class Side:
     def step(self, k: int, trained: bool) -> Any:
         """One call: a portrait of the result and the state, and the gradient."""
         random.seed(k)
-        x = paddle.to_tensor(np.random.default_rng(k).normal(size=[3, 2]).astype("float32"))
+        x = paddle.to_tensor(
+            np.random.default_rng(k).normal(size=[(3, 3, 4, 3)[k], 2]).astype("float32")
+        )
         x.stop_gradient = not trained
         result = self.call(x, (2, 2, 3, 1)[k], *self.given)
         gradient = grads(result, x) if trained else None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tests.parity.random.random_state_shapes import (
+    KEYS,
     Place,
     Shape,
     alike,
@@ -17,14 +18,17 @@ from tests.parity.random.random_state_shapes import (
     written,
 )
 
+DRAWS = ("random.random()", "random.uniform(-1, 1)", "random.gauss(0, 1)")
+
 
 @dataclass(frozen=True)
 class Scope:
-    """Where a statement stands: in a loop, in a branch on data."""
+    """Where a statement stands: in a loop, in a branch on data, outside of the function."""
 
     loops: int = 0
     data: bool = False
     depth: int = 0
+    outside: bool = False
 
 
 class Writer:
@@ -37,24 +41,26 @@ class Writer:
         self.indent = 2
         self.count = 0
         self.row = "x[0]"
+        self.draws = rng.random() < 0.2
 
     # ------------------------------------------------------------ the parts of a program
     def roots(self, names: tuple[str, ...], count: int) -> dict[str, Shape]:
         return {n: random_shape(self.rng, deques=False) for n in names[:count]}
 
     def between(self, env: dict[str, Shape]) -> list[str]:
-        """What the caller does between two calls: nothing that changes a structure."""
+        """What the caller does between two calls."""
         self.env, self.lines, self.indent = dict(env), [], 1
         for _ in env:
             if self.rng.random() < 0.4:
                 self.row = "v(0.5)"
-                self.rng.choice([self.store, self.swap_slots])(Scope())
+                kinds = [self.store, self.swap_slots, self.rebind, self.new_key, self.shift]
+                self.rng.choice(kinds)(Scope(outside=True))
         return [*self.lines, "    return None"]
 
     def program(self, env: dict[str, Shape]) -> list[str]:
         self.env, self.lines, self.indent = {**env, "n": Shape("n")}, [], 2
         self.row = "x[0]"
-        self.line("h, ys = v(0.25), []")
+        self.line("h, ys, zs = v(0.25), [], []")
         self.env["h"] = Shape("t")
         self.env["ys"] = Shape("list", grown=True)
         for _ in range(self.rng.randint(1, 3)):
@@ -71,7 +77,7 @@ class Writer:
         """Tensors, and containers that a call can return."""
         plain = [q.text for q in self.places() if returned(q.shape)]
         chosen = self.rng.sample(plain, min(len(plain), self.rng.randint(2, 5)))
-        return ", ".join(["h", "ys", *chosen])
+        return ", ".join(["h", "ys", "zs", *chosen])
 
     # ------------------------------------------------------------ text
     def line(self, text: str) -> None:
@@ -96,6 +102,8 @@ class Writer:
         if sums and self.rng.random() < 0.15:
             return f"total(*{self.rng.choice(sums)}) * 0.25"
         n = self.number()
+        if self.draws and self.rng.random() < 0.2:
+            return f"{a} * 0.5 + {self.rng.choice(DRAWS)} * 0.25"
         return self.rng.choice(
             [f"paddle.tanh({a} + {b})", f"{a} * 0.5 + {b} * 0.25", f"{a} * 0.5 + {n} * 0.125", a]
         )
@@ -115,7 +123,7 @@ class Writer:
         if not deep and like and self.rng.random() < 0.4:
             p = self.rng.choice(like)
             return p.text, p.shape
-        if like and self.rng.random() < 0.5:
+        if like and (self.rng.random() < 0.5 or not is_plain(shape)):
             return self.copy(self.rng.choice(like))
         parts = {k: self.value(q, False) for k, q in shape.parts.items()}
         text = written(shape, [t for t, _ in parts.values()])
@@ -156,10 +164,13 @@ class Writer:
                 (2, self.rebind), (1.5, self.alias), (0.6, self.swap), (0.6, self.swap_slots),
                 (1, self.shift), (1, self.take_and_put),
             ]  # fmt: skip
+            kinds += [(0.8, self.collect), (0.8, self.by_index), (0.6, self.closure)]
             if not scope.loops:
-                kinds += [(1, self.new_key), (0.5, self.iterate)]
+                kinds += [(1, self.new_key), (0.5, self.iterate), (0.7, self.other_kinds)]
             else:
                 kinds += [(0.4, self.new_key)]
+        else:
+            kinds += [(0.3, self.rebind)]
         if scope.depth < 2:
             kinds += [(3 if scope.loops == 0 else 0.7, self.loop), (1, self.branch)]
         weights = [k for k, _ in kinds]
@@ -330,7 +341,7 @@ class Writer:
         p = self.place(lambda p: p.shape.kind in ("dict", "obj") and len(p.shape.parts) < 5)
         if p is None:
             return False
-        key = self.fresh("e")
+        key = "late" if scope.outside else self.fresh("e")
         at = f"{p.text}[{key!r}]" if p.shape.kind == "dict" else f"{p.text}.{key}"
         if self.rng.random() < 0.3 and not scope.loops:
             made = random_shape(self.rng, 1)
@@ -352,6 +363,75 @@ class Writer:
         self.line(f"h = h * 0.5 + next({name})")
         return True
 
+    def collect(self, scope: Scope) -> object:
+        """A list gets containers: a new one, or one that has another name."""
+        p = self.place(lambda p: p.shape.kind in ("dict", "list", "tuple") and any_tensor(p.shape))
+        if p is None:
+            return False
+        text = p.text if self.rng.random() < 0.4 else self.value(p.shape)[0]
+        self.line(f"zs.append({text})")
+        return True
+
+    def by_index(self, scope: Scope) -> object:
+        """A Python loop over the indices of a list of containers."""
+        p = self.place(
+            lambda p: p.shape.kind == "list" and bool(p.shape.parts)
+            and all(q.kind == "dict" and any_tensor(q) for q in p.shape.parts.values())
+        )  # fmt: skip
+        if p is None:
+            return False
+        key = next(k for k, q in p.shape.parts[0].parts.items() if q.kind == "t")
+        if not all(q.parts.get(key, Shape("n")).kind == "t" for q in p.shape.parts.values()):
+            return False
+        self.line(f"for i in range(len({p.text})):")
+        self.line(f"    h, {p.text}[i] = step({p.text}[i], {key!r}, h)")
+        return True
+
+    def closure(self, scope: Scope) -> object:
+        """An inner function that rebinds a variable of the outer one, or writes its container."""
+        p = self.place(lambda p: p.parent is None and p.shape.mutable and any_tensor(p.shape)
+                       and p.text.isidentifier())  # fmt: skip
+        if p is None or p.shape.kind == "obj":
+            return False
+        key = next(k for k, q in p.shape.parts.items() if q.kind == "t")
+        name = self.fresh("f")
+        self.line(f"def {name}(q):")
+        if self.rng.random() < 0.5 and p.shape.kind in ("dict", "list"):
+            self.line(f"    nonlocal {p.text}")
+            self.line(f"    {p.text} = {p.text}.copy()")
+            self.assign(p, Shape(p.shape.kind, dict(p.shape.parts)))
+        self.line(f"    {p.text}[{key!r}] = {p.text}[{key!r}] * 0.5 + q")
+        self.line(f"    return {p.text}[{key!r}]")
+        self.line(f"h = h * 0.5 + {name}({self.tensor()})")
+        return True
+
+    def other_kinds(self, scope: Scope) -> object:
+        """Dicts of other classes, which the function makes and uses."""
+        name, loop = self.fresh("m"), self.fresh("t")
+        kind = self.rng.choice(["ordered", "default", "counter", "namespace", "set"])
+        a, b = self.tensor(), self.tensor()
+        start, step = {
+            "ordered": (f"{name} = collections.OrderedDict(a={a}, b={b})",
+                        [f'{name}["a"] = {name}["a"] * 0.5 + {self.row}',
+                         f'{name}.move_to_end("a")']),
+            "default": (f"{name} = collections.defaultdict(lambda: v(0.5))",
+                        [f'{name}["a"] = {name}["a"] * 0.5 + {b}', f'{name}[{loop}] = {a}']),
+            "counter": (f"{name} = collections.Counter()",
+                        [f'{name}["a"] += 1', f'h = h * 0.5 + {name}["a"] * 0.125']),
+            "namespace": (f"{name} = SimpleNamespace(a={a}, n=0)",
+                          [f"{name}.a = {name}.a * 0.5 + {self.row}", f"{name}.n += 1"]),
+            "set": (f"{name} = set()", [f"{name}.add({loop} % 2)", f"h = h + len({name}) * 0.125"]),
+        }[kind]  # fmt: skip
+        self.line(start)
+        self.line(f"for {loop} in range(3):")
+        for text in step:
+            self.line(f"    {text}")
+        if kind in ("ordered", "default"):
+            self.line(f'h = h * 0.5 + {name}["a"]')
+        elif kind == "namespace":
+            self.line(f"h = h * 0.5 + {name}.a * {name}.n * 0.25")
+        return True
+
     # ------------------------------------------------------------ loops and branches
     def loop(self, scope: Scope) -> object:
         inner = replace(scope, loops=scope.loops + 1, depth=scope.depth + 1)
@@ -363,9 +443,12 @@ class Writer:
                 (f"for {name} in x:", name),
                 (f"for {name} in range(n):", row),
                 (f"for {name}, q in enumerate(x):", "q"),
+                (f"while h.sum() < {self.rng.randint(1, 3)}.5:", row),
             ]
         )
         self.line(head)
+        if head.startswith("while"):
+            self.line("    h = h + 0.5")
         self.block(inner, 1, 4)
         if self.rng.random() < 0.1 and not scope.data:
             self.indent += 1
@@ -395,6 +478,12 @@ def returned(shape: Shape) -> bool:
     return shape.kind in ("t", "n", "dict", "list", "tuple") and all(
         returned(q) for q in shape.parts.values()
     )
+
+
+def is_plain(shape: Shape) -> bool:
+    """Whether a display can make it: an object has the fields that its class knows."""
+    known = shape.kind != "obj" or set(shape.parts) <= set(KEYS)
+    return known and all(is_plain(q) for q in shape.parts.values())
 
 
 def flat(shape: Shape) -> bool:
