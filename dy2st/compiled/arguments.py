@@ -62,9 +62,9 @@ def check_kind(array: np.ndarray, name: str) -> None:
 def constant_array(trace: Trace, array: np.ndarray, at: int, name: str) -> np.ndarray:
     """A copy that the function cannot write; the program belongs to these elements."""
     guards, key = trace.guards, ("array", at)
-    value = array.copy()
-    guards.terms[key] = f"same_array(_L[{at}], {guards.ref_constant(value)})"
-    guards.note(key, f"the elements of {name}")
+    value = np.array(array)
+    guards.terms[key] = guards.array_test(f"_L[{at}]", array)
+    guards.note(key, f"the elements of {name} have changed")
     value.flags.writeable = False
     return value
 

@@ -240,7 +240,8 @@ class Results:
             given = next((k for k, q in self.traced.values() if q.array is x), None)
             if given is not None:
                 return Same(given)
-            if self.home(x.fake._value) in self.traced:
+            home = self.home(x.fake._value)
+            if home in self.traced and self.traced[home][1].array is not None:
                 raise no_view(what)
             return self.arrays.setdefault(id(x), Array(self.output(x.fake._value)))
         if is_container(x) or holds_stand_in(self.trace, x):

@@ -10,11 +10,10 @@ import numpy as np
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
 
 
-def same_array(a: object, b: np.ndarray) -> bool:
-    """The same dtype, shape and bytes."""
-    if type(a) is not np.ndarray or a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    return a.tobytes() == b.tobytes()
+def same_array(a: Any, kind: object, dtype: object, shape: object, data: bytes) -> bool:
+    """Whether it is an array of this type, dtype and shape, with these bytes."""
+    same = type(a) is kind and a.dtype == dtype and a.shape == shape
+    return same and a.tobytes() == data
 
 
 def is_constant(x: object) -> bool:

@@ -273,6 +273,15 @@ def test_other_kinds_of_arrays(make, message):
         dy2st.to_static(lambda a: X * float(a[0]))(make())
 
 
+def test_an_array_in_a_file(tmp_path):
+    a = np.memmap(tmp_path / "a", "float32", "w+", shape=(2, 3))
+    for f in (operators, ELEMENTS["mean"]):
+        static = dy2st.to_static(f)
+        for k in range(2):
+            a[:] = array(k)
+            check.same(static(X, a), f(X, np.asarray(a)))
+
+
 def test_an_array_of_text_is_a_constant():
     f = lambda x, a: x * len(str(a[0]))  # noqa: E731
     static = dy2st.to_static(f)
