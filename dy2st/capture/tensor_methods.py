@@ -16,8 +16,15 @@ from dy2st.capture.dispatch import record
 from dy2st.capture.indexing.items import getitem, setitem
 from dy2st.capture.to_python import numpy, tolist
 from dy2st.trace import memory as layout
-from dy2st.trace.emitter import Emitter, NoRow, detached, lift
-from dy2st.trace.fake_tensor import VALUE_METHODS, FakeTensor, Tensor, needs_value
+from dy2st.trace.emitter import Emitter, NoRow, detached, grad_enabled, lift
+from dy2st.trace.fake_tensor import (
+    VALUE_METHODS,
+    FakeTensor,
+    Tensor,
+    gradient_of,
+    needs_value,
+    refuse_training,
+)
 from dy2st.trace.item import converted, item
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
@@ -181,6 +188,7 @@ PROPERTIES: dict[str, Method] = {
     "offset": lambda self: layout.offset(recording(), lift(recording(), self)),
     "inplace_version": lambda self: needs_value("inplace_version"),
     "data": detach,
+    "grad": gradient_of,
 }
 
 
@@ -227,10 +235,17 @@ def fill_(self: Tensor, value: Any) -> Tensor:
     e = Emitter(recording())
     t = e.type(self)
     if is_runtime_scalar(value):
-        return detached_writes.write(e, self, e.expand(e.scalar(value, t.dtype), shape=t.shape))
+        return filled(e, self, e.expand(e.scalar(value, t.dtype), shape=t.shape))
     number = bool(value) if t.dtype == BOOL else float(value) if t.dtype.kind == "f" else int(value)
     shape = [e.trace.sym(d) for d in t.shape]
-    return detached_writes.write(e, self, e.full(number, t.dtype, shape))
+    return filled(e, self, e.full(number, t.dtype, shape))
+
+
+def filled(e: Emitter, x: Tensor, new: FakeTensor) -> Tensor:
+    """Overwrite `x` with a constant. What it was has a gradient of zeros, as in eager."""
+    if grad_enabled() and not x.stop_gradient:
+        new = e.keep_gradient(e.floor(x), new)
+    return detached_writes.write(e, x, new)
 
 
 def zero_(self: Tensor) -> Tensor:
@@ -299,19 +314,6 @@ def refuse_internal(name: str) -> Method:
         )
 
     return refuse
-
-
-def refuse_training(what: str) -> Refused:
-    """Gradients are computed after the call of a program, not by it."""
-    return Refused(
-        SourceError(
-            f"{what} in a translated function.",
-            recording().where(),
-            reason="Whole training steps are not translated yet: a program computes the loss, and "
-            "Paddle takes its gradients after the call.",
-            remedy="Return the loss; call backward(), paddle.grad and the optimiser outside.",
-        )
-    )
 
 
 def training(name: str) -> Method:

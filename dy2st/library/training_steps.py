@@ -7,7 +7,7 @@ from typing import Any
 
 import paddle
 
-from dy2st.capture.tensor_methods import refuse_training
+from dy2st.trace.fake_tensor import refuse_training
 
 
 def _refused(f: Any, name: str) -> Callable[..., object]:

@@ -126,7 +126,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
 
     @property
     def grad(self) -> None:
-        return None
+        return gradient_of(self)
 
     @property
     def data(self) -> object:
@@ -312,6 +312,25 @@ def needs_value(name: str) -> NoReturn:
     )
 
 
+def refuse_training(what: str) -> Refused:
+    """Gradients are computed after the call of a program, not by it."""
+    return Refused(
+        SourceError(
+            f"{what} in a translated function.",
+            tracing().where(),
+            reason="Whole training steps are not translated yet: a program computes the loss, and "
+            "Paddle takes its gradients after the call.",
+            remedy="Return the loss; call backward(), paddle.grad and the optimiser outside.",
+        )
+    )
+
+
+def gradient_of(x: Any) -> None:
+    """`x.grad`: none for what is computed inside; that of a leaf changes between calls."""
+    if x.is_leaf and not x.stop_gradient:
+        raise refuse_training("the gradient of a tensor (`x.grad`)")
+
+
 #: methods of Tensor that give Python a value, or reach storage that a fake tensor does not have
 VALUE_METHODS = (
     "numpy item tolist __bool__ __int__ __float__ __index__ __array__ __complex__ __contains__ "
@@ -327,7 +346,9 @@ __all__ = [
     "NeedsConcrete",
     "Tensor",
     "dtype_from",
+    "gradient_of",
     "make_fake",
     "needs_value",
+    "refuse_training",
     "type_of",
 ]

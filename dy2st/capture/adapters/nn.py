@@ -18,6 +18,7 @@ from dy2st.capture.adapters.table import (
     is_number,
     number_of,
 )
+from dy2st.capture.custom import custom
 from dy2st.capture.promotion import result_dtype
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -237,6 +238,23 @@ def drawn(e: Emitter, x: object, seed: Any, p: float, mode: str, rest: Any) -> F
     if mode == "upscale_in_train":
         scaled = e.divide(x, e.full(float(np.float32(1) - np.float32(p)), dtype))
     return e.where(e.not_equal(kept, zero), scaled, zero)
+
+
+@adapter("gumbel_softmax")
+def gumbel_softmax(
+    e: Emitter, x: Tensor, temperature: float = 1.0, hard: bool = False, axis: int = -1
+) -> object:
+    """The kernel draws; the gradient is that of a softmax with this result, as Paddle's kernel."""
+    if not grad_enabled() or lift(e.trace, x).stop_gradient:
+        raise NoRow("gumbel_softmax draws random numbers")
+    entry = core.eager.ops.gumbel_softmax
+    args = (x.detach(), temperature, hard, axis)
+    out: Any = foreign.record(e.trace, "gumbel_softmax", entry, args, {}, None)
+
+    def backward(g: Tensor) -> Tensor:
+        return (g - (g * out).sum(axis, keepdim=True)) * out
+
+    return custom(e.trace, [lift(e.trace, x)], [out], backward, "gumbel_softmax")[0]
 
 
 @adapter("dropout")

@@ -42,6 +42,20 @@ def recorded(
     return leaves, [*fresh, *(used[k] for k in written)]
 
 
+def reached(
+    leaves: Sequence[Tensor], results: Sequence[Tensor], trained: Sequence[int]
+) -> list[int]:
+    """The leaves that have a gradient after backward; all if the kernel does not run backwards on
+    these values."""
+    asked = [t for t in results if not t.stop_gradient and t.is_floating_point()]
+    try:
+        with paddle.enable_grad():
+            paddle.autograd.backward(asked, [paddle.ones_like(t) for t in asked])
+    except Exception:  # what it needs is not known here
+        return list(trained)
+    return [k for k in trained if leaves[k].grad is not None]
+
+
 def attach(
     trace: Trace,
     name: str,
@@ -49,17 +63,17 @@ def attach(
     operands: Sequence[FakeTensor],
     results: Sequence[FakeTensor],
     flags: Sequence[bool],
+    trained: Sequence[int],
     written: Sequence[int],
 ) -> list[FakeTensor]:
-    """The results, those that `flags` says with a gradient."""
+    """The results, those that `flags` says with a gradient; `trained`: the operands that get it."""
     chosen = tuple(k for k, q in enumerate(results) if flags[k])
-    trained = tuple(k for k, q in enumerate(operands) if not q.stop_gradient)
     if not chosen:
         return list(results)
 
     def backward(*gradients: Tensor) -> list[Tensor | None]:
         values = [lift(trace, q)._value for q in (*operands, *gradients)]
-        args = (literal, len(operands), tuple(written), trained, chosen)
+        args = (literal, len(operands), tuple(written), tuple(trained), chosen)
         types = tuple(operands[k]._value.type for k in trained)
         attrs = {"call": PREFIX + name, "args": args, "types": types, "writes": ()}
         found = trace.emit("foreign", values, attrs)

@@ -100,15 +100,21 @@ class Probe:
             return False
         return [t.shape for t in others] != [t.shape for t in types]
 
-    def flags(self, operands: Sequence[Tensor], written: Sequence[int]) -> list[bool]:
-        """Which results, and then which overwritten operands, require a gradient."""
+    def flags(
+        self, operands: Sequence[Tensor], written: Sequence[int]
+    ) -> tuple[list[bool], list[int]]:
+        """Which results, and then which overwritten operands, require a gradient; the operands
+        that backward gives one."""
         trained = [k for k, q in enumerate(operands) if not q.stop_gradient]
         if not trained or not grad_enabled() or self.name in RANDOM or self.name in BY_VALUE:
-            return []
+            return [], trained
         sizes = dict(zip(self.sizes, PRIMES))
         tensors = [stand_in(t, n, sizes, k) for k, (t, n) in enumerate(zip(self.types, self.known))]
-        _, found = gradient.recorded(run, self.name, self.literal, tensors, trained, written, sizes)
-        return [not t.stop_gradient for t in found]
+        leaves, found = gradient.recorded(
+            run, self.name, self.literal, tensors, trained, written, sizes
+        )
+        flags = [not t.stop_gradient for t in found]
+        return flags, gradient.reached(leaves, found, trained)
 
     def affine(self, i: int, t: Type, base: Any, moved: Any) -> Type:
         dims = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dy2st.capture.detached_writes import write
@@ -24,6 +25,22 @@ NO_GRADIENT = frozenset(
     "bernoulli standard_gamma dirichlet nextafter uniform_inplace_ gaussian_inplace_ exponential_ "
     "random_".split()
 )
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What stand-ins have shown of a call.
+
+    types: of its new results. structure: how the call returns them. written: the operands that are
+    overwritten, and by how much their versions move. flags: which results, and then which of
+    those operands, require a gradient. trained: the operands that get one.
+    """
+
+    types: Sequence[Type]
+    structure: Any
+    written: Mapping[int, int]
+    flags: Sequence[bool]
+    trained: Sequence[int]
 
 
 # ---------------------------------------------------------------- recording
@@ -49,7 +66,7 @@ def record(
     try:
         with trace.pause():
             types, structure, written = probe.measure()
-            flags = probe.flags(template.operands, list(written))
+            flags, trained = probe.flags(template.operands, list(written))
     except (Refused, NeedsConcrete):
         raise
     except Exception as e:
@@ -59,7 +76,8 @@ def record(
         raise refusal(trace, name, e if cause is None or told else cause, eager=told) from e
     if any(t.dtype == BF16 for t in types):
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
-    return _emit(trace, name, literal, template.operands, types, structure, written, flags)
+    probed = Probed(types, structure, written, flags, trained)
+    return _emit(trace, name, literal, template.operands, probed)
 
 
 def known_numbers(trace: Trace, x: FakeTensor) -> tuple[Any, ...] | None:
@@ -79,12 +97,9 @@ def _emit(
     name: str,
     literal: Any,
     operands: Sequence[Tensor],
-    types: Sequence[Type],
-    structure: Any,
-    written: Mapping[int, int],
-    flags: Sequence[bool],
+    probed: Probed,
 ) -> object:
-    """`written`: the operands that are overwritten, and by how much their versions move."""
+    types, written = probed.types, probed.written
     floats = {id(q) for q in operands if not q.stop_gradient}
     stop = name in NO_GRADIENT or not grad_enabled() or not floats
     cut = (stop or name not in RANDOM) and name != "print"
@@ -99,10 +114,13 @@ def _emit(
     open_ = not cut and not stop
     fakes = [trace.fake(r, not open_ or r.type.dtype.kind != "f") for r in results]
     if not stop and not open_:
-        fakes = gradient.attach(trace, name, literal, operands, fakes, flags, list(written))
+        flags, trained = probed.flags, probed.trained
+        fakes = gradient.attach(
+            trace, name, literal, operands, fakes, flags, trained, list(written)
+        )
     for (k, moves), new in zip(written.items(), fakes[len(types) :]):
         write(Emitter(trace), operands[k], new, moves=moves)
-    return _restructure(structure, iter(fakes[: len(types)]), operands)
+    return _restructure(probed.structure, iter(fakes[: len(types)]), operands)
 
 
 def _restructure(structure: Any, fakes: Any, operands: Sequence[Tensor]) -> object:

@@ -242,6 +242,7 @@ STEPS = {
     "clear_grad": lambda x: x.clear_grad(),
     "clear_gradient": lambda x: x.clear_gradient(),
     "gradient": lambda x: x.gradient(),
+    "grad": lambda x: x.grad,
 }
 
 
