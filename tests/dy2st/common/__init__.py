@@ -1,0 +1,1 @@
+"""Common functions of Paddle, each against eager: forward, gradient, two calls."""
