@@ -178,8 +178,7 @@ def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
         elif name == "_data_format" and type(layer) in BATCH_NORMS:
             original(layer, name, value)
             if trace.guards is not None:
-                trace.guards.terms.pop(("layer", id(layer)), None)
-                trace.guards.layer(layer)
+                trace.guards.again(layer)
         else:
             trace.store(Attr(layer, name), value)
 

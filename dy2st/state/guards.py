@@ -285,6 +285,13 @@ class Guards(ContainerGuards):
         if is_foreign(type(layer)):
             self.remember(("layer", id(layer), own), layer, own)
 
+    def again(self, layer: object) -> None:
+        """A setting of a Layer that was called has taken its one form: guards have that."""
+        known: list[Any] = [k for k in self.terms if k[:2] == ("layer", id(layer))]
+        for key in known:
+            del self.terms[key]
+            self.layer(layer, [("attr", id(layer), name) for name in key[2]])
+
     def settings(self, layer: Any, stored: Collection[tuple[object, ...]] = ()) -> None:
         """What a method of Paddle's reads of a Layer whose class is the user's."""
         own = frozenset(k[2] for k in stored if k[:2] == ("attr", id(layer)))
