@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dy2st.capture.detached_writes import AliasWarning
     from dy2st.compiled.reasons import Explanation, RecompileWarning
     from dy2st.convert.marks import host, ignore_module, not_to_static, pure
-    from dy2st.export.load import LoadedProgram, load
+    from dy2st.export.load import FileError, LoadedProgram, load
     from dy2st.export.save import save
     from dy2st.inspection import code, explain, program, report
     from dy2st.results.planner import CopyWarning
@@ -27,6 +27,7 @@ _HOME = {
     "CopyWarning": "dy2st.results.planner",
     "Dy2stError": "ir",
     "Explanation": "dy2st.compiled.reasons",
+    "FileError": "dy2st.export.load",
     "LoadedProgram": "dy2st.export.load",
     "RecompileWarning": "dy2st.compiled.reasons",
     "SourceError": "ir",
@@ -53,6 +54,7 @@ __all__ = [
     "CopyWarning",
     "Dy2stError",
     "Explanation",
+    "FileError",
     "LoadedProgram",
     "RecompileWarning",
     "SourceError",

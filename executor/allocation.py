@@ -35,11 +35,14 @@ class HostMemory:
     alignment = 64
 
     def allocate(self, size: int) -> Block:
+        self.require(size)
+        return _HostBlock(size, self.alignment)
+
+    def require(self, size: int) -> None:
         """Raises MemoryError for more than the machine has: the system would promise it, and end
         the process that uses it."""
         if size > self.most:
             raise MemoryError(f"a call needs {size} bytes, the machine has {self.most}")
-        return _HostBlock(size, self.alignment)
 
     @cached_property
     def most(self) -> int:

@@ -220,6 +220,7 @@ class Runnable(Protocol):
 
 def empty(count: int, dtype: np.dtype) -> np.ndarray:
     """Memory for an output."""
+    HOST.require(count * dtype.itemsize)
     return np.empty(count, dtype)
 
 

@@ -12,8 +12,9 @@ from ir.program import ENDLESS, Node, Op, Program, Scan, Seq, Value
 from ir.rewrite import walk
 from ir.types import Dim, Size, evaluate_dim
 
-#: extents are in bytes; a limit of compiled code, far above the memory of any machine
-LARGEST = 1 << 60
+#: extents are in bytes: more than memory holds, far below 64 bits, and small enough that one kernel
+#: comes to an end
+LARGEST = 1 << 44
 
 
 def extents(program: Program, bounds: Mapping[str, Dim | None] | None = None) -> tuple[Dim, ...]:
@@ -73,8 +74,6 @@ def _reach(op: Op) -> Iterator[Dim]:
     if op.name in ("slice", "set_slice"):
         dims = (op.result if op.name == "slice" else op.operands[1]).type.shape
         yield absolute(a["start"]) + (absolute(dims[a["axis"] % len(dims)]) + 1) * abs(a["step"])
-    if op.name == "iota" and op.result.type.dtype.kind == "i":
-        yield absolute(int(a["start"])) + (absolute(a["n"]) + 1) * abs(int(a["step"]))
     if "strides" in a:
         part = op.operands[1] if op.name == "set_strided" else op.result
         total = absolute(a["offset"])

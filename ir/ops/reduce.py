@@ -158,6 +158,10 @@ def _arg_types(x: Type, axis: int, keepdim: bool, dtype: Any) -> Type:
     require_kind("argmax", x, "fi")
     if x.ndim == 0:
         raise ShapeError("argmax of a 0-d tensor")
+    if x.shape[axis_in(axis, x.ndim)] == 0:
+        raise ShapeError(f"argmax of {x} along axis {axis}, which has no elements")
+    if dtype.kind != "i":
+        raise ShapeError(f"argmax gives integers, not {dtype}")
     return Type(dtype, reduced_shape(x, (axis,), keepdim))
 
 

@@ -211,3 +211,11 @@ def test_a_seq_port_reads_at_known_places(at):
 }}"""
     with pytest.raises(VerifyError):
         verify(parse(text))
+
+
+def test_argmax_reads_no_element_where_there_is_none():
+    with pytest.raises(VerifyError, match="no elements"):
+        program("%x: f32[3,0]", "%1 = argmax(%x, axis=1, dtype=i64) : i64[3]")
+    run = compiled(program("%x: f32[3,N]", "%1 = argmax(%x, axis=1, dtype=i64) : i64[3]"))
+    with pytest.raises(IndexError, match="N-1 elements"):
+        run(np.ones((3, 0), "f"))
