@@ -16,18 +16,18 @@ from ir.opdef import ShapeError, ViewRule, assume, axis_in, example, op
 from ir.ops.elementwise import same_dtype
 from ir.ops.gradients import Placed, Scattered, overwritten
 from ir.program import Builder, Value
-from ir.types import I64, Dim, Size, Strides, Type, contiguous, divide, product
+from ir.types import I64, Dim, Size, Strides, Type, contiguous, divide, is_natural, product
 
 Dims = tuple[Dim, ...]
 
 
 def extent(shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim) -> tuple[Dim, Dim]:
-    """The smallest and the largest place of an element; a stride that is a named size is not
-    negative."""
+    """The smallest and the largest place of an element; a stride whose sign depends on named sizes
+    is not negative."""
     low = high = offset
     for d, s in zip(shape, strides):
         reach = (d - 1) * s
-        low, high = (low + reach, high) if isinstance(s, int) and s < 0 else (low, high + reach)
+        low, high = (low + reach, high) if s != 0 and is_natural(0 - s) else (low, high + reach)
     return low, high
 
 
@@ -52,6 +52,9 @@ def _types(x: Type, shape: Dims, strides: Dims, offset: Dim) -> Type:
         raise ShapeError(f"strided of {x}: {len(shape)} dims and {len(strides)} strides")
     if 0 in shape:
         return x.with_shape(shape)
+    for s in strides:
+        if not is_natural(s) and not is_natural(0 - s):
+            assume(s, ">=", 0)
     low, high = extent(shape, strides, offset)
     try:
         assume(low, ">=", 0)

@@ -21,6 +21,16 @@ PROGRAMS = {
     "expand": (TWO, "%1 = expand(%x, shape=[M]) : f32[M]", [(2,), (10**7,)]),
     "add": (TWO, "%1 = add(%x, %y) : f32[M]", [(2,), (10**7,)]),
     "strided": (TWO, "%1 = strided(%x, shape=[M], strides=[1000]) : f32[M]", [(2,), (10**5,)]),
+    "strided, backwards": (
+        TWO,
+        "%1 = strided(%x, shape=[2], strides=[-M-1], offset=1) : f32[2]",
+        [(4,), (10**6,)],
+    ),
+    "strided, either way": (
+        TWO,
+        "%1 = strided(%x, shape=[2], strides=[M-N], offset=1) : f32[2]",
+        [(4,), (1,)],
+    ),
     "set_strided": (TWO, "%1 = set_strided(%x, %y, strides=[1000]) : f32[N]", [(2,), (10**5,)]),
     "concat": (
         "%x: f32[N,A], %y: f32[M,B]",
