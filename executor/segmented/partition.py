@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from executor.allocation import HOST
 from executor.executable import Executable, results_of
 from executor.plan.loop_counts import counts, most
 from ir import Builder, Cond, Input, Op, Program, Scan, Size, Type, Value
@@ -26,6 +27,8 @@ Env: TypeAlias = dict[Value, np.ndarray]
 Compile: TypeAlias = Callable[[Program], Executable]
 #: iterations of the first chunk; every chunk is twice as long as the one before
 FIRST = 16
+#: memory that must be there for what has been collected: itself, a next chunk, and all in one piece
+AHEAD = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +89,7 @@ class Chunks:
             results, found = _run(self.native, [*state, *given], named)
             state, rest = results[: len(state)], results[len(state) :]
             pieces.append(rest[: len(stacks)])
+            HOST.require(AHEAD * sum(a.nbytes for q in pieces for a in q))
             at, length = at + found[s.count], 2 * length
         sizes[s.count] = at
         for k, p in enumerate(stacks):

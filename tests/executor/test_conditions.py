@@ -5,15 +5,21 @@ The programs come from texts without `require` lines; each read or wrote outside
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 import executor
-from ir import VerifyError, parse, verify
+from executor.allocation import HOST
+from ir import OPS, VerifyError, parse, verify
 from ir.analysis.conditions import unproven, with_requires
 from ir.analysis.extents import LARGEST, extents, too_large
 from ir.interpreter import bind_sizes
+from ir.literal import print_attr
+from ir.opdef import complete_attrs
 from ir.passes import run as run_passes
+from ir.types import parse_type
 
 TWO = "%x: f32[N], %y: f32[M]"
 PROGRAMS = {
@@ -229,3 +235,58 @@ def test_argmax_reads_no_element_where_there_is_none():
     run = compiled(program("%x: f32[3,N]", "%1 = argmax(%x, axis=1, dtype=i64) : i64[3]"))
     with pytest.raises(IndexError, match="N-1 elements"):
         run(np.ones((3, 0), "f"))
+
+
+INDEXED = [
+    (name, k)
+    for name, row in OPS.items()
+    if row.checks
+    for k, e in enumerate(row.examples)
+    if all(math.prod(parse_type(t).shape) for t in e.types)
+]
+
+
+@pytest.mark.parametrize(("name", "k"), INDEXED)
+@pytest.mark.parametrize("bad", [50, -50, 1 << 40, (1 << 63) - 1, -(1 << 63)])
+def test_every_index_from_data_is_checked(name, k, bad):
+    row, e = OPS[name], OPS[name].examples[k]
+    types = [parse_type(t) for t in e.types]
+    inputs = ", ".join(f"%x{n}: {t}" for n, t in enumerate(types))
+    operands = ", ".join(f"%x{n}" for n in range(len(types)))
+    attrs = "".join(f", {a}={print_attr(v)}" for a, v in e.attrs.items())
+    (result,) = row.result_types(types, complete_attrs(row, dict(e.attrs)))
+    run = compiled(program(inputs, f"%1 = {name}({operands}{attrs}) : {result}"))
+    arrays = [np.zeros(t.shape, t.dtype.numpy) for t in types]
+    run(*arrays)
+    at = [n for n, q in enumerate(row.operands) if q in ("index", "ids")]
+    for n in (*at, len(types) - 1) if row.variadic else at:
+        wrong = [a.copy() for a in arrays]
+        wrong[n].flat[-1] = bad
+        with pytest.raises(IndexError, match="out of range"):
+            run(*wrong)
+
+
+ENDLESS = """program p(%x: f32[N] arg "x", %ok: bool[] arg "ok") {
+  while %i as c {
+    go    %ok then %ok1
+    const %ok1 = %ok                           : bool[]
+    const %x1 = %x                             : f32[N]
+    stack %s = %x1 axis 0                      : f32[c,N]
+    body
+  }
+  return %s
+}"""
+
+
+def test_a_loop_that_collects_without_an_end_stops_before_the_memory_is_full(monkeypatch):
+    monkeypatch.setitem(vars(HOST), "most", 1 << 24)
+    with pytest.raises(MemoryError, match="the machine has"):
+        compiled(verify(parse(ENDLESS)))(np.ones(1000, "f"), np.array(True))
+
+
+def test_an_output_is_not_larger_than_the_memory_of_the_machine(monkeypatch):
+    run = compiled(program("%x: f32[N]", "%1 = full(value=1.0, shape=[N*N], dtype=f32) : f32[N*N]"))
+    run(np.ones(10, "f"))
+    monkeypatch.setitem(vars(HOST), "most", 1 << 20)
+    with pytest.raises(MemoryError, match="the machine has"):
+        run(np.ones(1000, "f"))
