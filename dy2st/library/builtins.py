@@ -18,10 +18,9 @@ from dy2st.capture.pylayer import register_hook
 from dy2st.library.consumers import CONSUMERS
 from dy2st.library.host_numbers import HOST_NUMBERS, logarithm
 from dy2st.library.introspection import KINDS
-from dy2st.library.modes import METHODS
+from dy2st.library.modes import METHODS, TRAINING_STEPS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.library.sizes import SIZES
-from dy2st.library.training_steps import TRAINING_STEPS
 from dy2st.loops.concat_growth import attach
 from dy2st.loops.generators import iter_, next_, registered
 from dy2st.loops.iterables import enumerate_, range_, reversed_, zip_

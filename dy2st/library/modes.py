@@ -1,4 +1,4 @@
-"""`Layer.train()`, `Layer.eval()` and `rnn.flatten_parameters()` in converted code.
+"""`Layer.train()`, `Layer.eval()` and `rnn.flatten_parameters()` in converted code; training steps.
 
 The mode of a Layer is an attribute like any other: the trace stores it in every Layer below, and a
 cached call repeats the stores. Which Layers there are is guarded.
@@ -12,6 +12,7 @@ from typing import Any
 import paddle
 from paddle.nn import Layer
 
+from dy2st.capture.tensor_methods import refuse_training
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import Attr
 
@@ -49,4 +50,25 @@ METHODS: dict[int, Callable[..., Any]] = {
     id(Layer.train): train,
     id(Layer.eval): eval_,
     id(paddle.nn.layer.rnn.RNNBase.flatten_parameters): flatten_parameters,
+}
+
+
+# ---------------------------------------------------------------- whole training steps
+def _refused(f: Any, name: str) -> Callable[..., object]:
+    def call(*args: object, **kwargs: object) -> object:
+        raise refuse_training(name)
+
+    return call
+
+
+TRAINING_STEPS: dict[int, Any] = {
+    id(f): _refused(f, name)
+    for f, name in (
+        (paddle.grad, "paddle.grad()"),
+        (paddle.autograd.backward, "paddle.autograd.backward()"),
+        (paddle.autograd.jacobian, "paddle.autograd.jacobian()"),
+        (paddle.autograd.hessian, "paddle.autograd.hessian()"),
+        (paddle.incubate.autograd.vjp, "paddle.incubate.autograd.vjp()"),
+        (paddle.incubate.autograd.jvp, "paddle.incubate.autograd.jvp()"),
+    )
 }
