@@ -19,7 +19,7 @@ REFUSED = []
 
 def as_array(x):
     trace = current()
-    return x.numpy() if trace is None else made_array(trace, lift(trace, x))
+    return x.numpy() if trace is None else made_array(trace, lift(trace, x).clone())
 
 
 def plain(x):
