@@ -91,7 +91,7 @@ class Entry:
         kinds = (Tensor, np.ndarray)
         self.alive = [q for q in signature.leaves if not isinstance(q, kinds)]
         self.training = made.training
-        if isinstance(made.training, Training):
+        if made.training:
             backward_errors.install()
         self.trainable = bool(made.training) or not all(made.plan.flags)
         self.verified: set[Any] = set()

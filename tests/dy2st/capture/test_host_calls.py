@@ -16,6 +16,7 @@ import numpy as np
 import paddle
 import pytest
 from paddle import nn
+from paddle.base import core
 from paddle.static import InputSpec
 
 import dy2st
@@ -588,6 +589,23 @@ def test_training_with_teacher_forcing(segmented, checkpoint):
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-5)
     np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-5, atol=1e-6)
     assert found[1][2] == found[0][2]
+
+
+def test_a_gradient_that_is_not_there_says_so_as_the_first_error_of_the_process(monkeypatch):
+    def f(x):
+        y = x
+        for _ in range(3):
+            while y.sum() < 5:
+                y = y + x * random.random() + 1
+        return y
+
+    engine = core.eager.run_backward
+    monkeypatch.setattr(core.eager, "run_backward", getattr(engine, "__dy2st_engine__", engine))
+    x = paddle.ones([2])
+    x.stop_gradient = False
+    y = dy2st.to_static(f)(x)
+    with pytest.raises(dy2st.Dy2stError, match="would run again in the backward pass"):
+        y.sum().backward()
 
 
 # ---------------------------------------------------------------- clocks and marked functions
