@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dy2st.library import decoding, integer_math, queues, recurrent, scatter, static_nn
+from dy2st.library import decoding, integer_math, recurrent, scatter, static_nn
+from dy2st.state.containers import queues
 
 REWRITTEN: dict[Any, Any] = {
     **recurrent.REWRITTEN,

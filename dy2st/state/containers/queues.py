@@ -1,4 +1,4 @@
-"""Functions of Python that change a container: `heapq`, `bisect.insort`, the queues of `queue`."""
+"""Queues, and other containers that Python has in Python: their methods are converted."""
 
 from __future__ import annotations
 
