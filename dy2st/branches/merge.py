@@ -19,6 +19,7 @@ from dy2st.branches.merge_lists import (
     elements,
     keys,
     same_keys,
+    with_items,
 )
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unresolved
 from dy2st.state.container_writes import Contents
@@ -37,7 +38,7 @@ from dy2st.trace.scalar import RuntimeScalar, fixed, is_mixed, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace
-from dy2st.trace.undo import MISSING, Location
+from dy2st.trace.undo import MISSING, Item, Location
 from ir import Cond, Join, SourceError, Type, Value
 from ir.types import BOOL
 
@@ -342,8 +343,7 @@ class Merge:
             if key[0] == "item" and id(place.obj) in whole:
                 continue
             now = keep_dynamic(self.trace, place)
-            a = self.yes.stores.get(key, (place, now))[1]
-            b = self.no.stores.get(key, (place, now))[1]
+            a, b = (self.left_in(side, key, place, now) for side in (self.yes, self.no))
             if isinstance(place, Contents) and not same_keys(place, a, b):
                 raise self.stop(
                     changed_keys(place),
@@ -359,6 +359,15 @@ class Merge:
                 )
             out.append((place, self.certain(str(place), a, b)))
         return out
+
+    @staticmethod
+    def left_in(side: Branch, key: Any, place: Location, now: Any) -> Any:
+        """What a branch leaves in a place, which holds `now` before it; it may have stored items of
+        a container that only the other one changes as a whole."""
+        if key in side.stores or not isinstance(place, Contents):
+            return side.stores.get(key, (place, now))[1]
+        stored = (q for q in side.stores.values() if q[0].obj is place.obj)
+        return with_items(place, now, {q.index: v for q, v in stored if isinstance(q, Item)})
 
     def check_order(self, places: dict[Any, Location]) -> None:
         """Refuse branches that add keys to a dict in different orders."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from dy2st.state.container_writes import Contents
 from dy2st.trace.scalar import PathCondition, RuntimeScalar
+from dy2st.trace.undo import MISSING
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,14 @@ def same_keys(place: Contents, a: Any, b: Any) -> bool:
     return len(a) == len(b)
 
 
+def with_items(place: Contents, contents: Any, items: dict[Any, Any]) -> Any:
+    """The contents of a container after stores of some items."""
+    new: Any = dict(contents if isinstance(place.obj, dict) else enumerate(contents))
+    for k, value in items.items():
+        new.pop(k, None) if value is MISSING else new.update({k: value})
+    return tuple(new.items() if isinstance(place.obj, dict) else new.values())
+
+
 def changed_keys(place: Contents) -> str:
     kind = type(place.obj).__name__
     what = "keys of a dict depend" if isinstance(place.obj, dict) else f"length of a {kind} depends"
@@ -54,4 +63,4 @@ def elements(n: int) -> str:
     return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
 
 
-__all__ = ["ConditionalElement", "changed_keys", "elements", "keys", "same_keys"]
+__all__ = ["ConditionalElement", "changed_keys", "elements", "keys", "same_keys", "with_items"]

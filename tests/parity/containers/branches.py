@@ -207,3 +207,25 @@ def brk_fresh(x):
         if s["h"].sum() > 1:
             break
     return s, a
+
+
+@case("")
+def br_item_and_update(x):
+    """One branch stores an item, the other one changes the whole dict."""
+    s = {"a": v(0), "b": v(1)}
+    if x.sum() > 0:
+        s["a"] = v(5)
+    else:
+        s.update({k: q * 0.5 for k, q in s.items()})
+    return s
+
+
+@case("")
+def br_items_and_pop(x):
+    s = {"a": v(0), "b": v(1)}
+    if x.sum() > 0:
+        s["a"] = v(5)
+    else:
+        s["a"] = s.pop("a") * 2 + s.pop("b")
+        s["b"] = v(3)
+    return s["a"], s["b"]

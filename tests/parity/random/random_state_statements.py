@@ -443,12 +443,14 @@ class Writer:
                 (f"for {name} in x:", name),
                 (f"for {name} in range(n):", row),
                 (f"for {name}, q in enumerate(x):", "q"),
-                (f"while h.sum() < {self.rng.randint(1, 3)}.5:", row),
+                (f"while {name}.sum() < {self.rng.randint(1, 3)}.5:", row),
             ]
         )
+        if head.startswith("while"):
+            self.line(f"{name} = v(0)")
         self.line(head)
         if head.startswith("while"):
-            self.line("    h = h + 0.5")
+            self.line(f"    {name} = {name} + 0.5")
         self.block(inner, 1, 4)
         if self.rng.random() < 0.1 and not scope.data:
             self.indent += 1
