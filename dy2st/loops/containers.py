@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dy2st.branches.unresolved import Alternative, unreadable
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (
@@ -23,8 +24,10 @@ from dy2st.state.tree import (
     rebuilt,
 )
 from dy2st.trace.facts import Doubt
-from dy2st.trace.signals import NeedsConcrete, Retrace
+from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
+from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
+from ir import SourceError
 from ir.types import Dim
 
 
@@ -76,9 +79,11 @@ class ContainerPorts(LoopRecord):
         return self.made_anew(a, b, self.settled_parts(name, b, p, a, path))
 
     def found(self, name: str, a: Any) -> Any:
-        """A container from outside of the loop that the body gives a name."""
+        """A container from outside of the loop that the body gives a name; it cannot be read after
+        a loop that may not run at all."""
         if not self.body_trace.certain:
-            raise NeedsConcrete(f"{name} is set only if the loop runs")
+            error = set_in_loop(self.trace, name)
+            return unreadable(error, Alternative(a, self.body_trace.enters))
         self.needs_iteration.append(f"{name} after the loop")
         return a
 
@@ -134,6 +139,18 @@ class ContainerPorts(LoopRecord):
             value = (elements(value) or {}).get(key)
         other = id(value) in self.body_trace.copies or id(value) in self.trace.objects.doubts
         return self.trace.home(value) is self.frame and not other
+
+
+def set_in_loop(trace: Trace, name: str) -> BaseException:
+    """The error of a read of a container that has a name only if a loop runs."""
+    return Refused(
+        SourceError(
+            f"'{name}' is read after a loop that may not run, as data decides.",
+            trace.where(),
+            reason="The loop gives this name to a list, dict or object; without it there is none.",
+            remedy="Set it before the loop.",
+        )
+    )
 
 
 __all__ = ["ContainerPorts"]

@@ -229,3 +229,25 @@ def br_items_and_pop(x):
         s["a"] = s.pop("a") * 2 + s.pop("b")
         s["b"] = v(3)
     return s["a"], s["b"]
+
+
+@case("while")
+def while_names_a_container(x):
+    s = {"h": v(0)}
+    t = v(0)
+    while t.sum() < 3:
+        t = t + 1
+        q = s
+        q["h"] = q["h"] + x[0]
+    return s, t
+
+
+@case("refused")
+def while_names_a_container_that_is_read(x):
+    s = {"h": v(0)}
+    t = v(0)
+    while t.sum() < 3:
+        t = t + 1
+        q = s
+        q["h"] = q["h"] + x[0]
+    return q

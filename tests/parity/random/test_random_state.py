@@ -28,4 +28,4 @@ def test_random_state(group):
                 refused += 1
             except Exception as e:
                 raise AssertionError(f"seed {seed}: {e}") from e
-    assert refused <= 2
+    assert refused <= 3
