@@ -303,7 +303,7 @@ class Fails(nn.Layer):
                 self.h = x[k, t]
                 self.names["a"] = self.h
                 if k == 2:
-                    x.numpy()
+                    x.data_ptr()
         return x
 
 
@@ -363,7 +363,7 @@ def test_after_an_error_everything_is_as_before():
     buffer = net.total
     static = dy2st.to_static(net)
     for _ in range(2):
-        with pytest.raises(dy2st.SourceError, match="numpy"):
+        with pytest.raises(dy2st.SourceError, match="data_ptr"):
             static(X)
         assert (net.log, net.names, net.n, net.h) == ([1], {"a": 1}, 0, None)
         assert net.total is buffer and buffer.tolist() == [0.0] * 4
@@ -504,7 +504,6 @@ def test_forward_of_a_pylayer_in_a_loop():
     [
         lambda x: paddle.grad(x.sum(), x),
         lambda x: (x * 2).backward(),
-        lambda x: (paddle.seed(1), x)[1],
         lambda x: x.register_hook(print),
     ],
 )
