@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -88,7 +89,39 @@ def to_tensor(*args: Any, **kwargs: Any) -> object:
     return paddle.to_tensor(*args, **kwargs)
 
 
+def of_named_sizes(f: Any, root: bool) -> Callable[..., object]:
+    """`var` or `std`, whose own Python counts elements with tensors and branches on them."""
+    signature = inspect.signature(f)
+
+    @functools.wraps(f)
+    def call(*args: object, **kwargs: object) -> object:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        x = given.arguments["x"]
+        if current() is None or not any(map(is_symint, getattr(x, "shape", ()))):
+            return f(*args, **kwargs)
+        out = variance(**given.arguments)
+        return paddle.sqrt(out) if root else out
+
+    return call
+
+
+def variance(
+    x: Any, axis: Any, unbiased: bool | None, keepdim: bool, correction: float = 1, **rest: object
+) -> object:
+    """`paddle.var` where the number of elements is one of the program."""
+    gone = [axis] if isinstance(axis, int) else list(range(x.ndim) if axis is None else axis)
+    count = functools.reduce(operator.mul, (x.shape[a] for a in gone), 1)
+    taken = correction if unbiased is None else float(unbiased)
+    left = paddle.full([], count - taken if taken != int(taken) else count - int(taken), x.dtype)
+    squares = paddle.pow(x - paddle.mean(x, axis, True), 2)
+    left = paddle.maximum(left, paddle.zeros_like(left))
+    return paddle.sum(squares, axis, keepdim=keepdim) / left
+
+
 SIZES: dict[int, Any] = {
+    id(paddle.var): of_named_sizes(paddle.var, root=False),
+    id(paddle.std): of_named_sizes(paddle.std, root=True),
     id(F.one_hot): with_sizes(F.one_hot, "num_classes"),
     id(F.interpolate): with_sizes(F.interpolate, "size", kernel=interpolate, like=resize),
     id(F.upsample): with_sizes(F.upsample, "size", kernel=interpolate),

@@ -377,6 +377,9 @@ class Results:
             self.warn_of_copy(self.line(value))
         if home is value or not self.visible_by_others(home):
             return self.new(value, stop_gradient)
+        if not value.type.names.isdisjoint(self.trace.sizes.counts):
+            self.warn_of_copy(self.line(value))
+            return self.new(value, stop_gradient)
         recipe = self.recipe(value, home)
         if self.known(home) and any(name == "reshape" for name, _ in recipe):
             self.replayed.add(self.traced[home][0])

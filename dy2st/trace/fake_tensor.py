@@ -7,6 +7,8 @@ there, and dims with a name are symbolic integers.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -52,6 +54,10 @@ def type_of(tensor: Tensor) -> Type:
 
 class Shape(list):
     """The shape of a fake tensor with named sizes; as a result it is Paddle's own Size."""
+
+    def numel(self) -> Any:
+        """The number of elements, as Paddle's Size has it."""
+        return functools.reduce(operator.mul, self, 1)
 
 
 class FakeTensor(Tensor):  # type: ignore[misc]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
-from ir import Size, SourceError, Type
+from ir import Require, Size, SourceError, Type
 from ir.types import evaluate_dim, product
 
 #: ops whose result depends on the generator: stand-ins must not advance it
@@ -48,6 +49,10 @@ SHAPED = frozenset(
 SAME_TYPE = frozenset(("dropout", "bernoulli"))
 
 
+#: kernels that read outside of operands whose sizes do not fit
+UNCHECKED = frozenset(("warpctc", "warprnnt"))
+
+
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 
 
@@ -61,30 +66,80 @@ class Probe:
         self.known = known
         inside = {n for q in known for n in size_names(tuple(dim_of(d) for d in sizes_in(q)))}
         self.sizes = sorted({n for t in types for n in t.names} | size_names(literal) | inside)
+        self.same = {n: n for n in self.sizes}
 
     def measure(self) -> tuple[list[Type], Any, dict[int, int]]:
         if self.name in BY_VALUE:
             raise shape_by_value(self.trace, f"the result of {self.name}")
         if self.name in SAME_TYPE:
             return [self.types[0]], "new", {}
+        first, structure, written = self.tied()
         base = dict(zip(self.sizes, PRIMES))
-        try:
-            first, structure, written = self.once(base)
-        except (ValueError, RuntimeError):
-            if self.name in SHAPED and self.vague():
-                raise shape_by_value(self.trace, f"the result of {self.name}") from None
-            raise
         if self.shaped_by_values(base, first):
             raise shape_by_value(self.trace, f"the result of {self.name}")
         if not self.sizes:
             return first, structure, written
         moved = {n: self.once({**base, n: base[n] + 1})[0] for n in self.sizes}
+        if any(len(q) != len(first) for q in moved.values()):
+            raise ValueError("the number of results follows from a named size")
         types = [self.affine(i, t, base, moved) for i, t in enumerate(first)]
-        check = {n: v + 3 for n, v in base.items()}
-        for got, t in zip(self.once(check)[0], types):
-            if got.shape != t.concrete(check):
+        larger, small = ({n: v + 3 for n, v in base.items()}, dict.fromkeys(base, 2))
+        for check, may_fail in ((larger, False), (small, True)):
+            if not self.holds(types, check, may_fail):
                 raise ValueError("the shape of the result does not follow from the named sizes")
         return types, structure, written
+
+    def tied(self) -> tuple[list[Type], Any, dict[int, int]]:
+        """The first run. Where the kernel does not take sizes that differ, sizes of the program are
+        taken to be equal, which becomes a condition of the program."""
+        if self.name in UNCHECKED and self.sizes:
+            raise ValueError("named sizes: give the sizes as numbers in input_spec")
+        error: Exception | None = None
+        for same in self.ties():
+            self.same = same
+            sizes = dict(zip(sorted(set(same.values())), PRIMES))
+            try:
+                found = self.once(sizes)
+            except (ValueError, RuntimeError, IndexError) as e:
+                error = error or e
+                continue
+            self.sizes = list(sizes)
+            for n, to in same.items():
+                if n != to:
+                    where = self.trace.where()
+                    pair = Size.named(n), "==", Size.named(to)
+                    self.trace.add_require(Require(*pair, self.name, where))
+            return found
+        assert error is not None
+        if self.name in SHAPED and self.vague():
+            raise shape_by_value(self.trace, f"the result of {self.name}") from None
+        raise error
+
+    def ties(self) -> Iterator[dict[str, str]]:
+        """What each size may be equal to: only itself, then pairs of sizes of inputs, then all."""
+        alone = {n: n for n in self.sizes}
+        facts = self.trace.sizes
+        free = [n for n in self.sizes if n not in facts.loops and n not in facts.counts]
+        yield alone
+        for a, b in itertools.combinations(free, 2):
+            yield {**alone, b: a}
+        if len(free) > 2:
+            yield {**alone, **dict.fromkeys(free, free[0])}
+
+    def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """All sizes, from those that are not equal to others."""
+        return {n: sizes[to] for n, to in self.same.items()}
+
+    def holds(self, types: Sequence[Type], sizes: Mapping[str, int], may_fail: bool) -> bool:
+        """Whether the results have these types with other sizes. `may_fail`: the kernel may not
+        take them."""
+        try:
+            found = self.once(sizes)[0]
+        except Exception:
+            if may_fail:
+                return True
+            raise
+        return [q.shape for q in found] == [t.concrete(sizes) for t in types]
 
     def vague(self) -> bool:
         """Whether integers that may stand for a shape are not known."""
@@ -108,7 +163,7 @@ class Probe:
         trained = [k for k, q in enumerate(operands) if not q.stop_gradient]
         if not trained or not grad_enabled() or self.name in RANDOM or self.name in BY_VALUE:
             return [], trained
-        sizes = dict(zip(self.sizes, PRIMES))
+        sizes = self.complete(dict(zip(self.sizes, PRIMES)))
         tensors = [stand_in(t, n, sizes, k) for k, (t, n) in enumerate(zip(self.types, self.known))]
         leaves, found = gradient.recorded(
             run, self.name, self.literal, tensors, trained, written, sizes
@@ -130,6 +185,7 @@ class Probe:
         self, sizes: Mapping[str, int], fill: int = 1
     ) -> tuple[list[Type], Any, dict[int, int]]:
         state = paddle.get_rng_state() if self.name in RANDOM else None
+        sizes = self.complete(sizes)
         try:
             with paddle.no_grad():
                 stand_ins = [
