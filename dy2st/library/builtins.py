@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import types
 from typing import Any
 
@@ -16,7 +15,6 @@ from dy2st.capture.foreign.print import print_
 from dy2st.capture.foreign.seed import seed
 from dy2st.capture.pylayer import register_hook
 from dy2st.library.consumers import CONSUMERS
-from dy2st.library.host_numbers import HOST_NUMBERS, logarithm
 from dy2st.library.introspection import KINDS
 from dy2st.library.modes import METHODS, TRAINING_STEPS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
@@ -157,8 +155,6 @@ SUBSTITUTES: dict[int, Any] = {
     id(functools.reduce): reduce_,
     **NUMBER_FUNCTIONS,
     **CONSUMERS,
-    **HOST_NUMBERS,
-    id(math.log): logarithm(NUMBER_FUNCTIONS[id(math.log)]),
     id(paddle.stack): stack_,
     id(paddle.concat): concat_,
     id(paddle.unbind): unbind_,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dy2st.branches.cond import settled_condition
+from dy2st.capture.foreign import computed_number
 from dy2st.state.arrays import tensor_of
 from dy2st.state.protocols import special
 from dy2st.state.strings import Text
@@ -18,7 +19,7 @@ from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.item import number as number_in
-from dy2st.trace.scalar import DTYPES, is_runtime_scalar, kind_of
+from dy2st.trace.scalar import DTYPES, is_runtime, is_runtime_scalar, kind_of, stop
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from ir import OPS, Value
@@ -66,18 +67,6 @@ def _conversion(kind: type) -> Callable[..., Any]:
 
 def runtime(x: object) -> bool:
     return is_runtime_scalar(x) or is_symint(x)
-
-
-# ---------------------------------------------------------------- round
-def round_(x: Any, *digits: Any) -> object:
-    trace = current()
-    if trace is None or not (isinstance(x, Tensor) or is_runtime_scalar(x)):
-        return round(x, *digits)
-    if is_runtime_scalar(x) and x.kind is int and not digits:
-        return x
-    if is_runtime_scalar(x):
-        raise number.stop(x, "round()")
-    return round(x, *digits)
 
 
 # ---------------------------------------------------------------- math
@@ -131,11 +120,64 @@ def unlimited(trace: Trace, name: str, x: Value) -> Value:
     return odd
 
 
+# ---------------------------------------------------------------- functions without a row
+#: host calls, by what they give: Python computes them on every call. Where only the index of a loop
+#: decides, the loop is unrolled.
+FUNCTIONS: dict[type, list[Callable[..., Any]]] = {
+    float: [
+        math.pow, math.hypot, math.atan2, math.fmod, math.copysign, math.remainder, math.degrees,
+        math.radians, math.log2, math.log10, math.asin, math.acos, math.sinh, math.cosh,
+        math.asinh, math.acosh, math.atanh, math.erfc, math.gamma, math.lgamma, math.ldexp,
+        math.nextafter, math.ulp,
+    ],
+    int: [math.gcd, math.lcm, math.isqrt, math.comb, math.perm, math.factorial],
+    bool: [math.isnan, math.isinf, math.isfinite, math.isclose],
+}  # fmt: skip
+
+
+def of_numbers(f: Callable[..., Any], kind: type) -> Callable[..., Any]:
+    """`f`, which gives a number of this kind."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        trace, given = current(), (*args, *kwargs.values())
+        numbers = [q for q in given if is_runtime(q)]
+        if trace is None or not numbers or not all(map(kind_of, given)):
+            return f(*args, **kwargs)
+        if not any(q.data for q in numbers):
+            raise stop(numbers[0], f"{f.__name__}()")
+        return computed_number(trace, f, kind, args, kwargs)
+
+    return call
+
+
+def logarithm(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`math.log` to another base; `plain` has one argument."""
+    based = of_numbers(math.log, float)
+    return lambda *args: plain(*args) if len(args) == 1 else based(*args)
+
+
+def round_(x: Any, *digits: Any, **named: Any) -> Any:
+    rest = (*digits, *named.values())
+    if not is_runtime(x) and not any(map(is_runtime, rest)):
+        return round(x, *digits, **named)
+    if kind_of(x) is int and (not rest or rest[0] is None):
+        return x
+    whole = kind_of(x) is not float or not rest or rest[0] is None
+    return of_numbers(round, int if whole else float)(x, *[q for q in rest if q is not None])
+
+
+HOST_NUMBERS: dict[int, Callable[..., Any]] = {
+    id(f): of_numbers(f, kind) for kind, functions in FUNCTIONS.items() for f in functions
+}
+HOST_NUMBERS[id(round)] = round_
+
+
 def _functions() -> dict[int, Any]:
     out: dict[int, Any] = {id(kind): _conversion(kind) for kind in (bool, int, float)}
-    out[id(round)] = round_
+    out.update(HOST_NUMBERS)
     for table, integer in ((ROWS, False), (INTEGER_ROWS, True)):
         out.update((id(f), _math(f, row, integer)) for f, row in list(table.items()) if row in OPS)
+    out[id(math.log)] = logarithm(out[id(math.log)])
     return out
 
 

@@ -400,7 +400,7 @@ class BodyTrace(LoopTrace):
         trace.frame.builder.ops += plan.after.ops
         for target, item, group in plan.appends:
             length = self.length * group if group != 0 else self.length
-            made = StackedRun(length, segment(plan, item, group))
+            made = StackedRun(length, segment(plan, item, group), self.loop)
             if id(target) in plan.missed:
                 made = shortened(plan, made, plan.missed[id(target)])
             put(trace, target, made)

@@ -348,7 +348,7 @@ def put_item(obj: Any, index: Any, value: Any) -> None:
 
 def check_key(obj: object, index: Any) -> None:
     """Refuse a tensor as the key of a dict: eager looks it up by identity."""
-    if isinstance(obj, dict) and is_runtime_scalar(index) and not index.data:
+    if isinstance(obj, (dict, set)) and is_runtime_scalar(index) and not index.data:
         raise stop(index, "a dict key")
     if isinstance(obj, (dict, set)) and (isinstance(index, Tensor) or is_runtime_scalar(index)):
         raise refuse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import operator
 import queue
 import types
@@ -153,7 +154,9 @@ def made_inside(trace: Trace, f: types.FunctionType) -> bool:
 
 
 def inner_codes(code: types.CodeType) -> set[types.CodeType]:
+    """The functions that converted code defines; those of a class statement are not converted."""
     found = {c for c in code.co_consts if isinstance(c, types.CodeType)}
+    found = {c for c in found if c.co_flags & inspect.CO_OPTIMIZED}
     return found.union(*map(inner_codes, found))
 
 

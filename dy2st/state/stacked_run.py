@@ -9,7 +9,7 @@ from typing import Any
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, stop
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import Frame, Trace, current
+from dy2st.trace.trace import Frame, Loop, Trace, current
 from ir import Scan, Stack, Value
 from ir.types import Dim, substitute_dim
 
@@ -143,10 +143,11 @@ class Unstacked:
 
 
 class StackedRun:
-    """`trip` elements; `tree` is a Leaf, or a tuple of trees for appended tuples."""
+    """`trip` elements; `tree` is a Leaf, or a tuple of trees for appended tuples. `loop`: the loop
+    that has appended them, if all of them are there."""
 
-    def __init__(self, trip: Dim, tree: Any) -> None:
-        self.trip, self.tree = trip, tree
+    def __init__(self, trip: Dim, tree: Any, loop: Loop | None = None) -> None:
+        self.trip, self.tree, self.loop = trip, tree, loop
 
     @property
     def size(self) -> Any:

@@ -21,12 +21,13 @@ from dy2st.trace.scalar import (
     check,
     is_runtime_scalar,
     kind_of,
+    make,
     negate,
     stop,
     value_in,
 )
 from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Trace, current
 from dy2st.trace.undo import Item
 from ir import Size, SourceError
@@ -216,6 +217,12 @@ class TraceList(list):
         self._observe("a slice")
         if not self.segmented:
             return TraceList(list.__getitem__(self, at))
+        n = self.size()
+        counted = isinstance(n, Size) and any(q in trace.sizes.counts for q in n.names)
+        if counted and (at.start, at.stop) != (None, None) and at.step in (None, 1):
+            found = trace.hooks.call(_between)(self, 0 if at.start is None else at.start, at.stop)
+            assert isinstance(found, TraceList)
+            return found
         whole = self.as_segment(trace)
         return TraceList(list(self)[at] if whole is None else [whole.slice(trace, at)])
 
@@ -262,7 +269,7 @@ class TraceList(list):
     def _is_last(self, trace: Trace, i: Any) -> bool:
         """Whether `self[i]` is the last element."""
         if not is_symint(i):
-            return bool(i == -1)
+            return type(i) is int and i == -1
         return bool(i.dim + 1 == self.size())
 
     def _has_slots(self, trace: Trace) -> bool:
@@ -277,14 +284,18 @@ class TraceList(list):
         if is_runtime_scalar(i):
             return self._number_item(trace, i, n)
         at = i + n if i < 0 else i
-        for bad in (at < 0, at >= n):
+        before, behind = _below(trace, at, 0), _below(trace, n, at + 1)
+        for bad in (before, behind):
             if is_runtime_scalar(bad):
                 check(trace, negate(bad).value, "IndexError", "list index out of range")
             elif bad:
                 raise IndexError("list index out of range")
+        if is_runtime_scalar(behind) and type(at) is int and len(self.parts()) == 1:
+            return self._number_item(trace, RuntimeScalar(trace.index_value(at), trace), n)
+        *_, last = self.parts()
         for q in self.parts():
             size = trace.sym(q.trip) if isinstance(q, StackedRun) else 1
-            if at < size:
+            if q is last or at < size:
                 return q.item(trace, at) if isinstance(q, StackedRun) else q
             at = at - size
         raise IndexError("list index out of range")
@@ -366,6 +377,31 @@ def _fresh(trace: Trace, fake: FakeTensor) -> Any:
     return trace.fake(trace.emit("assign", [fake._value], {}), fake.stop_gradient)
 
 
+def _below(trace: Trace, x: Any, y: Any) -> Any:
+    """`x < y`; for a length that data decides a question to the program, not a condition of it."""
+    gap = x - y
+    if is_symint(gap) and any(q in trace.sizes.counts for q in gap.dim.names):
+        low, high = bounds(gap.dim, trace) or (None, None)
+        if isinstance(low, int) and isinstance(high, int) and (low >= 0 or high < 0):
+            return high < 0
+        gap = make(trace, trace.index_value(gap), gap)
+    return gap < 0
+
+
+def _between(items: list[Any], start: Any, stop: Any) -> list[Any]:
+    """`items[start:stop]` where data decides how many there are."""
+    n = len(items)
+    low = max(n + start, 0) if start < 0 else min(start, n)
+    if stop is None:
+        high = n
+    else:
+        high = max(n + stop, 0) if stop < 0 else min(stop, n)
+    return [items[i] for i in range(low, high)]
+
+
+_between.__module__ = "dy2st_user_code"  # converted like a user's: it must not pass for a library's
+
+
 class Observed:
     """A list was read as a whole inside of a loop."""
 
@@ -406,6 +442,8 @@ def _changing(name: str) -> Callable[..., Any]:
             key = trace.hooks.call(kwargs["key"])
             kwargs["key"] = lambda x: key(x)
         self._observe(name)
+        if self.segmented and name == "sort":
+            return _on_filled(trace, self, name, args)
         if self.segmented and name not in _KEEPING:
             self.split(trace)
         loops = self._loops_since_birth()
@@ -439,6 +477,9 @@ def _on_filled(trace: Trace, self: TraceList, name: str, args: tuple[Any, ...]) 
         return item
     if name == "reverse":
         return list.__setitem__(self, slice(None), self[::-1].parts())
+    for q in self.parts():
+        if isinstance(q, StackedRun):
+            trace.unroll(q.loop)
     raise Refused(
         SourceError(
             f"list.{name} on a list that a loop has filled.",

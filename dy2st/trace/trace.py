@@ -346,9 +346,7 @@ class Trace:
             raise NeedsConcrete("a variable of the loop is written in place and also rebound")
         if root in self.values.frozen:
             reason, loop = self.values.frozen[root]
-            counted = isinstance(loop.trip, int) and loop.trip != ENDLESS
-            if counted and len(self.unrolled) < MOST_UNROLLED:
-                raise Unroll(loop.calls)
+            self.unroll(loop)
             raise Refused(
                 SourceError(
                     "this tensor is written in place, and it may share memory with another one.",
@@ -357,6 +355,12 @@ class Trace:
                     remedy="Write to a copy: `y = x.clone()`, then `y.add_(...)`.",
                 )
             )
+
+    def unroll(self, loop: Loop | None) -> None:
+        """Start again without rolling this loop, if its length is known."""
+        counted = loop is not None and isinstance(loop.trip, int) and loop.trip != ENDLESS
+        if loop is not None and counted and len(self.unrolled) < MOST_UNROLLED:
+            raise Unroll(loop.calls)
 
     def freeze(self, root: Value, reason: str, loop: Loop) -> None:
         self.values.frozen.setdefault(root, (reason, loop))

@@ -1,0 +1,131 @@
+"""Lists that loops have filled, taken apart afterwards; objects of local classes in loops."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+
+def matrix(seed=0):
+    return paddle.to_tensor(np.random.default_rng(seed).normal(size=[8, 3]).astype("float32"))
+
+
+def until_large(x):
+    h, ys = paddle.zeros([3]), []
+    for t in range(8):
+        h = h + x[t]
+        ys.append(h)
+        if h.sum() > 2.0:
+            break
+    return ys
+
+
+def elements(x):
+    ys = until_large(x)
+    return ys[0], ys[-1], len(ys)
+
+
+def slices(x):
+    ys = until_large(x)
+    return len(ys[1:3]), len(ys[-2:]), len(ys[:-1]), ys[:1][0], ys[-1:][0]
+
+
+def stacked_slice(x):
+    ys = until_large(x)
+    return paddle.stack(ys[:2]), sum(ys[1:], paddle.zeros([3]))
+
+
+def mean_of_losses(x):
+    losses = [q.mean() for q in until_large(x)]
+    return sum(losses) / len(losses), losses[0]
+
+
+def reads_what_it_grows(x):
+    ys = [x[0]]
+    while ys[-1].sum() < 10 and len(ys) < 6:
+        ys.append(ys[-1].abs() + 1)
+    return paddle.stack(ys), len(ys), ys[1:][0], ys[1]
+
+
+def changed_afterwards(x):
+    ys = []
+    for i in range(4):
+        ys.append(x[i] * 2)
+    ys.insert(1, x[0])
+    del ys[0]
+    ys[0] = ys[0] + 1
+    a, b, *rest = ys
+    return paddle.stack(ys), a, b, len(rest)
+
+
+def sorted_afterwards(x):
+    pairs = []
+    for i in range(4):
+        pairs.append((i % 2, x[i]))
+    pairs.sort(key=lambda p: p[0])
+    return [q for _, q in pairs]
+
+
+def keyed_by_numbers_of_the_index(x):
+    groups, counts = collections.defaultdict(list), collections.Counter()
+    for i in range(4):
+        groups[i % 2].append(x[i])
+        counts[i // 3] += 1
+    return {k: paddle.stack(v) for k, v in groups.items()}, dict(counts)
+
+
+def local_accumulator(x):
+    class Accumulator:
+        scale = 2
+
+        def __init__(self):
+            self.total = 0
+
+        def add(self, row):
+            if row.sum() > 0:
+                self.total = self.total + row * self.scale
+            else:
+                self.total = self.total - row
+            return self
+
+    found = Accumulator()
+    for row in x:
+        found.add(row)
+    return found.total, found.add(x[0]).total
+
+
+@pytest.mark.parametrize(
+    "f",
+    [elements, slices, stacked_slice, mean_of_losses, reads_what_it_grows, changed_afterwards,
+     sorted_afterwards, keyed_by_numbers_of_the_index, local_accumulator],
+)  # fmt: skip
+def test_values_of_eager(f):
+    static = dy2st.to_static(f)
+    for seed in range(5):
+        check.same(static(matrix(seed)), f(matrix(seed)), 1e-5, 1e-5, f"seed {seed}")
+
+
+def beyond_the_end(x):
+    return until_large(x)[7]
+
+
+def test_an_index_beyond_the_end():
+    static = dy2st.to_static(beyond_the_end)
+    for seed in range(5):
+        want, have = (check.outcome(f, [matrix(seed)]) for f in (beyond_the_end, static))
+        assert type(have) is type(want)
+
+
+def by_data(x):
+    return {0: x, 1: x * 2}[int(x.sum() > 0)]
+
+
+def test_a_key_that_data_decides_is_refused():
+    with pytest.raises(dy2st.SourceError, match="dict key"):
+        dy2st.to_static(by_data)(matrix())
