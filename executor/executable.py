@@ -23,7 +23,7 @@ from executor.plan.loop_counts import asks, bound, bounds_of, counts
 from ir import Input, Program, Require, Slot, Type, Value
 from ir.analysis.extents import extents, too_large
 from ir.interpreter import bind_sizes
-from ir.rewrite import walk
+from ir.rewrite import expand_composites, walk
 from ir.types import Dim, evaluate_dim, product
 
 
@@ -118,7 +118,7 @@ class Executable:
             raise MemoryError(f"{program.name} has a tensor that no memory can hold")
         table = Table.of(program)
         self._entries = table.counts
-        self._asks = table.asks if asks(program.ops) else None
+        self._asks = table.asks if asks(expand_composites(program).ops) else None
         self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
         self._pack = struct.Struct(f"={self._entries}q").pack_into
         self._run = native.run
@@ -142,7 +142,7 @@ class Executable:
 
         Raises IndexError, ZeroDivisionError or ValueError for bad data or sizes that the program
         does not take, MemoryError for sizes that no memory can hold, and what a `check` names;
-        then nothing is written back. Ctrl-C stops a loop without a bound, which may have written
+        then nothing is written back. Ctrl-C stops a long loop, which may have written
         then. The interpreter lock is released meanwhile, and several threads may call at once.
         """
         key = tuple(sizes)

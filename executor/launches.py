@@ -253,7 +253,8 @@ class Loop:
     """`index` counts from 0 to `trip`; `parity` is its lowest bit, `after` that of its final value.
 
     With `go`, a bool[], the loop ends as soon as that is false before an iteration. `count`, if it
-    has a name, is bound to the number of iterations.
+    has a name, is bound to the number of iterations. `asks`: it may run so long that each iteration
+    asks, now and then, if a signal has come.
     """
 
     index: str
@@ -263,6 +264,7 @@ class Loop:
     body: tuple[Launch, ...]
     go: View | None = None
     count: str = ""
+    asks: bool = False
 
 
 Launch: TypeAlias = (

@@ -29,7 +29,7 @@ from executor.launches import (
 )
 from executor.memory import Buffer, View
 from executor.plan.arena import Layout
-from executor.plan.loop_counts import asks, counts, endless
+from executor.plan.loop_counts import asks, counts
 from ir.types import Dim, Size, is_natural
 
 #: processor cycles between two questions for signals
@@ -313,7 +313,7 @@ class _Program:
         with f.loop(0, trip, go=go) as i:
             self.bind(x.index, i)
             self.bind(x.parity, f.op(f"and i64 {i}, 1"))
-            if endless(x.trip):
+            if x.asks:
                 self.ask()
             self.inside(x.body)
         if x.count:

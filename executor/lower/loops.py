@@ -20,7 +20,7 @@ from executor.lower.blocks import lower_block
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View, whole
 from executor.plan.copies import Want, kept_apart_in, line
-from executor.plan.loop_counts import most
+from executor.plan.loop_counts import is_long, most
 from executor.plan.reuse import body, carried, next_values
 from ir import Op, Scan, Value
 from ir.program import Carry, Const, Last, Seq, Stack
@@ -52,7 +52,7 @@ def scan(low: Lowerer, s: Scan) -> None:
     lower_block(low)
     _leave(low, s, results, index)
     low.uses.pop()
-    low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count))
+    low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count, is_long(s)))
     for p in s.carries:
         if p.last is not None:
             view = states[p] if in_place[p] else _half(states[p], Size.named(after))

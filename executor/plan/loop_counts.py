@@ -7,15 +7,18 @@ the loop's `trip`, says how much memory a value of such a size may take.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import TypeAlias
 
 from ir import Scan
 from ir.program import Node
-from ir.rewrite import walk
+from ir.rewrite import blocks, walk
 from ir.types import Dim, Size
 
 #: a loop of more iterations than this counts as one without a bound: its results grow in chunks
 LIMIT = 1 << 31
+#: a loop that reads and makes more elements than this takes minutes
+LONG = 1 << 38
 
 #: the most that each count can be; None where nothing says
 Bounds: TypeAlias = Mapping[str, Dim | None]
@@ -27,12 +30,27 @@ def counts(nodes: Iterable[Node]) -> tuple[str, ...]:
 
 
 def asks(nodes: Iterable[Node]) -> bool:
-    """Whether there is a loop that may not end, here or inside."""
-    return any(isinstance(n, Scan) and endless(n.trip) for n in walk(nodes))
+    """Whether there is a loop that may not end, or not soon, here or inside."""
+    return any(isinstance(n, Scan) and is_long(n) for n in walk(nodes))
 
 
-def endless(trip: object) -> bool:
-    return isinstance(trip, int) and trip > LIMIT
+def is_long(s: Scan) -> bool:
+    """Whether a loop has to ask if a signal has come."""
+    return isinstance(s.trip, int) and (s.trip > LIMIT or _work([s]) > LONG)
+
+
+def _work(nodes: Iterable[Node]) -> int:
+    """How many elements nodes read and make, where a size that is a name counts as 1."""
+    total = 0
+    for n in nodes:
+        inside = sum(_work(ops) for ops, _ in blocks(n))
+        if isinstance(n, Scan):
+            total += (1 + inside) * (n.trip if isinstance(n.trip, int) else 1)
+            continue
+        values = (*n.operands, *n.results)
+        known = ([d for d in v.type.shape if isinstance(d, int)] for v in values)
+        total += inside + sum(map(prod, known))
+    return total
 
 
 def most(trip: Dim, bounds: Bounds) -> Dim | None:

@@ -341,15 +341,37 @@ class Stop(Exception):
     pass
 
 
+LONG = """
+program p(%x: f32[3] arg "x", %n: f32[3] buffer "n") {
+  scan %t < 2000000000 {
+    carry %y = %x then %y2 last %yT              : f32[3]
+    body
+      scan %u < 3 {
+        carry %z = %y then %z2 last %y2          : f32[3]
+        body
+          scan %v < 1000000 {
+            carry %w = %z then %w2 last %z2      : f32[3]
+            body
+              %w2 = tanh(%w)                     : f32[3]
+          }
+      }
+  }
+  return %yT
+  write %n = %yT
+}
+"""
+
+
+@pytest.mark.parametrize("text", [FOREVER, LONG], ids=["endless", "long"])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, Stop])
-def test_a_signal_stops_an_endless_loop(kind):
+def test_a_signal_stops_an_endless_loop(kind, text):
     """What the handler raises is raised, and the program can be called again."""
 
     def handler(number, frame):
         assert np.float32(1e-40) + np.float32(0) > 0, "denormals are as they were before the call"
         raise kind("enough")
 
-    run = executor.compile(parsed(FOREVER))
+    run = executor.compile(parsed(text))
     before = signal.signal(signal.SIGALRM, handler)
     n = floats(3)
     try:
