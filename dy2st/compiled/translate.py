@@ -162,7 +162,7 @@ def _traced(given: Given) -> Entry:
     trace.unrolled = given.unrolled
     trace.guards = Guards(Tensor)
     try:
-        with collector_waits(), intercept.installed(), converted_methods(trace), active(trace):
+        with collector_waits(), intercept.installed(), active(trace):
             return _undone(trace, given)
     except Refused as stop:
         raise stop.error.with_traceback(stop.__traceback__) from stop.error.__cause__
@@ -187,7 +187,9 @@ def _undone(trace: Trace, given: Given) -> Entry:
     guards, leaked, accepted = trace.guards, [], False
     assert guards is not None
     try:
-        entry = _compiled(trace, given, *_captured(trace, given))
+        with converted_methods(trace):
+            captured = _captured(trace, given)
+        entry = _compiled(trace, given, *captured)
         accepted = True
     except Shares as stop:
         with trace.pause():

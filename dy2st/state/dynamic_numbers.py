@@ -108,6 +108,7 @@ def hold_dynamic(trace: Trace, place: Location) -> bool:
     n = number_of(trace, place, place.get())
     if type(n) is not RuntimeScalar:
         return False
+    trace.guards.meet(place.obj)
     trace.undo_log.note(place.snapshot())
     place.put(n)
     return True
