@@ -376,6 +376,12 @@ def del_item(obj: Any, index: Any) -> None:
 def drop_item(obj: Any, index: Any) -> None:
     """Delete an item as the class does without a method of the user."""
     trace, kind = current(), kind_of(obj)
+    if isinstance(obj, type(os.environ)) and trace is not None:
+        raise refuse(
+            "a variable of the environment is deleted.",
+            "It would act when the function is traced, not when the program runs.",
+            "Delete it outside of the translated function.",
+        )
     if trace is None or kind is None or isinstance(obj, TraceList):
         del obj[index]
     elif owner_of(trace, obj, index) is not None:

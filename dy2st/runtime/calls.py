@@ -6,6 +6,7 @@ import collections
 import functools
 import inspect
 import operator
+import os
 import queue
 import types
 import weakref
@@ -64,6 +65,8 @@ READERS = frozenset(
     "__ne__ __lt__ __le__ __gt__ __ge__ __reversed__ __repr__ __str__ __bool__ __sizeof__ "
     "__class__ __getattribute__".split()
 )
+#: those of them that give an iterator
+ITERATORS = frozenset(("elements", "__iter__", "__reversed__"))
 #: methods that make a container
 MAKERS = frozenset(
     "copy union intersection difference symmetric_difference __copy__ __add__ __mul__ __rmul__ "
@@ -220,7 +223,8 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         )
     if isinstance(owner, Layer) and f.__func__ is type(owner).__call__ and is_paddles(f.__func__):
         return functools.partial(call_layer, owner)
-    if isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN:
+    rewritten = isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN
+    if rewritten and not isinstance(owner, type(os.environ)):
         if trace.guards is not None and isinstance(f.__self__, Layer):
             trace.guards.layer(f.__self__, trace.objects.stored)
         return library_code(trace, REWRITTEN[f.__func__]).__get__(f.__self__)
@@ -322,6 +326,8 @@ def container_method(trace: Trace, f: Any, owner: Any) -> Any:
             "Use the methods of a list or a dict.",
         )
     note_contents(trace, owner)
+    if name in ITERATORS:
+        return registered(f)
     return made(trace, f) if name in MAKERS else f
 
 

@@ -6,6 +6,7 @@ errors carry it. Whatever else needs the characters themselves is refused by nam
 
 from __future__ import annotations
 
+import collections
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -145,7 +146,14 @@ def is_lazy(x: Any) -> bool:
         return x.segmented or any(map(is_lazy, x.parts()))
     if type(x) is dict:
         return any(map(is_lazy, x.values()))
-    return type(x) in BRACKETS and any(map(is_lazy, x))
+    return (type(x) in BRACKETS or is_record(x)) and any(map(is_lazy, x))
+
+
+def is_record(x: object) -> bool:
+    """A named tuple whose text is that of `collections.namedtuple`."""
+    shown_by: Any = type(x).__repr__
+    named = isinstance(x, tuple) and hasattr(x, "_fields")
+    return named and getattr(shown_by, "__module__", "") == "collections"
 
 
 def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
@@ -162,7 +170,16 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
     trace = current()
     if users is not None and trace is not None and (not spec or how == "format"):
         return pieces(trace.hooks.call(users)(x, *([spec] if how == "format" else [])))
+    for q in held(x):
+        stop(Text([Shown(q, "repr")]), f"made of a {type(x).__name__}")
     return [PLAIN[how](x, spec)]
+
+
+def held(x: Any) -> Iterator[Any]:
+    """Values of the program in a container whose text Python's own code makes."""
+    if isinstance(x, (tuple, list, set, frozenset, dict, collections.deque)):
+        for q in (*x, *x.values()) if isinstance(x, dict) else x:
+            yield from [q] if is_lazy(q) and not isinstance(q, (list, tuple, dict)) else held(q)
 
 
 PLAIN: dict[str, Callable[[object, str], str]] = {
@@ -177,6 +194,10 @@ PLAIN: dict[str, Callable[[object, str], str]] = {
 def container_pieces(x: Any) -> list[Part]:
     """`str` of a list, tuple, set or dict shows the repr of its elements."""
     out: list[Part] = []
+    if is_record(x):
+        for name, q in zip(x._fields, x):
+            out += [", " if out else "", f"{name}=", *pieces(q, "repr")]
+        return [f"{type(x).__name__}(", *out, ")"]
     for q in x:
         out += [", " if out else "", *pieces(q, "repr")]
         out += [": ", *pieces(x[q], "repr")] if isinstance(x, dict) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -211,6 +212,34 @@ def test_what_a_pure_function_has_made_may_change():
     check.same(dy2st.to_static(f)(X), f(X))
 
 
+Pair = collections.namedtuple("Pair", "first second")
+
+
+@dataclasses.dataclass
+class Point:
+    x: object
+
+
+def test_texts_of_containers_hold_no_stand_in(capsys):
+    """A number that moves is a stand-in from the second call on."""
+    state = fresh()
+
+    def f(x):
+        held = collections.deque([state.rate]), collections.OrderedDict(a=state.rate)
+        texts = repr(held[0]), str(held[1]), repr(Point(state.rate)), f"{Pair(1, state.rate)}"
+        return x, texts, str([Pair(state.rate, 2)]), repr((held[0], 1))
+
+    static = dy2st.to_static(f)
+    for _ in range(3):
+        check.same(static(X), f(X))
+        state.rate += 1
+    static = dy2st.to_static(lambda x: print(Pair(float(x[0]), 2)))
+    static(X)
+    static(X * 3)
+    assert capsys.readouterr().out == "Pair(first=1.0, second=2)\nPair(first=3.0, second=2)\n"
+    refused(lambda x: repr(Point(x)), "is made of a Point")
+
+
 # ---------------------------------------------------------------- refused
 def refused(function, *parts):
     """A translated call raises SourceError with these parts in its text."""
@@ -225,6 +254,14 @@ GENERATORS = (q for q in (1, 2))
 UNKNOWN = np.frompyfunc(lambda q: q, 1, 1)
 
 
+def exchange(variables):
+    variables["DY2ST_TEST_VARIABLE"] = "1"
+
+
+def delete_variable(x):
+    del os.environ["PATH"]
+
+
 def over_a_generator(x):
     for q in GENERATORS:
         x = x + q
@@ -235,6 +272,9 @@ REFUSED = {
     "open": (lambda x: open("f"), "open()"),
     "eval": (lambda x: eval("1"), "eval()"),
     "system": (lambda x: os.system("true"), "os.system()", "acts on the process"),
+    "environ": (lambda x: os.environ.update(A="1"), "os._Environ.update()", "environment"),
+    "environ_item": (lambda x: exchange(os.environ), "is set"),
+    "environ_del": (delete_variable, "a variable of the environment is deleted"),
     "load": (lambda x: np.load("f"), "numpy.load()", "The file would be read"),
     "unknown": (lambda x: UNKNOWN(1), "Nothing is known", "dy2st.pure(f)", "dy2st.host(f,"),
     "tensor_in_numpy": (lambda x: np.cumsum(x), "numpy.cumsum() of a tensor"),
