@@ -280,6 +280,8 @@ class Guards(ContainerGuards):
             self.attr(layer, "forward", getattr(layer, "forward"))  # noqa: B009
         if is_foreign(type(layer)):
             tests += self._settings(layer, own)
+        if isinstance(layer, HOLDERS):
+            self.holder(layer)
         self.terms["layer", id(layer), own] = " and ".join(tests)
         self.note(("layer", id(layer), own), f"a hook of {self.name(layer)} is another one")
         if is_foreign(type(layer)):
@@ -354,7 +356,9 @@ class Guards(ContainerGuards):
     def flag(self, tensor: Any, name: str, value: object) -> None:
         """`tensor.name`, a property of a real tensor, gave `value`."""
         o, key = self.found.get(id(tensor)) or self.ref(tensor), ("flag", id(tensor), name)
-        if is_constant(value):
+        if value is MISSING:
+            self.expect(key, f"getattr({o}, {name!r}, MISSING)", value)
+        elif is_constant(value):
             self.expect(key, f"{o}.{name}", value)
         else:
             self.terms[key] = f"{o}.{name} == {self.ref_constant(value)}"

@@ -15,7 +15,7 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import kind_of
+from dy2st.trace.undo import MISSING, kind_of
 from ir import SourceError
 
 _FUNCTIONS = (
@@ -106,11 +106,16 @@ def note_members(trace: Trace, layer: Any, name: str) -> None:
 
 def tensor_attr(trace: Trace, tensor: Any, name: str) -> object:
     """An attribute of a real tensor: its flags and its shape may be others in the next call."""
-    value = getattr(tensor, name)
-    known = is_constant(value) or name in ("shape", "dtype", "strides")
-    if trace.guards is not None and known and not isinstance(tensor, FakeTensor):
+    value = getattr(tensor, name, MISSING)
+    if isinstance(tensor, FakeTensor):
+        real = next((q.tensor for q in trace.inputs.by_id.values() if q.fake is tensor), None)
+        if value is MISSING and real is not None:
+            return tensor_attr(trace, real, name)
+        return getattr(tensor, name)
+    known = is_constant(value) or value is MISSING or name in ("shape", "dtype", "strides")
+    if trace.guards is not None and known:
         trace.guards.flag(tensor, name, value)
-    return value
+    return getattr(tensor, name) if value is MISSING else value
 
 
 def note_attr(trace: Trace, obj: Any, name: str, value: Any, whole: bool = True) -> None:

@@ -324,6 +324,44 @@ def test_what_is_read_of_a_tensor_without_its_elements():
         check.same(static(X), eager(X))
 
 
+class Chain(nn.LayerList):
+    """A list of Layers that walks itself."""
+
+    def forward(self, x):
+        for q in self:
+            x = q(x)
+        return x
+
+
+@pytest.mark.parametrize("inner", [False, True], ids=["itself", "as a part"])
+def test_a_list_of_layers_that_is_called(inner):
+    make = lambda: Chain([Chain([linear(1)]) if inner else linear(1), linear(2)])  # noqa: E731
+    eager, static = make(), dy2st.to_static(make())
+    for k in range(3):
+        check.same(static(X), eager(X))
+        for net in (eager, static):
+            (net[0] if inner else net).append(linear(3 + k))
+
+
+def test_attributes_that_a_user_gives_to_tensors():
+    class Marked(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = linear(1)
+
+        def forward(self, x):
+            y = x * 2 if hasattr(self.inner.weight, "mark") else x
+            return y * getattr(self.inner.weight, "gain", 3) + getattr(x, "more", 1)
+
+    eager, static = Marked(), dy2st.to_static(Marked())
+    x = X.clone()
+    for name, value in ((None, 0), ("mark", 1), ("gain", 5), ("gain", 6), ("more", 2), ("more", 4)):
+        for q in (eager.inner.weight, static.inner.weight, x):
+            if name is not None:
+                setattr(q, name, value)
+        check.same(static(x), eager(x), what=str(name))
+
+
 class Encoder(nn.Layer):
     def __init__(self):
         super().__init__()
