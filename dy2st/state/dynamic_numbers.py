@@ -35,7 +35,7 @@ class DynamicNumbers:
     def key(self, signature: Signature) -> tuple[Any, ...]:
         """The key of the cache with the types of moving arguments instead of their values."""
         first, *keys = signature.key
-        for k in self.leaves:
+        for k in tuple(self.leaves):  # another thread may be learning
             if k < len(keys) and type(signature.leaves[k]) in KINDS:
                 keys[k] = type(signature.leaves[k])
         return (first, *keys)

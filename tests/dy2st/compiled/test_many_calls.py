@@ -33,20 +33,22 @@ def data(n):
 
 
 @pytest.mark.parametrize(
-    "threads, calls", [(12, 12), pytest.param(100, 100, marks=pytest.mark.slow)]
+    "threads, calls", [(8, 8), pytest.param(100, 100, marks=pytest.mark.slow)]
 )
 def test_threads_with_changing_shapes(threads, calls):
     eager, sizes, wrong = Net(), range(1, 7), []
-    want = {n: eager(data(n)).numpy() for n in sizes}
+    gains = (1.0, 2.0, 0.5, 3)
+    want = {(n, g): eager(data(n), g).numpy() for n in sizes for g in gains}
     static = dy2st.to_static(eager)
     start = threading.Barrier(threads)
 
     def work(seed):
         start.wait()
-        for n in np.random.default_rng(seed).choice(sizes, calls):
-            y = static(data(int(n)))
-            if not np.allclose(y.numpy(), want[n], 1e-5, 1e-5):
-                wrong.append((seed, n))
+        for k, n in enumerate(np.random.default_rng(seed).choice(sizes, calls)):
+            gain = gains[(seed + k) % len(gains)]
+            y = static(data(int(n)), gain)
+            if not np.allclose(y.numpy(), want[int(n), gain], 1e-5, 1e-5):
+                wrong.append((seed, n, gain))
             if seed % 4 == 0:
                 y.sum().backward()
 
@@ -56,7 +58,7 @@ def test_threads_with_changing_shapes(threads, calls):
     for thread in running:
         thread.join()
     assert not wrong
-    assert dy2st.explain(static).made == len({r.case for r in dy2st.explain(static).reasons})
+    assert dy2st.explain(static).made <= 2 * 4 * len(sizes)
 
 
 def resident() -> int:
@@ -65,7 +67,7 @@ def resident() -> int:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
-@pytest.mark.parametrize("calls", [2000, pytest.param(20000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("calls", [500, pytest.param(20000, marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_calls(calls):
     """Calls with gradients, with other arrays, and with Python numbers that change."""
     static, product = dy2st.to_static(Net()), dy2st.to_static(lambda x, a: x * a)
@@ -77,7 +79,7 @@ def test_memory_does_not_grow_with_calls(calls):
             q.clear_gradient()
         product(x.detach(), np.full([5, 4], k, "float32"))
 
-    for k in range(500):
+    for k in range(200):
         call(k)
     gc.collect()
     before = resident()
