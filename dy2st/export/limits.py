@@ -21,8 +21,8 @@ class FileError(Dy2stError):
 class Limits:
     """file: bytes of the file. text: bytes of the program's text, and of the manifest.
     ops: lines of the text. nesting: loops and branches inside of each other. names: named sizes.
-    parts: operands and results of an op. taps: of a window of pixels. pixels: along an axis of an
-    image.
+    requires: conditions on them. parts: operands and results of an op. taps: of a window of
+    pixels. pixels: along an axis of an image.
     """
 
     file: int = 1 << 36
@@ -30,6 +30,7 @@ class Limits:
     ops: int = 200_000
     nesting: int = 64
     names: int = 256
+    requires: int = 1024
     parts: int = 65_536
     taps: int = 1 << 16
     pixels: int = 1 << 16
@@ -58,6 +59,7 @@ def check_text(text: str, limits: Limits = LIMITS) -> None:
 def check_program(program: Program, limits: Limits = LIMITS) -> None:
     """Limits of a program that has been verified."""
     require(len(program.sizes), limits.names, "named sizes")
+    require(len(program.requires), limits.requires, "conditions on named sizes")
     if too_large(tuple(d for d in extents(program) if isinstance(d, int)), {}):
         raise FileError("the program has a tensor that no memory can hold")
     for node in walk(program.ops):

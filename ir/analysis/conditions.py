@@ -17,20 +17,31 @@ from ir.rewrite import blocks, dim_names
 from ir.types import Dim, Size, substitute_dim
 
 Condition = Require | Wanted
+#: how many facts of a kind a proof combines with others, the latest ones
+KNOWN = 16
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known: `natural` are >= 0, `zero` are 0, and `names` are equal to other dims."""
+    """What is known: `given` are the conditions of the program, as they are; `natural` are >= 0,
+    `zero` are 0, and `names` are equal to other dims."""
 
+    given: frozenset[tuple[str, Dim]] = frozenset()
     natural: tuple[Dim, ...] = ()
     zero: tuple[Dim, ...] = ()
     names: tuple[tuple[str, Dim], ...] = ()
 
+    @staticmethod
+    def of(requires: Sequence[Require]) -> Facts:
+        """Equalities first: the other conditions are kept in the names that these leave."""
+        ordered = sorted(requires, key=lambda r: r.relation != "==")
+        return Facts(frozenset((r.relation, r.left - r.right) for r in requires)).and_(ordered)
+
     def plain(self, d: Dim) -> Dim:
         """`d` in names that are not known to equal others."""
         for name, other in self.names:
-            d = substitute_dim(d, {name: other})
+            if isinstance(d, Size) and name in d.names:
+                d = substitute_dim(d, {name: other})
         return d
 
     def and_(self, conditions: Iterable[Condition]) -> Facts:
@@ -38,18 +49,21 @@ class Facts:
         for q in conditions:
             gap = out.plain(q.left - q.right)
             if q.relation == ">=":
-                out = replace(out, natural=(*out.natural, gap))
+                out = replace(out, natural=(*out.natural, gap)[-KNOWN:])
             elif q.relation == "==":
                 found = _solved(gap)
                 names = () if found is None else (found,)
-                out = replace(out, zero=(*out.zero, gap), names=(*out.names, *names))
+                out = replace(out, zero=(*out.zero, gap)[-KNOWN:], names=(*out.names, *names))
         return out
 
     def imply(self, q: Condition) -> bool:
-        gap = self.plain(q.left - q.right)
+        gap = q.left - q.right
+        if (q.relation, gap) in self.given:
+            return True
+        gap = self.plain(gap)
         if q.relation == "==":
-            return gap == 0 or any(z in (gap, 0 - gap) for z in map(self.plain, self.zero))
-        return never_negative(gap, tuple(map(self.plain, self.natural)))
+            return gap == 0 or any(z in (gap, 0 - gap) for z in self.zero)
+        return never_negative(gap, self.natural)
 
 
 def _solved(gap: Dim) -> tuple[str, Dim] | None:
@@ -68,7 +82,7 @@ def unproven(program: Program) -> dict[Node, tuple[Require, ...]]:
     nor from conditions of nodes before it."""
     found: dict[Node, tuple[Require, ...]] = {}
     if program.sizes or any(isinstance(n, Scan) and n.count for n in _walk(program.ops)):
-        _block(program.ops, Facts().and_(program.requires), found)
+        _block(program.ops, Facts.of(program.requires), found)
     return found
 
 
