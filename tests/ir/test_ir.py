@@ -32,6 +32,7 @@ from ir import (
     verify,
 )
 from ir.analysis.alias import shown
+from ir.attributes import KINDS, check_attrs
 from ir.interpreter import evaluate
 from ir.literal import parse_attr, print_attr
 from ir.opdef import assume, broadcast, collecting, complete_attrs, op, view_rule
@@ -151,6 +152,36 @@ def test_the_builder_records_conditions():
     b, x, y = Builder(Loc("m.py", 3)), Value(Type(F32, (B,))), Value(Type(F32, (T,)))
     b.add(x, y)
     assert [str(r) for r in b.requires] == ["B == T"] and b.requires[0].loc.line == 3
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_every_attribute_has_a_kind(name):
+    row = OPS[name]
+    for attr in row.attrs:
+        assert f"{name}.{attr}" in KINDS or attr in KINDS, f"{attr} of {name} in ir/attributes.py"
+    for e in row.examples:
+        check_attrs(name, complete_attrs(row, dict(e.attrs)))
+
+
+@pytest.mark.parametrize(
+    ("op_", "attr", "value"),
+    [
+        ("slice", "step", 1.0),
+        ("sum", "axes", 3),
+        ("argmax", "axis", True),
+        ("unfold", "step", 0),
+        ("conv", "stride", (0, 1)),
+        ("max_pool", "taps", (1 << 40, 1)),
+        ("index", "index", 1 << 63),
+        ("strided", "strides", (parse_attr("9223372036854775808*N"),)),
+        ("cast", "dtype", "f32"),
+        ("matmul", "trans_x", 1),
+    ],
+)
+def test_an_attribute_of_another_kind_is_refused(op_, attr, value):
+    example = OPS[op_].examples[0]
+    with pytest.raises(ShapeError, match=f"the attribute {attr} cannot be"):
+        check_attrs(op_, complete_attrs(OPS[op_], {**example.attrs, attr: value}))
 
 
 def test_rows_are_declared_once():
