@@ -23,6 +23,7 @@ from paddle.nn.layer.layers import Layer
 from dy2st.capture.adapters import ADAPTERS, in_place_shape
 from dy2st.capture.detached_writes import write
 from dy2st.capture.dispatch import record
+from dy2st.capture.foreign.host import patched_draws, refusing
 from dy2st.capture.tensor_methods import METHODS, PROPERTIES
 from dy2st.capture.to_tensor import to_tensor
 from dy2st.state.guards import HOLDERS
@@ -274,6 +275,8 @@ def _install() -> None:
     _patch(Layer, "__setattr__", _layer_setattr)
     _patch(LayerHelperBase, "get_default_dtype", _default_dtype)
     _patch(Layer, "__call__", _layer_call)
+    for module, name in patched_draws():
+        _patch(module, name, refusing)
     _patch(paddle, "to_tensor", _to_tensor)
     _patch(sys.modules["paddle.tensor.creation"], "to_tensor", _to_tensor)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import paddle
 
+from dy2st.capture.foreign.host import drawing
 from dy2st.capture.indexing.items import old_items
 from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.arrays import is_array
@@ -84,6 +85,7 @@ def load_attr(obj: Any, name: str) -> object:
     if value is MISSING:
         note_attr(trace, obj, name, value)
         return getattr(obj, name)
+    value = drawing(value)
     moved = number_of(trace, place, value) if trace.dynamic else value
     if moved is value:
         note_attr(trace, obj, name, value)

@@ -17,6 +17,7 @@ from paddle.jit.dy2static.program_translator import StaticFunction as PaddleStat
 
 from dy2st.capture import pylayer
 from dy2st.capture.foreign import is_host
+from dy2st.capture.foreign.host import drawing
 from dy2st.convert import convert
 from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
@@ -119,6 +120,7 @@ def fn(f: Any) -> Any:
     trace = current()
     if trace is None:
         return f
+    f = drawing(f)
     if any(f is e for e in EFFECTS):
         raise refuse(
             f"{f.__name__}() in a translated function.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
+import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -42,12 +43,13 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar, kind_of
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymRange, is_symint
-from dy2st.trace.trace import Trace
+from dy2st.trace.trace import Trace, current
 from ir import Op, Size, Value
 
 #: positional arguments and named ones
 Literal: TypeAlias = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
 UNMARKED: object = object()
+DRAW = "__dy2st_draw__"
 #: the generators of the modules `random` and `numpy.random`
 _RANDOM: Any = random.random
 _NUMPY: Any = np.random.rand
@@ -149,6 +151,39 @@ def name_of(f: Any) -> str:
         return f"{OWN.get(id(owner), type(owner).__name__)}.{name}"
     module = {"_warnings": "warnings"}.get(f.__module__, f.__module__)
     return f"{module}.{name}" if f in CLOCKS or f in SEEDS or makes(f) or acts(f) else name
+
+
+# ---------------------------------------------------------------- draws of libraries
+def patched_draws() -> list[tuple[Any, str]]:
+    """The functions of `random` and `numpy.random` that draw from the modules' own generators."""
+    modules: tuple[Any, ...] = (random, np.random)
+    return [(m, k) for m in modules for k, f in vars(m).items() if id(owner_of(f)) in OWN]
+
+
+def owner_of(f: Any) -> Any:
+    return getattr(f, "__self__", None)
+
+
+def refusing(original: Any) -> Callable[..., Any]:
+    """A function that draws, for code that is not converted: what it draws while it is traced would
+    be drawn once and for all."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current() is None:
+            return original(*args, **kwargs)
+        raise refuse(
+            f"a function of a library calls {name_of(original)}().",
+            "It would draw when the function is traced, not when the program runs.",
+            "Call it outside of the translated function, or draw in the function itself.",
+        )
+
+    call.__dict__[DRAW] = original
+    return call
+
+
+def drawing(f: Any) -> Any:
+    """The function that `refusing` stands for, else `f`."""
+    return f.__dict__.get(DRAW, f) if isinstance(f, types.FunctionType) else f
 
 
 # ---------------------------------------------------------------- draws

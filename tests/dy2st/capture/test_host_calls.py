@@ -18,6 +18,7 @@ import pytest
 from paddle import nn
 from paddle.base import core
 from paddle.static import InputSpec
+from paddle.vision import transforms
 
 import dy2st
 from tests import check
@@ -500,6 +501,18 @@ def test_methods_of_a_user_s_class_of_generators():
         check.same(static(X), want)
 
 
+def test_functions_that_draw_may_be_kept():
+    def f(owner, x):
+        from random import gauss
+
+        owner.draw, owner.numpy = random.random, getattr(np.random, "rand")  # noqa: B009
+        return x * owner.draw() + gauss(0, 1), owner.numpy(2)
+
+    owner = types.SimpleNamespace()
+    compare(f, (owner, X), (owner, X), (owner, X))
+    assert owner.draw is random.random and owner.draw.__name__ == "random"
+
+
 def test_results_that_are_stored():
     def f(owner, x):
         owner.last = random.random()
@@ -851,6 +864,12 @@ def a_choice_of_tensors(x):
 def a_size(x):
     """is needed while the program is traced"""
     return paddle.zeros([random.randint(1, 3)])
+
+
+@case(REFUSED)
+def a_library_that_draws(x):
+    """a function of a library calls random.random\\(\\)"""
+    return transforms.RandomHorizontalFlip(0.5)(x.unsqueeze(0))
 
 
 @case(REFUSED)
