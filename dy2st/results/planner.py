@@ -149,7 +149,9 @@ class Results:
 
     def collect(self, x: Any, found: dict[Value, bool]) -> None:
         """The tensors in a result, and whether they are elements of a list that a loop fills."""
-        if isinstance(x, (dict, list)):
+        if isinstance(x, (dict, list)) or is_container(x):
+            if id(x) in self.shown:
+                return
             self.shown[id(x)] = x
         if isinstance(x, FakeTensor):
             found.setdefault(x._value, False)
@@ -164,9 +166,11 @@ class Results:
                 else:
                     self.collect(tree, found)
             self.collect_ends(x)
-        elif isinstance(x, (list, tuple)) or is_container(x) and id(x) not in self.shown:
-            self.shown[id(x)] = x
+        elif is_container(x):
             for q in parts_in(x):
+                self.collect(q, found)
+        elif isinstance(x, (list, tuple)):
+            for q in x:
                 self.collect(q, found)
 
     def collect_ends(self, x: TraceList) -> None:

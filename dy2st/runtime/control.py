@@ -252,7 +252,7 @@ AUGMENTED = {
 }  # fmt: skip
 
 
-def aug(op: str, x: object, value: object) -> Any:
+def aug(op: str, x: object, value: Any) -> Any:
     """`x op= value`: rebinding for tensors and numbers; a list grows in place."""
     trace = current()
     if trace is not None and isinstance(x, TraceList) and op == "+":
@@ -265,6 +265,8 @@ def aug(op: str, x: object, value: object) -> Any:
         return users[0]
     if isinstance(x, Selected):
         return x.changed(op, AUGMENTED[op], value)
+    if isinstance(x, list) and op == "+":
+        return type(x).__iadd__(x, value)  # operator.iadd asks the class of `value` first
     return AUGMENTED[op](x, value)
 
 

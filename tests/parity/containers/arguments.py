@@ -195,3 +195,20 @@ def copy_of_an_object(x, s):
         s.c = s.c + x[t]
         s.h[0] = s.h[0] * 0.5
     return s.c, s.h
+
+
+@case("", lambda: [v(1)])
+def arg_list_extended(x, s):
+    """The caller's list grows in place; a sum of lists is another one."""
+    t = s + [x[1]]
+    s += [x[0]]
+    t[0] = t[0] * 2
+    return t, s
+
+
+@case("", lambda: {"me": None})
+def cycle(x, d):
+    """A list in itself."""
+    s = [x[0]]
+    s.append((s, d["me"]))
+    return s[0], len(s)
