@@ -54,6 +54,11 @@ def _erf_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:
     return [b.multiply(g, slope)]
 
 
+def _abs_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:
+    """Zero at zero whatever `g` is, as Paddle's kernel: the square root of |x| has a gradient."""
+    return [masked(b, b.not_equal(x, number(b, 0.0, x)), b.multiply(g, b.sign(x)))]
+
+
 def _silu_grad(b: Builder, g: Value, y: Value, x: Value) -> list[Value]:
     """s + x s (1 - s), with s = sigmoid(x)."""
     s = b.sigmoid(x)
@@ -148,7 +153,7 @@ unary(
     lambda x: x * x,
     grad=lambda b, g, y, x: [b.multiply(g, b.scale(x, scale=2.0))],
 )
-unary("abs", "fi", k.abs_, np.abs, grad=lambda b, g, y, x: [b.multiply(g, b.sign(x))])
+unary("abs", "fi", k.abs_, np.abs, grad=_abs_grad)
 unary("floor", "f", k.floor, np.floor, grad=zero_gradient)
 unary("ceil", "f", k.ceil, np.ceil, grad=zero_gradient)
 unary("trunc", "f", k.trunc, np.trunc, grad=zero_gradient)

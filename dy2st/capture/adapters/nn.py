@@ -178,6 +178,8 @@ def layer_norm(
     epsilon: float = 1e-5,
     begin: int = 1,
 ) -> FakeTensor:
+    if not 0 <= epsilon <= 1e-3:
+        raise NoRow("an epsilon that Paddle's kernel refuses")
     t = e.type(x)
     size: Dim = 1
     for d in t.shape[begin:]:

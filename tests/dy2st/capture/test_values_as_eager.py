@@ -132,6 +132,19 @@ def test_the_gradient_of_relu_of_nan():
     check.agree(lambda x: F.relu(x), to_tensor(ODD, stop_gradient=False), dtype="float32")
 
 
+def test_the_gradient_of_abs_at_zero():
+    x = to_tensor([0.0, -0.0, 2.0, -3.0], stop_gradient=False)
+    check.agree(lambda x: x.abs().sqrt(), x, dtype="float32")
+
+
+def test_layer_norm_has_the_epsilons_of_the_kernel():
+    x = paddle.ones([2, 4])
+    with pytest.raises(ValueError, match="epsilon"):
+        F.layer_norm(x, [4], epsilon=0.1)
+    with pytest.raises(ValueError, match="epsilon"):
+        dy2st.to_static(lambda x: F.layer_norm(x, [4], epsilon=0.1))(x)
+
+
 def test_the_gradient_of_relu6_at_its_bounds():
     x = to_tensor([-1.0, 0.0, 1.0, 6.0, 7.0], stop_gradient=False)
     check.agree(lambda x: F.relu6(x), x, dtype="float32")
