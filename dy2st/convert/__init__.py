@@ -33,8 +33,9 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.comprehension(f, iterable)               f(iterable), the list of a list comprehension
     RT.trying()                                 entered around what a handler guards
     RT.manager(x)                               the context manager of a `with`
-    RT.rebinding(value, lambda: name)           value, to which a variable from outside is bound
-    RT.rebinds(lambda: name)                    a statement that binds or deletes one comes next
+    RT.rebinding(value, lambda: name, inner)    value, to which a variable from outside is bound;
+                                                inner: of a function that is converted, too
+    RT.rebinds(lambda: name, inner)             a statement that binds or deletes one comes next
 
 Generated nodes carry the place of what they stand for; a loop's or branch's call that of its first
 line up to the end of its iterable or test. The result is compiled under the user's file name and

@@ -64,8 +64,9 @@ class Expressions(ast.NodeTransformer):
 
     `scope` is that of the function at hand. `before` collects function definitions that must
     precede the statement at hand; it is None where no statement can (lambdas, comprehensions).
-    `outside`: names that the function binds in its module or in functions around the converted one;
-    `global_names`: those of them that are globals.
+    `outside`: names that the function binds in its module or in functions around it;
+    `global_names`: those of them that are globals. `inside`: the local names of the function at
+    hand and of those around it, up to the converted one.
     """
 
     def __init__(self, source: Source, fresh: Fresh) -> None:
@@ -74,6 +75,7 @@ class Expressions(ast.NodeTransformer):
         self.before: Stmts | None = None
         self.outside: Names = NONE
         self.global_names: Names = NONE
+        self.inside: Names = NONE
 
     def function(self, node: Any) -> Any:
         raise NotImplementedError
@@ -97,7 +99,13 @@ class Expressions(ast.NodeTransformer):
         """The value for a name; for one from outside, the runtime is told that it is rebound."""
         if name not in self.outside:
             return value
-        return place(rt("rebinding", value, lambda_(load(name))), value)
+        return place(rt("rebinding", value, *self.binding(name)), value)
+
+    def binding(self, name: str) -> list[ast.expr]:
+        """A variable from outside to the runtime: a reader of it, and whether it belongs to a
+        function that is converted, too."""
+        inner = name in self.inside and name not in self.global_names
+        return [lambda_(load(name)), ast.Constant(inner)]
 
     def defaults(self, args: ast.arguments) -> None:
         args.defaults = [self.visit(d) for d in args.defaults]

@@ -370,7 +370,7 @@ class Scope:
 
     `after[s]`: names live after statement s. `before[s]`: names surely bound when s starts.
     `shared`: names that other functions may read at any time; `rebound`: names that they rebind.
-    `outside`: names bound here that belong to the module or to a function around the converted one.
+    `outside`: names bound here that belong to the module or to a function around this one.
     """
 
     def __init__(self, fn: ast.AST, outside: Names = NONE) -> None:

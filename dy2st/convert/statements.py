@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 from dy2st.convert.expressions import Expressions
 from dy2st.convert.jumps import lower
 from dy2st.convert.liveness import (
-    NONE,
     Names,
     Scope,
     bound,
@@ -45,12 +44,7 @@ def elements(target: Any) -> list[ast.expr]:
 
 
 class Convert(Expressions):
-    """Statements: one method per construct. A statement becomes a list of statements.
-
-    `inside`: the local names of the functions around the one at hand, up to the converted one.
-    """
-
-    inside: Names = NONE
+    """Statements: one method per construct. A statement becomes a list of statements."""
 
     def root(self, node: Any) -> Any:
         if not isinstance(node, ast.Lambda):
@@ -68,7 +62,7 @@ class Convert(Expressions):
         nonlocals = declared(node.body, ast.Nonlocal) | nonlocal_writes(node.body)
         self.global_names |= declared(node.body, ast.Global)
         self.global_names -= names
-        self.outside = self.global_names | (nonlocals - names - self.inside)
+        self.outside = self.global_names | (nonlocals - names)
         self.inside |= names
         self.scope = Scope(lower(node, self.fresh, self.refuse), self.outside)
         doc = node.body[: ast.get_docstring(node, clean=False) is not None]
@@ -102,7 +96,7 @@ class Convert(Expressions):
     def rebinds(self, node: ast.AST, names: Names) -> Stmts:
         """Tell the runtime that the next statement binds or deletes names from outside."""
         known = sorted(names & self.outside)
-        return [self.statement(rt("rebinds", lambda_(load(n))), node) for n in known]
+        return [self.statement(rt("rebinds", *self.binding(n)), node) for n in known]
 
     def nothing(self, node: ast.AST) -> Stmts:
         return []

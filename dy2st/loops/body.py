@@ -385,7 +385,9 @@ class BodyTrace(LoopTrace):
     def learn_places(self) -> bool:
         """Learn the attributes and items that the body has stored: the next trace carries them."""
         known = self.known.places
+        own = {id(cell) for cell in getattr(self.code.set_state, "__closure__", None) or ()}
         new = {k: q for k, q in self.frame.stores.items() if k not in known}
+        new = {k: q for k, q in new.items() if id(q.obj) not in own}
         whole = {id(q.obj) for q in (*known.values(), *new.values()) if isinstance(q, Contents)}
         new = {k: q for k, q in new.items() if isinstance(q, Contents) or id(q.obj) not in whole}
         for k in [k for k, q in known.items() if k[0] == "item" and id(q.obj) in whole]:

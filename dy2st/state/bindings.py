@@ -83,17 +83,20 @@ def places(thunk: types.FunctionType) -> Iterator[Global | Cell]:
         yield Global(thunk.__globals__, name)
 
 
-def rebinding(value: object, thunk: types.FunctionType) -> Any:
-    rebinds(thunk)
+def rebinding(value: object, thunk: types.FunctionType, inner: bool = False) -> Any:
+    rebinds(thunk, inner)
     return value
 
 
-def rebinds(thunk: types.FunctionType) -> None:
+def rebinds(thunk: types.FunctionType, inner: bool = False) -> None:
+    """`inner`: the variable was made by this call, so nothing of it stays."""
     trace = current()
     if trace is None:
         return
     for place in places(thunk):
-        if trace.tentative:
+        if inner:
+            trace.objects.made[id(place.obj)] = place.obj
+        elif trace.tentative:
             guard(trace, place)
         trace.note_store(place)
 

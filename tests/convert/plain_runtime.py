@@ -69,11 +69,11 @@ class Runtime:
     def forget(self, names, *functions):
         forget(names, *functions, keep=self.outside)
 
-    def rebinding(self, value, thunk):
-        self.rebinds(thunk)
+    def rebinding(self, value, thunk, inner):
+        self.rebinds(thunk, inner)
         return value
 
-    def rebinds(self, thunk):
+    def rebinds(self, thunk, inner):
         self.outside += thunk.__closure__ or ()
 
     def items(self, iterable, test=None):

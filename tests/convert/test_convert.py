@@ -391,7 +391,7 @@ def test_stores_to_globals_are_announced(store, times):
     announced = []
 
     class Announced(Runtime):
-        def rebinds(self, thunk):
+        def rebinds(self, thunk, inner):
             announced.append(thunk.__code__.co_names)
 
     fn = make(f"def f():\n    global k\n    {store}\n", k=0)

@@ -557,3 +557,72 @@ def test_a_list_read_by_the_user_between_calls_is_followed():
     static(X)
     assert static.seen[0] == 0 and len(static.seen) == 2
     np.testing.assert_array_equal(static.seen[1].numpy(), X[0].numpy())
+
+
+# ---------------------------------------------------------------- variables of inner functions
+def counted_in_a_comprehension(x):
+    n = 0
+
+    def scaled(row):
+        nonlocal n
+        n += 1
+        return row * n
+
+    return [scaled(row) for row in x], n
+
+
+def counted_in_a_called_loop(x):
+    n, total = 0, paddle.zeros([4])
+
+    def add(row):
+        nonlocal n, total
+        n += 1
+        total = total + row * n
+
+    def run(rows):
+        for row in rows:
+            add(row)
+
+    run(x)
+    for row in x:
+        add(row)
+    return total, n
+
+
+def decided_in_a_called_branch(x):
+    best, which = paddle.full([], -1e9), -1
+
+    def keep(i, value):
+        nonlocal best, which
+        best, which = value, i
+
+    def look(rows):
+        for i, row in enumerate(rows):
+            if row.sum() > best:
+                keep(i, row.sum())
+
+    look(x)
+    return best, which
+
+
+def in_a_generator(x):
+    state = paddle.zeros([4])
+
+    def step(row):
+        nonlocal state
+        state = 0.5 * state + row
+        return state
+
+    return sum(step(row) for row in x), max(float(step(row).sum()) for row in x), state
+
+
+@pytest.mark.parametrize(
+    "f",
+    [counted_in_a_comprehension, counted_in_a_called_loop, decided_in_a_called_branch,
+     in_a_generator],
+)  # fmt: skip
+def test_variables_of_functions_inside_follow_eager(f):
+    static = dy2st.to_static(f)
+    for seed in range(3):
+        x = paddle.to_tensor(np.random.default_rng(seed).normal(size=[5, 4]).astype("float32"))
+        check.same(static(x), f(x), 1e-5, 1e-5, f"seed {seed}")
