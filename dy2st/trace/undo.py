@@ -16,6 +16,8 @@ from typing import Any
 
 MISSING: object = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
 
+#: what a batch norm sets for itself when it is called: it stays
+_SET_BY_PADDLE = "_data_format"
 _LAYER_DICTS = ("_buffers", "_parameters", "_sub_layers")
 
 
@@ -181,7 +183,11 @@ class Attr(Location):
         names = fields.get("_non_persistable_buffer_names_set")
         old_names = set(names) if isinstance(names, set) else None
 
+        paddles = type(self.obj).__module__.startswith("paddle.") and self.name != _SET_BY_PADDLE
+
         def back() -> None:
+            if paddles and _SET_BY_PADDLE in fields:
+                before[_SET_BY_PADDLE] = fields[_SET_BY_PADDLE]
             fields.clear()
             fields.update(before)
             for k, v in inner.items():
