@@ -32,7 +32,7 @@ from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor
 from dy2st.trace.memory import extent, meet
 from dy2st.trace.trace import TracedInput
-from dy2st.trace.undo import Attr, Location
+from dy2st.trace.undo import Attr, Location, Within
 from executor.executable import output_bounds
 from ir import Program, Size, Slot, Value
 from ir.types import product
@@ -335,7 +335,9 @@ class _Writer:
             return f"_L[{arg}]"
         if not isinstance(q.place, Location):
             return self.constant(q.tensor)
-        if isinstance(q.place, Attr):
+        if isinstance(q.place, Within):
+            found = q.place.expression
+        elif isinstance(q.place, Attr):
             found = lookup(q.place.obj, q.place.name, self.constant)
         else:
             found = f"{self.constant(q.place)}.get()"

@@ -48,20 +48,21 @@ class Checks:
 
     def changes(self, leaves: object) -> list[Change]:
         """What keeps the program from a call with these leaves, now."""
-        failed = [key for key, test in self.terms.items() if not self.value(test, leaves)]
-        found = [change for key in failed for change in self.described(key, leaves)]
+        space = {**self.names, "_L": leaves}
+        failed = [key for key, test in self.terms.items() if not self.value(test, space)]
+        found = [change for key in failed for change in self.described(key, space)]
         rest = [c for c in found if not c.name.endswith(".training")]
         modes = [c for c in found if c.name.endswith(".training")]
         return [*(Change("training", c.before, c.after) for c in modes[:1]), *rest]
 
-    def value(self, expression: str, leaves: object, default: object = False) -> object:
+    def value(self, expression: str, space: dict[str, Any], default: object = False) -> object:
         """As in the call of the program, where an error means that the program does not fit."""
         try:
-            return eval(expression, {**self.names, "_L": leaves})
-        except (AttributeError, KeyError, IndexError, TypeError):
+            return eval(expression, space)
+        except (AttributeError, KeyError, IndexError, NameError, TypeError):
             return default
 
-    def described(self, key: tuple[object, ...], leaves: object) -> list[Change]:
+    def described(self, key: tuple[object, ...], space: dict[str, Any]) -> list[Change]:
         if key in self.settings:
             name, fields, before = self.settings[key]
             pairs = [(n, v, fields.get(n, MISSING)) for n, v in before.items()]
@@ -73,7 +74,7 @@ class Checks:
         read = self.reads.get(key)
         if read is None:
             return [Change(f"{key[-1]} has been replaced", "", "")]
-        after = described(self.value(read.expression, leaves, MISSING)) if read.expression else ""
+        after = described(self.value(read.expression, space, MISSING)) if read.expression else ""
         return [Change(read.name, read.before, after)]
 
 

@@ -35,7 +35,12 @@ from dy2st.runtime import calls
 from dy2st.runtime.special_methods import converted_methods
 from dy2st.state import shared_inputs
 from dy2st.state.container_writes import final_stores, stand_in_for
-from dy2st.state.dynamic_numbers import DynamicNumbers, leaves_of
+from dy2st.state.dynamic_numbers import (
+    DynamicNumbers,
+    hold_elements,
+    leaves_of,
+    number_of,
+)
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.facts import Hooks
@@ -161,9 +166,13 @@ def _traced(given: Given) -> Entry:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
     trace.unrolled = given.unrolled
     trace.guards = Guards(Tensor)
+    trace.guards.hold = functools.partial(hold_elements, trace)
+    trace.guards.moving = lambda place, value: number_of(trace, place, value) is not value
     try:
         with collector_waits(), intercept.installed(), active(trace):
-            return _undone(trace, given)
+            entry, leaked = _undone(trace, given)
+        check_holds(trace.guards, given, entry, leaked)
+        return entry
     except Refused as stop:
         raise stop.error.with_traceback(stop.__traceback__) from stop.error.__cause__
     except InternalError as stop:
@@ -181,16 +190,16 @@ def _traced(given: Given) -> Entry:
         raise AssertionError("a loop learned outside of its trace") from None
 
 
-def _undone(trace: Trace, given: Given) -> Entry:
-    """One trace, after which the user's objects are as they were; nothing may have been stored that
-    a call could not repeat."""
-    guards, leaked, accepted = trace.guards, [], False
+def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
+    """One trace, after which the user's objects are as they were; what code that is not converted
+    had stored in them."""
+    guards, done = trace.guards, False
     assert guards is not None
     try:
         with converted_methods(trace):
             captured = _captured(trace, given)
         entry = _compiled(trace, given, *captured)
-        accepted = True
+        done = True
     except Shares as stop:
         with trace.pause():
             shared_inputs.lift_found(trace, stop)
@@ -198,15 +207,15 @@ def _undone(trace: Trace, given: Given) -> Entry:
     finally:
         with trace.pause():
             trace.undo_log.undo_to(0)
-            leaked = guards.put_back(whole=not accepted)
-    with trace.pause():
-        accepted = given.spec is not None or entry.accepts(given.signature.leaves)
-    if not accepted:
-        leaked += guards.put_back(whole=True)
-        if not leaked:
-            with trace.pause():
-                found = entry.checks.changes(given.signature.leaves)
-            raise Refused(unstable(given.function, found[0].name if found else "state"))
+            leaked = guards.put_back(whole=not done)
+    return entry, leaked
+
+
+def check_holds(guards: Guards, given: Given, entry: Entry, leaked: list[str]) -> None:
+    """Refuse a translation that its own call would not use, and one without all stores."""
+    leaves = given.signature.leaves
+    holds = given.spec is not None or entry.accepts(leaves)
+    leaked = leaked if holds else [*leaked, *guards.put_back(whole=True)]
     if leaked:
         raise Refused(
             SourceError(
@@ -215,7 +224,9 @@ def _undone(trace: Trace, given: Given) -> Entry:
                 remedy="Store it in the translated function itself.",
             )
         )
-    return entry
+    if not holds:
+        found = entry.checks.changes(leaves)
+        raise Refused(unstable(given.function, found[0].name if found else "state"))
 
 
 def unstable(function: Callable[..., object], what: str) -> SourceError:

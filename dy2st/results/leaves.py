@@ -264,12 +264,13 @@ class ShapeOf(Leaf):
 
 @dataclass(frozen=True, eq=False)
 class Outside(Leaf):
-    """A list, dict or set that was there before the call."""
+    """A list, dict or set that was there before the call; it is looked up at `home`, if any."""
 
     obj: object
+    home: Location | None = None
 
     def fill(self, call: Filled) -> Any:
-        return self.obj
+        return self.obj if self.home is None else self.home.get()
 
 
 @dataclass(frozen=True, eq=False)

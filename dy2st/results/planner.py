@@ -166,11 +166,9 @@ class Results:
                 else:
                     self.collect(tree, found)
             self.collect_ends(x)
-        elif is_container(x):
-            for q in parts_in(x):
-                self.collect(q, found)
-        elif isinstance(x, (list, tuple)):
-            for q in x:
+        elif isinstance(x, (list, tuple)) or is_container(x) and id(x) not in self.shown:
+            self.shown[id(x)] = x
+            for q in parts_in(x) if type(x) in (list, tuple) or is_container(x) else x:
                 self.collect(q, found)
 
     def collect_ends(self, x: TraceList) -> None:
@@ -224,7 +222,8 @@ class Results:
         if id(x) in self.trace.inputs.containers:
             return Given(list(self.trace.inputs.containers).index(id(x)))
         if from_outside(self.trace, x):
-            return Outside(x)
+            home = self.trace.guards.homes.get(id(x))
+            return Outside(x if home is None else None, home)
         if isinstance(x, (list, dict)) and (isinstance(x, list) or type(x) is dict):
             return self.container(x, what)
         if isinstance(x, tuple) and hasattr(x, "_fields"):

@@ -16,7 +16,7 @@ def give_back(plan: OutputPlan, call: Filled) -> object:
     """Repeat the attribute and item stores of the trace; returns the call's result."""
     given = call.containers() if plan.stores else []
     out = fill(plan.result, call)
-    stores = [(place, fill(tree, call)) for place, tree in plan.stores]
+    stores = [(place.now(), fill(tree, call)) for place, tree in plan.stores]
     for place, value in stores:
         if isinstance(place, Argument):
             place = Contents(given[place.index])

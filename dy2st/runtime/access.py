@@ -16,7 +16,7 @@ from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.bindings import Global
 from dy2st.state.container_writes import GROWING, change
-from dy2st.state.dynamic_numbers import number_of
+from dy2st.state.dynamic_numbers import held, number_of
 from dy2st.state.ownership import (
     LIBRARIES,
     holds_fake,
@@ -89,7 +89,7 @@ def load_attr(obj: Any, name: str) -> object:
     moved = number_of(trace, place, value) if trace.dynamic else value
     if moved is value:
         note_attr(trace, obj, name, value)
-    return moved
+    return held(trace, moved)
 
 
 def place_of(obj: object, name: str) -> Global | Attr:

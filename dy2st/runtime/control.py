@@ -263,6 +263,10 @@ def aug(op: str, x: object, value: Any) -> Any:
     users = () if trace is None else special(trace, x, f"__{AUGMENTED[op].__name__}__", value)
     if users and users[0] is not NotImplemented:
         return users[0]
+    kind = None if trace is None else kind_of(x)
+    in_place = getattr(kind and kind.base, f"__{AUGMENTED[op].__name__}__", None)
+    if in_place is not None:
+        return in_place(x, value)
     if isinstance(x, Selected):
         return x.changed(op, AUGMENTED[op], value)
     if isinstance(x, list) and op == "+":

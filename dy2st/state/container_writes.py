@@ -160,15 +160,16 @@ def from_outside(trace: Trace, x: object) -> bool:
 def final_stores(trace: Trace) -> Iterator[tuple[Location, object]]:
     """What a call stores after the program ran, with the values of this trace."""
     stores = trace.frames[0].stores
+    trace.guards.distinct({id(q.obj) for q in stores.values()} | trace.guards.tails.keys())
     whole = {id(q.obj) for q in stores.values() if isinstance(q, Contents)}
     for place in stores.values():
         made = id(place.obj) in trace.objects.made or isinstance(place.obj, TraceList)
         if made or isinstance(place, Item) and id(place.obj) in whole:
             continue
-        yield place, place.get()
+        yield trace.guards.located(place), place.get()
     for obj, tail, where in trace.guards.tails.values():
         if tail.parts():
-            yield Growth(obj), elements(tail, where)
+            yield trace.guards.located(Growth(obj)), elements(tail, where)
 
 
 def stand_in_for(trace: Trace, old: Any, new: Any) -> object:

@@ -7,6 +7,7 @@ the number itself (as a shape, a list index) is translated for each value.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from dy2st.state.ownership import note_attr, note_contents
 from dy2st.state.signature import Signature
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
 from dy2st.trace.trace import Trace
-from dy2st.trace.undo import Attr, Item, Location
+from dy2st.trace.undo import Attr, Item, Location, kind_of
 from ir import Type
 
 KINDS = (int, float)
@@ -77,13 +78,42 @@ def is_number(part: object, kind: type) -> bool:
 
 def number_of(trace: Trace, place: Location, value: object) -> object:
     """The number at a place: itself, or the input that it is when it moves."""
-    if (
-        type(value) not in KINDS
-        or place.key not in trace.dynamic
-        or place.key in trace.objects.stored
-    ):
+    if type(value) not in KINDS or not trace.dynamic or place.key in trace.objects.stored:
         return value
-    return trace.number_input(place.key, value, str(place), place)
+    found = place if trace.guards is None else trace.guards.located(place)
+    if found.key not in trace.dynamic:
+        return value
+    return trace.number_input(found.key, value, str(place), found)
+
+
+def hold_elements(trace: Trace, obj: Any) -> None:
+    """The numbers in a container that move are Numbers while the trace runs, because code reads
+    them without asking."""
+    kind = kind_of(obj)
+    moving = any(key[0] in ("item", "within") for key in trace.dynamic)
+    if kind is None or not kind.indexed or not moving:
+        return
+    contents: Any = kind.contents(obj)
+    for index, value in contents if kind.mapping else enumerate(contents):
+        place = Item(obj, index)
+        number = number_of(trace, place, value)
+        if number is not value:
+            trace.guards.restores.append(functools.partial(place.put, value))
+            place.put(number)
+
+
+def held(trace: Trace, value: Any) -> Any:
+    """A tuple with Numbers in it in place of the numbers that move."""
+    named = hasattr(value, "_fields")
+    if not trace.dynamic or type(value) is not tuple and not named:
+        return value
+    pairs = [(q, held(trace, q)) for q in value]
+    parts = [number_of(trace, Item(value, i), new) for i, (_, new) in enumerate(pairs)]
+    if all(new is old for new, old in zip(parts, value)):
+        return value
+    made = type(value)(*parts) if named else tuple(parts)
+    trace.guards.stand_for(made, value)
+    return made
 
 
 def keep_dynamic(trace: Trace, place: Location) -> object:
@@ -129,6 +159,8 @@ def number_type(kind: type) -> Type:
 
 __all__ = [
     "DynamicNumbers",
+    "held",
+    "hold_elements",
     "RuntimeScalar",
     "keep_dynamic",
     "leaves_of",

@@ -22,7 +22,7 @@ from dy2st.state.containers.constants import gives_again, same_array
 from dy2st.state.containers.constants import is_constant as is_constant
 from dy2st.state.containers.constants import is_plain as is_plain
 from dy2st.state.containers.constants import same_constant as same_constant
-from dy2st.state.containers.elements import ContainerGuards, apart
+from dy2st.state.containers.elements import ContainerGuards, apart, is_located
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
@@ -112,7 +112,7 @@ class Guards(ContainerGuards):
             self.terms[key] = self.test(expression, value, place)
             self.note(key, self.title(key, place), expression, value)
             if type(value) in (int, float) and place is not None:
-                self.numbers[key] = (place, value)
+                self.numbers[key] = (self.located(place), value)
         if whole:
             self.contents(value)
         if isinstance(value, HOLDERS):
@@ -154,8 +154,8 @@ class Guards(ContainerGuards):
             return f"same({expression}, {self.ref_constant(value)})"
         if isinstance(value, self.tensor):
             return self.tensor_test(expression, value, place)
-        if type(value) in (list, dict):
-            return self.container_test(expression, value)
+        if is_located(value):
+            return self.container_test(expression, value, place)
         return f"{expression} is {self.ref(value)}"
 
     def array_test(self, expression: str, value: np.ndarray) -> str:
@@ -171,7 +171,7 @@ class Guards(ContainerGuards):
             return f"{expression} is {first}"
         self.held.append(value)
         if place is not None:
-            self.places[id(value)] = place
+            self.places[id(value)] = self.located(place)
         return f"isinstance({expression}, TENSOR)"
 
     def ref_constant(self, value: object) -> str:

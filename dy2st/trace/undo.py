@@ -11,7 +11,7 @@ import collections
 import functools
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 MISSING: object = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
@@ -144,6 +144,45 @@ class Location:
     def snapshot(self) -> Callable[[], None]:
         """A function that puts the place back as it is now."""
         raise NotImplementedError
+
+    def now(self) -> Location:
+        """The location in the object that a call finds."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Within(Location):
+    """A location in a container that every call looks up at `home`, because the function or the
+    user may put another one there.
+
+    place: the location, of no object. expression: reads it in the check of a call. shown: for
+    messages.
+    """
+
+    home: Location
+    place: Any
+    expression: str
+    shown: str
+
+    def __str__(self) -> str:
+        return self.shown
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        kind, _, *rest = self.place.key
+        return ("within", self.home.key, kind, *rest)
+
+    def now(self) -> Location:
+        return replace(self.place, obj=self.home.get())
+
+    def get(self) -> object:
+        try:
+            return self.now().get()
+        except (AttributeError, IndexError, KeyError, TypeError):
+            return MISSING
+
+    def put(self, value: object) -> None:
+        self.now().put(value)
 
 
 @dataclass(frozen=True, eq=False)

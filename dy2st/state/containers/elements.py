@@ -6,12 +6,13 @@ import collections
 import queue
 import types
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from dy2st.state.containers.constants import is_constant
 from dy2st.state.containers.leftovers import changed, is_stand_in, put_attr
 from dy2st.trace.signals import AlsoArgument
-from dy2st.trace.undo import MISSING, Attr, Item, Location, kind_of
+from dy2st.trace.undo import MISSING, Attr, Item, Kind, Location, Within, kind_of
 
 #: classes of the standard library, written in Python, around a container
 WRAPPERS = {
@@ -22,6 +23,18 @@ WRAPPERS = {
     queue.Queue: "queue",
 }
 FIXED = (tuple, frozenset, types.MappingProxyType)
+#: types of containers for which a call may find another one of the same type
+LOCATED = frozenset((
+    list, dict, set, collections.deque, collections.OrderedDict, collections.Counter,
+    collections.defaultdict,
+))  # fmt: skip
+#: constants in a container of which each may turn out to vary
+MOST_NUMBERS = 64
+
+
+def is_located(x: object) -> bool:
+    """Whether a call may find another container of this type in the place of `x`."""
+    return type(x) in LOCATED or isinstance(x, tuple)
 
 
 def apart(containers: Collection[object], others: Collection[int]) -> bool:
@@ -34,9 +47,14 @@ class ContainerGuards:
     read; `on_read` is told when one is. `on_object` is told of every object that the trace meets.
     `met`: attributes and elements of objects when the trace met them. `given`: expressions for
     lists and dicts of the arguments, by `id`; the trace has copies of all but the `kept` ones.
-    `containers`: lists and dicts from elsewhere."""
+    `containers`: lists and dicts from elsewhere. `homes`: where calls look for a container, by
+    `id`. `hold` makes inputs of the numbers in a container that vary, for the time of the trace;
+    `restores` puts them back; `moving` asks for one in a tuple."""
 
     terms: dict[tuple[object, ...], str]
+    ids: dict[int, str]
+    held: list[object]
+    numbers: dict[tuple[object, ...], tuple[Location, object]]
     ref: Callable[[object], str]
     ref_constant: Callable[[object], str]
     name: Callable[[object], str]
@@ -52,6 +70,10 @@ class ContainerGuards:
         self.given: dict[int, str] = {}
         self.kept: Collection[int] = ()
         self.containers: dict[int, object] = {}
+        self.homes: dict[int, Location] = {}
+        self.hold: Callable[[object], None] = lambda obj: None
+        self.moving: Callable[[Item, object], bool] = lambda place, value: False
+        self.restores: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------ which container
     def declare(self, leaves: Any, kept: Collection[int]) -> None:
@@ -60,20 +82,71 @@ class ContainerGuards:
         self.given = {id(q): f"_L.containers()[{k}]" for k, q in found}
         self.kept = kept
 
-    def container_test(self, expression: str, value: object) -> str:
-        """The same list or dict: that of the arguments which it is now, or none of them."""
+    def container_test(self, expression: str, value: Any, place: Location | None) -> str:
+        """The container that is at a place now: that of the arguments which it is, or none of
+        them."""
         given = self.given.get(id(value))
+        if given is None and place is not None and id(value) not in self.ids:
+            return self.locate(expression, value, place)
         if given is None:
-            self.containers[id(value)] = value
+            if type(value) in (list, dict) and id(value) not in self.homes:
+                self.containers[id(value)] = value
             return f"{expression} is {self.ref(value)}"
         if id(value) not in self.kept:
             raise AlsoArgument(value)
         return f"{expression} is {given}"
 
+    # ------------------------------------------------------------ where containers are
+    def locate(self, expression: str, value: Any, place: Location) -> str:
+        """The check of a place that holds a container: one of this type. Its elements are checked
+        and looked up in the container that a call finds there."""
+        name = self.ids[id(value)] = f"p{len(self.ids)}"
+        self.held.append(value)
+        self.homes[id(value)] = self.located(place)
+        test = f"type({name} := {expression}) is {self.ref(type(value))}"
+        bounded = isinstance(value, collections.deque)
+        return f"{test} and {name}.maxlen == {value.maxlen!r}" if bounded else test
+
+    def located(self, place: Any) -> Any:
+        """A location as a call finds it."""
+        home = self.homes.get(id(place.obj))
+        if home is None:
+            return place
+        expression = self.ref(place.obj)
+        if isinstance(place, Item):
+            expression = self.element(place.obj, place.index)
+        elif isinstance(place, Attr):
+            expression = f"{expression}.{place.name}"
+        return Within(home, replace(place, obj=None), expression, str(place))
+
+    def stand_for(self, new: tuple[Any, ...], old: tuple[Any, ...]) -> None:
+        """A tuple is read in place of another one, whose guards are its own."""
+        self.held.append(new)
+        if id(old) in self.homes:
+            self.ids[id(new)], self.homes[id(new)] = self.ids[id(old)], self.homes[id(old)]
+        self.terms["contents", id(new)] = "True"
+
+    def distinct(self, changed: Collection[int]) -> None:
+        """Containers of one type of which the function changes one, by `id`, are different objects,
+        and none of them is an argument."""
+        every = [obj for obj, _, contents in self.met.values() if contents is not None]
+        for kind in {type(q) for q in every if id(q) in self.homes and id(q) in changed}:
+            names = [self.ref(obj) for obj in every if type(obj) is kind]
+            if len(names) > 1:
+                test = f"len({{{', '.join(f'id({n})' for n in names)}}}) == {len(names)}"
+                self.terms["distinct", kind] = test
+                self.note(("distinct", kind), f"two {kind.__name__}s are one object")
+        found = [self.ids[id(q)] for q in every if type(q) in (list, dict) and id(q) in self.homes]
+        if self.given and found:
+            ids = "".join(f"id({name}), " for name in found)
+            self.terms["apart", "located"] = f"apart(_L.containers(), ({ids}))"
+
     # ------------------------------------------------------------ elements
     def item(self, obj: object, index: object, value: object) -> None:
-        place: Location = Item(obj, index)
-        self.expect(place.key, self.element(obj, index), value, place)
+        place = Item(obj, index)
+        if isinstance(obj, tuple) and self.moving(place, value):
+            return
+        self.expect(self.located(place).key, self.element(obj, index), value, place)
 
     def element(self, obj: object, index: object) -> str:
         """An expression for an element, or for the value of a key, MISSING without one."""
@@ -102,6 +175,7 @@ class ContainerGuards:
             return None
         self.terms["contents", id(obj)] = "True"
         self.meet(obj)
+        self.hold(obj)
         self.elements(obj)
         if id(obj) in self.tails:
             self.on_read(obj)
@@ -117,6 +191,7 @@ class ContainerGuards:
         if not values:
             self.expect(("len", id(obj)), self.now(obj, "{}.__len__({})", "len({})"), 0)
         elif whole and not isinstance(obj, (tuple, frozenset)):
+            self.note_numbers(obj, kind)
             self.terms["contents", id(obj)] = self.constants(obj, values)
             title = f"the elements of {self.name(obj)}"
             self.note(("contents", id(obj)), title, self.ref(obj), obj)
@@ -130,6 +205,16 @@ class ContainerGuards:
             self.expect(("len", id(obj)), size, len(values))
             for i, v in enumerate(values):
                 self.item(obj, i, v)
+
+    def note_numbers(self, obj: Any, kind: Kind | None) -> None:
+        """The numbers among constants, which may be inputs when they turn out to vary."""
+        if kind is None or not kind.indexed or len(self.met[id(obj)][2]) > MOST_NUMBERS:
+            return
+        contents = kind.contents(obj)
+        for index, value in contents if kind.mapping else enumerate(contents):
+            if type(value) in (int, float):
+                place = self.located(Item(obj, index))
+                self.numbers[place.key] = place, value
 
     def now(self, obj: object, text: str, plain: str = "tuple({})") -> str:
         """An expression: `plain` of the container, or `text` of its C type and the container."""
@@ -166,6 +251,8 @@ class ContainerGuards:
         """Take stand-ins out of the objects that the trace met, after its stores have been undone:
         code that is not converted has stored them. With `whole`, containers get all their
         elements back. Describes what was changed."""
+        while self.restores:
+            self.restores.pop()()
         found = []
         for obj, fields, contents in self.met.values():
             for name, value in list(obj.__dict__.items()) if fields else ():

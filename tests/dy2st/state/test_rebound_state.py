@@ -1,0 +1,187 @@
+"""State that every call binds anew, and counters in containers: one program serves all calls."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+import dy2st
+from dy2st.compiled import cache
+from tests import check
+
+X = paddle.to_tensor(np.arange(6, dtype="float32").reshape([2, 3]) / 4)
+State = collections.namedtuple("State", "h c")
+ZERO = paddle.zeros([3])
+
+
+class Net(nn.Layer):
+    """`names`: the attributes that are state."""
+
+    names: tuple[str, ...] = ("state",)
+
+    def __init__(self):
+        super().__init__()
+        self.state = None
+
+
+class Tuple(Net):
+    def forward(self, x):
+        h, c = (ZERO, ZERO) if self.state is None else self.state
+        h = paddle.tanh(h + x.sum(0))
+        self.state = (h, c + h)
+        return h * c
+
+
+class NamedTuple(Net):
+    def forward(self, x):
+        old = self.state or State(ZERO, ZERO)
+        self.state = State(old.h + x.sum(0), old.c * 0.5 + 1)
+        return x * self.state.h + self.state.c
+
+
+class TupleWithANumber(Net):
+    def __init__(self):
+        super().__init__()
+        self.state = (0, paddle.ones([3]))
+
+    def forward(self, x):
+        n, v = self.state
+        self.state = (n + 1, v + x[0])
+        return x * n + v
+
+
+class Dict(Net):
+    def forward(self, x):
+        k = x if self.state is None else self.state["k"] + x
+        self.state = {"k": k}
+        return k * 2
+
+
+class List(Net):
+    def forward(self, x):
+        old = self.state or [ZERO, ZERO]
+        self.state = [h + x.sum(0) for h in old]
+        return self.state[0] + self.state[1]
+
+
+class Nested(Net):
+    def forward(self, x):
+        old = self.state or {"l": [x[0]], "n": 0, "t": (x[0], 1.5)}
+        rows, n = [q + 1 for q in old["l"]], old["n"] + 1
+        self.state = {"l": rows, "n": n, "t": (old["t"][0] * 2, 1.5)}
+        return rows[0] * n + self.state["t"][0]
+
+
+class ChangedAfterwards(Net):
+    """The function changes the dict that the call before has made."""
+
+    def forward(self, x):
+        if self.state is None:
+            self.state = {"k": x}
+        self.state["k"] = self.state["k"] + x
+        self.state = dict(self.state)
+        return self.state["k"]
+
+
+class GivenBack(Net):
+    def forward(self, x):
+        self.state = dict(self.state or {}, k=x)
+        self.state["z"] = x * 2
+        return self.state
+
+
+class Counters(Net):
+    names = ("stats", "counts", "seen")
+
+    def __init__(self):
+        super().__init__()
+        self.stats, self.counts = {"n": 0, "s": 0.0}, [0, 5]
+        self.seen = collections.Counter(a=1)
+
+    def forward(self, x):
+        self.stats["n"] += 1
+        self.stats["s"] += 0.5
+        self.counts[0] += 1
+        self.seen["a"] += 2
+        return x * self.stats["n"] + self.stats["s"] + self.counts[0] * self.seen["a"]
+
+
+class Window(Net):
+    def __init__(self):
+        super().__init__()
+        self.state = collections.deque([ZERO, ZERO], maxlen=2)
+
+    def forward(self, x):
+        self.state.append(x[0])
+        return x + self.state[0]
+
+
+class NumberInALoop(Net):
+    def __init__(self):
+        super().__init__()
+        self.state = {"n": 0}
+
+    def forward(self, x):
+        for row in x:
+            self.state["n"] += 1
+            x = x + row * self.state["n"]
+        return x
+
+
+def seen(net):
+    found = [getattr(net, name) for name in net.names]
+    return [list(q) if isinstance(q, collections.deque) else q for q in found]
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [(Tuple, 2), (NamedTuple, 2), (TupleWithANumber, 2), (Dict, 2), (List, 2), (Nested, 3),
+     (ChangedAfterwards, 2), (GivenBack, 2), (Counters, 2), (Window, 2), (NumberInALoop, 2)],
+    ids=lambda q: getattr(q, "__name__", ""),
+)  # fmt: skip
+def test_six_calls(make, most, monkeypatch):
+    """`most`: how many translations they need."""
+    made, translate = [], cache.translate
+    monkeypatch.setattr(cache, "translate", lambda *a: made.append(1) or translate(*a))
+    eager, ours = make(), make()
+    static = dy2st.to_static(ours)
+    for k in range(6):
+        check.same(static(X + k), eager(X + k), what=f"call {k}")
+        check.same(seen(ours), seen(eager), what=f"state after call {k}")
+    assert len(made) <= most
+
+
+def test_two_names_that_become_one_list():
+    class Two(Net):
+        names = ("a", "b")
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = [ZERO], [ZERO]
+
+        def forward(self, x):
+            self.a[0] = self.a[0] + x[0]
+            return self.b[0] + x
+
+    eager, ours = Two(), Two()
+    static = dy2st.to_static(ours)
+    for k in range(4):
+        for net in (eager, ours):
+            if k == 2:
+                net.b = net.a
+        check.same(static(X + k), eager(X + k), what=f"call {k}")
+        check.same(seen(ours), seen(eager), what=f"state after call {k}")
+    assert ours.a is ours.b
+
+
+def test_another_type_and_another_length_are_followed():
+    eager, ours = List(), List()
+    static = dy2st.to_static(ours)
+    for k, state in enumerate((None, [ZERO, ZERO + 1], [ZERO, ZERO, ZERO], (ZERO, ZERO + 2))):
+        eager.state, ours.state = state, state
+        check.same(static(X + k), eager(X + k), what=f"call {k}")
+        check.same(seen(ours), seen(eager), what=f"state after call {k}")
