@@ -181,6 +181,8 @@ class Guards(ContainerGuards):
 
     def attr(self, obj: object, name: str, value: object, whole: bool = True) -> None:
         """`obj.name` gave `value`; a method of its class is looked up there."""
+        if is_intercepted(value):
+            return
         self.meet(obj)
         fields = getattr(obj, "__dict__", None)
         own = isinstance(fields, dict) and name in fields
@@ -219,7 +221,7 @@ class Guards(ContainerGuards):
         kind = type(obj)
         found: Any = plain_function(getattr(kind, name, None))
         function = plain_function(function)
-        if getattr(found, "__module__", None) == "dy2st.capture.intercept":
+        if is_intercepted(found):
             return
         if found is function or unbound(found) is function:
             self.expect(("method", id(kind), name), f"{self.ref(kind)}.{name}", found)
@@ -413,6 +415,11 @@ class Guards(ContainerGuards):
     def finish(self) -> None:
         """Let go of tensors that were met: calls look them up."""
         self.held.clear()
+
+
+def is_intercepted(function: object) -> bool:
+    """Whether it stands for a function of Paddle's while functions are traced."""
+    return getattr(function, "__module__", None) == "dy2st.capture.intercept"
 
 
 def is_foreign(kind: type) -> bool:

@@ -32,9 +32,7 @@ def data(n):
     return x
 
 
-@pytest.mark.parametrize(
-    "threads, calls", [(8, 8), pytest.param(100, 100, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("threads, calls", [(8, 8), pytest.param(100, 100, marks=pytest.mark.slow)])
 def test_threads_with_changing_shapes(threads, calls):
     eager, sizes, wrong = Net(), range(1, 7), []
     gains = (1.0, 2.0, 0.5, 3)

@@ -277,7 +277,8 @@ class Calls(nn.Layer):
         self.inner.weight.set_value(linear(1).weight)
 
     def forward(self, x):
-        return self.inner(x) + self.inner(x, by=3.0) + self.plain.__call__(x)
+        both = self.inner(x) + self.inner(x, by=3.0)
+        return both + self.plain.__call__(x) + nn.Layer.__call__(self.inner, x)
 
 
 def test_a_part_with_a_call_of_its_own():
