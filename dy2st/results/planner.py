@@ -166,8 +166,7 @@ class Results:
                 else:
                     self.collect(tree, found)
             self.collect_ends(x)
-        elif isinstance(x, (list, tuple)) or is_container(x) and id(x) not in self.shown:
-            self.shown[id(x)] = x
+        elif isinstance(x, (list, tuple)) or is_container(x):
             for q in parts_in(x) if type(x) in (list, tuple) or is_container(x) else x:
                 self.collect(q, found)
 
