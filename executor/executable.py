@@ -17,7 +17,7 @@ import numpy as np
 
 from executor import interrupt
 from executor.allocation import HOST, Block, Memory
-from executor.launches import Copy, Failure
+from executor.launches import CODE_BITS, Copy, Failure
 from executor.plan.arena import Layout
 from executor.plan.loop_counts import asks, bound, bounds_of, counts
 from ir import Input, Program, Require, Slot, Type, Value
@@ -185,7 +185,8 @@ class Executable:
         if code == interrupt.INTERRUPTED and self._asks is not None:
             interrupt.raise_from(frame.table, 8 * self._asks)
         self._frames.append(frame)
-        raise self._failures[code - 1].error()
+        number = code & ((1 << CODE_BITS) - 1)
+        raise self._failures[number - 1].error(code >> CODE_BITS)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run on NumPy arrays; `program.writes` go back into the given arrays.

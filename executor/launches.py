@@ -22,6 +22,9 @@ from ir.opdef import Reduce as Reduction
 from ir.scalar.language import Number, Scalar
 from ir.types import Dim
 
+#: of a nonzero result of the native code: the number of the failure; above them is an index
+CODE_BITS = 20
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -35,15 +38,17 @@ class Failure:
     loc: Loc = UNKNOWN
     impossible: bool = False
 
-    def error(self) -> BaseException:
-        """The exception. Its line is a note, for the text may be the user's own; before Python
-        3.11, which has no notes, it is part of the text."""
+    def error(self, index: int = 0) -> BaseException:
+        """The exception; its text names the index that leaves its axis. Its line is a note, for the
+        text may be the user's own; before Python 3.11, which has no notes, it is part of the text.
+        """
         where = str(self.loc) if self.loc.line > 0 else ""
-        error = self.kind(self.text)
-        if not where or where in self.text:
+        text = self.text.replace("an index", f"index {index}", 1) if index else self.text
+        error = self.kind(text)
+        if not where or where in text:
             return error
         if not hasattr(error, "add_note"):
-            return self.kind(f"{self.text} ({where})".lstrip())
+            return self.kind(f"{text} ({where})".lstrip())
         error.add_note(f"{where}, {self.loc.function}" if self.loc.function else where)
         return error
 

@@ -348,7 +348,7 @@ class _Program:
             below = f.op(f"icmp slt i64 {at}, 0")
             wrapped = f.op(f"select i1 {below}, i64 {f.op(f'add i64 {at}, {n}')}, i64 {at}")
         if x.error:
-            f.leave_when(f.op(f"icmp uge i64 {wrapped}, {n}"), x.error)
+            f.leave_with(f.op(f"icmp uge i64 {wrapped}, {n}"), x.error, at)
         self.bind(x.symbol, wrapped)
 
     def kernel(self, x: Launch) -> None:

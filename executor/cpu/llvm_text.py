@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from executor.launches import CODE_BITS
 from ir.scalar.language import Number
 from ir.types import BOOL, F16, DType
 
@@ -194,6 +195,12 @@ class Function:
         """Return `code` if the i1 `test` holds."""
         with self._bail(test):
             self.do(f"ret i64 {code}")
+
+    def leave_with(self, test: str, code: Int, value: Int) -> None:
+        """As `leave_when`, with `value` above the `CODE_BITS` of the code."""
+        with self._bail(test):
+            high = self.op(f"shl i64 {value}, {CODE_BITS}")
+            self.do(f"ret i64 {self.op(f'or i64 {high}, {code}')}")
 
     @contextmanager
     def _bail(self, test: str) -> Iterator[None]:

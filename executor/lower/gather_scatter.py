@@ -17,7 +17,8 @@ from ir.types import Dim, Size, Type
 
 def check_indices(low: Lowerer, op: Op, index: View, n: Dim) -> None:
     """Emit loops over an index tensor that fail the program for an index outside [-n, n)."""
-    error = low.failure(IndexError, f"{op.name}: an index is out of range", op.loc)
+    text = f"{op.name}: an index is out of range for an axis of size {n}"
+    error = low.failure(IndexError, text, op.loc)
     source = index
     names: list[tuple[str, Dim]] = []
     for d, s in zip(index.shape, index.strides):

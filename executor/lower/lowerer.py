@@ -335,7 +335,7 @@ class Lowerer:
             stores += [(k.cast(root, v.dtype), v) for v in views]
         error = 0
         if any(map(_may_divide_by_zero, k.nodes(list(roots)))):
-            error = self.failure(ZeroDivisionError, f"{node.name}: division by zero", node.loc)
+            error = self.failure(ZeroDivisionError, "integer division by zero", node.loc)
         outs = tuple(v for _, v in stores)
         self.emit(Map(tuple(shape), ins, tuple(s for s, _ in stores), outs, error))
 

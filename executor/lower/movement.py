@@ -141,7 +141,7 @@ def index_symbol(low: Lowerer, op: Op, index: Value, n: Dim, wrap: bool = True) 
         if key in scope.indices:
             return scope.indices[key]
     name = low.symbol("s")
-    error = index_error(low, op, index, n, "the index")
+    error = index_error(low, op, index, n)
     low.emit(Index(name, low.env[index] if at is None else at, n, error, wrap))
     return low.scopes[-1].indices.setdefault(key, Size.named(name))
 
@@ -259,10 +259,11 @@ def parts_of_join(op: Op, out: View) -> list[View]:
 
 
 # ---------------------------------------------------------------- indexing
-def index_error(low: Lowerer, op: Op, index: Value, n: Dim, what: str = "an index") -> int:
+def index_error(low: Lowerer, op: Op, index: Value, n: Dim) -> int:
     """The error of an index that is not in range; impossible if it surely is."""
     most = low.limits.below(index) if isinstance(n, int) else None
-    error = low.failure(IndexError, f"{op.name}: {what} is out of range", op.loc)
+    text = f"{op.name}: an index is out of range for an axis of size {n}"
+    error = low.failure(IndexError, text, op.loc)
     if most is not None and isinstance(n, int) and most <= n:
         low.failures[-1] = replace(low.failures[-1], impossible=True)
     return error

@@ -299,3 +299,22 @@ def test_batch_norm_first_called_in_a_branch(sign):
     with check.default_dtype("float64"):
         check.parity(NormInABranch(), given)
     check.trains(NormInABranch, given)
+
+
+def rows_by_data(x, i):
+    s = x[0]
+    for t in range(3):
+        s = s + x[i[t]]
+    return s
+
+
+def test_an_index_error_has_the_index_and_the_size():
+    x = paddle.ones([3, 4])
+    for f, i, text in (
+        (lambda x, i: x[int(i)] * 2, to_tensor(7), "index 7 .* of size 3"),
+        (lambda x, i: x[:, int(i)] * 2, to_tensor(-5), "index -5 .* of size 4"),
+        (rows_by_data, to_tensor([0, 1, 9]), "index 9 .* of size 3"),
+        (lambda x, i: paddle.gather(x, i) * 2, to_tensor([5]), "of size 3"),
+    ):
+        with pytest.raises(IndexError, match=text):
+            dy2st.to_static(f)(x, i)
