@@ -207,7 +207,7 @@ WRITES: dict[str, int] = {
 #: packages whose functions are recorded by what they call
 RECORDED = frozenset(("paddle", "dy2st", "ir", "executor"))
 _HOMES = {"posix": "os", "nt": "os", "posixpath": "os.path", "ntpath": "os.path"}
-_HOMES.update({"genericpath": "os.path", "_pydecimal": "decimal", "mtrand": "numpy.random"})
+_HOMES.update({"genericpath": "os.path", "_pydecimal": "decimal", "_thread": "threading"})
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodWrapperType)
 _DESCRIPTORS = (
     types.MethodDescriptorType, types.WrapperDescriptorType, types.ClassMethodDescriptorType,

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dy2st.state.effects import Effect, effect_of
 from dy2st.state.ownership import LIBRARIES, is_users_object, note_contents, note_object, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import Tensor
@@ -259,6 +260,12 @@ def manager(x: Any) -> object:
     trace = current()
     if isinstance(x, contextlib.suppress) and trace is not None:
         return Suppressing(x)
+    if trace is not None and not is_users_object(x) and effect_of(type(x)) is Effect.REFUSED:
+        raise refuse(
+            f"a `with` statement enters a {type(x).__name__}.",
+            "It would be entered and left while the function is traced, not by the program.",
+            "Write the `with` around the call of the translated function.",
+        )
     if trace is None or users_method(x, "__enter__") is None or users_method(x, "__exit__") is None:
         return x
     return Managed(trace, x)

@@ -15,6 +15,7 @@ import operator
 import os
 import random
 import re
+import threading
 import time
 import uuid
 import warnings
@@ -258,6 +259,14 @@ def exchange(variables):
     variables["DY2ST_TEST_VARIABLE"] = "1"
 
 
+LOCK = threading.Lock()
+
+
+def with_a_lock(x):
+    with LOCK:
+        return x + 1
+
+
 def delete_variable(x):
     del os.environ["PATH"]
 
@@ -273,6 +282,7 @@ REFUSED = {
     "eval": (lambda x: eval("1"), "eval()"),
     "system": (lambda x: os.system("true"), "os.system()", "acts on the process"),
     "environ": (lambda x: os.environ.update(A="1"), "os._Environ.update()", "environment"),
+    "lock": (with_a_lock, "a `with` statement enters a lock"),
     "environ_item": (lambda x: exchange(os.environ), "is set"),
     "environ_del": (delete_variable, "a variable of the environment is deleted"),
     "load": (lambda x: np.load("f"), "numpy.load()", "The file would be read"),
