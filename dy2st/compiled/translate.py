@@ -54,7 +54,7 @@ from dy2st.trace.signals import (
     Shares,
     Unroll,
 )
-from dy2st.trace.trace import Trace, TracedInput, active
+from dy2st.trace.trace import Loop, Trace, TracedInput, active
 from dy2st.trace.user_stack import raised_at, user_loc
 from ir import Input, Loc, Program, Size, SourceError, Type, Value
 from ir.analysis.alias import AliasError
@@ -180,6 +180,8 @@ def _traced(given: Given) -> Entry:
             stop.error.add_note("This is a defect of dy2st, not of the translated function.")
         raise stop.error from stop.error.__cause__
     except NeedsConcrete as stop:
+        for loop in stop.loops:
+            trace.unroll(loop if isinstance(loop, Loop) else None)
         raise SourceError(
             "a size or an index of the program is needed as a plain number.",
             raised_at(stop),

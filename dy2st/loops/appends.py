@@ -204,7 +204,9 @@ def segment(plan: LoopRecord, item: object, group: Dim) -> Any:
             fake = x.fake
             return Leaf(plan.cell, fake._value, fake.stop_gradient, group, x.number, x.members)
         if is_runtime_scalar(x):
-            return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True)
+            loop = plan.body_trace.loop
+            of = loop if x.loops == {loop} and not x.data else None
+            return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True, of=of)
         if not isinstance(x, Tensor):
             return Known(x, plan.body_trace.loop.name)
         return Leaf(plan.cell, inner_value(plan, lift(plan.trace, x)._value), x.stop_gradient)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, stop
-from dy2st.trace.symint import is_symint
+from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, make, stop
+from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace, current
 from ir import Scan, Stack, Value
 from ir.types import Dim, substitute_dim
@@ -37,7 +37,7 @@ class ScanCell:
 
 class Leaf:
     """One tensor per iteration of a loop, or a `number`; with a `group`, so many along the first
-    axis of the value, which holds `members`."""
+    axis of the value, which holds `members`. `of`: the loop whose index alone decides a number."""
 
     def __init__(
         self,
@@ -47,7 +47,9 @@ class Leaf:
         group: Dim = 0,
         number: bool = False,
         members: Sequence[Value] = (),
+        of: Loop | None = None,
     ) -> None:
+        self.of = of
         self.cell, self.inner, self.stop_gradient = cell, inner, stop_gradient
         self.group, self.number = group, number
         self.members = tuple(members) or (inner,)
@@ -87,7 +89,8 @@ class Leaf:
         axis = 0 if self.whole is None else self.whole[1]
         one = fake[(slice(None),) * axis + (i,)]
         if self.number:
-            return RuntimeScalar(one._value, trace)
+            loops = frozenset([self.of] if self.of is not None else [])
+            return RuntimeScalar(one._value, trace, loops, self.of is None)
         trace.values.copies[one._value] = tuple(self.members)
         return one
 
@@ -180,6 +183,31 @@ def trace_length(tree: Any, new: Any) -> Dim:
     return leaf.fake._value.type.shape[0]
 
 
+def below(trace: Trace, x: Any, y: Any) -> Any:
+    """`x < y`; for a length that data decides a question to the program, not a condition of it."""
+    gap = x - y
+    if is_symint(gap) and any(q in trace.sizes.counts for q in gap.dim.names):
+        low, high = bounds(gap.dim, trace) or (None, None)
+        if isinstance(low, int) and isinstance(high, int) and (low >= 0 or high < 0):
+            return high < 0
+        gap = make(trace, trace.index_value(gap), gap)
+    return gap < 0
+
+
+def between(items: list[Any], start: Any, stop: Any) -> list[Any]:
+    """`items[start:stop]` where data decides how many there are."""
+    n = len(items)
+    low = max(n + start, 0) if start < 0 else min(start, n)
+    if stop is None:
+        high = n
+    else:
+        high = max(n + stop, 0) if stop < 0 else min(stop, n)
+    return [items[i] for i in range(low, high)]
+
+
+between.__module__ = "dy2st_user_code"  # converted like a user's: it must not pass for a library's
+
+
 def mapped(f: Callable[[Any], Any], tree: Any) -> Any:
     if not isinstance(tree, tuple):
         return f(tree)
@@ -197,4 +225,7 @@ def kinds_of(part: object) -> list[type]:
     return [type(part)] if leaf else [Tensor if isinstance(part, Tensor) else Known]
 
 
-__all__ = ["Known", "Leaf", "Unstacked", "ScanCell", "StackedRun", "kinds_of", "mapped"]
+__all__ = [
+    "Known", "Leaf", "ScanCell", "StackedRun", "Unstacked", "below", "between", "kinds_of",
+    "mapped",
+]  # fmt: skip

@@ -12,7 +12,17 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.stacked_run import Known, Leaf, ScanCell, StackedRun, Unstacked, kinds_of, mapped
+from dy2st.state.stacked_run import (
+    Known,
+    Leaf,
+    ScanCell,
+    StackedRun,
+    Unstacked,
+    below,
+    between,
+    kinds_of,
+    mapped,
+)
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import (
@@ -21,13 +31,12 @@ from dy2st.trace.scalar import (
     check,
     is_runtime_scalar,
     kind_of,
-    make,
     negate,
     stop,
     value_in,
 )
 from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
-from dy2st.trace.symint import bounds, is_symint
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
 from dy2st.trace.undo import Item
 from ir import Size, SourceError
@@ -220,7 +229,7 @@ class TraceList(list):
         n = self.size()
         counted = isinstance(n, Size) and any(q in trace.sizes.counts for q in n.names)
         if counted and (at.start, at.stop) != (None, None) and at.step in (None, 1):
-            found = trace.hooks.call(_between)(self, 0 if at.start is None else at.start, at.stop)
+            found = trace.hooks.call(between)(self, 0 if at.start is None else at.start, at.stop)
             assert isinstance(found, TraceList)
             return found
         whole = self.as_segment(trace)
@@ -284,7 +293,7 @@ class TraceList(list):
         if is_runtime_scalar(i):
             return self._number_item(trace, i, n)
         at = i + n if i < 0 else i
-        before, behind = _below(trace, at, 0), _below(trace, n, at + 1)
+        before, behind = below(trace, at, 0), below(trace, n, at + 1)
         for bad in (before, behind):
             if is_runtime_scalar(bad):
                 check(trace, negate(bad).value, "IndexError", "list index out of range")
@@ -375,31 +384,6 @@ TraceList.__name__ = TraceList.__qualname__ = "list"
 def _fresh(trace: Trace, fake: FakeTensor) -> Any:
     """A copy in meaning: it costs nothing unless one of the two is written."""
     return trace.fake(trace.emit("assign", [fake._value], {}), fake.stop_gradient)
-
-
-def _below(trace: Trace, x: Any, y: Any) -> Any:
-    """`x < y`; for a length that data decides a question to the program, not a condition of it."""
-    gap = x - y
-    if is_symint(gap) and any(q in trace.sizes.counts for q in gap.dim.names):
-        low, high = bounds(gap.dim, trace) or (None, None)
-        if isinstance(low, int) and isinstance(high, int) and (low >= 0 or high < 0):
-            return high < 0
-        gap = make(trace, trace.index_value(gap), gap)
-    return gap < 0
-
-
-def _between(items: list[Any], start: Any, stop: Any) -> list[Any]:
-    """`items[start:stop]` where data decides how many there are."""
-    n = len(items)
-    low = max(n + start, 0) if start < 0 else min(start, n)
-    if stop is None:
-        high = n
-    else:
-        high = max(n + stop, 0) if stop < 0 else min(stop, n)
-    return [items[i] for i in range(low, high)]
-
-
-_between.__module__ = "dy2st_user_code"  # converted like a user's: it must not pass for a library's
 
 
 class Observed:
@@ -507,12 +491,5 @@ def plain_parts(x: Any) -> bool:
 
 
 __all__ = [
-    "Leaf",
-    "Observed",
-    "ScanCell",
-    "StackedRun",
-    "TailPort",
-    "TraceList",
-    "mapped",
-    "plain_parts",
-]
+    "Leaf", "Observed", "ScanCell", "StackedRun", "TailPort", "TraceList", "mapped", "plain_parts",
+]  # fmt: skip

@@ -86,9 +86,20 @@ def with_start_and_default(x):
     return sum((r for r in x), x[0]), max((float(r[0]) for r in x if False), default=7.0)
 
 
-CASES = [sum_with_if, list_with_if, tuple_of_zip, largest_of_generator, largest_by_key,
-         index_of_the_largest, any_and_all, ends_early, sorted_numbers, sorted_pairs,
-         comprehensions, nested, windows, with_start_and_default]  # fmt: skip
+def python_values(x):
+    """Numbers that follow from the index are as good as written out."""
+    return x * max((i % 3, i) for i in range(5))[1], sorted((i % 2, i) for i in range(4))
+
+
+def listed_numbers(x):
+    parts = [i // 2 for i in range(5)]
+    return x[parts[3]], x * {0: 1, 1: 2, 2: 3}[parts[4]], [x[k] for k in sorted(set(parts))]
+
+
+CASES = [python_values, listed_numbers, sum_with_if, list_with_if, tuple_of_zip,
+         largest_of_generator, largest_by_key, index_of_the_largest, any_and_all, ends_early,
+         sorted_numbers, sorted_pairs, comprehensions, nested, windows,
+         with_start_and_default]  # fmt: skip
 
 
 @pytest.mark.parametrize("f", CASES)
