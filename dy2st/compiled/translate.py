@@ -169,9 +169,10 @@ def _traced(given: Given) -> Entry:
     trace.guards.hold = functools.partial(hold_elements, trace)
     trace.guards.moving = lambda place, value: number_of(trace, place, value) is not value
     try:
-        with collector_waits(), intercept.installed(), active(trace):
-            entry, leaked = _undone(trace, given)
-        check_holds(trace.guards, given, entry, leaked)
+        with collector_waits():
+            with intercept.installed(), active(trace):
+                entry, leaked = _undone(trace, given)
+            check_holds(trace.guards, given, entry, leaked)
         return entry
     except Refused as stop:
         raise stop.error.with_traceback(stop.__traceback__) from stop.error.__cause__

@@ -104,7 +104,7 @@ def hold_elements(trace: Trace, obj: Any) -> None:
 
 def held(trace: Trace, value: Any) -> Any:
     """A tuple with Numbers in it in place of the numbers that move."""
-    named = hasattr(value, "_fields")
+    named = isinstance(value, tuple) and hasattr(value, "_fields")
     if not trace.dynamic or type(value) is not tuple and not named:
         return value
     pairs = [(q, held(trace, q)) for q in value]
