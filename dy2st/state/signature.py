@@ -135,7 +135,7 @@ def _key(leaf: object, shapes: bool) -> object:
 
 def is_sequence(a: object) -> bool:
     """Whether the elements are leaves; an instance of another subclass of list is one itself."""
-    return type(a) in (list, tuple) or hasattr(a, "_fields")
+    return type(a) in (list, tuple) or isinstance(a, tuple) and hasattr(a, "_fields")
 
 
 def _paths(a: Any, path: Path) -> list[Path]:
@@ -162,7 +162,7 @@ def _fill(
     kind = type(a)
     if kind is tuple:
         return tuple(_fill(q, new, known, use) for q in a)
-    if hasattr(a, "_fields"):
+    if isinstance(a, tuple) and hasattr(a, "_fields"):
         return kind(*(_fill(q, new, known, use) for q in a))
     if kind is not dict and kind is not list:
         return next(new)
