@@ -28,6 +28,7 @@ fuzz "places" 4000 places.py --native 10
 fuzz "draws" 2000 draws.py
 fuzz "gradients of draws" 1000 draws.py --gradients
 fuzz "files" 20000 files.py
+fuzz "Python state" 2000 state.py
 night "conversions" env DY2ST_SEED="$seed" "$python" -m pytest tests/convert/test_convert_random.py
 night "executor" env DY2ST_SEED="$seed:$((20 * scale))" "$python" -m pytest -n 2 \
     tests/executor/test_executor_random.py

@@ -77,10 +77,14 @@ class ContainerGuards:
 
     # ------------------------------------------------------------ which container
     def declare(self, leaves: Any, kept: Collection[int]) -> None:
-        """The lists and dicts of the arguments."""
+        """The lists and dicts of the arguments; containers of other kinds are the caller's own."""
         found = enumerate(leaves.containers())
         self.given = {id(q): f"_L.containers()[{k}]" for k, q in found}
         self.kept = kept
+        for q in leaves:
+            if kind_of(q) is not None:
+                self.ref(q)
+                self.contents(q)
 
     def container_test(self, expression: str, value: Any, place: Location | None) -> str:
         """The container that is at a place now: that of the arguments which it is, or none of

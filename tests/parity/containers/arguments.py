@@ -212,3 +212,20 @@ def cycle(x, d):
     s = [x[0]]
     s.append((s, d["me"]))
     return s[0], len(s)
+
+
+@case("scan", lambda: [v(1), collections.deque([v(2), v(3)], maxlen=2)])
+def deque_in_an_argument(x, s):
+    s[1][0] = x[0]
+    for t in range(4):
+        s[1].append(s[1][0] * 0.5 + x[t])
+    s[1].rotate(1)
+    return s[1][0]
+
+
+@case("", lambda: (collections.OrderedDict(a=v(1)), {1, 2}))
+def other_kinds_in_an_argument(x, s):
+    s[0]["b"] = x[0]
+    s[0].move_to_end("a")
+    s[1].add(3)
+    return s[0]["a"] * len(s[1])

@@ -45,7 +45,7 @@ class Writer:
 
     # ------------------------------------------------------------ the parts of a program
     def roots(self, names: tuple[str, ...], count: int) -> dict[str, Shape]:
-        return {n: random_shape(self.rng, deques=False) for n in names[:count]}
+        return {n: random_shape(self.rng) for n in names[:count]}
 
     def between(self, env: dict[str, Shape]) -> list[str]:
         """What the caller does between two calls."""
