@@ -155,10 +155,10 @@ class ContainerGuards:
     def element(self, obj: object, index: object) -> str:
         """An expression for an element, or for the value of a key, MISSING without one."""
         o, base = self.ref(obj), self.base(obj)
-        i = repr(index) if type(index) is int else self.ref_constant(index)
+        i = repr(index) if type(index) in (int, str) else self.ref_constant(index)
         if isinstance(obj, types.MappingProxyType):
             return f"{o}.get({i}, MISSING)"
-        if isinstance(obj, dict):
+        if isinstance(obj, dict) and (base is not None or index not in obj):
             return f"DICT.get({o}, {i}, MISSING)"
         return f"{o}[{i}]" if base is None else f"{base}.__getitem__({o}, {i})"
 
