@@ -23,6 +23,7 @@ from executor.plan.loop_counts import asks, bound, bounds_of, counts
 from ir import Input, Program, Require, Slot, Type, Value
 from ir.analysis.extents import extents, too_large
 from ir.interpreter import bind_sizes
+from ir.messages import MOST_SHOWN
 from ir.rewrite import expand_composites, walk
 from ir.types import Dim, evaluate_dim, product
 
@@ -31,13 +32,14 @@ from ir.types import Dim, evaluate_dim, product
 class Table:
     """Where the i64 entries of a call's table begin: named sizes, addresses of the inputs, of the
     outputs and of the arena, then room for the counts of the outermost loops, which the code
-    stores, and for what `interrupt` says."""
+    stores, for what `interrupt` says, and for the values in the message of an error."""
 
     inputs: int
     outputs: int
     arena: int
     counts: int
     asks: int
+    shown: int
 
     @staticmethod
     def of(program: Program) -> Table:
@@ -45,7 +47,8 @@ class Table:
         outputs = inputs + len(program.inputs)
         arena = outputs + len(program.outputs)
         found = len(counts(program.ops))
-        return Table(inputs, outputs, arena, arena + 1, arena + 1 + found)
+        asks = arena + 1 + found
+        return Table(inputs, outputs, arena, arena + 1, asks, asks + interrupt.ENTRIES)
 
 
 class Native(Protocol):
@@ -62,7 +65,7 @@ class Frame:
     """
 
     def __init__(self, entries: int, asks: int | None) -> None:
-        self.table = ctypes.create_string_buffer(8 * (entries + interrupt.ENTRIES))
+        self.table = ctypes.create_string_buffer(8 * (entries + interrupt.ENTRIES + MOST_SHOWN))
         if asks is not None:
             interrupt.prepare(self.table, 8 * asks)
         self.address = ctypes.addressof(self.table)
@@ -117,7 +120,7 @@ class Executable:
         if too_large(tuple(d for d in self._extents if isinstance(d, int)), {}):
             raise MemoryError(f"{program.name} has a tensor that no memory can hold")
         table = Table.of(program)
-        self._entries = table.counts
+        self._entries, self._shown = table.counts, table.shown
         self._asks = table.asks if asks(expand_composites(program).ops) else None
         self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
         self._pack = struct.Struct(f"={self._entries}q").pack_into
@@ -184,9 +187,12 @@ class Executable:
     def _fail(self, code: int, frame: Frame) -> NoReturn:
         if code == interrupt.INTERRUPTED and self._asks is not None:
             interrupt.raise_from(frame.table, 8 * self._asks)
+        failure = self._failures[(code & ((1 << CODE_BITS) - 1)) - 1]
+        table = frame.table.raw[8 * self._shown :]
+        kinds = [d.numpy for _, d in failure.shown]
+        values = [np.frombuffer(table, d, 1, 8 * k)[0].item() for k, d in enumerate(kinds)]
         self._frames.append(frame)
-        number = code & ((1 << CODE_BITS) - 1)
-        raise self._failures[number - 1].error(code >> CODE_BITS)
+        raise failure.error(code >> CODE_BITS, values)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run on NumPy arrays; `program.writes` go back into the given arrays.

@@ -11,16 +11,17 @@ the type of the result once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from executor.memory import Buffer, View
 from ir import Input, Program, Require
 from ir.loc import UNKNOWN, Loc
+from ir.messages import Shown, worded
 from ir.opdef import Reduce as Reduction
 from ir.scalar.language import Number, Scalar
-from ir.types import Dim
+from ir.types import Dim, DType
 
 #: of a nonzero result of the native code: the number of the failure; above them is an index
 CODE_BITS = 20
@@ -30,20 +31,24 @@ CODE_BITS = 20
 class Failure:
     """The meaning of a nonzero result of the native code, with the user's line.
 
-    impossible: the check is made all the same, but writes before it need no care.
+    impossible: the check is made all the same, but writes before it need no care. shown: values
+    in the text, which the code stores in the table.
     """
 
     kind: type[BaseException]
     text: str
     loc: Loc = UNKNOWN
     impossible: bool = False
+    shown: tuple[tuple[Shown, DType], ...] = ()
 
-    def error(self, index: int = 0) -> BaseException:
-        """The exception; its text names the index that leaves its axis. Its line is a note, for the
-        text may be the user's own; before Python 3.11, which has no notes, it is part of the text.
+    def error(self, index: int = 0, values: Sequence[Any] = ()) -> BaseException:
+        """The exception; its text has the `values`, or names the index that leaves its axis. Its
+        line is a note, for the text may be the user's own; before Python 3.11, which has no notes,
+        it is part of the text.
         """
         where = str(self.loc) if self.loc.line > 0 else ""
-        text = self.text.replace("an index", f"index {index}", 1) if index else self.text
+        text = worded(self.text, [q for q, _ in self.shown], values)
+        text = text.replace("an index", f"index {index}", 1) if index else text
         error = self.kind(text)
         if not where or where in text:
             return error
@@ -217,10 +222,11 @@ class Check:
 
 @dataclass(frozen=True, eq=False)
 class Fail:
-    """The call fails unless the bool[] `unless` is true."""
+    """The call fails unless the bool[] `unless` is true. `shown` are in the message."""
 
     unless: View
     error: int
+    shown: tuple[View, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

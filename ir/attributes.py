@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ir.messages import is_shown
 from ir.opdef import ShapeError
 from ir.types import Dim, DType, Size
 
@@ -78,6 +79,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("groups", "size"), _is_count),
     **dict.fromkeys(("max", "min"), _is_bound),
     "dtype": _is_dtype,
+    "shown": _many(is_shown),
     "padding": _many(_many(_is_margin, 2), 2),
     **dict.fromkeys(("slice.start", "set_slice.start"), is_dim),
     **dict.fromkeys(("slice.step", "set_slice.step"), is_integer),

@@ -28,7 +28,7 @@ from dy2st.state.protocols import (  # fmt: skip
     iterable_of,
     special,
 )
-from dy2st.state.strings import described
+from dy2st.state.strings import with_values
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import UNDEF
 from dy2st.trace.emitter import lift
@@ -281,8 +281,8 @@ def assert_(test: Callable[[], object], message: Callable[[], object] | None) ->
         value = settled_condition(trace, value)
     if trace is not None and is_runtime_scalar(value):
         check_not_trying(trace, value)
-        text = described(message()) if message is not None else ""
-        return check(trace, value.value, "AssertionError", text)
+        text, shown = with_values(trace, message() if message is not None else "")
+        return check(trace, value.value, "AssertionError", text, shown=shown)
     if not value:
         raise AssertionError(message()) if message is not None else AssertionError
     return None

@@ -17,11 +17,15 @@ from dy2st.state.arrays import is_array
 from dy2st.state.ownership import refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
+from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import current
+from dy2st.trace.trace import Trace, current
+from ir import Value
+from ir.messages import HOLE, MOST_SHOWN, is_shown
+from ir.messages import Shown as Message
 
 CONVERSIONS: dict[int, Callable[[object], str]] = {115: str, 114: repr, 97: ascii}
 
@@ -120,6 +124,37 @@ def described(x: object) -> str:
     if not isinstance(x, Text):
         return str(x)
     return "".join(q if isinstance(q, str) else q.described() for q in x.parts)
+
+
+def with_values(trace: Trace, x: object) -> tuple[str, list[tuple[Value, Message]]]:
+    """The message of an error with a HOLE for each number of the program, and those numbers; for
+    other tensors, and for more than MOST_SHOWN numbers, it has their types."""
+    if not isinstance(x, Text):
+        return str(x), []
+    out, shown = "", list[tuple[Value, Message]]()
+    for q in x.parts:
+        value = None if isinstance(q, str) else number_in(trace, q)
+        if isinstance(q, str):
+            out += q.replace(HOLE, "")
+        elif value is None or len(shown) == MOST_SHOWN or not is_shown((q.how, q.spec)):
+            out += q.described()
+        else:
+            out += HOLE
+            shown.append((value, (q.how, q.spec)))
+    return out, shown
+
+
+def number_in(trace: Trace, shown: Shown) -> Value | None:
+    """The number that a text shows: Python's, or of a tensor that is formatted as its element."""
+    x = shown.value
+    if is_runtime_scalar(x):
+        return x.value
+    if is_symint(x):
+        return trace.index_value(x)
+    if not isinstance(x, Tensor) or shown.how != "format":
+        return None
+    value = lift(trace, x)._value
+    return value if not value.type.ndim else None
 
 
 def message(error: BaseException) -> str:
@@ -283,7 +318,8 @@ def percent(text: Any, values: Any) -> Any:
     """`text % values` for a text that is written out."""
     given = values if type(values) is tuple else (values,)
     mapping = values if isinstance(values, dict) else None
-    if current() is None or not any(map(is_lazy, mapping.values() if mapping else given)):
+    lazy = any(map(is_lazy, mapping.values() if mapping else given))
+    if current() is None or type(text) is Text or not lazy:
         return text % values
     out, at, rest = list[Part](), 0, iter(given)
     for m in _PERCENT.finditer(text):

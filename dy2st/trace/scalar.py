@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.user_stack import user_name
 from ir import SourceError, Value
+from ir.messages import Shown
 from ir.types import BOOL, F64, I64, DType
 
 KINDS: dict[DType, type] = {BOOL: bool, I64: int, F64: float}
@@ -304,9 +305,17 @@ def check_power(home: Any, x: Any, y: Any, left: Value, right: Value) -> None:
         check(home, ok, "ZeroDivisionError", "0.0 cannot be raised to a negative power")
 
 
-def check(home: Any, ok: Value, error: str, message: str, caught: bool = True) -> None:
+def check(
+    home: Any,
+    ok: Value,
+    error: str,
+    message: str,
+    caught: bool = True,
+    shown: Sequence[tuple[Value, Shown]] = (),
+) -> None:
     """The program fails at run time unless `ok`; raises Refused inside of a `try` statement, unless
-    its handlers hardly wait for this error (`caught` is false)."""
+    its handlers hardly wait for this error (`caught` is false). `shown`: the values in the message,
+    which has a HOLE for each."""
     if home.trying and caught:
         raise Refused(
             SourceError(
@@ -316,7 +325,10 @@ def check(home: Any, ok: Value, error: str, message: str, caught: bool = True) -
                 remedy="Compute the condition and branch on it instead.",
             )
         )
-    home.emit("check", [ok], {"error": error, "message": message})
+    attrs: dict[str, Any] = {"error": error, "message": message}
+    if shown:
+        attrs["shown"] = tuple(q for _, q in shown)
+    home.emit("check", [ok, *(v for v, _ in shown)], attrs)
 
 
 def compare(home: Any, op: str, x: Any, y: Any) -> Any:

@@ -133,7 +133,7 @@ class _Program:
         self.addresses = {b: k for k, b in enumerate(buffers, table.inputs)}
         self.addresses[ARENA] = table.arena
         self.slots = {n: k for k, n in enumerate(counts(program.ops), table.counts)}
-        self.asked = table.asks
+        self.asked, self.shown = table.asks, table.shown
 
     def _prologue(self) -> None:
         """What must be there before anything runs: the clock, and where slots begin."""
@@ -291,8 +291,13 @@ class _Program:
         self.f.leave_when(below, x.error)
 
     def fail(self, x: Fail) -> None:
-        holds = self.f.nonzero(self.pointer(x.unless))
-        self.f.leave_when(self.f.op(f"xor i1 {holds}, true"), x.error)
+        f = self.f
+        holds = f.nonzero(self.pointer(x.unless))
+        with f.leaving(f.op(f"xor i1 {holds}, true"), x.error):
+            for k, v in enumerate(x.shown, self.shown):
+                kind, size = f"i{8 * v.dtype.size}", v.dtype.size
+                value = f.load(kind, self.pointer(v), size)
+                f.store(kind, value, f.at(self.now.table, k, "i64"), size)
 
     def number64(self, x: Number64) -> None:
         self.f.store("i64", str(self.number(x.value)), self.pointer(x.out), 8)

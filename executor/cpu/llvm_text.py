@@ -193,7 +193,14 @@ class Function:
 
     def leave_when(self, test: str, code: Int) -> None:
         """Return `code` if the i1 `test` holds."""
+        with self.leaving(test, code):
+            pass
+
+    @contextmanager
+    def leaving(self, test: str, code: Int) -> Iterator[None]:
+        """As `leave_when`; the body runs before."""
         with self._bail(test):
+            yield
             self.do(f"ret i64 {code}")
 
     def leave_with(self, test: str, code: Int, value: Int) -> None:

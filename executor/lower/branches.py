@@ -8,6 +8,7 @@ there at its end.
 from __future__ import annotations
 
 import builtins
+from dataclasses import replace
 
 from executor.launches import Branch, Fail, Launch
 from executor.lower.blocks import lower_block
@@ -77,8 +78,11 @@ def _side(
 @rule("check")
 def check(low: Lowerer, op: Op) -> None:
     """The message is the user's own, so nothing is added to it."""
+    ok, *values = op.operands
     error = low.failure(exception(op.attrs["error"]), op.attrs["message"], op.loc, said=True)
-    low.emit(Fail(low.env[op.operands[0]], error))
+    shown = tuple((q, v.type.dtype) for q, v in zip(op.attrs.get("shown", ()), values))
+    low.failures[-1] = replace(low.failures[-1], shown=shown)
+    low.emit(Fail(low.env[ok], error, tuple(low.env[v] for v in values)))
 
 
 def exception(name: str) -> type[BaseException]:

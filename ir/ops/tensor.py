@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from ir.messages import HOLE, MOST_SHOWN, Shown, fits, worded
 from ir.opdef import (
     ShapeError,
     ViewRule,
@@ -402,11 +404,20 @@ op(
 )
 
 
-def _check_types(ok: Type, error: str, message: str) -> tuple[Type, ...]:
+def _check_types(
+    ok: Type, *values: Type, error: str, message: str, shown: Sequence[Shown] = ()
+) -> tuple[Type, ...]:
     if ok != Type(BOOL):
         raise ShapeError(f"check of {ok}: it takes bool[]")
     if not _is_error(error):
         raise ShapeError(f"check raises {error!r}, which is no exception of Python")
+    if not len(values) == len(shown) <= MOST_SHOWN or any(v.ndim for v in values):
+        raise ShapeError(f"check shows {len(shown)} of {len(values)} values: numbers, 8 at most")
+    for q, v in zip(shown, values):
+        if not fits(q, v.dtype.numpy.type(1).item()):
+            raise ShapeError(f"check shows {v} as {q}")
+    if shown and message.count(HOLE) != len(shown):
+        raise ShapeError(f"check shows {len(shown)} values in {message.count(HOLE)} places")
     return ()
 
 
@@ -415,14 +426,16 @@ def _is_error(name: object) -> bool:
     return isinstance(found, type) and issubclass(found, Exception)
 
 
-def _check_ref(ok: np.ndarray, error: str, message: str) -> tuple[np.ndarray, ...]:
+def _check_ref(
+    ok: np.ndarray, *values: np.ndarray, error: str, message: str, shown: Sequence[Shown] = ()
+) -> tuple[np.ndarray, ...]:
     if not ok:
-        raise vars(builtins)[error](message)
+        raise vars(builtins)[error](worded(message, shown, [v.item() for v in values]))
     return ()
 
 
 op(
-    "check(ok, *, error, message)",
+    "check(ok, *values, error, message, shown=())",
     types=_check_types,
     ref=_check_ref,
     effect=True,

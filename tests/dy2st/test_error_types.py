@@ -228,3 +228,25 @@ def test_hooks_of_the_user_raise_as_in_eager():
             y.sum().backward()
         kinds.append(caught.type)
     assert kinds[0] is kinds[1]
+
+
+def below(x, most):
+    n = 0
+    for t in range(x.shape[0]):
+        n = n + int(x[t] > 0)
+        assert n < most, f"{n} of {t + 1} above 0, mean {x.mean():.2f}, last {x[t]}, {most!r}"
+    return x * n
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_failed_assert_shows_its_values(named):
+    spec = [paddle.static.InputSpec([None], "float32", "x")] if named else None
+    static = dy2st.to_static(below, input_spec=spec)
+    for values in ([1.0, -2.0], [1.0, 2.0, -3.5, 4.25], [0.5, 0.5, 0.5], []):
+        x = paddle.to_tensor(values, dtype="float32")
+        have, want = check.outcome(static, [x, 3]), check.outcome(below, [x, 3])
+        assert type(have) is type(want)
+        if isinstance(want, AssertionError):
+            assert str(have) == str(want).splitlines()[0]  # pytest adds the values compared
+        else:
+            check.same(have, want)

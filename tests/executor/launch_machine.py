@@ -84,6 +84,7 @@ class Machine:
     numbers: dict[Buffer, int] = field(default_factory=dict)
     room: dict[Buffer, int] = field(default_factory=dict)
     panels: dict = field(default_factory=dict)
+    shown: list = field(default_factory=list)
 
     def __post_init__(self):
         self.symbols = dict(self.sizes)
@@ -332,6 +333,7 @@ class Machine:
             raise Stop(x.error)
 
     def fail(self, x: Fail):
+        self.shown = [np.array(self.read(v)) for v in x.shown]
         if not self.read(x.unless):
             raise Stop(x.error)
 
@@ -381,6 +383,8 @@ class Run:
             if not np.array_equal(m, new):
                 m[:] = new
         if isinstance(results, int):
+            for k, value in enumerate(machine.shown, at_.shown):
+                at(table + 8 * k, value.nbytes)[:] = np.frombuffer(value.tobytes(), np.uint8)
             return results
         for v, a, new in zip(program.outputs, outs, results):
             if not isinstance(v, Slot):
