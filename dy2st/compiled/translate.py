@@ -72,7 +72,7 @@ class Given:
     others or not contiguous, loops that may not be rolled, and why it was traced `again`. `arrays`:
     tensors on the memory of arguments that are NumPy arrays, which are `constants` if the function
     needs their elements. `kept`: containers of the arguments, by `id`, that it finds elsewhere,
-    too."""
+    too. `declared`: how often inputs have been added to those that are shared."""
 
     function: Callable[..., object]
     signature: Signature
@@ -86,6 +86,7 @@ class Given:
     arrays: dict[int, Tensor] = dataclasses.field(default_factory=dict)
     constants: bool = False
     kept: set[int] = dataclasses.field(default_factory=set)
+    declared: int = 0
 
     def learn(self, stop: Shares) -> None:
         """The next trace declares more inputs. There are three traces at most: the second finds
@@ -101,8 +102,9 @@ class Given:
                 reason="Only tensors that share memory are followed.",
                 remedy="Pass a copy: `a.copy()`.",
             )
-        if len(self.again) == MOST_RETRACES:
+        if self.declared == MOST_RETRACES:
             raise too_late(new)
+        self.declared += 1
         self.shared += new
         self.again.append(shared_inputs.described(new))
 
@@ -153,8 +155,11 @@ def _declared(given: Given) -> Entry:
         except Unroll as stop:
             assert stop.calls not in given.unrolled, "an unrolled loop has taken copies"
             given.unrolled.add(stop.calls)
+            given.again.append("elements of a loop's tensors are written in place after it")
         except AlsoArgument as stop:
             given.kept.add(id(stop.container))
+            kind = type(stop.container).__name__
+            given.again.append(f"a {kind} among the arguments is reached in another way, too")
 
 
 def _traced(given: Given) -> Entry:

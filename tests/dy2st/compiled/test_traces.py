@@ -133,3 +133,17 @@ def test_a_function_is_traced_three_times_at_most(traces):
     with pytest.raises(dy2st.SourceError, match=r"tables.c: how this memory lies is asked after"):
         dy2st.to_static(asks_once_more)(x)
     assert len(traces) == 6
+
+
+def writes_views(x):
+    views = [x[t] for t in range(3)]
+    views[1].add_(paddle.to_tensor(1.0))
+    return x * 2
+
+
+def test_the_report_says_that_a_loop_is_unrolled_for_later_writes(traces):
+    g, have, want = dy2st.to_static(writes_views), memory(6).reshape([3, 2]), memory(6)
+    check.same(g(have), writes_views(want.reshape([3, 2])))
+    assert len(traces) == 2
+    reasons = g.report(have).retraced
+    assert reasons == ("elements of a loop's tensors are written in place after it",)
