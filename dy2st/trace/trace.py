@@ -385,14 +385,19 @@ class Trace:
         changes are kept when that is undone, because it may have left in a variable."""
         return home is self.frame and home is not self.frames[0]
 
+    def outside_of_trace(self, x: Any) -> bool:
+        """Whether an object is the user's, and no container that the program makes or that stands
+        for an argument's."""
+        own = id(x) in self.objects.made or id(x) in self.inputs.containers
+        return not own and self.home(x) is None
+
     def note_store(self, place: Location) -> None:
         """The place is going to change: it can be put back, and calls repeat the change."""
         self.check_certain(place.obj)
         if self.private(self.home(place.obj)):
             return
-        obj = place.obj
-        if self.guards is not None and id(obj) not in self.objects.made:
-            self.guards.meet(obj)
+        if self.guards is not None and self.outside_of_trace(place.obj):
+            self.guards.meet(place.obj)
         self.undo_log.note(place.snapshot())
         if place.key not in self.objects.stored:
             self.objects.stored.add(place.key)

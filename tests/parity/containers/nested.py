@@ -228,3 +228,13 @@ def is_check(x):
             n += 1
         s = {"a": s["a"] + x[t]}
     return s, n
+
+
+@case("scan")
+def shifted_and_stored(x):
+    u = [v(0)]
+    for t in range(4):
+        u.append(u[0] * 0.5 + x[t])
+        u.pop(0)
+        u[0] = u[0] + 1
+    return u
