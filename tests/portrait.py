@@ -15,35 +15,38 @@ import paddle
 PLAIN = (bool, int, float, str, type(None))
 
 
-def portrait(x: Any) -> Any:
-    """The value as nested tuples of constants and arrays."""
-    return draw(x, {})
+def portrait(x: Any, tensors: bool = True) -> Any:
+    """The value as nested tuples of constants and arrays; without `tensors` it does not show which
+    tensors are one object."""
+    return draw(x, {}, tensors)
 
 
-def draw(x: Any, seen: dict[int, tuple[int, Any]]) -> Any:
+def draw(x: Any, seen: dict[int, tuple[int, Any]], tensors: bool = True) -> Any:
     if isinstance(x, PLAIN):
         return type(x).__name__, x
     if isinstance(x, tuple):
-        return type(x).__name__, tuple(draw(q, seen) for q in x)
+        return type(x).__name__, tuple(draw(q, seen, tensors) for q in x)
+    if isinstance(x, paddle.Tensor) and not tensors:
+        return "tensor", 0, str(x.dtype), x.stop_gradient, x.numpy()
     if id(x) in seen:
         return "again", seen[id(x)][0]
     number = len(seen)
     seen[id(x)] = (number, x)
     if isinstance(x, paddle.Tensor):
         return "tensor", number, str(x.dtype), x.stop_gradient, x.numpy()
-    return type(x).__name__, number, *contents(x, seen)
+    return type(x).__name__, number, *contents(x, seen, tensors)
 
 
-def contents(x: Any, seen: dict[int, tuple[int, Any]]) -> tuple[Any, ...]:
+def contents(x: Any, seen: dict[int, tuple[int, Any]], tensors: bool) -> tuple[Any, ...]:
     if isinstance(x, dict):
-        return (tuple((draw(k, seen), draw(v, seen)) for k, v in x.items()),)
+        return (tuple((draw(k, seen), draw(v, seen, tensors)) for k, v in x.items()),)
     if isinstance(x, collections.deque):
-        return x.maxlen, tuple(draw(q, seen) for q in x)
+        return x.maxlen, tuple(draw(q, seen, tensors) for q in x)
     if isinstance(x, list):
-        return (tuple(draw(q, seen) for q in x),)
+        return (tuple(draw(q, seen, tensors) for q in x),)
     if isinstance(x, (set, frozenset)):
         return (tuple(sorted(map(repr, x))),)
-    return (tuple((k, draw(v, seen)) for k, v in vars(x).items()),)
+    return (tuple((k, draw(v, seen, tensors)) for k, v in vars(x).items()),)
 
 
 def difference(a: Any, b: Any, bound: float = 2e-5, flags: bool = True) -> str:

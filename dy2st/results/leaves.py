@@ -332,21 +332,39 @@ class Rows(Column):
 
 @dataclass(frozen=True, eq=False)
 class Views(Column):
-    """A view of tensor `of` for every iteration `loop`, of which there are `trip`."""
+    """A view of tensor `of` for every iteration `loop`, as many as `trip` gives."""
 
     of: Leaf
     recipe: Recipe
     loop: str
-    trip: Dim
+    trip: object
     stop_gradient: bool
 
     def inputs(self) -> Iterator[int]:
         return self.of.inputs()
 
     def fill(self, call: Filled) -> Any:
-        of, steps = self.of.fill(call), range(call.number(self.trip))
+        of, steps = self.of.fill(call), range(fill(self.trip, call))
         sizes = [{**call.sizes, self.loop: i} for i in steps]
         return [replay(of, self.recipe, s, self.stop_gradient) for s in sizes]
+
+
+@dataclass(frozen=True, eq=False)
+class Values(Column):
+    """A Python value for every iteration `loop`, as many as `trip` gives: a constant, or a Number
+    that follows from the iteration."""
+
+    about = "Python values that a loop has collected"
+
+    value: object
+    loop: str
+    trip: object
+
+    def fill(self, call: Filled) -> Any:
+        steps = range(fill(self.trip, call))
+        if not isinstance(self.value, Number):
+            return [self.value for _ in steps]
+        return [evaluate_dim(self.value.dim, {**call.sizes, self.loop: i}) for i in steps]
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,7 @@ from dy2st.results.leaves import (
     Same,
     Scalar,
     ShapeOf,
+    Values,
     View,
     Views,
 )
@@ -46,8 +47,8 @@ from dy2st.results.refusals import (
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import from_outside
 from dy2st.state.guards import is_constant
+from dy2st.state.stacked_run import Known, StackedRun, mapped
 from dy2st.state.stacked_run import Leaf as Collected
-from dy2st.state.stacked_run import StackedRun, mapped
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import elements, is_container, like_of
@@ -311,8 +312,11 @@ class Results:
         mine = [s for s in found if s in own and self.listed.get(s) == own and not self.known(s)]
         return any(self.visible(s) for s in found if s not in mine)
 
-    def column(self, q: Any, trip: Dim) -> Rows | Views:
+    def column(self, q: Any, trip: Dim) -> Rows | Views | Values:
         """The values of one leaf of a list's elements, one tensor or number per iteration."""
+        if isinstance(q, Known):
+            value = Number(q.value.dim) if is_symint(q.value) else q.value
+            return Values(value, q.loop, self.tree(self.trace.sym(trip), "the result"))
         single = isinstance(q, Collected) and q.group == 0 and not q.number
         if single and (found := self.views(q, trip)) is not None:
             return found
@@ -329,7 +333,8 @@ class Results:
         recipe = chain_in_loop(trace, q.inner, home, frame)
         if recipe is None or not self.visible(home) and is_apart(recipe, frame.loop.name):
             return None
-        return Views(self.leaf(home), recipe, frame.loop.name, trip, q.stop_gradient)
+        steps = self.tree(trace.sym(trip), "the result")
+        return Views(self.leaf(home), recipe, frame.loop.name, steps, q.stop_gradient)
 
     def twice(self, value: Value) -> bool:
         """Whether two iterations may append the same memory."""

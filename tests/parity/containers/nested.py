@@ -238,3 +238,23 @@ def shifted_and_stored(x):
         u.pop(0)
         u[0] = u[0] + 1
     return u
+
+
+@case("while", lambda: [v(1)])
+def collect_constants_until(x, given):
+    ys = []
+    for t in range(4):
+        ys.append((given[0], 3, t))
+        if x[t].sum() > 0:
+            break
+    return ys, given[0]
+
+
+@case("while")
+def collect_rows_until(x):
+    ys = []
+    for t in range(4):
+        ys.append(x[t])
+        if x[t].sum() > 0:
+            break
+    return ys, x

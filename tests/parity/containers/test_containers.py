@@ -90,3 +90,30 @@ def test_an_argument_that_is_also_an_attribute(make, order):
             result = layer(rows(k)[0], layer.s if letter == "s" else other)
             drawn.append(portrait([result, layer.s, other]))
         assert not difference(*drawn), k
+
+
+def kept_with_constants(x, given):
+    ys = []
+    for t in range(4):
+        ys.append(given[0])
+        given = list(given)
+        if x[t].sum() > 1.5:
+            break
+    return ys, given[0]
+
+
+def kept_in_turns(x, given):
+    a, b, ys = given[0][0], given[0][2], []
+    for _ in range(2):
+        ys.append((a, 1))
+        a = b
+    return ys, a, b
+
+
+@pytest.mark.parametrize("f", [kept_with_constants, kept_in_turns])
+def test_collected_tensors_that_are_copies_are_named(f):
+    given = [(v(1), 3, v(2))]
+    with pytest.warns(dy2st.CopyWarning, match="test_containers.py"):
+        have = dy2st.to_static(f)(rows(0), given)
+    want = f(rows(0), given)
+    assert not difference(portrait(have, tensors=False), portrait(want, tensors=False))
