@@ -21,6 +21,7 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.slice_(start, stop, step)
     RT.joined(string, (value, conversion, spec), ...)   an f-string
     RT.percent(string, values)                  `string % values`
+    RT.union(x, y)                              `x | y`
     RT.aug(op, x, value)                        the new value of `x op= value`; op is '+', '**', ...
     RT.load_old(obj, index)                     load_item for `obj[index] op= value`
     RT.assert_(test_thunk, message_thunk)       message_thunk is None without a message

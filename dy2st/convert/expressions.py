@@ -160,10 +160,12 @@ class Expressions(ast.NodeTransformer):
         return place(rt("not_", node.operand), node) if isinstance(node.op, ast.Not) else node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        """`%` after a string that is written out makes a text."""
+        """`%` after a string that is written out makes a text, `|` may make a dict or set."""
         left = node.left
         written = isinstance(left, ast.Constant) and isinstance(left.value, str)
         self.generic_visit(node)
+        if isinstance(node.op, ast.BitOr):
+            return place(rt("union", node.left, node.right), node)
         if not isinstance(node.op, ast.Mod) or not (written or isinstance(left, ast.JoinedStr)):
             return node
         return place(rt("percent", node.left, node.right), node)

@@ -24,6 +24,7 @@ from dy2st.runtime.access import (
     set_,
     store_attr,
     store_item,
+    union,
 )
 from dy2st.runtime.calls import fn
 from dy2st.runtime.control import (
@@ -57,5 +58,5 @@ __all__ = [
     "for_", "generator_", "holds", "if_", "ifexp", "in_", "is_", "is_not", "items", "joined",
     "list_", "load_attr", "load_item", "load_old", "manager", "not_", "not_in", "or_", "percent",
     "read", "rebinding", "rebinds", "receiver", "set_", "slice_", "store_attr", "store_item",
-    "subject", "trying", "unzip", "while_",
+    "subject", "trying", "union", "unzip", "while_",
 ]  # fmt: skip

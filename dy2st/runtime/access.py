@@ -61,6 +61,12 @@ def set_(items: set[Any]) -> set[Any]:
     return _made(items)
 
 
+def union(a: Any, b: Any) -> Any:
+    """`a | b`: the function makes a dict or set of it."""
+    out = a | b
+    return out if kind_of(out) is None or out is a or out is b else _made(out)
+
+
 def _made(x: object) -> Any:
     trace = current()
     if trace is not None:

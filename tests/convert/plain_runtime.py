@@ -89,6 +89,9 @@ class Runtime:
         how = {-1: lambda x: x, 115: str, 114: repr, 97: ascii}
         return "".join(q if type(q) is str else format(how[q[1]](q[0]), q[2]) for q in parts)
 
+    def union(self, x, y):
+        return x | y
+
     def percent(self, text, values):
         assert type(text) is str
         return text % values

@@ -229,3 +229,30 @@ def other_kinds_in_an_argument(x, s):
     s[0].move_to_end("a")
     s[1].add(3)
     return s[0]["a"] * len(s[1])
+
+
+@case("scan", lambda: dict(h=v(1)), lambda: dict(c=v(2)))
+def union_of_dicts(x, s, other):
+    new = s | other
+    for t in range(4):
+        new["h"] = new["h"] + x[t]
+        s = s | {"h": s["h"] + new["c"]}
+    return new, s
+
+
+@case("", lambda: dict(h=v(1)), lambda: dict(c=v(2)))
+def union_of_dicts_in_branch(x, s, other):
+    new = s | other
+    if x.sum() > 0:
+        new["h"] = new["h"] + x[0]
+    return new
+
+
+@case("scan", lambda: [v(1), v(2)], lambda: [v(3)])
+def sum_of_lists(x, s, other):
+    new = s + other
+    for t in range(4):
+        new.append(new.pop(0) + x[t])
+    if x.sum() > 0:
+        new[0] = new[0] + x[0]
+    return new, s * 2
