@@ -142,16 +142,14 @@ class Guards(ContainerGuards):
     def test(self, expression: str, value: object, place: Location | None) -> str:
         if value is None or isinstance(value, bool):
             return f"{expression} is {value!r}"
-        if type(value) in (int, str):
-            kind = type(value).__name__
-            return f"(type(q := {expression}) is {kind} and q == {self.ref_constant(value)})"
         if value is MISSING:
             return f"{expression} is MISSING"
         if isinstance(value, np.ndarray):
             self.arrays[id(value)] = value
             return self.array_test(expression, value)
         if is_constant(value):
-            return f"same({expression}, {self.ref_constant(value)})"
+            c = self.ref_constant(value)
+            return f"({expression} is {c} or same({expression}, {c}))"
         if isinstance(value, self.tensor):
             return self.tensor_test(expression, value, place)
         if is_located(value):
@@ -247,7 +245,7 @@ class Guards(ContainerGuards):
         if name in space:
             value = space[name]
             if not isinstance(value, types.ModuleType):
-                expression = f"{self.ref(space)}.get({name!r}, MISSING)"
+                expression = f"{self.ref(space)}[{name!r}]"
                 place = Global(space, name)
                 self.expect(("global", id(space), name), expression, value, place, whole)
 
@@ -438,12 +436,13 @@ def unbound(method: object) -> Any:
 
 
 def lookup(obj: object, name: str, ref: Callable[[object], str]) -> str:
-    """An expression for `obj.name` that avoids `Layer.__getattr__`."""
+    """An expression for `obj.name` that avoids `Layer.__getattr__`; a KeyError where an attribute
+    of the object itself is gone."""
     fields = getattr(obj, "__dict__", None)
     if type(fields) is dict:
         if name in fields:
-            return f"{ref(fields)}.get({name!r}, MISSING)"
+            return f"{ref(fields)}[{name!r}]"
         for d in _DICTS:
             if isinstance(fields.get(d), dict) and name in fields[d]:
-                return f"{ref(fields)}[{d!r}].get({name!r}, MISSING)"
+                return f"{ref(fields)}[{d!r}][{name!r}]"
     return f"getattr({ref(obj)}, {name!r}, MISSING)"

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
+#: types of which equal values are the same
+_EXACT = frozenset((int, bool, str, bytes, type(None)))
 
 
 def same_array(a: Any, kind: object, dtype: object, shape: object, data: bytes) -> bool:
@@ -27,9 +29,19 @@ def is_constant(x: object) -> bool:
 
 def same_constant(a: object, b: object) -> bool:
     """Equal and of equal types: True is not 1, and 0.0 is not -0.0."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
     if type(a) is tuple and type(b) is tuple:
         return len(a) == len(b) and all(map(same_constant, a, b))
-    return type(a) is type(b) and (repr(a) == repr(b))
+    return a == b if is_exact(b) else repr(a) == repr(b)
+
+
+def is_exact(x: object) -> bool:
+    """Whether a value of its type that equals it is the same constant; neither a zero, which has
+    a sign, nor NaN, which does not equal itself."""
+    return type(x) in _EXACT or type(x) is float and x != 0.0 and x == x
 
 
 def gives_again(f: Any, args: Any, kwargs: Any, value: object, raised: Any = None) -> bool:

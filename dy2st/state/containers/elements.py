@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from dy2st.state.containers.constants import is_constant
+from dy2st.state.containers.constants import is_constant, is_exact
 from dy2st.state.containers.leftovers import changed, is_stand_in, put_attr
 from dy2st.trace.signals import AlsoArgument
 from dy2st.trace.undo import MISSING, Attr, Item, Kind, Location, Within, kind_of
@@ -201,7 +201,10 @@ class ContainerGuards:
             self.note(("contents", id(obj)), title, self.ref(obj), obj)
         elif mapping:
             keys = tuple(obj) if kind is None else tuple(kind.base.__iter__(obj))
-            self.expect(("keys", id(obj)), self.now(obj, "tuple({}.__iter__({}))"), keys)
+            now = self.now(obj, "{}.__iter__({})", "{}")
+            self.terms["keys", id(obj)] = self.same_parts(obj, [(now, keys)])
+            title = f"the keys of {self.name(obj)}"
+            self.note(("keys", id(obj)), title, f"tuple({now})", keys)
             for k, v in zip(keys, values):
                 self.item(obj, k, v)
         elif not whole:
@@ -229,19 +232,30 @@ class ContainerGuards:
         """Equal elements of equal types, in the same order."""
         if isinstance(obj, set):
             return f"SET.__eq__({self.ref(obj)}, {self.ref_constant(set(values))})"
-        value, now = values, self.now(obj, "tuple({}.__iter__({}))")
-        if isinstance(obj, (dict, types.MappingProxyType)):
-            kind = kind_of(obj)
-            value = tuple(obj.items()) if kind is None else kind.contents(obj)
-            now = self.now(obj, "tuple({}.items({}))", "tuple({}.items())")
-        if len(value) <= 64 and is_constant(value):
-            return f"same({now}, {self.ref_constant(value)})"
-        kinds = self.ref_constant(tuple(map(type, values)))
-        types_now = self.ref(obj)
-        if value is not values:
-            types_now = self.now(obj, "{}.values({})", "{}.values()")
-        same = f"{now} == {self.ref_constant(value)}"
-        return f"{same} and tuple(map(type, {types_now})) == {kinds}"
+        if not isinstance(obj, (dict, types.MappingProxyType)):
+            return self.same_parts(obj, [(self.now(obj, "{}.__iter__({})", "{}"), values)])
+        kind = kind_of(obj)
+        keys = tuple(obj) if kind is None else tuple(kind.base.__iter__(obj))
+        keys_now = self.now(obj, "{}.__iter__({})", "{}")
+        values_now = self.now(obj, "{}.values({})", "{}.values()")
+        return self.same_parts(obj, [(keys_now, keys), (values_now, values)])
+
+    def same_parts(self, obj: Any, parts: list[tuple[str, tuple[Any, ...]]]) -> str:
+        """Pairs of an expression for what a container has and the values that it had. Most often
+        they are the very same objects, which is quicker to see than that they are equal."""
+        known = [(now, before, self.ref_constant(before)) for now, before in parts]
+        size = self.now(obj, "{}.__len__({})", "len({})")
+        same = [f"{size} == {len(parts[0][1])}", *(f"all(map(IS, {q}, {c}))" for q, _, c in known)]
+        equal = [self.equal(*part) for part in known]
+        return f"({' and '.join(same)} or {' and '.join(equal)})"
+
+    def equal(self, now: str, before: tuple[Any, ...], known: str) -> str:
+        """Equal values of equal types, in the same order; keys that are no constants are compared
+        by their own methods."""
+        if is_constant(before) and not all(map(is_exact, before)):
+            return f"same(tuple({now}), {known})"
+        kinds = self.ref_constant(tuple(map(type, before)))
+        return f"tuple(map(type, {now})) == {kinds} and tuple({now}) == {known}"
 
     # ------------------------------------------------------------ what is left in objects
     def meet(self, obj: Any) -> None:
