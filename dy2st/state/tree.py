@@ -13,6 +13,7 @@ from typing import Any
 import paddle
 
 from dy2st.state.arrays import is_array, made_array, tensor_of
+from dy2st.state.containers.constants import is_constant
 from dy2st.state.traced_list import TraceList, plain_parts
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.frames import Frame
@@ -204,6 +205,8 @@ def describe(x: Any) -> str:
         return f"a tuple ({', '.join(map(describe, x))})"
     if isinstance(x, TraceList) and not x.segmented:
         return f"a list [{', '.join(map(describe, x.parts()))}]"
+    if type(x) in (list, collections.deque):
+        return f"a {type(x).__name__} [{', '.join(map(describe, x))}]"
     if type(x) is dict:
         return f"a dict of {', '.join(map(repr, x))}" if x else "an empty dict"
     if x is None or isinstance(x, (bool, int, float)):
@@ -214,4 +217,8 @@ def describe(x: Any) -> str:
         return f"{str(x.dtype).split('.')[-1]}{list(x.shape)}"
     if x is UNDEF or x is MISSING:
         return "undefined"
-    return f"the {type(x).__name__} {x!r}"[:60]
+    if is_constant(x):
+        return f"the {type(x).__name__} {x!r}"[:60]
+    name = getattr(x, "__name__", None)
+    named = isinstance(name, str)
+    return f"the {type(x).__name__} {name}" if named else f"an object of class {type(x).__name__}"

@@ -256,3 +256,10 @@ def sum_of_lists(x, s, other):
     if x.sum() > 0:
         new[0] = new[0] + x[0]
     return new, s * 2
+
+
+@case("scan", lambda: {"q": collections.deque([v(1)], maxlen=2)})
+def new_key_beside_a_deque(x, d):
+    for t in range(4):
+        d["e"] = x[t] + d["q"][0]
+    return d

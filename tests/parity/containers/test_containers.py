@@ -117,3 +117,20 @@ def test_collected_tensors_that_are_copies_are_named(f):
         have = dy2st.to_static(f)(rows(0), given)
     want = f(rows(0), given)
     assert not difference(portrait(have, tensors=False), portrait(want, tensors=False))
+
+
+class Item:
+    def __init__(self, h):
+        self.h = h
+
+
+def test_an_object_in_a_message_has_no_address():
+    given = Item(v(1))
+
+    def f(x, item):
+        if x.sum() > 0:
+            item = 3
+        return item.h
+
+    with pytest.raises(dy2st.SourceError, match="an object of class Item where it does not"):
+        dy2st.to_static(f)(rows(0), given)
