@@ -71,6 +71,6 @@ def translated(function: object, caller: str) -> StaticFunction:
     name = getattr(function, "__name__", "") or type(function).__name__.lower()
     name = name if name.isidentifier() else "f"
     raise TypeError(
-        f"dy2st.{caller} takes a translated function or Layer, and {function!r} is not translated: "
+        f"dy2st.{caller} takes a translated function or Layer, and {name} is not translated: "
         f"write `{name} = dy2st.to_static({name})` first"
     )

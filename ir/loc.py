@@ -33,6 +33,8 @@ UNKNOWN = Loc("<unknown>", 0)
 class Dy2stError(Exception):
     """Base of every error that dy2st raises on purpose."""
 
+    __module__ = "dy2st"  # its public name, which tracebacks show
+
 
 class SourceError(Dy2stError):
     """A program that cannot be translated: what is wrong, where, and what to do.
@@ -44,6 +46,8 @@ class SourceError(Dy2stError):
         reason: why this cannot be translated.
         remedy: what the user can do.
     """
+
+    __module__ = "dy2st"  # its public name, which tracebacks show
 
     def __init__(
         self,

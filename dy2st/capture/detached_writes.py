@@ -24,6 +24,8 @@ from ir.opdef import view_rule
 class AliasWarning(UserWarning):
     """Eager Paddle would compute another gradient here."""
 
+    __module__ = "dy2st"  # its public name, which tracebacks show
+
 
 def twins(one: object, two: object) -> None:
     """To eager Paddle `x`, `x[:]` and `x.detach()` are one tensor: what gives one of them another

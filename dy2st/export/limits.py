@@ -16,6 +16,8 @@ from ir.rewrite import walk
 class FileError(Dy2stError):
     """The file is not a saved program, or not of a version that can be read."""
 
+    __module__ = "dy2st"  # its public name, which tracebacks show
+
 
 @dataclass(frozen=True)
 class Limits:

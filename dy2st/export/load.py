@@ -71,9 +71,9 @@ class LoadedProgram:
         }
         for target, part in self._stores:
             if type(target) is not int or target not in self._fixed:
-                raise FileError(f"a store to input {target!r:.80}")
+                raise FileError(f"it stores to input {target!r:.80}, which is no buffer")
             if part.type is not None and part.type != program.inputs[target].value.type:
-                raise FileError(f"a store of {part.type} to {program.inputs[target].name}")
+                raise FileError(f"it stores {part.type} to {program.inputs[target].name}")
         self._initial = {k: a.copy() for k, a in self._fixed.items()}
         self._run = executor.compile(run_passes(program, start_at="expand"))
 

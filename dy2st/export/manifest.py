@@ -58,6 +58,9 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str, dict[str, n
         manifest = json.loads(z.read(MANIFEST).decode())
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise FileError(f"its manifest is not one of {FORMAT}")
+        absent = {"result", "stores"} - manifest.keys()
+        if absent:
+            raise FileError(f"its manifest has no {min(absent)!r}")
         if manifest.get("version") != VERSION:
             older = f"it has version {manifest.get('version')!r:.80}"
             raise FileError(f"{older}, this version of dy2st reads {VERSION}: save it again")

@@ -246,7 +246,9 @@ class Reader:
     def output(self, index: object, ndim: int | None = None) -> int:
         at = _index(index, len(self.program.outputs))
         if ndim is not None and self.program.outputs[at].type.ndim != ndim:
-            raise FileError(f"output {at} has not {ndim} dims")
+            raise FileError(
+                f"output {at} has {self.program.outputs[at].type.ndim} axes, not {ndim}"
+            )
         return at
 
     def known(self, value: object) -> None:
@@ -258,13 +260,13 @@ class Reader:
     # ------------------------------------------------------------ views
     def viewed(self, output: bool, index: int, own: Type, steps: object) -> Part:
         views, now = [], own
-        for step in _list(steps, "the views of a result"):
+        for step in _list(steps, "a list of views"):
             name, entries = _list(step, "a view", 2)
             if name == "alias":
                 continue
             if name not in _VIEWS:
                 raise FileError(f"{name!r:.80} is no view")
-            pairs = [_list(q, "an attribute", 2) for q in _list(entries, "attributes")]
+            pairs = [_list(q, "an attribute", 2) for q in _list(entries, "a list of attributes")]
             given = {_text(k): parse_attr(_text(v)) for k, v in pairs}
             attrs = complete_attrs(OPS[name], given)
             now = self.view(name, now, attrs)
@@ -296,13 +298,13 @@ _VIEWS = {n for n, row in OPS.items() if row.views and len(row.operands) == 1 an
 
 def _list(x: object, what: str, length: int | None = None) -> list[Any]:
     if not isinstance(x, list) or length not in (None, len(x)):
-        raise FileError(f"{what} is a list, not {x!r:.80}")
+        raise FileError(f"its manifest has {x!r:.80} in the place of {what}")
     return x
 
 
 def _text(x: object) -> str:
     if not isinstance(x, str):
-        raise FileError(f"a text, not {x!r:.80}")
+        raise FileError(f"its manifest has {x!r:.80} in the place of a text")
     return x
 
 

@@ -224,7 +224,11 @@ def contains(trace: Trace, items: Any, x: Any) -> Any:
         return _all_of(trace, tests, True)
     elements = list(items)
     if any(isinstance(q, Tensor) for q in elements):
-        raise refuse("`in` a list of tensors.", "It compares values, which a trace lacks.")
+        raise refuse(
+            "`in` a list of tensors.",
+            "It compares values, which are known only when the program runs.",
+            "Compare with each element: `(x == a).logical_or(x == b)`.",
+        )
     if len(elements) > MOST_COMPARED:
         raise refuse(
             f"`in` {len(elements)} elements, with a number that only the program knows.",

@@ -69,6 +69,8 @@ from ir.types import I64, Dim
 class CopyWarning(UserWarning):
     """A result is a tensor of its own that in eager Paddle shares memory in some runs."""
 
+    __module__ = "dy2st"  # its public name, which tracebacks show
+
 
 class Results:
     """Plans what a traced function returns: the tree of the result, and those of its stores.

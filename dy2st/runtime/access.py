@@ -196,8 +196,9 @@ def store_plain(obj: Any, name: str, value: object) -> None:
     if store_computed(trace, obj, name, value):
         return
     if isinstance(obj, Tensor) or of_library(obj):
+        owner = "a tensor" if isinstance(obj, Tensor) else f"a {type(obj).__name__}"
         raise refuse(
-            f"the attribute {name} of a {type(obj).__name__} is set.",
+            f"the attribute {name} of {owner} is set.",
             "Only attributes of Layers, of plain objects, and of classes and modules of the user "
             "are carried by a program.",
             "Set it outside of the translated function.",

@@ -221,7 +221,8 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         raise refuse(
             f"{f.__name__}() in a translated function.",
             "A cached call could not repeat it.",
-            "Register it in __init__.",
+            "Register parameters, buffers, sublayers and hooks in `__init__`; move or convert the "
+            "layer before the call.",
         )
     if isinstance(owner, Layer) and f.__func__ is type(owner).__call__ and is_paddles(f.__func__):
         return functools.partial(call_layer, owner)

@@ -221,7 +221,11 @@ def in_(a: Any, b: Any) -> Any:
         if users:
             return converted_to(trace, users[0], bool)
         if isinstance(a, Tensor):
-            raise refuse("`in` with a tensor.", "It compares values, which a trace lacks.")
+            raise refuse(
+                "`in` with a tensor.",
+                "It compares values, which are known only when the program runs.",
+                "Compare with each element: `(x == a).logical_or(x == b)`.",
+            )
         if isinstance(b, type(os.environ)):
             return guarded_call(trace, operator.contains, b, a)
         note_contents(trace, b)

@@ -56,6 +56,10 @@ UNCHECKED = frozenset(("warpctc", "warprnnt"))
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 
 
+class Unclear(ValueError):
+    """What stand-ins do not show; eager Paddle has no such error."""
+
+
 class Probe:
     """Runs the kernel on stand-ins and reads off result types, aliases and writes."""
 
@@ -81,19 +85,19 @@ class Probe:
             return first, structure, written
         moved = {n: self.once({**base, n: base[n] + 1})[0] for n in self.sizes}
         if any(len(q) != len(first) for q in moved.values()):
-            raise ValueError("the number of results follows from a named size")
+            raise Unclear("the number of results follows from a named size")
         types = [self.affine(i, t, base, moved) for i, t in enumerate(first)]
         larger, small = ({n: v + 3 for n, v in base.items()}, dict.fromkeys(base, 2))
         for check, may_fail in ((larger, False), (small, True)):
             if not self.holds(types, check, may_fail):
-                raise ValueError("the shape of the result does not follow from the named sizes")
+                raise Unclear("the shape of the result does not follow from the named sizes")
         return types, structure, written
 
     def tied(self) -> tuple[list[Type], Any, dict[int, int]]:
         """The first run. Where the kernel does not take sizes that differ, sizes of the program are
         taken to be equal, which becomes a condition of the program."""
         if self.name in UNCHECKED and self.sizes:
-            raise ValueError("named sizes: give the sizes as numbers in input_spec")
+            raise Unclear("its sizes have to be numbers in input_spec")
         error: Exception | None = None
         for same in self.ties():
             self.same = same

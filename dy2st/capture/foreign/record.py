@@ -9,7 +9,7 @@ from typing import Any
 from dy2st.capture.detached_writes import write
 from dy2st.capture.foreign import gradient
 from dy2st.capture.foreign.arguments import Template
-from dy2st.capture.foreign.probe import RANDOM, Probe
+from dy2st.capture.foreign.probe import RANDOM, Probe, Unclear
 from dy2st.capture.foreign.refusals import refusal
 from dy2st.trace.emitter import Emitter, detached, grad_enabled
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -61,6 +61,8 @@ def record(
         )
     except NotImplementedError as e:
         raise refusal(trace, name, e) from None
+    if any(q._value.type.dtype == BF16 for q in template.operands):
+        raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
     known = [known_numbers(trace, q) for q in template.operands]
     probe = Probe(trace, name, literal, [q._value.type for q in template.operands], known)
     try:
@@ -89,7 +91,7 @@ def known_numbers(trace: Trace, x: FakeTensor) -> tuple[Any, ...] | None:
 
 
 def _informative(e: Exception) -> bool:
-    return bool(str(e).strip())
+    return bool(str(e).strip()) and not isinstance(e, Unclear)
 
 
 def _emit(

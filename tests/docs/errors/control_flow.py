@@ -1,0 +1,296 @@
+"""Branches and loops that depend on data.
+
+A condition on a tensor is decided when the program runs; both branches are traced, and what they
+leave behind must have one type.
+"""
+
+import paddle
+
+import dy2st
+from tests.docs.errors import example
+from tests.parity.models import wrong_data
+
+X = paddle.linspace(-0.75, 1.25, 24).reshape([2, 3, 4])
+NAMED = [paddle.static.InputSpec([None, None, 4], "float32", "x")]
+
+for _name in (
+    "branches_differ_in_dtype", "branches_differ_in_shape", "branches_differ_in_structure",
+    "tensor_or_none", "int_or_float", "chooses_a_string", "chooses_a_layer", "returns_differ",
+    "returns_or_falls_off", "appends_in_one_branch", "pops_in_a_branch", "key_in_one_branch",
+    "attribute_in_one_branch", "sets_a_global_in_a_branch", "adds_to_a_set_in_a_branch",
+    "changes_dtype_in_a_while", "grows_in_a_while", "becomes_a_tuple_in_a_while",
+    "text_grows_in_a_while", "yields_in_a_branch", "recursion_on_data", "catches_a_failing_value",
+    "comprehension_with_a_tensor_condition", "value_as_a_shape", "value_as_a_list_index",
+    "value_as_a_dict_key", "tensor_as_a_dict_key", "value_as_a_slice", "sorts_by_value",
+    "asserts", "raises_in_a_branch", "writes_to_one_of_two",
+):  # fmt: skip
+    globals()[_name] = example(X, ends="while" not in _name)(getattr(wrong_data, _name))
+
+
+@example(X)
+def both_branches_raise(x):
+    if x.sum() > 0:
+        raise ValueError("positive")
+    else:
+        raise ValueError("negative")
+
+
+@example(X)
+def error_inside_of_try(x):
+    try:
+        if x.sum() > 0:
+            raise ValueError("positive")
+    except ValueError:
+        x = -x
+    return x
+
+
+@example(X)
+def condition_with_many_elements(x):
+    if x > 0:
+        x = -x
+    return x
+
+
+@example(X)
+def value_in_a_list(x):
+    return x.sum() in [1.0, 2.0]
+
+
+@example(X)
+def data_decides_in_an_unconverted_function(x):
+    return clipped(x)
+
+
+@dy2st.not_to_static
+def clipped(x):
+    if x.max() > 1:
+        x = x / x.max()
+    return x
+
+
+@example(X, options={"input_spec": NAMED})
+def named_size_in_an_unconverted_function(x):
+    return last_of(x)
+
+
+@dy2st.not_to_static
+def last_of(x):
+    for t in range(x.shape[1]):
+        h = x[:, t]
+    return h
+
+
+@example(X, options={"input_spec": NAMED})
+def generator_over_a_named_size(x):
+    def rows():
+        for t in range(x.shape[1]):
+            yield x[:, t] * t
+
+    return sum(rows())
+
+
+@example(X, options={"input_spec": NAMED})
+def loop_over_a_named_size_that_reads_a_list(x):
+    scales = [1.0, 2.0, 3.0]
+    y = x[:, 0]
+    for t in range(x.shape[1]):
+        y = y + x[:, t] * scales[t]
+    return y
+
+
+@example(X, options={"input_spec": NAMED})
+def tensor_that_grows_over_a_named_size(x):
+    h = paddle.zeros([x.shape[0], 4])
+    for t in range(x.shape[1]):
+        h = paddle.stack([h, h + x[:, t]])
+    return h
+
+
+@example(X)
+def step_of_a_range_is_zero(x):
+    y = x
+    for _ in range(0, x.argmax(), 0):
+        y = y + 1
+    return y
+
+
+@example(X)
+def range_over_a_float_tensor(x):
+    y = x
+    for _ in range(x.sum()):
+        y = y + 1
+    return y
+
+
+@example(X)
+def iteration_over_a_number(x):
+    total = 0.0
+    for row in x.sum():
+        total = total + row
+    return total
+
+
+@example(X)
+def list_that_a_loop_filled_is_sorted(x):
+    rows = []
+    while len(rows) < 3 and x.sum() > len(rows) - 8:
+        rows.append(x[0])
+    rows.sort()
+    return rows
+
+
+class Countdown:
+    def __init__(self, x):
+        self.left = x
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.left = self.left - 1
+        if self.left.sum() < 0:
+            raise StopIteration
+        return self.left
+
+
+@example(X)
+def iterator_that_data_ends(x):
+    for left in Countdown(x):
+        x = x + left
+    return x
+
+
+@example(X, options={"input_spec": NAMED})
+def index_of_a_list_by_a_named_size(x):
+    return x * [1.0, 2.0][x.shape[0]]
+
+
+@example(X, options={"input_spec": NAMED})
+def list_without_elements(x):
+    rows = []
+    for t in range(x.shape[1]):
+        rows.append(x[:, t])
+    return rows[0] + [][0]
+
+
+@example(X)
+def element_behind_the_end(x):
+    rows = [x[0], x[1]]
+    for t in range(2):
+        rows[t + 1] = rows[t] + 1
+    return rows[1]
+
+
+@example(X, options={"input_spec": NAMED})
+def last_of_a_list_that_is_still_empty(x):
+    rows = []
+    for t in range(x.shape[1]):
+        rows.append(rows[-1] + x[:, t])
+    return rows[-1]
+
+
+@example(X)
+def sets_an_element_behind_the_end(x):
+    rows = [x[0]]
+    rows[1] = x[1]
+    return rows
+
+
+@example(X, options={"input_spec": NAMED})
+def zip_of_sequences_of_other_lengths(x):
+    y = x[:, 0]
+    for a, b in zip(x, x[1:], strict=True):
+        y = y + a * b
+    return y
+
+
+@example(X, options={"input_spec": NAMED})
+def sorts_a_list_that_a_loop_filled(x):
+    rows = []
+    for t in range(x.shape[1]):
+        rows.append(x[:, t])
+    rows.sort(key=id)
+    return rows
+
+
+@example(X, options={"input_spec": NAMED})
+def stack_of_texts(x):
+    names = []
+    for t in range(x.shape[1]):
+        names.append("step")
+    return paddle.stack(names)
+
+
+@example(X, options={"input_spec": NAMED})
+def stack_of_pairs(x):
+    pairs = []
+    for t in range(x.shape[1]):
+        pairs.append((x[:, t], x[:, t] * 2))
+    return paddle.stack(pairs)
+
+
+@example(X)
+def list_that_data_chooses_is_changed(x):
+    first, second = [x], [x * 2]
+    if x.sum() > 0:
+        rows = first
+    else:
+        rows = second
+    rows.append(x)
+    return first, second
+
+
+@example(X)
+def zero_as_a_divisor(x):
+    n = int(x.sum())
+    return x * (n // 0)
+
+
+@example(X)
+def division_inside_of_try(x):
+    try:
+        n = 10 // int(x.sum())
+    except ZeroDivisionError:
+        n = 0
+    return x * n
+
+
+@example(X)
+def unpacks_a_number(x):
+    a, b = x.sum()
+    return a
+
+
+@example(X)
+def comprehension_over_a_number(x):
+    return [q for q in x.sum()]
+
+
+@example(X)
+def range_over_a_computed_float(x):
+    y = x
+    for _ in range(float(x.sum())):
+        y = y + 1
+    return y
+
+
+@example(X)
+def attribute_of_a_computed_number(x):
+    return x * int(x.sum()).bit_length()
+
+
+@example(X)
+def unknown_attribute_of_a_number(x):
+    return x * int(x.sum()).length
+
+
+@example(X)
+def number_in_a_list_of_tensors(x):
+    return x if int(x.sum()) in [x[0].sum(), x[1].sum()] else -x
+
+
+@example(X)
+def number_in_a_long_list(x):
+    known = [k * k for k in range(10_000)]
+    return x if int(x.sum()) in known else -x

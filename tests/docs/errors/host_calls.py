@@ -1,0 +1,177 @@
+"""Random numbers, clocks and functions of libraries.
+
+A call of code that is not converted is pure, checked on every call, made again on every call, or
+refused.
+"""
+
+import itertools
+import json
+import math
+import os
+import queue
+import random
+import subprocess
+
+import numpy as np
+import paddle
+
+import dy2st
+from tests.docs.errors import example
+
+X = paddle.linspace(-0.75, 1.25, 12).reshape([3, 4])
+NAMED = [paddle.static.InputSpec([None, 4], "float32", "x")]
+layers = [paddle.nn.Linear(4, 4), paddle.nn.Linear(4, 4)]
+rng = np.random.default_rng(0)
+mixed = itertools.cycle([1, 2.5])
+steps = (t for t in range(10))
+waiting = queue.SimpleQueue()
+table = np.zeros(4)
+unknown = np.frompyfunc(lambda a: a + 1, 1, 1)
+wrong = dy2st.host(lambda: "three", result=float)
+
+
+@example(X)
+def chooses_an_object(x):
+    return random.choice(layers)(x)
+
+
+@example(X)
+def chooses_a_tensor(x):
+    return random.choice([x[0], x[1]])
+
+
+@example(X)
+def chooses_numbers_of_two_types(x):
+    return x * random.choice([1, 0.5])
+
+
+@example(X)
+def draws_into_an_array(x):
+    return x * paddle.to_tensor(rng.random(out=table))
+
+
+@example(X)
+def draws_with_a_tensor(x):
+    return x * random.uniform(0.0, x.max())
+
+
+@example(X)
+def shuffles_layers(x):
+    random.shuffle(layers)
+    return layers[0](x)
+
+
+@example(X)
+def seeds_with_a_value(x):
+    return x * random.Random(int(x.sum())).random()
+
+
+@example(X)
+def draws_a_size(x):
+    return paddle.zeros([random.randint(1, 3), 4]) + x[0]
+
+
+@example(X)
+def host_function_of_another_result(x):
+    return x * wrong()
+
+
+@example(X)
+def host_function_of_a_new_object(x):
+    return x * measured({"x": x})
+
+
+@dy2st.host
+def measured(table) -> float:
+    return float(len(table))
+
+
+@example(X)
+def gives_a_large_number(x):
+    return x * random.getrandbits(200)
+
+
+@example(X)
+def takes_from_a_generator(x):
+    return x * next(steps)
+
+
+@example(X)
+def takes_numbers_of_two_types(x):
+    return x * next(mixed)
+
+
+@example(X)
+def uses_an_iterator_up(x):
+    for t in steps:
+        x = x * t
+    return x
+
+
+@example(X, ends=False)
+def takes_from_a_queue(x):
+    return x * waiting.get()
+
+
+@example(X)
+def unknown_function(x):
+    return x * unknown(1)
+
+
+@example(X)
+def starts_a_process(x):
+    subprocess.run(["true"])
+    return x
+
+
+@example(X)
+def reads_a_file(x):
+    return x * len(os.listdir("."))
+
+
+@example(X)
+def deletes_from_the_environment(x):
+    del os.environ["HOME"]
+    return x
+
+
+@example(X)
+def tensor_in_numpy(x):
+    return paddle.to_tensor(np.cumsum(x))
+
+
+@example(X)
+def value_in_json(x):
+    return len(json.dumps([int(x.sum())])) * x
+
+
+@example(X)
+def writes_to_an_array_from_outside(x):
+    np.copyto(table, 1.0)
+    return x * float(table.sum())
+
+
+@example(X)
+def math_of_a_wrong_value(x):
+    return x * math.sqrt(x.min())
+
+
+@example(X)
+def sorts_tensors(x):
+    return sorted([x[0].sum(), x[1].sum()], key=lambda q: q)
+
+
+@example(X)
+def maximum_of_nothing(x):
+    return x * max([])
+
+
+@example(X)
+def mode_that_is_no_bool(x):
+    layers[0].train(1)
+    return layers[0](x)
+
+
+@example(X, options={"input_spec": NAMED})
+def shape_of_a_draw_that_is_no_multiple(x):
+    return paddle.to_tensor(np.random.rand(x.shape[0] // 2 + x.shape[0] * x.shape[0]))

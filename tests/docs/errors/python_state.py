@@ -1,0 +1,351 @@
+"""Python objects.
+
+A program repeats on every call what the function does to Python objects. What it could not repeat
+is refused.
+"""
+
+import copy
+import functools
+import queue
+import random
+import sys
+import threading
+import types
+
+import paddle
+
+import dy2st
+from tests.docs.errors import example
+from tests.parity.models import wrong, wrong_data
+
+X = paddle.linspace(-0.75, 1.25, 24).reshape([2, 3, 4])
+NAMED = [paddle.static.InputSpec([None, None, 4], "float32", "x")]
+settings = types.ModuleType("settings")
+layer = paddle.nn.Linear(4, 4)
+log = []
+
+for _name in ("returns_an_object", "coroutine_inside", "index_from_data_in_python"):
+    globals()[_name] = example(X)(getattr(wrong, _name))
+for _name in ("text_as_a_key", "hands_data_to_numpy"):
+    globals()[_name] = example(X, ends=False)(getattr(wrong_data, _name))
+asks_for_numpy = example(X)(wrong.asks_for_numpy)
+
+
+@example(X)
+def attribute_of_a_tensor(x):
+    x.scale_of_mine = 2.0
+    return x
+
+
+@example(X)
+def opens_a_file(x):
+    with open("notes.txt") as file:
+        return x * len(file.read())
+
+
+@example(X)
+def moves_a_layer(x):
+    layer.to(dtype="float64")
+    return layer(x)
+
+
+@example(X)
+def prints_to_a_file(x):
+    print(x.sum(), file=sys.__stdin__)
+    return x
+
+
+@functools.lru_cache
+def scaled(x):
+    return x * 2
+
+
+@example(X)
+def calls_a_cached_function(x):
+    return scaled(x)
+
+
+class Suppress:
+    def __init__(self, flag):
+        self.flag = flag
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return self.flag
+
+
+@example(X)
+def suppresses_as_data_decides(x):
+    with Suppress(x.sum() > 0):
+        raise ValueError("too large")
+
+
+@example(X)
+def returns_a_text_with_a_value(x):
+    return f"the sum is {x.sum()}"
+
+
+@example(X, options={"input_spec": NAMED})
+def list_from_outside_grows_by_a_named_size(x):
+    for t in range(x.shape[1]):
+        log.append(x[:, t])
+    return x
+
+
+@example(X, options={"input_spec": NAMED})
+def returns_a_list_of_numbers(x):
+    steps = []
+    for t in range(x.shape[1]):
+        steps.append(t)
+    return x, steps
+
+
+@example(X)
+def joins_a_number_to_text(x):
+    return x, ", ".join([f"{x.sum()}", 3])
+
+
+@example(X)
+def text_with_too_few_values(x):
+    assert x.sum() < 0, "%s of %s" % (x.sum(),)
+    return x
+
+
+@example(X)
+def text_with_too_many_values(x):
+    assert x.sum() < 0, "%s" % (x.sum(), x.mean())
+    return x
+
+
+@example(X)
+def leaves_a_finally_clause(x):
+    for t in range(3):
+        try:
+            x = x + t
+        finally:
+            break
+    return x
+
+
+@example(X)
+def changes_the_gradient_mode(x):
+    paddle.set_grad_enabled(False)
+    return x * 2
+
+
+@example(X)
+def attribute_of_a_library_object(x):
+    layer.weight.scale_of_mine = 2.0
+    return x
+
+
+@example(X)
+def plain_attribute_of_a_function(x):
+    object.__setattr__(functools, "last", 3)
+    return x
+
+
+stack = paddle.nn.Sequential(paddle.nn.Linear(4, 4), paddle.nn.ReLU())
+
+
+@example(X)
+def deletes_a_layer(x):
+    del stack[1]
+    return stack(x)
+
+
+class Hooked(paddle.nn.Layer):
+    def forward(self, x):
+        return x * 2
+
+
+hooked = Hooked()
+hooked.register_forward_post_hook(lambda layer, x, y: y, always_call=True)
+
+
+flags = bytearray(b"abc")
+
+
+@example(X)
+def length_of_bytes_from_outside(x):
+    return x * int.from_bytes(flags, "big")
+
+
+class Length:
+    def __init__(self, x):
+        self.x = x
+
+    def __len__(self):
+        return self.x.sum()
+
+
+class Name:
+    def __init__(self, x):
+        self.x = x
+
+    def __str__(self):
+        return self.x
+
+
+@example(X)
+def name_that_is_a_tensor(x):
+    return {str(Name(x)): x}
+
+
+class Recorded:
+    def __getattribute__(self, name):
+        return object.__getattribute__(self, name)
+
+
+recorded = Recorded()
+recorded.scale = 2.0
+
+
+@example(X)
+def object_that_computes_its_attributes(x):
+    return x * recorded.scale
+
+
+generator = random.Random(0)
+
+
+@example(X)
+def copies_a_generator(x):
+    return x * copy.copy(generator).random()
+
+
+class Lists(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("state", paddle.zeros([2, 3, 4]))
+
+    def forward(self, x):
+        self.state = x
+        return [b * 2 for b in self.buffers()]
+
+
+lists = Lists()
+
+
+@example(X)
+def lists_buffers_after_a_store(x):
+    return lists(x)
+
+
+class Loss(paddle.nn.Layer):
+    def forward(self, x):
+        loss = x.sum()
+        loss.backward()
+        return loss
+
+
+loss = Loss()
+
+
+@example(X)
+def backward_inside(x):
+    return loss(x)
+
+
+@example(X)
+def gradient_inside(x):
+    return paddle.grad((x * x).sum(), x)[0]
+
+
+@example(X)
+def reads_a_gradient(x):
+    return x * layer.weight.grad.sum()
+
+
+kept = []
+
+
+@dy2st.pure
+def remembered(x):
+    kept.append(1)
+    return 2.0
+
+
+@example(X)
+def tensor_for_a_pure_function(x):
+    return x * remembered(x)
+
+
+class Stored:
+    value = None
+
+
+@dy2st.not_to_static
+def stores(x):
+    Stored.value = 2.0
+
+
+@example(X)
+def stores_in_unconverted_code(x):
+    exec("log.append(1)")
+    return x
+
+
+@example(X)
+def catches_into_a_global(x):
+    global problem
+    try:
+        x = x + paddle.ones([7])
+    except ValueError as problem:
+        pass
+    return x
+
+
+@example(X)
+def matches_into_a_global(x):
+    global scale
+    match x.shape:
+        case [scale, *_]:
+            x = x * scale
+    return x
+
+
+@example(X)
+def hook_that_is_always_called(x):
+    return hooked(x)
+
+
+tasks = queue.Queue(1)
+
+
+@example(X, ends=False)
+def waits_for_a_full_queue(x):
+    tasks.put(x)
+    tasks.put(x)
+    return x
+
+
+@example(X)
+def makes_a_queue(x):
+    waiting = queue.Queue(1)
+    waiting.put(x)
+    return waiting.get()
+
+
+names = {"a", "b"}
+
+
+@example(X)
+def takes_any_element(x):
+    return {names.pop(): x}
+
+
+@example(X)
+def maximum_of_an_empty_list(x):
+    return x * max([], key=lambda q: float(x.sum()))
+
+
+@example(X)
+def enters_a_lock(x):
+    with lock:
+        return x * 2
+
+
+lock = threading.Lock()

@@ -1,0 +1,191 @@
+"""docs/errors.md: up to date, complete, and true."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dy2st
+from scripts import errors_page
+from tests.docs import errors
+
+ROOT = Path(__file__).parent.parent.parent
+#: functions that make an error or a warning, and exceptions that pass on to the user
+MAKERS = {"Dy2stError", "SourceError", "FileError", "refuse", "refusal", "warn"}
+RAISED = {
+    "TypeError", "ValueError", "IndexError", "RuntimeError", "AttributeError", "ImportError",
+    "ZeroDivisionError", "KeyError", "StopIteration",
+}  # fmt: skip
+#: what users of the package must not read
+INTERNAL = re.compile(
+    r"FakeTensor|FakeArray|TraceList|RuntimeScalar|SymInt|StackedRun|Unresolved|NeedsConcrete|stand-in"
+)
+#: what belongs to this machine or process
+PLACE = re.compile(
+    rf"{re.escape(str(ROOT))}|{re.escape(tempfile.gettempdir())}|site-packages|0x[0-9a-f]{{6}}"
+)
+#: functions with a message that no program of a user leads to, and why
+UNREACHABLE = {
+    "dy2st/__init__.py: __getattr__": "Paddle is not installed",
+    "dy2st/__init__.py: _check_not_shadowed": "a module of the user shadows a package of dy2st",
+    "dy2st/convert/source.py: changed": "a file changes while the process runs",
+    "dy2st/convert/source.py: source_of": "every caller passes a Python function",
+    "dy2st/capture/foreign/run.py: handler": "a check of dy2st itself: a kernel broke its contract",
+    "dy2st/capture/intercept.py: _bound": "a check of the installed version of Paddle",
+    "dy2st/compiled/translate.py: check_amp": "Paddle has no mixed precision on a CPU",
+    "dy2st/branches/unresolved.py: __getattr__": "the protocol of `hasattr`; no text",
+    "dy2st/state/strings.py: __getattr__": "the protocol of `hasattr`; no text",
+}
+#: functions with a message that no example shows yet
+OPEN = {
+    "dy2st/capture/foreign/host.py: call",
+    "dy2st/capture/foreign/host_results.py: affine",
+    "dy2st/capture/foreign/host_results.py: declared",
+    "dy2st/capture/foreign/probe.py: structure",
+    "dy2st/compiled/autograd.py: run",
+    "dy2st/compiled/training.py: backward",
+    "dy2st/compiled/training.py: refused_write",
+    "dy2st/compiled/translate.py: check_holds",
+    "dy2st/compiled/translate.py: too_late",
+    "dy2st/compiled/translate.py: unstable",
+    "dy2st/export/load.py: _stored",
+    "dy2st/export/results.py: fill",
+    "dy2st/export/results.py: view",
+    "dy2st/library/consumers.py: _best",
+    "dy2st/library/decoding.py: advance",
+    "dy2st/loops/containers.py: set_in_loop",
+    "dy2st/results/leaves.py: save",
+    "dy2st/results/planner.py: recipe",
+    "dy2st/runtime/library_calls.py: guarded_call",
+    "dy2st/runtime/special_methods.py: generated_call",
+    "dy2st/runtime/special_methods.py: unknown",
+    "dy2st/state/arrays.py: __len__",
+    "dy2st/state/arrays.py: _tracing",
+    "dy2st/state/shared_inputs.py: check_attached",
+    "dy2st/state/shared_inputs.py: storage",
+    "dy2st/state/traced_list.py: _segment_item",
+    "dy2st/state/tree.py: changed_type",
+    "dy2st/trace/emitter.py: lift",
+    "dy2st/trace/fake_tensor.py: tracing",
+}
+#: examples whose error has another type than eager's, or that eager refuses for another reason
+ANOTHER_TYPE = set(
+    """
+    value_as_a_dict_key tensor_as_a_dict_key both_branches_raise
+    list_that_a_loop_filled_is_sorted index_of_a_list_by_a_named_size stack_of_texts
+    stack_of_pairs unpacks_a_number host_function_of_another_result
+    leaf_that_requires_a_gradient result_at_an_index_that_is_written
+    masked_scatter_of_another_type masked_scatter_without_a_mask
+    while_loop_that_loses_a_variable index_from_data_in_python opens_a_file moves_a_layer
+    prints_to_a_file name_that_is_a_tensor gradient_inside reads_a_gradient
+    index_out_of_range too_many_indices index_of_floats mask_of_another_shape
+    selected_elements_of_another_shape value_of_another_shape length_of_a_number
+    view_of_a_transposed_tensor embedding_outside_of_its_table list_as_an_index_of_floats
+    list_as_a_mask_of_another_shape number_for_no_elements numbers_mixed_with_texts
+    tensors_mixed_with_texts object_as_an_argument
+""".split()
+)
+WITHOUT_EXAMPLE = {*UNREACHABLE, *OPEN}
+EXAMPLES = {q.name: q for q in errors.examples()}
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """What each example printed."""
+    return errors.outcomes()
+
+
+def test_names_are_given_once():
+    assert len(EXAMPLES) == len(errors.examples())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="other texts of Python, and no carets")
+def test_the_page_is_up_to_date():
+    assert errors_page.PAGE.read_text() == errors_page.page(), "python -m scripts.errors_page"
+
+
+@pytest.mark.parametrize("name", ["unknown_option", "both_branches_raise", "index_of_floats"])
+def test_an_example_stands_on_the_page(name):
+    assert errors.outcome(EXAMPLES[name]).text in errors_page.PAGE.read_text()
+
+
+@pytest.mark.slow
+def test_every_example_has_a_message_without_internal_names(seen):
+    for name, q in seen.items():
+        assert q.text, f"{name} raises nothing"
+        assert not INTERNAL.search(q.text), f"{name}: {q.text}"
+        assert not PLACE.search(q.text), f"{name}: {q.text}"
+
+
+@pytest.mark.slow
+def test_an_error_of_eager_keeps_its_type(seen):
+    given = [q for q in EXAMPLES.values() if q.ends and not q.whole and seen[q.name].error]
+    found = {q.name for q in given if not isinstance(seen[q.name].error, eager_kind(q))}
+    assert found == ANOTHER_TYPE
+
+
+def eager_kind(example: errors.Example) -> type:
+    """Python's class of the error that eager Paddle raises; `object` if it raises none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            example.run_eagerly()
+        except Exception as e:
+            return next(k for k in type(e).__mro__ if k.__module__ == "builtins")
+    return object
+
+
+# ---------------------------------------------------------------- completeness
+def sites() -> Iterator[tuple[str, int, int]]:
+    """The file, first and last line of each statement of dy2st that makes a message."""
+    for path in sorted((ROOT / "dy2st").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.stmt) and makes_message(node):
+                yield str(path), node.lineno, node.end_lineno or node.lineno
+
+
+def makes_message(node: ast.stmt) -> bool:
+    if hasattr(node, "body"):
+        return False
+    calls = [q for q in ast.walk(node) if isinstance(q, ast.Call)]
+    names = {getattr(q.func, "id", getattr(q.func, "attr", "")) for q in calls}
+    return bool(names & MAKERS) or isinstance(node, ast.Raise) and bool(names & RAISED)
+
+
+def where(file: str, line: int) -> str:
+    """The function that a line is in: "dy2st/api.py: to_static"."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(Path(file).read_text()))
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or line)
+    ]
+    inner = max(functions, key=lambda f: f.lineno)
+    return f"{Path(file).relative_to(ROOT)}: {inner.name}"
+
+
+@pytest.mark.slow
+def test_every_message_has_an_example(seen):
+    met = {site for q in seen.values() for site in q.sites}
+    missing = {
+        where(file, first)
+        for file, first, last in sites()
+        if not any((file, line) in met for line in range(first, last + 1))
+    }
+    assert missing == WITHOUT_EXAMPLE
+
+
+def test_functions_without_an_example_exist():
+    assert WITHOUT_EXAMPLE <= {where(file, first) for file, first, _ in sites()}
+
+
+def test_public_errors_show_their_public_name():
+    for name in ("SourceError", "Dy2stError", "AliasWarning", "CopyWarning"):
+        assert getattr(dy2st, name).__module__ == "dy2st"
