@@ -22,7 +22,7 @@ PACKAGES = ("ir", "executor", "dy2st")
 #: The modules and folders of each floor; "" is the package itself, which gathers public names.
 FLOORS = {
     "ir": [
-        "loc types",
+        "loc types messages",
         "opdef scalar",
         "program",
         "ops",

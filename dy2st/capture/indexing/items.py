@@ -111,7 +111,8 @@ def checked(trace: Trace, x: Tensor, index: Any, make: Any) -> Any:
         return make()
     except (ShapeError, NoRow, IndexError, ValueError) as cause:
         error = IndexError(f"index {index!r} of a tensor of shape {list(x.shape)}: {cause}")
-        raise foreign.refusal(trace, "Tensor.indexing", error) from None
+        eager = not isinstance(cause, NoRow)
+        raise foreign.refusal(trace, "Tensor.indexing", error, eager=eager) from None
 
 
 def apart(trace: Trace, x: Tensor, value: Any, picks: Sequence[Picked]) -> None:
