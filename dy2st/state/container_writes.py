@@ -117,8 +117,15 @@ def tail_of(trace: Trace, obj: Any) -> TraceList:
         tail = TraceList()
         tail.born = trace.frames[0]
         tails[id(obj)] = (obj, tail, trace.where())
+        trace.guards.before_read = functools.partial(check_readable, trace)
         trace.guards.on_read = functools.partial(flush, trace)
     return tails[id(obj)][1]
+
+
+def check_readable(trace: Trace, obj: Any) -> None:
+    """What was appended before a loop cannot move into the list while the loop is tried."""
+    if trace.tentative and trace.guards.tails[id(obj)][1].parts():
+        raise NeedsConcrete("a list from outside, appended to before the loop, is read")
 
 
 def flush(trace: Trace, obj: Any) -> None:
@@ -126,8 +133,6 @@ def flush(trace: Trace, obj: Any) -> None:
     _, tail, where = trace.guards.tails[id(obj)]
     if not tail.parts():
         return
-    if trace.tentative:
-        raise NeedsConcrete("a list from outside, appended to before the loop, is read")
     trace.note_store(Contents(obj))
     obj.extend(elements(tail, where))
     tail.clear()

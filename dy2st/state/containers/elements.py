@@ -44,7 +44,8 @@ def apart(containers: Collection[object], others: Collection[int]) -> bool:
 
 class ContainerGuards:
     """The part of `Guards` that knows containers. `tails`: lists that are appended to without being
-    read; `on_read` is told when one is. `on_object` is told of every object that the trace meets.
+    read; `on_read` is told when one is, `before_read` may stop it. `on_object` is told of every
+    object that the trace meets.
     `met`: attributes and elements of objects when the trace met them. `given`: expressions for
     lists and dicts of the arguments, by `id`; the trace has copies of all but the `kept` ones.
     `containers`: lists and dicts from elsewhere. `homes`: where calls look for a container, by
@@ -64,6 +65,7 @@ class ContainerGuards:
 
     def __init__(self) -> None:
         self.tails: dict[int, tuple[object, object, object]] = {}
+        self.before_read: Callable[[object], None] = lambda obj: None
         self.on_read: Callable[[object], None] = lambda obj: None
         self.on_object: Callable[[object], None] = lambda obj: None
         self.met: dict[int, tuple[Any, Any, Any]] = {}
@@ -177,6 +179,8 @@ class ContainerGuards:
             return None
         if ("contents", id(obj)) in self.terms or id(obj) in self.given:
             return None
+        if id(obj) in self.tails:
+            self.before_read(obj)
         self.terms["contents", id(obj)] = "True"
         self.meet(obj)
         self.hold(obj)

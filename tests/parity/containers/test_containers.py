@@ -7,6 +7,8 @@ leave everything as it was.
 
 from __future__ import annotations
 
+import collections
+
 import numpy as np
 import paddle
 import pytest
@@ -134,3 +136,34 @@ def test_an_object_in_a_message_has_no_address():
 
     with pytest.raises(dy2st.SourceError, match="an object of class Item where it does not"):
         dy2st.to_static(f)(rows(0), given)
+
+
+class ReadInLoop(paddle.nn.Layer):
+    """Appends to its list before a loop, which reads it first."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.s = make([v(1), v(2)])
+
+    def forward(self, x):
+        self.s.append(x[0])
+        for _ in range(3):
+            self.s = self.s.copy()
+        return self.s[0], self.s[-1], len(self.s)
+
+
+@pytest.mark.parametrize("maxlen", [2, 5])
+def test_a_deque_that_is_first_read_in_a_loop(maxlen):
+    layers = [ReadInLoop(lambda q: collections.deque(q, maxlen)) for _ in range(2)]
+    static = dy2st.to_static(layers[0])
+    for k in range(3):
+        have, want = static(rows(k)), layers[1](rows(k))
+        assert not difference(portrait([have, layers[0].s]), portrait([want, layers[1].s])), k
+
+
+def test_a_list_that_is_first_read_in_a_loop():
+    layers = [ReadInLoop(list), ReadInLoop(list)]
+    static = dy2st.to_static(layers[0])
+    for k in range(3):
+        have, want = static(rows(k)), layers[1](rows(k))
+        assert not difference(portrait([have, layers[0].s]), portrait([want, layers[1].s])), k
