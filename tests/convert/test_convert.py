@@ -75,6 +75,17 @@ def assert_same(fn, new, args, file):
 TABLE = [(fn, args) for fn, arguments in CASES for args in arguments if isinstance(args, tuple)]
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "try_return-(1,)",
+    "error_in_boolean-(3,)",
+    "chained-(3, 2, 1)",
+    "asserts-(None,)",
+    "for_else_without_break-([],)",
+    "return_in_nested_loop-([[1, 2], [3, 4]], 9)",
+    "two_loops_same_names-([1, 2],)",
+    "inner_class-(2,)",
+)
 @pytest.mark.parametrize(("fn", "args"), TABLE, ids=lambda x: getattr(x, "__name__", str(x)[:30]))
 def test_converted_equals_original(fn, args):
     new = translator()(fn)

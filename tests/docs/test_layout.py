@@ -123,6 +123,8 @@ def floor(name: str) -> tuple[int, str]:
     raise AssertionError(f"{name} is on no floor: place it in FLOORS")
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("executor", "dy2st")
 @pytest.mark.parametrize("package", PACKAGES)
 def test_imports_go_down(package):
     """Modules on one floor see each other, folders on one floor do not."""
@@ -175,6 +177,7 @@ def test_folders_are_small():
     assert {str(d.relative_to(ROOT)): n for d, n in sizes.items() if n > MOST_MODULES} == {}
 
 
+@pytest.mark.slow
 def test_who_imports_which_package():
     """`ir` knows neither Paddle nor a device, `executor` no framework; llvmlite is the CPU's."""
     for module, path in modules().items():
@@ -198,6 +201,7 @@ def test_the_converter_knows_the_standard_library_and_ir_loc():
                 assert own or top(name) in sys.stdlib_module_names, f"{module} imports {name}"
 
 
+@pytest.mark.slow
 def test_modules_are_imported_at_the_top():
     """But for the package `dy2st`, which imports its public names when they are asked for."""
     for module, path in modules().items():
@@ -212,6 +216,8 @@ def test_modules_are_imported_at_the_top():
                 assert names <= {"astor"}, f"{module}.{node.name} imports {names}"
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("ir")
 @pytest.mark.parametrize("package", PACKAGES)
 def test_importing_a_package_does_not_import_paddle(package):
     code = f"import {package}, sys; sys.exit('paddle' in sys.modules)"

@@ -52,6 +52,7 @@ def without_lines(text: str) -> str:
     return re.sub(r"\w+\.py:\d+ *|^ +\d+ \|", "", text, flags=re.M)
 
 
+@pytest.mark.slow
 @named(WITH_CODE)
 def test_the_blocks_run_and_print_what_the_page_shows(page, tmp_path):
     script = page.with_suffix(".py").name

@@ -44,6 +44,8 @@ def test_a_name_that_needs_paddle_names_the_extra(name):
     assert 'pip install "dy2st[paddle]"' in done.stderr
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("Dy2stError")
 @pytest.mark.parametrize("name", sorted(set(dy2st.__all__) - set(NEED_PADDLE)))
 def test_other_names_do_without_paddle(name):
     done = python(BLOCK_PADDLE + f"import dy2st; print(dy2st.{name}.__name__)")

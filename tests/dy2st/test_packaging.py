@@ -8,6 +8,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 import dy2st
 
 ROOT = Path(dy2st.__file__).parent.parent
@@ -34,6 +36,7 @@ def requirements(*places: tuple[str, str]) -> set[str]:
     return {re.split(r"[<>=\[]", line)[0] for place in places for line in lines(*place)}
 
 
+@pytest.mark.slow
 def test_every_import_is_declared():
     found = set().union(*(imported(q) for p in PACKAGES for q in (ROOT / p).rglob("*.py")))
     third_party = found - set(sys.stdlib_module_names) - set(PACKAGES) - {"__future__"}

@@ -247,6 +247,17 @@ INDEXED = [
 ]
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "1099511627776-embedding-3",
+    "1099511627776-gather-1",
+    "9223372036854775807-set_dynamic_index-1",
+    "-9223372036854775808-gather_nd-4",
+    "-9223372036854775808-embedding-3",
+    "-9223372036854775808-gather-0",
+    "-50-embedding-3",
+    "-50-gather-0",
+)
 @pytest.mark.parametrize(("name", "k"), INDEXED)
 @pytest.mark.parametrize("bad", [50, -50, 1 << 40, (1 << 63) - 1, -(1 << 63)])
 def test_every_index_from_data_is_checked(name, k, bad):

@@ -81,10 +81,7 @@ def agree(name, got, want):
 ROWS = [n for n, row in OPS.items() if row.ref is not None and row.examples]
 
 
-@pytest.mark.quick(
-    "exp", "tanh", "sin", "floor_divide", "cast", "matmul", "sum", "softmax", "layer_norm", "conv",
-    "gather", "slice", "concat", "where", "cumsum", "embedding", "argmax",
-)  # fmt: skip
+@pytest.mark.quick("exp", "tanh", "sin", "floor_divide", "cast", "sum")
 @pytest.mark.parametrize("name", ROWS)
 def test_examples_of_a_row(name, on_target):
     program, arrays = examples_program(name)

@@ -362,6 +362,8 @@ program p(%x: f32[3] arg "x", %n: f32[3] buffer "n") {
 """
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("KeyboardInterrupt-endless", "Stop-endless")
 @pytest.mark.parametrize("text", [FOREVER, LONG], ids=["endless", "long"])
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, Stop])
 def test_a_signal_stops_an_endless_loop(kind, text):

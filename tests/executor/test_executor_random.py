@@ -442,11 +442,15 @@ def check(p: Program, seed: int) -> None:
             agree(x, after.get(i.value, before), what)
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("seed", mostly_slow(SEEDS, 5))
 def test_random_program(seed):
     check(Generator(seed).program(), seed)
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("1", "4")
 @pytest.mark.parametrize("seed", mostly_slow(SEEDS, 8))
 def test_random_program_with_branches(seed):
     check(Generator(seed, control=True).program(), seed)

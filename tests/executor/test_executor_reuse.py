@@ -60,6 +60,8 @@ def check_plan(program, sizes, seed, donated=(), backend="checked-cpu"):
             agree(a, new.get(i.value, x), text)
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("0-False")
 @pytest.mark.parametrize("control", [False, True])
 @pytest.mark.parametrize("seed", mostly_slow(range(16)))
 def test_no_value_is_lost(seed, control):

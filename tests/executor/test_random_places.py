@@ -14,6 +14,7 @@ from tests.executor.test_executor_random import agree, arrays
 from tests.executor.test_executor_reuse import check_plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", mostly_slow(range(20)))
 def test_no_value_is_lost(group):
     for seed in range(group, 80, 20):

@@ -321,6 +321,8 @@ def test_names_stay_apart():
     assert str(again) == str(p) and len(again.inputs) == 9
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("0")
 @pytest.mark.parametrize("seed", range(4))
 def test_broken_texts_raise_verify_errors_only(seed):
     r = random.Random(seed)

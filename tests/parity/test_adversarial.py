@@ -342,6 +342,8 @@ READS = {
 }
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("tuple", "truth")
 @pytest.mark.parametrize("name", READS)
 def test_a_list_that_was_read_as_a_whole_changes(name):
     read, values = READS[name], [1.0, 2.0]
@@ -605,6 +607,8 @@ class Keeps(nn.Layer):
         return self.inner(x) * 2
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("generator", "object.__setattr__")
 @pytest.mark.filterwarnings("default::dy2st.CopyWarning")  # sorted: a row that a list holds
 @pytest.mark.parametrize(
     "way", ["map", "reduce", "generator", "context", "object.__setattr__", "hook", "sorted"]

@@ -364,9 +364,7 @@ def grown_until_data_says_so(x, s):
     return h
 
 
-@pytest.mark.quick(
-    "FlagsThatFlip-fixed", "a_walrus_in_a_while-fixed", "the_best_row-fixed", "bubble_sort-fixed",
-)  # fmt: skip
+@pytest.mark.quick("FlagsThatFlip-fixed")
 @pytest.mark.parametrize("spec", [None, NAMED], ids=["fixed", "named"])
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_agrees_with_eager(f, spec):
@@ -374,10 +372,7 @@ def test_agrees_with_eager(f, spec):
         agree(f, spec, CALLS)
 
 
-@pytest.mark.quick(
-    "ALogOfItsOwnLength", "chained_comparison_as_test", "the_first_of_a_growing_list",
-    "rows_that_pass_are_packed",
-)  # fmt: skip
+@pytest.mark.quick("ALogOfItsOwnLength", "chained_comparison_as_test")
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_made_for_no_iteration_first(f):
     with announced(f):

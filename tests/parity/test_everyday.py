@@ -32,7 +32,7 @@ def state(model: Any) -> Any:
     return {"tensors": check.buffers(model), "numbers": numbers, "modes": modes}
 
 
-@pytest.mark.quick("Seq2Seq", "ViterbiDecoder", "SpikingNet", "metrics", "EarlyExit", "Classifier")
+@pytest.mark.quick("Seq2Seq")
 @pytest.mark.parametrize("name", MODELS)
 def test_three_calls(name):
     everyday = MODELS[name]
@@ -46,7 +46,7 @@ def test_three_calls(name):
         check.equal(have, want, f"call {call}", rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.quick("CapsuleRouting", "MeanTeacher")
+@pytest.mark.quick("CapsuleRouting")
 @pytest.mark.parametrize("name", [n for n, q in MODELS.items() if q.trained])
 def test_gradients(name):
     everyday = MODELS[name]

@@ -39,9 +39,7 @@ def arguments(idiom: Idiom, steps: int) -> Any:
     return lambda: idiom.args(rng, steps)
 
 
-@pytest.mark.quick(
-    "tacotron2-1", "early_exit-1", "cached_decoder-1", "u2-2", "augru-2", "recurrent_highway-2",
-)  # fmt: skip
+@pytest.mark.quick("tacotron2-1")
 @pytest.mark.parametrize("name, steps", FIXED)
 def test_fixed_sizes(name, steps):
     check.parity(make(name, steps), arguments(IDIOMS[name], steps), rtol=1e-5, atol=1e-5)
@@ -84,7 +82,7 @@ def test_loops_stay_loops(name):
     assert foreign_in_loops(dy2st.program(static, *args)) == idiom.foreign, str(report)
 
 
-@pytest.mark.quick("argmax_beam_search", "bigru_buffers")
+@pytest.mark.quick("argmax_beam_search")
 @pytest.mark.parametrize("name", IDIOMS)
 def test_the_program_does_not_grow_with_the_loop(name):
     """Ops at T = 20 and T = 2000, which nothing may run eagerly."""

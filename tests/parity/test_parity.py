@@ -35,10 +35,7 @@ CASES = {
 }
 
 
-@pytest.mark.quick(
-    "char_lstm-0-eval", "gru-1-eval", "rnn-7-eval", "ssm-1-train", "stacked-7-train",
-    "nested-128-train",
-)  # fmt: skip
+@pytest.mark.quick("char_lstm-0-eval", "gru-1-eval", "rnn-7-eval")
 @pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("name", CASES)

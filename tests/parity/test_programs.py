@@ -126,6 +126,16 @@ def ours(f):
     return (getattr(f, "__module__", None) or "").startswith("tests.parity.programs.")
 
 
+@pytest.mark.quick(
+    "forever_until_a_counter-plain",
+    "several_variables-plain",
+    "conditional_expression_in_a_call-plain",
+    "append_then_concat-runtime",
+    "append_before_and_after-runtime",
+    "static_class_and_property-runtime",
+    "flag_across_iterations-plain",
+    "range_backwards-runtime",
+)
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "runtime"])
 @pytest.mark.parametrize("name", rows())
 def test_converted_without_a_trace(name, plain):
@@ -141,6 +151,12 @@ def test_converted_without_a_trace(name, plain):
 
 
 # ---------------------------------------------------------------- translated
+@pytest.mark.quick(
+    "range_backwards-0",
+    "several_variables-None",
+    "length_of_a_filled_list-0",
+    "one_longer_than_the_input-0",
+)
 @pytest.mark.parametrize(("name", "steps"), list(each_length()))
 def test_fixed_sizes(name, steps):
     p = PROGRAMS[name]
@@ -149,6 +165,7 @@ def test_fixed_sizes(name, steps):
         eager = compare(new, eager, p, sizes_of(steps), call)
 
 
+@pytest.mark.quick("range_backwards", "masked_write")
 @pytest.mark.parametrize("name", rows(lambda p: p.sizes and not p.fixed))
 def test_named_sizes(name):
     p = PROGRAMS[name]
@@ -164,6 +181,7 @@ def test_sizes_that_cannot_be_named_are_refused(name):
         dy2st.to_static(p.make(), p.spec())(*p.args(sizes_of(7), 0))
 
 
+@pytest.mark.quick("counter_in_steps_of_two", "windows_in_chunks", "one_longer_than_the_input")
 @pytest.mark.parametrize("name", rows())
 def test_loops_stay_loops(name):
     """Unless the table says why not: the program is the same for 7 and for 33 iterations."""

@@ -81,6 +81,14 @@ def case(cases, *more):
     return lambda f: cases.append(pytest.param(f, *more, id=f.__name__)) or f
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "functions_of_numpy",
+    "a_shuffled_list_of_indices",
+    "an_early_return",
+    "loops_without_iterations",
+    "an_endless_loop_with_a_break",
+)
 @pytest.mark.parametrize(("f", "native"), CASES)
 def test_as_eager(f, native):
     compare(f, *[(X + k,) for k in range(4)], native=native)
@@ -574,6 +582,8 @@ class Decoder(nn.Layer):
         return paddle.stack(ys, 1)
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("none-True")
 @pytest.mark.parametrize("segmented", [False, True])
 @pytest.mark.parametrize("checkpoint", ["none", "sqrt"])
 def test_training_with_teacher_forcing(segmented, checkpoint):

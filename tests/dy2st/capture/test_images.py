@@ -84,10 +84,7 @@ CONVS = {
 }
 
 
-@pytest.mark.quick(
-    "padding-float64", "valid-float32", "depthwise, windows without a pixel-float64",
-    "1x1, groups-float32", "parts-float64",
-)  # fmt: skip
+@pytest.mark.quick("padding-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CONVS)
 def test_convolutions(name, dtype):
@@ -216,9 +213,8 @@ POOLS = {
 
 
 @pytest.mark.quick(
-    "max-float64", "max, one axis-float32", "average, divisor-float64", "average, ceil-float32",
-    "global-float64",
-)  # fmt: skip
+    "max-float64", "max, one axis-float32", "average, divisor-float64", "global-float64"
+)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", POOLS)
 def test_pooling(name, dtype, monkeypatch):

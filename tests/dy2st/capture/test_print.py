@@ -29,6 +29,10 @@ def case(*loops):
     return register
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "constants_and_tensors", "containers_of_tensors", "f_strings", "format_and_percent"
+)
 @pytest.mark.parametrize(("f", "loops"), CASES)
 def test_prints_what_eager_prints(f, loops, capsys):
     eager, static = f() if f.__name__[0].isupper() else f, None

@@ -144,6 +144,15 @@ def images(*shape):
     return check.data(*shape, dtype="float32")
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "returned-named",
+    "full-named",
+    "unpacked-named",
+    "unbind-named",
+    "in a loop-named",
+    "numel-numbers",
+)
 @pytest.mark.parametrize("named", [False, True], ids=["numbers", "named"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_sizes_are_those_of_eager(name, named):

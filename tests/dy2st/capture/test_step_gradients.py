@@ -41,6 +41,10 @@ def given():
     return paddle.to_tensor(values, stop_gradient=False)
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "ceil", "round", "round to a decimal", "trunc", "sign", "cast and back", "indices of topk"
+)
 @pytest.mark.parametrize("name", STEPS)
 def test_gradients_are_those_of_eager(name):
     f = STEPS[name]

@@ -55,6 +55,17 @@ DIVISIONS = {
 }
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "// 0-int32",
+    "// 0-int64",
+    "7 //-int32",
+    "7 //-int64",
+    "int //-int32",
+    "int //-int64",
+    "int /-int32",
+    "int /-int64",
+)
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_division_by_zero_raises(name, dtype):
@@ -77,6 +88,8 @@ POWERS = {
 }
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("x ** -1", "2 ** x", "x ** x", "sqrt", "sin")
 @pytest.mark.parametrize("name", POWERS)
 def test_functions_of_numbers_have_the_domain_of_python(name):
     f, values = POWERS[name]
@@ -184,6 +197,8 @@ SMALL = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("var", "sequence_mask", "histogram", "is_empty")
 @pytest.mark.parametrize("name", SMALL)
 def test_small_functions(name):
     check.agree(SMALL[name], check.data(3, 4, dtype="float32"), dtype="float32")

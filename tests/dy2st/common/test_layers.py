@@ -152,7 +152,7 @@ CASES = {
 }
 
 
-@pytest.mark.quick("group_norm", "pad4 reflect")
+@pytest.mark.quick("group_norm")
 @pytest.mark.parametrize("name", CASES)
 def test_as_eager(name):
     compare(CASES[name])

@@ -58,6 +58,17 @@ def an_array_back(x, a):
     return x.sum(), a * 2 + 1
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "to_tensor-float64",
+    "to_tensor-int64",
+    "operators-int64",
+    "shapes-float32",
+    "shapes-float64",
+    "shapes-int64",
+    "a_loop-float64",
+    "a_loop-int64",
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 @pytest.mark.parametrize("name", USES)
 def test_arrays_are_inputs(name, dtype):

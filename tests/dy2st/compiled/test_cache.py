@@ -45,6 +45,7 @@ def test_the_least_recently_used_program_goes(monkeypatch):
     assert made() == 5 and len(dy2st.explain(static).reasons) == 3
 
 
+@pytest.mark.slow
 def test_many_shapes_keep_few_programs():
     static = dy2st.to_static(plus)
     with warnings.catch_warnings(record=True) as caught:
@@ -174,6 +175,8 @@ def train(f):
         f(paddle.ones([n, 3])).sum().backward()
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("Plain-<lambda>0")
 @pytest.mark.parametrize(
     "make, use",
     [

@@ -62,6 +62,8 @@ class Kernels:
             setattr(owner, n, f)
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("LIF-<lambda>", "SSM-<lambda>")
 @pytest.mark.parametrize(
     "make, x",
     [

@@ -216,11 +216,17 @@ def check_memory(net, arg, kept: str) -> None:
     assert report.residuals == g.report and "read by the backward" in str(report)
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "buffer-backward", "param-output", "param-written", "arg-both", "a chain through a branch"
+)
 @pytest.mark.parametrize("name", CASES)
 def test_three_steps_equal_those_of_eager(name):
     steps(*CASES[name])
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("buffer-both", "param-backward", "param-both", "arg-backward", "arg-both")
 @pytest.mark.parametrize("name", [n for n, (_, kept) in CASES.items() if kept == "slot"])
 def test_the_steps_fail_without_slots(name, monkeypatch):
     monkeypatch.setattr(importlib.import_module("ir.autodiff"), "sources", lambda program: {})

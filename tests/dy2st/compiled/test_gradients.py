@@ -219,10 +219,7 @@ class Nested(nn.Layer):
         return rows, total
 
 
-@pytest.mark.quick(
-    "HandGRU-0-float64", "SpikingLIF-1-float64", "SSM-7-float64", "Halving-0-float64",
-    "Nested-1-float64",
-)  # fmt: skip
+@pytest.mark.quick("HandGRU-0-float64", "SpikingLIF-1-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("steps", LENGTHS)
 @pytest.mark.parametrize("model", [HandGRU, SpikingLIF, SSM, Breaks, Halving, Nested])
@@ -297,7 +294,7 @@ def test_small_cnn_with_batch_norm():
     trains(net, lambda: [data(2, 2, 4, 4)])
 
 
-@pytest.mark.quick("0-sqrt", "7-sqrt")
+@pytest.mark.quick("0-sqrt")
 @pytest.mark.parametrize("checkpoint", ["sqrt", 1, 3, 50])
 @pytest.mark.parametrize("steps", LENGTHS)
 def test_checkpoints_change_no_gradient(checkpoint, steps):

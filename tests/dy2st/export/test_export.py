@@ -29,6 +29,7 @@ def save_lstm(path):
     return layer
 
 
+@pytest.mark.slow
 def test_runs_in_a_process_without_paddle(tmp_path):
     file = tmp_path / "lstm.dy2st"
     layer = save_lstm(file)

@@ -53,6 +53,7 @@ def test_the_plain_file_works(file):
     np.testing.assert_array_equal(run.buffers["h"], [2, 2])
 
 
+@pytest.mark.slow
 def test_five_hundred_files_made_up_at_random():
     """`scripts/fuzz/files.py` in a process of its own: cases that die are seen."""
     script = [sys.executable, str(ROOT / "scripts/fuzz/files.py"), "--count", "500", "--seed", "7"]

@@ -102,6 +102,8 @@ CASES = [python_values, listed_numbers, sum_with_if, list_with_if, tuple_of_zip,
          with_start_and_default]  # fmt: skip
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("listed_numbers", "tuple_of_zip", "sorted_pairs")
 @pytest.mark.parametrize("f", CASES)
 def test_values_of_eager(f):
     static = dy2st.to_static(f)

@@ -100,6 +100,8 @@ def local_accumulator(x):
     return found.total, found.add(x[0]).total
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("elements", "changed_afterwards", "keyed_by_numbers_of_the_index")
 @pytest.mark.parametrize(
     "f",
     [elements, slices, stacked_slice, mean_of_losses, reads_what_it_grows, changed_afterwards,

@@ -69,6 +69,8 @@ def gradient(f, x):
     return y.numpy(), x.grad.numpy()
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("written_to_a_buffer", "appended_to_another_list")
 @pytest.mark.parametrize("f", CASES, ids=lambda f: f.__name__)
 def test_what_is_read_from_the_end_of_a_list_passes_its_gradient(f):
     static = dy2st.to_static(f)

@@ -59,6 +59,8 @@ def in_a_called_function(x):
             part.multiply_(paddle.full([3], 0.5))
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("views_in_a_comprehension", "views_by_number", "base_written_later")
 @pytest.mark.parametrize(
     "f",
     [running_sum, views_in_a_comprehension, views_by_number, base_written_later, views_of_a_loop,
@@ -117,6 +119,8 @@ def backwards(x):
     return total
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("pyramid")
 @pytest.mark.parametrize("f", [windows, pyramid, backwards])
 def test_inner_ranges_that_follow_from_the_outer_index(f):
     check.agree(f, check.data(5, 3))

@@ -586,6 +586,15 @@ def outcome(f, scale, steps=3):
     return values, same, reached
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "one_object_or_two",
+    "rebound_and_kept",
+    "the_last_of_a_list",
+    "the_last_row",
+    "chosen_by_three_places",
+    "the_same_row_again",
+)
 @pytest.mark.parametrize("f", EXACT, ids=lambda f: f.__name__)
 def test_what_a_result_shares_memory_with(f):
     static = dy2st.to_static(f)
@@ -593,6 +602,17 @@ def test_what_a_result_shares_memory_with(f):
         assert outcome(static, scale) == outcome(f, scale), scale
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "changed_in_a_branch",
+    "argument_of_a_loop_that_may_not_run",
+    "bisection",
+    "collected_where_data_keeps_the_state",
+    "a_view_beside_a_list",
+    "the_last_row",
+    "best_of_all",
+    "the_same_row_again",
+)
 @pytest.mark.parametrize("f", EXACT, ids=lambda f: f.__name__)
 def test_what_a_result_of_any_length_shares_memory_with(f):
     static = dy2st.to_static(f, input_spec=[InputSpec([None, 2])])
@@ -646,6 +666,14 @@ def test_gradients_through_what_was_chosen(f):
 
 
 # ---------------------------------------------------------------- copies that are announced
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "one_of_two_views-fixed",
+    "made_by_an_inner_branch-fixed",
+    "picked_from_the_argument-named",
+    "states_that_data_keeps-named",
+    "viewed_again_in_a_loop-named",
+)
 @pytest.mark.parametrize("named", [False, True], ids=["fixed", "named"])
 @pytest.mark.parametrize("f", COPIED, ids=lambda f: f.__name__)
 def test_a_result_that_is_a_copy_is_announced(f, named):
@@ -691,6 +719,17 @@ def carried_through_a_loop(x):
 NEW = [copied_in_a_branch, new_on_both_sides, the_argument_or_a_new_one, carried_through_a_loop]
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "changed_in_a_branch",
+    "made_in_a_branch_under_two_names",
+    "argument_of_a_loop_that_may_not_run",
+    "two_names_where_the_loop_runs",
+    "made_by_a_branch_in_a_loop",
+    "collected_where_data_keeps_the_state",
+    "the_last_of_a_list_of_pairs",
+    "one_view_or_another",
+)
 @pytest.mark.parametrize("f", [*EXACT, *NEW], ids=lambda f: f.__name__)
 def test_no_warning_where_nothing_is_copied(f):
     static = dy2st.to_static(f)

@@ -33,6 +33,8 @@ def case(cases):
     return lambda f: cases.append(pytest.param(f, id=f.__name__)) or f
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("to_tensors", "element_types", "with_arrays", "elements", "shapes", "as_python")
 @pytest.mark.parametrize("f", EXACT)
 def test_as_numpy(f):
     static = dy2st.to_static(f)

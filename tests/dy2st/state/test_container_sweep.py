@@ -647,6 +647,8 @@ def check(kind: str, chosen: Iterable[tuple[str, str, str, str]]) -> None:
             assert how != "refused" or may_be_refused(kind, use), f"{name}: refused"
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("list of tensors")
 @pytest.mark.parametrize("kind", MAKERS)
 def test_uses_and_changes(kind: str) -> None:
     check(kind, sampled(kind))

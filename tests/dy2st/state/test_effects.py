@@ -136,6 +136,17 @@ READS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "grouped",
+    "mean_of_an_array",
+    "sum_of_an_array",
+    "an_array_of_a_list",
+    "attrgetter",
+    "itemgetter",
+    "methodcaller",
+    "copied",
+)
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_reads_through_library_code_are_followed(read):
     follows(lambda s: lambda x: (x + 1, read(s)), grow)
@@ -300,6 +311,17 @@ REFUSED = {
 }
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "environ_del",
+    "number_in_json",
+    "written_array",
+    "array_as_out",
+    "bytes",
+    "next",
+    "list_of_an_iterator",
+    "loop_over_a_generator",
+)
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
     function, *parts = REFUSED[name]

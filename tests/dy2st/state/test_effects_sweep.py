@@ -286,12 +286,16 @@ TEMPLATES = pytest.mark.parametrize("template", [INSIDE, LOOP], ids=["inside", "
 NOT_TRANSLATED: set[str] = set()
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("math-0-inside", "datetime-0-inside")
 @TEMPLATES
 @pytest.mark.parametrize("items", groups(table.PURE))
 def test_pure_functions(items, template):
     assert set(swept(template, items)) <= NOT_TRANSLATED
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("random-0-inside")
 @TEMPLATES
 @pytest.mark.parametrize("items", groups(table.HOST))
 def test_functions_that_draw_or_advance(items, template):

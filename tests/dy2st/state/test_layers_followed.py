@@ -385,6 +385,8 @@ INNER = {
 }
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("a function", "a parameter")
 @pytest.mark.parametrize("what", INNER)
 def test_parts_of_the_layers_of_paddle(what):
     eager, static = Encoder(), dy2st.to_static(Encoder())

@@ -59,6 +59,16 @@ SEQUENCES = {
 }
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "argument-ints, then a float",
+    "named-floats, then an int",
+    "named-numbers, then texts",
+    "named-none and a tensor",
+    "in a dict-ints, then a float",
+    "in a dict-numbers, then bools",
+    "attribute-floats, then an int",
+)
 @pytest.mark.parametrize("names", SEQUENCES.values(), ids=SEQUENCES)
 @pytest.mark.parametrize("how", ["argument", "named", "in a dict", "attribute"])
 def test_a_value_that_changes_its_kind(names, how):

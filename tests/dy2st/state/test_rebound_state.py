@@ -137,6 +137,8 @@ def seen(net):
     return [list(q) if isinstance(q, collections.deque) else q for q in found]
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("Tuple-", "NamedTuple-", "TupleWithANumber-", "Dict-", "ChangedAfterwards-")
 @pytest.mark.parametrize(
     ("make", "most"),
     [(Tuple, 2), (NamedTuple, 2), (TupleWithANumber, 2), (Dict, 2), (List, 2), (Nested, 3),

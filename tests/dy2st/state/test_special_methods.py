@@ -246,6 +246,17 @@ def factor():
     FACTOR = 2
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "add-change_objects",
+    "abs-change_factor",
+    "gt-change_objects",
+    "float-change_factor",
+    "sub-change_objects",
+    "sum-change_objects",
+    "point_asdict-change_factor",
+    "getattr-change_factor",
+)
 @pytest.mark.parametrize("change", [change_factor, change_objects])
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_special_methods_and_callbacks_are_followed(use, change, factor):

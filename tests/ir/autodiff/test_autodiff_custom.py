@@ -159,6 +159,8 @@ INSIDE = """      custom {
           }"""
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("none")
 @pytest.mark.parametrize("every", ["none", 2])
 def test_custom_block_in_a_branch_in_a_loop(every):
     """tanh with its true gradient, in checkpointed loops too."""

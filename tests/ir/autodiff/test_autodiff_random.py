@@ -62,6 +62,8 @@ KINDS = {"exact": 100, "heavy": 50, "control": 200}
 CASES = sorted((s, kind) for kind, n in KINDS.items() for s in range(0, n, CHUNK))
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("exact-0")
 @pytest.mark.parametrize("case", mostly_slow(CASES, 3), ids=lambda c: f"{c[1]}-{c[0]}")
 def test_gradients_of_random_programs(case):
     start, kind = case

@@ -63,9 +63,8 @@ CASES = [
 
 
 @pytest.mark.quick(
-    "exp-0", "tanh-0", "pow-0", "matmul-0", "sum-0", "softmax-0", "layer_norm-0", "conv-0",
-    "gather-0", "slice-0", "concat-0", "where-0", "cumsum-0", "max-0", "reshape-0",
-)  # fmt: skip
+    "exp-0", "tanh-0", "pow-0", "matmul-0", "sum-0", "softmax-0", "gather-0", "slice-0", "concat-0"
+)
 @pytest.mark.parametrize("name, k", CASES)
 def test_gradient_against_finite_differences(name, k):
     e = wide(OPS[name].examples[k])

@@ -33,6 +33,17 @@ def calls(f, makers, keep):
     return tuple(out)
 
 
+@pytest.mark.sampled
+@pytest.mark.quick(
+    "for_states",
+    "arg_list_mixed",
+    "br_obj",
+    "brk_fresh",
+    "fresh_local",
+    "in_list_rebind",
+    "del_keys",
+    "list_alias_write",
+)
 @pytest.mark.parametrize("name", [n for n, (_, kind, _) in CASES.items() if kind != "refused"])
 def test_containers_are_those_of_eager(name):
     f, kind, makers = CASES[name]
@@ -80,6 +91,8 @@ class Exchanges(paddle.nn.Layer):
         return d[0] + x
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("soso-Exchanges", "osos-Exchanges")
 @pytest.mark.parametrize("make", [Keeps, Exchanges])
 @pytest.mark.parametrize("order", ["soso", "osos"])
 def test_an_argument_that_is_also_an_attribute(make, order):

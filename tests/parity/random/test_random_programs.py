@@ -17,6 +17,7 @@ COUNT, GROUPS = 200, 40
 
 
 #: the other groups run with gradients: test_random_gradients.py
+@pytest.mark.slow
 @pytest.mark.parametrize("group", mostly_slow(range(20), nightly=range(20, GROUPS)))
 def test_random_programs(group):
     """Prints the seed of a program that differs; DY2ST_SEED moves all seeds."""
@@ -159,6 +160,8 @@ FOUND = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("an_unchanged_tensor_collected_by_nested_loops", "a_list_of_the_body_changes")
 @pytest.mark.parametrize("f", FOUND, ids=lambda f: f.__name__)
 def test_found(f):
     static = dy2st.to_static(f)
@@ -188,6 +191,8 @@ def the_last_state_in_a_branch(x):
     return ys, states
 
 
+@pytest.mark.sampled
+@pytest.mark.quick("named-the_last_state_of_a_stack", "named-the_last_state_in_a_branch")
 @pytest.mark.parametrize("f", [the_last_state_of_a_stack, the_last_state_in_a_branch])
 @pytest.mark.parametrize("named", [False, True], ids=["fixed", "named"])
 def test_the_last_of_a_list_of_states(f, named):

@@ -35,6 +35,7 @@ def outcomes(group, run, cuts=True):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", mostly_slow(range(30), nightly=range(30, GROUPS)))
 def test_random_views(group):
     """Results, tensors of the caller, aliases, versions. DY2ST_SEED moves all seeds."""
