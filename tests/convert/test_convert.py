@@ -254,6 +254,7 @@ def test_generated_calls_point_at_the_header():
     assert loop.end_lineno == loop.lineno
 
 
+@pytest.mark.slow
 def test_every_line_is_in_the_function():
     for fn, _ in CASES:
         lines, first = inspect.getsourcelines(fn)

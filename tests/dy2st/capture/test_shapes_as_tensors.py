@@ -269,6 +269,7 @@ class Decoder(paddle.nn.Layer):
         return paddle.concat(ys, 1)
 
 
+@pytest.mark.slow
 def test_the_cache_of_attention():
     paddle.seed(2)
     check.trains(Decoder, lambda: [check.data(2, 3, 8)])

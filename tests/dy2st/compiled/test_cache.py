@@ -121,6 +121,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 def test_explain_names_what_has_changed(golden, monkeypatch):
     static = dy2st.to_static(Net())
     static(X)

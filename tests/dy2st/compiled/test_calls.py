@@ -97,6 +97,7 @@ def test_python_calls_do_not_depend_on_the_length():
     assert len(set(counts)) == 1, counts
 
 
+@pytest.mark.slow
 def test_translation_does_not_depend_on_the_length():
     counts = []
     for steps in (50, 50, 2000):

@@ -222,6 +222,7 @@ def test_changes_are_followed(walk, kind):
                 change(net, k, kind)
 
 
+@pytest.mark.slow
 def test_nothing_is_translated_again_without_a_change():
     for walk in WALKS.values():
         static = dy2st.to_static(Net(walk))

@@ -86,6 +86,7 @@ def test_a_value_that_changes_its_kind(names, how):
         check.same(have, shown(X, n), what=name)
 
 
+@pytest.mark.slow
 def test_two_arguments_that_change_their_kinds():
     static = dy2st.to_static(lambda x, a, b: shown(shown(x, a), b))
     for a, b in itertools.product(["half", "int", "more", "true", "text", "none"], repeat=2):
