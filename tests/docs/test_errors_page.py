@@ -85,10 +85,10 @@ ANOTHER_TYPE = set(
     masked_scatter_of_another_type masked_scatter_without_a_mask
     while_loop_that_loses_a_variable index_from_data_in_python opens_a_file moves_a_layer
     prints_to_a_file name_that_is_a_tensor gradient_inside reads_a_gradient
-    index_out_of_range too_many_indices index_of_floats mask_of_another_shape
+    index_of_floats
     selected_elements_of_another_shape value_of_another_shape length_of_a_number
     view_of_a_transposed_tensor embedding_outside_of_its_table list_as_an_index_of_floats
-    list_as_a_mask_of_another_shape number_for_no_elements numbers_mixed_with_texts
+    number_for_no_elements numbers_mixed_with_texts
     tensors_mixed_with_texts object_as_an_argument
 """.split()
 )
