@@ -75,9 +75,22 @@ class Example:
 
     def run_eagerly(self) -> Any:
         out = None
-        for _ in range(self.calls):
-            out = self.function(*self.given())
-        return out.sum().backward() if self.backward else out
+        with kept(), elsewhere():
+            for _ in range(self.calls):
+                out = self.function(*self.given())
+            return out.sum().backward() if self.backward else out
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """What a program changes of the process is as it was afterwards."""
+    records, variables = paddle.is_grad_enabled(), dict(os.environ)
+    try:
+        yield
+    finally:
+        paddle.set_grad_enabled(records)
+        os.environ.clear()
+        os.environ.update(variables)
 
 
 def copied(x: Any) -> Any:
@@ -131,7 +144,7 @@ class Outcome:
 def outcome(example: Example) -> Outcome:
     """Run it in an empty folder; the message as the last lines of a traceback print it."""
     error: BaseException | None = None
-    with warnings.catch_warnings(record=True) as warned, noted() as sites, elsewhere():
+    with warnings.catch_warnings(record=True) as warned, noted() as sites, elsewhere(), kept():
         warnings.simplefilter("always")
         with raised() as passed:
             try:
