@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 from ir.loc import UNKNOWN, Loc
@@ -355,7 +356,7 @@ class Program:
         values = (v for v in self.outputs if isinstance(v, Value))
         return (*values, *(v for _, v in self.writes))
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[str, ...]:
         """Named sizes, in the order in which the inputs name them."""
         found: dict[str, None] = {}

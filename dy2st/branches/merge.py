@@ -18,6 +18,7 @@ from dy2st.branches.merge_lists import (
     changed_keys,
     elements,
     keys,
+    parts_after,
     same_keys,
     with_items,
 )
@@ -141,13 +142,14 @@ class Merge:
         raise Disagree from self.refusal(name, a, b)
 
     def containers(self, name: str, a: Any, b: Any) -> Any:
-        """A container with the merged elements; it is exact for reads, and for changes if nobody
-        else knows the two."""
+        """One with the merged elements: exact for reads; for changes if nobody else knows both."""
         key = (id(a), id(b))
         if key in self.merged:
             return self.merged[key][2]
-        parts = [self.agreed(name, x, y) for x, y in zip(parts_of(a), parts_of(b))]
-        out = rebuilt(self.trace, a, parts)
+        one, two = parts_after(a, self.yes), parts_after(b, self.no)
+        if one is None or two is None:
+            raise Disagree from self.refusal(name, a, b)
+        out = rebuilt(self.trace, a, [self.agreed(name, x, y) for x, y in zip(one, two)])
         if is_value(a):
             return out
         for x, side in ((a, self.yes), (b, self.no)):

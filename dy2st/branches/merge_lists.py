@@ -15,9 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dy2st.branches.branch import Branch
+from dy2st.state import tree
 from dy2st.state.container_writes import Contents
 from dy2st.trace.scalar import PathCondition, RuntimeScalar
-from dy2st.trace.undo import MISSING
+from dy2st.trace.undo import MISSING, Attr, Item, Location
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,34 @@ def with_items(place: Contents, contents: Any, items: dict[Any, Any]) -> Any:
     return tuple(new.items() if isinstance(place.obj, dict) else new.values())
 
 
+def parts_after(x: Any, side: Branch) -> list[Any] | None:
+    """The elements of a container at the end of a branch, which has been undone; None if the branch
+    gives it other keys."""
+    if id(x) in side.changed:
+        return list(side.changed[id(x)][1])
+    found: dict[Any, Any] = dict(tree.elements(x) or {})
+    for place, value in side.stores.values():
+        if place.obj is not x:
+            continue
+        new = contents_after(place, found, value)
+        if new is None or list(new) != list(found):
+            return None
+        found = new
+    return list(found.values())
+
+
+def contents_after(place: Location, found: dict[Any, Any], value: Any) -> dict[Any, Any] | None:
+    """Elements after one store; None for a place that is no element."""
+    if isinstance(place, Contents):
+        return dict(value if isinstance(place.obj, dict) else enumerate(value))
+    if not isinstance(place, (Item, Attr)) or value is MISSING:
+        return None
+    key = place.index if isinstance(place, Item) else place.name
+    if isinstance(place.obj, list) and type(key) is int and key < 0:
+        key += len(found)
+    return {**found, key: value}
+
+
 def changed_keys(place: Contents) -> str:
     kind = type(place.obj).__name__
     what = "keys of a dict depend" if isinstance(place.obj, dict) else f"length of a {kind} depends"
@@ -63,4 +93,12 @@ def elements(n: int) -> str:
     return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
 
 
-__all__ = ["ConditionalElement", "changed_keys", "elements", "keys", "same_keys", "with_items"]
+__all__ = [
+    "ConditionalElement",
+    "changed_keys",
+    "elements",
+    "keys",
+    "parts_after",
+    "same_keys",
+    "with_items",
+]

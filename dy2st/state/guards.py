@@ -186,7 +186,7 @@ class Guards(ContainerGuards):
         own = isinstance(fields, dict) and name in fields
         if not own and isinstance(bound := unbound(value), types.MethodType):
             self.method(obj, name, getattr(bound, "__func__", None))
-        elif not own and getattr(type(obj), name, None) is value:
+        elif not own and getattr(type(obj), name, MISSING) is value:
             self.method(obj, name, value)
         elif own or not isinstance(value, (types.MethodType, types.BuiltinMethodType)):
             place = Attr(obj, name)
@@ -217,7 +217,7 @@ class Guards(ContainerGuards):
         """A method, which is made anew at every look: its class has the function, and the object
         has no attribute of that name."""
         kind = type(obj)
-        found: Any = plain_function(getattr(kind, name, None))
+        found: Any = plain_function(getattr(kind, name, MISSING))
         function = plain_function(function)
         if is_intercepted(found):
             return

@@ -251,3 +251,45 @@ def while_names_a_container_that_is_read(x):
         q = s
         q["h"] = q["h"] + x[0]
     return q
+
+
+@case("scan")
+def br_new_dict_or_an_item(x):
+    s = {"h": v(0)}
+    if x.sum() > 0:
+        s = {"h": s["h"] + 3}
+    else:
+        for _ in range(2):
+            s["h"] = s["h"] * 2 + 1
+    return s["h"] * 1
+
+
+@case("")
+def br_new_list_or_an_item(x):
+    s = [v(1), v(2)]
+    if x.sum() > 0:
+        s = [s[1], s[0]]
+    else:
+        s[-1] = s[0] * 4
+    return s[0] - s[1]
+
+
+@case("scan")
+def br_new_object_or_an_attribute(x):
+    s = Obj(h=v(1))
+    if x.sum() > 0:
+        s = Obj(h=v(3))
+    else:
+        for _ in range(2):
+            s.h = s.h * 2
+    return s.h * 1
+
+
+@case("")
+def br_new_tuple_or_items_in_it(x):
+    s = ({"h": v(0)}, [v(2)])
+    if x.sum() > 0:
+        s = ({"h": v(1)}, [v(7)])
+    else:
+        s[0]["h"], s[1][0] = x[0] * 3, v(9)
+    return s[0]["h"] + s[1][0]
