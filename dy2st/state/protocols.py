@@ -192,7 +192,9 @@ def iterable_of(trace: Trace, x: Any) -> Any:
     if users_method(made, "__next__") is not None:
         return UserIterator(trace, made)
     if not hasattr(type(made), "__iter__") and users_method(made, "__getitem__") is not None:
-        return by_index(trace, made)
+        items = by_index(trace, made)
+        trace.objects.iterators[id(items)] = (items, trace.frame)
+        return items
     return made
 
 

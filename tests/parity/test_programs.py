@@ -20,6 +20,7 @@ import pytest
 import dy2st
 import dy2st.api
 import dy2st.runtime.control
+from dy2st.compiled import cache
 from dy2st.convert import convert
 from tests import check
 from tests.convert.plain_runtime import Runtime
@@ -211,13 +212,13 @@ def loops_unrolled(p, steps):
 )
 def test_a_number_that_varies_becomes_an_input(name, monkeypatch):
     """After its second value: it is not translated again for each one."""
-    translate, made = dy2st.api.translate, []
+    translate, made = cache.translate, []
 
     def counted(*args):
         made.append(translate(*args))
         return made[-1]
 
-    monkeypatch.setattr(dy2st.api, "translate", counted)
+    monkeypatch.setattr(cache, "translate", counted)
     p = PROGRAMS[name]
     new, eager = dy2st.to_static(p.make()), p.make()
     for call in range(6):
