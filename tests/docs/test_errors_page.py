@@ -45,6 +45,7 @@ UNREACHABLE = {
 }
 #: functions with a message that no example shows yet
 OPEN = {
+    "dy2st/branches/merge.py: containers",
     "dy2st/capture/foreign/host.py: call",
     "dy2st/capture/foreign/host_results.py: affine",
     "dy2st/capture/foreign/host_results.py: declared",
