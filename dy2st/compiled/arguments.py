@@ -1,4 +1,4 @@
-"""NumPy arrays among the arguments of a call: inputs of the program, like tensors.
+"""The arguments of a call as inputs of a program: their names, tensors and NumPy arrays.
 
 An array enters a program as a tensor on its own memory, so that a program that writes it writes the
 caller's array. While gradients are recorded it is a copy, as `paddle.to_tensor` makes it in eager,
@@ -9,6 +9,9 @@ are compared in every call.
 
 from __future__ import annotations
 
+import re
+import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,11 @@ from paddle.base import core
 
 from dy2st.state.arrays import made_array
 from dy2st.state.ownership import refuse
-from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.trace import Trace
+from dy2st.state.signature import Signature
+from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from
+from dy2st.trace.signals import Refused
+from dy2st.trace.trace import Trace, TracedInput
+from ir import Program, Size, SourceError, Type
 from ir.types import DTYPES
 
 SUPPORTED = {d.numpy.name for d in DTYPES.values() if d.name != "bf16" and not d.widened}
@@ -76,3 +82,69 @@ def array_argument(trace: Trace, fake: FakeTensor, at: int) -> object:
         q.leaf = at
         q.array = made_array(trace, fake)
     return q.array
+
+
+# ---------------------------------------------------------------- tensors and names
+def argument_names(function: Callable[..., object], signature: Signature) -> list[str]:
+    """The user's name for each leaf: `x`, `states.0`, ..."""
+    raw = getattr(function, "__func__", function)
+    code: types.CodeType | None = getattr(raw, "__code__", None)
+    known = list(code.co_varnames[: code.co_argcount]) if code is not None else []
+    if isinstance(function, types.MethodType):
+        known = known[1:]
+    out = []
+    for first, *rest in signature.paths:
+        if isinstance(first, int):
+            first = known[first] if first < len(known) else f"arg{first}"
+        out.append(".".join([first, *map(str, rest)]))
+    return out
+
+
+def check_arrays(
+    bound: Sequence[TracedInput], program: Program, trained: bool, leaves: Sequence[Any]
+) -> None:
+    """An array that is written is written where it lies."""
+    written = {target for target, _ in program.writes}
+    for i, q in zip(program.inputs, bound):
+        if q.leaf is None or i.value not in written:
+            continue
+        flags = leaves[q.leaf].flags
+        if trained or not flags.carray:
+            why = "while gradients are recorded" if trained else "that is not contiguous"
+            why = why if flags.writeable else "that is read-only"
+            raise SourceError(
+                f"the argument {q.name}, a NumPy array, is written {why}."
+                if trained
+                else f"the argument {q.name}, a NumPy array {why}, is written.",
+                remedy="Make it a tensor, `paddle.to_tensor(a)`, and write that.",
+            )
+
+
+def add_argument(trace: Trace, tensor: Tensor, name: str, spec: Any) -> FakeTensor:
+    try:
+        dtype = dtype_from(tensor.dtype)
+    except TypeError as e:
+        raise Refused(SourceError(f"the argument {name} cannot be an input: {e}.")) from None
+    shape: list[Any] = [int(d) for d in tensor.shape]
+    if spec is not None:
+        check_spec(tensor, name, spec)
+        for axis, d in enumerate(spec.shape):
+            if d is None or int(d) < 0:
+                size = re.sub(r"\W", "_", f"{name}_{axis}")
+                trace.sizes.hints[size] = shape[axis]
+                shape[axis] = Size.named(size)
+    return trace.add_input(tensor, "arg", name, Type(dtype, tuple(shape)))
+
+
+def check_spec(tensor: Tensor, name: str, spec: Any) -> None:
+    fits = len(spec.shape) == len(tensor.shape) and all(
+        d is None or int(d) < 0 or int(d) == int(n) for d, n in zip(spec.shape, tensor.shape)
+    )
+    if not fits or spec.dtype != tensor.dtype:
+        raise Refused(
+            SourceError(
+                f"the argument {name} does not fit its input_spec.",
+                reason=f"It is {tensor.dtype}{list(tensor.shape)}, the spec says {spec}.",
+                remedy="Pass a tensor that fits the spec, or change the spec.",
+            )
+        )

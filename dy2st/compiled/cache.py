@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dy2st.compiled.arguments import argument_names
 from dy2st.compiled.entry import MISS, Entry
 from dy2st.compiled.reasons import (
     Case,
@@ -23,7 +24,7 @@ from dy2st.compiled.reasons import (
     remedies,
     tensor_text,
 )
-from dy2st.compiled.translate import argument_names, translate
+from dy2st.compiled.translate import translate
 from dy2st.state.dynamic_numbers import DynamicNumbers
 from dy2st.state.signature import Signature
 from dy2st.trace.fake_tensor import Tensor

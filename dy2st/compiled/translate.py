@@ -8,7 +8,6 @@ import functools
 import re
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import paddle
@@ -18,8 +17,11 @@ from dy2st.capture import foreign, intercept
 from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.compiled import host_inputs
 from dy2st.compiled.arguments import (
+    add_argument,
+    argument_names,
     array_argument,
     array_tensor,
+    check_arrays,
     check_kind,
     constant_array,
     is_computable,
@@ -44,7 +46,7 @@ from dy2st.state.dynamic_numbers import (
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.facts import Hooks
-from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from, make_fake
+from dy2st.trace.fake_tensor import Tensor, make_fake
 from dy2st.trace.signals import (
     AlsoArgument,
     InternalError,
@@ -56,7 +58,7 @@ from dy2st.trace.signals import (
 )
 from dy2st.trace.trace import Loop, Trace, TracedInput, active
 from dy2st.trace.user_stack import raised_at, user_loc
-from ir import Input, Loc, Program, Size, SourceError, Type, Value
+from ir import Input, Loc, Program, SourceError, Value
 from ir.analysis.alias import AliasError
 from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
@@ -381,21 +383,6 @@ def user_names(function: Callable[..., object]) -> dict[int, tuple[str, str]]:
 
 
 # ---------------------------------------------------------------- arguments
-def argument_names(function: Callable[..., object], signature: Signature) -> list[str]:
-    """The user's name for each leaf: `x`, `states.0`, ..."""
-    raw = getattr(function, "__func__", function)
-    code: types.CodeType | None = getattr(raw, "__code__", None)
-    known = list(code.co_varnames[: code.co_argcount]) if code is not None else []
-    if isinstance(function, types.MethodType):
-        known = known[1:]
-    out = []
-    for first, *rest in signature.paths:
-        if isinstance(first, int):
-            first = known[first] if first < len(known) else f"arg{first}"
-        out.append(".".join([first, *map(str, rest)]))
-    return out
-
-
 def fake_arguments(
     trace: Trace,
     given: Given,
@@ -437,56 +424,6 @@ def fake_array(trace: Trace, given: Given, leaf: np.ndarray, at: int, name: str)
     known = trace.inputs.by_id.get(id(tensor))
     fake = known.fake if known else add_argument(trace, tensor, name, None)
     return array_argument(trace, fake, first)
-
-
-def check_arrays(
-    bound: Sequence[TracedInput], program: Program, trained: bool, leaves: Sequence[Any]
-) -> None:
-    """An array that is written is written where it lies."""
-    written = {target for target, _ in program.writes}
-    for i, q in zip(program.inputs, bound):
-        if q.leaf is None or i.value not in written:
-            continue
-        flags = leaves[q.leaf].flags
-        if trained or not flags.carray:
-            why = "while gradients are recorded" if trained else "that is not contiguous"
-            why = why if flags.writeable else "that is read-only"
-            raise SourceError(
-                f"the argument {q.name}, a NumPy array, is written {why}."
-                if trained
-                else f"the argument {q.name}, a NumPy array {why}, is written.",
-                remedy="Make it a tensor, `paddle.to_tensor(a)`, and write that.",
-            )
-
-
-def add_argument(trace: Trace, tensor: Tensor, name: str, spec: Any) -> FakeTensor:
-    try:
-        dtype = dtype_from(tensor.dtype)
-    except TypeError as e:
-        raise Refused(SourceError(f"the argument {name} cannot be an input: {e}.")) from None
-    shape: list[Any] = [int(d) for d in tensor.shape]
-    if spec is not None:
-        check_spec(tensor, name, spec)
-        for axis, d in enumerate(spec.shape):
-            if d is None or int(d) < 0:
-                size = re.sub(r"\W", "_", f"{name}_{axis}")
-                trace.sizes.hints[size] = shape[axis]
-                shape[axis] = Size.named(size)
-    return trace.add_input(tensor, "arg", name, Type(dtype, tuple(shape)))
-
-
-def check_spec(tensor: Tensor, name: str, spec: Any) -> None:
-    fits = len(spec.shape) == len(tensor.shape) and all(
-        d is None or int(d) < 0 or int(d) == int(n) for d, n in zip(spec.shape, tensor.shape)
-    )
-    if not fits or spec.dtype != tensor.dtype:
-        raise Refused(
-            SourceError(
-                f"the argument {name} does not fit its input_spec.",
-                reason=f"It is {tensor.dtype}{list(tensor.shape)}, the spec says {spec}.",
-                remedy="Pass a tensor that fits the spec, or change the spec.",
-            )
-        )
 
 
 # ---------------------------------------------------------------- the program

@@ -73,9 +73,6 @@ MAKERS = frozenset(
     "copy union intersection difference symmetric_difference __copy__ __add__ __mul__ __rmul__ "
     "__or__ __ror__ __and__ __sub__ __xor__".split()
 )
-EFFECTS = (
-    input, open, exec, eval, paddle.set_rng_state, paddle.save, paddle.load,
-)  # fmt: skip
 
 
 def converted(fn: types.FunctionType) -> types.FunctionType:
@@ -121,12 +118,6 @@ def fn(f: Any) -> Any:
     if trace is None:
         return f
     f = drawing(f)
-    if any(f is e for e in EFFECTS):
-        raise refuse(
-            f"{f.__name__}() in a translated function.",
-            "It would act when the function is traced, not when the program runs.",
-            "Call it outside of the translated function.",
-        )
     if mark_of(f) is not None or is_host(f):
         return library_call(trace, f)
     if id(f) in access.BUILTINS:

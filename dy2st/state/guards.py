@@ -186,7 +186,7 @@ class Guards(ContainerGuards):
         own = isinstance(fields, dict) and name in fields
         if not own and isinstance(bound := unbound(value), types.MethodType):
             self.method(obj, name, getattr(bound, "__func__", None))
-        elif not own and getattr(type(obj), name, MISSING) is value:
+        elif not own and value is not MISSING and getattr(type(obj), name, MISSING) is value:
             self.method(obj, name, value)
         elif own or not isinstance(value, (types.MethodType, types.BuiltinMethodType)):
             place = Attr(obj, name)
