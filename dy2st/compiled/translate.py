@@ -64,7 +64,7 @@ from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
 from ir.passes import run as run_passes
 
-#: how often a program is traced again because its inputs lie in memory as no trace has known yet
+#: how often a program is traced again for what a trace has found
 MOST_RETRACES = 2
 
 
@@ -73,8 +73,8 @@ class Given:
     """What is translated, and what earlier traces of it have found: inputs that are `shared` with
     others or not contiguous, loops that may not be rolled, and why it was traced `again`. `arrays`:
     tensors on the memory of arguments that are NumPy arrays, which are `constants` if the function
-    needs their elements. `kept`: containers of the arguments, by `id`, that it finds elsewhere,
-    too. `declared`: how often inputs have been added to those that are shared."""
+    needs their elements. `kept`: the containers of the arguments, by `id`, if it finds one of them
+    elsewhere, too."""
 
     function: Callable[..., object]
     signature: Signature
@@ -87,12 +87,26 @@ class Given:
     again: list[str] = dataclasses.field(default_factory=list)
     arrays: dict[int, Tensor] = dataclasses.field(default_factory=dict)
     constants: bool = False
-    kept: set[int] = dataclasses.field(default_factory=set)
-    declared: int = 0
+    kept: frozenset[int] = frozenset()
 
-    def learn(self, stop: Shares) -> None:
-        """The next trace declares more inputs. There are three traces at most: the second finds
-        inputs that the first did not come to."""
+    def learn(self, stop: Shares | Unroll | AlsoArgument) -> None:
+        """What the next trace does otherwise; raises SourceError if there have been too many."""
+        if isinstance(stop, Shares):
+            why = self.declare(stop)
+        elif isinstance(stop, Unroll):
+            assert stop.calls not in self.unrolled, "an unrolled loop has taken copies"
+            self.unrolled.add(stop.calls)
+            why = "elements of a loop's tensors are written in place after it"
+        else:
+            self.kept = frozenset(map(id, self.signature.leaves.containers()))
+            kind = type(stop.container).__name__
+            why = f"a {kind} among the arguments is reached in another way, too"
+        if len(self.again) == MOST_RETRACES:
+            raise too_late([*self.again, why])
+        self.again.append(why)
+
+    def declare(self, stop: Shares) -> str:
+        """The next trace declares more inputs: some that the last one did not come to."""
         known = {id(q.tensor) for q in self.shared}
         wanted = shared_inputs.wanted(stop)
         new = [q for q in wanted if id(q.tensor) not in known and not q.memory]
@@ -104,20 +118,17 @@ class Given:
                 reason="Only tensors that share memory are followed.",
                 remedy="Pass a copy: `a.copy()`.",
             )
-        if self.declared == MOST_RETRACES:
-            raise too_late(new)
-        self.declared += 1
         self.shared += new
-        self.again.append(shared_inputs.described(new))
+        return shared_inputs.described(new)
 
 
-def too_late(inputs: Sequence[TracedInput]) -> SourceError:
-    names = ", ".join(dict.fromkeys(q.name for q in inputs))
+def too_late(reasons: Sequence[str]) -> SourceError:
     return SourceError(
-        f"{names}: how this memory lies is asked after the function has been traced "
-        f"{MOST_RETRACES + 1} times for other inputs.",
-        reason="Inputs that are not contiguous, or share memory, are found one after another.",
-        remedy="Pass them as arguments, or keep contiguous copies (`x.contiguous()`).",
+        f"the function has been traced {MOST_RETRACES + 1} times, each time with something new "
+        "about the memory of its inputs.",
+        reason=f"These were found one after another: {'; '.join(reasons)}.",
+        remedy="Pass the tensors as arguments, keep contiguous copies of them "
+        "(`x.contiguous()`), and write to copies (`x.clone()`).",
     )
 
 
@@ -148,20 +159,12 @@ def translate(
 
 
 def _declared(given: Given) -> Entry:
-    """Traced until all inputs that share memory are declared."""
+    """Traced until nothing new is found."""
     while True:
         try:
             return _traced(given)
-        except Shares as stop:
+        except (Shares, Unroll, AlsoArgument) as stop:
             given.learn(stop)
-        except Unroll as stop:
-            assert stop.calls not in given.unrolled, "an unrolled loop has taken copies"
-            given.unrolled.add(stop.calls)
-            given.again.append("elements of a loop's tensors are written in place after it")
-        except AlsoArgument as stop:
-            given.kept.add(id(stop.container))
-            kind = type(stop.container).__name__
-            given.again.append(f"a {kind} among the arguments is reached in another way, too")
 
 
 def _traced(given: Given) -> Entry:
