@@ -32,6 +32,8 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
         argument of the builtin `name`, `whole(iterable)` is what that makes of it (any, all, and
         sum with its start as another argument) or the list of its items; else `whole` is None.
     RT.comprehension(f, iterable)               f(iterable), the list of a list comprehension
+    RT.iterated(x, parts=False)                 what Python runs through: an unpacking, `*x`, a
+                                                comprehension; parts: its elements are unpacked
     RT.trying()                                 entered around what a handler guards
     RT.manager(x)                               the context manager of a `with`
     RT.rebinding(value, lambda: name, inner)    value, to which a variable from outside is bound;

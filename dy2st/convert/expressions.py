@@ -266,13 +266,30 @@ class Expressions(ast.NodeTransformer):
         self.before.append(self.function(function))
         return place(load(function.name), node)
 
+    def iterated(self, value: ast.expr, *more: ast.expr) -> ast.expr:
+        """A converted value that Python runs through: a display has just been made."""
+        made = isinstance(value, (ast.Tuple, ast.List)) and not more
+        return value if made else place(rt("iterated", value, *more), value)
+
+    def visit_Starred(self, node: ast.Starred) -> ast.expr:
+        node.value = self.visit(node.value)
+        if isinstance(node.ctx, ast.Load):
+            node.value = self.iterated(node.value)
+        return node
+
+    def visit_YieldFrom(self, node: ast.YieldFrom) -> ast.expr:
+        node.value = self.iterated(self.visit(node.value))
+        return node
+
     def comprehension(self, node: Any) -> ast.expr:
         """Elements, iterables and conditions are converted; the comprehension stays Python's."""
         for field in ("elt", "key", "value"):
             if hasattr(node, field):
                 setattr(node, field, self.without_statements(getattr(node, field)))
         for generator in node.generators:
-            generator.iter = self.without_statements(generator.iter)
+            unpacked = [ast.Constant(True)] * (not isinstance(generator.target, ast.Name))
+            iterable = self.without_statements(generator.iter)
+            generator.iter = self.iterated(iterable, *unpacked)
             generator.ifs = [self.without_statements(test) for test in generator.ifs]
         return node
 

@@ -24,7 +24,6 @@ from dy2st.convert.syntax import (
     define,
     lambda_,
     load,
-    names_only,
     place,
     rt,
     store,
@@ -247,9 +246,8 @@ class Convert(Expressions):
     # Stores
 
     def plain(self, target: ast.expr) -> bool:
-        """Whether Python's own assignment to it will do; `*rest` becomes a list of the trace."""
-        starred = any(isinstance(q, ast.Starred) for q in ast.walk(target))
-        return names_only(target) and not starred and self.outside.isdisjoint(bound([target]))
+        """Whether it is a name of the function, so that Python's own assignment will do."""
+        return isinstance(target, ast.Name) and target.id not in self.outside
 
     def visit_Assign(self, node: ast.Assign) -> Stmts:
         value = self.visit(node.value)
@@ -283,7 +281,9 @@ class Convert(Expressions):
             return [self.statement(rt("store_item", value, *place_), target)]
         if isinstance(target, ast.Name):
             value = self.rebinding(target.id, value)
-        if isinstance(target, ast.Name) or self.plain(target):
+            return [place(assign(target, value), node or target)]
+        value = self.iterated(value)
+        if all(map(self.plain, target.elts)):
             return [place(assign(target, value), node or target)]
         return self.unpack(target, value, node or target)
 

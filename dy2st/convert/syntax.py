@@ -123,7 +123,3 @@ def define(
 def declare(name: str) -> ast.stmt:
     """A statement without code that makes a name local, for functions that rebind it."""
     return ast.AnnAssign(store(name), ast.Constant("local"), None, 1)
-
-
-def names_only(target: ast.expr) -> bool:
-    return not any(isinstance(n, (ast.Attribute, ast.Subscript)) for n in walk(target))

@@ -178,7 +178,7 @@ def check_made_here(trace: Trace, x: object) -> None:
     """An iterator from outside may not be used up by code that takes all of it."""
     if is_outside(trace, x):
         raise refuse(
-            f"a loop or a call takes all that is left of a {type(x).__name__} that was there "
+            f"the function takes all that is left of a {type(x).__name__} that was there "
             "before the call.",
             "The next call would find it at another place.",
             "Loop over a list or a range, or take single elements: `next(it)`.",
@@ -216,6 +216,16 @@ def iter_(x: Any, *rest: Any) -> Any:
         return iter(x, *rest)
     made = iterable_of(trace, x)
     return iter(made.obj if type(made) is UserIterator else made)
+
+
+def iterated(x: Any, parts: bool = False) -> Any:
+    """What Python's own code runs through; `parts`: and through its elements."""
+    trace = current()
+    if trace is None:
+        return x
+    x = iterable_of(trace, x)
+    check_made_here(trace, x)
+    return map(iterated, x) if parts else x
 
 
 def consume(trace: Trace, iterable: Any) -> None:

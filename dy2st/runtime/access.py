@@ -12,6 +12,7 @@ import paddle
 
 from dy2st.capture.foreign.host import drawing
 from dy2st.capture.indexing.items import old_items
+from dy2st.loops.generators import iterated
 from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.bindings import Global
@@ -320,6 +321,8 @@ def _holds_fake(x: Any) -> bool:
 
 def store_item(value: Any, obj: Any, index: Any) -> None:
     trace = current()
+    if isinstance(index, slice) and isinstance(obj, list):
+        value = iterated(value)
     if trace is None or isinstance(obj, (Tensor, TraceList)) or is_array(obj):
         obj[index] = value
         return

@@ -23,7 +23,7 @@ from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.substitutes import REWRITTEN
-from dy2st.loops.generators import maker, manager_maker, registered
+from dy2st.loops.generators import iterated, maker, manager_maker, registered
 from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.runtime.special_methods import generated_call, is_generated
@@ -65,6 +65,12 @@ READERS = frozenset(
     "tolist tobytes decode find hex startswith endswith __len__ __iter__ __contains__ __eq__ "
     "__ne__ __lt__ __le__ __gt__ __ge__ __reversed__ __repr__ __str__ __bool__ __sizeof__ "
     "__class__ __getattribute__".split()
+)
+#: those of them whose arguments are elements or indices; other methods run through theirs
+OF_ELEMENTS = frozenset(
+    "append insert pop remove setdefault add discard appendleft rotate move_to_end index count "
+    "get __getitem__ __setitem__ __delitem__ __contains__ __eq__ __ne__ __mul__ __rmul__ "
+    "__imul__".split()
 )
 #: those of them that give an iterator
 ITERATORS = frozenset(("elements", "__iter__", "__reversed__"))
@@ -227,6 +233,8 @@ def method(trace: Trace, f: types.MethodType) -> Any:
     library = isinstance(f.__func__, types.FunctionType) and is_library(f.__func__)
     if library and kind_of(f.__self__) is not None and not isinstance(f.__self__, TraceList):
         return container_method(trace, f, f.__self__)
+    if isinstance(owner, TraceList) and f.__name__ not in OF_ELEMENTS:
+        return running_through(f)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
         if isinstance(owner, Layer) and translated is None:
@@ -255,18 +263,16 @@ def other(trace: Trace, f: Any) -> Any:
     owner = getattr(f, "__self__", None)
     if isinstance(owner, type) and issubclass(owner, paddle.autograd.PyLayer):
         return functools.partial(pylayer.apply, owner) if f.__name__ == "apply" else f
-    if (
-        any(f is c for c in CONTAINERS)
-        or isinstance(f, type)
-        and f.__module__.split(".")[0] not in LIBRARIES
-    ):
+    if any(f is c for c in CONTAINERS) or isinstance(f, type) and issubclass(f, tuple(KINDS)):
+        return running_through(functools.partial(make_object, trace, f))
+    if isinstance(f, type) and f.__module__.split(".")[0] not in LIBRARIES:
         return functools.partial(make_object, trace, f)
     if isinstance(f, functools._lru_cache_wrapper):
         return cached_call(f, functools.partial(guarded_call, trace, f))
     if isinstance(f, (operator.attrgetter, operator.methodcaller)):
         return functools.partial(attributes, trace, f)
     if isinstance(f, types.BuiltinMethodType) and type(owner) is str:
-        return str_method(f, owner)
+        return running_through(str_method(f, owner))
     if isinstance(f, operator.itemgetter):
         return functools.partial(access.items_of, f)
     if isinstance(f, OPAQUE) or isinstance(owner, OPAQUE):
@@ -302,6 +308,8 @@ def container_method(trace: Trace, f: Any, owner: Any) -> Any:
     kind, name = kind_of(owner), f.__name__
     if name == "sort":
         f = sorting(trace, f)
+    elif kind is not None and name not in OF_ELEMENTS:
+        f = running_through(f)
     if isinstance(owner, TraceList) and name in MUTATORS | READERS | MAKERS:
         return f
     if name in access.STORES or kind is not None and name in access.ITEMS:
@@ -342,6 +350,16 @@ def unbound(trace: Trace, f: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
     """`list.append(self, v)`: as the method of the object."""
     bound = getattr(owner, f.__name__) if isinstance(owner, TraceList) else f.__get__(owner)
     return container_method(trace, bound, owner)(*args, **kwargs)
+
+
+def running_through(f: Any) -> Any:
+    """`list.extend`, `dict.update` and the like."""
+
+    @functools.wraps(f)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return f(*map(iterated, args), **kwargs)
+
+    return run
 
 
 def sorting(trace: Trace, f: Any) -> Any:

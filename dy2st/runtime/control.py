@@ -6,6 +6,7 @@ the undo log, callees are converted. Anywhere else every construct means what Py
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 import os
@@ -19,7 +20,7 @@ from dy2st.capture.indexing.masks import Selected
 from dy2st.library.consumers import contains
 from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
-from dy2st.loops.generators import consume
+from dy2st.loops.generators import consume, iterated
 from dy2st.loops.iterables import sequence_of
 from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.container_writes import change
@@ -228,6 +229,7 @@ def in_(a: Any, b: Any) -> Any:
             )
         if isinstance(b, type(os.environ)):
             return guarded_call(trace, operator.contains, b, a)
+        b = iterated(b)
         note_contents(trace, b)
         elements = b if isinstance(b, (list, tuple)) else ()
         if is_later(a) and isinstance(b, COLLECTIONS) or any(map(is_later, elements)):
@@ -259,6 +261,8 @@ AUGMENTED = {
 def aug(op: str, x: object, value: Any) -> Any:
     """`x op= value`: rebinding for tensors and numbers; a list grows in place."""
     trace = current()
+    if op == "+" and isinstance(x, (list, collections.deque)):
+        value = iterated(value)
     if trace is not None and isinstance(x, TraceList) and op == "+":
         x.extend(value)
         return x

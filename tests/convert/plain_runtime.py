@@ -106,6 +106,9 @@ class Runtime:
     def comprehension(self, f, iterable):
         return f(iterable)
 
+    def iterated(self, x, parts=False):
+        return x
+
     def generator_(self, make, iterable, whole, name):
         g = make(iterable)
         assert isinstance(g, types.GeneratorType)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 
@@ -214,3 +215,167 @@ def test_iterators_made_inside():
 
     for _ in range(2):
         check.same(f(X), (X + 6, [(1, 3), (2, 4)]))
+
+
+@contextlib.contextmanager
+def managed(x):
+    yield x
+
+
+class Numbers(list):
+    pass
+
+
+class Steps:
+    """An iterator of a user's class."""
+
+    def __init__(self):
+        self.rounds = self.step = 0
+
+    def __iter__(self):
+        self.rounds, self.step = self.rounds + 1, 0
+        return self
+
+    def __next__(self):
+        self.step += 1
+        if self.step > 2:
+            raise StopIteration
+        return self.rounds * self.step
+
+
+ALL_OF_IT = []
+
+
+@case(ALL_OF_IT)
+def unpacked(s, x):
+    a, b = s.short
+    return x + a + b
+
+
+@case(ALL_OF_IT)
+def unpacked_twice(s, x):
+    a, b = c = s.short
+    return x + a + b, c
+
+
+@case(ALL_OF_IT)
+def unpacked_inside(s, x):
+    (a, b), c = s.short, 2
+    return x + a + b * c
+
+
+@case(ALL_OF_IT)
+def unpacked_with_a_rest(s, x):
+    a, *rest = s.short
+    return x + a + len(rest)
+
+
+@case(ALL_OF_IT)
+def unpacked_by_a_loop(s, x):
+    for a, b in [s.short]:
+        x = x + a * b
+    return x
+
+
+@case(ALL_OF_IT)
+def unpacked_by_a_with(s, x):
+    with managed(s.short) as (a, b):
+        return x + a + b
+
+
+@case(ALL_OF_IT)
+def unpacked_by_a_generator(s, x):
+    return x + sum(a * b for a, b in [s.short])
+
+
+@case(ALL_OF_IT)
+def as_arguments(s, x):
+    def add(a, b):
+        return a + b
+
+    return x + add(*s.short)
+
+
+@case(ALL_OF_IT)
+def in_a_display(s, x):
+    return x + sum([0, *s.short])
+
+
+@case(ALL_OF_IT)
+def in_a_comprehension_of_a_lambda(s, x):
+    take = lambda: [q for q in s.short]  # noqa: C416, E731
+    return x + sum(take())
+
+
+@case(ALL_OF_IT)
+def in_a_generator(s, x):
+    def give():
+        yield from s.short
+
+    return x + sum(give())
+
+
+@case(ALL_OF_IT)
+def looked_into(s, x):
+    return x + 1 if 1 in s.short else x
+
+
+@case(ALL_OF_IT)
+def extends_a_list(s, x):
+    ys = [0]
+    ys.extend(s.short)
+    return x + sum(ys)
+
+
+@case(ALL_OF_IT)
+def added_to_a_list(s, x):
+    ys = [0]
+    ys += s.short
+    return x + sum(ys)
+
+
+@case(ALL_OF_IT)
+def stored_in_a_slice(s, x):
+    ys = [0, 0, 0]
+    ys[:1] = s.short
+    return x + sum(ys)
+
+
+@case(ALL_OF_IT)
+def a_set_of_it(s, x):
+    return x + len(set(s.short))
+
+
+@case(ALL_OF_IT)
+def a_list_of_the_users(s, x):
+    return x + sum(Numbers(s.short))
+
+
+@case(ALL_OF_IT)
+def joined_with_it(s, x):
+    return x + len("".join(s.words)) + len({1}.union(s.short))
+
+
+@pytest.mark.parametrize("f", ALL_OF_IT)
+def test_an_iterator_from_outside_is_not_used_up(f):
+    s = State()
+    with pytest.raises(dy2st.SourceError, match="takes all that is left of a"):
+        dy2st.to_static(f)(s, X)
+    assert list(s.short) == [1, 2] and list(s.words) == ["a", "b"]
+
+
+def unpacks_steps(s, x):
+    a, b = s
+    return x + a + b
+
+
+def steps_as_arguments(s, x):
+    return paddle.stack([x + q for q in (lambda *a: a)(*s)])
+
+
+@pytest.mark.parametrize("f", [unpacks_steps, steps_as_arguments])
+def test_an_iterator_of_the_users_is_run_through_on_every_call(f):
+    s, q, static = Steps(), Steps(), dy2st.to_static(f)
+    for _ in range(3):
+        check.same(static(s, X), f(q, X))
+    assert vars(s) == vars(q)
