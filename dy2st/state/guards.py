@@ -18,7 +18,7 @@ import paddle
 
 from dy2st.convert.marks import is_ignored
 from dy2st.state.bindings import Global
-from dy2st.state.containers.constants import gives_again, same_array
+from dy2st.state.containers.constants import gives_again, same_array, same_elements
 from dy2st.state.containers.constants import is_constant as is_constant
 from dy2st.state.containers.constants import is_plain as is_plain
 from dy2st.state.containers.constants import same_constant as same_constant
@@ -78,7 +78,8 @@ class Guards(ContainerGuards):
         self.numbers: dict[tuple[object, ...], tuple[Location, object]] = {}
         self.names: dict[str, Any] = {"MISSING": MISSING, "same": same_constant, "TENSOR": tensor}
         self.names.update(same_array=same_array, IS=operator.is_, gives_again=gives_again)
-        self.names.update(DICT=dict, SET=set, apart=apart, others=self.containers)
+        self.names.update(DICT=dict, same_elements=same_elements)
+        self.names.update(apart=apart, others=self.containers)
         self.arrays: dict[int, np.ndarray] = {}
         self.ids: dict[int, str] = {}
         self.named: dict[int, str] = {}

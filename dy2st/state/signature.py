@@ -59,7 +59,7 @@ class Signature:
             for q in a:
                 self._walk(q, structure)
         elif kind is dict:
-            structure.append((dict, tuple(a)))
+            structure.append((dict, _keys(a)))
             for q in a.values():
                 self._walk(q, structure)
         else:
@@ -131,6 +131,13 @@ def _key(leaf: object, shapes: bool) -> object:
     if isinstance(leaf, np.ndarray):
         return (type(leaf), leaf.dtype, leaf.shape)
     return (type(leaf), repr(leaf)) if is_constant(leaf) else id(leaf)
+
+
+def _keys(a: dict[Any, Any]) -> tuple[Any, ...]:
+    """The keys of a dict; True is not 1, and 0.0 is not -0.0."""
+    if {str}.issuperset(map(type, a)):
+        return tuple(a)
+    return tuple((type(k), repr(k)) if is_constant(k) else k for k in a)
 
 
 def is_sequence(a: object) -> bool:

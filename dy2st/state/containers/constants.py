@@ -38,6 +38,14 @@ def same_constant(a: object, b: object) -> bool:
     return a == b if is_exact(b) else repr(a) == repr(b)
 
 
+def same_elements(a: tuple[Any, ...], known: dict[Any, Any]) -> bool:
+    """Whether a set with these elements has those of `known`, which maps each one to itself.
+    Constants have equal types, too; other elements are compared by their own methods."""
+    return len(a) == len(known) and all(
+        q in known and (not is_constant(known[q]) or same_constant(q, known[q])) for q in a
+    )
+
+
 def is_exact(x: object) -> bool:
     """Whether a value of its type that equals it is the same constant; neither a zero, which has
     a sign, nor NaN, which does not equal itself."""

@@ -235,7 +235,11 @@ class ContainerGuards:
     def constants(self, obj: Any, values: tuple[Any, ...]) -> str:
         """Equal elements of equal types, in the same order."""
         if isinstance(obj, set):
-            return f"SET.__eq__({self.ref(obj)}, {self.ref_constant(set(values))})"
+            size = self.now(obj, "{}.__len__({})", "len({})")
+            now, known = self.now(obj, "{}.__iter__({})", "{}"), self.ref_constant(values)
+            same = f"{size} == {len(values)} and all(map(IS, {now}, {known}))"
+            equal = f"same_elements(tuple({now}), {self.ref_constant({q: q for q in values})})"
+            return f"({same} or {equal})"
         if not isinstance(obj, (dict, types.MappingProxyType)):
             return self.same_parts(obj, [(self.now(obj, "{}.__iter__({})", "{}"), values)])
         kind = kind_of(obj)

@@ -66,6 +66,14 @@ def key_of_tensors(value):
     return lambda: [*box.value][-1]
 
 
+def _set(n):
+    def place(value):
+        box.value = {*(f"k{k}" for k in range(n)), value}
+        return lambda: [q for q in box.value if str(q)[0] != "k"][0]
+
+    return place
+
+
 PLACES = {
     "attribute": attribute,
     "global": variable,
@@ -77,6 +85,8 @@ PLACES = {
     "key": _key(2),
     "key of a large dict": _key(LARGE),
     "key of tensors": key_of_tensors,
+    "set": _set(0),
+    "large set": _set(LARGE),
 }
 UNEQUAL = [(1, True), (1, 1.0), (0.0, -0.0), ((1,), (True,)), ((0.0,), (-0.0,)), ("a", b"a")]
 EQUAL = [
@@ -114,14 +124,24 @@ def test_constants_of_another_type_or_sign_are_other_ones(place, pair):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("make", [q for q, _ in EQUAL], ids=[q for _, q in EQUAL])
 def test_equal_constants_of_one_type_need_one_program(place, make):
-    """A key that holds a NaN is another key, to which an item belongs that is looked up by it."""
-    if place == "key of tensors" and "nan" in repr(make()):
+    """A key that holds a NaN is another key, to which an item belongs that is looked up by it;
+    an element of a set likewise."""
+    if place in ("key of tensors", "set", "large set") and "nan" in repr(make()):
         return
     f, x = reader(PLACES[place], make()), paddle.zeros([1])
     f(x)
     PLACES[place](make())
     assert f(x)[1] == repr(make())
     assert dy2st.explain(f).made == 1
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("make", [lambda q: {q}, lambda q: {q: 1}, lambda q: {"k": {q: 1}}["k"]])
+@pytest.mark.parametrize("pair", UNEQUAL, ids=repr)
+def test_constants_in_an_argument_are_told_apart(make, pair):
+    f, x = dy2st.to_static(lambda x, held: (x + 1.0, repr([*held]))), paddle.zeros([1])
+    for value in (*pair, *reversed(pair)):
+        assert f(x, make(value))[1] == repr([value])
 
 
 @pytest.mark.quick
