@@ -15,8 +15,9 @@ from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
 from dy2st.branches.merge import Merge
 from dy2st.branches.unresolved import Unresolved
 from dy2st.state.arrays import tensor_of
+from dy2st.state.ownership import refuse
 from dy2st.state.protocols import special
-from dy2st.state.strings import message
+from dy2st.state.strings import described, is_lazy, shows_numbers, text_of, with_values
 from dy2st.state.tree import UNDEF
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
@@ -79,7 +80,7 @@ def decide(
     yes = trace_branch(trace, then, get_state, set_state, known(test, "implies"))
     no = trace_branch(trace, orelse, get_state, set_state, negated(known(test, "implied")))
     if yes.failed is not None or no.failed is not None:
-        return fail(trace, test, yes, no, then, orelse)
+        return fail(trace, test, yes, no, then, orelse, get_state, set_state)
     joiner = Merge(trace, test, yes, no, names)
     state = tuple(
         joiner.join(n, a, b) for n, a, b in zip(joiner.names, yes.state, no.state, strict=True)
@@ -106,6 +107,8 @@ def fail(
     no: Branch,
     then: Callable[[], object],
     orelse: Callable[[], object],
+    get_state: GetState,
+    set_state: SetState,
 ) -> None:
     """The side that raises is a check; the other one goes on."""
     if yes.failed is not None and no.failed is not None:
@@ -128,11 +131,55 @@ def fail(
                 remedy="Write the loop with `while` in the function itself.",
             )
         )
+    check_attributes(error)
     ok = number.negate(test) if yes.failed is not None else test
-    kind, message = builtin_error(error)
-    trace.errors[kind, type(error).__name__] = error
-    number.check(trace, ok.value, kind, message)
-    (orelse if yes.failed is not None else then)()
+    branch, block = (yes, then) if yes.failed is not None else (no, orelse)
+    if shows_numbers(text_of(error)) and not branch.written:
+        failing, none = reporting(trace, block, ok, get_state, set_state), lambda: None
+        sides = (failing, none) if branch is yes else (none, failing)
+        decide(trace, test, *sides, lambda: (), lambda values: None, ())
+    else:
+        report(trace, error, ok, described(text_of(error)))
+    (orelse if branch is yes else then)()
+
+
+def reporting(
+    trace: Trace, block: Callable[[], object], ok: Any, get_state: GetState, set_state: SetState
+) -> Callable[[], None]:
+    """A branch that raises an error whose text has values which the branch computes: it leaves
+    nothing but the check."""
+
+    def run() -> None:
+        mark, before = trace.undo_log.mark(), get_state()
+        try:
+            block()
+        except Exception as error:
+            report(trace, error, ok, *with_values(trace, text_of(error)))
+        trace.undo_log.undo_to(mark)
+        set_state(before)
+
+    return run
+
+
+def report(trace: Trace, error: Exception, ok: Any, text: str, shown: Any = ()) -> None:
+    """The program raises this error unless `ok`: the nearest builtin class, with the name of the
+    user's class in the message. `shown`: `check`."""
+    kind = next(k for k in type(error).__mro__ if getattr(builtins, k.__name__, None) is k)
+    trace.errors[kind.__name__, type(error).__name__] = error
+    text = text if kind is type(error) else f"{type(error).__name__}: {text}"
+    number.check(trace, ok.value, kind.__name__, text, shown=shown)
+
+
+def check_attributes(error: Exception) -> None:
+    """A call raises the object that the trace has made: with another text, but the attributes that
+    it had then."""
+    for name, value in vars(error).items():
+        if is_lazy(value):
+            raise refuse(
+                f"the attribute {name} of a {type(error).__name__} is computed by the program.",
+                "Data decides whether it is raised, and only its text has values of that call.",
+                "Put the value into the text of the error.",
+            )
 
 
 def check_not_trying(trace: Trace, test: RuntimeScalar | None = None) -> None:
@@ -147,13 +194,6 @@ def check_not_trying(trace: Trace, test: RuntimeScalar | None = None) -> None:
                 remedy="Compute the condition and branch on it instead of raising.",
             )
         )
-
-
-def builtin_error(e: Exception) -> tuple[str, str]:
-    """The nearest builtin class, and the message; the user's own class is named in it."""
-    kind = next(k for k in type(e).__mro__ if getattr(builtins, k.__name__, None) is k)
-    text = message(e)
-    return kind.__name__, text if kind is type(e) else f"{type(e).__name__}: {text}"
 
 
 # ---------------------------------------------------------------- values

@@ -7,6 +7,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
+from dy2st.state.strings import is_lazy
 from dy2st.trace.user_stack import is_internal, is_own_file, is_user_file
 from ir import SourceError
 
@@ -41,6 +42,11 @@ def frames_of(at: types.TracebackType | None) -> Iterable[types.TracebackType]:
         at = at.tb_next
 
 
+def written_anew(args: tuple[object, ...]) -> bool:
+    """Whether the program has written the text: it has values, or is all that the error holds."""
+    return any(map(is_lazy, args)) or len(args) == 1 and isinstance(args[0], str)
+
+
 def users_error(error: Exception, users: Iterable[UsersErrors]) -> Exception:
     """What a check of the program raises is of a builtin class, with the name of the user's class
     in its text; the user's own error is raised with that text."""
@@ -51,7 +57,7 @@ def users_error(error: Exception, users: Iterable[UsersErrors]) -> Exception:
         return error
     new = type(found).__new__(type(found))
     new.__dict__.update(vars(found))
-    new.args = (text,) if len(found.args) == 1 and isinstance(found.args[0], str) else found.args
+    new.args = (text,) if written_anew(found.args) else found.args
     for note in getattr(error, "__notes__", ()):
         new.add_note(note)  # type: ignore[attr-defined]
     new.__cause__, new.__suppress_context__ = error.__cause__, True

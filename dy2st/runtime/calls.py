@@ -281,6 +281,8 @@ def other(trace: Trace, f: Any) -> Any:
             "What it holds cannot be looked at without changing it, or may go away between calls.",
             "Hold the object itself in an attribute, and use a list or a deque for a queue.",
         )
+    if isinstance(owner, BaseException) and made_here(trace, owner) and f.__name__ == "__init__":
+        return f
     if isinstance(f, BOUND) and (kind_of(owner) is not None or f.__name__ in access.STORES):
         return container_method(trace, f, owner)
     if isinstance(f, UNBOUND) and f.__objclass__ in (*KINDS, object):

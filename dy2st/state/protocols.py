@@ -65,6 +65,9 @@ def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
     if trace.guards is not None:
         trace.guards.on_object(kind)
     init = of_class(kind, "__init__")
+    own = isinstance(kind.__new__, types.FunctionType)
+    if issubclass(kind, BaseException) and isinstance(init, types.FunctionType) and not own:
+        return made_error(trace, kind, init, args, kwargs)
     plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
     layer = issubclass(kind, paddle.nn.Layer)
     written = isinstance(init, types.FunctionType) and init.__code__.co_filename != _DYNAMIC
@@ -78,6 +81,19 @@ def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
     if dataclasses.is_dataclass(made):
         adopt_defaults(trace, made, args, kwargs)
     return made
+
+
+def made_error(trace: Trace, kind: Any, init: Any, args: Any, kwargs: Any) -> BaseException:
+    """An error of a user's class. It keeps its attributes when the trace is undone, so it is a copy
+    of the one that the trace knows."""
+    first = kind.__new__(kind, *args, **kwargs)
+    trace.make(first)
+    trace.hooks.call(init)(first, *args, **kwargs)
+    error: BaseException = kind.__new__(kind, *first.args)
+    error.args = first.args
+    error.__dict__.update(first.__dict__)
+    trace.make(error)
+    return error
 
 
 def adopt_defaults(trace: Trace, made: Any, args: Any, kwargs: Any) -> None:

@@ -144,24 +144,37 @@ def with_values(trace: Trace, x: object) -> tuple[str, list[tuple[Value, Message
     return out, shown
 
 
-def number_in(trace: Trace, shown: Shown) -> Value | None:
-    """The number that a text shows: Python's, or of a tensor that is formatted as its element."""
+def shows_numbers(x: object) -> bool:
+    """Whether the message of an error with this text has numbers of the program."""
+    parts = [q for q in x.parts if isinstance(q, Shown)] if isinstance(x, Text) else []
+    return any(map(is_number, parts))
+
+
+def is_number(shown: Shown) -> bool:
+    """Whether a text shows a number: Python's, or a tensor that is formatted as its element."""
     x = shown.value
+    one = isinstance(x, Tensor) and not [*x.shape]
+    return is_runtime(x) or one and shown.how in ("format", "%")
+
+
+def number_in(trace: Trace, shown: Shown) -> Value | None:
+    """The number that a text shows, or None."""
+    x = shown.value
+    if not is_number(shown):
+        return None
     if is_runtime_scalar(x):
         return x.value
     if is_symint(x):
         return trace.index_value(x)
-    if not isinstance(x, Tensor) or shown.how != "format":
-        return None
-    value = lift(trace, x)._value
-    return value if not value.type.ndim else None
+    return lift(trace, x)._value
 
 
-def message(error: BaseException) -> str:
-    """`str(error)`, for an error raised while tracing."""
-    if len(error.args) == 1 and type(error.args[0]) is Text:
-        return described(error.args[0])
-    return str(error)
+def text_of(error: BaseException) -> Any:
+    """`str(error)` of an error raised while tracing; of a KeyError, its key."""
+    if type(error).__str__ not in (BaseException.__str__, KeyError.__str__):
+        return str(error)
+    args = error.args
+    return made(pieces(args[0] if len(args) == 1 else args)) if args else ""
 
 
 def made(parts: Iterable[Part]) -> Any:
@@ -340,4 +353,4 @@ def percent(text: Any, values: Any) -> Any:
     return made([*out, text[at:]])
 
 
-__all__ = ["Shown", "Text", "described", "is_lazy", "joined", "message", "percent", "pieces"]
+__all__ = ["Shown", "Text", "described", "is_lazy", "joined", "percent", "pieces", "text_of"]

@@ -250,3 +250,103 @@ def test_a_failed_assert_shows_its_values(named):
             assert str(have) == str(want).splitlines()[0]  # pytest adds the values compared
         else:
             check.same(have, want)
+
+
+class Rejected(Exception):
+    pass
+
+
+class RejectedValue(Exception):
+    def __init__(self, value):
+        super().__init__(f"rejected {value}")
+        self.value = value
+
+
+def of_a_tensor(x):
+    if x.sum() > 3:
+        raise ValueError(f"sum is {x.sum()}, mean {float(x.mean()):.3f} of {x.shape}")
+    return x
+
+
+def of_the_other_branch(x):
+    if x.sum() < 3:
+        x = x + 1
+    else:
+        raise Rejected("%d of %s" % (x.sum(), [x.min().item(), "words"]))  # noqa: UP031
+    return x
+
+
+def in_a_loop(x):
+    for t in range(x.shape[0]):
+        y = x[t] * 2
+        if y > 4:
+            raise IndexError(f"{t} is {y.item()!r}")
+        x = x + 1e-3
+    return x
+
+
+def in_a_loop_on_data(x):
+    steps = 0
+    while x.sum() > 0:
+        if x.max() > 3:
+            if steps > 1:
+                raise RuntimeError("late", steps)
+            raise Rejected("at {} after {}".format(x.max().item(), steps))  # noqa: UP032
+        x, steps = x - 1, steps + 1
+    return x
+
+
+def of_a_key(x):
+    if x.max() > 2:
+        raise KeyError("a key")
+    if x.sum() > 3:
+        raise KeyError(f"key {int(x.sum())}")
+    return x
+
+
+def of_a_condition(x):
+    return x if x.sum() < 3 else fails(x.max())
+
+
+def fails(value):
+    raise OverflowError(f"{value:.2e}")
+
+
+RAISED = [of_a_tensor, of_the_other_branch, in_a_loop, in_a_loop_on_data, of_a_key, of_a_condition]
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("f", RAISED)
+def test_a_raise_on_data_shows_its_values(f, gradient):
+    static = dy2st.to_static(f)
+    for values in ([0.5, 1.0, 0.25], [1.5, 1.5, 0.5], [0.5, 2.5, 3.5], [2.0, 4.25, 9.0]):
+        x = paddle.to_tensor(values, stop_gradient=not gradient)
+        have, want = check.outcome(static, [x]), check.outcome(f, [x])
+        assert type(have) is type(want)
+        if isinstance(want, Exception):
+            assert str(have) == str(want)
+        else:
+            check.same(have, want)
+
+
+def test_a_raise_after_a_write_shows_types():
+    def f(x):
+        if x.sum() > 3:
+            x.add_(paddle.ones([3]))
+            raise ValueError(f"sum is {x.sum()}")
+        return x
+
+    x = paddle.to_tensor([2.0, 3.0, 4.0])
+    with pytest.raises(ValueError, match=r"sum is <f32\[\]>"):
+        dy2st.to_static(f)(x)
+    check.same(x, paddle.to_tensor([2.0, 3.0, 4.0]))
+
+
+def test_an_error_that_holds_a_value_is_refused():
+    def f(x):
+        if x.sum() > 3:
+            raise RejectedValue(float(x.sum()))
+        return x
+
+    with pytest.raises(dy2st.SourceError, match="the attribute value of a RejectedValue"):
+        dy2st.to_static(f)(X)
