@@ -422,24 +422,15 @@ def drop_dead(program: Program) -> Program:
     return replace(program, ops=live_ops(program.ops, program.needed))
 
 
-Inside: TypeAlias = Callable[[Node, "set[Value | str]"], Node]
-
-
-def live_ops(
-    ops: Sequence[Node], needed: Iterable[Value], inside: Inside | None = None
-) -> tuple[Node, ...]:
-    """The ops that `needed` and the effects need, in order.
-
-    `inside(node, live)` is what a loop or a branch of which some results are live becomes; without
-    it, the blocks inside lose what they do not need.
-    """
+def live_ops(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:
+    """The ops that `needed` and the effects need, in order, also in the blocks inside."""
     live: set[Value | str] = set(needed)
     named = {n.count for n in ops if isinstance(n, Scan) and n.count}
     out: list[Node] = []
     for node in reversed(ops):
         if not has_effect(node) and live.isdisjoint(gives(node)):
             continue
-        node = inside(node, live) if inside else map_blocks(node, live_ops)
+        node = map_blocks(node, live_ops)
         live |= needs(node, named)
         out.append(node)
     return tuple(reversed(out))

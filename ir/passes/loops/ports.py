@@ -1,22 +1,24 @@
 """Ports that carry nothing new disappear: unused ones, duplicates, carries that never change.
 The joins of branches and what they read are ports like the others (`ir.passes.simplify_cond`).
 
-`drop_unused_ports` first replaces ports by simpler ones (a rule a function, each with its example),
-then removes what nobody reads. A carry is read when its last value is, or when something that
-matters reads it in the body; carries that only feed themselves are not.
+`drop_unused_ports` first replaces ports by simpler ones, then removes what nobody reads
+(`ir.passes.loops.liveness`). A rule is a function with its example; it changes all ports of a loop
+that it fits, so that its time is that of a walk over the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
 from ir.analysis.alias import at_least_once
-from ir.passes.loops.slices_to_ports import is_whole, put, rename
-from ir.passes.simplify_cond import fewer_ports, only_read
-from ir.program import Carry, Cond, Const, Go, Last, Node, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, live_ops, map_blocks, rewrite
+from ir.passes.loops.congruence import equal_values
+from ir.passes.loops.liveness import only_live
+from ir.passes.loops.slices_to_ports import is_reversed, is_whole, put, rename
+from ir.passes.simplify_cond import fewer_ports
+from ir.program import Carry, Cond, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
+from ir.rewrite import Block, live_ops, rewrite
 
 Env: TypeAlias = dict[Value, Value]
 
@@ -29,8 +31,7 @@ def drop_unused_ports(program: Program) -> Program:
             return fewer_ports(b, node)
         return _simpler(b, node, program) if isinstance(node, Scan) else None
 
-    program = rewrite(program, visit)
-    return replace(program, ops=live_ops(program.ops, program.needed, _trim))
+    return only_live(rewrite(program, visit))
 
 
 # ---------------------------------------------------------------- simpler ports
@@ -53,77 +54,86 @@ def _first(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
     return next((f for f in found if f is not None), None)
 
 
-def without(s: Scan, gone: Port, *instead: Port) -> Scan:
-    ports: list[Port] = []
-    for p in s.ports:
-        ports += instead if p is gone else [p]
-    return replace(s, ports=tuple(ports))
+def with_ports(s: Scan, instead: Mapping[Port, Port | None]) -> Scan:
+    """`s` with other ports, or none, in the place of some."""
+    found = (instead.get(p, p) for p in s.ports)
+    return replace(s, ports=tuple(p for p in found if p is not None))
 
 
 def carry_that_stays(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
     """carry %h = %h0 then %h last %hT  =>  const %h = %h0, and %hT is %h0."""
     consts = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
-    for p in s.carries:
-        if p.next is p.inner or consts.get(p.next) is p.init:
-            env = {p.last: p.init} if p.last is not None else {}
-            return without(s, p, Const(p.inner, p.init)), env
-    return None
+    stay = [p for p in s.carries if p.next is p.inner or consts.get(p.next) is p.init]
+    if not stay:
+        return None
+    env = {p.last: p.init for p in stay if p.last is not None}
+    return with_ports(s, {p: Const(p.inner, p.init) for p in stay}), env
 
 
-def same_port_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
-    """const %a = %x and const %b = %x  =>  one of them; likewise for the other kinds.
+def equal_states(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+    """const %a = %x and const %b = %x  =>  one of them; likewise for seqs.
 
-    Two stacks stay two tensors where one is a result of the program: the caller may overwrite it.
+    carry %a = %h then %a2 and carry %b = %h then %b2, with %a2 = add(%a, %x), %b2 = add(%b, %x)
+    =>  one of them. Values of the body that are found equal on the way are one, too.
+    Carries of which the program returns the last value stay apart, as the caller's tensors do.
     """
-    seen: dict[object, Port] = {}
+    classes = equal_values(s, set(program.outputs))
+    if not classes:
+        return None
+    ports = {p.inner: p for p in s.ins}
+    instead: dict[Port, Port | None] = {}
+    inner: Env = {}
+    outer: Env = {}
+    for found in classes:
+        first = next((v for v in found if isinstance(ports.get(v), Const)), found[0])
+        inner.update((v, first) for v in found if v is not first)
+        merged = [ports[v] for v in found if v in ports]
+        instead |= {p: None for p in merged if p.inner is not first}
+        lasts = [p.last for p in merged if isinstance(p, Carry) and p.last is not None]
+        kept = ports.get(first)
+        if isinstance(kept, Const):
+            outer.update((v, kept.outer) for v in lasts)
+        elif isinstance(kept, Carry) and lasts:
+            instead[kept] = replace(kept, last=lasts[0])
+            outer.update((v, lasts[0]) for v in lasts[1:])
+    s = rename(with_ports(s, instead), inner)
+    return replace(s, body=live_ops(s.body, s.needed)), outer
+
+
+def same_result_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+    """stack %ys = %y axis 0 and stack %zs = %y axis 0  =>  one of them; likewise for last ports.
+
+    A stack that is a result of the program stays a tensor of its own: the caller may overwrite it.
+    """
+    shown = set(program.outputs)
+    seen: dict[object, Stack | Last] = {}
+    gone: dict[Port, Port | None] = {}
+    env: Env = {}
     for p in s.ports:
-        first = seen.setdefault(_identity(p), p)
-        if first is p or isinstance(p, Go):
+        if not isinstance(p, (Stack, Last)) or (isinstance(p, Stack) and p.outer in shown):
             continue
-        if isinstance(p, (Stack, Last)):
-            assert isinstance(first, (Stack, Last))
-            if isinstance(p, Stack) and {p.outer, first.outer} & set(program.outputs):
-                continue
-            return without(s, p), {p.outer: first.outer}
-        if not isinstance(p, Carry):
-            assert isinstance(first, (Const, Seq))
-            return rename(without(s, p), {p.inner: first.inner}), {}
-        assert isinstance(first, Carry)
-        last = first.last if first.last is not None else p.last
-        env = {p.last: last} if p.last is not None and last is not None else {}
-        merged = without(without(s, p), first, replace(first, last=last))
-        return rename(merged, {p.inner: first.inner}), env
-    return None
-
-
-def _identity(p: Port) -> object:
-    if isinstance(p, Const):
-        return (Const, p.outer)
-    if isinstance(p, Seq):
-        return (Seq, p.outer, p.axis, p.start, p.step)
-    if isinstance(p, Carry):
-        return (Carry, p.init, p.next)
-    if isinstance(p, Go):
-        return Go
-    return (Stack, p.inner, p.axis) if isinstance(p, Stack) else (Last, p.inner)
+        first = seen.setdefault((p.inner, p.axis if isinstance(p, Stack) else None), p)
+        if first is not p:
+            gone[p], env[p.outer] = None, first.outer
+    return (with_ports(s, gone), env) if gone else None
 
 
 def last_of_const(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
     """last %y = %w1 of const %w1 = %w  =>  %y is %w. A last port says that the loop runs."""
-    consts = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
-    for p in s.ports:
-        if isinstance(p, Last) and p.inner in consts:
-            return without(s, p), {p.outer: consts[p.inner]}
-    return None
+    return _without_last(s, {p.inner: p.outer for p in s.ports if isinstance(p, Const)})
 
 
 def last_of_carried(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
     """last %y = %h2 beside carry %h = %h0 then %h2 last %hT  =>  %y is %hT."""
-    lasts = {p.next: p.last for p in s.carries if p.last is not None}
-    for p in s.ports:
-        if isinstance(p, Last) and p.inner in lasts:
-            return without(s, p), {p.outer: lasts[p.inner]}
-    return None
+    return _without_last(s, {p.next: p.last for p in s.carries if p.last is not None})
+
+
+def _without_last(s: Scan, known: Env) -> tuple[Scan, Env] | None:
+    """Without the last ports of values that are `known` outside."""
+    gone = [p for p in s.ports if isinstance(p, Last) and p.inner in known]
+    if not gone:
+        return None
+    return with_ports(s, dict.fromkeys(gone)), {p.outer: known[p.inner] for p in gone}
 
 
 def carry_that_nobody_reads(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
@@ -132,78 +142,52 @@ def carry_that_nobody_reads(b: Block, s: Scan, program: Program) -> tuple[Scan, 
     if not at_least_once(s, program, bool(starts)):
         return None
     read = {v for n in s.body for v in n.operands} | set(s.needed)
+    unread: dict[Port, Port | None] = {}
     for p in s.carries:
         if p.last is not None and p.inner not in read:
-            return without(s, p, Last(p.last, p.next)), {}
-    return None
+            unread[p] = Last(p.last, p.next)
+    return (with_ports(s, unread), {}) if unread else None
 
 
 def stack_of_whole_seq(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
     """stack %ys = %xt axis 0 of seq %xt = %x[:, %t]  =>  %ys is a copy of transpose(%x).
 
-    It is a tensor of its own: `%x` may be overwritten. Not in a while loop, which may end before it
-    has read all of %x.
+    It is a tensor of its own: `%x` may be overwritten. The last slice may come first. Not in a
+    while loop, which may end before it has read all of %x.
     """
     if s.count:
         return None
     seqs = {p.inner: p for p in s.ports if isinstance(p, Seq)}
+    env: Env = {}
+    gone: dict[Port, Port | None] = {}
     for p in s.ports:
         q = seqs.get(p.inner) if isinstance(p, Stack) else None
-        if not isinstance(p, Stack) or q is None or not is_whole(s, q):
-            continue
-        perm = [i for i in range(q.outer.type.ndim) if i != q.axis]
-        perm.insert(p.axis, q.axis)
-        same = perm == sorted(perm)
-        whole = q.outer if same else b.transpose(q.outer, perm=tuple(perm), hint=p.outer.name)
-        return without(s, p), {p.outer: b.assign(whole, hint=p.outer.name)}
-    return None
+        if isinstance(p, Stack) and q is not None and (is_whole(s, q) or is_reversed(s, q)):
+            gone[p], env[p.outer] = None, _collected(b, s, q, p)
+    return (with_ports(s, gone), env) if gone else None
+
+
+def _collected(b: Block, s: Scan, q: Seq, p: Stack) -> Value:
+    """The slices of `q` along the axis of `p`."""
+    x = q.outer
+    if q.step < 0:
+        x = b.slice(x, axis=q.axis, start=q.start, length=s.trip, step=q.step, hint=p.outer.name)
+    perm = [i for i in range(x.type.ndim) if i != q.axis]
+    perm.insert(p.axis, q.axis)
+    if perm != sorted(perm):
+        x = b.transpose(x, perm=tuple(perm), hint=p.outer.name)
+    new: Value = b.assign(x, hint=p.outer.name)
+    return new
 
 
 RULES: tuple[Rule, ...] = (
     carry_that_stays,
-    same_port_twice,
+    equal_states,
+    same_result_twice,
     last_of_const,
     last_of_carried,
     carry_that_nobody_reads,
     stack_of_whole_seq,
 )
 
-
-# ---------------------------------------------------------------- unused ports
-def _trim(node: Node, live: set[Value | str]) -> Node:
-    if isinstance(node, Cond):
-        outs = tuple(j for j in node.outs if j.outer in live)
-        return only_read(map_blocks(replace(node, outs=outs), _used))
-    return _trim_loop(node, live) if isinstance(node, Scan) else node
-
-
-def _used(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:
-    return live_ops(ops, needed, _trim)
-
-
-def _trim_loop(s: Scan, live: set[Value | str]) -> Scan:
-    """`s` with the ports that give `live` values or feed something that does."""
-    needed = {p.inner for p in s.ports if isinstance(p, (Stack, Last)) and p.outer in live}
-    needed |= {p.next for p in s.carries if p.last in live}
-    needed |= {s.go.next} if s.go is not None else set()
-    while True:
-        body = _used(s.body, needed)
-        read = {v for n in body for v in n.operands} | needed
-        more = {p.next for p in s.carries if p.inner in read} - needed
-        if not more:
-            break
-        needed |= more
-    ports: list[Port] = []
-    for p in s.ports:
-        if isinstance(p, Carry) and (p.last in live or p.inner in read):
-            ports.append(p if p.last in live else replace(p, last=None))
-        elif isinstance(p, (Const, Seq)) and p.inner in read:
-            ports.append(p)
-        elif isinstance(p, (Stack, Last)) and p.outer in live:
-            ports.append(p)
-        elif isinstance(p, Go):
-            ports.append(p)
-    return replace(s, ports=tuple(ports), body=body)
-
-
-__all__ = ["drop_unused_ports", "without"]
+__all__ = ["drop_unused_ports", "with_ports"]

@@ -79,6 +79,48 @@ program p(%x: f32[T,3] arg "x", %w: f32[3] param "w") {
   %n = exp(%zs)  : f32[T,3]
   return %m, %n, %us, %hT, %gT
 }"""),
+    "equal_states": (drop_unused_ports, """
+program p(%x: f32[T,3] arg "x", %h: f32[3] arg "h", %g: f32[3] arg "g") {
+  scan %t < T {
+    const %h1 = %h  : f32[3]
+    seq   %xt = %x[t]  : f32[3]
+    carry %a = %h then %a2 last %aT  : f32[3]
+    carry %b = %h then %b2 last %bT  : f32[3]
+    carry %kept = %g then %k2 last %kT  : f32[3]
+    carry %c = %h then %d last %cT  : f32[3]
+    carry %d = %h then %h1 last %dT  : f32[3]
+    carry %e = %g then %f last %eT  : f32[3]
+    carry %f = %g then %e last %fT  : f32[3]
+    stack %as = %u axis 0  : f32[T,3]
+    stack %bs = %v axis 0  : f32[T,3]
+    body
+      %a2 = add(%a, %xt)  : f32[3]
+      %b2 = add(%b, %xt)  : f32[3]
+      %k2 = add(%kept, %xt)  : f32[3]
+      %u = add(%a2, %c)  : f32[3]
+      %v = add(%b2, %d)  : f32[3]
+  }
+  %s = add(%aT, %bT)  : f32[3]
+  %r = add(%cT, %fT)  : f32[3]
+  return %s, %kT, %r, %as, %bs
+}"""),
+    "same_result_twice": (drop_unused_ports, """
+program p(%x: f32[2,3] arg "x") {
+  scan %t < 2 {
+    seq   %xt = %x[t]  : f32[3]
+    stack %kept = %y axis 0  : f32[2,3]
+    stack %ys = %y axis 0  : f32[2,3]
+    stack %zs = %y axis 0  : f32[2,3]
+    stack %other = %y axis 1  : f32[3,2]
+    last  %a = %y  : f32[3]
+    last  %b = %y  : f32[3]
+    body
+      %y = exp(%xt)  : f32[3]
+  }
+  %m = neg(%ys)  : f32[2,3]
+  %n = exp(%zs)  : f32[2,3]
+  return %kept, %m, %n, %other, %a, %b
+}"""),
     "last_of_const": (drop_unused_ports, """
 program p(%x: f32[T,3] arg "x") {
   scan %t < 2 {
@@ -141,6 +183,59 @@ program p(%x: f32[T,3] arg "x", %h0: f32[3] arg "h") {
       %b2 = neg(%b)  : f32[3]
   }
   return %hT
+}"""),
+    "states_of_nested_loops": (drop_unused_ports, """
+program p(%x: f32[T,3] arg "x", %h0: f32[3] arg "h", %state: i64[2] rng "generator", %p: bool[] arg "p") {
+  scan %t < T {
+    const %p1 = %p  : bool[]
+    seq   %xt = %x[t]  : f32[3]
+    carry %h = %h0 then %h2 last %hT  : f32[3]
+    carry %u = %h0 then %uT last %uE  : f32[3]
+    carry %w = %h0 then %w2 last %wT  : f32[3]
+    carry %s = %state then %s2 last %sT  : i64[2]
+    body
+      %h2 = add(%h, %xt)  : f32[3]
+      scan %k < 4 {
+        const %x1 = %xt  : f32[3]
+        const %w1 = %w  : f32[3]
+        carry %v = %u then %v2 last %uT  : f32[3]
+        stack %vs = %v2 axis 0  : f32[4,3]
+        body
+          %v2 = add(%v, %w1)  : f32[3]
+      }
+      %vsum = sum(%vs, axes=[0])  : f32[3]
+      cond %p1 {
+        const %w3 = %vsum  : f32[3]
+        const %w4 = %w  : f32[3]
+        join  %w2 = %w3 else %w4  : f32[3]
+        then
+        else
+      }
+      %s2 = add(%s, %s)  : i64[2]
+  }
+  return %hT
+  write %state = %sT
+}"""),
+    "states_of_a_while_loop": (drop_unused_ports, """
+program p(%x: f32[3] arg "x", %n: i64[] arg "n", %p: bool[] arg "p") {
+  while %t < 5 as n1 {
+    go %p then %q
+    const %n1_ = %n  : i64[]
+    carry %i = %n then %i2 last %iT  : i64[]
+    carry %a = %x then %a2 last %aT  : f32[3]
+    carry %b = %x then %c2 last %bT  : f32[3]
+    carry %c = %x then %b last %cT  : f32[3]
+    stack %cs = %c2 axis 0  : f32[n1,3]
+    stack %as = %a2 axis 0  : f32[n1,3]
+    body
+      %one = full(value=1, dtype=i64)  : i64[]
+      %i2 = add(%i, %one)  : i64[]
+      %a2 = tanh(%a)  : f32[3]
+      %c2 = tanh(%c)  : f32[3]
+      %q = less_than(%i2, %n1_)  : bool[]
+  }
+  %k = size(n=n1)  : i64[]
+  return %aT, %k
 }"""),
     "seq_ports": (to_seq, """
 program p(%x: f32[3,T,2] arg "x", %y: f32[T+1,2] arg "y", %z: f32[2*T,2] arg "z", %h0: f32[2] arg "h") {
