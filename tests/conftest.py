@@ -61,10 +61,12 @@ def mostly_slow(values, quick=1, nightly=()):
 
 def without_columns(text: str) -> str:
     """Python 3.10 keeps neither columns nor qualified names of running code: there an error marks
-    the start of its line and gives the plain name."""
+    the start of its line and gives the plain name; a reason does not name the expression."""
     if sys.version_info >= (3, 11):
         return text
     text = re.sub(r"^( +\S+\.py:\d+, )[\w.<>]*\.", r"\1", text, flags=re.M)
+    text = re.sub(r"((?:Reason: |unrolled \()[^`\n]*): `[^`\n]*`", r"\1", text)
+    text = re.sub(r"((?:Reason: |unrolled \())`[^`\n]*` ", r"\1an index ", text)
     return re.sub(r"^ +\^~*", "", text, flags=re.M)
 
 

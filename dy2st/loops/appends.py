@@ -11,6 +11,8 @@ from typing import Any
 
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.record import LoopRecord
+from dy2st.state.containers.taps import TapPort, appended
+from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, mapped
 from dy2st.state.traced_list import TraceList
@@ -54,14 +56,28 @@ def size_of(items: Sequence[object]) -> Dim:
     return total
 
 
+def element_after(plan: LoopRecord, port: TapPort) -> Any:
+    """The element in the place of a tap at the end of the iteration."""
+    target, back = port.target, port.back
+    new = appended(plan.frame, target)
+    if new and back == 1:
+        return last_of(plan.trace, new[-1])
+    if any(isinstance(q, StackedRun) for q in new):
+        raise NeedsConcrete("an inner loop appends to a list that is read from its end")
+    if back <= len(new):
+        return last_of(plan.trace, new[-back])
+    return tap_port(plan.trace, target, plan.frame, back - len(new)).fake
+
+
 def learn_growth(plan: LoopRecord) -> bool:
-    """Learn how many elements an iteration appends to a list of which the body reads the length:
-    it follows from the index then. Returns True if there was something new."""
+    """Learn how many elements an iteration appends to a list that the body reads: its length
+    follows from the index then. Returns True if there was something new."""
     known, frame = plan.body_trace.known.growth, plan.frame
-    asked = {k for k in frame.asked if k in frame.appends and frame.appends[k][1]}
-    grows = {k: size_of(items) for k, (_, items) in frame.appends.items()}
-    new = {k: n for k, n in grows.items() if (known[k] != n if k in known else k in asked)}
-    gone = [k for k in known if k not in frame.appends]
+    grows = {k: size_of(items) for k, (_, items) in frame.appends.items() if items}
+    read = {*frame.asked, *frame.picked, *frame.observed}
+    new = {k: n for k, n in grows.items() if (known[k] != n if k in known else k in read)}
+    new.update((k, 0) for k in frame.guessed if k not in grows and k not in known)
+    gone = [k for k in known if known[k] != 0 and k not in frame.appends]
     known.update(new)
     for key in gone:
         del known[key]
@@ -247,4 +263,7 @@ def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
     return StackedRun(length, mapped(cut, segment.tree))
 
 
-__all__ = ["Group", "collect", "last_of", "learn_growth", "put", "segment", "shortened", "size_of"]
+__all__ = [
+    "Group", "collect", "element_after", "last_of", "learn_growth", "put", "segment", "shortened",
+    "size_of",
+]  # fmt: skip

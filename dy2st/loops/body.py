@@ -26,6 +26,7 @@ from dy2st.loops.appends import put, segment, shortened
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
+from dy2st.state.containers import lookup
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.ownership import note_contents
 from dy2st.state.stacked_run import StackedRun
@@ -144,6 +145,9 @@ class BodyTrace(LoopTrace):
             trace.frames.append(self.frame)
             plan = self.trace_once(before, old)
             written = dict(self.frame.written)
+        except BaseException:
+            lookup.forget(trace, self.loop)
+            raise
         finally:
             del trace.frames[depth:]
             trace.undo_log.undo_to(mark)

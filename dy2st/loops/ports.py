@@ -14,12 +14,13 @@ from typing import Any
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops import concat_growth
-from dy2st.loops.appends import collect, last_of, learn_growth
+from dy2st.loops.appends import collect, element_after, learn_growth
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.record import LoopTrace
+from dy2st.state.containers.taps import Tap
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
-from dy2st.state.traced_list import TailPort, TraceList
+from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (
     UNDEF,
     Mismatch,
@@ -56,6 +57,7 @@ class LoopPorts(ContainerPorts):
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)
         self.finals: dict[tuple[Any, ...], Any] = {}
+        self.taps: list[tuple[Tap, Any]] = []
         self.settle_all(rows, new_places)
         self.appends = collect(self)
         self.broken = self.left_by_break(rows)
@@ -400,31 +402,34 @@ class LoopPorts(ContainerPorts):
             if id(seen.target) in appends and appends[id(seen.target)][1]:
                 peel = seen.what in ("the truth", "an item")
                 raise NeedsConcrete(f"{seen.what} of a list that the loop grows", (), peel)
-        for tail in self.frame.tails.values():
-            self.tail_carry(tail, appends.get(id(tail.target)))
+        for tap, after in self.taps:
+            self.tap_carry(tap, after)
 
     def late_tails(self) -> None:
-        """Note lists whose first elements require no gradient, but the appended ones do."""
-        for tail in self.frame.tails.values():
-            grown = self.frame.appends.get(id(tail.target))
-            after = last_of(self.trace, grown[1][-1]) if grown and grown[1] else None
-            if tail.kind is None and isinstance(after, Tensor):
-                self.late_gradient(tail.fake, lift(self.trace, after), tail.key)
+        """Note lists whose first elements require no gradient, but the appended ones do. An element
+        further from the end takes the place of a nearer one, which may ask for another port."""
+        done = 0
+        while done < len(self.frame.tails):
+            port = list(self.frame.tails.values())[done]
+            self.taps += port.pairs(element_after(self, port))
+            done += 1
+        for tap, after in self.taps:
+            if tap.kind is None and isinstance(after, Tensor):
+                self.late_gradient(tap.fake, lift(self.trace, after), tap.key)
 
-    def tail_carry(self, tail: TailPort, grown: Any) -> None:
-        init = self.trace.read_value(tail.init, len(self.trace.frames) - 2)
-        after = tail.fake if not (grown and grown[1]) else last_of(self.trace, grown[1][-1])
+    def tap_carry(self, tap: Tap, after: Any) -> None:
+        init = self.trace.read_value(tap.init, len(self.trace.frames) - 2)
         kind = scalar.kind_of(after)
-        if kind is not tail.kind:
-            raise Mismatch("the last element of a list", describe(tail.fake), describe(after))
+        if kind is not tap.kind:
+            raise Mismatch("the last element of a list", describe(tap.fake), describe(after))
         if kind is not None:
             after_value = scalar.value_in(self.trace, after, scalar.DTYPES[kind])
         else:
             after_value = lift(self.trace, after)._value
         inner = self.trace.read_value(after_value)
-        if inner.type != tail.inner.type:
-            raise Mismatch("the last element of a list", str(tail.inner.type), str(inner.type))
-        self.carries[tail.inner] = Carry(tail.inner, init, inner, None)
+        if inner.type != tap.inner.type:
+            raise Mismatch("the last element of a list", str(tap.inner.type), str(inner.type))
+        self.carries[tap.inner] = Carry(tap.inner, init, inner, None)
 
     # ------------------------------------------------------------ the loop
     def check_aliases(self) -> None:

@@ -27,12 +27,14 @@ from ir.types import Dim
 
 #: One trace finds all that a body shows; few bodies show more only when that is known.
 MOST_TRACES = 6
+#: a window of so many elements is filled by iterations that run before the loop
+MOST_PEELED = 64
 TIMES = ("", "once", "twice", "three times", "four times", "five times")
 
 
 # ---------------------------------------------------------------- running a loop
 def run(trace: Trace, over: Iterable, code: Code) -> None:
-    """Roll the loop, after peeling at most two iterations, or unroll it."""
+    """Roll the loop, after peeling a few iterations, or unroll it."""
     site = trace.where()
     if isinstance(over.trip, Size) and any(n in trace.sizes.loops for n in over.trip.names):
         used = [trace.sizes.loops[n] for n in over.trip.names if n in trace.sizes.loops]
@@ -46,6 +48,7 @@ class Runner:
     def __init__(self, trace: Trace, site: Any, over: Iterable, code: Code, peeled: int = 0):
         self.trace, self.site, self.over, self.code = trace, site, over, code
         self.whole, self.peeled, self.why = over.trip, peeled, ""
+        self.most = 2
         self.first_stop: BaseException = NeedsConcrete("")
         self.first: BaseException | None = None
 
@@ -60,18 +63,27 @@ class Runner:
         while go is not False and self.over.trip != 0:
             if self.rolled(go):
                 return
-            if self.peeled == 2 or not getattr(self.first_stop, "peel", True):
+            peel = int(getattr(self.first_stop, "peel", 1))
+            if peel > 1 and self.peeled + peel <= MOST_PEELED:
+                self.most = max(self.most, self.peeled + peel)
+            if self.peeled >= self.most or not peel:
                 return self.unroll(go)
-            self.peeled += 1
             if is_runtime_scalar(go):
+                self.peeled += 1
                 return self.peel_in_branch(go)
-            if isinstance(self.over.trip, Size):
-                self.trace.require(self.over.trip, 1, "the first iteration of a loop runs apart")
-            self.code.body(self.over.item(0))
-            self.over = self.over.rest()
-            if self.over.trip == 0:
-                return
-            go = self.code.more(self.trace, self.over, 0)
+            for _ in range(min(peel, self.most - self.peeled)):
+                if go is not True or self.over.trip == 0:
+                    break
+                go = self.peel()
+
+    def peel(self) -> Any:
+        """Run the first iteration apart; returns whether there is another one."""
+        self.peeled += 1
+        if isinstance(self.over.trip, Size):
+            self.trace.require(self.over.trip, 1, "the first iteration of a loop runs apart")
+        self.code.body(self.over.item(0))
+        self.over = self.over.rest()
+        return self.over.trip != 0 and self.code.more(self.trace, self.over, 0)
 
     def empty(self) -> bool:
         """Whether this call's size makes it no loop at all: the program is for that size only."""
@@ -110,7 +122,7 @@ class Runner:
                 continue
             except (NeedsConcrete, Mismatch) as e:
                 foreign_loop(self.trace, e)
-                self.stopped(e, e.reason if isinstance(e, NeedsConcrete) else str(e))
+                self.stopped(e, e.told(self.site) if isinstance(e, NeedsConcrete) else str(e))
                 return False
             except Exception as e:
                 if is_internal(e):

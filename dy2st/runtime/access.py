@@ -8,6 +8,7 @@ import os
 import types
 from typing import Any
 
+import numpy as np
 import paddle
 
 from dy2st.capture.foreign.host import drawing
@@ -17,6 +18,8 @@ from dy2st.runtime.library_calls import guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.bindings import Global
 from dy2st.state.container_writes import GROWING, change
+from dy2st.state.containers import lookup
+from dy2st.state.containers.lookup import is_later
 from dy2st.state.dynamic_numbers import held, number_of
 from dy2st.state.ownership import (
     LIBRARIES,
@@ -272,6 +275,8 @@ def get_item(obj: Any, index: Any) -> Any:
     trace = current()
     if trace is None or trace.guards is None:
         return obj[index]
+    if is_later(index) and is_sequence(obj):
+        return at_index(trace, obj, index)
     if owner_of(trace, obj, index) is not None and index in obj:
         return load_attr(owner_of(trace, obj, index), index)
     if isinstance(obj, dict) and not dict.__contains__(obj, index):
@@ -289,6 +294,22 @@ def get_item(obj: Any, index: Any) -> Any:
         if ("item", id(obj), index) not in trace.objects.stored and not _holds_fake(obj):
             trace.guards.item(obj, index, value)
     return value
+
+
+def is_sequence(x: Any) -> bool:
+    """A list, tuple, range, or array of numbers, of which a program can read any element."""
+    if isinstance(x, np.ndarray):
+        return not is_array(x) and x.ndim == 1 and x.dtype in (np.float64, np.int64, np.bool_)
+    return type(x) in (list, tuple, range) or isinstance(x, tuple) and hasattr(x, "_fields")
+
+
+def at_index(trace: Trace, sequence: Any, index: Any) -> Any:
+    """`sequence[index]` at an index that only the program knows."""
+    if not isinstance(sequence, np.ndarray):
+        note_contents(trace, sequence)
+    elif not made_here(trace, sequence):
+        trace.guards.array(sequence)
+    return lookup.element(trace, sequence, sequence, index, type(sequence).__name__)
 
 
 def missing(trace: Trace, obj: Any, index: Any) -> Any:

@@ -194,11 +194,11 @@ def is_(a: object, b: object) -> object:
         if type(x) is Unresolved:
             raise x.__dict__["error"]
     if trace is not None and a is not b and isinstance(a, Tensor) and isinstance(b, Tensor):
-        held = [
-            q for q in (a, b) if isinstance(q, FakeTensor) and q._value in trace.values.placeholders
-        ]
-        if held:
+        values = [q._value for q in (a, b) if isinstance(q, FakeTensor)]
+        if any(v in trace.values.placeholders for v in values):
             raise NeedsConcrete("`is` between a carried variable and a tensor", (), peel=True)
+        if trace.tentative and any(trace.values.copies.get(v) for v in values):
+            raise NeedsConcrete("`is` of an element that an index picks")
         real = [
             trace.inputs.by_id[id(q)].fake if id(q) in trace.inputs.by_id else q for q in (a, b)
         ]

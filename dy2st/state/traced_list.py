@@ -12,6 +12,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dy2st.state.containers import taps
+from dy2st.state.containers.lookup import is_later
 from dy2st.state.stacked_run import (
     Known,
     Leaf,
@@ -24,19 +26,15 @@ from dy2st.state.stacked_run import (
     mapped,
 )
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import (
-    DTYPES,
     RuntimeScalar,
     check,
     is_runtime_scalar,
-    kind_of,
     negate,
     stop,
-    value_in,
 )
 from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
-from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
 from dy2st.trace.undo import Item
 from ir import Size, SourceError
@@ -202,16 +200,14 @@ class TraceList(list):
         trace = current()
         if trace is None:
             return super().__getitem__(i)
-        if is_runtime_scalar(i) and not self.segmented:
-            raise stop(i, "a list index")
         loops = self._loops_since_birth()
-        last = bool(loops) and not isinstance(i, slice) and self._is_last(trace, i)
-        if last and not self._has_slots(trace):
-            return self._tail(trace, loops)
         if isinstance(i, slice):
-            return self._slice(trace, i)
-        if is_symint(i) and not self.segmented:
-            raise NeedsConcrete(f"list[{i!r}]", i.loops)
+            return self._slice(trace, i, loops)
+        back = taps.distance(trace, self, i, loops)
+        if back is not None:
+            return taps.from_end(trace, self, loops, back)
+        if is_later(i) and not self.segmented:
+            return taps.moving(trace, self, i, loops)
         if not self.segmented:
             if type(i) is not int or not 0 <= i < len(self.parts()) - self._new(loops):
                 self._observe("an item")
@@ -222,7 +218,10 @@ class TraceList(list):
         """How many elements the loops have appended so far."""
         return sum(len(f.appends[id(self)][1]) for f in loops if id(self) in f.appends)
 
-    def _slice(self, trace: Trace, at: slice) -> TraceList:
+    def _slice(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
+        window = taps.window(trace, self, at, loops)
+        if window is not None:
+            return TraceList(window)
         self._observe("a slice")
         if not self.segmented:
             return TraceList(list.__getitem__(self, at))
@@ -275,19 +274,6 @@ class TraceList(list):
         value = trace.emit("concat", [q._value for q in pieces], {"axis": 0})
         return trace.fake(value, all(q.stop_gradient for q in pieces))
 
-    def _is_last(self, trace: Trace, i: Any) -> bool:
-        """Whether `self[i]` is the last element."""
-        if not is_symint(i):
-            return type(i) is int and i == -1
-        return bool(i.dim + 1 == self.size())
-
-    def _has_slots(self, trace: Trace) -> bool:
-        """Whether the loops store the last element by its index: it is a place, and no tail."""
-        key = ("item", id(self), len(self.parts()) - 1)
-        if self.born not in trace.frames:
-            return False
-        return any(key in f.stores for f in trace.frames[trace.frames.index(self.born) + 1 :])
-
     def _segment_item(self, trace: Trace, i: Any) -> object:
         n = self.length()
         if is_runtime_scalar(i):
@@ -323,38 +309,10 @@ class TraceList(list):
         self._note("a list that a loop has filled is taken apart")
         return (self[i] for i in range(len(self)))
 
-    def _tail(self, trace: Trace, loops: list[Frame]) -> Any:
-        """`ys[-1]` in a loop that may grow ys: this iteration's element, else a carry."""
-        frame = trace.frame
-        for f in reversed(trace.frames[trace.frames.index(loops[0]) :]):
-            grown = f.appends.get(id(self))
-            if grown and grown[1]:
-                last = grown[1][-1]
-                return last.item(trace, last.size - 1) if isinstance(last, StackedRun) else last
-        if len(loops) > 1:
-            raise NeedsConcrete("the last element of a list that an outer loop may grow")
-        frame = loops[0]
-        if not self.parts():
-            raise IndexError("list index out of range")
-        if id(self) not in frame.tails:
-            frame.tails[id(self)] = self._tail_port(trace, frame)
-        return frame.tails[id(self)].fake
-
-    def _tail_port(self, trace: Trace, frame: Frame) -> TailPort:
-        at = trace.frames.index(frame)
-        inner = trace.frames[at:]
-        del trace.frames[at:]
-        try:
-            first = self[-1]
-            trace.frames.append(frame)
-            return TailPort(self, first, trace)
-        finally:
-            trace.frames[at:] = inner
-
     def _observe(self, what: str) -> None:
         """Reading the list's length or its elements from inside of a loop that may grow it."""
         for frame in self._loops_since_birth():
-            frame.observed.setdefault(id(self), Observed(self, what))
+            frame.observed.setdefault(id(self), taps.Observed(self, what))
 
     # ------------------------------------------------------------ stacking
     def stacked(self, trace: Trace, axis: int, stack: Callable[..., Any], concat: Any) -> Any:
@@ -384,33 +342,6 @@ TraceList.__name__ = TraceList.__qualname__ = "list"
 def _fresh(trace: Trace, fake: FakeTensor) -> Any:
     """A copy in meaning: it costs nothing unless one of the two is written."""
     return trace.fake(trace.emit("assign", [fake._value], {}), fake.stop_gradient)
-
-
-class Observed:
-    """A list was read as a whole inside of a loop."""
-
-    def __init__(self, target: TraceList, what: str) -> None:
-        self.target, self.what = target, what
-
-
-class TailPort:
-    """The last element of a list at the start of an iteration."""
-
-    def __init__(self, target: TraceList, first: Any, trace: Trace) -> None:
-        kind = kind_of(first)
-        if kind is None and not isinstance(first, Tensor):
-            raise NeedsConcrete("the last element of a list is no tensor")
-        self.target, self.key = target, ("tail", id(target))
-        with trace.outside():
-            self.init = value_in(trace, first, DTYPES[kind]) if kind else lift(trace, first)._value
-        self.inner = trace.new_value(self.init.type, "tail")
-        trace.values.placeholders.add(self.inner)
-        self.kind = kind
-        late = self.key in trace.frame.trained
-        stop_gradient = kind is not None or (first.stop_gradient and not late)
-        self.fake: Any = (
-            RuntimeScalar(self.inner, trace) if kind else trace.fake(self.inner, stop_gradient)
-        )
 
 
 # ---------------------------------------------------------------- other methods of list
@@ -491,5 +422,5 @@ def plain_parts(x: Any) -> bool:
 
 
 __all__ = [
-    "Leaf", "Observed", "ScanCell", "StackedRun", "TailPort", "TraceList", "mapped", "plain_parts",
+    "Leaf", "ScanCell", "StackedRun", "TraceList", "mapped", "plain_parts",
 ]  # fmt: skip

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from paddle import Tensor
 
 from dy2st.trace.frames import Frame, Loop, TracedInput
@@ -64,7 +66,7 @@ class ValueFacts:
     parent: dict[Value, Value] = field(default_factory=dict)
     makers: dict[Value, Op] = field(default_factory=dict)
     placeholders: set[Value] = field(default_factory=set)
-    frozen: dict[Value, tuple[str, Loop]] = field(default_factory=dict)
+    frozen: dict[Value, tuple[str, Loop | None]] = field(default_factory=dict)
     written: set[Value] = field(default_factory=set)
     elements: dict[Value, tuple[tuple[Any, ...], dict[Value, int]]] = field(default_factory=dict)
     writes: dict[Value, int] = field(default_factory=dict)
@@ -89,6 +91,31 @@ class Doubt:
     length: Dim | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """The elements of a sequence as rows of tensors of the program.
+
+    owner: the sequence, which is kept alive. items: its elements. table: a tree of tables. home:
+    the frame that the tables are in. written: how often storages of the elements had been written.
+    """
+
+    owner: object
+    items: Any
+    table: Any
+    home: Frame
+    written: dict[Value, int]
+
+    def holds(self, items: Any, frames: Sequence[Frame], writes: dict[Value, int]) -> bool:
+        """Whether these are the same elements, and the tables can be read."""
+        if self.home not in frames or len(items) != len(self.items):
+            return False
+        if any(writes.get(root, 0) != n for root, n in self.written.items()):
+            return False
+        if isinstance(items, np.ndarray):
+            return bool(items.tobytes() == self.items.tobytes())
+        return isinstance(items, range) or all(map(operator.is_, items, self.items))
+
+
 @dataclass(eq=False)
 class TracedObjects:
     """Python objects that the function makes or changes.
@@ -97,7 +124,7 @@ class TracedObjects:
     that may be another object when the program runs. stored: keys of the locations that it stores
     to. iterators: iterators it has made, each with its frame. reshaped: tensors whose shape an
     in-place call has changed, by `id`. fields: the objects whose `__dict__` has been read, by its
-    `id`.
+    `id`. lookups: sequences that are read at an index of the program, by `id`.
     """
 
     made: dict[int, Any] = field(default_factory=dict)
@@ -107,6 +134,7 @@ class TracedObjects:
     iterators: dict[int, tuple[Any, Frame]] = field(default_factory=dict)
     reshaped: dict[int, list[Any]] = field(default_factory=dict)
     fields: dict[int, Any] = field(default_factory=dict)
+    lookups: dict[int, Lookup] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

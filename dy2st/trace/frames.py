@@ -35,7 +35,9 @@ class Frame:
     """The ops of the program, of one loop body, or of one branch.
 
     `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
-    `asked` are the lists whose length the body has read, `queues` those whose elements it shifts.
+    `asked` are the lists whose length the body has read, `queues` those whose elements it shifts,
+    `picked` those that it reads at an index of the program, `guessed` those of them that may be too
+    short for it. `tails`: carried elements, by the list's `id` and the distance from its end.
     `trained` has the places of the loop that require a gradient after some iterations. `facts`
     hold in a branch. `relied`: storages from outside of the block whose known elements it has read
     as Python numbers.
@@ -53,7 +55,9 @@ class Frame:
     consts: dict[Value, Const] = field(default_factory=dict)
     stores: dict[tuple[object, ...], Location] = field(default_factory=dict)
     appends: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)
-    tails: dict[int, Any] = field(default_factory=dict)
+    tails: dict[tuple[int, int], Any] = field(default_factory=dict)
+    picked: dict[int, Any] = field(default_factory=dict)
+    guessed: set[int] = field(default_factory=set)
     observed: dict[int, Any] = field(default_factory=dict)
     changed: dict[int, Any] = field(default_factory=dict)
     written: dict[Value, Loc] = field(default_factory=dict)

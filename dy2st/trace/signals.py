@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dy2st.trace.frames import TracedInput
-from ir.loc import SourceError
+from dy2st.trace.user_stack import expression, user_loc
+from ir.loc import Loc, SourceError
 
 
 class NeedsConcrete(BaseException):
@@ -17,12 +18,24 @@ class NeedsConcrete(BaseException):
     Args:
         reason: for the report.
         loops: the loops whose index is needed; empty means the innermost one.
-        peel: running one iteration before the loop may settle it.
+        peel: running so many iterations before the loop may settle it.
+        subject: what `reason` says something of, where the user's expression is not known.
     """
 
-    def __init__(self, reason: str, loops: Iterable[object] = (), peel: bool = False) -> None:
-        super().__init__(reason)
-        self.reason, self.loops, self.peel = reason, frozenset(loops), peel
+    def __init__(
+        self, reason: str, loops: Iterable[object] = (), peel: int = 0, subject: str = ""
+    ) -> None:
+        self.reason = f"{subject} {reason}".lstrip()
+        super().__init__(self.reason)
+        self.loops, self.peel, self.loc = frozenset(loops), int(peel), user_loc()
+        self.predicate = reason if subject else ""
+
+    def told(self, site: Loc) -> str:
+        """The reason for the loop at `site`, with the user's expression."""
+        text = "" if self.loc == site else expression(self.loc)
+        if not text:
+            return self.reason
+        return f"`{text}` {self.predicate}" if self.predicate else f"{self.reason}: `{text}`"
 
 
 class Retrace(BaseException):

@@ -11,7 +11,7 @@ import functools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 from paddle import Tensor
 
@@ -346,6 +346,8 @@ class Trace:
             raise NeedsConcrete("a variable of the loop is written in place and also rebound")
         if root in self.values.frozen:
             reason, loop = self.values.frozen[root]
+            if self.is_counted(loop) and loop.frame in self.frames:
+                raise NeedsConcrete("a tensor is written of which the loop takes a copy", [loop])
             self.unroll(loop)
             raise Refused(
                 SourceError(
@@ -358,11 +360,15 @@ class Trace:
 
     def unroll(self, loop: Loop | None) -> None:
         """Start again without rolling this loop, if its length is known."""
-        counted = loop is not None and isinstance(loop.trip, int) and loop.trip != ENDLESS
-        if loop is not None and counted and len(self.unrolled) < MOST_UNROLLED:
+        if self.is_counted(loop) and len(self.unrolled) < MOST_UNROLLED:
             raise Unroll(loop.calls)
 
-    def freeze(self, root: Value, reason: str, loop: Loop) -> None:
+    @staticmethod
+    def is_counted(loop: Loop | None) -> TypeGuard[Loop]:
+        """Whether it is a loop of known length."""
+        return loop is not None and isinstance(loop.trip, int) and loop.trip != ENDLESS
+
+    def freeze(self, root: Value, reason: str, loop: Loop | None) -> None:
         self.values.frozen.setdefault(root, (reason, loop))
 
     # ------------------------------------------------------------ stores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import linecache
 import os
 import sys
 import types
@@ -14,6 +15,9 @@ import paddle
 import ir
 from ir import Loc
 
+#: characters of an expression in a message
+MOST_SHOWN = 60
+STATEMENTS = ("for ", "while ", "if ", "with ", "return", "async ", "try", "def ", "@")
 #: for how many functions the positions of their instructions are kept
 MOST_KNOWN = 1000
 _KNOWN: dict[int, tuple[types.CodeType, list[Any]]] = {}
@@ -57,6 +61,15 @@ def user_loc() -> Loc:
     if frame is None:
         return Loc("<unknown>", 0)
     return _loc(frame.f_code, frame.f_lasti)
+
+
+def expression(loc: Loc) -> str:
+    """The user's text at a place; "" where it is long, or more than one line, or not known."""
+    if loc.column is None or loc.end_column is None:
+        return ""
+    line = linecache.getline(loc.file, loc.line).encode()
+    text = line[loc.column : loc.end_column].decode(errors="replace").strip()
+    return text if len(text) <= MOST_SHOWN and not text.startswith(STATEMENTS) else ""
 
 
 def user_name(x: object) -> str:

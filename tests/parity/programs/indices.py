@@ -183,7 +183,7 @@ def index_divided(x):
     return h
 
 
-@program(x="f32[T,4]", unrolled="the scales are a Python list of numbers", fixed="it is unrolled")
+@program(x="f32[T,4]")
 def list_of_numbers_by_index(x):
     scales = [1.0, 0.5, 0.25, 0.125]
     s = paddle.zeros([4])

@@ -1,0 +1,242 @@
+"""Elements of a sequence at an index that only the program knows: `sigmas[t]`, `frames[order[t]]`.
+
+Numbers become a constant tensor, tensors of one type are stacked in front of the loop, tuples are
+taken part by part; the element is a row. Other elements are Python's own, and so is the index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle.base.framework import EagerParamBase
+
+from dy2st.state.stacked_run import mapped
+from dy2st.trace.emitter import lift
+from dy2st.trace.facts import Lookup
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import (
+    DTYPES,
+    RuntimeScalar,
+    arithmetic,
+    check,
+    compare,
+    is_runtime_scalar,
+    kind_of,
+    stop,
+    value_in,
+)
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import bounds, is_symint
+from dy2st.trace.trace import Frame, Loop, Trace
+from ir import Type, Value
+from ir.types import I64
+
+#: NumPy's scalars that are numbers of Python to a program
+NUMPY: dict[type, type] = {np.float64: float, np.int64: int, np.bool_: bool}
+PICKED = "A list that holds it is read at an index of the program."
+#: numbers of the program in one table
+MOST_COMPUTED = 256
+#: an inner loop over so few elements is unrolled, which makes one body of it
+MOST_UNROLLED = 8
+
+
+def is_later(i: object) -> bool:
+    return is_symint(i) or is_runtime_scalar(i) and i.kind is not float  # type: ignore[attr-defined]
+
+
+def element(trace: Trace, owner: object, items: Sequence[Any], i: Any, kind: str) -> Any:
+    """`items[i]`, which are the elements of `owner` now; raises NeedsConcrete where they cannot be
+    one tensor."""
+    refuse_short(trace, i.loops)
+    found = trace.objects.lookups.get(id(owner))
+    if found is None or not found.holds(items, trace.frames, trace.values.writes):
+        try:
+            found = trace.objects.lookups[id(owner)] = looked_up(trace, owner, items, i.loops)
+        except NeedsConcrete as e:
+            raise stop(i, "a list index") if is_runtime_scalar(i) and i.data else e from None
+    at = row(trace, i, len(items), kind)
+    inner = trace.frames[trace.frames.index(found.home) + 1 :]
+
+    def pick(table: Table) -> Any:
+        return table.item(trace, at, i, inner)
+
+    return mapped(pick, found.table)
+
+
+def looked_up(trace: Trace, owner: object, items: Any, loops: frozenset[Any]) -> Lookup:
+    """The tables of a sequence, in the outermost frame that knows all of its elements."""
+    kept = items.copy() if isinstance(items, np.ndarray) else tuple(items)
+    values = [q.value if is_runtime_scalar(q) else lift(trace, q)._value for q in flat(items)]
+    homes = [trace.values.frame_of[v] for v in values]
+    if any(f not in trace.frames for f in homes):
+        raise NeedsConcrete("a tensor of an earlier iteration is in a list")
+    home = max(map(trace.frames.index, homes), default=0)
+    with at_frame(trace, home):
+        tables = table(trace, items, loops)
+    written = {root: trace.values.writes.get(root, 0) for root in map(trace.root, values)}
+    return Lookup(owner, kept, tables, trace.frames[home], written)
+
+
+def refuse_short(trace: Trace, loops: frozenset[Any]) -> None:
+    """A short loop in another one is unrolled."""
+    bodies = [f.loop for f in trace.frames if f.loop is not None]
+    if len(bodies) > 1 and bodies[-1] in loops:
+        trip = bodies[-1].trip
+        if isinstance(trip, int) and trip <= MOST_UNROLLED:
+            raise NeedsConcrete("is in a short inner loop", [bodies[-1]], subject="an index")
+
+
+# ---------------------------------------------------------------- tables
+class Table:
+    """Rows along the first axis of `fake`: numbers, or copies of the `members`."""
+
+    def __init__(self, fake: FakeTensor, number: bool, members: Sequence[Value] = ()) -> None:
+        self.fake, self.number, self.members = fake, number, members
+
+    def item(self, trace: Trace, at: Any, i: Any, inner: Sequence[Frame]) -> Any:
+        """The row `at`; `inner`: the frames in the one of the table."""
+        one = self.fake[at]
+        if self.number:
+            return RuntimeScalar(one._value, trace, i.loops, i.data)
+        loop = next((f.loop for f in inner if f.loop in i.loops), None)
+        for root in map(trace.root, (self.fake._value, *self.members)):
+            if any(root in f.written for f in inner):
+                raise NeedsConcrete("a tensor of a list that an index reads is written", i.loops)
+            trace.freeze(root, PICKED, loop)
+        trace.values.copies[one._value] = tuple(self.members)
+        return one
+
+
+def forget(trace: Trace, loop: Loop) -> None:
+    """The loop is not rolled this time: it has no copies of elements."""
+    frozen = trace.values.frozen
+    for root in [q for q, why in frozen.items() if why == (PICKED, loop)]:
+        del frozen[root]
+
+
+def flat(items: Sequence[Any]) -> Iterator[Any]:
+    """The tensors and numbers of the program among elements."""
+    if isinstance(items, (range, np.ndarray)):
+        return
+    for q in items:
+        if isinstance(q, tuple):
+            yield from flat(q)
+        elif isinstance(q, Tensor) or is_runtime_scalar(q):
+            yield q
+
+
+def table(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Any:
+    if not len(items):
+        raise IndexError("list index out of range")
+    first = items[0]
+    if isinstance(first, tuple):
+        if not all(type(q) is type(first) and len(q) == len(first) for q in items):
+            raise NeedsConcrete("picks tuples of different structure", loops, subject="an index")
+        parts = [table(trace, [q[k] for q in items], loops) for k in range(len(first))]
+        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+    if isinstance(first, Tensor) and not hasattr(first, "part_of"):
+        return of_tensors(trace, items, loops)
+    return of_numbers(trace, items, loops)
+
+
+def of_tensors(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Table:
+    if not all(isinstance(q, Tensor) and not hasattr(q, "part_of") for q in items):
+        raise NeedsConcrete("picks tensors or other objects", loops, subject="an index")
+    fakes = [lift(trace, q) for q in items]
+    if len({(q._value.type, q.stop_gradient) for q in fakes}) > 1:
+        raise NeedsConcrete("picks tensors of different types", loops, subject="an index")
+    real = [q.tensor for q in trace.inputs.by_id.values() if any(q.fake is x for x in fakes)]
+    if any(isinstance(q, EagerParamBase) for q in real):
+        raise NeedsConcrete("picks a parameter", loops, subject="an index")
+    values = [q._value for q in fakes]
+    shape = (1, *values[0].type.shape)
+    rows = [trace.emit("reshape", [v], {"shape": shape}) for v in values]
+    whole = trace.emit("concat", rows, {"axis": 0})
+    return Table(trace.fake(whole, fakes[0].stop_gradient), False, values)
+
+
+def of_numbers(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Table:
+    if not isinstance(items, (range, np.ndarray)):
+        kinds = {NUMPY.get(type(q)) or kind_of(q) for q in items}
+        if len(kinds) > 1 or None in kinds:
+            raise NeedsConcrete(f"picks {picked(items)}", loops, subject="an index")
+        if any(is_symint(q) or is_runtime_scalar(q) for q in items):
+            return of_computed(trace, items, loops)
+    try:
+        array = np.array(items)
+        fits = array.dtype in (np.float64, np.int64, np.bool_)
+    except OverflowError:
+        fits = False
+    if not fits:
+        raise NeedsConcrete("picks integers of more than 64 bits", loops, subject="an index")
+    name = f"numbers_{sum(q.kind == 'const' for q in trace.inputs.by_id.values())}"
+    with trace.pause():
+        real = paddle.to_tensor(array)
+    dtype = DTYPES[{"f": float, "i": int, "b": bool}[array.dtype.kind]]
+    return Table(trace.add_input(real, "const", name, Type(dtype, (len(array),))), True)
+
+
+def picked(items: Sequence[Any]) -> str:
+    """The elements in words: what they are, if all are of one kind."""
+    kinds = set(map(kind_in_words, items))
+    return kinds.pop() if len(kinds) == 1 else "objects of different types"
+
+
+def kind_in_words(x: object) -> str:
+    if isinstance(x, paddle.nn.Layer):
+        return "a Layer"
+    return "a function" if callable(x) else f"a {type(x).__name__}"
+
+
+def of_computed(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Table:
+    """Numbers of which the program computes some."""
+    if len(items) > MOST_COMPUTED:
+        reason = "picks one of many numbers that the program computes"
+        raise NeedsConcrete(reason, loops, subject="an index")
+    dtype = DTYPES[kind_of(items[0])]  # type: ignore[index]
+    values = [value_in(trace, q, dtype) for q in items]
+    rows = [trace.emit("reshape", [v], {"shape": (1,)}) for v in values]
+    return Table(trace.fake(trace.emit("concat", rows, {"axis": 0})), True)
+
+
+@contextmanager
+def at_frame(trace: Trace, k: int) -> Iterator[None]:
+    """Ops are emitted in frame `k`."""
+    inner, trace.frames[k + 1 :] = trace.frames[k + 1 :], []
+    try:
+        yield
+    finally:
+        trace.frames[k + 1 :] = inner
+
+
+# ---------------------------------------------------------------- the index
+def is_inside(trace: Trace, i: Any, n: int) -> bool:
+    """Whether a symbolic index is surely at an element, not counted from the end."""
+    ends = bounds(i.dim, trace) if is_symint(i) else None
+    return ends is not None and all(type(q) is int and 0 <= q < n for q in ends)
+
+
+def row(trace: Trace, i: Any, n: int, kind: str) -> Any:
+    """The index of the row: a symbolic one that is surely inside, or a value that is checked."""
+    if is_inside(trace, i, n):
+        return i
+    if is_symint(i) and is_inside(trace, i + n, n):
+        return i + n
+    if trace.trying and not i.data:
+        reason = "may be out of range, inside of a `try` statement"
+        raise NeedsConcrete(reason, i.loops, subject="an index")
+    at: Any = RuntimeScalar(value_in(trace, i, I64), trace, i.loops, i.data)
+    wrapped: Any = arithmetic(trace, "add", at, n)
+    values = [compare(trace, "lt", at, 0).value, wrapped.value, at.value]
+    at = RuntimeScalar(trace.emit("where", values, {}), trace, i.loops, i.data)
+    tests = [compare(trace, "ge", at, 0).value, compare(trace, "lt", at, n).value]
+    ok = trace.emit("logical_and", tests, {})
+    check(trace, ok, "IndexError", f"{kind} index out of range")
+    return trace.fake(at.value)
+
+
+__all__ = ["at_frame", "element", "forget", "is_inside", "is_later", "picked"]

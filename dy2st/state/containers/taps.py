@@ -1,0 +1,253 @@
+"""Elements that a loop reads of a list from outside while it may append to it.
+
+    ys = [x0, x1]
+    for t in range(2, n):
+        ys.append(f(ys[t - 1], ys[-2]))     taps: the last element and the one before it are carried
+
+How many elements an iteration appends is learned by one trace of the body and known in the next.
+An element at a constant distance from the end is a carry; those that this iteration has appended
+are at hand. A list that the loop does not append to is read by `lookup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dy2st.state.containers.lookup import at_frame, element, is_inside, picked
+from dy2st.state.stacked_run import StackedRun, mapped
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import DTYPES, RuntimeScalar, kind_of, value_in
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import bounds, is_symint
+from dy2st.trace.trace import Frame, Trace
+from ir import Type
+from ir.types import Dim
+
+
+class Observed:
+    """A list was read as a whole inside of a loop."""
+
+    def __init__(self, target: Any, what: str) -> None:
+        self.target, self.what = target, what
+
+
+# ---------------------------------------------------------------- ports
+class Tap:
+    """A tensor or number of an element at the start of an iteration; `first`: of the first one."""
+
+    def __init__(self, key: tuple[object, ...], first: Any, trace: Trace) -> None:
+        kind = kind_of(first)
+        if kind is None and not isinstance(first, Tensor):
+            raise NeedsConcrete("an element of a list that the loop fills is no tensor")
+        self.key, self.kind = key, kind
+        with trace.outside():
+            self.init = value_in(trace, first, DTYPES[kind]) if kind else lift(trace, first)._value
+        self.inner = trace.new_value(self.init.type, "tail")
+        trace.values.placeholders.add(self.inner)
+        stop = kind is not None or (first.stop_gradient and key not in trace.frame.trained)
+        self.fake: Any = RuntimeScalar(self.inner, trace) if kind else trace.fake(self.inner, stop)
+
+
+class TapPort:
+    """The element that is `back` elements from the end of `target` when an iteration starts."""
+
+    def __init__(self, target: Any, back: int, first: Any, trace: Trace) -> None:
+        self.target, self.back = target, back
+        self.tree = made(("tail", id(target), back), first, trace)
+
+    @property
+    def fake(self) -> Any:
+        return mapped(lambda tap: tap.fake, self.tree)
+
+    def pairs(self, after: Any) -> Iterator[tuple[Tap, Any]]:
+        """Each tap with its part of the element that takes this place."""
+        return paired(self.tree, after)
+
+
+def made(key: tuple[object, ...], first: Any, trace: Trace) -> Any:
+    """A tree of taps for an element."""
+    if not isinstance(first, tuple):
+        return Tap(key, first, trace)
+    parts = [made((*key, k), q, trace) for k, q in enumerate(first)]
+    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+
+
+def paired(tree: Any, after: Any) -> Iterator[tuple[Tap, Any]]:
+    if not isinstance(tree, tuple):
+        yield tree, after
+        return
+    if type(after) is not type(tree) or len(after) != len(tree):
+        raise NeedsConcrete("elements of different structure are appended to a list", (), True)
+    for tap, q in zip(tree, after):
+        yield from paired(tap, q)
+
+
+def port(trace: Trace, target: Any, frame: Frame, back: int) -> TapPort:
+    """The port of the loop with this body, once per distance."""
+    if (id(target), back) not in frame.tails:
+        at = trace.frames.index(frame)
+        new = sum(len(appended(f, target)) for f in trace.frames[at:])
+        before = type(target)(target.parts()[: len(target.parts()) - new])
+        before.born = target.born
+        with at_frame(trace, at - 1):
+            first = before[-back]
+        with at_frame(trace, at):
+            frame.tails[id(target), back] = TapPort(target, back, first, trace)
+    return frame.tails[id(target), back]  # type: ignore[no-any-return]
+
+
+def appended(frame: Frame, target: object) -> list[Any]:
+    """What the body has appended so far."""
+    return frame.appends[id(target)][1] if id(target) in frame.appends else []
+
+
+# ---------------------------------------------------------------- distances
+def grows(target: object, loops: Sequence[Frame]) -> bool:
+    """Whether the outermost of these loops appends to a list, and none of the others."""
+    known = [bool(f.growth.get(id(target))) for f in loops]
+    return bool(known) and known[0] and not any(known[1:])
+
+
+def distance(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> int | None:
+    """How far from the end `target[i]` is now, if that is the same in every iteration."""
+    if not loops or any(id(target) in f.queues for f in loops):
+        return None
+    if type(i) is int:
+        back: Dim = -i
+    elif is_symint(i):
+        back = target.size() - i.dim
+    else:
+        return None
+    if type(back) is not int or back < 1 or back > 1 and not grows(target, loops):
+        return None
+    if is_symint(i):
+        check_counted(trace, i)
+    return None if has_slot(trace, target, back) else back
+
+
+def check_counted(trace: Trace, i: Any) -> None:
+    """An index that is negative in the first iterations counts from the end there."""
+    low, _ = bounds(i.dim, trace) or (None, None)
+    if not isinstance(low, int):
+        raise NeedsConcrete(f"{i!r} may be negative", i.loops)
+    if low < 0:
+        raise NeedsConcrete(f"{i!r} is negative in the first iteration", i.loops, peel=-low)
+
+
+def has_slot(trace: Trace, target: Any, back: int) -> bool:
+    """Whether the loops store this element by its index: it is a place, and no tap."""
+    key = ("item", id(target), len(target.parts()) - back)
+    if target.born not in trace.frames:
+        return False
+    return any(key in f.stores for f in trace.frames[trace.frames.index(target.born) + 1 :])
+
+
+def from_end(trace: Trace, target: Any, loops: Sequence[Frame], back: int) -> Any:
+    """The element that is so far from the end now."""
+    inside = trace.frames[trace.frames.index(loops[0]) :]
+    new = [q for f in inside for q in appended(f, target)]
+    if any(isinstance(q, StackedRun) for q in new[-back:]):
+        if back > 1:
+            raise NeedsConcrete("an inner loop has appended to a list that is read from its end")
+        return new[-1].item(trace, new[-1].size - 1)
+    if back <= len(new):
+        return new[-back]
+    for f in loops[1:]:
+        f.observed.setdefault(id(target), Observed(target, "the last element"))
+    if not target.parts():
+        raise IndexError("list index out of range")
+    return port(trace, target, loops[0], back - len(new)).fake
+
+
+# ---------------------------------------------------------------- other indices
+def moving(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
+    """`target[i]`, where only the program knows i, of a list that no loop is known to fill."""
+    items = target.parts()
+    check_complete(target, i, loops)
+    if is_symint(i) and is_inside(trace, i, len(items)) or not unknown(target, loops):
+        return element(trace, target, items, i, "list")
+    return guess(trace, target, loops)
+
+
+def check_complete(target: Any, i: Any, loops: Sequence[Frame]) -> None:
+    """Note that the list is read as one that the loops do not append to."""
+    if any(f.growth.get(id(target)) for f in loops):
+        if is_symint(i) and type(target.size() - i.dim) is int:
+            raise IndexError("list index out of range")
+        reason = "picks elements of a list that the loop fills"
+        raise NeedsConcrete(reason, i.loops, subject="an index")
+    for f in loops:
+        f.picked.setdefault(id(target), target)
+
+
+def unknown(target: Any, loops: Sequence[Frame]) -> list[Frame]:
+    """The loops that may yet turn out to append."""
+    return [f for f in loops if id(target) not in f.growth]
+
+
+def guess(trace: Trace, target: Any, loops: Sequence[Frame]) -> Any:
+    """A stand-in for an element: the next trace knows how the list grows."""
+    for f in unknown(target, loops):
+        f.guessed.add(id(target))
+    items = target.parts()
+    if not items:
+        raise NeedsConcrete("a list is empty in the first iteration", (), True)
+    return mapped(lambda q: stand_in(trace, q, items), items[-1])
+
+
+def stand_in(trace: Trace, x: Any, items: Sequence[Any]) -> Any:
+    kind = kind_of(x)
+    if kind is not None:
+        return RuntimeScalar(trace.new_value(Type(DTYPES[kind])), trace)
+    if not isinstance(x, Tensor):
+        raise NeedsConcrete(f"picks {picked(items)}", subject="an index")
+    fake = lift(trace, x)
+    return trace.fake(trace.new_value(fake._value.type), fake.stop_gradient)
+
+
+# ---------------------------------------------------------------- windows
+def window(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[Any] | None:
+    """The elements of `target[-k:]` or `target[t-k:t]`; None for any other slice."""
+    if at.step not in (None, 1) or not loops or any(id(target) in f.queues for f in loops):
+        return None
+    if grows(target, loops):
+        return tapped(trace, target, at, loops)
+    if not (is_symint(at.start) and is_symint(at.stop)) or target.segmented:
+        return None
+    width = at.stop.dim - at.start.dim
+    if type(width) is not int or width < 1:
+        return None
+    check_complete(target, at.start, loops)
+    n = len(target.parts())
+    if is_inside(trace, at.start, n) and is_inside(trace, at.stop - 1, n):
+        return [moving(trace, target, at.start + k, loops) for k in range(width)]
+    if not unknown(target, loops):
+        raise NeedsConcrete("a window of a list may reach over its ends", at.start.loops)
+    return [guess(trace, target, loops) for _ in range(width)]
+
+
+def tapped(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[Any] | None:
+    """A window at a constant distance from the end of a list that the loop fills."""
+    size = target.size()
+    start, stop = (from_back(size, q) for q in (at.start, 0 if at.stop is None else at.stop))
+    stop = 0 if at.stop is None else stop
+    if start is None or stop is None or start < 1:
+        return None
+    if is_symint(at.start):
+        check_counted(trace, at.start)
+    least = bounds(size, trace)
+    if least is not None and isinstance(least[0], int) and least[0] < start:
+        reason = "a window of a list is shorter in the first iterations"
+        raise NeedsConcrete(reason, (), peel=start - least[0])
+    return [from_end(trace, target, loops, k) for k in range(start, max(stop, 0), -1)]
+
+
+def from_back(size: Dim, i: Any) -> int | None:
+    """The distance of an index from the end, if it is constant."""
+    back = -i if type(i) is int and i < 0 else size - i.dim if is_symint(i) else None
+    return back if type(back) is int else None
+
+
+__all__ = ["Observed", "TapPort", "distance", "from_end", "grows", "moving", "port", "window"]
