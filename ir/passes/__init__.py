@@ -17,6 +17,7 @@ from ir.passes.expand import expand
 from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
 from ir.passes.if_conversion import select_cond
+from ir.passes.loops.invariant_ports import invariant_ports
 from ir.passes.loops.loop_batching import hoist_from_scan
 from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.ports import drop_unused_ports
@@ -39,6 +40,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (inplace_source, "outputs that are the storage of an input: no copy, and one name for it"),
     (expand, "primitive ops only from here: hoisting and fusion see inside of composites"),
     (simplify, "what expansion made twice is made once"),
+    (invariant_ports, "what every iteration reads alike, gradients of sums above all, is known"),
     (hoist_invariants, "parts of composites that read only weights leave the loop"),
     (select_cond, "branches of a few elementwise ops become ops that fuse with those around them"),
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
@@ -115,6 +117,7 @@ __all__ = [
     "hoist_from_scan",
     "hoist_invariants",
     "inplace_source",
+    "invariant_ports",
     "name_of",
     "run",
     "select_cond",

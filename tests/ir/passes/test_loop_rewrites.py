@@ -1,4 +1,9 @@
-"""What the rewrites of loops have in common: their time is linear in the size of the loop."""
+# ruff: noqa: E501
+"""Rewrites of loops after the split: every rule by its text (tests/golden/loop_rewrites/) and by its
+values; and that the time of all rewrites of loops is linear in the size of the loop.
+
+`kept` names what a rule must leave alone.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +13,111 @@ from collections.abc import Callable
 import pytest
 
 from ir import Builder, Carry, Const, Input, Program, Scan, Seq, Size, Stack, Type, Value, verify
-from ir.passes import PIPELINE
+from ir.passes import PIPELINE, invariant_ports
+from ir.passes.loops import invariant_ports as invariant
 from ir.rewrite import in_order
 from ir.types import F32, I64
+from tests.ir.test_ir_random import check, program
 
+CASES = {
+    "seq_of_equal_steps": (invariant_ports, """
+program p(%x: f32[B,T] arg "x", %g: f32[B] arg "g", %s: f32[] arg "s") {
+  %a = reshape(%g, shape=[B, 1])  : f32[B,1]
+  %b = expand(%a, shape=[B, T])  : f32[B,T]
+  %c = slice(%b, axis=1, start=T-1, length=T, step=-1)  : f32[B,T]
+  %d = transpose(%b, perm=[1, 0])  : f32[T,B]
+  %e = expand(%s, shape=[T, B])  : f32[T,B]
+  %f = full(value=0.5, shape=[T, B], dtype=f32)  : f32[T,B]
+  %k = expand(%a, shape=[B, 3])  : f32[B,3]
+  scan %t < T {
+    const %f1 = %f  : f32[T,B]
+    seq   %bt = %b[:, T-1-t]  : f32[B]
+    seq   %ct = %c[:, t]  : f32[B]
+    seq   %dt = %d[t]  : f32[B]
+    seq   %et = %e[t]  : f32[B]
+    seq   %ft = %f[t]  : f32[B]
+    seq   %kept = %x[:, t]  : f32[B]
+    stack %ys = %5 axis 0  : f32[T,B]
+    stack %zs = %zT axis 0  : f32[T,B]
+    body
+      %1 = add(%bt, %ct)  : f32[B]
+      %2 = add(%1, %dt)  : f32[B]
+      %3 = add(%2, %et)  : f32[B]
+      %4 = add(%3, %ft)  : f32[B]
+      %5 = add(%4, %kept)  : f32[B]
+      scan %r < T {
+        seq   %fr = %f1[r]  : f32[B]
+        carry %z = %5 then %z2 last %zT  : f32[B]
+        body
+          %z2 = add(%z, %fr)  : f32[B]
+      }
+  }
+  scan %u < B {
+    seq   %kept2 = %k[u]  : f32[3]
+    stack %us = %u2 axis 0  : f32[B,3]
+    body
+      %u2 = neg(%kept2)  : f32[3]
+  }
+  return %ys, %zs, %us
+}"""),
+    "stack_of_equal_steps": (invariant_ports, """
+program p(%x: f32[B,T] arg "x", %g: f32[B,3] arg "g", %p: bool[] arg "p") {
+  scan %t < T {
+    const %g1 = %g  : f32[B,3]
+    seq   %xt = %x[:, t]  : f32[B]
+    stack %as = %g1 axis 0  : f32[T,B,3]
+    stack %bs = %g1 axis 2  : f32[B,3,T]
+    stack %cs = %one axis 1  : f32[B,T]
+    stack %kept = %y axis 0  : f32[T,B]
+    body
+      %one = full(value=1.0, shape=[B], dtype=f32)  : f32[B]
+      %y = add(%xt, %one)  : f32[B]
+  }
+  while %r < 5 as n1 {
+    go %p then %q
+    const %p1 = %p  : bool[]
+    const %g2 = %g  : f32[B,3]
+    stack %ws = %g2 axis 1  : f32[B,n1,3]
+    body
+      %two = full(value=2, dtype=i64)  : i64[]
+      %q = less_than(%r, %two)  : bool[]
+  }
+  return %as, %bs, %cs, %kept, %ws
+}"""),
+    "last_of_seq": (invariant_ports, """
+program p(%x: f32[5,B] arg "x", %p: bool[] arg "p") {
+  %yes = full(value=True, dtype=bool)  : bool[]
+  scan %t < 3 {
+    seq   %xt = %x[t+1]  : f32[B]
+    seq   %xr = %x[4-2*t]  : f32[B]
+    last  %a = %xt  : f32[B]
+    last  %b = %xr  : f32[B]
+    body
+  }
+  while %r < 3 as n1 {
+    go %yes then %p1
+    const %p1 = %p  : bool[]
+    seq   %xt2 = %x[r]  : f32[B]
+    last  %kept = %xt2  : f32[B]
+    body
+  }
+  return %a, %b, %kept
+}"""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rewrites(name, golden):
+    rewrite, text = CASES[name]
+    after = check(rewrite, program(text), golden)
+    assert str(rewrite(after)) == str(after), "the second application changes something"
+
+
+def test_every_rule_has_a_case():
+    assert {f.__name__ for f in (*invariant.RULES, invariant.seq_of_equal_steps)} <= set(CASES)
+
+
+# ---------------------------------------------------------------- time
 T = Size.named("T")
 ROW, ROWS = Type(F32, (3,)), Type(F32, (T, 3))
 

@@ -196,6 +196,23 @@ program p(%x: f32[T,3] arg "x", %w: f32[3] param "w") {
 }""",
         lambda p: ports(p) == ["carry", "seq"],
     ),
+    "invariant_ports": (
+        """
+program p(%x: f32[T,3] arg "x", %g: f32[3] arg "g") {
+  %gs = expand(%g, shape=[T, 3])  : f32[T,3]
+  scan %t < T {
+    seq   %xt = %x[t]  : f32[3]
+    seq   %gt = %gs[t]  : f32[3]
+    carry %h = %g then %h2 last %hT  : f32[3]
+    body
+      %y = exp(%gt)  : f32[3]
+      %z = multiply(%y, %xt)  : f32[3]
+      %h2 = add(%h, %z)  : f32[3]
+  }
+  return %hT
+}""",
+        lambda p: "expand" not in _counts(p) and ports(p) == ["carry", "const", "seq"],
+    ),
     "expand": (CHAR_LSTM, lambda p: "softmax" not in _counts(p)),
     "hoist_from_scan": (
         CHAR_LSTM,
