@@ -105,7 +105,7 @@ class Training:
         run = self.compiled(gradients).executable
         given = [gradients.get(k) for k in range(len(self.of))]
         missing = zip(run.inputs, given)
-        inputs = [empty(i.value, sizes).zero_() if g is None else g for i, g in missing]
+        inputs = [empty(i.value, sizes) if g is None else g for i, g in missing]  # not read
         inputs = [t if t.is_contiguous() else ops.assign(t) for t in (*inputs, *residuals)]
         outputs = [empty(v, sizes) for v in run.program.outputs]
         run.run(

@@ -3,41 +3,48 @@
 Values that depend on gradients are linear in them, or belong to the backward of a PyLayer, which
 eager does not run if none of its results has a gradient. So a value that depends only on missing
 gradients is zero and is not computed; nor are its operands read, which the user may have
-overwritten.
+overwritten. That holds at every depth: states and sequences of a loop that carry missing gradients
+only leave it.
 
     backward(%d_a, %d_b, %x)                      with d_a only
       %p = multiply(%d_a, %x)
       %q = multiply(%d_b, %x)              =>       %p = multiply(%d_a, %x)
       %g = add(%p, %q)
     return %g                                       return %p
-
-Out of scope: values that a loop or a branch computes from several gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import product
 
-from ir.program import Node, Op, Program, Scan, Value
-from ir.rewrite import Block, drop_dead, reemit, with_ops
-
-Numbers = frozenset[int]
+from ir.passes.loops.ports import drop_unused_ports
+from ir.program import Carry, Cond, Last, Node, Op, Program, Scan, Stack, Value
+from ir.rewrite import Block, blocks, entering, reemit, with_ops
 
 
 def with_arrived(backward: Program, given: int, arrived: Collection[int]) -> Program:
     """`backward`, whose first `given` inputs are gradients, when only some of these are there.
 
-    It has the same inputs and outputs; outputs that no gradient reaches are zeros.
+    It has the same inputs and outputs. It does not read the gradients that are missing; outputs
+    that no gradient reaches are zeros.
     """
-    return _Missing(backward, given, frozenset(arrived)).program()
+    missing = _missing(backward, given, arrived)
+    if not missing:
+        return backward
+    block, zeros = Block(), _Zeros(missing)
+    for k, i in enumerate(backward.inputs[:given]):
+        if k not in arrived:
+            block.env[i.value] = zeros.zero(block, i.value)
+    reemit(backward.ops, block, zeros.visit)
+    return drop_unused_ports(with_ops(backward, block))
 
 
 def unreached(backward: Program, given: int, arrived: Collection[int]) -> frozenset[int]:
     """The numbers of the outputs that none of these gradients reaches."""
-    missing = _Missing(backward, given, frozenset(arrived))
-    missing.program()
-    found = enumerate(backward.results)
-    return frozenset(k for k, v in found if missing.is_missing(missing.depends.get(v, frozenset())))
+    missing = _missing(backward, given, arrived)
+    return frozenset(k for k, v in enumerate(backward.results) if v in missing)
 
 
 def inputs_read(program: Program) -> set[int]:
@@ -46,47 +53,82 @@ def inputs_read(program: Program) -> set[int]:
     return {k for k, i in enumerate(program.inputs) if i.value in used}
 
 
-class _Missing:
-    """`depends`: on which of the gradients a value depends."""
+# ---------------------------------------------------------------- finding
+def _missing(backward: Program, given: int, arrived: Collection[int]) -> set[Value]:
+    """The values, at every depth, that depend on gradients and on none that is there."""
+    gradients = [i.value for i in backward.inputs[:given]]
+    reads: dict[Value, list[Value]] = defaultdict(list)
+    for v, result in _flow(backward.ops):
+        reads[v].append(result)
+    there = _reached([v for k, v in enumerate(gradients) if k in arrived], reads)
+    return _reached(gradients, reads) - there
 
-    def __init__(self, program: Program, given: int, arrived: Numbers) -> None:
-        self.arrived = arrived
-        self.backward = program
-        gradients = enumerate(program.inputs[:given])
-        self.depends: dict[Value, Numbers] = {i.value: frozenset((k,)) for k, i in gradients}
 
-    def program(self) -> Program:
-        block = Block()
-        reemit(self.backward.ops, block, self.visit)
-        return drop_dead(with_ops(self.backward, block))
+def _reached(sources: Iterable[Value], reads: dict[Value, list[Value]]) -> set[Value]:
+    found = set(sources)
+    todo = list(found)
+    while todo:
+        new = [v for v in reads.get(todo.pop(), ()) if v not in found]
+        found.update(new)
+        todo += new
+    return found
+
+
+def _flow(ops: Iterable[Node]) -> Iterator[tuple[Value, Value]]:
+    """Pairs of a value and one that is computed from it, at every depth."""
+    for node in ops:
+        if isinstance(node, (Scan, Cond)):
+            yield from _through(node)
+            for inside, _ in blocks(node):
+                yield from _flow(inside)
+        else:
+            yield from product(node.operands, node.results)
+
+
+def _through(node: Scan | Cond) -> Iterator[tuple[Value, Value]]:
+    yield from ((p.outer, p.inner) for p in entering(node))
+    if isinstance(node, Cond):
+        for j in node.outs:
+            yield from ((v, j.outer) for v in (node.test, j.then, j.orelse))
+        return
+    for p in node.ports:
+        if isinstance(p, Carry):
+            yield from ((p.init, p.inner), (p.next, p.inner))
+            if p.last is not None:
+                yield from ((p.init, p.last), (p.next, p.last))
+        elif isinstance(p, (Stack, Last)):
+            yield p.inner, p.outer
+
+
+# ---------------------------------------------------------------- emitting
+class _Zeros:
+    """`missing`: the values that are zero, those emitted here included."""
+
+    def __init__(self, missing: set[Value]) -> None:
+        self.missing = missing
 
     def visit(self, b: Block, node: Node) -> Sequence[Value] | None:
-        if b.outer is not None:
-            return None
-        found: Numbers = frozenset().union(*(self.depends.get(v, ()) for v in node.operands))
-        self.depends.update(dict.fromkeys(node.results, found))
         if isinstance(node, Op) and node.name == "add":
-            return self.without_zero(node)
-        counts = isinstance(node, Scan) and node.count
-        if not node.results or counts or not self.is_missing(found):
+            return self.without_zero(b, node)
+        if self.missing.isdisjoint(node.results):
             return None
-        return [self.zero(b, v) for v in node.results]
+        if not self.missing.issuperset(node.results) or (isinstance(node, Scan) and node.count):
+            b.append(node)
+        return [self.zero(b, r) if r in self.missing else r for r in node.results]
 
-    def is_missing(self, found: Numbers) -> bool:
-        return bool(found) and found.isdisjoint(self.arrived)
-
-    def without_zero(self, node: Op) -> Sequence[Value] | None:
+    def without_zero(self, b: Block, node: Op) -> Sequence[Value] | None:
         """add(%p, %zero)  =>  %p, of the same type"""
-        zero = [self.is_missing(self.depends.get(v, frozenset())) for v in node.operands]
-        for v, other in zip(node.operands, reversed(zero)):
-            if other and v.type == node.result.type:
+        if node.result in self.missing:
+            return [self.zero(b, node.result)]
+        for v, other in zip(node.operands, reversed(node.operands)):
+            if other in self.missing and v.type == node.result.type:
                 return [v]
         return None
 
     def zero(self, b: Block, v: Value) -> Value:
         kind = {"f": 0.0, "b": False}.get(v.type.dtype.kind, 0)
         new: Value = b.full(value=kind, shape=v.type.shape, dtype=v.type.dtype)
-        self.depends[new] = self.depends[v]
+        self.missing.add(new)
         return new
 
 

@@ -354,6 +354,14 @@ def set_again(b: Block, op: Op) -> Value | None:
     return b.emit(op.name, (inner.operands[0], *op.operands[1:]), op.attrs)[0]
 
 
+@rule_for(*SETS)
+def set_what_was_read(b: Block, op: Op) -> Value | None:
+    """set_pick(x, pick(x, axis=0, index=1), axis=0, index=1) => x"""
+    inner = b.op_of(op.operands[1], SETS[op.name])
+    same = inner is not None and inner.operands[0] is op.operands[0]
+    return op.operands[0] if inner is not None and same and _place(op) == _place(inner) else None
+
+
 def _place(op: Op) -> list[Any]:
     """What names the part that a view shows or a write stores, but for its shape."""
     ndim = op.operands[0].type.ndim

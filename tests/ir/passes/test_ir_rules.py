@@ -182,6 +182,18 @@ program p(%x: f32[4,T] arg "x", %y: f32[T] arg "y", %i: i64[] arg "i", %z: f32[2
   %kept = slice(%e, axis=0, start=1, length=3)  : f32[3,T]
   return %b, %d, %f, %kept
 }""",
+    "set_what_was_read": """
+program p(%x: f32[4,3] arg "x", %i: i64[] arg "i") {
+  %a = index(%x, axis=0, index=1)  : f32[3]
+  %b = set_index(%x, %a, axis=0, index=1)  : f32[4,3]
+  %c = slice(%b, axis=0, start=2, length=2)  : f32[2,3]
+  %d = set_slice(%b, %c, axis=0, start=2)  : f32[4,3]
+  %e = dynamic_index(%d, %i, axis=0)  : f32[3]
+  %f = set_dynamic_index(%d, %e, %i, axis=0)  : f32[4,3]
+  %kept = set_index(%f, %a, axis=0, index=2)  : f32[4,3]
+  %g = neg(%kept)  : f32[4,3]
+  return %g
+}""",
     "set_again": """
 program p(%x: f32[4,T] arg "x", %y: f32[T] arg "y", %i: i64[] arg "i") {
   %n = neg(%y)  : f32[T]
