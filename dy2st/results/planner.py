@@ -60,8 +60,8 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace, TracedInput
 from dy2st.trace.undo import MISSING, Location
-from dy2st.trace.view_chains import Recipe, chain_in_loop, chain_of
-from ir import Carry, Loc, Program, Scan, Size, SourceError, Type, Value
+from dy2st.trace.view_chains import Recipe, chain_in_loop, chain_of, is_apart
+from ir import Carry, Loc, Program, Scan, SourceError, Type, Value
 from ir.passes.provenance import Provenance, select
 from ir.types import I64, Dim
 
@@ -488,13 +488,6 @@ def parts_of(tree: object) -> Iterator[object]:
             yield from parts_of(q)
     else:
         yield tree
-
-
-def is_apart(recipe: Recipe, loop: str) -> bool:
-    """Whether no two iterations look at the same element: each one takes a slice of its own."""
-    name, attrs = recipe[0] if recipe else ("", ())
-    index = dict(attrs).get("index")
-    return name == "index" and isinstance(index, Size) and loop in index.names
 
 
 def values_of(q: Any) -> Sequence[Value]:

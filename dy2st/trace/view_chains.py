@@ -54,6 +54,13 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
     return None
 
 
+def is_apart(recipe: Recipe, loop: str) -> bool:
+    """Whether no two iterations look at the same element: each one takes a slice of its own."""
+    name, attrs = recipe[0] if recipe else ("", ())
+    index = dict(attrs).get("index")
+    return name == "index" and isinstance(index, Size) and loop in index.names
+
+
 def dims_of(x: object) -> Sequence[Any]:
     """The sizes in an attribute."""
     return x if isinstance(x, tuple) else (x,)
