@@ -13,13 +13,24 @@ from functools import partial
 from executor import cpu
 from executor.backend import named, register, require_kernels
 from executor.executable import Executable
-from executor.lower import branches, conv, gather_scatter, loops, matmul, movement, pooling
+from executor.host_calls import Foreign, HostCall
+from executor.lower import (
+    branches,
+    calls,
+    conv,
+    gather_scatter,
+    loops,
+    matmul,
+    movement,
+    pooling,
+)
 from executor.lower.program import lower
 from executor.plan.arena import layout
 from executor.poison import poisoned, wanted
-from executor.segmented.interpreter import Foreign, Interpreted
-from executor.segmented.partition import growing, has_foreign
+from executor.segmented.interpreter import Interpreted
+from executor.segmented.partition import growing
 from ir import Program
+from ir.rewrite import walk
 
 
 def compile(
@@ -31,8 +42,8 @@ def compile(
 ) -> Executable | Interpreted:
     """Compile a functional program: no op of it writes its operands.
 
-    `foreign(op, arrays, sizes)` runs the ops named `foreign`. A program that has one, or a value
-    whose size only a loop without a bound finds, is split into native segments.
+    `foreign` runs the ops of that name. A program with a value whose size only a loop without a
+    bound finds is split into native segments.
 
     donated: numbers of inputs whose memory the program may use for other values: what is in them
     after a call, also one that fails, is anything. A program in segments does without.
@@ -42,12 +53,12 @@ def compile(
     Raises NotImplementedError for an op without a kernel, and ValueError for a program with
     foreign ops and no `foreign`, and for an unknown backend.
     """
-    calls = has_foreign(program.ops)
-    if calls and foreign is None:
+    if foreign is None and any(n.name == "foreign" for n in walk(program.ops)):
         raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
-    if calls or growing(program.ops):
-        return Interpreted(program, foreign, partial(native, poison=poison, backend=backend))
-    return native(program, donated, poison, backend)
+    if growing(program.ops):
+        segment = partial(native, poison=poison, backend=backend, foreign=foreign)
+        return Interpreted(program, segment)
+    return native(program, donated, poison, backend, foreign)
 
 
 def native(
@@ -55,8 +66,9 @@ def native(
     donated: Collection[int] = (),
     poison: bool | None = None,
     backend: str = "cpu",
+    foreign: Foreign | None = None,
 ) -> Executable:
-    """Compile a program without foreign ops."""
+    """Compile a program in one piece."""
     machine = named(backend)
     lowered = machine.legalize(lower(program, machine, donated))
     require_kernels(machine, lowered.launches)
@@ -64,14 +76,17 @@ def native(
     if wanted() if poison is None else poison:
         lowered = replace(lowered, launches=poisoned(lowered, donated))
     code = machine.build(lowered, plan)
-    failures, copies = lowered.failures, lowered.copies
-    requires = lowered.requires
-    return Executable(program, code, plan, failures, copies, donated, machine.memory, requires)
+    calls = [HostCall(op, sizes, foreign) for op, sizes in lowered.calls if foreign is not None]
+    failures, copies, memory = lowered.failures, lowered.copies, machine.memory
+    return Executable(
+        program, code, plan, failures, copies, donated, memory, lowered.requires, calls
+    )
 
 
 __all__ = [
     "Executable",
     "branches",
+    "calls",
     "compile",
     "conv",
     "cpu",

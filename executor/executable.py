@@ -17,6 +17,7 @@ import numpy as np
 
 from executor import interrupt
 from executor.allocation import HOST, Block, Memory
+from executor.host_calls import RAISED, HostCall, HostCalls
 from executor.launches import CODE_BITS, Copy, Failure
 from executor.plan.arena import Layout
 from executor.plan.loop_counts import asks, bound, bounds_of, counts
@@ -32,7 +33,8 @@ from ir.types import Dim, evaluate_dim, product
 class Table:
     """Where the i64 entries of a call's table begin: named sizes, addresses of the inputs, of the
     outputs and of the arena, then room for the counts of the outermost loops, which the code
-    stores, for what `interrupt` says, and for the values in the message of an error."""
+    stores, for what `interrupt` says, for the values in the message of an error, and for calls of
+    Python: the address of a function, and what a call takes."""
 
     inputs: int
     outputs: int
@@ -40,6 +42,7 @@ class Table:
     counts: int
     asks: int
     shown: int
+    calls: int
 
     @staticmethod
     def of(program: Program) -> Table:
@@ -48,7 +51,8 @@ class Table:
         arena = outputs + len(program.outputs)
         found = len(counts(program.ops))
         asks = arena + 1 + found
-        return Table(inputs, outputs, arena, arena + 1, asks, asks + interrupt.ENTRIES)
+        shown = asks + interrupt.ENTRIES
+        return Table(inputs, outputs, arena, arena + 1, asks, shown, shown + MOST_SHOWN)
 
 
 class Native(Protocol):
@@ -61,13 +65,17 @@ class Native(Protocol):
 class Frame:
     """The memory of one call: the table, and an arena of at least `capacity` bytes.
 
-    `asks`: where the table has the entries of `interrupt`, if it has them.
+    `asks`: where the table has the entries of `interrupt`, if it has them. `calls`: of Python.
     """
 
-    def __init__(self, entries: int, asks: int | None) -> None:
-        self.table = ctypes.create_string_buffer(8 * (entries + interrupt.ENTRIES + MOST_SHOWN))
+    def __init__(self, at: Table, asks: int | None, calls: Sequence[HostCall]) -> None:
+        most = max((c.entries for c in calls), default=0)
+        self.table = ctypes.create_string_buffer(8 * (at.calls + 1 + most))
         if asks is not None:
             interrupt.prepare(self.table, 8 * asks)
+        if calls:
+            self.calls = HostCalls(calls, self.table, 8 * (at.calls + 1))
+            struct.pack_into("=q", self.table, 8 * at.calls, self.calls.address)
         self.address = ctypes.addressof(self.table)
         self.arena: Block | None = None
         self.capacity = self.base = 0
@@ -106,6 +114,7 @@ class Executable:
         donated: Collection[int] = (),
         memory: Memory = HOST,
         requires: Sequence[Require] = (),
+        calls: Sequence[HostCall] = (),
     ) -> None:
         self.program, self.native, self.layout, self.memory = program, native, layout, memory
         self.copies: tuple[Copy, ...] = tuple(copies)
@@ -119,9 +128,9 @@ class Executable:
         self._extents = extents(program, bounds_of(walk(program.ops)))
         if too_large(tuple(d for d in self._extents if isinstance(d, int)), {}):
             raise MemoryError(f"{program.name} has a tensor that no memory can hold")
-        table = Table.of(program)
-        self._entries, self._shown = table.counts, table.shown
-        self._asks = table.asks if asks(expand_composites(program).ops) else None
+        self._table, self._calls = Table.of(program), tuple(calls)
+        self._entries = self._table.counts
+        self._asks = self._table.asks if asks(expand_composites(program).ops) else None
         self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
         self._pack = struct.Struct(f"={self._entries}q").pack_into
         self._run = native.run
@@ -144,9 +153,10 @@ class Executable:
         Returns None if the program has no `counts`, which is what most have.
 
         Raises IndexError, ZeroDivisionError or ValueError for bad data or sizes that the program
-        does not take, MemoryError for sizes that no memory can hold, and what a `check` names;
-        then nothing is written back. Ctrl-C stops a long loop, which may have written
-        then. The interpreter lock is released meanwhile, and several threads may call at once.
+        does not take, MemoryError for sizes that no memory can hold, what a `check` names, and
+        what a foreign kernel raises; then nothing is written back. Ctrl-C stops a long loop, which
+        may have written then. The interpreter lock is released meanwhile, and several threads may
+        call at once.
         """
         key = tuple(sizes)
         need = self._bytes.get(key)
@@ -155,7 +165,7 @@ class Executable:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = Frame(self._entries + len(self.counts), self._asks)
+            frame = Frame(self._table, self._asks, self._calls)
         if frame.capacity < need:
             frame.reserve(need, self.memory)
         self._pack(frame.table, 0, *key, *inputs, *outputs, frame.base)
@@ -187,8 +197,11 @@ class Executable:
     def _fail(self, code: int, frame: Frame) -> NoReturn:
         if code == interrupt.INTERRUPTED and self._asks is not None:
             interrupt.raise_from(frame.table, 8 * self._asks)
+        if code == RAISED:
+            self._frames.append(frame)
+            raise frame.calls.raised()
         failure = self._failures[(code & ((1 << CODE_BITS) - 1)) - 1]
-        table = frame.table.raw[8 * self._shown :]
+        table = frame.table.raw[8 * self._table.shown :]
         kinds = [d.numpy for _, d in failure.shown]
         values = [np.frombuffer(table, d, 1, 8 * k)[0].item() for k, d in enumerate(kinds)]
         self._frames.append(frame)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from executor.memory import Buffer, View
-from ir import Input, Program, Require
+from ir import Input, Op, Program, Require
 from ir.loc import UNKNOWN, Loc
 from ir.messages import Shown, worded
 from ir.opdef import Reduce as Reduction
@@ -230,6 +230,18 @@ class Fail:
 
 
 @dataclass(frozen=True, eq=False)
+class Call:
+    """The kernel of `Lowered.calls[number]`, which Python makes, on contiguous operands and
+    results. `sizes` are the values of the names that it asks for."""
+
+    number: int
+    ins: tuple[View, ...]
+    outs: tuple[View, ...]
+    sizes: tuple[Dim, ...]
+    error: int
+
+
+@dataclass(frozen=True, eq=False)
 class Index:
     """Bind `symbol` to an index in [-n, n), wrapped; from memory or from a symbol. Without `wrap`
     negative ones are out of range."""
@@ -294,6 +306,7 @@ Launch: TypeAlias = (
     | BackendLaunch
     | Check
     | Fail
+    | Call
     | Index
     | When
     | Branch
@@ -302,7 +315,7 @@ Launch: TypeAlias = (
 
 
 #: kinds that are no kernels: what runs, how often, and what is checked on the way
-STRUCTURE = (Loop, When, Branch, Check, Fail, Index, Number64)
+STRUCTURE = (Loop, When, Branch, Check, Fail, Call, Index, Number64)
 
 
 @dataclass(frozen=True)
@@ -331,7 +344,8 @@ class Copy:
 @dataclass(frozen=True, eq=False)
 class Lowered:
     """A program as launches. Input k is `inputs[k]`; `failures[e - 1]` explains error e. A call is
-    refused unless its sizes meet `requires`: conditions that the launches do not check."""
+    refused unless its sizes meet `requires`: conditions that the launches do not check. `calls` are
+    the foreign ops, each with the sizes that it asks for."""
 
     program: Program
     inputs: tuple[Buffer, ...]
@@ -340,11 +354,12 @@ class Lowered:
     failures: tuple[Failure, ...] = field(default=())
     copies: tuple[Copy, ...] = field(default=())
     requires: tuple[Require, ...] = field(default=())
+    calls: tuple[tuple[Op, tuple[str, ...]], ...] = field(default=())
 
 
 def results(launch: Launch) -> tuple[View, ...]:
     """The views that a launch writes, scratch memory aside."""
-    if isinstance(launch, (Map, Dots)):
+    if isinstance(launch, (Map, Dots, Call)):
         return launch.outs
     if isinstance(launch, Gemm):
         return (launch.c,)

@@ -18,9 +18,9 @@ from paddle.autograd import PyLayer
 from paddle.base import core
 
 import executor
-from dy2st.capture import foreign
 from dy2st.compiled.backward_errors import raises
 from dy2st.compiled.collector import collector_waits
+from dy2st.compiled.kernels import kernel
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -90,7 +90,7 @@ class Training:
         backward = self.gradient.backward
         program = with_arrived(backward, given, arrived)
         read = frozenset(k - given for k in inputs_read(program) if k >= given)
-        run = executor.compile(self.finished(program), foreign.handler)
+        run = executor.compile(self.finished(program), kernel)
         return Backward(run, read, unreached(backward, given, arrived))
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 
 import executor
-from dy2st.capture import foreign, intercept
+from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.compiled import host_inputs
 from dy2st.compiled.arguments import (
@@ -28,6 +28,7 @@ from dy2st.compiled.arguments import (
 )
 from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.entry import Entry, Translation, number_tensor
+from dy2st.compiled.kernels import kernel
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
 from dy2st.results.donation import given_up
@@ -309,7 +310,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             )
             donated = given_up(given.donate, plan, traced, optimised, bound)
         check_arrays(bound, optimised, isinstance(training, Training), signature.leaves)
-        executable = executor.compile(optimised, foreign.handler, donated)
+        executable = executor.compile(optimised, kernel, donated)
     ends = finished_chains(program, links, traced, plan, training, copies_of(executable))
     policy = training.gradient.report if isinstance(training, Training) else ()
     assert trace.guards is not None

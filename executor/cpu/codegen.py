@@ -14,9 +14,11 @@ from executor.cpu.kernel_cache import kernel_of
 from executor.cpu.llvm_text import Function, Int, Module, Source, element
 from executor.cpu.target import Target
 from executor.executable import Table
+from executor.host_calls import RAISED
 from executor.interrupt import INTERRUPTED
 from executor.launches import (
     Branch,
+    Call,
     Check,
     Fail,
     Index,
@@ -66,6 +68,22 @@ done:
   call void %release(i32 %lock)
   call void @llvm.x86.sse.ldmxcsr(ptr %flushing)
   ret i32 %code
+}"""
+
+#: the entry %t of the table is the address of a function of Python, which takes the number of a
+#: call and returns whether it failed. Denormals are not flushed while it runs.
+CALL = """define dso_local i64 @?(ptr %t, i64 %number) noinline nounwind {
+  %flushing = alloca i32
+  %plain = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %flushing)
+  %old = load i32, ptr %flushing
+  %new = and i32 %old, -32833
+  store i32 %new, ptr %plain
+  call void @llvm.x86.sse.ldmxcsr(ptr %plain)
+  %call = load ptr, ptr %t
+  %code = call i64 %call(i64 %number)
+  call void @llvm.x86.sse.ldmxcsr(ptr %flushing)
+  ret i64 %code
 }"""
 
 RUN = f"""define dso_local i64 @?(ptr %table) noinline nounwind {{
@@ -133,7 +151,7 @@ class _Program:
         self.addresses = {b: k for k, b in enumerate(buffers, table.inputs)}
         self.addresses[ARENA] = table.arena
         self.slots = {n: k for k, n in enumerate(counts(program.ops), table.counts)}
-        self.asked, self.shown = table.asks, table.shown
+        self.asked, self.shown, self.called = table.asks, table.shown, table.calls
 
     def _prologue(self) -> None:
         """What must be there before anything runs: the clock, and where slots begin."""
@@ -299,6 +317,16 @@ class _Program:
                 value = f.load(kind, self.pointer(v), size)
                 f.store(kind, value, f.at(self.now.table, k, "i64"), size)
 
+    def call(self, x: Call) -> None:
+        """The table tells the function of Python where operands and results are."""
+        f, table = self.f, self.now.table
+        views = [f.op(f"ptrtoint ptr {self.pointer(v)} to i64") for v in (*x.ins, *x.outs)]
+        for k, value in enumerate([*views, *map(self.number, x.sizes)], self.called + 1):
+            f.store("i64", str(value), f.at(table, k, "i64"), 8)
+        entry = f.at(table, self.called, "i64")
+        code = f.call("i64", self.module.add(CALL), ("ptr", entry), ("i64", str(x.number)))
+        f.leave_when(f.op(f"icmp ne i64 {code}, 0"), RAISED)
+
     def number64(self, x: Number64) -> None:
         self.f.store("i64", str(self.number(x.value)), self.pointer(x.out), 8)
 
@@ -375,6 +403,7 @@ STRUCTURE: dict[type, Callable[[_Program, Any], None]] = {
     Branch: _Program.branch,
     Check: _Program.check,
     Fail: _Program.fail,
+    Call: _Program.call,
     Index: _Program.index,
     Number64: _Program.number64,
 }

@@ -78,7 +78,8 @@ class Lowerer:
     place where they are made instead (`executor.plan.destinations`), `parts` the stores whose part
     has been found so. `merged` are ops that an earlier launch has done. `limits` bounds integers.
     `donated` are inputs whose memory is spare, and `reasons` says why others are not updated in
-    place. `conditions` are those on the counts of loops that the types of a node rest on.
+    place. `conditions` are those on the counts of loops that the types of a node rest on. `calls`
+    are the foreign ops so far.
     """
 
     machine: Machine
@@ -105,6 +106,7 @@ class Lowerer:
     uses: list[Block] = field(default_factory=list)
     inside: Inside = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    calls: list[tuple[Op, tuple[str, ...]]] = field(default_factory=list)
     symbols: int = 0
 
     @property

@@ -97,7 +97,8 @@ def _lower(
     _write_back(low, [(t, v) for t, v in program.writes if t not in done])
     launches, copies = low.close(), tuple(low.copies)
     failures = tuple(low.failures)
-    return Lowered(program, inputs, outputs, launches, failures, copies, requires)
+    calls = tuple(low.calls)
+    return Lowered(program, inputs, outputs, launches, failures, copies, requires, calls)
 
 
 def _parted(conditions: Conditions, sizes: set[str]) -> tuple[tuple[Require, ...], Conditions]:

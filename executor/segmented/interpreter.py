@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -23,25 +23,21 @@ from executor.segmented.partition import (
     growing,
     require_iteration,
 )
-from ir import Input, Op, Program, Scan, Slot, Type, Value
+from ir import Input, Program, Scan, Slot, Type, Value
 from ir.loc import UNKNOWN
 from ir.program import Const, Last, Seq, Stack
 from ir.types import evaluate_dim, product
 
-#: (op, operands, named sizes) -> results
-Foreign: TypeAlias = Callable[[Op, list[np.ndarray], dict[str, int]], Sequence[np.ndarray]]
-
 
 class Interpreted:
-    """Like `Executable`; `run` also raises the errors of foreign kernels.
+    """Like `Executable`.
 
     Where an output's type names a count, `bounds` says None. The caller passes None for its
     address, and finds the array in the result of `run`.
     """
 
-    def __init__(self, program: Program, foreign: Foreign | None, compile_: Compile) -> None:
-        """`foreign` may be None for a program without foreign ops."""
-        self.program, self.foreign = program, foreign
+    def __init__(self, program: Program, compile_: Compile) -> None:
+        self.program = program
         self.sizes: tuple[str, ...] = program.sizes
         self.inputs: tuple[Input, ...] = program.inputs
         self.outputs: tuple[Type, ...] = tuple(v.type for v in program.outputs)
@@ -90,19 +86,8 @@ class Interpreted:
                 step.run(env, sizes)
             elif isinstance(step, Loop):
                 self._loop(step, env, sizes)
-            elif isinstance(step, Choice):
-                self._choice(step, env, sizes)
             else:
-                self._call(step, env, sizes)
-
-    def _call(self, op: Op, env: Env, sizes: dict[str, int]) -> None:
-        assert self.foreign is not None, op
-        results = self.foreign(op, [env[v] for v in op.operands], dict(sizes))
-        for v, r in zip(op.results, results, strict=True):
-            if r.dtype != v.type.dtype.numpy or r.shape != v.type.concrete(sizes):
-                what = op.attrs.get("call", op.name)
-                raise TypeError(f"{what} gave {r.dtype}{list(r.shape)}, not {v.type} ({op.loc})")
-            env[v] = r
+                self._choice(step, env, sizes)
 
     def _choice(self, choice: Choice, env: Env, sizes: dict[str, int]) -> None:
         c = choice.cond

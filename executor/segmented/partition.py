@@ -1,7 +1,7 @@
 """Programs that native code cannot run in one piece, cut into steps.
 
-Two things stop native code: a call of a foreign kernel, and a value whose size nothing bounds, such
-as what a `while True` collects. Every op list is cut into maximal runs of native ops, each compiled
+What stops native code is a value whose size nothing bounds, such as what a `while True` collects.
+Every op list is cut into maximal runs of native ops, each compiled
 as a program of its own that gets the sizes known by then as sizes. A loop or a branch with a stop
 inside is run by Python. A loop that only collects without a bound is run in chunks of growing
 length, each a native loop of a known number of iterations at most.
@@ -100,7 +100,7 @@ class Chunks:
         env.update(zip(lasts, rest[len(stacks) :]))
 
 
-Step: TypeAlias = "NativeRun | Loop | Choice | Chunks | Op"
+Step: TypeAlias = "NativeRun | Loop | Choice | Chunks"
 
 
 def _run(
@@ -123,10 +123,6 @@ def require_iteration(s: Scan, ran: int) -> None:
 
 
 # ---------------------------------------------------------------- what stops native code
-def has_foreign(nodes: Iterable[Node]) -> bool:
-    return any(n.name == "foreign" for n in walk(nodes))
-
-
 def growing(nodes: Iterable[Node]) -> frozenset[str]:
     """The counts without a bound that the type of some value names."""
     every = list(walk(nodes))
@@ -149,7 +145,7 @@ class Cutter:
 
     def stops(self, node: Node) -> bool:
         """Whether native code cannot run the node."""
-        return node.name == "foreign" or self.grows(node) or self.stops_inside(node)
+        return self.grows(node) or self.stops_inside(node)
 
     def stops_inside(self, node: Node) -> bool:
         inside = (n for nodes, _ in blocks(node) for n in nodes)
@@ -186,8 +182,6 @@ class Cutter:
         return tuple(steps)
 
     def step(self, node: Node, sizes: Sequence[str]) -> Step:
-        if isinstance(node, Op):
-            return node
         inside = [self.cut(nodes, leaving, sizes) for nodes, leaving in blocks(node)]
         if isinstance(node, Cond):
             return Choice(node, *inside)

@@ -39,7 +39,7 @@ UNREACHABLE = {
     "dy2st/__init__.py: _check_not_shadowed": "a module of the user shadows a package of dy2st",
     "dy2st/convert/source.py: changed": "a file changes while the process runs",
     "dy2st/convert/source.py: source_of": "every caller passes a Python function",
-    "dy2st/capture/foreign/run.py: handler": "a check of dy2st itself: a kernel broke its contract",
+    "dy2st/compiled/kernels.py: fill": "a check of dy2st itself: a kernel broke its contract",
     "dy2st/capture/intercept.py: _bound": "a check of the installed version of Paddle",
     "dy2st/compiled/translate.py: check_amp": "Paddle has no mixed precision on a CPU",
     "dy2st/branches/unresolved.py: __getattr__": "the protocol of `hasattr`; no text",

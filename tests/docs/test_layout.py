@@ -38,7 +38,7 @@ FLOORS = {
         "launches",
         "plan",
         "lower",
-        "interrupt poison",
+        "interrupt host_calls poison",
         "executable",
         "segmented",
         "backend",

@@ -20,9 +20,11 @@ from executor import cpu, launches, register
 from executor.allocation import HOST, Memory
 from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
 from executor.executable import Table, output_bounds
+from executor.host_calls import FUNCTION, RAISED
 from executor.launches import (
     ArgMax,
     Branch,
+    Call,
     Check,
     Contract,
     Conv,
@@ -85,6 +87,7 @@ class Machine:
     room: dict[Buffer, int] = field(default_factory=dict)
     panels: dict = field(default_factory=dict)
     shown: list = field(default_factory=list)
+    table: int = 0
 
     def __post_init__(self):
         self.symbols = dict(self.sizes)
@@ -337,6 +340,19 @@ class Machine:
         if not self.read(x.unless):
             raise Stop(x.error)
 
+    def call(self, x: Call):
+        """Python gets memory of its own, whose addresses are in the table."""
+        self.apart(x.ins, x.outs)
+        ins = [np.ascontiguousarray(self.read(v)).reshape(self.geometry(v)[0]) for v in x.ins]
+        outs = [np.zeros(self.geometry(v)[0], v.dtype.numpy) for v in x.outs]
+        at_ = self.table + 8 * Table.of(self.lowered.program).calls
+        entries = [*(a.ctypes.data for a in (*ins, *outs)), *map(self.dim, x.sizes)]
+        (ctypes.c_int64 * len(entries)).from_address(at_ + 8)[:] = entries
+        if FUNCTION(ctypes.c_int64.from_address(at_).value)(x.number):
+            raise Stop(RAISED)
+        for v, a in zip(x.outs, outs):
+            self.write(v, a)
+
     def index(self, x: Index):
         n = self.dim(x.n)
         at = int(self.read(x.source)) if isinstance(x.source, View) else self.dim(x.source)
@@ -376,6 +392,7 @@ class Run:
         program, at_ = self.lowered.program, Table.of(self.lowered.program)
         entries = (ctypes.c_int64 * at_.asks).from_address(table)
         machine = Machine(self.lowered, self.layout, dict(zip(program.sizes, entries)))
+        machine.table = table
         ins, outs = entries[at_.inputs : at_.outputs], entries[at_.outputs : at_.arena]
         memory = [at(a, machine.bytes(b)) for a, b in zip(ins, self.lowered.inputs)]
         results, after = machine.run([m.copy() for m in memory])

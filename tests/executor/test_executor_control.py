@@ -14,6 +14,7 @@ from executor.plan.loop_counts import bound, most
 from executor.segmented.interpreter import Interpreted
 from executor.segmented.partition import Chunks, NativeRun
 from ir.types import evaluate_dim, parse_dim
+from tests.executor.foreign import called
 
 
 def floats(*shape, seed=0):
@@ -312,7 +313,7 @@ def test_only_the_branch_taken_calls_foreign_kernels(trip):
         return [arrays[0] * np.float32(2)]
 
     program = parsed(CALLS, TRIP=trip)
-    run = executor.compile(program, double)
+    run = executor.compile(program, called(double))
     for p, k, n in ((True, 3, 3), (False, 3, 0), (True, 0, 1), (True, 4, 4)):
         same(run, program, floats(2), np.asarray(p), np.asarray(k), foreign=double)
         assert len(calls) == 2 * n

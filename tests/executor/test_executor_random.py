@@ -34,6 +34,7 @@ from ir.program import (
 )
 from ir.types import BOOL, F32, F64, I64, DType, Size, Type, product
 from tests.conftest import mostly_slow
+from tests.executor.foreign import called
 
 B, T = Size.named("B"), Size.named("T")
 FIRST, _, COUNT = os.environ.get("DY2ST_SEED", "0:72").partition(":")
@@ -421,7 +422,7 @@ def double(op, xs, sizes):
 
 def check(p: Program, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    run = executor.compile(p, double)
+    run = executor.compile(p, called(double))
     for b, t in ((2, 3), (1, 1), (3, 0), (0, 2), (5, 7)):
         xs = arrays(p, {"B": b, "T": t}, rng)
         own = [x.copy() for x in xs]

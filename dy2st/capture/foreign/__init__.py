@@ -9,9 +9,8 @@ from dy2st.capture.foreign import print as print
 from dy2st.capture.foreign.host import computed_number, host_call, is_host
 from dy2st.capture.foreign.record import record
 from dy2st.capture.foreign.refusals import refusal, shape_by_value
-from dy2st.capture.foreign.run import handler
 
 __all__ = [
-    "computed_number", "handler", "host_call", "is_host", "print", "record", "refusal",
+    "computed_number", "host_call", "is_host", "print", "record", "refusal",
     "shape_by_value",
 ]  # fmt: skip

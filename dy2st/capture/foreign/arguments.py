@@ -91,6 +91,13 @@ def rebuild(a: object, tensors: Sequence[object], sizes: Mapping[str, int]) -> A
     return Ellipsis if kind == "ellipsis" else paddle.CPUPlace()
 
 
+def reads_numbers(literal: object) -> bool:
+    """Whether an argument is a number that is in an operand when the call is made."""
+    if isinstance(literal, dict):
+        return any(k in NUMBERS or reads_numbers(q) for k, q in literal.items())
+    return isinstance(literal, tuple) and any(map(reads_numbers, literal))
+
+
 def flatten(x: object) -> list[object]:
     if isinstance(x, (list, tuple)):
         return [leaf for q in x for leaf in flatten(q)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -71,8 +72,21 @@ class Probe:
         inside = {n for q in known for n in size_names(tuple(dim_of(d) for d in sizes_in(q)))}
         self.sizes = sorted({n for t in types for n in t.names} | size_names(literal) | inside)
         self.same = {n: n for n in self.sizes}
+        self.definite = False
 
     def measure(self) -> tuple[list[Type], Any, dict[int, int]]:
+        """A kernel that fails may ask for a matrix that is positive definite."""
+        try:
+            return self.measured()
+        except Exception:
+            if not any(is_square(t) for t in self.types):
+                raise
+            self.definite = True
+            with contextlib.suppress(Exception):
+                return self.measured()
+            raise
+
+    def measured(self) -> tuple[list[Type], Any, dict[int, int]]:
         if self.name in BY_VALUE:
             raise shape_by_value(self.trace, f"the result of {self.name}")
         if self.name in SAME_TYPE:
@@ -168,7 +182,7 @@ class Probe:
         if not trained or not grad_enabled() or self.name in RANDOM or self.name in BY_VALUE:
             return [], trained
         sizes = self.complete(dict(zip(self.sizes, PRIMES)))
-        tensors = [stand_in(t, n, sizes, k) for k, (t, n) in enumerate(zip(self.types, self.known))]
+        tensors = self.stand_ins(sizes)
         leaves, found = gradient.recorded(
             run, self.name, self.literal, tensors, trained, written, sizes
         )
@@ -185,6 +199,14 @@ class Probe:
             dims.append(total)
         return t.with_shape(dims)
 
+    def stand_ins(self, sizes: Mapping[str, int], fill: int = 1) -> list[Tensor]:
+        made = []
+        for k, (t, known) in enumerate(zip(self.types, self.known)):
+            made.append(stand_in(t, known, sizes, k, fill if is_list(t) else 1))
+            if self.definite and known is None and is_square(t):
+                made[k] = positive_definite(made[k])
+        return made
+
     def once(
         self, sizes: Mapping[str, int], fill: int = 1
     ) -> tuple[list[Type], Any, dict[int, int]]:
@@ -192,10 +214,7 @@ class Probe:
         sizes = self.complete(sizes)
         try:
             with paddle.no_grad():
-                stand_ins = [
-                    stand_in(t, n, sizes, k, fill if is_list(t) else 1)
-                    for k, (t, n) in enumerate(zip(self.types, self.known))
-                ]
+                stand_ins = self.stand_ins(sizes, fill)
                 before = [(q.inplace_version, q.numpy()) for q in stand_ins]
                 positional, keywords = self.literal
                 values = [rebuild(a, stand_ins, sizes) for a in positional]
@@ -257,6 +276,16 @@ def is_list(t: Type) -> bool:
     """Integers that may stand for a shape."""
     count = product(t.shape)
     return t.dtype.kind == "i" and t.ndim <= 1 and isinstance(count, int) and count <= 8
+
+
+def is_square(t: Type) -> bool:
+    return t.dtype.kind == "f" and t.ndim > 1 and t.shape[-1] == t.shape[-2]
+
+
+def positive_definite(x: Tensor) -> Tensor:
+    array = x.numpy()
+    array = (array + array.swapaxes(-1, -2)) / 2 + np.eye(*array.shape[-2:]) * array.shape[-1]
+    return paddle.to_tensor(array.astype(x.numpy().dtype))
 
 
 def stand_in(

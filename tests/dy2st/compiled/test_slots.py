@@ -308,9 +308,7 @@ def test_a_slot_is_the_array_itself(native):
     program = run(parse(WRITTEN), check=True)
     x, n = np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0, 3.0])
     want, _ = evaluate(program, [x, n])
-    executable = (
-        executor.compile(program) if native else Interpreted(program, None, executor.compile)
-    )
+    executable = executor.compile(program) if native else Interpreted(program, executor.compile)
     outputs = executable(x, n)
     assert outputs[0] is n and outputs[2] is n and outputs[1] is not n
     for a, b in zip(outputs, want):

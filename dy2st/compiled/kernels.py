@@ -1,0 +1,87 @@
+"""Foreign ops when a program runs: what the executor calls for them.
+
+Operands are tensors on the program's own memory, made once for memory that is used again; a result
+is copied to where the program wants it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from dy2st.capture.foreign import gradient
+from dy2st.capture.foreign.arguments import flatten, reads_numbers
+from dy2st.capture.foreign.run import HOST_CALLS, arguments, function, is_void, run
+from dy2st.compiled.arguments import array_tensor, copied_tensor
+from dy2st.trace.fake_tensor import Tensor, dtype_from
+from executor.host_calls import Place
+from ir import Dy2stError, Op
+
+
+def kernel(
+    op: Op, operands: Sequence[Place], results: Sequence[Place], sizes: Mapping[str, int]
+) -> Callable[[], None]:
+    """What runs a foreign op on memory of a program (`executor.host_calls.Foreign`)."""
+    call = op.attrs["call"]
+    if call in HOST_CALLS:
+        return partial(python_call, op, operands, results, sizes)
+    tensors = [tensor_on(q.array) for q in operands]
+    if call.startswith(gradient.PREFIX):
+        return lambda: fill(op, gradient.run_backward(run, op, tensors, sizes), results)
+    writes, literal = op.attrs["writes"], op.attrs["args"]
+    if writes or reads_numbers(literal):
+        return lambda: fill(op, overwriting(op, tensors, sizes), results)
+    args, kwargs = arguments(literal, tensors, sizes)
+    given = set(map(id, tensors))
+    return lambda: fill(op, fresh(function(call)(*args, **kwargs), given), results)
+
+
+def tensor_on(array: np.ndarray) -> Tensor:
+    return array_tensor(array) if array.size else copied_tensor(array)
+
+
+def python_call(
+    op: Op, operands: Sequence[Place], results: Sequence[Place], sizes: Mapping[str, int]
+) -> None:
+    """The function gets copies, which it may keep."""
+    made = HOST_CALLS[op.attrs["call"]](op, [q.array.copy() for q in operands], sizes)
+    for array, place in zip(made, results, strict=True):
+        place.array[...] = array
+
+
+def overwriting(op: Op, tensors: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
+    """The new results, then the operands that the kernel has overwritten, copies of those that the
+    program has."""
+    writes = op.attrs["writes"]
+    own = [t.clone() if k in writes else t for k, t in enumerate(tensors)]
+    out = run(op.attrs["call"], op.attrs["args"], own, sizes)
+    return [*fresh(out, set(map(id, own))), *(own[k] for k in writes)]
+
+
+def fresh(out: object, given: Collection[int]) -> list[Tensor]:
+    """The tensors that a kernel has made."""
+    tensors = (t for t in flatten(out) if isinstance(t, Tensor))
+    return [t for t in tensors if id(t) not in given and not is_void(t)]
+
+
+def fill(op: Op, found: Sequence[Tensor], results: Sequence[Place]) -> None:
+    """Raises Dy2stError when Paddle's kernel gives other types than the stand-ins did."""
+    have = [(dtype_from(t.dtype), t.shape) for t in found]
+    want = [(r.type.dtype, list(q.array.shape)) for r, q in zip(op.results, results)]
+    if have != want:
+        raise Dy2stError(f"{op.attrs['call']} gave {have}, its stand-in {want} ({op.loc})")
+    for tensor, place in zip(found, results):
+        store(tensor, place)
+
+
+def store(tensor: Tensor, place: Place) -> None:
+    """Copy a tensor to the memory of a result."""
+    if not place.array.size:
+        return
+    if tensor.is_contiguous():
+        ctypes.memmove(place.address, tensor.data_ptr(), place.array.nbytes)
+    else:
+        place.array[...] = tensor.numpy()

@@ -1,0 +1,109 @@
+"""What one step of a loop costs: loops of small ops, with kernels of Paddle, and with one step.
+
+Prints Markdown. `python -m scripts.bench.bench_steps [--rounds 15] [--steps 400]` from the root.
+The functions are called in turns; times are those of the processor, as all run on one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import platform
+import random
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+
+import dy2st
+from scripts.bench.bench_host import many, table
+from scripts.bench.bench_resnet import in_turns
+from scripts.demo import fast_eager, processor
+
+COMMAND = ".venv/bin/python -m scripts.bench.bench_steps"
+
+
+def four_ops(x: Any, steps: int) -> Any:
+    """A product, a sum, a largest element and a sum along an axis: no two are one kernel."""
+    w = paddle.ones([4, 4]) / 8
+    for _ in range(steps):
+        y = x @ w
+        x = paddle.cumsum(y, 1) / (y.sum() + y.max() + 1)
+    return x
+
+
+def noise(x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        x = x * 0.9 + paddle.randn(x.shape)
+    return x
+
+
+def solved(x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        x = paddle.linalg.solve(MATRIX, x) * 0.9
+    return x
+
+
+def drawn_in_a_branch(x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        if x.sum() > -1e9:
+            x = x * random.random()
+    return x
+
+
+def body(x: Any) -> Any:
+    return paddle.tanh(x @ MATRIX) + x
+
+
+def one_step(x: Any) -> Any:
+    for _ in range(x.shape[0]):
+        x = body(x)
+    return x
+
+
+MATRIX = paddle.eye(16) * 2
+
+
+def steps_table(options: argparse.Namespace) -> None:
+    print("\n| loop | eager, µs a step | dy2st, µs a step | difference |\n|---|---:|---:|---:|")
+    x = paddle.ones([16, 16])
+    loops = {four_ops: x[:4, :4], noise: x, solved: x, drawn_in_a_branch: x}
+    for loop, given in loops.items():
+        calls = [repeated(f, given, options.steps) for f in (loop, dy2st.to_static(loop))]
+        eager, ours = (
+            1e3 * statistics.median(times) / options.steps
+            for times in in_turns(calls, options.rounds)
+        )
+        print(f"| {loop.__name__} | {eager:.2f} | {ours:.2f} | {ours - eager:.2f} |", flush=True)
+
+
+def repeated(f: Callable[..., Any], x: Any, steps: int) -> Callable[[], None]:
+    def call() -> None:
+        with paddle.no_grad():
+            f(x, steps)
+
+    return call
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=400)
+    options = parser.parse_args()
+    fast_eager()
+    print(
+        f"{datetime.date.today()}, `{COMMAND} --rounds {options.rounds}`, {processor()}, "
+        f"one thread, Python {platform.python_version()}, Paddle {paddle.__version__}."
+    )
+    steps_table(options)
+    x = paddle.ones([1, 16])
+    calls = {
+        "the body alone": many(dy2st.to_static(body), x),
+        "a loop of one step": many(dy2st.to_static(one_step), x),
+    }
+    table(calls, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
