@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dy2st import nn
     from dy2st.api import StaticFunction, to_static
     from dy2st.capture.detached_writes import AliasWarning
     from dy2st.compiled.reasons import Explanation, RecompileWarning
     from dy2st.convert.marks import host, ignore_module, not_to_static, pure
     from dy2st.export.load import FileError, LoadedProgram, load
     from dy2st.export.save import save
+    from dy2st.functional.arguments import taps
+    from dy2st.functional.branching import cond, while_loop
+    from dy2st.functional.flex import flex_scan
+    from dy2st.functional.scanning import scan
     from dy2st.inspection import code, explain, program, report
     from dy2st.results.planner import CopyWarning
     from ir import Dy2stError, SourceError
@@ -33,7 +38,9 @@ _HOME = {
     "SourceError": "ir",
     "StaticFunction": "dy2st.api",
     "code": "dy2st.inspection",
+    "cond": "dy2st.functional.branching",
     "explain": "dy2st.inspection",
+    "flex_scan": "dy2st.functional.flex",
     "host": "dy2st.convert.marks",
     "ignore_module": "dy2st.convert.marks",
     "load": "dy2st.export.load",
@@ -42,11 +49,14 @@ _HOME = {
     "pure": "dy2st.convert.marks",
     "report": "dy2st.inspection",
     "save": "dy2st.export.save",
+    "scan": "dy2st.functional.scanning",
+    "taps": "dy2st.functional.arguments",
     "to_static": "dy2st.api",
+    "while_loop": "dy2st.functional.branching",
 }
 _NEED_PADDLE = frozenset(
-    "AliasWarning CopyWarning Explanation RecompileWarning StaticFunction code explain program "
-    "report save to_static".split()
+    "AliasWarning CopyWarning Explanation RecompileWarning StaticFunction code cond explain "
+    "flex_scan nn program report save scan taps to_static while_loop".split()
 )
 __version__ = "0.1.0"
 __all__ = [
@@ -60,16 +70,22 @@ __all__ = [
     "SourceError",
     "StaticFunction",
     "code",
+    "cond",
     "explain",
+    "flex_scan",
     "host",
     "ignore_module",
     "load",
+    "nn",
     "not_to_static",
     "program",
     "pure",
     "report",
     "save",
+    "scan",
+    "taps",
     "to_static",
+    "while_loop",
 ]
 
 
@@ -90,13 +106,15 @@ for _package in ("ir", "executor"):
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _HOME and name != "nn":
         raise AttributeError(f"module 'dy2st' has no attribute {name!r}")
     if name in _NEED_PADDLE and find_spec("paddle") is None:
         raise ImportError(
             f"dy2st.{name} needs Paddle, which is not installed: "
             'pip install "dy2st[paddle]". Saved programs run without it (dy2st.load).'
         )
+    if name == "nn":
+        return importlib.import_module("dy2st.nn")
     value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
     return value
 

@@ -29,13 +29,12 @@ from dy2st.trace.trace import Trace, TracedInput
 from ir import Dy2stError, Loc, Program, Slot, SourceError, Value
 from ir.autodiff import Gradient, NotDifferentiable, differentiate
 from ir.autodiff.activity import Activity
+from ir.autodiff.checkpoint import Checkpoint, PerLoop, keeps_all
 from ir.autodiff.partial_backward import inputs_read, unreached, with_arrived
 from ir.passes import run as run_passes
 from ir.types import evaluate_dim
 
 ops: Any = core.eager.ops
-#: how many iterations apart loops keep their state: all of them, sqrt(T), or a number
-Checkpoint = Any
 #: hoisting computes something for all iterations at once: with checkpoints there is no room for it
 SPACIOUS = frozenset(("hoist_from_scan",))
 
@@ -70,7 +69,7 @@ class Training:
 
     def finished(self, program: Program) -> Program:
         """One of the two programs, ready to be compiled."""
-        disabled = SPACIOUS if self.checkpoint != "none" else frozenset[str]()
+        disabled = frozenset[str]() if keeps_all(self.checkpoint) else SPACIOUS
         return run_passes(program, start_at="expand", disabled=disabled)
 
     @property
@@ -155,6 +154,8 @@ def prepare(
         return ""
     try:
         slots = [k for k, i in enumerate(program.inputs) if i.value not in quiet]
+        if trace.checkpoints:
+            checkpoint = PerLoop(checkpoint, dict(trace.checkpoints))  # type: ignore[arg-type]
         gradient = differentiate(extended, of, wrt, checkpoint, slots=slots)
     except NotDifferentiable as e:
         if written:

@@ -85,13 +85,14 @@ UNKNOWN = Iterable(ENDLESS, lambda i: None)
 @dataclasses.dataclass
 class Code:
     """The converted loop: its body, the variables that it assigns, and the test before each
-    iteration, if there is one."""
+    iteration, if there is one. `key` tells loops apart that the same calls lead to."""
 
     body: Callable[[Any], None]
     get_state: Callable[[], tuple[Any, ...]]
     set_state: Callable[[tuple[Any, ...]], None]
     names: Sequence[str]
     test: Callable[[], Any] | None = None
+    key: object = None
 
     def more(self, trace: Trace, over: Iterable, i: Any) -> Any:
         """Whether iteration i runs: a bool or a Number. The test is not asked without an item."""

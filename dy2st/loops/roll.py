@@ -140,7 +140,7 @@ class Runner:
 
     def known(self) -> Learned:
         """By the calls that led here: a function that is called twice has two loops."""
-        key = (call_stack(), self.peeled)
+        key = (call_stack(), self.code.key, self.peeled)
         return self.trace.loop_facts.setdefault(key, Learned(peeled=self.peeled))
 
     def peel_in_branch(self, go: RuntimeScalar) -> None:

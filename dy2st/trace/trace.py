@@ -61,6 +61,7 @@ class Trace:
     unrolled: the calls that lead to loops that may not be rolled.
     errors: errors that data may raise, by their builtin class and their own.
     trying: how many `try` statements of the user are running.
+    checkpoints: what single loops keep for the backward, by their line.
     """
 
     def __init__(self, names: dict[int, tuple[str, str]], where: Any, hooks: Hooks) -> None:
@@ -82,6 +83,7 @@ class Trace:
         self.unrolled: set[object] = set()
         self.errors: dict[tuple[str, str], Exception] = {}
         self.trying = 0
+        self.checkpoints: dict[Loc, str | int] = {}
 
     # ------------------------------------------------------------ frames and values
     @property

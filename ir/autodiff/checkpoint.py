@@ -15,7 +15,7 @@ report names them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isqrt
 from typing import TypeAlias
@@ -23,11 +23,42 @@ from typing import TypeAlias
 from ir.autodiff.activity import Activity
 from ir.autodiff.cloning import Copier
 from ir.autodiff.residuals import name_of, once_only
+from ir.loc import Loc
 from ir.program import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, counts, in_order, rewrite, walk
 from ir.types import I64, Dim, Type
 
-Checkpoint: TypeAlias = str | int
+Policy: TypeAlias = str | int
+
+
+@dataclass(frozen=True)
+class PerLoop:
+    """A policy for all loops, and others for those at some lines."""
+
+    default: Policy
+    loops: Mapping[Loc, Policy]
+
+
+Checkpoint: TypeAlias = Policy | PerLoop
+
+
+def policies(checkpoint: Checkpoint) -> PerLoop:
+    """`checkpoint` as a policy for each loop.
+
+    Raises ValueError for a policy that is neither "none", "sqrt" nor a positive number.
+    """
+    found = checkpoint if isinstance(checkpoint, PerLoop) else PerLoop(checkpoint, {})
+    for q in (found.default, *found.loops.values()):
+        number = isinstance(q, int) and not isinstance(q, bool) and q > 0
+        if q not in ("none", "sqrt") and not number:
+            raise ValueError(f'checkpoint is "none", "sqrt" or a positive number, not {q!r}')
+    return found
+
+
+def keeps_all(checkpoint: Checkpoint) -> bool:
+    """Whether no loop has checkpoints."""
+    found = policies(checkpoint)
+    return all(q == "none" for q in (found.default, *found.loops.values()))
 
 
 def segmented(
@@ -37,20 +68,18 @@ def segmented(
 
     Raises ValueError for a `checkpoint` that is neither "none", "sqrt" nor a positive number.
     """
-    number = isinstance(checkpoint, int) and not isinstance(checkpoint, bool) and checkpoint > 0
-    if checkpoint not in ("none", "sqrt") and not number:
-        raise ValueError(f'checkpoint is "none", "sqrt" or a positive number, not {checkpoint!r}')
-    if checkpoint == "none":
+    chosen = policies(checkpoint)
+    if keeps_all(chosen):
         return program, set(), []
     activity = Activity(program, of, wrt)
-    cutter = _Cutter(activity, checkpoint, {*program.sizes, *counts(program.ops)})
+    cutter = _Cutter(activity, chosen, {*program.sizes, *counts(program.ops)})
     return rewrite(program, cutter.visit), cutter.again, cutter.report
 
 
 @dataclass(eq=False)
 class _Cutter:
     activity: Activity
-    checkpoint: Checkpoint
+    chosen: PerLoop
     taken: set[str]
     again: set[Value] = field(default_factory=set)
     report: list[str] = field(default_factory=list)
@@ -58,7 +87,8 @@ class _Cutter:
     def visit(self, b: Block, node: Node) -> Sequence[Value] | None:
         if not isinstance(node, Scan) or b.outer is not None:
             return None
-        if not any(map(self.activity.active, node.results)):
+        policy = self.chosen.loops.get(node.loc, self.chosen.default)
+        if policy == "none" or not any(map(self.activity.active, node.results)):
             return None
         where = f"{node.name} %{node.index.name or 'i'}"
         why = _why_not(node)
@@ -66,7 +96,7 @@ class _Cutter:
             self.report.append(f"{where}: no checkpoints: {why}")
             return None
         assert isinstance(node.trip, int)
-        k = isqrt(max(node.trip - 1, 0)) + 1 if self.checkpoint == "sqrt" else self.checkpoint
+        k = isqrt(max(node.trip - 1, 0)) + 1 if policy == "sqrt" else policy
         assert isinstance(k, int)
         if k >= node.trip:
             return None
@@ -235,4 +265,4 @@ def _reads(s: Scan, v: Value) -> bool:
     return v in s.needed or any(v in n.operands for n in s.body)
 
 
-__all__ = ["Checkpoint", "segmented"]
+__all__ = ["Checkpoint", "PerLoop", "keeps_all", "segmented"]

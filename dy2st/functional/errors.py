@@ -1,0 +1,17 @@
+"""Errors of the functions here: of the classes that eager code raises, also in translated code."""
+
+from __future__ import annotations
+
+from dy2st.trace.signals import Refused
+from dy2st.trace.trace import current
+from ir.loc import source_error
+
+
+def fault(kind: type[Exception], message: str) -> BaseException:
+    """An error of class `kind`. In translated code it also names the user's line, and no loop is
+    unrolled because of it."""
+    trace = current()
+    if trace is None:
+        return kind(message)
+    error = source_error(kind)(message, trace.where())
+    return Refused(error)
