@@ -37,7 +37,7 @@ from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar, fixed, is_mixed, is_runtime_scalar, kind_of
 from dy2st.trace.signals import NeedsConcrete, Refused
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import is_symint, settled_after
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import MISSING, Item, Location
 from ir import Cond, Join, SourceError, Type, Value
@@ -219,10 +219,10 @@ class Merge:
         )
 
     def stop(self, message: str, reason: str, remedy: str) -> BaseException:
-        """The error to raise; for a condition on the loop's index alone, the signal to unroll the
-        loop."""
+        """The error to raise; for a condition on the index alone, the signal to unroll the loop."""
         if not self.test.data:
-            return NeedsConcrete(f"{message} {reason}", self.test.loops)
+            peel = settled_after(self.test)
+            return NeedsConcrete(f"{message} {reason}", self.test.loops, peel)
         return Refused(SourceError(message, self.trace.where(), reason=reason, remedy=remedy))
 
     # ------------------------------------------------------------ leaves

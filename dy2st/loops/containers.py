@@ -64,6 +64,10 @@ class ContainerPorts(LoopRecord):
         if a is b:
             return b
         new = b is UNDEF or b is MISSING
+        if isinstance(b, TraceList) and b.segmented:
+            b.split(self.trace)
+            if not b.segmented:
+                raise Retrace
         if isinstance(a, TraceList) and a.segmented:
             raise NeedsConcrete(f"{name} is a list that an inner loop fills")
         if not new and not (is_container(b) and alike(a, b)):

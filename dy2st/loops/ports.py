@@ -17,6 +17,7 @@ from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, element_after, learn_growth
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.record import LoopTrace
+from dy2st.state.container_writes import Contents
 from dy2st.state.containers.taps import Tap
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
@@ -141,7 +142,17 @@ class LoopPorts(ContainerPorts):
         if type(a) is type(b) and (type(a) in (int, float) or flips) and path not in known.numbers:
             known.numbers[path] = (type(a), False)
             raise Retrace
-        raise Mismatch(name, describe(b), describe(a))
+        raise Mismatch(
+            name, describe(b), describe(a), peel=self.filling(known.places.get(path), b, a)
+        )
+
+    @staticmethod
+    def filling(place: Any, b: Any, a: Any) -> int:
+        """How many iterations fill a deque of limited length."""
+        most = getattr(getattr(place, "obj", None), "maxlen", None)
+        if most is None or not isinstance(place, Contents) or len(a) <= len(b):
+            return 1
+        return -(-(most - len(b)) // (len(a) - len(b)))
 
     def truth_tensor(self, p: FakeTensor, a: Any) -> Any:
         """A Python bool as a 0-d bool tensor, if the place holds such a tensor before the body."""

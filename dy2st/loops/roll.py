@@ -25,7 +25,8 @@ from dy2st.trace.user_stack import call_stack, is_internal
 from ir import ENDLESS, Require, Size, SourceError
 from ir.types import Dim
 
-#: One trace finds all that a body shows; few bodies show more only when that is known.
+#: One trace finds all that a body shows; few bodies show more only when that is known. A place may
+#: take one more each to turn out to require a gradient.
 MOST_TRACES = 6
 #: a window of so many elements is filled by iterations that run before the loop
 MOST_PEELED = 64
@@ -109,13 +110,16 @@ class Runner:
         """Try until nothing new is learned; False leaves the reason in `why`."""
         known = self.known()
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
-        for traces in range(MOST_TRACES):
+        for traces in itertools.count():
+            if traces == MOST_TRACES + len(known.trained):
+                break
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
                 body.loop.calls = call_stack()
                 body.roll(self.site, reason)
                 if traces:
-                    text = f"{TIMES[traces]}, because it {known}"
+                    times = TIMES[traces] if traces < len(TIMES) else f"{traces} times"
+                    text = f"{times}, because it {known}"
                     self.trace.frame.notes.append(("retraced", self.site, text))
                 return True
             except Retrace:

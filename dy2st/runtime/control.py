@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, KeysView, ValuesView
 from typing import Any
 
+import numpy as np
+
 from dy2st.branches.cond import check_not_trying, choose, condition, decide, settled_condition
 from dy2st.branches.unresolved import Unresolved, here, is_none, unreadable
 from dy2st.capture.dispatch import drop_ops
@@ -22,7 +24,8 @@ from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
 from dy2st.loops.generators import consume, iterated
 from dy2st.loops.iterables import sequence_of
-from dy2st.runtime.library_calls import guarded_call
+from dy2st.runtime.library_calls import PureCall, guarded_call
+from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.protocols import (  # fmt: skip
@@ -268,6 +271,8 @@ def aug(op: str, x: object, value: Any) -> Any:
         return x
     if trace is not None and kind_of(x) is not None:
         change(trace, x)
+    if trace is not None and isinstance(x, np.ndarray) and not is_array(x):
+        PureCall(trace, AUGMENTED[op]).write_array(x)
     users = () if trace is None else special(trace, x, f"__{AUGMENTED[op].__name__}__", value)
     if users and users[0] is not NotImplemented:
         return users[0]

@@ -233,4 +233,4 @@ def is_lazy(x: Any) -> bool:
     return isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or type(x) is Text
 
 
-__all__ = ["guarded_call", "library_call"]
+__all__ = ["PureCall", "guarded_call", "library_call"]

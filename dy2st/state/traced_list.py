@@ -87,6 +87,8 @@ class TraceList(list):
 
     def _learn_queue(self, name: str, loops: list[Frame]) -> None:
         """A loop that shifts a list of constant length carries its elements."""
+        if self.segmented and (trace := current()) is not None:
+            self.split(trace)
         if len(loops) > 1 or self.segmented or not self.parts():
             raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
         queues = loops[0].known_queues

@@ -32,13 +32,16 @@ class Mismatch(Exception):
     """A place does not hold the same type before and after the body.
 
     `name` is the user's; `before` and `after` describe the values; `loc` is where the new one
-    was made.
+    was made; so many iterations as `peel` may settle it.
     """
 
-    def __init__(self, name: str, before: str, after: str, loc: Loc | None = None) -> None:
+    def __init__(
+        self, name: str, before: str, after: str, loc: Loc | None = None, peel: int = 1
+    ) -> None:
         what = f"'{name}'" if name.isidentifier() else name
         super().__init__(f"{what} is {before} before and {after} after an iteration")
         self.name, self.before, self.after, self.loc = name, before, after, loc
+        self.peel = peel
 
 
 # ---------------------------------------------------------------- containers

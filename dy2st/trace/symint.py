@@ -21,6 +21,8 @@ from ir.types import Dim, Size, divide, substitute_dim
 
 #: What an undetermined size is taken to be where Python has to branch on it.
 TYPICAL = 1 << 20
+#: iterations that may run before a loop so that a comparison is the same in all others
+MOST_SETTLED = 16
 
 
 class SymInt:
@@ -204,6 +206,27 @@ def _decide(op: str, low: Dim, high: Dim, home: Any) -> bool | None:
         return known if op == "eq" or known is None else not known
     f = getattr(operator, op)
     return bool(f(a, 0)) if f(a, 0) == f(b, 0) else None
+
+
+def settles(op: str, gap: Dim, home: Any) -> int:
+    """After how many iterations a comparison with zero is the same in all others; 0 if it never
+    is, or it takes many."""
+    names = gap.names if isinstance(gap, Size) else ()
+    if sum(n in home.sizes.loops for n in names) != 1:
+        return 0
+    for k in range(1, MOST_SETTLED + 1):
+        ends = bounds(gap, home, skip=k)
+        if ends is None or not all(isinstance(q, int) for q in ends):
+            return 0
+        if _decide(op, *ends, home) is not None:
+            return k
+    return 0
+
+
+def settled_after(test: scalar.RuntimeScalar) -> int:
+    """`settles` for a condition that is an affine comparison."""
+    facts = test.implies & test.implied
+    return max((settles(op, gap, test.home) for op, gap in facts), default=0)
 
 
 def _comparison(op: str) -> Callable[[SymInt, object], object]:

@@ -191,7 +191,7 @@ def del_keys(x):
     return s
 
 
-@case("unrolled")
+@case("scan")
 def window(x):
     w = collections.deque(maxlen=3)
     ys = []

@@ -1,0 +1,156 @@
+"""Moving windows: deques and lists of the last elements that a loop has seen."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+from tests.dy2st.loops.test_list_reads import rolls
+
+
+def deque_that_fills(x):
+    q, h = deque(maxlen=3), paddle.zeros([3], x.dtype)
+    for row in x:
+        q.append(row + 0.1 * h)
+        h = h * 0.5 + sum(q)
+    return h, list(q)
+
+
+def deque_of_zeros(x):
+    q, h = deque([paddle.zeros([3], x.dtype)] * 4, maxlen=4), paddle.zeros([3], x.dtype)
+    for row in x:
+        q.appendleft(row + 0.1 * h)
+        h = h * 0.5 + paddle.stack(list(q)).mean(0) + q[2] + q[-1]
+    return h
+
+
+def deque_that_is_full(x):
+    q, h, out = deque(maxlen=5), paddle.zeros([3], x.dtype), []
+    for row in x:
+        q.append(row)
+        if len(q) == 5:
+            h = h + q[0] * q[-1]
+        out.append(h)
+    return paddle.stack(out)
+
+
+def two_elements_at_once(x):
+    q, h = deque(maxlen=5), paddle.zeros([3], x.dtype)
+    for row in x:
+        q.append(row)
+        q.append(row * h)
+        h = h * 0.5 + sum(q)
+    return h
+
+
+def list_cut_when_it_is_long(x):
+    w, h = [], paddle.zeros([3], x.dtype)
+    for row in x:
+        w.append(row + 0.1 * h)
+        if len(w) > 3:
+            w.pop(0)
+        h = h * 0.5 + sum(w)
+    return h
+
+
+def list_with_del(x):
+    w, h = [], paddle.zeros([3], x.dtype)
+    for row in x:
+        w.append(row + 0.1 * h)
+        if len(w) > 2:
+            del w[0]
+        h = h * 0.5 + sum(w)
+    return h, w
+
+
+def queue_read_from_both_ends(x):
+    w, h = [x[0], x[1]], paddle.zeros([3], x.dtype)
+    for row in x:
+        w.pop(0)
+        w.append(row + 0.1 * h)
+        h = w[-1] * 0.5 + w[0]
+    return h, w[-1]
+
+
+def shifted_anew(x):
+    w, h = [paddle.zeros([3], x.dtype) for _ in range(4)], paddle.zeros([3], x.dtype)
+    for row in x:
+        w = [row + 0.1 * h] + w[:-1]
+        h = h * 0.5 + sum(w) + w[3]
+    return h
+
+
+def shifted_in_place(x):
+    w, h = [paddle.zeros([3], x.dtype) for _ in range(4)], paddle.zeros([3], x.dtype)
+    for row in x:
+        w.insert(0, row + 0.1 * h)
+        w.pop()
+        h = h * 0.5 + sum(w) + w[3]
+    return h
+
+
+def window_in_a_variable(x):
+    ys, h = [x[0], x[1], x[2]], x[0]
+    for t in range(x.shape[0]):
+        ys.append(x[t] + 0.1 * h)
+        w = ys[-3:]
+        h = w[0] + w[1] * 2 + w[2] * 3
+    return h, paddle.stack(ys)
+
+
+def slices_of_a_tensor(x):
+    h = paddle.zeros([3], x.dtype)
+    for t in range(4, x.shape[0]):
+        h = h * 0.5 + x[t - 4 : t].sum(0) * x[t - 2 : t + 1].mean(0)
+    return h
+
+
+WINDOWS = [
+    (deque_that_fills, 0), (deque_of_zeros, 0), (deque_that_is_full, 1), (two_elements_at_once, 0),
+    (list_cut_when_it_is_long, 0), (list_with_del, 0), (queue_read_from_both_ends, 2),
+    (shifted_anew, 0), (shifted_in_place, 0), (window_in_a_variable, 3), (slices_of_a_tensor, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("f", "least"), WINDOWS)
+def test_windows_are_carried(f, least):
+    rolls(f, least=least)
+
+
+class Multistep(paddle.nn.Layer):
+    """Adams-Bashforth: the derivatives of the last steps in a deque of the Layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = paddle.nn.Linear(3, 3)
+        self.past = deque(maxlen=3)
+
+    def forward(self, x, steps):
+        for _ in range(steps):
+            self.past.append(paddle.tanh(self.net(x)))
+            weights = [[1.0], [1.5, -0.5], [23 / 12, -16 / 12, 5 / 12]][len(self.past) - 1]
+            x = x + 0.1 * sum(w * d for w, d in zip(weights, reversed(self.past)))
+        return x
+
+
+def test_a_deque_of_a_layer_is_written_as_in_eager():
+    rng, steps = np.random.default_rng(0), iter((0, 1, 2, 7, 3))
+    made = lambda: (paddle.to_tensor(rng.normal(size=[2, 3]).astype("float32")), next(steps))  # noqa: E731
+    check.parity(Multistep(), made, calls=5)
+
+
+def test_an_array_that_a_loop_adds_to_is_another_one_in_each_iteration():
+    def f(x):
+        a, out = np.zeros(3), paddle.zeros([3])
+        for t in range(x.shape[0]):
+            a += 1
+            out = out + x[t] * a[0]
+        return out
+
+    x = paddle.ones([4, 3])
+    check.same(dy2st.to_static(f)(x), f(x))
