@@ -21,6 +21,7 @@ from ir.passes.loops.invariant_ports import invariant_ports
 from ir.passes.loops.loop_batching import hoist_from_scan
 from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.ports import drop_unused_ports
+from ir.passes.loops.read_stacks import last_steps, sums_in_loops
 from ir.passes.loops.slices_to_ports import to_seq, to_stack
 from ir.passes.simplify import simplify, simplify_apart
 from ir.passes.slots import inplace_source, unmarked
@@ -36,6 +37,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (hoist_invariants, "indices and views that are the same in every iteration become visible"),
     (to_seq, "slices by the index become seq ports: now it shows what an iteration reads"),
     (to_stack, "buffers filled slice by slice become stack ports: no carry of size T is copied"),
+    (last_steps, "results of which only the last step is read are no residuals of a gradient"),
     (drop_unused_ports, "buffers and indices that nothing reads any more go before gradients"),
     (inplace_source, "outputs that are the storage of an input: no copy, and one name for it"),
     (expand, "primitive ops only from here: hoisting and fusion see inside of composites"),
@@ -43,6 +45,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (invariant_ports, "what every iteration reads alike, gradients of sums above all, is known"),
     (hoist_invariants, "parts of composites that read only weights leave the loop"),
     (select_cond, "branches of a few elementwise ops become ops that fuse with those around them"),
+    (sums_in_loops, "sums over time need no memory for the steps; gradients are behind us"),
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
     (drop_unused_ports, "slices that hoisting left unread go, loops that became empty too"),
     (simplify, "reshapes that hoisting added meet those that were there"),
@@ -118,11 +121,13 @@ __all__ = [
     "hoist_invariants",
     "inplace_source",
     "invariant_ports",
+    "last_steps",
     "name_of",
     "run",
     "select_cond",
     "simplify",
     "simplify_apart",
+    "sums_in_loops",
     "to_seq",
     "to_stack",
     "undistinguished",

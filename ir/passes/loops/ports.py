@@ -124,8 +124,16 @@ def last_of_const(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | Non
 
 
 def last_of_carried(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
-    """last %y = %h2 beside carry %h = %h0 then %h2 last %hT  =>  %y is %hT."""
-    return _without_last(s, {p.next: p.last for p in s.carries if p.last is not None})
+    """last %y = %h2 beside carry %h = %h0 then %h2 last %hT  =>  %y is %hT, or is that last."""
+    lasts = {p.next: p.last for p in s.carries if p.last is not None}
+    shown = {p.inner: p for p in s.ports if isinstance(p, Last) and p.inner not in lasts}
+    instead: dict[Port, Port | None] = {}
+    for p in s.carries:
+        if p.next in shown:
+            lasts[p.next] = (last := shown.pop(p.next)).outer
+            instead |= {p: replace(p, last=last.outer), last: None}
+    found = _without_last(with_ports(s, instead), lasts)
+    return found if found is not None or not instead else (with_ports(s, instead), {})
 
 
 def _without_last(s: Scan, known: Env) -> tuple[Scan, Env] | None:

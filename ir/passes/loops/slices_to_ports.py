@@ -143,7 +143,7 @@ def to_stack(program: Program) -> Program:
     The loop must fill the whole axis: its trip is the axis' size, and it is no while loop, which
     may end before. A stack that is only read by a transpose is collected in that order.
     """
-    read = _all_users(program)
+    read = all_users(program)
     collected: set[Value] = set()
 
     def visit(b: Block, node: Node) -> Sequence[Value] | None:
@@ -161,7 +161,7 @@ def to_stack(program: Program) -> Program:
     return rewrite(program, visit)
 
 
-def _all_users(program: Program) -> dict[Value, list[object]]:
+def all_users(program: Program) -> dict[Value, list[object]]:
     """Who reads each value, in any block; the program itself for its outputs and writes."""
     out: dict[Value, list[object]] = {}
     for n in walk(program.ops):
@@ -215,4 +215,4 @@ def _as_stack(body: Block, s: Scan, p: Port, read: dict[Value, list[Node]]) -> S
     return Stack(p.last, write.operands[1], axis) if p.last.type.shape[axis] == s.trip else None
 
 
-__all__ = ["is_reversed", "is_whole", "put", "rename", "to_seq", "to_stack"]
+__all__ = ["all_users", "is_reversed", "is_whole", "put", "rename", "to_seq", "to_stack"]

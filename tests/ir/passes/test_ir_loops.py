@@ -134,11 +134,15 @@ program p(%x: f32[T,3] arg "x") {
 program p(%x: f32[T,3] arg "x") {
   scan %t < 2 {
     carry %h = %x then %h2 last %hT  : f32[T,3]
+    carry %g = %x then %g2  : f32[T,3]
     last  %z = %h2  : f32[T,3]
+    last  %u = %g2  : f32[T,3]
+    last  %v = %g2  : f32[T,3]
     body
       %h2 = tanh(%h)  : f32[T,3]
+      %g2 = neg(%g)  : f32[T,3]
   }
-  return %z, %hT
+  return %z, %hT, %u, %v
 }"""),
     "carry_that_nobody_reads": (drop_unused_ports, """
 program p(%x: f32[3,T] arg "x", %y: f32[T,3] arg "y", %z: f32[T] arg "z", %v: f32[3] arg "v") {

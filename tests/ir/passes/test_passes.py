@@ -213,6 +213,36 @@ program p(%x: f32[T,3] arg "x", %g: f32[3] arg "g") {
 }""",
         lambda p: "expand" not in _counts(p) and ports(p) == ["carry", "const", "seq"],
     ),
+    "last_steps": (
+        """
+program p(%x: f32[5,3] arg "x", %g: f32[3] arg "g") {
+  scan %t < 5 {
+    seq   %xt = %x[t]  : f32[3]
+    carry %h = %g then %h2  : f32[3]
+    stack %ys = %h2 axis 0  : f32[5,3]
+    body
+      %h2 = add(%h, %xt)  : f32[3]
+  }
+  %y = index(%ys, axis=0, index=4)  : f32[3]
+  return %y
+}""",
+        lambda p: ports(p) == ["carry", "seq"],
+    ),
+    "sums_in_loops": (
+        """
+program p(%x: f32[T,3] arg "x", %g: f32[3] arg "g") {
+  scan %t < T {
+    seq   %xt = %x[t]  : f32[3]
+    carry %h = %g then %h2  : f32[3]
+    stack %ys = %h2 axis 0  : f32[T,3]
+    body
+      %h2 = multiply(%h, %xt)  : f32[3]
+  }
+  %y = sum(%ys, axes=[0])  : f32[3]
+  return %y
+}""",
+        lambda p: ports(p) == ["carry", "carry", "seq"],
+    ),
     "expand": (CHAR_LSTM, lambda p: "softmax" not in _counts(p)),
     "hoist_from_scan": (
         CHAR_LSTM,

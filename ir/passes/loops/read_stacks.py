@@ -1,0 +1,125 @@
+"""What a loop collects is not collected where little of it is read: its last step, or its sum.
+
+        stack %ys = %y axis 0                        last  %l = %y
+    %l = index(%ys, axis=0, index=T-1)       =>
+
+        stack %ys = %y axis 0                        carry %a = zeros then %a2 last %s
+    %s = sum(%ys, axes=[0])                  =>      body
+                                                       %a2 = add(%a, %y)
+
+Only of stacks with no other reader: memory of T steps goes, not work. Out of scope: the last k
+steps for k > 1, and stacks that the body of another loop or a branch reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from ir.analysis.alias import at_least_once
+from ir.ops.reduce import normal_axes
+from ir.passes.loops.ports import with_ports
+from ir.passes.loops.slices_to_ports import all_users, put
+from ir.program import Carry, Last, Node, Op, Port, Program, Scan, Stack, Value
+from ir.rewrite import Block, rewrite
+
+Readers: TypeAlias = dict[Value, list[object]]
+
+
+# ---------------------------------------------------------------- the last step
+def last_steps(program: Program) -> Program:
+    """A stack of which only the last step is read is a last port, if the loop surely runs."""
+    readers = all_users(program)
+    lasts: dict[Value, Value] = {}
+
+    def visit(b: Block, node: Node) -> Sequence[Value] | None:
+        if isinstance(node, Op) and node.operands and node.operands[0] in lasts:
+            last, t = lasts[node.operands[0]], node.result.type
+            return [last if last.type == t else b.reshape(last, shape=t.shape)]
+        if not isinstance(node, Scan):
+            return None
+        starts = node.go is not None and b.constant(node.go.init)
+        if not at_least_once(node, program, bool(starts)):
+            return None
+        found = [p for p in node.ports if isinstance(p, Stack) and _ends(node, p, readers)]
+        if not found:
+            return None
+        lasts.update((p.outer, Value(p.inner.type, p.outer.name)) for p in found)
+        put(b, with_ports(node, {p: Last(lasts[p.outer], p.inner) for p in found}))
+        return node.results
+
+    return rewrite(program, visit)
+
+
+def _ends(s: Scan, p: Stack, readers: Readers) -> bool:
+    """Whether all readers of the stack read its last step."""
+    using = readers.get(p.outer, [])
+    return bool(using) and all(_is_last_step(n, s, p) for n in using)
+
+
+def _is_last_step(n: object, s: Scan, p: Stack) -> bool:
+    if not isinstance(n, Op) or n.name not in ("index", "slice"):
+        return False
+    at, length = n.attrs.get("index", n.attrs.get("start")), n.attrs.get("length", 1)
+    return n.attrs["axis"] % p.outer.type.ndim == p.axis and at == s.length - 1 and length == 1
+
+
+# ---------------------------------------------------------------- sums over time
+def sums_in_loops(program: Program) -> Program:
+    """A stack of which only the sum over the iterations is read is added up in the loop."""
+    readers = all_users(program)
+    totals: dict[Value, tuple[Stack, Value]] = {}
+
+    def visit(b: Block, node: Node) -> Sequence[Value] | None:
+        if isinstance(node, Op) and node.operands and node.operands[0] in totals:
+            return [_rest(b, node, *totals[node.operands[0]])]
+        if not isinstance(node, Scan):
+            return None
+        found = [p for p in node.ports if isinstance(p, Stack) and _summed(p, readers)]
+        if not found:
+            return None
+        body = Block(b, node)
+        for inner in node.body:
+            body.append(inner)
+        instead: dict[Port, Port | None] = {}
+        for p in found:
+            last = Value(p.inner.type, p.outer.name)
+            instead[p], totals[p.outer] = _total(b, body, p, last), (p, last)
+        s = with_ports(node, instead)
+        put(b, replace(s, body=tuple(body.ops)))
+        return node.results
+
+    return rewrite(program, visit)
+
+
+def _summed(p: Stack, readers: Readers) -> bool:
+    using = readers.get(p.outer, [])
+    if len(using) != 1 or p.inner.type.dtype.widened:
+        return False
+    (n,) = using
+    summed = isinstance(n, Op) and n.name == "sum"
+    return (
+        isinstance(n, Op) and summed and p.axis in normal_axes(n.attrs["axes"], p.outer.type.ndim)
+    )
+
+
+def _total(b: Block, body: Block, p: Stack, last: Value) -> Carry:
+    t = p.inner.type
+    state = Value(t, p.outer.name)
+    zero = 0.0 if t.dtype.kind == "f" else 0
+    init = b.full(value=zero, shape=t.shape, dtype=t.dtype, hint=p.outer.name)
+    return Carry(state, init, body.add(state, p.inner, hint=p.outer.name), last)
+
+
+def _rest(b: Block, op: Op, p: Stack, total: Value) -> Value:
+    """The sum `op` of the stack, over the axes that are left of what the loop has added up."""
+    axes = normal_axes(op.attrs["axes"], p.outer.type.ndim)
+    rest = tuple(a - (a > p.axis) for a in axes if a != p.axis)
+    found = b.sum(total, axes=rest) if rest else total
+    shape = op.result.type.shape
+    new: Value = found if found.type.shape == shape else b.reshape(found, shape=shape)
+    return new
+
+
+__all__ = ["last_steps", "sums_in_loops"]
