@@ -24,6 +24,7 @@ PAGES = [ROOT / "README.md", *WRITTEN, ROOT / "CONTRIBUTING.md"]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.M | re.S)
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
+CODE = re.compile(r"^```.*?^```", re.M | re.S)
 HEADING = re.compile(r"^#+ +(.+)$", re.M)
 MARK = "---- end of block"
 WITH_CODE = [page for page in PAGES[:-1] if BLOCK.search(page.read_text())]
@@ -86,7 +87,7 @@ def anchors(page: Path) -> set[str]:
 
 @named(PAGES)
 def test_links_lead_to_files_and_headings(page):
-    for path, anchor in LINK.findall(page.read_text()):
+    for path, anchor in LINK.findall(CODE.sub("", page.read_text())):
         target = page.parent / path if path else page
         assert target.exists(), path
         assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
