@@ -98,6 +98,22 @@ def _both(kind: type[Exception]) -> type[SourceError]:
 _BOTH: dict[type, type[SourceError]] = {kind: _both(kind) for kind in EAGER}
 
 
+class OutOfRange(IndexError, ValueError):
+    """An index outside of its axis, for which eager Paddle raises one or the other, as the function
+    says that gathers. It is shown as an IndexError."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _out_of_range, self.args
+
+
+def _out_of_range(*args: object) -> OutOfRange:
+    return OutOfRange(*args)
+
+
+OutOfRange.__name__ = OutOfRange.__qualname__ = "IndexError"
+OutOfRange.__module__ = "builtins"
+
+
 def excerpt(loc: Loc, here: str = "") -> Sequence[str]:
     """The lines around `loc` with a caret under its column, as in a compiler's message."""
     where = f", {loc.function}" if loc.function else ""

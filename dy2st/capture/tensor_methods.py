@@ -195,7 +195,7 @@ PROPERTIES: dict[str, Method] = {
 def length(self: Tensor) -> object:
     shape = lift(recording(), self)._value.type.shape
     if not shape:
-        raise TypeError("len() of a 0-D tensor is wrong.")
+        raise AssertionError("len() of a 0-D tensor is wrong")
     return int(shape[0])  # type: ignore[arg-type]
 
 
@@ -225,8 +225,8 @@ def overwrite(self: Tensor, value: object, name: str) -> None:
     if not isinstance(value, Tensor):
         value = paddle.to_tensor(value)
     if e.type(self) != e.type(value):
-        error = ValueError(f"{e.type(value)} cannot be written into {e.type(self)}")
-        raise foreign.refusal(e.trace, name, error)
+        error = AssertionError(f"{e.type(value)} cannot be written into {e.type(self)}")
+        raise foreign.refusal(e.trace, name, error, eager=True)
     with paddle.no_grad():
         detached_writes.write(e, self, e.assign(value), moves=0)
 

@@ -57,7 +57,8 @@ def _number_dtype(n: object, dtype: object) -> Any:
 def _of_numbers(e: Emitter, data: Any, dtype: Any) -> object:
     """`to_tensor([a, b, ...])` of Python numbers, of which the program computes some."""
     if any(kind_of(q) is None for q in data):
-        raise foreign.refusal(e.trace, "to_tensor", TypeError("numbers mixed with other values"))
+        error = ValueError("numbers mixed with other values")
+        raise foreign.refusal(e.trace, "to_tensor", error, eager=True)
     kinds = [_number_dtype(q, dtype) for q in data]
     floating = [k for k in kinds if k.kind == "f"]
     kind = floating[0] if floating else I64 if I64 in kinds else kinds[0]
@@ -91,7 +92,8 @@ def _numpy_dtype(e: Emitter, x: Any) -> np.dtype[Any]:
         return np.dtype(e.type(x).dtype.numpy)
     kind = kind_of(x)
     if kind is None:
-        raise foreign.refusal(e.trace, "to_tensor", TypeError("tensors mixed with other values"))
+        error = ValueError("tensors mixed with other values")
+        raise foreign.refusal(e.trace, "to_tensor", error, eager=True)
     return np.dtype(kind)
 
 

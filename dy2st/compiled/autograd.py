@@ -118,8 +118,7 @@ class Node:
                 "dy2st: create_graph=True through a translated function: gradients of gradients "
                 "are not there yet. Use the eager function for them."
             )
-        if self.kept is None:
-            raise Dy2stError("dy2st: backward twice through a graph that was not retained")
+        assert self.kept is not None, "Paddle's own nodes refuse a second backward"
         kept = self.kept
         backward = self.training.compiled(arrived)
         kept.check(backward.read)

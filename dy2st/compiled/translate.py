@@ -50,6 +50,7 @@ from dy2st.trace.facts import Hooks
 from dy2st.trace.fake_tensor import Tensor, make_fake
 from dy2st.trace.signals import (
     AlsoArgument,
+    AlsoRead,
     InternalError,
     NeedsConcrete,
     Refused,
@@ -75,7 +76,7 @@ class Given:
     others or not contiguous, loops that may not be rolled, and why it was traced `again`. `arrays`:
     tensors on the memory of arguments that are NumPy arrays, which are `constants` if the function
     needs their elements. `kept`: the containers of the arguments, by `id`, if it finds one of them
-    elsewhere, too."""
+    elsewhere, too; `read`: those from outside that it appends to and reads."""
 
     function: Callable[..., object]
     signature: Signature
@@ -84,20 +85,24 @@ class Given:
     checkpoint: Checkpoint
     donate: Sequence[str]
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
-    unrolled: set[object] = dataclasses.field(default_factory=set)
+    unrolled: dict[object, str] = dataclasses.field(default_factory=dict)
     again: list[str] = dataclasses.field(default_factory=list)
     arrays: dict[int, Tensor] = dataclasses.field(default_factory=dict)
     constants: bool = False
     kept: frozenset[int] = frozenset()
+    read: set[int] = dataclasses.field(default_factory=set)
 
-    def learn(self, stop: Shares | Unroll | AlsoArgument) -> None:
+    def learn(self, stop: Shares | Unroll | AlsoRead | AlsoArgument) -> None:
         """What the next trace does otherwise; raises SourceError if there have been too many."""
         if isinstance(stop, Shares):
             why = self.declare(stop)
         elif isinstance(stop, Unroll):
             assert stop.calls not in self.unrolled, "an unrolled loop has taken copies"
-            self.unrolled.add(stop.calls)
-            why = "elements of a loop's tensors are written in place after it"
+            self.unrolled[stop.calls] = stop.reason
+            why = f"a loop is unrolled: {stop.reason}"
+        elif isinstance(stop, AlsoRead):
+            self.read.add(id(stop.container))
+            why = f"a {type(stop.container).__name__} that is appended to is also read"
         else:
             self.kept = frozenset(map(id, self.signature.leaves.containers()))
             kind = type(stop.container).__name__
@@ -164,7 +169,7 @@ def _declared(given: Given) -> Entry:
     while True:
         try:
             return _traced(given)
-        except (Shares, Unroll, AlsoArgument) as stop:
+        except (Shares, Unroll, AlsoRead, AlsoArgument) as stop:
             given.learn(stop)
 
 
@@ -177,6 +182,7 @@ def _traced(given: Given) -> Entry:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
     trace.unrolled = given.unrolled
     trace.guards = Guards(Tensor)
+    trace.guards.read = given.read
     trace.guards.hold = functools.partial(hold_elements, trace)
     trace.guards.moving = lambda place, value: number_of(trace, place, value) is not value
     try:
@@ -193,15 +199,30 @@ def _traced(given: Given) -> Entry:
         raise stop.error from stop.error.__cause__
     except NeedsConcrete as stop:
         for loop in stop.loops:
-            trace.unroll(loop if isinstance(loop, Loop) else None)
-        raise SourceError(
+            trace.unroll(loop if isinstance(loop, Loop) else None, stop.reason)
+        raise stopped(stop).with_traceback(stop.__traceback__) from None
+    except Retrace:
+        raise AssertionError("a loop learned outside of its trace") from None
+
+
+def stopped(stop: NeedsConcrete) -> SourceError:
+    """A need that no loop has met."""
+    what = stop.reason
+    for tried in ("the loop", "the block", "a loop"):
+        what = what.replace(tried, "a branch on data")
+    if stop.loops or what == stop.reason:
+        return SourceError(
             "a size or an index of the program is needed as a plain number.",
             raised_at(stop),
             reason=sentence(stop.reason),
             remedy="Give this size as a number in input_spec, or compute with tensors.",
-        ).with_traceback(stop.__traceback__) from None
-    except Retrace:
-        raise AssertionError("a loop learned outside of its trace") from None
+        )
+    return SourceError(
+        f"{what}.",
+        raised_at(stop),
+        reason="Both branches are traced before it is known which one runs.",
+        remedy="Do this before the branch.",
+    )
 
 
 def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:

@@ -22,7 +22,7 @@ from dy2st.library.sizes import SIZES
 from dy2st.loops.concat_growth import attach
 from dy2st.loops.generators import iter_, next_, registered
 from dy2st.loops.iterables import enumerate_, range_, reversed_, zip_
-from dy2st.state.arrays import tensor_of
+from dy2st.state.arrays import is_array, tensor_of
 from dy2st.state.ownership import note_contents
 from dy2st.state.protocols import COPIES, special
 from dy2st.state.stacked_run import StackedRun, Unstacked
@@ -53,7 +53,7 @@ def calls_of(f: object) -> Any:
 
 
 def len_(x: Any) -> object:
-    trace, x = current(), tensor_of(x)
+    trace, x = current(), x if is_array(x) and not x.ndim else tensor_of(x)
     if trace is not None and isinstance(x, TraceList):
         return x.length()
     if trace is not None and isinstance(x, FakeTensor) and x._value.type.ndim:

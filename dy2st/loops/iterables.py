@@ -26,7 +26,7 @@ def sequence_of(trace: Trace, iterable: object) -> Iterable | None:
     if isinstance(iterable, Tensor):
         shape = _shape(trace, iterable)
         if not shape:
-            raise TypeError("iteration over a 0-D tensor")
+            return None
         return Iterable(shape[0], lambda i: getitem(trace, iterable, i))
     if type(iterable) is range:
         return Iterable(len(iterable), lambda i: iterable.start + i * iterable.step)

@@ -23,6 +23,7 @@ from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import call_stack, is_internal
 from ir import ENDLESS, Require, Size, SourceError
+from ir.loc import source_error
 from ir.types import Dim
 
 #: One trace finds all that a body shows; few bodies show more only when that is known. A place may
@@ -59,7 +60,7 @@ class Runner:
             return
         go = self.first_test() if go is None else go
         if call_stack() in self.trace.unrolled:
-            self.why = "a tensor that it takes from outside is written in place"
+            self.why = self.trace.unrolled[call_stack()]
             return self.unroll(go)
         while go is not False and self.over.trip != 0:
             if self.rolled(go):
@@ -131,7 +132,7 @@ class Runner:
             except Exception as e:
                 if is_internal(e):
                     raise InternalError(e) from e
-                self.stopped(e, f"{type(e).__name__}: {e}")
+                self.stopped(e, f"an iteration raises {type(e).__name__}: {e}")
                 peel = isinstance(self.over.trip, Size)
                 self.first_stop = NeedsConcrete(self.why, (), peel)
                 return False
@@ -241,7 +242,7 @@ def cannot_unroll(trace: Trace, trip: Dim, site: Any, why: str, first: Any) -> B
         remedy = "Make every iteration alike, or bound the loop: `for t in range(n): ... break`."
     head = "this loop, whose end depends on data," if trip == ENDLESS else f"this loop {what}"
     return Refused(
-        SourceError(
+        source_error(type(first))(
             f"{head} cannot become one loop.",
             site,
             reason=f"Reason: {why}.",

@@ -168,7 +168,7 @@ def use(trace: Trace, f: types.FunctionType) -> Any:
     if inner is not None:
         return fn(inner)
     if is_generated(f):
-        return functools.partial(generated_call, trace, f)
+        return lambda *args, **kwargs: generated_call(trace, f, *args, **kwargs)
     manager = manager_maker(f, fn)
     if manager is not None:
         return manager

@@ -73,7 +73,11 @@ def is_generated(function: Any) -> bool:
 def generated_call(trace: Trace, function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """A method that `dataclasses` has written: it reads attributes, and calls what it is given."""
     if not dataclasses.is_dataclass(self):
-        raise refuse(f"the source of '{function.__qualname__}' is not available.")
+        raise refuse(
+            f"the source of '{function.__qualname__}' is not available.",
+            "A function is translated from its source text.",
+            "Define it in a file or a notebook cell.",
+        )
     for x in filter(is_users_object, (self, *args)):
         note_object(trace, x)
     if function.__name__ == "__repr__":

@@ -15,7 +15,7 @@ from typing import Any
 
 from dy2st.state.ownership import holds_fake, made_here
 from dy2st.state.traced_list import TraceList
-from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.signals import AlsoRead, Refused
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import Item, Location, container_snapshot, kind_of
 from ir import Loc, SourceError
@@ -107,6 +107,8 @@ def grows_unread(trace: Trace, obj: Any) -> bool:
     matter."""
     if type(obj) not in GROWING or made_here(trace, obj) or trace.guards is None:
         return False
+    if id(obj) in trace.guards.read:
+        return False
     return id(obj) in trace.guards.ids and ("contents", id(obj)) not in trace.guards.terms
 
 
@@ -123,9 +125,9 @@ def tail_of(trace: Trace, obj: Any) -> TraceList:
 
 
 def check_readable(trace: Trace, obj: Any) -> None:
-    """What was appended before a loop cannot move into the list while the loop is tried."""
+    """What was appended before a loop or branch cannot move into the list while that is tried."""
     if trace.tentative and trace.guards.tails[id(obj)][1].parts():
-        raise NeedsConcrete("a list from outside, appended to before the loop, is read")
+        raise AlsoRead(obj)
 
 
 def flush(trace: Trace, obj: Any) -> None:

@@ -257,8 +257,15 @@ def written(f: Any) -> int | None:
     return next((WRITES[name] for name in names(f) if name in WRITES), None)
 
 
+#: libraries whose functions are shown with their modules
+NAMED = frozenset(sys.stdlib_module_names) - {"__main__"} | {"paddle", "numpy"}
+
+
 def name_of(f: Any) -> str:
-    """The user's name for a function, with its module."""
+    """The user's name for a function, with the module of a library."""
+    module = getattr(f, "__module__", None)
+    if isinstance(module, str) and module.split(".")[0] not in NAMED:
+        return str(getattr(f, "__name__", type(f).__name__))
     return next(names(f), getattr(f, "__name__", type(f).__name__)).removeprefix("builtins.")
 
 

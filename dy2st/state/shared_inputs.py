@@ -214,10 +214,11 @@ def check_attached(trace: Trace, traced: Sequence[TracedInput]) -> None:
     for q in traced:
         base = None if q.share is None else q.share.base
         if base is not None and base.value in trace.aliasing.attached:
+            names = " and ".join(p.name for p in traced if p.share and p.share.base is base)
             raise Refused(
                 SourceError(
-                    f"{base.name} and {q.name} share memory and are written in place with a value "
-                    "that requires a gradient.",
+                    f"{names} share memory and are written in place with a value that requires a "
+                    "gradient.",
                     trace.aliasing.attached[base.value],
                     remedy="Write `value.detach()`, or pass a copy of one of them.",
                 )

@@ -113,7 +113,7 @@ class Known:
         return trace.sym(substitute_dim(self.value.dim, {self.loop: at}))
 
     def stacked(self, trace: Trace, axis: int) -> Any:
-        raise TypeError("stack of a list of Python values")
+        raise ValueError("stack takes a list of tensors, not of Python values")
 
 
 class Unstacked:
@@ -163,7 +163,7 @@ class StackedRun:
 
     def stacked(self, trace: Trace, axis: int) -> Any:
         if isinstance(self.tree, tuple):
-            raise TypeError("stack of a list of tuples")
+            raise ValueError("stack takes a list of tensors, not of tuples")
         return self.tree.stacked(trace, axis)
 
     def slice(self, trace: Trace, at: slice) -> StackedRun:

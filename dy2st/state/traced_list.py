@@ -396,7 +396,7 @@ def _on_filled(trace: Trace, self: TraceList, name: str, args: tuple[Any, ...]) 
         return list.__setitem__(self, slice(None), self[::-1].parts())
     for q in self.parts():
         if isinstance(q, StackedRun):
-            trace.unroll(q.loop)
+            trace.unroll(q.loop, f"list.{name} is called on the list that it fills")
     raise Refused(
         SourceError(
             f"list.{name} on a list that a loop has filled.",

@@ -208,6 +208,8 @@ def describe(x: Any) -> str:
         return f"a tuple ({', '.join(map(describe, x))})"
     if isinstance(x, TraceList) and not x.segmented:
         return f"a list [{', '.join(map(describe, x.parts()))}]"
+    if isinstance(x, TraceList):
+        return "a list that a loop has filled"
     if type(x) in (list, collections.deque):
         return f"a {type(x).__name__} [{', '.join(map(describe, x))}]"
     if type(x) is dict:

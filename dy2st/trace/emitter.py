@@ -23,6 +23,7 @@ from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
 from ir import OPS, SourceError, Type, Value
 from ir.autodiff.activity import passing
+from ir.loc import source_error
 from ir.opdef import OpDef, complete_attrs, no_gradient
 from ir.types import BF16, I32, I64, DType, Size, product
 
@@ -229,7 +230,7 @@ class Emitter:
                 continue
             if not q.tensor.stop_gradient and q.tensor.is_leaf:
                 raise Refused(
-                    SourceError(
+                    source_error(ValueError)(
                         f"{q.name} requires a gradient and is written in place.",
                         self.trace.where(),
                         reason="Eager Paddle refuses this for leaf tensors, too."

@@ -156,10 +156,11 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         return id(self)
 
     def __iter__(self) -> Iterator[Any]:
-        """For comprehensions and unpacking; loops over a tensor never come here."""
+        """For comprehensions and unpacking; loops over a tensor never come here, unless it has no
+        axes: eager Paddle gives no element then."""
         shape = self._value.type.shape
         if not shape:
-            raise TypeError("iteration over a 0-d tensor")
+            return iter(())
         if not isinstance(shape[0], int):
             raise NeedsConcrete(f"iteration over the named size {shape[0]}")
         return (self[i] for i in range(shape[0]))

@@ -60,12 +60,21 @@ class Shares(BaseException):
 class Unroll(BaseException):
     """A loop has taken copies of tensors that are written later: trace again without rolling it.
 
-    calls: those that led to the loop.
+    calls: those that led to the loop. reason: for the report.
     """
 
-    def __init__(self, calls: object) -> None:
-        super().__init__("a loop whose elements are written in place")
-        self.calls = calls
+    def __init__(self, calls: object, reason: str) -> None:
+        super().__init__(reason)
+        self.calls, self.reason = calls, reason
+
+
+class AlsoRead(BaseException):
+    """A container from outside that was appended to, as if nobody read it, is read in a loop or
+    branch: trace again, and change it like others."""
+
+    def __init__(self, container: object) -> None:
+        super().__init__("a container that is appended to is also read")
+        self.container = container
 
 
 class AlsoArgument(BaseException):

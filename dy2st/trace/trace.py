@@ -58,7 +58,7 @@ class Trace:
     loop_facts: what earlier traces of each loop have learned.
     autograd: what the program does not say of eager autograd.
     dynamic: keys of the Python numbers that are inputs.
-    unrolled: the calls that lead to loops that may not be rolled.
+    unrolled: the calls that lead to loops that may not be rolled, with the reasons.
     errors: errors that data may raise, by their builtin class and their own.
     trying: how many `try` statements of the user are running.
     checkpoints: what single loops keep for the backward, by their line.
@@ -80,7 +80,7 @@ class Trace:
         self.autograd = GradientFacts()
         self.loop_facts: dict[Any, Any] = {}
         self.dynamic: set[tuple[Any, ...]] = set()
-        self.unrolled: set[object] = set()
+        self.unrolled: dict[object, str] = {}
         self.errors: dict[tuple[str, str], Exception] = {}
         self.trying = 0
         self.checkpoints: dict[Loc, str | int] = {}
@@ -350,7 +350,7 @@ class Trace:
             reason, loop = self.values.frozen[root]
             if self.is_counted(loop) and loop.frame in self.frames:
                 raise NeedsConcrete("a tensor is written of which the loop takes a copy", [loop])
-            self.unroll(loop)
+            self.unroll(loop, "a tensor that it takes from outside is written in place")
             raise Refused(
                 SourceError(
                     "this tensor is written in place, and it may share memory with another one.",
@@ -360,10 +360,10 @@ class Trace:
                 )
             )
 
-    def unroll(self, loop: Loop | None) -> None:
+    def unroll(self, loop: Loop | None, reason: str) -> None:
         """Start again without rolling this loop, if its length is known."""
         if self.is_counted(loop) and len(self.unrolled) < MOST_UNROLLED:
-            raise Unroll(loop.calls)
+            raise Unroll(loop.calls, reason)
 
     @staticmethod
     def is_counted(loop: Loop | None) -> TypeGuard[Loop]:

@@ -9,6 +9,7 @@ from executor.lower.lowerer import Lowerer, rule
 from executor.lower.movement import updated
 from executor.memory import View
 from ir import Op
+from ir.loc import OutOfRange
 from ir.ops.cumulative import RUNNING
 from ir.ops.gather_scatter import COMBINE
 from ir.scalar import language as k
@@ -18,7 +19,7 @@ from ir.types import Dim, Size, Type
 def check_indices(low: Lowerer, op: Op, index: View, n: Dim) -> None:
     """Emit loops over an index tensor that fail the program for an index outside [-n, n)."""
     text = f"{op.name}: an index is out of range for an axis of size {n}"
-    error = low.failure(IndexError, text, op.loc)
+    error = low.failure(OutOfRange, text, op.loc)
     source = index
     names: list[tuple[str, Dim]] = []
     for d, s in zip(index.shape, index.strides):

@@ -9,6 +9,7 @@ from executor.launches import ArgMax, Gather, Index, Iota, Map, Number64
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View
 from ir import Op, Value
+from ir.loc import OutOfRange
 from ir.opdef import view_rule
 from ir.scalar import language as k
 from ir.types import Dim, Size, is_natural
@@ -263,7 +264,7 @@ def index_error(low: Lowerer, op: Op, index: Value, n: Dim) -> int:
     """The error of an index that is not in range; impossible if it surely is."""
     most = low.limits.below(index) if isinstance(n, int) else None
     text = f"{op.name}: an index is out of range for an axis of size {n}"
-    error = low.failure(IndexError, text, op.loc)
+    error = low.failure(OutOfRange, text, op.loc)
     if most is not None and isinstance(n, int) and most <= n:
         low.failures[-1] = replace(low.failures[-1], impossible=True)
     return error

@@ -48,14 +48,7 @@ UNREACHABLE = {
 #: functions with a message that no example shows yet
 OPEN = {
     "dy2st/branches/merge.py: containers",
-    "dy2st/capture/foreign/host.py: call",
-    "dy2st/capture/foreign/host_results.py: affine",
-    "dy2st/capture/foreign/host_results.py: declared",
     "dy2st/capture/foreign/probe.py: structure",
-    "dy2st/compiled/autograd.py: run",
-    "dy2st/compiled/training.py: backward",
-    "dy2st/compiled/training.py: refused_write",
-    "dy2st/compiled/translate.py: check_holds",
     "dy2st/compiled/translate.py: too_late",
     "dy2st/compiled/translate.py: unstable",
     "dy2st/export/load.py: _stored",
@@ -65,34 +58,15 @@ OPEN = {
     "dy2st/library/decoding.py: advance",
     "dy2st/loops/containers.py: set_in_loop",
     "dy2st/results/leaves.py: save",
-    "dy2st/results/planner.py: recipe",
-    "dy2st/runtime/library_calls.py: guarded_call",
-    "dy2st/runtime/special_methods.py: generated_call",
-    "dy2st/runtime/special_methods.py: unknown",
-    "dy2st/state/arrays.py: __len__",
-    "dy2st/state/arrays.py: _tracing",
-    "dy2st/state/shared_inputs.py: check_attached",
     "dy2st/state/shared_inputs.py: storage",
     "dy2st/state/traced_list.py: _segment_item",
     "dy2st/state/tree.py: changed_type",
-    "dy2st/trace/emitter.py: lift",
-    "dy2st/trace/fake_tensor.py: tracing",
 }
 #: examples whose error has another type than eager's, or that eager refuses for another reason
 ANOTHER_TYPE = set(
     """
-    value_as_a_dict_key tensor_as_a_dict_key both_branches_raise
-    list_that_a_loop_filled_is_sorted index_of_a_list_by_a_named_size stack_of_texts
-    stack_of_pairs unpacks_a_number host_function_of_another_result
-    leaf_that_requires_a_gradient result_at_an_index_that_is_written
-    masked_scatter_of_another_type masked_scatter_without_a_mask
-    while_loop_that_loses_a_variable index_from_data_in_python opens_a_file moves_a_layer
-    prints_to_a_file name_that_is_a_tensor gradient_inside reads_a_gradient
-    index_of_floats
-    selected_elements_of_another_shape value_of_another_shape length_of_a_number
-    view_of_a_transposed_tensor embedding_outside_of_its_table list_as_an_index_of_floats
-    number_for_no_elements numbers_mixed_with_texts
-    tensors_mixed_with_texts object_as_an_argument
+    value_as_a_dict_key tensor_as_a_dict_key index_from_data_in_python both_branches_raise
+    host_function_of_another_result object_as_an_argument
 """.split()
 )
 WITHOUT_EXAMPLE = {*UNREACHABLE, *OPEN}

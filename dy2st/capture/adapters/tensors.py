@@ -15,7 +15,7 @@ from dy2st.trace.memory import layout
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
-from ir import SourceError
+from ir.loc import source_error
 from ir.ops.tensor import resolve_shape
 from ir.types import BOOL, F32, Dim, Size, reshape_strides
 
@@ -106,7 +106,7 @@ def share_data(e: Emitter, x: object) -> FakeTensor:
 def view_shape(e: Emitter, x: Tensor, shape: Any) -> FakeTensor:
     if not shares_when_reshaped(e, x, tuple(dims_of(shape))):
         raise Refused(
-            SourceError(
+            source_error(ValueError)(
                 "view of a tensor whose strides do not allow it.",
                 e.trace.where(),
                 reason="Eager Paddle refuses it, too.",

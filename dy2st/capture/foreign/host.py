@@ -13,6 +13,7 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -74,7 +75,8 @@ class Callee(str):
         name: str, function: Callable[..., Any], owner: object, still: bool, result: Result
     ) -> Callee:
         out = Callee(name)
-        out.function, out.owner, out.still, out.result = function, owner, still, result
+        out.function, out.owner, out.still = function, owner, still
+        out.result = replace(result, name=name)
         return out
 
 

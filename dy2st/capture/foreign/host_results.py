@@ -32,10 +32,11 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Result:
-    """`type` is that of the value in the program; None for nothing."""
+    """What a function gives. `type` is that of the value in the program; None for nothing."""
 
     kind: Kind
     type: Type | None = None
+    name: str = "a host call"
 
     def made(self, value: Any, sizes: Mapping[str, int]) -> np.ndarray:
         """What one call gave, as an array of this type; raises TypeError for anything else."""
@@ -45,8 +46,11 @@ class Result:
         if self.kind == "list" and not shape[0]:
             array = array.astype(dtype)
         if array.shape != shape or not self.fits(array.dtype):
-            have = f"{array.dtype}{list(array.shape)}"
-            raise TypeError(f"a host call gave {have}, not {dtype}{list(shape)}")
+            have = f"a {type(value).__name__}"
+            if isinstance(value, np.ndarray):
+                have = f"an array of {array.dtype} with the shape {list(array.shape)}"
+            want = f"an array of {dtype} with the shape {list(shape)}" if shape else f"a {dtype}"
+            raise TypeError(f"{self.name}() gave {have}, and the program takes {want}")
         return array.astype(dtype, copy=False)
 
     def fits(self, dtype: np.dtype) -> bool:
@@ -126,13 +130,8 @@ def declared(f: Callable[..., object], spec: Any) -> Result:
         return Result("nothing")
     if spec in (bool, int, float):
         return number(spec)
-    if isinstance(spec, tuple) and len(spec) == 2:
-        return Result("array", Type(element_type(spec[1]), tuple(int(d) for d in spec[0])))
-    raise refuse(
-        f"the result of {f.__name__} is declared as {spec!r}.",
-        "A host call gives a number, an array of a known shape, or nothing.",
-        "Write `dy2st.host(f, result=float)` or `dy2st.host(f, result=((2, 3), 'float32'))`.",
-    )
+    shape, dtype = spec
+    return Result("array", Type(element_type(dtype), tuple(int(d) for d in shape)))
 
 
 # ---------------------------------------------------------------- functions of generators

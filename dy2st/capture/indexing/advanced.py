@@ -63,7 +63,7 @@ def index_tensors(e: Emitter, item: Any, axis: int, sizes: tuple[Dim, ...]) -> P
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind != "i":
-        raise IndexError(f"an index of {array.dtype}")
+        raise ValueError(f"an index of {array.dtype}")
     return Picked(axis, sizes, (paddle.to_tensor(array.astype(np.int64)),))
 
 
@@ -95,7 +95,7 @@ def stacked(e: Emitter, item: object) -> FakeTensor:
 def indices(e: Emitter, item: object) -> FakeTensor:
     dtype = e.type(item).dtype
     if dtype.name not in ("i64", "i32"):
-        raise IndexError(f"an index of {dtype}: it takes int64, int32 or bool")
+        raise ValueError(f"an index of {dtype}: it takes int64, int32 or bool")
     return e.cast_to(item, I64)
 
 

@@ -110,7 +110,8 @@ def checked(trace: Trace, x: Tensor, index: Any, make: Any) -> Any:
     try:
         return make()
     except (ShapeError, NoRow, IndexError, ValueError) as cause:
-        error = IndexError(f"index {index!r} of a tensor of shape {list(x.shape)}: {cause}")
+        kind = ValueError if type(cause) is ValueError else IndexError
+        error = kind(f"The tensor has the shape {list(x.shape)}: {cause}.")
         eager = not isinstance(cause, NoRow)
         raise foreign.refusal(trace, "Tensor.indexing", error, eager=eager) from None
 

@@ -104,7 +104,7 @@ class Selected:
         try:
             old, new = self._operands(op, value)
         except (ShapeError, ValueError) as cause:
-            raise foreign.refusal(e.trace, "Tensor.__setitem__", cause) from None
+            raise foreign.refusal(e.trace, "Tensor.__setitem__", cause, eager=True) from None
         return Changed(apply(old, new), self.mask)
 
     def _operands(self, op: str, value: object) -> tuple[FakeTensor, object]:

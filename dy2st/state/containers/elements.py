@@ -48,6 +48,7 @@ class ContainerGuards:
     object that the trace meets.
     `met`: attributes and elements of objects when the trace met them. `given`: expressions for
     lists and dicts of the arguments, by `id`; the trace has copies of all but the `kept` ones.
+    `read`: containers that are appended to and then read in a loop or branch, by `id`.
     `containers`: lists and dicts from elsewhere. `homes`: where calls look for a container, by
     `id`. `hold` makes inputs of the numbers in a container that vary, for the time of the trace;
     `restores` puts them back; `moving` asks for one in a tuple."""
@@ -71,6 +72,7 @@ class ContainerGuards:
         self.met: dict[int, tuple[Any, Any, Any]] = {}
         self.given: dict[int, str] = {}
         self.kept: Collection[int] = ()
+        self.read: Collection[int] = ()
         self.containers: dict[int, object] = {}
         self.homes: dict[int, Location] = {}
         self.hold: Callable[[object], None] = lambda obj: None

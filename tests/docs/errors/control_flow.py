@@ -124,18 +124,10 @@ def range_over_a_float_tensor(x):
 
 
 @example(X)
-def iteration_over_a_number(x):
-    total = 0.0
-    for row in x.sum():
-        total = total + row
-    return total
-
-
-@example(X)
 def list_that_a_loop_filled_is_sorted(x):
     rows = []
     while len(rows) < 3 and x.sum() > len(rows) - 8:
-        rows.append(x[0])
+        rows.append(x[0].sum())
     rows.sort()
     return rows
 
@@ -263,11 +255,6 @@ def unpacks_a_number(x):
 
 
 @example(X)
-def comprehension_over_a_number(x):
-    return [q for q in x.sum()]
-
-
-@example(X)
 def range_over_a_computed_float(x):
     y = x
     for _ in range(float(x.sum())):
@@ -294,3 +281,45 @@ def number_in_a_list_of_tensors(x):
 def number_in_a_long_list(x):
     known = [k * k for k in range(10_000)]
     return x if int(x.sum()) in known else -x
+
+
+@example(X)
+def chooses_a_list_that_a_loop_filled(x):
+    rows = []
+    for t in range(x.shape[0]):
+        rows.append(x[t])
+    picked = rows if x.sum() > 0 else [x[0]]
+    return picked[0]
+
+
+@example(X, options={"input_spec": NAMED})
+def element_behind_a_list_that_a_loop_filled(x):
+    rows = []
+    for t in range(x.shape[0]):
+        rows.append(x[t])
+    return rows[x.shape[0]]
+
+
+class Rejected(Exception):
+    def __init__(self, value):
+        super().__init__("rejected")
+        self.value = value
+
+
+@example(X, ends=False)
+def error_that_holds_a_value(x):
+    if x.sum() > 0:
+        raise Rejected(x.sum())
+    return x
+
+
+@example(X)
+def data_decides_about_a_generator(x):
+    rows = iter_of(x)
+    if x.sum() > 0:
+        x = x + next(rows)
+    return x
+
+
+def iter_of(x):
+    yield from x

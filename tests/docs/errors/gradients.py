@@ -100,3 +100,30 @@ def backward_twice():
     y = dy2st.to_static(lambda a: a * a)(x)
     y.sum().backward()
     y.sum().backward()
+
+
+@example(X, backward=True)
+def draw_without_a_gradient(x):
+    return paddle.poisson(x.abs()) * x
+
+
+@script
+def write_of_a_value_without_a_gradient():
+    def counted(total, w):
+        total.add_(paddle.poisson(w.abs()))
+        return total * w
+
+    w = paddle.ones([3])
+    w.stop_gradient = False
+    dy2st.to_static(counted)(paddle.zeros([3]), w)
+
+
+@script
+def arguments_that_share_memory_and_get_a_gradient():
+    def moved(a, b, w):
+        a.add_(w)
+        return a.sum() + b.sum()
+
+    x, w = paddle.ones([4]), paddle.ones([3])
+    w.stop_gradient = False
+    dy2st.to_static(moved)(x[:3], x[1:], w)

@@ -4,6 +4,7 @@ A call of code that is not converted is pure, checked on every call, made again 
 refused.
 """
 
+import functools
 import itertools
 import json
 import math
@@ -14,6 +15,7 @@ import subprocess
 
 import numpy as np
 import paddle
+from paddle.vision.transforms import RandomHorizontalFlip
 
 import dy2st
 from tests.docs.errors import example
@@ -175,3 +177,39 @@ def mode_that_is_no_bool(x):
 @example(X, options={"input_spec": NAMED})
 def shape_of_a_draw_that_is_no_multiple(x):
     return paddle.to_tensor(np.random.rand(x.shape[0] // 2 + x.shape[0] * x.shape[0]))
+
+
+@example(X, ends=False)
+def transform_that_draws(x):
+    flip = RandomHorizontalFlip()
+    return x + float(flip(np.ones([2, 2, 3], "float32")).sum())
+
+
+@example(X, options={"input_spec": [paddle.static.InputSpec([None, 4], "float32", "x")]})
+def draws_as_many_as_a_square(x):
+    n = x.shape[0]
+    return x + paddle.to_tensor(np.random.rand(n * n)).sum().astype("float32")
+
+
+class Token:
+    pass
+
+
+@functools.lru_cache(maxsize=0)
+def new_token():
+    return Token()
+
+
+@example(X)
+def gives_a_new_object(x):
+    return {new_token(): x}
+
+
+noted = []
+dy2st.pure(note := lambda step: noted.append(step))
+
+
+@example(X)
+def pure_function_that_stores(x):
+    note(3)
+    return x * len(noted)

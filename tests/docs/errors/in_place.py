@@ -104,7 +104,7 @@ def result_at_an_index_that_is_written(x):
     h = x * 2
     i = 0
     row = h[0]
-    while h.sum() < 100 and i < 3:
+    while h.sum() < 100 and i < 2:
         row = h[i]
         h.add_(x)
         i += 1

@@ -6,23 +6,27 @@ is refused.
 
 import copy
 import functools
+import io
+import os
 import queue
 import random
-import sys
 import threading
 import types
 
 import paddle
 
 import dy2st
-from tests.docs.errors import example
+from tests.docs.errors import example, script
 from tests.parity.models import wrong, wrong_data
 
 X = paddle.linspace(-0.75, 1.25, 24).reshape([2, 3, 4])
+W = X.detach()
+W.stop_gradient = False
 NAMED = [paddle.static.InputSpec([None, None, 4], "float32", "x")]
 settings = types.ModuleType("settings")
 layer = paddle.nn.Linear(4, 4)
 log = []
+record = io.TextIOWrapper(io.BytesIO())
 
 for _name in ("returns_an_object", "coroutine_inside", "index_from_data_in_python"):
     globals()[_name] = example(X)(getattr(wrong, _name))
@@ -39,19 +43,19 @@ def attribute_of_a_tensor(x):
 
 @example(X)
 def opens_a_file(x):
-    with open("notes.txt") as file:
+    with open(os.devnull) as file:
         return x * len(file.read())
 
 
 @example(X)
 def moves_a_layer(x):
-    layer.to(dtype="float64")
+    layer.to(dtype="float32")
     return layer(x)
 
 
 @example(X)
 def prints_to_a_file(x):
-    print(x.sum(), file=sys.__stdin__)
+    print(x.sum(), file=record)
     return x
 
 
@@ -186,7 +190,7 @@ class Name:
         self.x = x
 
     def __str__(self):
-        return self.x
+        return f"name {self.x}"
 
 
 @example(X)
@@ -249,14 +253,14 @@ def backward_inside(x):
     return loss(x)
 
 
-@example(X)
+@example(W)
 def gradient_inside(x):
     return paddle.grad((x * x).sum(), x)[0]
 
 
 @example(X)
 def reads_a_gradient(x):
-    return x * layer.weight.grad.sum()
+    return x, layer.weight.grad
 
 
 kept = []
@@ -349,3 +353,51 @@ def enters_a_lock(x):
 
 
 lock = threading.Lock()
+
+
+@script
+def uses_a_tensor_of_the_translation_later():
+    later = []
+
+    def kept(x):
+        later.append(lambda: x + 1)
+        return x
+
+    dy2st.to_static(kept)(paddle.ones([2]))
+    later[0]()
+
+
+@script
+def uses_an_array_of_the_translation_later():
+    later = []
+
+    def kept(x):
+        a = x.numpy()
+        later.append(lambda: a + 1)
+        return x
+
+    dy2st.to_static(kept)(paddle.ones([2]))
+    later[0]()
+
+
+class Position:
+    def __init__(self, at):
+        self.at = at
+
+    def __index__(self):
+        return self.at
+
+
+@example(X, ends=False)
+def object_whose_index_is_a_tensor(x):
+    return x * [1.0, 2.0][Position(x.argmin())]
+
+
+space = {}
+exec("class Made:\n    def __call__(self, x):\n        return x * 3", space)
+made = space["Made"]()
+
+
+@example(X)
+def object_whose_call_has_no_source(x):
+    return made(x)

@@ -3,7 +3,8 @@
 import paddle
 import paddle.nn.functional as F
 
-from tests.docs.errors import example
+import dy2st
+from tests.docs.errors import example, script
 from tests.parity.models import wrong, wrong_data
 
 X = paddle.linspace(-0.75, 1.25, 24).reshape([2, 3, 4])
@@ -218,3 +219,18 @@ def pieces_as_many_as_a_size(x):
 @example(X)
 def sparse_tensor(x):
     return x[0].to_sparse_csr()
+
+
+@script
+def parameter_without_values():
+    with paddle.LazyGuard():
+        layer = paddle.nn.Linear(4, 4)
+    dy2st.to_static(layer)(X)
+
+
+@example(X)
+def view_at_an_index_that_is_written(x):
+    h, i = x * 1, x.argmax() * 0
+    row = h[i]
+    i.add_(paddle.ones([], "int64"))
+    return row, h

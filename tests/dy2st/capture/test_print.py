@@ -228,7 +228,7 @@ def test_errors_carry_texts():
 
     static = dy2st.to_static(some)
     check.same(static(X), some(X))
-    with pytest.raises(ValueError, match="mean <f32"):
+    with pytest.raises(ValueError, match="mean 200.0156"):
         static(X + 200)
     with pytest.raises(AssertionError, match="sum 1440.25"):
         static(X + 90)

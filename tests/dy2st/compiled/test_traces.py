@@ -146,4 +146,5 @@ def test_the_report_says_that_a_loop_is_unrolled_for_later_writes(traces):
     check.same(g(have), writes_views(want.reshape([3, 2])))
     assert len(traces) == 2
     reasons = g.report(have).retraced
-    assert reasons == ("elements of a loop's tensors are written in place after it",)
+    why = "a loop is unrolled: a tensor that it takes from outside is written in place"
+    assert reasons == (why,)
