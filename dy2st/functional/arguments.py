@@ -16,7 +16,7 @@ from dy2st.functional import structure
 from dy2st.functional.errors import fault
 from dy2st.functional.structure import LEAF, Structure, spelled, type_of
 from dy2st.library.builtins import stack_
-from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.scalar import check, is_runtime_scalar
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 
@@ -233,6 +233,8 @@ class Sequences:
 
     def known_length(self, length: Any) -> Any:
         sizes = [x.shape[a] for x, a in zip(self.tensors, self.axes)]
+        if is_runtime_scalar(length) and length.kind is int and not sizes:
+            return self.computed(length)
         if length is not None:
             length = number(length, f"{self.api}: length", 0)
         elif not sizes:
@@ -243,6 +245,13 @@ class Sequences:
                 text = f"{name} has {size} steps, {whose} {'is' if whose == 'length' else 'has'}"
                 raise fault(ValueError, f"{self.api}: {text} {first}")
         return first
+
+    def computed(self, length: Any) -> Any:
+        """A length that the program computes, checked when it runs."""
+        check(
+            length.home, (length >= 0).value, "ValueError", f"{self.api}: length must be 0 or more"
+        )
+        return length
 
     def at(self, t: Any) -> Any:
         """A copy of step `t`, as a structure."""

@@ -9,9 +9,9 @@ from ir.loc import source_error
 
 def fault(kind: type[Exception], message: str) -> BaseException:
     """An error of class `kind`. In translated code it also names the user's line, and no loop is
-    unrolled because of it."""
+    unrolled because of it; inside of a `try` it is the one that eager code raises."""
     trace = current()
-    if trace is None:
+    if trace is None or trace.trying:
         return kind(message)
     error = source_error(kind)(message, trace.where())
     return Refused(error)

@@ -19,8 +19,10 @@ from dy2st.functional.structure import Structure, spelled, type_of
 from dy2st.functional.templates import Template, Templates, templates_of
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.recurrent import columns
+from dy2st.state.ownership import refuse
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
+from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 
@@ -55,9 +57,10 @@ def scan(
         axis: the axis of time in `xs` and in the ys, counted in each tensor from its end if it is
             negative.
         unroll: how many steps become one iteration of the program; True for all. It changes no
-            result, and eager code ignores it.
+            result; eager code ignores it, and so does a loop whose length is no number.
         checkpoint: which states the backward of this loop keeps, in place of what `to_static` says:
-            "none" for all, "sqrt", or a number k for each k-th. Eager code keeps all.
+            "none" for all, "sqrt", or a number k for each k-th. Eager code keeps all, and so do
+            loops inside of loops.
         truncate_gradient: the backward goes through the last k steps only. Earlier steps are
             computed without gradients: none reaches their `xs` and ys or `init`.
         output_templates: the ys as a structure of `(shape, dtype)` or `(shape, dtype, device)` for
@@ -144,6 +147,12 @@ class Steps:
     def run(self) -> None:
         """The steps; those that no gradient goes to come first."""
         length, last = self.inputs.length, self.options.truncate_gradient
+        if last is not None and is_runtime_scalar(length):
+            raise refuse(
+                f"{self.api}: truncate_gradient in a loop whose length depends on data.",
+                "The steps that no gradient goes to are not known.",
+                "Run a loop of known length.",
+            )
         if last is None or length <= last:
             return self.part(0, length)
         with paddle.no_grad():
@@ -157,7 +166,8 @@ class Steps:
         group, trace, key = self.options.unroll, current(), (self.options.key, repr(first))
         if trace is not None and self.options.checkpoint is not None:
             trace.checkpoints[trace.where()] = self.options.checkpoint
-        if trace is None or is_symint(count) or group is not True and group == 1:
+        unknown = is_symint(count) or is_runtime_scalar(count)
+        if trace is None or unknown or group is not True and group == 1:
             return repeat(count, lambda i: self.step(first + i), self.carry, key)
         if group is True or count <= group:
             return self.steps(first, count)
