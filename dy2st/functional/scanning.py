@@ -208,7 +208,7 @@ class Steps:
         types = list(map(type_of, out))
         if self.types is not None and types != self.types:
             k = next(k for k, (a, b) in enumerate(zip(types, self.types)) if a != b)
-            raise self.changed(f"{names[k]} is {spelled(out[k])}")
+            raise self.changed(f"{names[k]} is {spelled(out[k])}, before {self.found[k]}")
         self.types = types
         self.found = tuple([Template(tuple(x.shape), x.dtype) for x in out])
         return out

@@ -20,7 +20,7 @@ from tests.parity.models import wrong_data
 
 ROOT = Path(__file__).parent.parent.parent
 #: functions that make an error or a warning, and exceptions that pass on to the user
-MAKERS = {"Dy2stError", "SourceError", "FileError", "refuse", "refusal", "warn"}
+MAKERS = {"Dy2stError", "SourceError", "FileError", "refuse", "refusal", "warn", "fault"}
 RAISED = {
     "TypeError", "ValueError", "IndexError", "RuntimeError", "AttributeError", "ImportError",
     "ZeroDivisionError", "KeyError", "StopIteration",
