@@ -10,9 +10,10 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any
 
 import paddle
 import paddle._C_ops as c_ops
@@ -50,6 +51,7 @@ BATCH_NORMS = tuple(
 _LOCK = threading.RLock()
 _USERS = 0
 _SAVED: list[tuple[object, str, object]] = []
+_BOUND: list[Bindings] = []
 _ABSENT: object = object()
 
 
@@ -186,40 +188,62 @@ def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
     return call
 
 
-Binding: TypeAlias = tuple[dict[str, object], str, object, object]
+@dataclass(frozen=True)
+class Bindings:
+    """The names by which one module holds builtins of `_C_ops`: what they are bound to, and what
+    replaces it while a trace runs."""
+
+    fields: dict[str, object]
+    held: dict[str, object]
+    replaced: dict[str, object]
+
+    def install(self) -> None:
+        self.fields.update(self.replaced)
+
+    def remove(self) -> None:
+        self.fields.update(self.held)
 
 
-def _bindings() -> list[Binding]:
-    """Where modules hold a builtin of `_C_ops`, in `_C_ops` or directly, and what replaces it."""
-    names = [n for n in list(sys.modules) if n.startswith("paddle")]
-    modules = [m for m in map(sys.modules.get, names) if isinstance(m, types.ModuleType)]
-    size = sum([len(vars(m)) for m in modules])
-    found = _search(len(modules), size)
-    if any(fields.get(k) is not held for fields, k, held, _ in found):
+def _bindings() -> list[Bindings]:
+    """Where modules hold a builtin of `_C_ops`, in `_C_ops` or directly."""
+    modules = _paddle_modules(len(sys.modules), next(reversed(sys.modules)))
+    size = sum([len(vars(m)) for _, m in modules])
+    found = _search(modules, size)
+    if not all([q.held.items() <= q.fields.items() for q in found]):
         _search.cache_clear()
-        found = _search(len(modules), size)
+        found = _search(modules, size)
     return found
 
 
 @functools.lru_cache(maxsize=1)
-def _search(modules: int, size: int) -> list[Binding]:
-    """As `_bindings`: again only when there are more modules, or modules with more attributes."""
+def _paddle_modules(number: int, last: str) -> tuple[tuple[str, types.ModuleType], ...]:
+    """By name; looked for again when there are more modules or another is the last one."""
+    found = [(n, m) for n, m in list(sys.modules.items()) if n.startswith("paddle")]
+    return tuple([(n, m) for n, m in found if isinstance(m, types.ModuleType)])
+
+
+@functools.lru_cache(maxsize=1)
+def _search(modules: tuple[tuple[str, types.ModuleType], ...], size: int) -> list[Bindings]:
+    """As `_bindings`: again only when there are other modules, or modules with more attributes."""
     builtins = {id(getattr(c_ops, n)): n for n in EAGER if hasattr(c_ops, n)}
-    out: list[Binding] = []
-    for name, module in list(sys.modules.items()):
-        if not name.startswith("paddle") or not isinstance(module, types.ModuleType):
-            continue
-        fields = vars(module)
-        for k, v in list(fields.items()):
-            if module is c_ops:
-                if k in EAGER and callable(v):
-                    out.append((fields, k, v, _entry(k, v)))
-            elif v is paddle.broadcast_shape:
-                out.append((fields, k, v, _broadcast_shape(v)))
-            elif isinstance(v, types.BuiltinFunctionType) and id(v) in builtins:
-                if "libpaddle" not in name and name != "paddle._pir_ops":
-                    out.append((fields, k, v, _entry(builtins[id(v)], v)))
+    out: list[Bindings] = []
+    for name, module in modules:
+        fields = list(vars(module).items())
+        made = {k: new for k, v in fields if (new := _replacement(name, k, v, builtins))}
+        if made:
+            out.append(Bindings(vars(module), {k: v for k, v in fields if k in made}, made))
     return out
+
+
+def _replacement(module: str, name: str, held: Any, builtins: Mapping[int, str]) -> object | None:
+    if module == "paddle._C_ops":
+        return _entry(name, held) if name in EAGER and callable(held) else None
+    if held is paddle.broadcast_shape:
+        return _broadcast_shape(held)
+    if isinstance(held, types.BuiltinFunctionType) and id(held) in builtins:
+        if "libpaddle" not in module and module != "paddle._pir_ops":
+            return _entry(builtins[id(held)], held)
+    return None
 
 
 def _to_tensor(original: Callable[..., object]) -> Callable[..., object]:
@@ -262,9 +286,9 @@ def _patch(owner: object, name: str, make: Callable[[Any], object]) -> None:
 
 
 def _install() -> None:
-    for fields, name, held, new in _bindings():
-        _SAVED.append((fields, name, held))
-        fields[name] = new
+    _BOUND.extend(_bindings())
+    for bindings in _BOUND:
+        bindings.install()
     for name, to in LEGACY.items():
         _patch(paddle._legacy_C_ops, name, functools.partial(_legacy, to))
     for name, replacement in METHODS.items():
@@ -294,12 +318,12 @@ def _bound(name: str, held: Any) -> Callable[..., object]:
 def _remove() -> None:
     while _SAVED:
         owner, name, held = _SAVED.pop()
-        if isinstance(owner, dict):
-            owner[name] = held
-        elif held is _ABSENT:
+        if held is _ABSENT:
             delattr(owner, name)
         else:
             setattr(owner, name, held)
+    while _BOUND:
+        _BOUND.pop().remove()
 
 
 @contextmanager

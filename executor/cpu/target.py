@@ -45,6 +45,7 @@ class Target:
 NAMES = ("avx512", "avx2", "generic", "wide")
 
 
+@lru_cache
 def supported(name: str) -> bool:
     """Whether this host can run code for the target."""
     has = llvm.get_host_cpu_features()
