@@ -7,6 +7,7 @@ writes it instead. A golden file that is missing fails the test.
 from __future__ import annotations
 
 import difflib
+import gc
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,17 @@ GOLDEN = Path(__file__).parent / "golden"
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/")
     parser.addoption("--nightly", action="store_true", help="also run what is marked `nightly`")
+
+
+def pytest_configure(config):
+    """Importing Paddle and all tests makes a million objects that stay."""
+    gc.disable()
+
+
+def pytest_collection_finish(session):
+    """From here on the collector leaves them alone."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):
