@@ -413,8 +413,7 @@ class Merge:
     def uncertain(
         self, target: TraceList, a: list[Any], b: list[Any], error: BaseException
     ) -> list[Any]:
-        """Elements that only one branch appends, marked as conditional: a loop can collect them
-        only if it finds that all iterations but the last append."""
+        """Elements that only one branch appends: a loop finds out if it can collect them."""
         items, missing, op = (a, self.no, "is") if a else (b, self.yes, "not")
         if (a and b) or not target.grows_in_loop() or any(isinstance(q, StackedRun) for q in items):
             raise error
@@ -426,7 +425,8 @@ class Merge:
             pair = (ran, False) if a else (False, ran)
             facts = old.facts | {(op, self.test.value)}
             item = self.half_tree(old.item, missing)
-            out.append(ConditionalElement(item, self.number(*pair), facts, error))
+            tests = (*old.tests, (self.test, bool(a)))
+            out.append(ConditionalElement(item, self.number(*pair), facts, error, tests))
         return out
 
     def half_tree(self, x: Any, missing: Branch) -> Any:

@@ -5,6 +5,8 @@
         if stop(h):
             break                  every iteration that is followed by another one appends, so the
         ys.append(h)               list has one element per iteration, except perhaps for the last
+        if t % 10 == 0:
+            zs.append(h)           the index alone says which iterations append
 
 In any other case the length of the list depends on data in a way that no loop can follow, and the
 append is refused.
@@ -25,12 +27,13 @@ from dy2st.trace.undo import MISSING, Attr, Item, Location
 @dataclass(frozen=True)
 class ConditionalElement:
     """`item` was appended where `ran` is true, which follows from `facts`; `error` says why that
-    is wrong where nothing follows from it."""
+    is wrong where nothing follows from it. `tests`: the conditions, each with its answer."""
 
     item: object
     ran: RuntimeScalar
     facts: frozenset[PathCondition]
     error: BaseException
+    tests: tuple[tuple[RuntimeScalar, bool], ...] = ()
 
 
 def same_keys(place: Contents, a: Any, b: Any) -> bool:

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import paddle
+
 from dy2st.branches.merge_lists import ConditionalElement
+from dy2st.loops.index_values import iterations
 from dy2st.loops.record import LoopRecord
 from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
@@ -106,11 +110,20 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
 
 
 def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[Any]:
-    """The element that the last iteration may miss."""
+    """The element that only some iterations append, which the index says, or all but the last."""
     one = items[0]
     if len(items) > 1:
         raise next(q.error for q in items if isinstance(q, ConditionalElement))
-    plan.missed[id(target)] = missed(plan, one)
+    found = iterations(plan.trace, plan.frame, one.tests)
+    if found is None:
+        plan.missed[id(target)] = missed(plan, one)
+        return [one.item]
+    frame = plan.frame
+    read = {*frame.asked, *frame.picked, *frame.observed, *(k for k, _ in frame.tails)}
+    plain = all(isinstance(q, Tensor) or is_runtime_scalar(q) for q in flat(items))
+    if id(target) in read or not plain:
+        raise one.error
+    plan.chosen[id(target)] = found
     return [one.item]
 
 
@@ -263,7 +276,30 @@ def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
     return StackedRun(length, mapped(cut, segment.tree))
 
 
+def gathered(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedRun:
+    """The elements of some iterations."""
+
+    def take(leaf: Any) -> Any:
+        whole = leaf.stacked(trace, 0)
+        return Unstacked(rows_of(trace, whole, chosen), leaf.number, leaf.members)
+
+    return StackedRun(len(chosen), mapped(take, segment.tree))
+
+
+def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
+    """Rows of a tensor: a slice, if they are equally far apart."""
+    steps = {b - a for a, b in zip(chosen, chosen[1:])} or {1}
+    if len(steps) > 1:
+        with trace.pause():
+            index = paddle.to_tensor(np.asarray(chosen))
+        return paddle.index_select(whole, index, 0)
+    start = chosen[0] if chosen else 0
+    attrs = {"axis": 0, "start": start, "length": len(chosen), "step": steps.pop()}
+    value = trace.emit("slice", [whole._value], attrs)
+    return trace.fake(value, whole.stop_gradient)
+
+
 __all__ = [
-    "Group", "collect", "element_after", "last_of", "learn_growth", "put", "segment", "shortened",
-    "size_of",
+    "Group", "collect", "element_after", "gathered", "last_of", "learn_growth", "put", "segment",
+    "shortened", "size_of",
 ]  # fmt: skip

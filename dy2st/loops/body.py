@@ -22,7 +22,7 @@ from dy2st.branches.unresolved import (
     unresolved,
 )
 from dy2st.loops import concat_growth
-from dy2st.loops.appends import put, segment, shortened
+from dy2st.loops.appends import gathered, put, segment, shortened
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
@@ -410,7 +410,10 @@ class BodyTrace(LoopTrace):
             made = StackedRun(length, segment(plan, item, group), self.loop)
             if id(target) in plan.missed:
                 made = shortened(plan, made, plan.missed[id(target)])
-            put(trace, target, made)
+            chosen = plan.chosen.get(id(target))
+            made = made if chosen is None else gathered(trace, made, chosen)
+            if chosen != []:
+                put(trace, target, made)
         for path, final in plan.finals.items():
             if type(final) is concat_growth.Later:
                 plan.finals[path] = final.value(trace)

@@ -109,8 +109,9 @@ class LoopRecord:
     """The ports of one loop, as far as they are known.
 
     body_trace: the trace of the body. missed: for a list, by `id`, 1 after the loop if the last
-    iteration did not append. leaving: `stop_gradient` of what leaves the loop. needs_iteration:
-    why the loop has to run at least once. after: ops that follow the loop. cell: the loop.
+    iteration did not append. chosen: for a list, by `id`, the iterations that append. leaving:
+    `stop_gradient` of what leaves the loop. needs_iteration: why the loop has to run at least once.
+    after: ops that follow the loop. cell: the loop.
     """
 
     cell: ScanCell
@@ -122,6 +123,7 @@ class LoopRecord:
         self.lasts: dict[Value, Value] = {}
         self.stacks: list[Stack] = []
         self.missed: dict[int, Value] = {}
+        self.chosen: dict[int, list[int]] = {}
         self.leaving: dict[Any, bool] = {}
         self.needs_iteration: list[str] = []
         self.after = Builder()

@@ -1,0 +1,110 @@
+"""Values of the body that follow from the loop's index alone, for all iterations at once.
+
+for t in range(n):
+    if t % 10 == 0:
+        ys.append(h)        it appends in the iterations 0, 10, 20, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dy2st.trace.trace import Frame, Trace
+from ir import Op, Size, Value
+from ir.program import Cond, Const, Node
+from ir.types import substitute_dim
+
+
+class Unknown(Exception):
+    """The value follows from data, or from an op that is not known here."""
+
+
+class IndexValues:
+    """Scalars of the innermost body as arrays with one element per iteration of its loop."""
+
+    def __init__(self, trace: Trace, frame: Frame, trip: int) -> None:
+        assert frame.loop is not None
+        self.trace, self.loop = trace, frame.loop
+        self.found: dict[Value, Any] = {frame.loop.index: np.arange(trip)}
+        self.makers: dict[Value, Node] = {}
+        self.outer: dict[Value, Value] = {}
+        self.inputs = {q.value: q for q in trace.inputs.by_id.values() if q.kind == "const"}
+        for f in trace.frames:
+            self.know(f.builder.ops, f.consts.values())
+
+    def know(self, ops: Iterable[Node], consts: Iterable[Const]) -> None:
+        """Note where values come from, those of branches included."""
+        self.outer.update((p.inner, p.outer) for p in consts)
+        for op in ops:
+            self.makers.update((v, op) for v in op.results)
+            if isinstance(op, Cond):
+                self.know(op.then, op.ins)
+                self.know(op.orelse, ())
+
+    def of(self, value: Value) -> Any:
+        """The values of a scalar; raises Unknown."""
+        if value not in self.found:
+            self.found[value] = self.computed(value)
+        return self.found[value]
+
+    def computed(self, value: Value) -> Any:
+        if value in self.outer:
+            return self.of(self.outer[value])
+        if value in self.inputs and value not in self.trace.values.written:
+            with self.trace.pause():
+                return self.inputs[value].tensor.numpy()
+        op = self.makers.get(value)
+        if isinstance(op, Cond):
+            return self.chosen(op, value)
+        if not isinstance(op, Op) or len(op.results) > 1:
+            raise Unknown
+        if op.name in ("index", "dynamic_index"):
+            return self.element(op)
+        if op.name == "full" and not value.type.shape:
+            return np.asarray(op.attrs["value"], value.type.dtype.numpy)
+        args = [self.of(v) for v in op.operands]
+        plain = not any(isinstance(q, Size) for q in op.attrs.values())
+        if op.row.kernel is None or not plain or any(v.type.shape for v in op.operands):
+            raise Unknown
+        assert op.row.ref is not None
+        with np.errstate(all="ignore"):
+            return op.row.ref(*args, **op.attrs)
+
+    def element(self, op: Op) -> Any:
+        """An element of a constant at an index."""
+        if op.operands[0].type.ndim != 1:
+            raise Unknown
+        rows = self.of(op.operands[0])
+        at = self.of(op.operands[1]) if op.name == "dynamic_index" else self.affine(op)
+        if np.any(at < 0) or np.any(at >= len(rows)):
+            raise Unknown
+        return rows[at]
+
+    def affine(self, op: Op) -> Any:
+        start, after = (substitute_dim(op.attrs["index"], {self.loop.name: k}) for k in (0, 1))
+        if not isinstance(start, int) or not isinstance(after, int):
+            raise Unknown
+        return start + (after - start) * self.found[self.loop.index]
+
+    def chosen(self, op: Cond, value: Value) -> Any:
+        """The result of a branch."""
+        join = next(j for j in op.outs if j.outer is value)
+        return np.where(self.of(op.test), self.of(join.then), self.of(join.orelse))
+
+
+def iterations(trace: Trace, frame: Frame, tests: Iterable[tuple[Any, bool]]) -> list[int] | None:
+    """The iterations in which all tests have these answers; None where the index does not say."""
+    loop = frame.loop
+    if loop is None or not isinstance(loop.trip, int) or loop.open:
+        return None
+    if any(test.data or test.loops != {loop} for test, _ in tests):
+        return None
+    values = IndexValues(trace, frame, loop.trip)
+    try:
+        answers = [np.broadcast_to(values.of(q.value) == truth, loop.trip) for q, truth in tests]
+    except Unknown:
+        return None
+    return np.flatnonzero(np.logical_and.reduce(answers)).tolist()  # type: ignore[no-any-return]

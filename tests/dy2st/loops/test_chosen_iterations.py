@@ -1,0 +1,101 @@
+"""Lists to which only some iterations append, where the index alone says which."""
+
+from __future__ import annotations
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+from tests.dy2st.loops.test_list_reads import rolls
+
+
+def every_third(x):
+    ys, h = [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h * 0.5 + x[t]
+        if t % 3 == 0:
+            ys.append(h)
+    return ys[0], ys[-1], paddle.stack(ys), len(ys)
+
+
+def in_a_list(x):
+    keep, ys, h = [1, 3, 4, 5, 11], [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h * 0.5 + x[t]
+        if t in keep:
+            ys.append((h, t * 0.5))
+    return [y * s for y, s in ys], len(ys)
+
+
+def both_branches(x):
+    even, odd, h = [x[0] * 2], [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h * 0.5 + x[t]
+        if t % 2 == 0:
+            even.append(h)
+        else:
+            odd.append(h * 2)
+    return sum(even), sum(odd) + h
+
+
+def by_a_table(x):
+    flags, ys, h = [False, True, True, False, True] * 20, [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h * 0.5 + x[t]
+        if flags[t] and not t == 7 or t == 0:
+            ys.append(h)
+    return paddle.stack(ys).sum(0)
+
+
+def by_nested_conditions(x):
+    ys, h = [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h * 0.5 + x[t]
+        if t % 2 == 0:
+            if t > 3:
+                ys.append(h)
+            h = h + 1
+    return sum(ys) + h
+
+
+def never(x):
+    ys, h = [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h * 0.5 + x[t]
+        if t % 3 == 5:
+            ys.append(h)
+    return h, len(ys)
+
+
+CHOSEN = [(every_third, 1), (in_a_list, 0), (both_branches, 1), (by_a_table, 1),
+          (by_nested_conditions, 0), (never, 0)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("f", "least"), CHOSEN)
+def test_the_iterations_that_append_are_known(f, least):
+    rolls(f, least=least)
+
+
+def reads_the_length(x):
+    ys, h = [x[0]], paddle.zeros([3])
+    for t in range(x.shape[0]):
+        if t % 2 == 0:
+            ys.append(x[t])
+        h = h * len(ys) + ys[-1]
+    return h
+
+
+def strings(x):
+    names, h = [], paddle.zeros([3])
+    for t in range(x.shape[0]):
+        h = h + x[t]
+        if t % 2 == 0:
+            names.append("even")
+    return h, len(names)
+
+
+@pytest.mark.parametrize("f", [reads_the_length, strings])
+def test_other_lists_are_those_of_eager(f):
+    static, x = dy2st.to_static(f), check.data(6, 3, dtype="float32", trained=False)
+    check.same(static(x), f(x))
