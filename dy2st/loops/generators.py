@@ -17,7 +17,7 @@ from typing import Any
 from dy2st.branches.cond import condition
 from dy2st.capture.foreign.iterators import advanced
 from dy2st.convert.unsupported import is_generator
-from dy2st.loops.iterables import sequence_of
+from dy2st.loops.iterables import Numbers, sequence_of
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.protocols import UserIterator, iterable_of, users_method
 from dy2st.trace.scalar import is_runtime_scalar
@@ -269,6 +269,8 @@ def comprehension(f: Callable[..., Any], iterable: Any, *rest: object) -> object
     if trace is None:
         return f(iterable, *rest)
     check_made_here(trace, iterable)
+    if sequence_of(trace, iterable) is None and sequence_of(trace, iterable, numbers=True):
+        iterable = Numbers(iterable)
     frame = trace.frame
     ops, notes = len(frame.builder.ops), len(frame.notes)
     out = f(iterable, *rest)

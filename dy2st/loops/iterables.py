@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from dy2st.capture.indexing.items import getitem
 from dy2st.loops.body import Iterable
 from dy2st.state.arrays import is_array
+from dy2st.state.containers import lookup
+from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
@@ -20,9 +24,13 @@ from dy2st.trace.symint import range_ as symbolic_range
 from dy2st.trace.trace import Trace, current
 from ir import ENDLESS
 
+#: a list of so few numbers is taken apart
+FEW_NUMBERS = 8
 
-def sequence_of(trace: Trace, iterable: object) -> Iterable | None:
-    """What a loop over `iterable` runs over, if it can be one loop."""
+
+def sequence_of(trace: Trace, iterable: object, numbers: bool = False) -> Iterable | None:
+    """What a loop over `iterable` runs over, if it can be one loop; with `numbers`, also over a
+    list of numbers, which are numbers of the program then."""
     if isinstance(iterable, Tensor):
         shape = _shape(trace, iterable)
         if not shape:
@@ -35,7 +43,7 @@ def sequence_of(trace: Trace, iterable: object) -> Iterable | None:
     if isinstance(iterable, RunRange):
         return Iterable(ENDLESS, iterable.item, iterable.has)
     if isinstance(iterable, Joined):
-        return iterable.over
+        return iterable.over if numbers or not iterable.numbers else None
     if is_array(iterable) and iterable.ndim:  # type: ignore[attr-defined]
         rows: Any = iterable
         return Iterable(rows.fake._value.type.shape[0], lambda i: rows[i])
@@ -43,7 +51,34 @@ def sequence_of(trace: Trace, iterable: object) -> Iterable | None:
         part = iterable.parts()[0] if len(iterable.parts()) == 1 else iterable.as_segment(trace)
         if part is not None:
             return Iterable(part.trip, lambda i: part.item(trace, i))
-    return None
+    return of_numbers(trace, iterable) if numbers else None
+
+
+def of_numbers(trace: Trace, items: Any) -> Iterable | None:
+    """A loop over a list, tuple or array of many numbers of one kind."""
+    n = len(items) if isinstance(items, TraceList) or lookup.is_sequence(items) else 0
+    if n <= FEW_NUMBERS or not isinstance(items, np.ndarray) and not lookup.one_kind(items):
+        return None
+    note_contents(trace, items)
+
+    def item(i: Any) -> Any:
+        if type(i) is not int:
+            return element_of(trace, items, i)
+        if len(items) != n:
+            raise refuse(
+                "a list of numbers changes its length while a loop runs over it.",
+                "A loop over numbers has as many iterations as there are when it begins.",
+                "Loop over a copy, or use `while`.",
+            )
+        return items[i]
+
+    return Iterable(n, item)
+
+
+def element_of(trace: Trace, items: Any, i: Any) -> Any:
+    if isinstance(items, TraceList):
+        return items[i]
+    return lookup.element(trace, items, items, i, type(items).__name__)
 
 
 def of_range(trace: Trace, r: SymRange) -> Iterable:
@@ -117,11 +152,22 @@ def _shape(trace: Trace, x: Any) -> Any:
     return x._value.type.shape if isinstance(x, FakeTensor) else tuple(int(d) for d in x.shape)
 
 
-class Joined:
-    """`enumerate`, `zip` or `reversed` over something that can be one loop."""
+class Numbers:
+    """Numbers of Python for a comprehension or a builtin, which may need them as such."""
 
-    def __init__(self, over: Iterable) -> None:
-        self.over = over
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+
+class Joined:
+    """`enumerate`, `zip` or `reversed` over something that can be one loop; `numbers`: over a list
+    of numbers, which only a `for` statement makes one of."""
+
+    def __init__(self, over: Iterable, numbers: bool = False) -> None:
+        self.over, self.numbers = over, numbers
 
     def __iter__(self) -> Iterator[Any]:
         """One by one, for code that is no `for` statement."""
@@ -135,10 +181,11 @@ Joined.__name__ = Joined.__qualname__ = "iterator"
 
 def enumerate_(iterable: Any, start: int = 0) -> object:
     trace = current()
-    over = sequence_of(trace, iterable) if trace is not None else None
-    if over is None:
+    over = sequence_of(trace, iterable, numbers=True) if trace is not None else None
+    if over is None or trace is None:
         return enumerate(iterable, start)
-    return Joined(Iterable(over.trip, lambda i: (i + start, over.item(i)), over.more, over.limit))
+    pairs = Iterable(over.trip, lambda i: (i + start, over.item(i)), over.more, over.limit)
+    return Joined(pairs, sequence_of(trace, iterable) is None)
 
 
 def unzip(f: Any, pairs: Any) -> object:
@@ -159,7 +206,7 @@ def unzip(f: Any, pairs: Any) -> object:
 
 def reversed_(iterable: Any) -> object:
     trace = current()
-    over = sequence_of(trace, iterable) if trace is not None else None
+    over = sequence_of(trace, iterable, numbers=True) if trace is not None else None
     if over is None or trace is None:
         return reversed(iterable)
     if isinstance(iterable, RunRange):
@@ -168,14 +215,15 @@ def reversed_(iterable: Any) -> object:
     if over.trip == ENDLESS:
         raise NeedsConcrete("reversed() of a sequence whose length depends on data")
     last = trace.sym(over.trip - 1)
-    return Joined(Iterable(over.trip, lambda i: over.item(last - i)))
+    numbers = sequence_of(trace, iterable) is None
+    return Joined(Iterable(over.trip, lambda i: over.item(last - i)), numbers)
 
 
 def zip_(*iterables: object, strict: bool = False) -> object:
     trace = current()
     if trace is None:
         return zip(*iterables, strict=strict)
-    found = [sequence_of(trace, q) for q in iterables]
+    found = [sequence_of(trace, q, numbers=True) for q in iterables]
     rolled = [q for q in found if q is not None]
     if len(rolled) != len(found) or not rolled:
         return zip(*iterables, strict=strict)
@@ -191,4 +239,5 @@ def zip_(*iterables: object, strict: bool = False) -> object:
         shortest = t if t < shortest else shortest
     shortest = dim_of(shortest)
     more = tests[0] if tests else None
-    return Joined(Iterable(shortest, lambda i: tuple(q.item(i) for q in rolled), more))
+    numbers = any(sequence_of(trace, q) is None for q in iterables)
+    return Joined(Iterable(shortest, lambda i: tuple(q.item(i) for q in rolled), more), numbers)

@@ -275,7 +275,7 @@ def get_item(obj: Any, index: Any) -> Any:
     trace = current()
     if trace is None or trace.guards is None:
         return obj[index]
-    if is_later(index) and is_sequence(obj):
+    if is_later(index) and lookup.is_sequence(obj):
         return at_index(trace, obj, index)
     if owner_of(trace, obj, index) is not None and index in obj:
         return load_attr(owner_of(trace, obj, index), index)
@@ -294,13 +294,6 @@ def get_item(obj: Any, index: Any) -> Any:
         if ("item", id(obj), index) not in trace.objects.stored and not _holds_fake(obj):
             trace.guards.item(obj, index, value)
     return value
-
-
-def is_sequence(x: Any) -> bool:
-    """A list, tuple, range, or array of numbers, of which a program can read any element."""
-    if isinstance(x, np.ndarray):
-        return not is_array(x) and x.ndim == 1 and x.dtype in (np.float64, np.int64, np.bool_)
-    return type(x) in (list, tuple, range) or isinstance(x, tuple) and hasattr(x, "_fields")
 
 
 def at_index(trace: Trace, sequence: Any, index: Any) -> Any:

@@ -57,7 +57,7 @@ def for_(
     if trace is None:
         return _python_for(iterable, body, test)
     code = roll.Code(body, get_state, set_state, names, test)
-    over = sequence_of(trace, iterable)
+    over = sequence_of(trace, iterable, numbers=True)
     if over is not None:
         return roll.run(trace, over, code)
     iterable = iterable_of(trace, iterable)

@@ -48,6 +48,19 @@ def is_later(i: object) -> bool:
     return is_symint(i) or is_runtime_scalar(i) and i.kind is not float  # type: ignore[attr-defined]
 
 
+def is_sequence(x: Any) -> bool:
+    """A list, tuple, range, or array of numbers, of which a program can read any element."""
+    if issubclass(type(x), np.ndarray):
+        return x.ndim == 1 and x.dtype in (np.float64, np.int64, np.bool_)  # type: ignore[no-any-return]
+    return type(x) in (list, tuple, range) or isinstance(x, tuple) and hasattr(x, "_fields")
+
+
+def one_kind(items: Sequence[Any]) -> bool:
+    """Whether all are numbers, and of one kind."""
+    kinds = {NUMPY.get(type(q)) or kind_of(q) for q in items}
+    return len(kinds) == 1 and None not in kinds
+
+
 def element(trace: Trace, owner: object, items: Sequence[Any], i: Any, kind: str) -> Any:
     """`items[i]`, which are the elements of `owner` now; raises NeedsConcrete where they cannot be
     one tensor."""
@@ -161,8 +174,7 @@ def of_tensors(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Tab
 
 def of_numbers(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Table:
     if not isinstance(items, (range, np.ndarray)):
-        kinds = {NUMPY.get(type(q)) or kind_of(q) for q in items}
-        if len(kinds) > 1 or None in kinds:
+        if not one_kind(items):
             raise NeedsConcrete(f"picks {picked(items)}", loops, subject="an index")
         if any(is_symint(q) or is_runtime_scalar(q) for q in items):
             return of_computed(trace, items, loops)
@@ -239,4 +251,13 @@ def row(trace: Trace, i: Any, n: int, kind: str) -> Any:
     return trace.fake(at.value)
 
 
-__all__ = ["at_frame", "element", "forget", "is_inside", "is_later", "picked"]
+__all__ = [
+    "at_frame",
+    "element",
+    "forget",
+    "is_inside",
+    "is_later",
+    "is_sequence",
+    "one_kind",
+    "picked",
+]

@@ -244,6 +244,88 @@ def test_a_complete_list_is_read_by_the_index(f, least):
 
 
 SIGMAS = [0.9**k for k in range(80)]
+STEPS = np.linspace(900, 100, 80)
+
+
+def over_numbers(x):
+    h = paddle.zeros([3], x.dtype)
+    for i, s in enumerate(SIGMAS[: x.shape[0]]):
+        h = h * s + x[i]
+    return h
+
+
+def over_pairs_of_numbers(x):
+    h, n = paddle.zeros([3], x.dtype), x.shape[0]
+    for row, now, later in zip(x, SIGMAS[:n], SIGMAS[1:]):
+        h = h * (now - later) + row
+    return h
+
+
+def over_numbers_backwards(x):
+    h, out = paddle.zeros([3], x.dtype), []
+    for i, s in enumerate(reversed(STEPS[: x.shape[0]].tolist())):
+        h = h * s / 1000 + x[i]
+        out.append(h)
+    return out
+
+
+def over_an_array(x):
+    h = paddle.zeros([3], x.dtype)
+    for s, row in zip(STEPS[: x.shape[0]], x):
+        h = h * (s / 1000.0) + row
+    return h
+
+
+NUMBERS = [over_numbers, over_pairs_of_numbers, over_numbers_backwards, over_an_array]
+
+
+@pytest.mark.parametrize("f", NUMBERS)
+def test_a_loop_over_many_numbers_is_one_loop(f):
+    rolls(f, lengths=(0, 1, 2, 9, 11))
+
+
+WIDTHS = [1, 2, 3, 1, 2, 3, 1, 2, 3, 4]
+
+
+def shapes_of_a_list(x):
+    made = [paddle.zeros([n]) for n in WIDTHS]
+    doubled = [2 * n for n in WIDTHS]
+    return (
+        made,
+        paddle.zeros(doubled[:2]),
+        max(WIDTHS),
+        sum(WIDTHS),
+        sorted(WIDTHS),
+        dict(enumerate(WIDTHS)),
+    )
+
+
+def shapes_in_a_loop(x):
+    out = []
+    for i, n in enumerate(WIDTHS):
+        out.append(x[:1].expand([n, 3]) * i)
+    return out
+
+
+def appends_to_what_it_runs_over(x):
+    todo, h = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0], x[0]
+    for q in todo:
+        h = h * 0.5 + q
+        if len(todo) < 12:
+            todo.append(0.5)
+    return h, todo
+
+
+@pytest.mark.parametrize("f", [shapes_of_a_list, shapes_in_a_loop])
+def test_numbers_of_a_list_are_pythons_where_it_needs_them(f):
+    static, x = dy2st.to_static(f), check.data(4, 3, dtype="float32", trained=False)
+    check.same(static(x), f(x))
+
+
+def test_a_list_of_numbers_that_grows_while_a_loop_runs_over_it_is_refused():
+    f, x = appends_to_what_it_runs_over, check.data(4, 3, dtype="float32", trained=False)
+    with pytest.raises(dy2st.SourceError, match="while a loop runs over it"):
+        dy2st.to_static(f)(x)
 
 
 class Sampler(paddle.nn.Layer):
