@@ -29,7 +29,7 @@ class Code:
     calls: tuple[Code, ...]
 
 
-KEPT = 2048
+KEPT = 512
 _RECENT: OrderedDict[Code, None] = OrderedDict()
 _KNOWN: WeakValueDictionary[tuple[Target, str], Code] = WeakValueDictionary()
 _LOCK = threading.Lock()

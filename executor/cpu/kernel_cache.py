@@ -22,7 +22,7 @@ from ir.scalar.language import Scalar, nodes
 from ir.types import Dim
 
 #: how many kernels are remembered
-KEPT = 1024
+KEPT = 512
 _RECENT: OrderedDict[Hashable, KernelText] = OrderedDict()
 _LOCK = threading.Lock()
 
