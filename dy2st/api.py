@@ -17,6 +17,7 @@ from dy2st.compiled.report import Report
 from dy2st.convert.source import render
 from dy2st.results.donation import check_names
 from dy2st.runtime import calls
+from dy2st.state.ownership import TRANSLATIONS
 from dy2st.state.signature import Signature, spec_signatures
 from dy2st.trace.trace import current
 from ir import Program, SourceError
@@ -151,7 +152,7 @@ class Methods:
     A copy of the object, or one that is unpickled, starts without translations.
     """
 
-    NAME = "__dy2st__"
+    NAME = TRANSLATIONS
 
     def __init__(self, owner: object = None) -> None:
         self.owner = owner

@@ -28,6 +28,10 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
 }  # fmt: skip
 
 
+#: the attribute in which an object keeps the programs of its class's translated methods
+TRANSLATIONS = "__dy2st__"
+
+
 def refuse(message: str, reason: str = "", remedy: str = "") -> Refused:
     trace = current()
     where = trace.where() if trace is not None else None
@@ -47,6 +51,13 @@ def note_contents(trace: Trace, x: object) -> None:
         for q in x:
             note_contents(trace, q)
         return
+    if isinstance(x, dict) and TRANSLATIONS in x:
+        raise refuse(
+            "all attributes of an object with translated methods are read.",
+            f"Its programs are among them, under the name {TRANSLATIONS}.",
+            "Read the attributes by their names; or translate a method of the object, "
+            "`dy2st.to_static(obj.method)`, instead of one of its class.",
+        )
     if trace.guards is None or isinstance(x, TraceList) or made_here(trace, x):
         return
     if not holds_fake(x) or any(k[0] == "item" and k[1] == id(x) for k in trace.objects.stored):

@@ -350,3 +350,92 @@ def test_an_error_that_holds_a_value_is_refused():
 
     with pytest.raises(dy2st.SourceError, match="the attribute value of a RejectedValue"):
         dy2st.to_static(f)(X)
+
+
+INDICES = [[0, 7], [0, -7]]
+GATHERS = {
+    "gather": lambda x, i: paddle.gather(x, i),
+    "index_select": lambda x, i: paddle.index_select(x, i),
+    "gather_nd": lambda x, i: paddle.gather_nd(x, i.unsqueeze(-1)),
+    "take_along_axis": lambda x, i: paddle.take_along_axis(x, i.unsqueeze(-1), 0),
+}
+
+
+@pytest.mark.parametrize("indices", INDICES, ids=str)
+@pytest.mark.parametrize("name", GATHERS)
+def test_an_index_out_of_range_is_what_eager_raises(name, indices):
+    f, i = GATHERS[name], paddle.to_tensor(indices)
+    static, want = dy2st.to_static(f), check.outcome(f, [X, i])
+    assert isinstance(want, (IndexError, ValueError))
+    for _ in range(2):
+        with pytest.raises(type(want), match="out of range") as caught:
+            static(X, i)
+        assert isinstance(pickle.loads(pickle.dumps(caught.value)), type(want))
+
+
+def test_an_index_outside_of_an_embedding_is_what_eager_raises():
+    f, i = paddle.nn.functional.embedding, paddle.to_tensor([0, 7])
+    with pytest.raises(type(check.outcome(f, [i, X])), match="out of range"):
+        dy2st.to_static(lambda i, x: f(i, x))(i, X)
+
+
+def leaf_written(x):
+    x.add_(paddle.ones([4, 3]))
+    return x
+
+
+def strides_that_do_not_allow_it(x):
+    return x.t().view([12])
+
+
+def index_of_floats(x):
+    return x[paddle.to_tensor([0.0, 1.0])]
+
+
+def value_of_another_shape(x):
+    y = x * 1
+    y.set_value(paddle.ones([2, 2]))
+    return y
+
+
+def length_of_a_number(x):
+    return x * len(x.sum())
+
+
+def unpacks_a_number(x):
+    a, b = x.sum()
+    return a + b
+
+
+def loses_a_variable(x):
+    return paddle.static.nn.while_loop(lambda p, q: p.sum() < 90, lambda p, q: [p + 1], [x, x])
+
+
+def stacks_texts(x):
+    names = []
+    for _ in range(x.shape[0]):
+        names.append("step")
+    return paddle.stack(names)
+
+
+CLASSES = [leaf_written, strides_that_do_not_allow_it, index_of_floats, value_of_another_shape,
+           length_of_a_number, unpacks_a_number, loses_a_variable, stacks_texts]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", CLASSES)
+def test_handlers_of_the_user_catch_what_eager_raises(f):
+    x = X * 1
+    x.stop_gradient = f is not leaf_written
+    want = check.outcome(f, [x])
+    with pytest.raises(type(want)):
+        dy2st.to_static(f)(x)
+
+
+def test_a_tensor_without_axes_has_no_elements_in_a_loop():
+    def f(x):
+        total = x * 1
+        for row in x.sum():
+            total = total + row
+        return total, [q for q in x.mean()]
+
+    check.same(dy2st.to_static(f)(X), f(X))

@@ -323,3 +323,19 @@ def data_decides_about_a_generator(x):
 
 def iter_of(x):
     yield from x
+
+
+@example(X, options={"input_spec": NAMED})
+def index_of_an_empty_list(x):
+    scales, y = [], x[:, 0]
+    for t in range(x.shape[1]):
+        y = y + x[:, t] * scales[t]
+    return y
+
+
+@example(X, options={"input_spec": NAMED})
+def element_that_the_loop_has_yet_to_append(x):
+    rows = [x[:, 0]]
+    for t in range(x.shape[1]):
+        rows.append(rows[t + 1] + x[:, t])
+    return rows[-1]

@@ -401,3 +401,17 @@ made = space["Made"]()
 @example(X)
 def object_whose_call_has_no_source(x):
     return made(x)
+
+
+class Weighted:
+    def __init__(self):
+        self.first, self.second = 0.5, 2.0
+
+    @dy2st.to_static
+    def scaled(self, x):
+        return x * sum(vars(self).values())
+
+
+@script
+def reads_all_attributes():
+    Weighted().scaled(X)

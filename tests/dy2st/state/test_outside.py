@@ -626,3 +626,41 @@ def test_variables_of_functions_inside_follow_eager(f):
     for seed in range(3):
         x = paddle.to_tensor(np.random.default_rng(seed).normal(size=[5, 4]).astype("float32"))
         check.same(static(x), f(x), 1e-5, 1e-5, f"seed {seed}")
+
+
+class Weighted:
+    def __init__(self):
+        self.first, self.second = 0.5, 2.0
+
+    def scaled(self, x):
+        return x * sum(vars(self).values()) + len(self.__dict__)
+
+
+def test_all_attributes_of_an_object_with_translated_methods():
+    class Translated(Weighted):
+        scaled = dy2st.to_static(Weighted.scaled)
+
+    with pytest.raises(dy2st.SourceError, match="all attributes of an object with translated"):
+        Translated().scaled(X)
+    check.same(dy2st.to_static(Weighted().scaled)(X), Weighted().scaled(X))
+
+
+class Steps:
+    def __init__(self, steps):
+        self.steps = steps
+
+    def run(self, x):
+        self.steps.append(x)
+        if x.sum() > 0:
+            x = x + self.steps[0] * len(self.steps)
+        self.steps.append(x * 2)
+        return x
+
+
+@pytest.mark.parametrize("made", [list, collections.deque, lambda: collections.deque(maxlen=3)])
+def test_appended_to_and_then_read_in_a_branch(made):
+    one, two = Steps(made()), Steps(made())
+    static = dy2st.to_static(one.run)
+    for k in (1, -1, 1, 1):
+        check.same(static(X * k), two.run(X * k))
+        check.same([*one.steps], [*two.steps])
