@@ -2,7 +2,7 @@
 
 Views share memory and writes overwrite it, so a program means the same before and after
 `functionalize`. Slow and simple on purpose. The `count` of a while loop is a size from the end of
-the loop on.
+the loop on, the index of a loop may be one in its body.
 """
 
 from __future__ import annotations
@@ -142,6 +142,8 @@ class _Walker:
         go = s.go is None or bool(env[s.go.init])
         while n < trip and go:
             inner[s.index] = np.asarray(n, np.int64)
+            if s.size:
+                self.sizes[s.size] = n
             self.enter(s, env, inner, n)
             inner.update((p.inner, state[p]) for p in s.carries)
             self.block(s.body, inner)

@@ -118,6 +118,9 @@ class Scan:
     With a `Go` port it is a `while` loop: `trip` (which may be ENDLESS) is the most iterations it
     can run. `count` is then the name of a size, defined from here to the end of the block: the
     iterations that it did run. Stacked results have that length.
+
+    `size`, if given, is the iteration number as a size: types and attributes of the body may name
+    it, those of the ports and of what leaves the loop may not.
     """
 
     index: Value
@@ -126,6 +129,7 @@ class Scan:
     body: tuple[Node, ...]
     loc: Loc = UNKNOWN
     count: str = ""
+    size: str = ""
 
     @property
     def name(self) -> str:

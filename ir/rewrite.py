@@ -104,6 +104,15 @@ class Block(Builder):
         node = self.producer.get(v)
         return node if isinstance(node, Op) and node.name in names else None
 
+    def indices(self) -> set[str]:
+        """The sizes that are indices of the loops around."""
+        outer = self.outer.indices() if self.outer is not None else set()
+        return outer | {self.scan.size} if self.scan is not None and self.scan.size else outer
+
+    def in_its_branch(self, op: Op) -> bool:
+        """Whether an op of a branch in this block may hold there only: `x[:t]` under `t < 3`."""
+        return not self.indices().isdisjoint(dim_names(tuple(op.attrs.values())))
+
     def resolve(self, v: Value) -> tuple[Block, Value]:
         """Where `v` comes from when const ports are followed outwards."""
         block, at = self, v
@@ -382,6 +391,13 @@ def counts(ops: Iterable[Node]) -> Iterator[str]:
     return (n.count for n in walk(ops) if isinstance(n, Scan) and n.count)
 
 
+def loop_sizes(ops: Iterable[Node]) -> Iterator[str]:
+    """All sizes that loops among `ops` and inside of them define: counts, and indices in bodies."""
+    for n in walk(ops):
+        if isinstance(n, Scan):
+            yield from (name for name in (n.count, n.size) if name)
+
+
 def dim_names(value: object) -> set[str]:
     """The sizes named in an attribute: a dim, a type, or a container of such."""
     if isinstance(value, (Size, Type)):
@@ -403,6 +419,13 @@ def size_names(node: Node) -> set[str]:
     if isinstance(node, Scan):
         names |= dim_names((node.trip, *(p.start for p in node.ports if isinstance(p, Seq))))
     return names.union(*(size_names(n) for ops, _ in blocks(node) for n in ops))
+
+
+def depends_on_index(s: Scan, node: Node) -> bool:
+    """Whether a node of the body has sizes that differ between the iterations of `s`."""
+    if not s.size:
+        return False
+    return s.size in size_names(node).union(*(v.type.names for v in node.operands))
 
 
 def needs(node: Node, named: Collection[str]) -> set[Value | str]:
@@ -449,6 +472,7 @@ __all__ = [
     "blocks",
     "consts",
     "counts",
+    "depends_on_index",
     "dim_names",
     "drop_dead",
     "entering",
@@ -460,6 +484,7 @@ __all__ = [
     "in_order",
     "inlined",
     "live_ops",
+    "loop_sizes",
     "map_blocks",
     "needs",
     "reemit",

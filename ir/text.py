@@ -34,7 +34,7 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.rewrite import counts
+from ir.rewrite import loop_sizes, walk
 from ir.types import BOOL, I64, Size, Type, parse_dim, parse_type, substitute_dim
 
 TYPE_COLUMN, LOC_COLUMN = 48, 70
@@ -47,8 +47,9 @@ def print_program(program: Program) -> str:
 
 class _Printer:
     def __init__(self, program: Program) -> None:
-        self.names: dict[Value, str] = {}
-        self.taken: set[str] = {*program.sizes, *counts(program.ops)}
+        loops = (n for n in walk(program.ops) if isinstance(n, Scan) and n.size)
+        self.names: dict[Value, str] = {n.index: "%" + n.size for n in loops}
+        self.taken: set[str] = {*program.sizes, *loop_sizes(program.ops)}
         self.lines: list[str] = []
         self.program(program)
 
@@ -115,7 +116,8 @@ class _Printer:
     def scan(self, s: Scan, pad: int) -> None:
         most = "" if s.trip == ENDLESS else f" < {s.trip}"
         count = f" as {s.count}" if s.count else ""
-        self.line(pad, f"{s.name} {self.name(s.index)}{most}{count} {{", loc=s.loc)
+        index = s.size or self.name(s.index)
+        self.line(pad, f"{s.name} {index}{most}{count} {{", loc=s.loc)
         for p in s.ports:
             self.port(s, p, pad + 2)
         self.line(pad + 2, "body")
@@ -211,7 +213,7 @@ _LOC = re.compile(r"(\S+):(\d+)")
 _TYPE = re.compile(r"\w+\[[^\]]*\]")
 _TYPES = re.compile(rf"{_TYPE.pattern}(?:, {_TYPE.pattern})*")
 _CALL = re.compile(rf"(?:({_NAME}(?:, {_NAME})*)\s+= )?(\w+)\((.*)\)$")
-_LOOP = re.compile(rf"(scan|while) ({_NAME})(?: < (\S+))?(?: as ([A-Za-z_]\w*))? \{{$")
+_LOOP = re.compile(r"(scan|while) (%?)(\w+)(?: < (\S+))?(?: as ([A-Za-z_]\w*))? \{$")
 _PORTS = {
     "go": re.compile(rf"go\s+({_NAME}) then ({_NAME})$"),
     "const": re.compile(rf"const ({_NAME})\s+= ({_NAME})$"),
@@ -358,15 +360,17 @@ class _Reader:
     def scan(self, line: str) -> Scan:
         line, loc = self.loc(line)
         m = self.match(_LOOP, line)
-        if (m[1] == "while") != bool(m[4]) or not (m[3] or m[4]):
+        if (m[1] == "while") != bool(m[5]) or not (m[4] or m[5]):
             raise VerifyError("a scan has a trip, a while loop a name for its count")
-        index, trip = self.new(m[2], Type(I64)), parse_dim(m[3]) if m[3] else ENDLESS
+        if not m[2] and not m[3].isidentifier():
+            raise VerifyError(f"{m[3]} is no name of a size")
+        index, trip = self.new("%" + m[3], Type(I64)), parse_dim(m[4]) if m[4] else ENDLESS
         rows = self.ports("body", ("go", "const", "seq", "carry", "stack", "last"))
         inner = [self._in(*row) for row in rows]
         body = self.block(("}",))
         self.next()
-        ports = tuple(self._port(row, v, m[2][1:]) for row, v in zip(rows, inner))
-        return Scan(index, trip, ports, body, loc, m[4] or "")
+        ports = tuple(self._port(row, v, m[3]) for row, v in zip(rows, inner))
+        return Scan(index, trip, ports, body, loc, m[5] or "", "" if m[2] else m[3])
 
     def ports(self, end: str, kinds: tuple[str, ...]) -> list[_PortLine]:
         """The lines up to `end`, which is read too."""

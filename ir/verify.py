@@ -1,7 +1,8 @@
 """Checking the rules of the IR: every value is defined once and before its use, types fit.
 
 A size is known from the inputs, or is the `count` of a while loop and known from there to the end
-of its block. Counts are unique in a program, so that a block can be inlined as it is.
+of its block, or is the index of a loop and known in its body. The sizes that loops define are
+unique in a program, so that a block can be inlined as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.rewrite import counts, dim_names
+from ir.rewrite import counts, dim_names, loop_sizes
 from ir.types import BOOL, I64, Size, Type
 
 
@@ -49,7 +50,7 @@ def verify(program: Program) -> Program:
     for r in program.requires:
         if not dim_names((r.left, r.right)) <= set(program.sizes):
             raise VerifyError(f"require {r}: a size that no input has")
-    _verify_counts(program)
+    _verify_loop_sizes(program)
     _verify_block(program.ops, defined, set(program.sizes))
     values = (v for v in program.outputs if isinstance(v, Value))
     _available(defined, values, "return")
@@ -68,11 +69,13 @@ def verify(program: Program) -> Program:
     return program
 
 
-def _verify_counts(program: Program) -> None:
+def _verify_loop_sizes(program: Program) -> None:
     taken = set(program.sizes)
-    for name in counts(program.ops):
+    counted = set(counts(program.ops))
+    for name in loop_sizes(program.ops):
         if name in taken:
-            raise VerifyError(f"the count {name} of a while loop names another size already")
+            what = "count" if name in counted else "index"
+            raise VerifyError(f"the {what} {name} of a loop names another size already")
         taken.add(name)
 
 
@@ -144,7 +147,7 @@ def _verify_scan(scan: Scan, sizes: set[str]) -> None:
     _verify_go(scan)
     defined: set[Value] = set()
     _define(defined, scan.inner, "ports")
-    _verify_block(scan.body, defined, set(sizes))
+    _verify_block(scan.body, defined, {*sizes, *([scan.size] if scan.size else [])})
     _available(defined, scan.needed, "ports of a scan")
     for p in scan.ports:
         if isinstance(p, Go):
@@ -164,6 +167,8 @@ def _verify_go(scan: Scan) -> None:
         raise VerifyError("a go port is bool[]")
     if scan.trip == ENDLESS and not scan.count:
         raise VerifyError("an endless loop without a go port")
+    if scan.trip == ENDLESS and scan.size:
+        raise VerifyError("the index of an endless loop is no size")
     if scan.trip == ENDLESS and any(isinstance(p, Seq) for p in scan.ports):
         raise VerifyError("a seq port in an endless loop")
 

@@ -129,7 +129,7 @@ class _Program:
     def __init__(self, lowered: Lowered, layout: Layout, target: Target) -> None:
         self.target, self.module, self.layout = target, Module(), layout
         self.module.declarations |= MODES
-        self.late = set(_counts(lowered.launches))
+        self.late = set(_loop_names(lowered.launches))
         self.asks = asks(lowered.program.ops)
         self.divided = weight(lowered.launches) > LONGEST
         self.cells: dict[object, int] = {}
@@ -208,7 +208,7 @@ class _Program:
         return self.now.known[-1][d]
 
     def moves(self, names: Iterable[str]) -> bool:
-        """Whether one of them is bound on the way: a symbol, or the count of a loop."""
+        """Whether one of them is bound on the way: a symbol, or the count or index of a loop."""
         return any(n.startswith("#") or n in self.late for n in names)
 
     def _sum(self, d: Size) -> Int:
@@ -429,12 +429,13 @@ def runs(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
         yield run
 
 
-def _counts(launches: Sequence[Launch]) -> Iterator[str]:
+def _loop_names(launches: Sequence[Launch]) -> Iterator[str]:
+    """The names that loops bind: those of their indices and counts."""
     for x in launches:
-        if isinstance(x, Loop) and x.count:
-            yield x.count
+        if isinstance(x, Loop):
+            yield from (x.index, x.count) if x.count else (x.index,)
         for inside in blocks(x):
-            yield from _counts(inside)
+            yield from _loop_names(inside)
 
 
 def source(lowered: Lowered, layout: Layout, target: Target) -> Source:

@@ -8,7 +8,7 @@ products of rows, and a convolution is summed up in parts that fit the caches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from executor.cpu.kernel_table import matching
@@ -55,7 +55,8 @@ class _Changes:
 class _Scope:
     """A block that is being made; `loop`: what changes in it, if it is the body of a loop.
 
-    `packed` are matrices packed in it, by their buffer; `bounds` what counts of loops can be.
+    `packed` are matrices packed in it, by their buffer; `bounds` what counts and indices of loops
+    can be.
     """
 
     loop: _Changes | None = None
@@ -71,8 +72,13 @@ class _Legalizer:
         self.changes: dict[Launch, _Changes] = {}
         self.symbols = 0
 
-    def block(self, launches: Sequence[Launch], loop: _Changes | None = None) -> tuple[Launch, ...]:
-        self.scopes.append(_Scope(loop))
+    def block(
+        self,
+        launches: Sequence[Launch],
+        loop: _Changes | None = None,
+        bounds: Mapping[str, Dim | None] | None = None,
+    ) -> tuple[Launch, ...]:
+        self.scopes.append(_Scope(loop, bounds=dict(bounds or {})))
         for x in launches:
             self.launch(x)
         return tuple(self.scopes.pop().launches)
@@ -101,11 +107,11 @@ class _Legalizer:
         self.forget(v.buffer for v in results(x))
 
     def loop(self, x: Loop) -> None:
-        changes = self.changes_in(x)
+        changes, at_most = self.changes_in(x), most(x.trip, self.bounds())
         self.forget(changes.written)
-        self.emit(replace(x, body=self.block(x.body, changes)))
+        self.emit(replace(x, body=self.block(x.body, changes, {x.index: at_most})))
         if x.count:
-            self.scopes[-1].bounds[x.count] = most(x.trip, self.bounds())
+            self.scopes[-1].bounds[x.count] = at_most
 
     # ------------------------------------------------------------ what changes
     def changes_in(self, x: Launch) -> _Changes:

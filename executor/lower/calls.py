@@ -15,7 +15,8 @@ def foreign(low: Lowerer, op: Op) -> None:
     ins = tuple(_contiguous(low, low.env[v]) for v in op.operands)
     places = [low.fresh(r) for r in op.results]
     outs = tuple(p if p.contiguous else low.temporary(r.type) for p, r in zip(places, op.results))
-    names = tuple(sorted(size_names(op)))
+    operands = (v.type.names for v in op.operands)
+    names = tuple(sorted(size_names(op).union(*operands)))
     error = low.failure(RuntimeError, str(op.attrs["call"]), op.loc)
     low.calls.append((op, names))
     low.emit(Call(len(low.calls) - 1, ins, outs, tuple(map(Size.named, names)), error))

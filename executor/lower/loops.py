@@ -4,7 +4,9 @@ const and seq ports are views of the outer value. A stacked value is written int
 keeps one buffer if its body updates it, or makes the next state only after the last use of the old
 one; any other has two halves: the body reads the half of the iteration's parity and writes the
 other, which makes swaps and hand-overs safe without copies. A carry that moves by a constant is
-known from the loop's index, so that its uses as an index can be checked before the loop.
+known from the loop's index, so that its uses as an index can be checked before the loop. Where the
+index is a size in the body, its name is the symbol of the index, and what has such a size gets
+memory for `trip` iterations.
 
 A `while` is a loop that also reads, before an iteration, one byte: the go port. The length of its
 stacks is known only afterwards, so their memory is for `trip` iterations, with the axis of the loop
@@ -29,10 +31,10 @@ from ir.types import I64, Dim, Size, Type, is_natural, product
 
 @rule("scan")
 def scan(low: Lowerer, s: Scan) -> None:
-    index, parity, after = low.symbol("i"), low.symbol("p"), low.symbol("q")
+    index, parity, after = s.size or low.symbol("i"), low.symbol("p"), low.symbol("q")
+    at_most = most(s.trip, {n: b for scope in low.scopes for n, b in scope.bounds.items()})
     if s.count:
-        bounds = {n: b for scope in low.scopes for n, b in scope.bounds.items()}
-        low.scopes[-1].bounds[s.count] = most(s.trip, bounds)
+        low.scopes[-1].bounds[s.count] = at_most
     uses = body(s, low.inside)
     kept = carried(next_values(s.carries), uses)
     in_place = {p: kept[p.inner] for p in s.carries}
@@ -43,6 +45,8 @@ def scan(low: Lowerer, s: Scan) -> None:
     low.highest[index] = s.trip - 1
     counters = {p: _counter(low, s, p, index) for p in s.carries}
     low.open(loop=s.loc)
+    if s.size:
+        low.scopes[-1].bounds[s.size] = at_most
     low.uses.append(uses)
     _enter(low, s, index)
     for p, state in states.items():

@@ -20,6 +20,7 @@ from executor.plan.loop_counts import bound
 from executor.plan.reuse import Block, Inside, turned
 from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Require, Scan, Value
 from ir.analysis.affine import never_negative
+from ir.analysis.ranges import extreme, names_in
 from ir.loc import UNKNOWN
 from ir.ops.reduce import normal_axes
 from ir.program import Node
@@ -71,15 +72,15 @@ class Lowerer:
     """`env` is where a value lies.
 
     `constants` are values that one literal fills, `known` are integers that are sizes or symbols,
-    `highest` is the largest value of a symbol that counts from 0. `origin` is the outermost value
-    that a const port hands on. `owned` values may be overwritten. `reserved` is storage that a copy
-    at the end of the block fills. `places` are views that must hold a value when its block ends,
-    and `wants` says what for. `ahead` are values that a later op would copy, with how to find the
-    place where they are made instead (`executor.plan.destinations`), `parts` the stores whose part
-    has been found so. `merged` are ops that an earlier launch has done. `limits` bounds integers.
-    `donated` are inputs whose memory is spare, and `reasons` says why others are not updated in
-    place. `conditions` are those on the counts of loops that the types of a node rest on. `calls`
-    are the foreign ops so far.
+    `highest` is the largest value of a loop's index, the outer loops first. `origin` is the
+    outermost value that a const port hands on. `owned` values may be overwritten. `reserved` is
+    storage that a copy at the end of the block fills. `places` are views that must hold a value
+    when its block ends, and `wants` says what for. `ahead` are values that a later op would copy,
+    with how to find the place where they are made instead (`executor.plan.destinations`), `parts`
+    the stores whose part has been found so. `merged` are ops that an earlier launch has done.
+    `limits` bounds integers. `donated` are inputs whose memory is spare, and `reasons` says why
+    others are not updated in place. `conditions` are those on the sizes of loops that the types of
+    a node rest on. `calls` are the foreign ops so far.
     """
 
     machine: Machine
@@ -237,13 +238,14 @@ class Lowerer:
 
     def check(self, value: Dim, text: str, loc: Loc, kind: type[Exception] = IndexError) -> None:
         """The program fails unless `value >= 0`."""
-        if is_natural(value):
+        if is_natural(value) or self.stays_natural(value):
             return
         self.emit(Check(value, self.failure(kind, text, loc)))
 
     def check_if(self, count: Dim, values: Sequence[Dim], text: str, loc: Loc) -> None:
         """The program fails unless all `values` are >= 0, or `count` is 0 or less."""
         left = [q for q in values if not never_negative(q, (count - 1,))]
+        left = [q for q in left if not self.stays_natural(q)]
         if isinstance(count, int):
             for value in left if count > 0 else ():
                 self.check(value, text, loc)
@@ -253,8 +255,13 @@ class Lowerer:
                 self.check(value, text, loc)
             self.emit(When(count - 1, "sge", self.close()))
 
+    def stays_natural(self, value: Dim) -> bool:
+        """Whether `value >= 0` in every iteration of the loops around."""
+        least = extreme(value, {n: (0, most) for n, most in self.highest.items()}, largest=False)
+        return least is not None and is_natural(least) and not has_symbols(least)
+
     def hold(self, conditions: Sequence[Require]) -> list[Require]:
-        """Check the conditions whose counts are known by now; returns the others."""
+        """Check the conditions whose sizes are known by now; returns the others."""
         known = {*self.program.sizes, *(n for s in self.scopes for n in s.bounds)}
         left = []
         for r in conditions:
@@ -396,6 +403,11 @@ class _Inputs:
 def _literal(s: k.Scalar, dtype: DType) -> k.Scalar:
     assert s.op == "const" and s.value is not None
     return s if s.dtype == dtype else k.const(s.value, dtype)
+
+
+def has_symbols(d: Dim) -> bool:
+    """Whether it names what the native code binds on its way, besides sizes."""
+    return any(n.startswith("#") for n in names_in(d))
 
 
 def _may_divide_by_zero(s: k.Scalar) -> bool:

@@ -12,7 +12,7 @@ from ir import Op, Value
 from ir.loc import OutOfRange
 from ir.opdef import view_rule
 from ir.scalar import language as k
-from ir.types import Dim, Size, is_natural
+from ir.types import Dim, Size
 
 
 # ---------------------------------------------------------------- making
@@ -149,18 +149,7 @@ def index_symbol(low: Lowerer, op: Op, index: Value, n: Dim, wrap: bool = True) 
 
 def _within(low: Lowerer, at: Dim, n: Dim) -> bool:
     """Whether 0 <= at < n, whatever the values of the loop indices in `at`."""
-    lowest: Dim = 0
-    highest: Dim = 0
-    for names, factor in at.terms if isinstance(at, Size) else (((), at),):
-        loops = [q for q in names if q in low.highest]
-        rest = tuple(q for q in names if q not in low.highest)
-        if len(loops) > 1 or any(q.startswith("#") for q in rest):
-            return False
-        part: Dim = Size(((rest, factor),)) if rest else factor
-        top = part * low.highest[loops[0]] if loops else part
-        lowest = lowest + (top if factor < 0 or not loops else 0)
-        highest = highest + (top if factor > 0 or not loops else 0)
-    return is_natural(lowest) and is_natural(n - 1 - highest)
+    return low.stays_natural(at) and low.stays_natural(n - 1 - at)
 
 
 @rule("dynamic_index")

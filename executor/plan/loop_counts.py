@@ -1,7 +1,9 @@
-"""Loop counts: sizes that a program finds while it runs, the trip counts of its `while` loops.
+"""Sizes that a program finds while it runs: the trip counts of its `while` loops, and the indices
+of loops in their bodies.
 
 The count of a loop names a size from the loop to the end of its block. Until then only its bound,
-the loop's `trip`, says how much memory a value of such a size may take.
+the loop's `trip`, says how much memory a value of such a size may take; the same bound holds for
+its index.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ LIMIT = 1 << 31
 #: a loop that reads and makes more elements than this takes minutes
 LONG = 1 << 38
 
-#: the most that each count can be; None where nothing says
+#: the most that each of these sizes can be; None where nothing says
 Bounds: TypeAlias = Mapping[str, Dim | None]
 
 
@@ -75,11 +77,13 @@ def bound(d: Dim, bounds: Bounds) -> Dim | None:
 
 
 def bounds_of(nodes: Iterable[Node], outer: Bounds | None = None) -> dict[str, Dim | None]:
-    """`outer`, and the bounds of the counts that a block defines."""
+    """`outer`, and the bounds of the sizes that the loops of a block define, a loop's own before
+    those of loops inside."""
     out = dict(outer or {})
     for node in nodes:
-        if isinstance(node, Scan) and node.count:
-            out[node.count] = most(node.trip, out)
+        if isinstance(node, Scan):
+            names = (name for name in (node.count, node.size) if name)
+            out.update(dict.fromkeys(names, most(node.trip, out)))
     return out
 
 

@@ -107,7 +107,7 @@ class Interpreted:
             inner = {s.index: np.asarray(ran, np.int64)}
             inner.update(_enter(s, env, ran, sizes))
             inner.update((p.inner, state[p]) for p in s.carries)
-            self._block(loop.steps, inner, dict(sizes))
+            self._block(loop.steps, inner, {**sizes, s.size: ran} if s.size else dict(sizes))
             state = {p: inner[p.next] for p in s.carries}
             for p, collected in rows.items():
                 collected.append(inner[p.inner])

@@ -124,13 +124,14 @@ def require_iteration(s: Scan, ran: int) -> None:
 
 # ---------------------------------------------------------------- what stops native code
 def growing(nodes: Iterable[Node]) -> frozenset[str]:
-    """The counts without a bound that the type of some value names."""
+    """The sizes of loops without a bound that the type of some value names."""
     every = list(walk(nodes))
     bounds: dict[str, Dim | None] = {}
     for n in every:
-        if isinstance(n, Scan) and n.count:
-            known = n.count not in bounds or bounds[n.count] is not None
-            bounds[n.count] = most(n.trip, bounds) if known else None
+        if isinstance(n, Scan):
+            for size in filter(None, (n.count, n.size)):
+                known = size not in bounds or bounds[size] is not None
+                bounds[size] = most(n.trip, bounds) if known else None
     named = {name for n in every for r in n.results for name in r.type.names}
     return frozenset(name for name in named if bounds.get(name, 0) is None)
 
@@ -138,14 +139,15 @@ def growing(nodes: Iterable[Node]) -> frozenset[str]:
 # ---------------------------------------------------------------- cutting
 @dataclass(frozen=True)
 class Cutter:
-    """`grown` are the counts without a bound that values have as a size."""
+    """`grown` are the sizes of loops without a bound that values have as a size."""
 
     compile: Compile
     grown: frozenset[str]
 
     def stops(self, node: Node) -> bool:
         """Whether native code cannot run the node."""
-        return self.grows(node) or self.stops_inside(node)
+        steps = isinstance(node, Scan) and node.size in self.grown
+        return steps or self.grows(node) or self.stops_inside(node)
 
     def stops_inside(self, node: Node) -> bool:
         inside = (n for nodes, _ in blocks(node) for n in nodes)
@@ -182,11 +184,13 @@ class Cutter:
         return tuple(steps)
 
     def step(self, node: Node, sizes: Sequence[str]) -> Step:
+        if isinstance(node, Scan) and node.size:
+            sizes = [*sizes, node.size]
         inside = [self.cut(nodes, leaving, sizes) for nodes, leaving in blocks(node)]
         if isinstance(node, Cond):
             return Choice(node, *inside)
         assert isinstance(node, Scan)
-        if self.grows(node) and not self.stops_inside(node):
+        if self.grows(node) and not self.stops_inside(node) and not node.size:
             return self.chunks(node, sizes)
         return Loop(node, *inside)
 

@@ -2,7 +2,8 @@
 
 A row infers types from what it assumes about named sizes (`ir.opdef.assume`). Each condition
 follows from the program's `requires`, or it is checked when the program runs: one on the sizes of a
-call at the door, one on the count of a `while` loop behind the loop.
+call at the door, one on the count of a `while` loop behind the loop, one on the index of a loop in
+every iteration.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ir.analysis.affine import never_negative
+from ir.analysis.ranges import extreme
 from ir.opdef import Wanted, broadcast, collecting
 from ir.program import ENDLESS, Custom, Fused, Node, Op, Program, Require, Scan
-from ir.rewrite import blocks, dim_names
+from ir.rewrite import blocks, dim_names, loop_sizes
 from ir.types import Dim, Size, substitute_dim
 
 Condition = Require | Wanted
@@ -24,12 +26,14 @@ KNOWN = 16
 @dataclass(frozen=True)
 class Facts:
     """What is known: `given` are the conditions of the program, as they are; `natural` are >= 0,
-    `zero` are 0, and `names` are equal to other dims."""
+    `zero` are 0, and `names` are equal to other dims. `ranges` are those of the indices of loops
+    around, the outermost first."""
 
     given: frozenset[tuple[str, Dim]] = frozenset()
     natural: tuple[Dim, ...] = ()
     zero: tuple[Dim, ...] = ()
     names: tuple[tuple[str, Dim], ...] = ()
+    ranges: tuple[tuple[str, tuple[Dim, Dim]], ...] = ()
 
     @staticmethod
     def of(requires: Sequence[Require]) -> Facts:
@@ -63,7 +67,17 @@ class Facts:
         gap = self.plain(gap)
         if q.relation == "==":
             return gap == 0 or any(z in (gap, 0 - gap) for z in self.zero)
-        return never_negative(gap, self.natural)
+        least = extreme(gap, dict(self.ranges), largest=False)
+        return never_negative(gap if least is None else least, self.natural)
+
+    def inside(self, s: Scan) -> Facts:
+        """What is known in the body of a loop: it runs, and its index stays below `trip`."""
+        if s.trip == ENDLESS:
+            return self
+        facts = self.and_([Wanted(s.trip, ">=", 1)])
+        if not s.size:
+            return facts
+        return replace(facts, ranges=(*facts.ranges, (s.size, (0, s.trip - 1))))
 
 
 def _solved(gap: Dim) -> tuple[str, Dim] | None:
@@ -81,16 +95,9 @@ def unproven(program: Program) -> dict[Node, tuple[Require, ...]]:
     """For each node the conditions of its types that follow neither from the program's `requires`
     nor from conditions of nodes before it."""
     found: dict[Node, tuple[Require, ...]] = {}
-    if program.sizes or any(isinstance(n, Scan) and n.count for n in _walk(program.ops)):
+    if program.sizes or any(loop_sizes(program.ops)):
         _block(program.ops, Facts.of(program.requires), found)
     return found
-
-
-def _walk(ops: Iterable[Node]) -> Iterable[Node]:
-    for node in ops:
-        yield node
-        for inner, _ in blocks(node):
-            yield from _walk(inner)
 
 
 def _block(ops: Sequence[Node], facts: Facts, found: dict[Node, tuple[Require, ...]]) -> None:
@@ -102,9 +109,7 @@ def _block(ops: Sequence[Node], facts: Facts, found: dict[Node, tuple[Require, .
                 facts = facts.and_([q])
         if new:
             found[node] = tuple(new)
-        inside = facts
-        if isinstance(node, Scan) and node.trip != ENDLESS:
-            inside = facts.and_([Wanted(node.trip, ">=", 1)])
+        inside = facts.inside(node) if isinstance(node, Scan) else facts
         halves = blocks(node)[:1] if isinstance(node, Custom) else blocks(node)
         for inner, _ in halves:
             _block(inner, inside, found)

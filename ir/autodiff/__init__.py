@@ -24,7 +24,7 @@ from ir.ops.gradients import zeros
 from ir.passes.loops.ports import drop_unused_ports
 from ir.passes.slots import sources
 from ir.program import Input, Node, Op, Program, Scan, Stack, Value
-from ir.rewrite import Block, counts, dim_names, expand_op, in_order, rewrite, size_names
+from ir.rewrite import Block, dim_names, expand_op, in_order, loop_sizes, rewrite, size_names
 from ir.types import Dim, Size, Type, product
 
 
@@ -86,7 +86,7 @@ def differentiate(
     program = rewrite(program, _without_gradient)
     program, again, notes = segmented(program, of, wrt, checkpoint)
     activity = Activity(program, of, wrt)
-    taken = {*program.sizes, *counts(program.ops)}
+    taken = {*program.sizes, *loop_sizes(program.ops)}
     found = readable(program, slots)
     shared = Reverse(
         activity, again, taken, from_inputs(program), found, in_storage(program), list(notes)
@@ -161,7 +161,7 @@ class _Split:
     ) -> None:
         """Bring something with each size that the backward program names and no input has."""
         named: set[str] = set().union(*map(size_names, ops), *(v.type.names for v in results))
-        inner = set(counts(ops))
+        inner = set(loop_sizes(ops))
         while True:
             values = [*given, *(i.value for i in self.inputs)]
             plain = {str(d) for v in values for d in v.type.shape if isinstance(d, Size)}

@@ -25,8 +25,8 @@ from ir.autodiff.cloning import Copier
 from ir.autodiff.residuals import name_of, once_only
 from ir.loc import Loc
 from ir.program import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, counts, in_order, rewrite, walk
-from ir.types import I64, Dim, Type
+from ir.rewrite import Block, in_order, loop_sizes, rewrite, walk
+from ir.types import I64, Dim, Size, Type
 
 Policy: TypeAlias = str | int
 
@@ -72,7 +72,7 @@ def segmented(
     if keeps_all(chosen):
         return program, set(), []
     activity = Activity(program, of, wrt)
-    cutter = _Cutter(activity, chosen, {*program.sizes, *counts(program.ops)})
+    cutter = _Cutter(activity, chosen, {*program.sizes, *loop_sizes(program.ops)})
     return rewrite(program, cutter.visit), cutter.again, cutter.report
 
 
@@ -106,12 +106,12 @@ class _Cutter:
         self.again.add(cut.inner_index)
         return results
 
-    def fresh(self, count: str) -> str:
+    def fresh(self, size: str) -> str:
         k = 1
-        while f"{count}_{k}" in self.taken:
+        while f"{size}_{k}" in self.taken:
             k += 1
-        self.taken.add(f"{count}_{k}")
-        return f"{count}_{k}"
+        self.taken.add(f"{size}_{k}")
+        return f"{size}_{k}"
 
 
 def _why_not(s: Scan) -> str:
@@ -145,9 +145,16 @@ class _Cut:
             self.tail()
         return [self.found[v] for v in self.s.results]
 
+    def sized(self, copier: Copier) -> str:
+        """A name for the index of a new loop as a size, where the body names one."""
+        return copier.fresh(self.s.size) if self.s.size else ""
+
     # -------- segments
     def main(self) -> None:
         copier = self.main_copier
+        segment, step = self.sized(copier), self.sized(copier)
+        if segment:
+            copier.sizes[self.s.size] = Size.named(segment) * self.k + Size.named(step)
         for port in self.s.ins:
             self.enter(port, copier.made(port.inner))
         prefix = Block()
@@ -159,8 +166,10 @@ class _Cut:
         body = (*prefix.ops, *copier.nodes(self.s.body))
         for p in self.s.ports:
             self.leave(p, copier)
-        loop = Scan(self.inner_index, self.k, in_order(self.inner), body, self.s.loc)
-        self.b.append(Scan(self.segment, self.q, in_order(self.outer), (loop,), self.s.loc))
+        loc = self.s.loc
+        loop = Scan(self.inner_index, self.k, in_order(self.inner), body, loc, size=step)
+        outer = in_order(self.outer)
+        self.b.append(Scan(self.segment, self.q, outer, (loop,), loc, size=segment))
         for stack in [p for p in self.s.ports if isinstance(p, Stack)]:
             self.found[stack.outer] = self.joined(self.found[stack.outer], stack.axis)
 
@@ -220,6 +229,9 @@ class _Cut:
     # -------- the rest
     def tail(self) -> None:
         copier, done = self.tail_copier, self.q * self.k
+        size = self.sized(copier)
+        if size:
+            copier.sizes[self.s.size] = Size.named(size) + done
         ports: list[Port] = []
         for q in self.s.ins:
             inner = copier.made(q.inner)
@@ -235,7 +247,7 @@ class _Cut:
         for p in self.s.ports:
             found = self.tail_port(p, copier)
             ports += [found] if found is not None else []
-        self.b.append(Scan(index, self.r, in_order(ports), body, self.s.loc))
+        self.b.append(Scan(index, self.r, in_order(ports), body, self.s.loc, size=size))
         for p in self.s.ports:
             if isinstance(p, Stack):
                 both = self.found[p.outer], copier.new(p.outer)

@@ -1,4 +1,4 @@
-"""Copies of ops with values, and counts of while loops, of their own."""
+"""Copies of ops with values, and sizes of loops, of their own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ir.types import Dim, Size, Type, substitute_dim
 
 @dataclass(eq=False)
 class Copier:
-    """Copies nodes; `env` and `sizes` say what stands for old values and counts, and grow.
+    """Copies nodes; `env` and `sizes` say what stands for old values and sizes, and grow.
 
-    fresh: a new name for the count of a loop.
+    fresh: a new name for the count of a loop, or for its index as a size.
     """
 
     fresh: Callable[[str], str]
@@ -66,11 +66,14 @@ class Copier:
         for p in s.ins:
             self.made(p.inner)
         index, trip = self.made(s.index), self.attr(s.trip)
+        size = self.fresh(s.size) if s.size else ""
+        if size:
+            self.sizes[s.size] = Size.named(size)
         body = tuple(self.nodes(s.body))
         count = self.fresh(s.count) if s.count else ""
         if count:
             self.sizes[s.count] = Size.named(count)
-        return Scan(index, trip, tuple(map(self.port, s.ports)), body, s.loc, count)
+        return Scan(index, trip, tuple(map(self.port, s.ports)), body, s.loc, count, size)
 
     def port(self, p: Port) -> Port:
         """A port of a loop whose body has been copied."""

@@ -15,7 +15,7 @@ node, and what is computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.autodiff.activity import Activity, is_float
@@ -40,7 +40,7 @@ from ir.program import (
     Value,
 )
 from ir.rewrite import Block, free_values, in_order, inlined, live_ops, uses
-from ir.types import I64, Dim, Type
+from ir.types import I64, Dim, Size, Type
 
 Grads = dict[Value, Value]
 
@@ -65,12 +65,12 @@ class Reverse:
     computed_in: dict[Value, Value]
     report: list[str] = field(default_factory=list)
 
-    def fresh(self, count: str) -> str:
-        """A name for the count of a copied loop."""
-        k, name = 0, count
+    def fresh(self, size: str) -> str:
+        """A name for a size of a copied loop."""
+        k, name = 0, size
         while name in self.taken:
             k += 1
-            name = f"{count}_{k}"
+            name = f"{size}_{k}"
         self.taken.add(name)
         return name
 
@@ -157,6 +157,7 @@ class Reverse:
         bring: Callable[[Value], Value],
         keep: str,
         whole: bool = False,
+        sizes: Mapping[str, Dim] | None = None,
     ) -> tuple[tuple[Node, ...], list[Value]]:
         """A backward block made independent of the forward one.
 
@@ -165,14 +166,16 @@ class Reverse:
         cost, bring: the bytes of handing a value over, and what stands for it in the new block.
         keep: how handing over is called in the report.
         whole: as in `Chooser`.
+        sizes: sizes of the forward block only, and what they are in the new one.
         """
         ops = live_ops(ops, leaving)
         forward = {v for n in block for v in n.results} | set(entering)
         read = dict.fromkeys([*free_values(ops), *leaving])
         needed = [v for v in read if v in forward]
-        chooser = Chooser(block, cost, self.is_again, self.inputs, self.slots, whole)
+        own = dict(sizes or {})
+        chooser = Chooser(block, cost, self.is_again, self.inputs, self.slots, whole, own)
         plan = chooser.plan(needed, ops)
-        copier = Copier(self.fresh)
+        copier = Copier(self.fresh, sizes=own)
         for v in plan.kept:
             copier.env[v] = bring(v)
             kept = v not in self.slots and (v in chooser.maker or cost(v))
@@ -210,6 +213,7 @@ class _Loop:
     def __init__(self, shared: Reverse, s: Scan, grads: Grads, b: Block) -> None:
         self.shared, self.s, self.grads, self.b = shared, s, grads, b
         self.length: Dim = s.length
+        self.size = shared.fresh("r") if s.size else ""
         self.index = Value(Type(I64), "r")
         self.ports: list[Port] = []
         self.stacks: list[Stack] = []
@@ -233,13 +237,21 @@ class _Loop:
             return bytes_of(v) if isinstance(sources.get(v), Carry) else 0
 
         body, leaving = self.shared.hand_over(
-            self.body.ops, leaving, ops, entering, cost, self.bring, "stack"
+            self.body.ops,
+            leaving,
+            ops,
+            entering,
+            cost,
+            self.bring,
+            "stack",
+            sizes=self.forward_size(),
         )
         self.ports += [make(v) for make, v in zip(makers, leaving)]
         whole = (*self.prefix.ops, *body)
         if self.ports:
             ports = in_order(self.ports)
-            self.b.append(Scan(self.index, self.length, ports, whole, self.s.loc))
+            loop = Scan(self.index, self.length, ports, whole, self.s.loc, size=self.size)
+            self.b.append(loop)
         self.add_results()
         ports = in_order((*self.s.ports, *self.stacks))
         return replace(self.s, ports=ports, body=tuple(ops))
@@ -362,6 +374,12 @@ class _Loop:
         stack = Stack(Value(v.type.with_shape((self.length, *v.type.shape)), v.name), v)
         self.stacks.append(stack)
         return stack
+
+    def forward_size(self) -> dict[str, Dim]:
+        """The index of the forward loop, in types, by that of the backward loop."""
+        if not self.size:
+            return {}
+        return {self.s.size: self.length - 1 - Size.named(self.size)}
 
     def forward_index(self) -> Value:
         b = self.prefix

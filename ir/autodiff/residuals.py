@@ -99,6 +99,7 @@ class Chooser:
     inputs: values that share the storage of an input of the program.
     free: values of the block that exist in the backward pass anyway.
     whole: the block is the program, which hands over values of any size.
+    own: sizes that are known in the block only, besides those that its ops define.
     """
 
     ops: Sequence[Node]
@@ -107,11 +108,12 @@ class Chooser:
     inputs: Collection[Value]
     free: Collection[Value] = ()
     whole: bool = False
+    own: Collection[str] = ()
 
     def __post_init__(self) -> None:
         self.maker = {v: n for n in self.ops for v in gives(n)}
         counts = {n.count for n in self.ops if isinstance(n, Scan) and n.count}
-        self.local = set() if self.whole else counts
+        self.local = set() if self.whole else {*counts, *self.own}
         self.kept: dict[Value, None] = {}
         self.redo: set[Node] = set()
         self.known: dict[Node, int | None] = {}

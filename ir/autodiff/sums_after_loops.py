@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from ir.autodiff.residuals import bytes_of
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, in_order, live_ops, rewrite, uses
+from ir.rewrite import Block, depends_on_index, in_order, live_ops, rewrite, uses
 from ir.types import product
 
 #: with more rows, a product adds to the sum while it is in registers, and passes over it once
@@ -79,6 +79,8 @@ class _Sums:
         if op.name != "matmul" or not op.attrs["trans_x"] or op.attrs["trans_y"]:
             return False
         if any(v.type.ndim != 2 or v in self.consts for v in op.operands):
+            return False
+        if depends_on_index(self.s, op):
             return False
         rows = op.operands[0].type.shape[0]
         if not isinstance(rows, int) or rows > FEW_ROWS:

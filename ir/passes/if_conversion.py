@@ -38,6 +38,9 @@ def select_cond(program: Program) -> Program:
 def _visit(b: Block, node: Node) -> Sequence[Value] | None:
     if not isinstance(node, Cond) or not node.outs or not _is_short(node):
         return None
+    inside = (op for ops, _ in node.branches for op in ops)
+    if any(isinstance(op, Op) and b.in_its_branch(op) for op in inside):
+        return None
     outer = {p.inner: p.outer for p in node.ins}
     for ops, _ in node.branches:
         for op in substitute(ops, outer):

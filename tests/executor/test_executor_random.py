@@ -44,14 +44,17 @@ BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
 
 
 class Generator:
-    """Blocks of random ops on a growing pool of values. `control`: with branches and `while`."""
+    """Blocks of random ops on a growing pool of values. `control`: with branches and `while`;
+    `moving`: with sizes that are the index of a loop."""
 
-    def __init__(self, seed: int, control: bool = False) -> None:
+    def __init__(self, seed: int, control: bool = False, moving: bool = False) -> None:
         self.rng = np.random.default_rng(seed)
         self.dtype = F32 if seed % 3 else F64
         self.control, self.foreign = control, control and seed % 7 == 0
         self.sizes: set[str] = {"B", "T"}
         self.counts = 0
+        self.moving = moving
+        self.trips: dict[str, object] = {}
 
     def program(self) -> Program:
         shapes = [(B, T, 3), (T, B, 4), (4, 4), (B, 4), (3, 17), (5,), (), (B, 3, T), (17, 4)]
@@ -85,6 +88,8 @@ class Generator:
         makers = [self.unary, self.binary, self.view, self.view, self.move, self.reduce]
         makers += [self.setter, self.matmul, self.fused, self.integer, self.gather]
         deep = [self.scan] + [self.cond, self.cond] * self.control
+        if self.moving:
+            makers += [self.prefix] * 6
         if depth < 3:
             makers += deep * (2 if self.control else 3)
         if self.control:
@@ -231,6 +236,26 @@ class Generator:
         known = [Size.named(n) for n in sorted(self.sizes - {"B", "T"})]
         return self.choice([T, B, 0, 1, 2, 3, 3, *known])
 
+    def index_size(self, trip) -> str:
+        """The name of a new loop's index as a size of its body, if it is one."""
+        if not self.moving or trip == ENDLESS or self.rng.random() < 0.2:
+            return ""
+        name = f"i{len(self.trips)}"
+        self.trips[name] = trip
+        return name
+
+    def prefix(self, b, pool):
+        """What the iterations up to this one have, or those from this one on."""
+        name = self.choice(sorted(self.sizes & set(self.trips)))
+        t, trip = Size.named(name), self.trips[name]
+        found = [(v, a) for v in self.floats(pool) for a, n in enumerate(v.type.shape) if n == trip]
+        x, axis = self.choice(found)
+        start, length = self.choice([(0, t + 1), (0, t), (t, trip - t), (t + 1, trip - t - 1)])
+        part = b.slice(x, axis=axis, start=start, length=length)
+        if self.rng.random() < 0.3:
+            return b.set_slice(x, b.tanh(part), axis=axis, start=start)
+        return [part, b.tanh(part)]
+
     def scan(self, b, pool, depth):
         index, trip, count = Value(Type(I64), "t"), self.trip(), ""
         ports = []
@@ -253,6 +278,8 @@ class Generator:
         state = [(Value(v.type), v) for v in inits]
         body, body_pool, outside = Builder(), [index], set(self.sizes)
         body_pool += [p.inner for p in ports] + [v for v, _ in state]
+        size = self.index_size(trip)
+        self.sizes |= {size} - {""}
         self.fill(body, body_pool, depth + 1, int(self.rng.integers(1, 6)))
         self.sizes = outside
         body_pool = [v for v in body_pool if v.type.names <= outside]
@@ -267,7 +294,7 @@ class Generator:
             ports.append(Go(init, after))
             sure = sure and always
         ports += self.results(Size.named(count) if count else trip, body_pool, sure)
-        scan = Scan(index, trip, tuple(ports), tuple(body.ops), count=count)
+        scan = Scan(index, trip, tuple(ports), tuple(body.ops), count=count, size=size)
         b.append(scan)
         self.sizes |= {count} - {""}
         return scan.results
@@ -455,6 +482,13 @@ def test_random_program(seed):
 @pytest.mark.parametrize("seed", mostly_slow(SEEDS, 8))
 def test_random_program_with_branches(seed):
     check(Generator(seed, control=True).program(), seed)
+
+
+@pytest.mark.sampled
+@pytest.mark.quick("2", "4")
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 12))
+def test_random_program_with_moving_sizes(seed):
+    check(Generator(seed, control=seed % 2 == 0, moving=True).program(), seed)
 
 
 @pytest.mark.slow

@@ -16,7 +16,16 @@ from ir.passes.loops.slices_to_ports import is_reversed, is_whole, put
 from ir.passes.loops.vectorize import Batched, batch
 from ir.passes.rules import may_raise
 from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, consts, has_effect, live_ops, rewrite, users, uses
+from ir.rewrite import (
+    Block,
+    consts,
+    depends_on_index,
+    has_effect,
+    live_ops,
+    rewrite,
+    users,
+    uses,
+)
 from ir.types import Dim, Type
 
 ANCHORS = ("matmul", "embedding")
@@ -56,7 +65,7 @@ class _Plan:
     outside: dict[Value, Batched] = field(default_factory=dict)
 
     def tried(self, b: Block, op: Op) -> Batched | None:
-        if not all(v in self.outside for v in op.operands):
+        if not all(v in self.outside for v in op.operands) or depends_on_index(self.scan, op):
             return None
         return batch(b, op, [self.outside[v] for v in op.operands], self.scan.trip)
 
@@ -188,7 +197,7 @@ def _worth_sinking(s: Scan) -> dict[Op, int]:
     for node in reversed(s.body):
         if not isinstance(node, Op) or has_effect(node) or may_raise(node):
             continue
-        if len(node.results) != 1 or node.result in other:
+        if len(node.results) != 1 or node.result in other or depends_on_index(s, node):
             continue
         using = read.get(node.result, [])
         wanted = {sunk.get(u, -1) for u in using if isinstance(u, Op)}

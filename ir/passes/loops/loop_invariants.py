@@ -60,7 +60,7 @@ def _invariants(
     outside = {p.inner: p.outer for p in consts(s)}
     body: list[Node] = []
     made: list[Const] = []
-    named: set[str] = set()
+    named = {s.size} if s.size else set[str]()
     for node in s.body:
         moved = None
         if all(v in outside for v in node.operands) and not has_effect(node):
@@ -154,7 +154,7 @@ class _Moving:
         """Whether the node leaves; `named`: counts of the loops that stay before it."""
         if not isinstance(node, Op) or needs(node, named) & named or has_effect(node):
             return False
-        if not all(v in self.outside for v in node.operands):
+        if not all(v in self.outside for v in node.operands) or self.b.in_its_branch(node):
             return False
         moved = renewed(with_operands(node, lambda v: self.outside[v]))
         same = all(self.is_steady(v) for v in moved.operands)
