@@ -29,6 +29,7 @@ from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from ir import Type, Value
+from ir.analysis.ranges import names_in
 from ir.types import I64, Dim
 
 
@@ -145,6 +146,8 @@ def check_length(plan: LoopRecord, items: Sequence[object]) -> None:
     trips = [q.trip for q in items if isinstance(q, StackedRun)]
     if any(plan.trace.is_local(n, plan.frame) for n in trips):
         raise NeedsConcrete("an inner loop, whose length depends on data, fills a list")
+    if any(plan.body_trace.loop.name in names_in(n) for n in trips):
+        raise NeedsConcrete("an inner loop, whose length moves with the index, fills a list")
 
 
 def check_item(plan: LoopRecord, q: Any) -> None:
@@ -160,6 +163,7 @@ def check_item(plan: LoopRecord, q: Any) -> None:
     root = trace.root(value)
     if any(trace.is_local(n, plan.frame) for n in value.type.shape):
         raise NeedsConcrete("a tensor as long as an inner loop, which depends on data, is appended")
+    plan.require_steady(value, "a tensor is appended to a list")
     if root in plan.frame.written:
         raise NeedsConcrete("a tensor that the loop writes is appended to a list")
     if trace.values.frame_of[root] is not plan.frame:

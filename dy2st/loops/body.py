@@ -170,6 +170,10 @@ class BodyTrace(LoopTrace):
                 trace.store(place, held[k])
         self.code.set_state(stand_ins)
         index = trace.sym(Size.named(self.loop.name))
+        if self.known.asks:
+            self.known.asks = None
+            self.bound(self.code.more(trace, self.over, index), ahead=1)
+            raise Retrace
         self.code.body(self.over.item(index))
         self.end(self.code.more(trace, self.over, index + 1))
         after = self.code.get_state()
@@ -272,10 +276,12 @@ class BodyTrace(LoopTrace):
             int(self.certain), self.loop.trip, self.trace.frames[-2]
         )
 
-    def bound(self, go: RuntimeScalar) -> None:
+    def bound(self, go: Any, ahead: int = 0) -> None:
         """Bound the trip count by the comparisons of the index that another iteration needs to
-        hold."""
-        bounds = {c: self.bound_of(c) for c in go.implies}
+        hold. `ahead`: as much before that iteration ends."""
+        if not is_runtime_scalar(go):
+            return
+        bounds = {c: self.bound_of(c, ahead) for c in go.implies}
         found = [b for b in bounds.values() if b is not None]
         if not found:
             return
@@ -294,13 +300,14 @@ class BodyTrace(LoopTrace):
             self.known.trip, self.known.exact = trip, exact
             self.stale = True
 
-    def bound_of(self, fact: PathCondition) -> Dim | None:
+    def bound_of(self, fact: PathCondition, ahead: int = 0) -> Dim | None:
         """The largest trip count if `gap op 0` holds after each iteration but the last; None if
         the comparison gives no bound."""
         op, gap = fact
         if op in ("is", "not"):
             return None
         name = self.loop.name
+        gap = substitute_dim(gap, {name: Size.named(name) + ahead})
         start = substitute_dim(gap, {name: 0})
         step = substitute_dim(gap, {name: 1}) - start
         linear = isinstance(gap, Size) and all(m.count(name) < 2 for m, _ in gap.terms)

@@ -42,7 +42,8 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
-from ir import Carry, Go, Last, Scan, Size, Type, Value
+from ir import ENDLESS, Carry, Go, Last, Scan, Size, Type, Value
+from ir.rewrite import size_names
 from ir.types import BOOL, Dim, substitute_dim
 
 
@@ -54,7 +55,6 @@ class LoopPorts(ContainerPorts):
     ) -> None:
         super().__init__(body_trace, {path: a for _, _, _, a, path in rows})
         self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
-        self.flips: list[tuple[Any, ...]] = []
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)
         self.finals: dict[tuple[Any, ...], Any] = {}
@@ -239,7 +239,8 @@ class LoopPorts(ContainerPorts):
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if stand_in._value in self.reads:
-            raise Mismatch(name, str(init.type), str(inner.type), self.made_at(a))
+            shown = self.trace.sizes.shown
+            raise Mismatch(name, shown(init.type), shown(inner.type), self.made_at(a))
         return self.last(a, inner, name)
 
     def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:
@@ -248,6 +249,7 @@ class LoopPorts(ContainerPorts):
         doubt = self.trace.undefined.values.get(a._value)
         if doubt is None:
             return self.last(a, inner, name)
+        self.require_steady(inner, f"{name}, which only some iterations define, is carried")
         self.body_trace.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
         raise Retrace
 
@@ -471,7 +473,10 @@ class LoopPorts(ContainerPorts):
         ports += [Last(outer, inner) for inner, outer in self.lasts.items()]
         ports += self.stacks
         ops = tuple(self.frame.builder.ops)
-        return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), body_trace.count)
+        size = loop.name if any(loop.name in size_names(n) for n in ops) else ""
+        if size and loop.trip == ENDLESS:
+            raise NeedsConcrete("a size moves with the index of a loop whose length is not bounded")
+        return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), body_trace.count, size)
 
 
 def _constant(dim: Dim) -> int:

@@ -13,7 +13,7 @@ from dy2st.state.tree import is_flag
 from dy2st.trace.scalar import PathCondition, is_runtime_scalar, known
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Frame, Trace
-from ir import Builder, Carry, Size, Stack, Value
+from ir import ENDLESS, Builder, Carry, Size, Stack, Value
 from ir.types import Dim
 
 
@@ -27,7 +27,8 @@ class Learned:
     only after that many iterations; growth: elements that an iteration appends to a list; grown:
     tensors that an iteration makes longer; fresh: containers that each iteration makes anew;
     queues: lists from outside that the body shifts; trip: the largest number of iterations, and
-    whether it is exact.
+    whether it is exact. asks: the body needs a bound of the index, which the test of an iteration
+    may give: None once it has been asked. again: a trace that failed has learned something.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -42,6 +43,8 @@ class Learned:
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
     trip: Dim | None = None
     exact: bool = False
+    asks: bool | None = False
+    again: bool = False
     peeled: int = 0
 
     def __str__(self) -> str:
@@ -94,6 +97,12 @@ class LoopTrace:
         """How many iterations run."""
         return Size.named(self.count) if self.count else self.loop.trip
 
+    def ask_for_bound(self) -> bool:
+        """Whether the next trace is to ask the test of an iteration for a bound of the index."""
+        asks = self.loop.trip == ENDLESS and self.known.asks is False
+        self.known.asks = asks or self.known.asks
+        return asks
+
     @property
     def enters(self) -> frozenset[PathCondition]:
         """What holds if the first iteration runs."""
@@ -110,8 +119,9 @@ class LoopRecord:
 
     body_trace: the trace of the body. missed: for a list, by `id`, 1 after the loop if the last
     iteration did not append. chosen: for a list, by `id`, the iterations that append. leaving:
-    `stop_gradient` of what leaves the loop. needs_iteration: why the loop has to run at least once.
-    after: ops that follow the loop. cell: the loop.
+    `stop_gradient` of what leaves the loop. flips: places that require a gradient only after some
+    iterations. needs_iteration: why the loop has to run at least once. after: ops that follow the
+    loop. cell: the loop.
     """
 
     cell: ScanCell
@@ -125,6 +135,7 @@ class LoopRecord:
         self.missed: dict[int, Value] = {}
         self.chosen: dict[int, list[int]] = {}
         self.leaving: dict[Any, bool] = {}
+        self.flips: list[tuple[Any, ...]] = []
         self.needs_iteration: list[str] = []
         self.after = Builder()
 
@@ -142,6 +153,7 @@ class LoopRecord:
             return self.lasts[inner]
         if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
             raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
+        self.require_steady(inner, f"{name} leaves the loop")
         trace, go = self.trace, self.body_trace.go
         if self.body_trace.certain and not is_flag(name):
             self.needs_iteration.append(f"{name} after the loop")
@@ -156,6 +168,12 @@ class LoopRecord:
             message = f"{name!r} is set only if the loop runs, which depends on data"
             trace.undefined.values[out] = (go.value, message)
         return out
+
+    def require_steady(self, inner: Value, what: str) -> None:
+        """Raises NeedsConcrete for a value of the body whose size differs between iterations."""
+        if self.body_trace.loop.name in inner.type.names:
+            shown = self.trace.sizes.shown(inner.type)
+            raise NeedsConcrete(f"{what}, and its size moves with the index: {shown}")
 
     def blur(self, inner: Value, out: Value) -> None:
         """Refuse writes to a result that may share memory with a tensor from outside the loop."""

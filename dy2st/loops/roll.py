@@ -38,9 +38,6 @@ TIMES = ("", "once", "twice", "three times", "four times", "five times")
 def run(trace: Trace, over: Iterable, code: Code) -> None:
     """Roll the loop, after peeling a few iterations, or unroll it."""
     site = trace.where()
-    if isinstance(over.trip, Size) and any(n in trace.sizes.loops for n in over.trip.names):
-        used = [trace.sizes.loops[n] for n in over.trip.names if n in trace.sizes.loops]
-        raise NeedsConcrete("the length of an inner loop depends on the index of this one", used)
     Runner(trace, site, over, code).run()
 
 
@@ -63,7 +60,7 @@ class Runner:
             self.why = self.trace.unrolled[call_stack()]
             return self.unroll(go)
         while go is not False and self.over.trip != 0:
-            if self.rolled(go):
+            if self.rolled(go) or self.peeled and self.empty():
                 return
             peel = int(getattr(self.first_stop, "peel", 1))
             if peel > 1 and self.peeled + peel <= MOST_PEELED:
@@ -90,7 +87,7 @@ class Runner:
     def empty(self) -> bool:
         """Whether this call's size makes it no loop at all: the program is for that size only."""
         trip = self.over.trip
-        if not isinstance(trip, Size) or any(n in self.trace.sizes.counts for n in trip.names):
+        if not isinstance(trip, Size) or not trip.names.isdisjoint(self.trace.sizes.births):
             return False
         if self.trace.sizes.settle(trip) != 0:
             return False
@@ -127,6 +124,9 @@ class Runner:
                 continue
             except (NeedsConcrete, Mismatch) as e:
                 foreign_loop(self.trace, e)
+                if known.again or body.ask_for_bound():
+                    known.again = False
+                    continue
                 self.stopped(e, e.told(self.site) if isinstance(e, NeedsConcrete) else str(e))
                 return False
             except Exception as e:
@@ -163,6 +163,11 @@ class Runner:
         endless = is_runtime_scalar(go) and self.over.trip == ENDLESS
         if endless and go.loops and not go.data:
             raise NeedsConcrete("an inner loop has to be unrolled: " + self.why, go.loops)
+        outer = self.trace.sym(self.over.trip).loops if isinstance(self.over.trip, Size) else ()
+        if outer:
+            what = "an inner loop, whose length moves with the index, has to be unrolled"
+            peel = getattr(self.first_stop, "peel", True)
+            raise NeedsConcrete(f"{what}: {self.why}", outer, peel)
         if isinstance(self.over.trip, Size) or endless:
             raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
         if self.over.trip:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.symint import TYPICAL
 from ir import Size, Type, Value
+from ir.analysis.ranges import names_in, rises, slope
 from ir.types import I64, Dim, substitute_dim
 
 
@@ -16,17 +18,23 @@ from ir.types import I64, Dim, substitute_dim
 class SizeFacts:
     """Names of sizes, with the range of each.
 
-    loops: loops by the name of their index.
+    loops: loops by the name of their index, which is also a size in the body.
     counts: the least and the largest number of iterations of a while loop, by name.
     count_homes: the frame in which a count is known.
     hints: the size of the call that is traced, for each named size of the arguments.
+    births: for indices and counts, the order in which they were named: a bound names older ones.
     """
 
     loops: dict[str, Loop] = field(default_factory=dict)
     counts: dict[str, tuple[int, Dim]] = field(default_factory=dict)
     count_homes: dict[str, Frame] = field(default_factory=dict)
     hints: dict[str, int] = field(default_factory=dict)
+    births: dict[str, int] = field(default_factory=dict)
     counter: Iterator[int] = field(default_factory=itertools.count)
+
+    def shown(self, x: object) -> str:
+        """The text of a size or a type, as the user reads it: every index is `t`."""
+        return re.sub(r"\w+", lambda m: "t" if m[0] in self.loops else m[0], str(x))
 
     def settle(self, dim: Dim) -> int:
         """The value of a size in this call; typical numbers stand for open names."""
@@ -48,6 +56,24 @@ class SizeFacts:
         counts = [(n, *self.counts[n]) for n in sorted(names) if n in self.counts]
         return [*loops, *counts]
 
+    def extreme(self, dim: Dim, largest: bool, skip: int = 0) -> Dim | None:
+        """The largest, or the least, value over all iterations (from `skip` on) of the loops, and
+        over all counts of the while loops that ended; None if it is not linear in each of them."""
+        while names := names_in(dim) & self.births.keys():
+            name = max(names, key=self.births.__getitem__)
+            factor = slope(dim, name)
+            up = None if factor is None else rises(factor)
+            if up is None:
+                return None
+            limit = self.limit(name, abs(factor)) if isinstance(factor, int) else None
+            if limit is not None:
+                reach = 0 if up != largest else limit if up else 0 - limit
+                dim = substitute_dim(dim, {name: 0}) + reach
+                continue
+            ((_, least, most),) = self.ranges(Size.named(name), skip)
+            dim = substitute_dim(dim, {name: most if up == largest else least})
+        return dim
+
     def surely(self, dim: Size, least: int) -> bool:
         """Whether this size is at least `least` in every call."""
         for name, low, _ in self.ranges(dim):
@@ -56,19 +82,23 @@ class SizeFacts:
 
     def new_count(self, least: int, most: Dim, home: Frame) -> str:
         """A name for the number of iterations of a while loop in the frame `home`."""
-        name = f"n{next(self.counter)}"
-        while name in self.hints:
-            name = f"n{next(self.counter)}"
+        name = self.new_name("n")
         self.counts[name] = (least, most)
         self.count_homes[name] = home
         return name
 
     def new_loop(self, trip: Dim) -> Loop:
         """A loop of at most `trip` iterations, with a new index."""
-        name = f"t@{next(self.counter)}"
+        name = self.new_name("t")
         loop = Loop(name, trip, Value(Type(I64), "t"))
         self.loops[name] = loop
         return loop
+
+    def new_name(self, letter: str) -> str:
+        while (name := f"{letter}{(number := next(self.counter))}") in self.hints:
+            pass
+        self.births[name] = number
+        return name
 
     def is_known(self, dim: Dim, frames: list[Frame]) -> bool:
         """Whether every count in `dim` is known in one of these frames."""

@@ -1,7 +1,7 @@
 """Symbolic integers: named sizes and loop indices as Python integers.
 
 A `SymInt` is a polynomial over named sizes and loop indices (an `ir.Size`; the index of a loop is a
-name like `t@3`). It is no subclass of `int`, because C code would read the value of one, yet it
+name like `t3`). It is no subclass of `int`, because C code would read the value of one, yet it
 answers `isinstance(n, int)` as the eager value does. Comparisons are decided from the range of the
 indices; a comparison of named sizes is decided by typical sizes and becomes a condition of the
 program. Values that are no polynomial, and comparisons that differ between iterations, are
@@ -11,13 +11,12 @@ program. Values that are no polynomial, and comparisons that differ between iter
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from dy2st.trace import scalar
 from dy2st.trace.signals import NeedsConcrete
-from ir.types import Dim, Size, divide, substitute_dim
+from ir.types import Dim, Size, divide
 
 #: What an undetermined size is taken to be where Python has to branch on it.
 TYPICAL = 1 << 20
@@ -48,7 +47,7 @@ class SymInt:
         return any(n in self.home.sizes.counts for n in self.dim.names)
 
     def __repr__(self) -> str:
-        return re.sub(r"@\d+", "", str(self.dim))
+        return str(self.home.sizes.shown(self.dim))
 
     def __neg__(self) -> Any:
         return make(-self.dim, self.home)
@@ -174,27 +173,43 @@ for _name in ("lshift", "rshift", "rlshift", "rrshift"):
 
 
 # ---------------------------------------------------------------- comparisons
+#: the largest and the smallest n for which `n op 0`
+SIGNS: dict[str, tuple[int | None, int | None]] = {
+    "lt": (-1, None), "le": (0, None), "gt": (None, 1), "ge": (None, 0), "eq": (0, 0),
+}  # fmt: skip
+
+
 def bounds(dim: Dim, home: Any, skip: int = 0) -> tuple[Dim, Dim] | None:
     """The smallest and the largest value over all iterations (from `skip` on) of the loops, and
     over all counts of the while loops that ended.
 
-    None when the number is not linear in each of them.
+    Under path conditions, only where these hold. None when the number is not linear in each of
+    the indices and counts.
     """
-    low = high = dim
-    for name, least, most in home.sizes.ranges(dim, skip):
-        if not isinstance(dim, Size) or any(m.count(name) > 1 for m, _ in dim.terms):
-            return None
-        step = substitute_dim(dim, {name: 1}) - substitute_dim(dim, {name: 0})
-        if not isinstance(step, int):
-            return None
-        limit = home.sizes.limit(name, step)
-        if limit is not None:
-            low = substitute_dim(low, {name: 0})
-            high = substitute_dim(high, {name: 0}) + limit
-            continue
-        ends = [[substitute_dim(b, {name: e}) for e in (least, most)] for b in (low, high)]
-        low = ends[0][0] if step > 0 else ends[0][1]
-        high = ends[1][1] if step > 0 else ends[1][0]
+    low, high = (home.sizes.extreme(dim, largest, skip) for largest in (False, True))
+    least, most = known_ends(dim, home)
+    low, high = tighter(low, least, max), tighter(high, most, min)
+    return None if low is None or high is None else (low, high)
+
+
+def tighter(end: Dim | None, known: int | None, better: Callable[..., int]) -> Dim | None:
+    if known is None:
+        return end
+    return better(end, known) if isinstance(end, int) else known
+
+
+def known_ends(dim: Dim, home: Any) -> tuple[int | None, int | None]:
+    """The smallest and the largest value by the conditions of the branches around."""
+    low: int | None = None
+    high: int | None = None
+    for op, gap in home.path_conditions():
+        for sign in (1, -1):
+            rest = dim - gap * sign
+            if op not in SIGNS or not isinstance(rest, int):
+                continue
+            most, least = (None if q is None else q * sign + rest for q in SIGNS[op][::sign])
+            high = most if high is None or (most is not None and most < high) else high
+            low = least if low is None or (least is not None and least > low) else low
     return low, high
 
 
@@ -242,6 +257,9 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
         if known is not None and ends is not None:
             home.require_branch(op, *ends, known)
             return known
+        if ends is not None and home.sizes.settle(ends[1]) < home.sizes.settle(ends[0]):
+            reason = "a loop inside of this one runs no iteration for the sizes of this call"
+            raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
         later = bounds(gap, home, skip=1)
         peelable = any(loop.peelable for loop in make(gap, home).loops)
         if peelable and later is not None and _decide(op, *later, home) is not None:

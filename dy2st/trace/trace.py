@@ -11,6 +11,7 @@ import functools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from paddle import Tensor
@@ -31,9 +32,10 @@ from dy2st.trace.frames import TracedInput as TracedInput
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
 from dy2st.trace.signals import NeedsConcrete, Refused, Unroll
 from dy2st.trace.size_facts import SizeFacts
-from dy2st.trace.symint import SymInt, make
+from dy2st.trace.symint import SymInt, bounds, make
 from dy2st.trace.undo import Location, UndoLog
 from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
+from ir.analysis.affine import never_negative
 from ir.analysis.alias_gradients import GradientFacts
 from ir.types import I64, Dim, substitute_dim
 
@@ -243,10 +245,9 @@ class Trace:
             self.add_require(r)
 
     def add_require(self, r: Require) -> None:
-        if any(
-            n in self.sizes.loops for d in (r.left, r.right) if isinstance(d, Size) for n in d.names
-        ):
-            raise NeedsConcrete(f"{r} depends on the iteration")
+        gap = r.left - r.right
+        if isinstance(gap, Size) and any(n in self.sizes.loops for n in gap.names):
+            return self.require_in_loops(r)
         if any(
             n in self.sizes.counts
             for d in (r.left, r.right)
@@ -255,6 +256,29 @@ class Trace:
         ):
             return self.check_require(r)
         self.frame.requires.setdefault(str(r), r)
+
+    def follows(self, dim: Dim) -> bool:
+        """Whether `dim >= 0` follows from the fact that the loops around run."""
+        trips = [f.loop.trip for f in self.frames if f.loop is not None]
+        return any(isinstance(n, Size) for n in trips) and never_negative(
+            dim, tuple(n - 1 for n in trips)
+        )
+
+    def require_in_loops(self, r: Require) -> None:
+        """A condition on the indices of loops must hold in every iteration."""
+        gap = r.left - r.right
+        ends = bounds(gap, self) if r.relation == ">=" else None
+        if ends is not None and self.sizes.settle(ends[0]) >= 0:
+            if isinstance(ends[0], Size) and not self.follows(ends[0]):
+                self.add_require(replace(r, left=ends[0], right=0))
+            return
+        later = bounds(gap, self, skip=1) if ends is not None else None
+        peel = later is not None and self.sizes.settle(later[0]) >= 0
+        raise NeedsConcrete(
+            f"{self.sym(r.left)!r} {r.relation} {self.sym(r.right)!r} depends on the iteration",
+            make(gap, self).loops,
+            peel,
+        )
 
     def check_require(self, r: Require) -> None:
         """A condition on the count of a while loop is checked when the program runs."""
@@ -443,6 +467,11 @@ class Trace:
             if isinstance(dim, Size):
                 self.require_sign(dim, holds)
 
+    def path_conditions(self) -> Iterator[tuple[str, Any]]:
+        """Comparisons of sizes that hold in the branches around."""
+        for frame in self.frames:
+            yield from ((op, gap) for op, gap in frame.facts if isinstance(gap, Size))
+
     def require_sign(self, dim: Dim, holds: str) -> None:
         """The condition `dim <holds> 0` in the relations that programs know."""
         left, relation, right = {
@@ -453,7 +482,8 @@ class Trace:
             "le": (0 - dim, ">=", 0),
             "lt": (0 - dim, ">=", 1),
         }[holds]
-        self.add_require(Require(left, relation, right, "a branch of Python", self.where()))
+        if not (relation == ">=" and self.follows(left - right)):
+            self.add_require(Require(left, relation, right, "a branch of Python", self.where()))
 
     def require(self, dim: Dim, least: int, reason: str) -> None:
         if isinstance(dim, Size) and not self.sizes.surely(dim, least):

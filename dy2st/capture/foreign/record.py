@@ -18,6 +18,7 @@ from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import is_internal
 from ir import Type
+from ir.rewrite import dim_names
 from ir.types import BF16
 
 #: ops with results of floats that never require a gradient
@@ -63,6 +64,7 @@ def record(
         raise refusal(trace, name, e) from None
     if any(q._value.type.dtype == BF16 for q in template.operands):
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
+    refuse_moving(trace, name, [*(q._value.type for q in template.operands), literal])
     known = [known_numbers(trace, q) for q in template.operands]
     probe = Probe(trace, name, literal, [q._value.type for q in template.operands], known)
     try:
@@ -80,6 +82,15 @@ def record(
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
     probed = Probed(types, structure, written, flags, trained)
     return _emit(trace, name, literal, template.operands, probed)
+
+
+def refuse_moving(trace: Trace, name: str, values: Sequence[object]) -> None:
+    """Raises NeedsConcrete for a size that moves with a loop's index: the gradient of the call
+    keeps what each iteration has computed, and that would differ in size."""
+    found = dim_names(values) & trace.sizes.loops.keys()
+    if found:
+        reason = f"a size that moves with the index is given to {name}, which runs Paddle's kernel"
+        raise NeedsConcrete(reason, [trace.sizes.loops[n] for n in found])
 
 
 def known_numbers(trace: Trace, x: FakeTensor) -> tuple[Any, ...] | None:

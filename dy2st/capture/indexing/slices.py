@@ -40,7 +40,7 @@ def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> object:
     if ends is None:
         return item
     gap = ends[1] - n
-    if isinstance(gap, int) and gap >= 0 and not all(q.open for q in item.loops):
+    if isinstance(gap, int) and gap >= 0 and not any(q.open for q in item.loops):
         raise NeedsConcrete(f"index {item!r} leaves an axis of {n}", item.loops)
     high = ends[1]
     if isinstance(high, int) and high < 0:
@@ -66,9 +66,10 @@ def sliced(e: Emitter, x: object, axis: int, item: slice) -> object:
 
 def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step: int) -> Any:
     ends: tuple[Any, ...] = (item.start, item.stop)
-    loops = [q for q in ends if is_symint(q) and q.loops]
-    if loops:
-        return _window(e, x, axis, item, step, loops)
+    if any(is_symint(q) and q.loops for q in ends):
+        window = _window(e, x, axis, item, step)
+        if window is not None:
+            return window
     size = e.trace.sym(n)
     if step < 0:
         if item.start is not None or item.stop is not None or step != -1:
@@ -82,32 +83,36 @@ def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step:
         if is_runtime_scalar(gap):
             most = dim_of(high - low)
             gap = e.trace.sym(size_of(e.trace, gap.value, most))
-    if gap < 0:
+    if holds(gap < 0, gap):
         gap = 0
     return e.slice(x, axis=axis, start=dim_of(low), length=dim_of(gap), step=step)
 
 
 def bound(at: Any, size: Any) -> Any:
     """A slice bound as Python clamps it."""
-    at = at + size if at < 0 else at
-    if at < 0:
+    at = at + size if holds(at < 0, at) else at
+    if holds(at < 0, at):
         return 0
-    return size if at > size else at
+    return size if holds(at > size, at) else at
 
 
-def _window(e: Emitter, x: object, axis: int, item: slice, step: int, loops: Any) -> FakeTensor:
-    """`x[t:t+1]` is the element at t with an axis of 1; wider ones are windows that move."""
+def holds(test: Any, at: Any) -> bool:
+    """A comparison of the bound `at` of a slice, which must come out alike in all iterations."""
+    if is_runtime_scalar(test) and is_symint(at) and at.loops:
+        reason = f"the bound {at!r} of a slice is inside of its axis in some iterations only"
+        raise NeedsConcrete(reason, at.loops)
+    return bool(test)
+
+
+def _window(e: Emitter, x: object, axis: int, item: slice, step: int) -> FakeTensor | None:
+    """`x[t:t+1]` is the element at t with an axis of 1; wider ones are windows that move. None for
+    a slice that is none of these."""
     if is_symint(item.start) and item.stop is not None and dim_of(item.stop) - item.start.dim == 1:
-        n, ends = e.type(x).shape[axis], bounds(item.start.dim, e.trace)
-        if step == 1 and ends is not None and inside(e, ends, n):
+        if step == 1 and inside(e, item.start.dim, e.type(x).shape[axis]):
             one = e.dynamic_index(x, item.start, axis=axis)
             shape = list(e.type(one).shape)
             return e.reshape(one, shape=(*shape[:axis], 1, *shape[axis:]))
-    made = _moving(e, x, axis, item, step)
-    if made is not None:
-        return made
-    used = frozenset().union(*(q.loops for q in loops))
-    raise NeedsConcrete(f"the slice {item.start!r}:{item.stop!r} moves with the index", used)
+    return _moving(e, x, axis, item, step)
 
 
 def _moving(e: Emitter, x: object, axis: int, item: slice, step: int) -> FakeTensor | None:
@@ -115,21 +120,19 @@ def _moving(e: Emitter, x: object, axis: int, item: slice, step: int) -> FakeTen
     if step != 1 or item.start is None or item.stop is None or not is_symint(item.start):
         return None
     n, length = e.type(x).shape[axis], dim_of(item.stop) - item.start.dim
-    low, high = bounds(item.start.dim, e.trace), bounds(dim_of(item.stop), e.trace)
-    if not isinstance(length, int) or length < 0 or low is None or high is None:
+    low, rooms = bounds(item.start.dim, e.trace), bounds(n - dim_of(item.stop), e.trace)
+    if not isinstance(length, int) or length < 0 or low is None or rooms is None:
         return None
-    if not isinstance(low[0], int) or low[0] < 0:
-        return None
-    room = e.trace.sym(n - high[1])
-    if room < 0:
+    if not isinstance(low[0], int) or low[0] < 0 or e.trace.sym(rooms[0]) < 0:
         return None
     return e.dynamic_slice(x, item.start, axis=axis, length=length)
 
 
-def inside(e: Emitter, ends: tuple[Dim, Dim], n: Dim) -> bool:
-    """Whether an index between `ends` surely stays on an axis of n."""
-    low, room = ends[0], n - 1 - ends[1]
-    return isinstance(low, int) and low >= 0 and isinstance(room, int) and room >= 0
+def inside(e: Emitter, at: Dim, n: Dim) -> bool:
+    """Whether an index surely stays on an axis of n."""
+    ends = bounds(at, e.trace), bounds(n - 1 - at, e.trace)
+    lows = [q[0] for q in ends if q is not None]
+    return len(lows) == 2 and all(isinstance(q, int) and q >= 0 for q in lows)
 
 
 __all__ = ["picked", "sliced"]

@@ -151,3 +151,51 @@ class ArgmaxBeamSearch(BeamSearch):
             sequences = paddle.gather(sequences, beam)
             sequences[:, step] = tokens.flatten()
         return sequences.reshape([batch, self.beam_size, self.max_len]), scores
+
+
+class GPT(nn.Layer):
+    """Greedy decoding: per layer a cache in Python lists, written at the step and read up to it."""
+
+    def __init__(
+        self, steps: int, layers: int = 2, width: int = 8, heads: int = 2, vocab: int = 11
+    ) -> None:
+        super().__init__()
+        self.steps, self.width, self.heads = steps, width, heads
+        self.embed = nn.Embedding(vocab, width)
+        self.positions = nn.Embedding(steps, width)
+        self.layers = nn.LayerList([GPTBlock(width, heads) for _ in range(layers)])
+        self.norm, self.out = nn.LayerNorm(width), nn.Linear(width, vocab)
+
+    def forward(self, prompt):
+        given = prompt.shape[0]
+        shape = [self.heads, self.steps, self.width // self.heads]
+        keys = [paddle.zeros(shape) for _ in self.layers]
+        values = [paddle.zeros(shape) for _ in self.layers]
+        tokens = []
+        token = prompt[0:1]
+        for p in range(self.steps):
+            x = self.embed(token) + self.positions.weight[p : p + 1]
+            for n, layer in enumerate(self.layers):
+                x = layer(x, keys[n], values[n], p)
+            following = self.out(self.norm(x)).argmax(-1)
+            tokens.append(following)
+            token = prompt[p + 1 : p + 2] if p + 1 < given else following
+        return paddle.concat(tokens)
+
+
+class GPTBlock(nn.Layer):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.size = heads, width // heads
+        self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x, keys, values, p):
+        q, k, v = self.qkv(self.first(x)).reshape([3, self.heads, 1, self.size]).unbind(0)
+        keys[:, p : p + 1] = k
+        values[:, p : p + 1] = v
+        scores = paddle.matmul(q, keys[:, : p + 1], transpose_y=True) / self.size**0.5
+        a = paddle.matmul(F.softmax(scores, axis=-1), values[:, : p + 1])
+        x = x + self.proj(a.reshape([1, -1]))
+        return x + self.down(F.gelu(self.up(self.second(x))))
