@@ -242,8 +242,8 @@ class Sequences:
         first, whose = (length, "length") if length is not None else (sizes[0], self.names[0])
         for size, name in zip(sizes, self.names):
             if size != first:
-                text = f"{name} has {size} steps, {whose} {'is' if whose == 'length' else 'has'}"
-                raise fault(ValueError, f"{self.api}: {text} {first}")
+                text = f"{name} has {size!r} steps, {whose} {'is' if whose == 'length' else 'has'}"
+                raise fault(ValueError, f"{self.api}: {text} {first!r}")
         return first
 
     def computed(self, length: Any) -> Any:

@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dy2st.compiled.cache import TRANSLATING
 from dy2st.compiled.translate import translate
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.state.signature import Signature
@@ -36,7 +37,8 @@ def traced(f: Callable[..., Any], tensors: Sequence[Any]) -> Any:
     try:
         if trace is not None:
             return discarded(trace, f, tensors)
-        translate(functools.partial(found, f), Signature(tuple(tensors), {}), None)
+        with TRANSLATING:
+            translate(functools.partial(found, f), Signature(tuple(tensors), {}), None)
     except Found as stop:
         return stop.result
     except SourceError as error:

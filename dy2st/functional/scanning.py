@@ -203,12 +203,14 @@ class Steps:
         raw = structure.leaves(y, self.like, "y", self.changed)
         names = structure.names(self.like, "y")
         out = [structure.tensor(x, f"{self.api}: {n}") for x, n in zip(raw, names)]
-        for x, n in zip(out, names):
-            self.check_axis(x, n)
         types = list(map(type_of, out))
-        if self.types is not None and types != self.types:
+        if types == self.types:
+            return out
+        if self.types is not None:
             k = next(k for k, (a, b) in enumerate(zip(types, self.types)) if a != b)
             raise self.changed(f"{names[k]} is {spelled(out[k])}, before {self.found[k]}")
+        for x, n in zip(out, names):
+            self.check_axis(x, n)
         self.types = types
         self.found = tuple([Template(tuple(x.shape), x.dtype) for x in out])
         return out

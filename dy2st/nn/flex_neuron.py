@@ -30,6 +30,8 @@ class FlexNeuron(paddle.nn.Layer):
             default what the attribute `initial_states` of the core says, else zeros. States have
             the shape and the element type of a step of the first input.
         output_templates: as for `flex_scan`.
+        keep_states: False starts every call from the initial states and keeps none of its own; a
+            Layer whose neurons keep no states can be saved.
 
     Returns, when it is called: the output, or a tuple if there are several, [T, N, ...] or
         [N, ...].
@@ -55,6 +57,7 @@ class FlexNeuron(paddle.nn.Layer):
         step_mode: str = "m",
         initial_states: Sequence[float] | None = None,
         output_templates: Any = None,
+        keep_states: bool = True,
     ) -> None:
         super().__init__()
         if not callable(core):
@@ -69,7 +72,7 @@ class FlexNeuron(paddle.nn.Layer):
         self.core, self.step_mode, self.store_states = core, step_mode, store_states
         self.num_inputs, self.num_states, self.num_outputs = num_inputs, num_states, num_outputs
         self.initial_states = tuple(initial_states)
-        self.output_templates = output_templates
+        self.output_templates, self.keep_states = output_templates, keep_states
         self.states: tuple[Tensor, ...] | None = None
         self.state_sequences: tuple[Tensor, ...] | None = None
 
@@ -91,7 +94,8 @@ class FlexNeuron(paddle.nn.Layer):
             out = self.core(*inputs, *states)
             found = results("FlexNeuron", out, self.num_outputs, self.num_states)
             outputs, states = found[: self.num_outputs], found[self.num_outputs :]
-        self.states = states
+        if self.keep_states:
+            self.states = states
         return outputs[0] if len(outputs) == 1 else outputs
 
     def reset(self) -> None:

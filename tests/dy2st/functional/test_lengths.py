@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import paddle
 import pytest
 from paddle.static import InputSpec
@@ -64,6 +65,32 @@ def test_a_truncated_gradient_over_a_named_size():
         for a, b in zip(had, wanted, strict=True):
             close(a, b, 1e-9, f"{steps} steps")
     assert "2 programs" in str(dy2st.explain(static))
+
+
+def test_two_named_sizes_must_be_equal():
+    spec = [InputSpec([None, 3], "float64", "a"), InputSpec([None, 3], "float64", "b")]
+
+    def f(a, b):
+        return dy2st.scan(lambda c, q: (c + q[0].sum() * q[1].sum(), c), 0.0 * a.sum(), (a, b))
+
+    static = dy2st.to_static(f, input_spec=spec)
+    for steps in (4, 6):
+        a, b = data(steps, 3, trained=False), data(steps, 3, seed=1, trained=False)
+        same(static(a, b), f(a, b), rtol=1e-9, atol=1e-9)
+    for run in (f, static):
+        with pytest.raises(ValueError, match=r"xs\[1\] has .* steps, xs\[0\] has"):
+            run(data(4, 3), data(5, 3))
+
+
+def test_a_saved_scan_runs_at_every_length(tmp_path):
+    spec = [InputSpec([3], "float64", "h"), InputSpec([None, 3], "float64", "x")]
+    f = NAMED["plain"]
+    dy2st.save(f, tmp_path / "f.dy2st", input_spec=spec)
+    loaded = dy2st.load(tmp_path / "f.dy2st")
+    for steps in (5, 0, 2):
+        h, x = data(3, trained=False), data(steps, 3, trained=False)
+        for a, b in zip(loaded(h.numpy(), x.numpy()), f(h, x)):
+            np.testing.assert_allclose(a, b.numpy(), rtol=1e-9)
 
 
 COUNTED = {

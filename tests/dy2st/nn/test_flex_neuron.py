@@ -152,6 +152,19 @@ def test_reset_forgets():
     same(net(x), first)
 
 
+def test_a_neuron_that_keeps_no_states(tmp_path):
+    x = data(4, 3, trained=False).astype("float32") * 2
+    neuron = nn.FlexNeuron(nn.LIF(), 1, 1, 1, keep_states=False)
+    first = neuron(x)
+    assert neuron.states is None
+    same(neuron(x), first)
+    spec = [paddle.static.InputSpec([None, 3], "float32")]
+    dy2st.save(neuron, tmp_path / "neuron.dy2st", input_spec=spec)
+    loaded = dy2st.load(tmp_path / "neuron.dy2st")
+    np.testing.assert_array_equal(loaded(x.numpy()), first.numpy())
+    assert loaded(np.zeros([0, 3], "float32")).shape == (0, 3)
+
+
 def test_single_steps_are_the_steps_of_a_sequence():
     x = data(6, 3, trained=False) * 2
     single, multi = (nn.FlexNeuron(nn.LIF(), 1, 1, 1, step_mode=q) for q in "sm")
