@@ -20,7 +20,7 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace import scalar as number
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import DTYPES, is_runtime_scalar, kind_of
-from dy2st.trace.symint import SymRange, is_symint
+from dy2st.trace.symint import SymRange, check_cut, is_symint
 from dy2st.trace.trace import Trace, current
 
 #: numbers of the program are sorted by n * n comparisons
@@ -160,6 +160,8 @@ def _better(trace: Trace, name: str, x: Any, y: Any) -> Any:
     test = settled_condition(trace, y < x if name == "min" else y > x)
     if not is_runtime_scalar(test):
         return y if test else x
+    for op, gap in test.implies & test.implied:
+        check_cut(op, gap, trace)
     kinds = {kind_of(x), kind_of(y)}
     if len(kinds) == 1 and None not in kinds and bool not in kinds:
         dtype = DTYPES[kinds.pop()]  # type: ignore[index]

@@ -60,13 +60,14 @@ class Iterable:
     """The iterable of a loop: at most `trip` items, `item(i)` for an int or a symbolic i.
 
     `more(i)` tells if there is an item i, where `trip` is only a bound; `limit` is a bound of
-    `trip` as a number.
+    `trip` as a number. `uncut`: the last iterations may run apart.
     """
 
     trip: Dim
     item: Item
     more: Item | None = None
     limit: tuple[int, Dim] | None = None
+    uncut: bool = True
 
     def rest(self) -> Iterable:
         """Without the first item."""
@@ -75,6 +76,7 @@ class Iterable:
             self.trip if self.trip == ENDLESS else self.trip - 1,
             lambda i: self.item(i + 1),
             None if more is None else lambda i: more(i + 1),
+            uncut=self.uncut,
         )
 
 
@@ -127,6 +129,7 @@ class BodyTrace(LoopTrace):
         self.over, self.code = over, code
         self.loop.limit = over.limit
         self.loop.open = code.test is not None or over.more is not None
+        self.loop.cuttable = not self.loop.open and isinstance(over.trip, int) and over.uncut
         self.unreadable: dict[tuple[Any, ...], BaseException] = {}
         self.stale = False
 

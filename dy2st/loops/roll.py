@@ -62,6 +62,8 @@ class Runner:
         while go is not False and self.over.trip != 0:
             if self.rolled(go) or self.peeled and self.empty():
                 return
+            if getattr(self.first_stop, "cut", 0):
+                return self.apart(self.first_stop.cut, go)  # type: ignore[attr-defined]
             peel = int(getattr(self.first_stop, "peel", 1))
             if peel > 1 and self.peeled + peel <= MOST_PEELED:
                 self.most = max(self.most, self.peeled + peel)
@@ -74,6 +76,14 @@ class Runner:
                 if go is not True or self.over.trip == 0:
                     break
                 go = self.peel()
+
+    def apart(self, k: int, go: Any) -> None:
+        """The last iterations run after the loop over the others."""
+        over, first = self.over, self.over.trip - k
+        self.over = dataclasses.replace(over, trip=first, uncut=False)
+        self.run(go)
+        for i in range(k):
+            self.code.body(over.item(first + i))
 
     def peel(self) -> Any:
         """Run the first iteration apart; returns whether there is another one."""

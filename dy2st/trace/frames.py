@@ -16,7 +16,8 @@ from ir.types import Dim
 @dataclass(eq=False)
 class Loop:
     """One loop that is being traced. `name` stands for its iteration number in polynomials; an
-    `open` one may end before `trip`, the first iteration of a `peelable` one may run apart.
+    `open` one may end before `trip`, the first iteration of a `peelable` one may run apart, and the
+    last ones of a `cuttable` one.
     `limit` is (step, most): `step` times the number stays below
     or at `most`. `calls`: the calls that led to it, which are the same in another trace."""
 
@@ -26,6 +27,7 @@ class Loop:
     frame: Frame | None = None
     open: bool = False
     peelable: bool = True
+    cuttable: bool = False
     limit: tuple[int, Dim] | None = None
     calls: Any = None
 

@@ -19,15 +19,22 @@ class NeedsConcrete(BaseException):
         reason: for the report.
         loops: the loops whose index is needed; empty means the innermost one.
         peel: running so many iterations before the loop may settle it.
+        cut: running so many of the last iterations after the loop settles it.
         subject: what `reason` says something of, where the user's expression is not known.
     """
 
     def __init__(
-        self, reason: str, loops: Iterable[object] = (), peel: int = 0, subject: str = ""
+        self,
+        reason: str,
+        loops: Iterable[object] = (),
+        peel: int = 0,
+        cut: int = 0,
+        subject: str = "",
     ) -> None:
         self.reason = f"{subject} {reason}".lstrip()
         super().__init__(self.reason)
         self.loops, self.peel, self.loc = frozenset(loops), int(peel), user_loc()
+        self.cut = cut
         self.predicate = reason if subject else ""
 
     def told(self, site: Loc) -> str:

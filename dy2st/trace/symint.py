@@ -244,6 +244,28 @@ def settled_after(test: scalar.RuntimeScalar) -> int:
     return max((settles(op, gap, test.home) for op, gap in facts), default=0)
 
 
+def cut_off(op: str, gap: Dim, home: Any) -> int:
+    """How many of the last iterations have to run apart so that a comparison with zero is the same
+    in all others; 0 if that does not help, or they cannot."""
+    names = gap.names if isinstance(gap, Size) else ()
+    loop = home.sizes.loops.get(*names) if len(names) == 1 else None
+    if loop is None or not loop.cuttable or any(len(m) > 1 for m, _ in gap.terms):  # type: ignore[union-attr]
+        return 0
+    for k in range(1, min(MOST_SETTLED, loop.trip)):
+        ends = [substitute_dim(gap, {loop.name: i}) for i in (0, loop.trip - 1 - k)]
+        if _decide(op, min(ends), max(ends), home) is not None:  # type: ignore[type-var]
+            return k
+    return 0
+
+
+def check_cut(op: str, gap: Dim, home: Any) -> None:
+    """Ask for the last iterations to run apart where that settles a comparison."""
+    k = cut_off(op, gap, home)
+    if k:
+        reason = f"the last {'iteration differs' if k == 1 else f'{k} iterations differ'}"
+        raise NeedsConcrete(reason, make(gap, home).loops, cut=k)
+
+
 def _comparison(op: str) -> Callable[[SymInt, object], object]:
     def method(self: SymInt, other: object) -> object:
         if not (is_symint(other) or type(other) in (int, bool)):

@@ -9,7 +9,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of
 from dy2st.trace.scalar import is_runtime_scalar, stop
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import bounds, dim_of, is_symint
+from dy2st.trace.symint import bounds, check_cut, dim_of, is_symint
 from ir.types import I64, Dim, Size
 
 
@@ -123,7 +123,10 @@ def _moving(e: Emitter, x: object, axis: int, item: slice, step: int) -> FakeTen
     low, rooms = bounds(item.start.dim, e.trace), bounds(n - dim_of(item.stop), e.trace)
     if not isinstance(length, int) or length < 0 or low is None or rooms is None:
         return None
-    if not isinstance(low[0], int) or low[0] < 0 or e.trace.sym(rooms[0]) < 0:
+    if not isinstance(low[0], int) or low[0] < 0:
+        return None
+    if e.trace.sym(rooms[0]) < 0:
+        check_cut("le", dim_of(item.stop) - n, e.trace)
         return None
     return e.dynamic_slice(x, item.start, axis=axis, length=length)
 
