@@ -141,6 +141,27 @@ def rewrite(program: Program, visit: Visit) -> Program:
     return with_ops(program, block)
 
 
+MOST_ROUNDS = 20
+
+
+def rewrite_all(program: Program, visit: Visit) -> Program:
+    """As `rewrite`, again until `visit` keeps every node."""
+    changed = True
+
+    def noted(b: Block, node: Node) -> Sequence[Value] | None:
+        nonlocal changed
+        out = visit(b, node)
+        changed |= out is not None
+        return out
+
+    for _ in range(MOST_ROUNDS):
+        changed = False
+        program = rewrite(program, noted)
+        if not changed:
+            break
+    return program
+
+
 def with_ops(program: Program, block: Block) -> Program:
     """`program` with the ops of `block`; outputs and writes follow its `env`."""
     return replace(
@@ -490,6 +511,7 @@ __all__ = [
     "reemit",
     "renewed",
     "rewrite",
+    "rewrite_all",
     "same",
     "size_names",
     "substitute",

@@ -74,7 +74,7 @@ def _invariants(
         b.append(fresh)
         outside.update(zip(node.results, fresh.results))
         made += [Const(r, v) for r, v in zip(node.results, fresh.results)]
-    if not made:
+    if len(body) == len(s.body):
         return None
     read = uses(body, s.needed)
     kept = [p for p in s.ports if not isinstance(p, Const) or p.inner in read]

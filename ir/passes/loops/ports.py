@@ -21,17 +21,29 @@ from ir.program import Carry, Cond, Const, Last, Node, Port, Program, Scan, Seq,
 from ir.rewrite import Block, live_ops, rewrite
 
 Env: TypeAlias = dict[Value, Value]
+MOST_ROUNDS = 20
 
 
 def drop_unused_ports(program: Program) -> Program:
     """Every port that is left is read, and no two say the same."""
+    changed = True
 
     def visit(b: Block, node: Node) -> Sequence[Value] | None:
+        nonlocal changed
+        out = None
         if isinstance(node, Cond):
-            return fewer_ports(b, node)
-        return _simpler(b, node, program) if isinstance(node, Scan) else None
+            out = fewer_ports(b, node)
+        elif isinstance(node, Scan):
+            out = _simpler(b, node, program)
+        changed |= out is not None
+        return out
 
-    return only_live(rewrite(program, visit))
+    for _ in range(MOST_ROUNDS):
+        program, changed = only_live(program), False
+        program = rewrite(program, visit)
+        if not changed:
+            break
+    return program
 
 
 # ---------------------------------------------------------------- simpler ports
@@ -163,7 +175,7 @@ def stack_of_whole_seq(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] 
     It is a tensor of its own: `%x` may be overwritten. The last slice may come first. Not in a
     while loop, which may end before it has read all of %x.
     """
-    if s.count:
+    if s.count or s.trip == 0:
         return None
     seqs = {p.inner: p for p in s.ports if isinstance(p, Seq)}
     env: Env = {}
