@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from dy2st.trace import scalar
 from dy2st.trace.signals import NeedsConcrete
-from ir.types import Dim, Size, divide
+from ir.types import Dim, Size, divide, substitute_dim
 
 #: What an undetermined size is taken to be where Python has to branch on it.
 TYPICAL = 1 << 20
