@@ -143,7 +143,7 @@ class Runner:
                 if is_internal(e):
                     raise InternalError(e) from e
                 self.stopped(e, f"an iteration raises {type(e).__name__}: {e}")
-                peel = isinstance(self.over.trip, Size)
+                peel = max(isinstance(self.over.trip, Size), body.loop.settles)
                 self.first_stop = NeedsConcrete(self.why, (), peel)
                 return False
         self.stopped(NeedsConcrete(""), "the body creates new places in every trace")

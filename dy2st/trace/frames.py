@@ -17,7 +17,8 @@ from ir.types import Dim
 class Loop:
     """One loop that is being traced. `name` stands for its iteration number in polynomials; an
     `open` one may end before `trip`, the first iteration of a `peelable` one may run apart, and the
-    last ones of a `cuttable` one.
+    last ones of a `cuttable` one. `settles`: after so many iterations its comparisons of the index
+    are the same in all others.
     `limit` is (step, most): `step` times the number stays below
     or at `most`. `calls`: the calls that led to it, which are the same in another trace."""
 
@@ -28,6 +29,7 @@ class Loop:
     open: bool = False
     peelable: bool = True
     cuttable: bool = False
+    settles: int = 0
     limit: tuple[int, Dim] | None = None
     calls: Any = None
 

@@ -296,6 +296,8 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
 def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: object) -> scalar.RuntimeScalar:
     """A comparison that differs between iterations."""
     n = scalar.compare(home, op, x, y)
+    for loop in make(gap, home).loops:
+        loop.settles = max(loop.settles, settles(op, gap, home))
     known = frozenset([(op, gap)])
     return scalar.RuntimeScalar(n.value, home, n.loops, n.data, known, known)
 

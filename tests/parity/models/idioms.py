@@ -12,6 +12,7 @@ from paddle.static import InputSpec
 
 from tests.parity.models import idioms_decoding as decoding
 from tests.parity.models import idioms_iterative as iterative
+from tests.parity.models import idioms_lists as lists
 from tests.parity.models import idioms_sequence as sequence
 from tests.parity.models import idioms_speech as speech
 from tests.parity.models import idioms_vision as vision
@@ -178,6 +179,46 @@ IDIOMS: dict[str, Idiom] = {
         lambda steps: vision.SpikingVGG(steps),
         lambda rng, steps: [floats(rng, BATCH, 2, 8, 8)],
         ("scan",),
+    ),
+    "ddpm": Idiom(
+        lambda steps: lists.DDPM(steps),
+        lambda rng, steps: [floats(rng, BATCH, 4), floats(rng, steps, BATCH, 4)],
+        (),  # a list of so few numbers is taken apart
+    ),
+    "ddim": Idiom(
+        lambda steps: lists.DDIM(steps), lambda rng, steps: [floats(rng, BATCH, 4)], ("scan",)
+    ),
+    "dpm_solver": Idiom(
+        lambda steps: lists.DPMSolver(steps), lambda rng, steps: [floats(rng, BATCH, 4)], ("scan",)
+    ),
+    "adams_bashforth": Idiom(
+        lambda steps: lists.AdamsBashforth(),
+        lambda rng, steps: [floats(rng, BATCH, 4), floats(rng, steps, BATCH, 4)],
+        ("scan",),
+    ),
+    "wavenet_queues": Idiom(
+        lambda steps: lists.WaveNet(),
+        lambda rng, steps: [floats(rng, BATCH, 4), floats(rng, BATCH, steps, 4)],
+        ("scan",),
+        least=1,
+    ),
+    "convlstm_rollout": Idiom(
+        lambda steps: lists.ConvLSTMRollout(),
+        lambda rng, steps: [floats(rng, BATCH, steps, 3, 4, 4)],
+        ("scan",),
+        least=1,
+    ),
+    "chunk_encoder": Idiom(
+        lambda steps: lists.ChunkEncoder(),
+        lambda rng, steps: [floats(rng, BATCH, steps, 4)],
+        ("scan",),
+        least=1,
+    ),
+    "smoother": Idiom(
+        lambda steps: lists.Smoother(),
+        lambda rng, steps: [floats(rng, BATCH, steps, 4)],
+        ("scan",),
+        least=1,
     ),
 }
 
