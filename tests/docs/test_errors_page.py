@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import re
 import sys
 import tempfile
@@ -123,10 +124,20 @@ def eager_kind(example: errors.Example) -> type:
 
 
 # ---------------------------------------------------------------- completeness
+@functools.cache
+def nodes(file: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(Path(file).read_text())))
+
+
+@functools.cache
+def functions(file: str) -> list[ast.FunctionDef]:
+    return [node for node in nodes(file) if isinstance(node, ast.FunctionDef)]
+
+
 def sites() -> Iterator[tuple[str, int, int]]:
     """The file, first and last line of each statement of dy2st that makes a message."""
     for path in sorted((ROOT / "dy2st").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(str(path)):
             if isinstance(node, ast.stmt) and makes_message(node):
                 yield str(path), node.lineno, node.end_lineno or node.lineno
 
@@ -141,12 +152,8 @@ def makes_message(node: ast.stmt) -> bool:
 
 def where(file: str, line: int) -> str:
     """The function that a line is in: "dy2st/api.py: to_static"."""
-    functions = [
-        node
-        for node in ast.walk(ast.parse(Path(file).read_text()))
-        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or line)
-    ]
-    inner = max(functions, key=lambda f: f.lineno)
+    around = [f for f in functions(file) if f.lineno <= line <= (f.end_lineno or line)]
+    inner = max(around, key=lambda f: f.lineno)
     return f"{Path(file).relative_to(ROOT)}: {inner.name}"
 
 

@@ -83,9 +83,14 @@ def modules() -> dict[str, Path]:
     return {name_of(p): p for q in PACKAGES for p in sorted((ROOT / q).rglob("*.py"))}
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imported(path: Path) -> Iterator[str]:
     """Every module that a file names in an import statement, wherever the statement stands."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (a.name for a in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -134,8 +139,8 @@ def test_imports_go_down(package):
         if top(module) == top(name) == package:
             (here, part), (there, other) = floor(module), floor(name)
             folders = f"{package}.{part}.", f"{package}.{other}."
-            apart = part != other and any(m.startswith(folders) for m in modules())
-            if there > here or there == here and apart:
+            beside = there == here and part != other
+            if there > here or beside and any(m.startswith(folders) for m in modules()):
                 wrong.append(f"{module} imports {name}")
     assert wrong == []
 
@@ -210,7 +215,7 @@ def test_modules_are_imported_at_the_top():
         if module == "dy2st":
             continue
         assert "TYPE_CHECKING" not in text and "import_module" not in text, module
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 inner = [q for q in ast.walk(node) if isinstance(q, (ast.Import, ast.ImportFrom))]
                 names = {a.name for q in inner for a in q.names}

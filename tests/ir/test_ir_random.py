@@ -386,12 +386,13 @@ KINDS = {"exact": 200, "heavy": 50, "control": 300}
 
 
 def chunks() -> list:
-    """Twenty seeds a test; the later ones of the slower kinds are slow tests."""
+    """Twenty seeds a test; the later ones of the slower kinds are slow tests, or for the night."""
     out = []
     for kind, seeds in KINDS.items():
         for start in range(0, seeds, 20):
-            slow = [pytest.mark.slow] if kind == "control" and start >= 100 else []
-            out.append(pytest.param(kind, start, marks=slow, id=f"{kind}-{start}"))
+            marks = [pytest.mark.slow] if kind == "control" and start >= 100 else []
+            marks += [pytest.mark.nightly] if kind == "control" and start >= 200 else []
+            out.append(pytest.param(kind, start, marks=marks, id=f"{kind}-{start}"))
     return out
 
 
