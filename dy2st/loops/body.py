@@ -358,6 +358,7 @@ class BodyTrace(LoopTrace):
         trace.values.placeholders.add(inner)
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
         self.held[id(stand_in)] = (stand_in, fake._value)
+        self.paths[inner] = path
         if fake._value in trace.undefined.values:
             ok, message = trace.undefined.values[fake._value]
             self.doubt(inner, ok, message)

@@ -2,14 +2,23 @@
 
 The type of the tensor differs in every iteration, so it cannot be carried. In the body a `Grown`
 takes its place, which knows its shape and its last element and records each appended piece; the
-loop stacks the pieces, and one concat follows it. A read of the whole tensor in the body unrolls
-the loop.
+loop stacks the pieces, and one concat follows it.
+
+A body that reads the whole tensor gets it as a part of a buffer, which is carried and has room for
+all iterations: the pieces are stored into it, and the tensor is a slice as long as the iteration
+says. Without a bound of the iterations the loop is unrolled.
+
+    carry %buffer = %room then %buffer1          # [n + T * step]
+    body
+      %whole   = slice(%buffer, start=0, length=n + step * t)
+      %buffer1 = set_slice(%buffer, %piece, start=n + step * t)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import paddle
 
@@ -18,17 +27,18 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
-from dy2st.trace.trace import Trace, current
-from ir import Carry, Op, Size, Stack, Type, Value
+from dy2st.trace.trace import Frame, Trace, current
+from ir import ENDLESS, Carry, Op, Size, Stack, Type, Value
+from ir.analysis.ranges import names_in
 from ir.types import Dim
 
 
 class Growth:
     """How one place grows: by `step` elements along `axis` in each iteration, at the end or in
-    `front`."""
+    `front`. `whole`: the body reads all of it."""
 
-    def __init__(self, axis: int, step: Dim, front: bool) -> None:
-        self.axis, self.step, self.front = axis, step, front
+    def __init__(self, axis: int, step: Dim, front: bool, whole: bool = False) -> None:
+        self.axis, self.step, self.front, self.whole = axis, step, front, whole
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Growth) and vars(self) == vars(other)
@@ -38,13 +48,93 @@ class Growth:
 
 
 class Source:
-    """The tensor at the start of an iteration; `tail` is its last element, once it was asked."""
+    """The tensor at the start of an iteration; `tail` is its last element, once it was asked.
+    `room` is the buffer before the loop, `buffers` are those of the body by the number of pieces
+    that it has stored, where the body reads the whole tensor."""
 
-    def __init__(
-        self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: object
-    ) -> None:
+    def __init__(self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: Any) -> None:
         self.body_trace, self.growth, self.init, self.path = body_trace, growth, init, path
         self.tail: tuple[Value, Value] | None = None
+        self.buffers: dict[tuple[Value, ...], Value] = {}
+        self.room: Value | None = None
+
+    @property
+    def stop_gradient(self) -> bool:
+        return bool(self.init.stop_gradient) and self.path not in self.body_trace.known.trained
+
+    def need_whole(self) -> None:
+        """Raises NeedsConcrete where the body has no buffer, and asks for one."""
+        if self.growth.whole:
+            return
+        known, g = self.body_trace.known, self.growth
+        known.grown[self.path] = Growth(g.axis, g.step, g.front, whole=True)
+        known.again = True
+        reason = "a tensor that this loop makes longer is read as a whole"
+        raise NeedsConcrete(reason, [self.body_trace.loop])
+
+    def refute(self) -> None:
+        """The place does not grow. If that was a guess, the loop is traced again without it."""
+        known = self.body_trace.known
+        if self.path in known.guessed and self.path in known.grown:
+            del known.grown[self.path]
+            known.refuted.add(self.path)
+            raise Retrace
+
+    def start(self, iterations: Dim, more: Dim = 0) -> Dim:
+        """Where the tensor begins in the buffer after so many iterations, with `more` elements."""
+        if not self.growth.front:
+            return 0
+        return (self.body_trace.loop.trip - iterations) * self.growth.step - more
+
+    def first_buffer(self, trace: Trace) -> Value:
+        """The buffer at the start of an iteration."""
+        if () not in self.buffers:
+            self.room = self.make_room(trace)
+            inner = trace.new_value(self.room.type, "buffer", self.body_trace.frame)
+            trace.values.placeholders.add(inner)
+            self.buffers[()] = inner
+        return self.buffers[()]
+
+    def make_room(self, trace: Trace) -> Value:
+        """The buffer before the loop."""
+        axis, init, trip = self.growth.axis, self.init._value, self.body_trace.loop.trip
+        if trip == ENDLESS:
+            self.body_trace.known.again = self.body_trace.ask_for_bound()
+            reason = "a tensor that a loop without a bound makes longer is read as a whole"
+            raise NeedsConcrete(reason)
+        with outside(trace, self.body_trace.frame):
+            shape = list(init.type.shape)
+            shape[axis] = shape[axis] + trip * self.growth.step
+            attrs = {"value": 0, "shape": tuple(shape), "dtype": init.type.dtype}
+            room = trace.emit("full", [], attrs)
+            attrs = {"axis": axis, "start": self.start(0)}
+            made: Value = trace.emit("set_slice", [room, init], attrs)
+            return made
+
+    def buffer(self, trace: Trace, pieces: Sequence[FakeTensor]) -> Value:
+        """The buffer with these pieces stored in it."""
+        if not pieces:
+            return self.first_buffer(trace)
+        key = tuple(q._value for q in pieces)
+        if key not in self.buffers:
+            last, rest = (pieces[0], pieces[1:]) if self.growth.front else (pieces[-1], pieces[:-1])
+            before, axis = self.buffer(trace, rest), self.growth.axis
+            n = sum_of(q._value.type.shape[axis] for q in rest)
+            index = Size.named(self.body_trace.loop.name)
+            start = self.length + n
+            if self.growth.front:
+                start = self.start(index, n + last._value.type.shape[axis])
+            attrs = {"axis": axis, "start": start}
+            self.buffers[key] = trace.emit("set_slice", [before, last._value], attrs)
+        return self.buffers[key]
+
+    def whole(self, trace: Trace, pieces: Sequence[FakeTensor]) -> Value:
+        """The tensor with these pieces, as a part of the buffer."""
+        axis, index = self.growth.axis, Size.named(self.body_trace.loop.name)
+        n = sum_of(q._value.type.shape[axis] for q in pieces)
+        attrs = {"axis": axis, "start": self.start(index, n), "length": self.length + n, "step": 1}
+        made: Value = trace.emit("slice", [self.buffer(trace, pieces)], attrs)
+        return made
 
     @property
     def length(self) -> Dim:
@@ -61,25 +151,51 @@ class Source:
         axis, frame = self.growth.axis, self.body_trace.frame
         n = self.init._value.type.shape[axis]
         if self.growth.front or n == 0:
-            raise NeedsConcrete("a tensor that this loop makes longer is read as a whole")
-        at = trace.frames.index(frame)
-        inner, trace.frames[at:] = trace.frames[at:], []
-        try:
+            self.need_whole()
+        with outside(trace, frame):
             init = trace.emit("index", [self.init._value], {"axis": axis, "index": n - 1})
             init = trace.emit("assign", [init], {})
-        finally:
-            trace.frames[at:] = inner
         value = trace.new_value(init.type, "last", frame)
         trace.values.placeholders.add(value)
         return value, init
+
+
+@contextmanager
+def outside(trace: Trace, frame: Frame) -> Iterator[None]:
+    """Ops are emitted in front of the loop of this frame."""
+    at = trace.frames.index(frame)
+    inner, trace.frames[at:] = trace.frames[at:], []
+    try:
+        yield
+    finally:
+        trace.frames[at:] = inner
 
 
 class Grown(FakeTensor):  # type: ignore[misc]
     """`source` with `pieces` attached in this iteration."""
 
     @property
-    def _value(self) -> NoReturn:
-        raise NeedsConcrete("a tensor that this loop makes longer is read as a whole")
+    def _value(self) -> Value:
+        self.source.need_whole()
+        if "made" not in self.__dict__:
+            trace = self.source.body_trace.trace
+            with self.in_its_frame(trace):
+                made = self.source.whole(trace, self.pieces)
+            if not self.stop_gradient:
+                trace.autograd.trained.add(made)
+            self.__dict__["made"] = made
+        return self.__dict__["made"]  # type: ignore[no-any-return]
+
+    @contextmanager
+    def in_its_frame(self, trace: Trace) -> Iterator[None]:
+        """Ops are emitted where the last piece was made."""
+        homes = [trace.values.frame_of[q._value] for q in self.pieces]
+        at = max(trace.frames.index(f) for f in (self.source.body_trace.frame, *homes))
+        inner, trace.frames[at + 1 :] = trace.frames[at + 1 :], []
+        try:
+            yield
+        finally:
+            trace.frames[at + 1 :] = inner
 
     @property
     def source(self) -> Source:
@@ -112,7 +228,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
 
     @property  # type: ignore[misc]
     def stop_gradient(self) -> bool:  # type: ignore[override]
-        return all(q.stop_gradient for q in (self.source.init, *self.pieces))
+        return self.source.stop_gradient and all(q.stop_gradient for q in self.pieces)
 
 
 def grown(source: Source, pieces: Sequence[object]) -> Grown:
@@ -149,8 +265,8 @@ def item(trace: Trace, x: Grown, items: Sequence[object]) -> Any:
     full = expanded(items, x.ndim)
     at = full[axis] if full is not None else None
     keep = isinstance(at, slice)
-    if full is None or not is_last(trace, x, at):
-        raise NeedsConcrete("a tensor that this loop makes longer is read as a whole")
+    if x.source.growth.whole or full is None or not is_last(trace, x, at):
+        return trace.fake(x._value, x.stop_gradient)[tuple(items)]
     if x.pieces:
         piece = x.pieces[-1]
         one = piece[(slice(None),) * axis + (-1,)]
@@ -196,17 +312,46 @@ def learn(
     stand_in: Value,
 ) -> None:
     """Learn that a place grows by a concat with itself; returns where it does not."""
-    made = [op for op in plan.frame.builder.ops if isinstance(op, Op) and inner in op.results]
-    if not made or made[0].name != "concat" or path in plan.body_trace.known.grown:
+    known = plan.body_trace.known
+    found = longer(plan.body_trace, [stand_in]).get(inner)
+    if found is None or path in known.grown or path in known.refuted:
         return
-    axis = made[0].attrs["axis"] % inner.type.ndim
-    where = [k for k, v in enumerate(made[0].operands) if v is stand_in]
-    front = where == [len(made[0].operands) - 1]
-    if where != [0] and not front or _without(init.type, axis) != _without(inner.type, axis):
-        return
-    step = inner.type.shape[axis] - init.type.shape[axis]
-    plan.body_trace.known.grown[path] = Growth(axis, step, front)
+    known.grown[path] = found[1]
     raise Retrace
+
+
+def guess(body_trace: LoopTrace) -> bool:
+    """After a trace that failed, perhaps because a tensor had the size of the first iteration:
+    take places to grow that the body has joined with something. Whether there are new ones."""
+    known, new = body_trace.known, dict[Any, Growth]()
+    for start, growth in longer(body_trace, body_trace.paths).values():
+        new[body_trace.paths[start]] = growth
+    new = {k: g for k, g in new.items() if k not in known.grown and k not in known.refuted}
+    known.grown.update(new)
+    known.guessed.update(new)
+    return bool(new)
+
+
+def longer(body_trace: LoopTrace, starts: Iterable[Value]) -> dict[Value, tuple[Value, Growth]]:
+    """Results of concats of one of `starts`, of concats with those, and so on, all along one axis
+    and on one side: the start, and how it has grown."""
+    sides: dict[Value, tuple[Value, int, bool]] = {}
+    found: dict[Value, tuple[Value, Growth]] = {}
+    first = set(starts)
+    for op in body_trace.frame.builder.ops:
+        if not isinstance(op, Op) or op.name != "concat" or len(op.operands) < 2:
+            continue
+        t = op.result.type
+        axis = op.attrs["axis"] % t.ndim
+        for v, front in ((op.operands[0], False), (op.operands[-1], True)):
+            start = v if v in first else sides[v][0] if sides.get(v, ())[1:] == (axis, front) else v
+            step = t.shape[axis] - start.type.shape[axis] if start in first else 0
+            moving = body_trace.loop.name in names_in(step)
+            if start in first and not moving and _without(start.type, axis) == _without(t, axis):
+                sides[op.result] = start, axis, front
+                found[op.result] = start, Growth(axis, step, front)
+                break
+    return found
 
 
 def placeholder(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> Grown:
@@ -217,13 +362,13 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
     """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
     source, trace = p.source, plan.trace
     axis, step = source.growth.axis, source.growth.step
-    if type(a) is not Grown or a.source is not source:
+    grows = type(a) is Grown and a.source is source
+    if not grows or sum_of(q._value.type.shape[axis] for q in a.pieces) != step:  # type: ignore[attr-defined]
+        source.refute()
         raise NeedsConcrete(f"{name} does not grow by the same piece in every iteration")
-    total: Dim = 0
-    for q in a.pieces:
-        total = total + q._value.type.shape[axis]
-    if total != step:
-        raise NeedsConcrete(f"{name} does not grow by the same piece in every iteration")
+    assert type(a) is Grown
+    if source.growth.whole:
+        return settle_buffer(plan, name, a)
     values = [trace.read_value(q._value) for q in a.pieces]
     piece = values[0] if len(values) == 1 else trace.emit("concat", values, {"axis": axis})
     if source.tail is not None:
@@ -235,6 +380,29 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
     plan.stacks.append(Stack(outer, piece, axis))
     plan.blur(piece, outer)
     return Later(source, outer, a.stop_gradient)
+
+
+def settle_buffer(plan: LoopRecord, name: str, a: Grown) -> object:
+    """The tensor after the loop, as a part of the carried buffer."""
+    source, trace = a.source, plan.trace
+    axis, length = source.growth.axis, plan.body_trace.length
+    if source.stop_gradient and not a.stop_gradient:
+        plan.flips.append(source.path)
+    after = trace.read_value(source.buffer(trace, a.pieces))
+    assert source.room is not None
+    out = plan.add_carry(source.buffers[()], source.room, after, name)
+    n = source.init._value.type.shape[axis] + length * source.growth.step
+    attrs = {"axis": axis, "start": source.start(length), "length": n, "step": 1}
+    with plan.behind():
+        value = trace.emit("slice", [out], attrs)
+        return trace.fake(value, a.stop_gradient)
+
+
+def sum_of(dims: Iterable[Dim]) -> Dim:
+    total: Dim = 0
+    for d in dims:
+        total = total + d
+    return total
 
 
 class Later:
@@ -257,4 +425,4 @@ class Later:
         return trace.fake(value, self.stop_gradient)
 
 
-__all__ = ["Grown", "Growth", "Later", "attach", "item", "learn", "placeholder", "settle"]
+__all__ = ["Grown", "Growth", "Later", "attach", "guess", "item", "learn", "placeholder", "settle"]

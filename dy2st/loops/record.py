@@ -29,6 +29,8 @@ class Learned:
     queues: lists from outside that the body shifts; trip: the largest number of iterations, and
     whether it is exact. asks: the body needs a bound of the index, which the test of an iteration
     may give: None once it has been asked. again: a trace that failed has learned something.
+    guessed: places of `grown` that a trace which failed seemed to make longer; refuted: those that
+    do not grow.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -45,6 +47,8 @@ class Learned:
     exact: bool = False
     asks: bool | None = False
     again: bool = False
+    guessed: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    refuted: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     peeled: int = 0
 
     def __str__(self) -> str:
@@ -68,11 +72,11 @@ class LoopTrace:
     """The state of one tentative trace of a loop's body.
 
     go: whether the first iteration runs. held: placeholders with their values before the loop, by
-    `id`. tests: whether another iteration runs. copies: copies of containers, with placeholders,
-    and the containers and places that they stand for.
-    once: the body runs at most once. breaking: the values of places that differ after a `break`.
-    goes_on: what holds if another iteration runs; ended: what holds after the loop. count: the name
-    of the number of iterations, if data decides it.
+    `id`. paths: the places of those that are tensors. tests: whether another iteration runs.
+    copies: copies of containers, with placeholders, and the containers and places that they stand
+    for. once: the body runs at most once. breaking: the values of places that differ after a
+    `break`. goes_on: what holds if another iteration runs; ended: what holds after the loop. count:
+    the name of the number of iterations, if data decides it.
     """
 
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
@@ -84,6 +88,7 @@ class LoopTrace:
         self.loop.peelable = go is True and known.peeled < 2
         trace.values.frame_of[self.loop.index] = self.frame
         self.held: dict[int, tuple[Any, Any]] = {}
+        self.paths: dict[Value, tuple[Any, ...]] = {}
         self.tests: Value | None = None
         self.copies: dict[int, tuple[Any, Any, tuple[Any, ...]]] = {}
         self.once = False

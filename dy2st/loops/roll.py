@@ -17,6 +17,7 @@ from typing import Any
 
 from dy2st.branches.cond import decide
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
+from dy2st.loops.concat_growth import guess
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
@@ -119,7 +120,7 @@ class Runner:
         known = self.known()
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         for traces in itertools.count():
-            if traces == MOST_TRACES + len(known.trained):
+            if traces == MOST_TRACES + len(known.trained) + 2 * len(known.grown):
                 break
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
@@ -134,20 +135,26 @@ class Runner:
                 continue
             except (NeedsConcrete, Mismatch) as e:
                 foreign_loop(self.trace, e)
-                if known.again or body.ask_for_bound():
-                    known.again = False
+                if self.learned(body):
                     continue
                 self.stopped(e, e.told(self.site) if isinstance(e, NeedsConcrete) else str(e))
                 return False
             except Exception as e:
                 if is_internal(e):
                     raise InternalError(e) from e
+                if self.learned(body):
+                    continue
                 self.stopped(e, f"an iteration raises {type(e).__name__}: {e}")
                 peel = max(isinstance(self.over.trip, Size), body.loop.settles)
                 self.first_stop = NeedsConcrete(self.why, (), peel)
                 return False
         self.stopped(NeedsConcrete(""), "the body creates new places in every trace")
         return False
+
+    def learned(self, body: BodyTrace) -> bool:
+        """Whether a trace that failed tells what another one needs to know."""
+        again, body.known.again = body.known.again, False
+        return again or body.ask_for_bound() or guess(body)
 
     def stopped(self, e: BaseException, why: str) -> None:
         self.why, self.first_stop = why, e

@@ -64,7 +64,7 @@ def grown_in_front(x):
     return y
 
 
-@program(x="f32[B,T,4]", unrolled="every step attends to a longer past", fixed="it is unrolled")
+@program(x="f32[B,T,4]")
 class GrowingCache(nn.Layer):
     def __init__(self):
         super().__init__()

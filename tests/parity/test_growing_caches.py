@@ -1,0 +1,212 @@
+"""Tensors that a loop makes longer by `concat` and reads as a whole in every step.
+
+They are parts of a buffer with room for all steps: the loop is one `scan` or `while`, whatever its
+length, with results and gradients as in eager.
+"""
+
+from __future__ import annotations
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle.static import InputSpec
+
+import dy2st
+from tests import check
+
+LENGTHS = (5, 2, 1, 8, 5)
+WIDTH = 4
+
+
+def read_after(x):
+    cache, out = x[:1], x[0] * 0
+    for t in range(1, x.shape[0]):
+        cache = paddle.concat([cache, x[t : t + 1]], 0)
+        out = out + paddle.tanh(cache).mean(0)
+    return out, cache
+
+
+def read_before(x):
+    """The result of a step is a part of what the next one reads."""
+    cache, out = x[:1], x[0] * 0
+    for t in range(1, x.shape[0]):
+        out = out + F.softmax(cache @ x[t], 0) @ cache
+        cache = paddle.concat([cache, x[t : t + 1] + out], 0)
+    return out, cache
+
+
+def in_front(x):
+    cache, out = x[:1], x[0] * 0
+    for t in range(1, x.shape[0]):
+        cache = paddle.concat([x[t : t + 1] + out * 0.1, cache], 0)
+        out = out + F.softmax(cache @ x[t], 0) @ cache + cache[-1] + cache[0] * 2 + cache[1:].sum(0)
+    return out, cache
+
+
+def pieces_of_two(x):
+    cache, out = paddle.zeros([1, x.shape[1]], x.dtype), x[0] * 0
+    for t in range(x.shape[0]):
+        pair = paddle.stack([x[t], x[t] * 2])
+        cache = paddle.concat([cache, pair], 0)
+        out = out + cache.sum(0) * cache.shape[0] + cache[:, 1:3].sum() + cache[2 * t]
+    return out, cache
+
+
+def twice_in_a_step(x):
+    cache, out = x[:1], x[0] * 0
+    for t in range(1, x.shape[0]):
+        longer = paddle.concat([cache, x[t : t + 1]], 0)
+        out = out + longer.mean(0) - cache.mean(0)
+        cache = paddle.concat([longer, out.unsqueeze(0)], 0)
+    return out, cache
+
+
+def begins_as_none(x):
+    cache, out = None, x[0] * 0
+    for t in range(x.shape[0]):
+        k = x[t : t + 1] + out * 0.1
+        cache = k if cache is None else paddle.concat([cache, k], 0)
+        out = out + F.softmax(cache @ x[t], 0) @ cache
+    return out, cache
+
+
+def in_a_dict(x):
+    state, out = {"k": None, "v": None}, x[0] * 0
+    for t in range(x.shape[0]):
+        k, v = x[t : t + 1] + out * 0.1, x[t : t + 1] * 0.5
+        if state["k"] is not None:
+            k, v = paddle.concat([state["k"], k], 0), paddle.concat([state["v"], v], 0)
+        state["k"], state["v"] = k, v
+        out = out + F.softmax(k @ x[t], 0) @ v
+    return out, state["k"]
+
+
+def per_layer(x):
+    """Two layers in Python, each with a pair of caches of [1, heads, length, size]."""
+    caches = [(paddle.zeros([1, 2, 0, 2], x.dtype),) * 2 for _ in range(2)]
+    out = x[0] * 0
+    for t in range(x.shape[0]):
+        h = (x[t] + out * 0.1).reshape([1, 1, 2, 2]).transpose([0, 2, 1, 3])
+        for n in range(2):
+            k = paddle.concat([caches[n][0], h * (n + 1)], 2)
+            v = paddle.concat([caches[n][1], h], 2)
+            caches[n] = (k, v)
+            a = F.softmax(paddle.matmul(h, k, transpose_y=True), -1)
+            h = paddle.matmul(a, v)
+        out = out + h.reshape([WIDTH])
+    return out, caches[0][0], caches[1][1]
+
+
+def in_an_inner_loop(x):
+    cache, out = x[:1], x[0] * 0
+    for t in range(1, x.shape[0]):
+        cache = paddle.concat([cache, x[t : t + 1]], 0)
+        for j in range(t + 1):
+            out = out + cache[j] * cache[: j + 1].sum(0)
+    return out, cache
+
+
+def under_a_branch(x):
+    cache, out = x[:1], x[0] * 0
+    for t in range(1, x.shape[0]):
+        if x[t].sum() > 0:
+            out = out + cache.mean(0)
+        cache = paddle.concat([cache, x[t : t + 1]], 0)
+    return out, cache
+
+
+FUNCTIONS = (
+    read_after, read_before, in_front, pieces_of_two, twice_in_a_step, begins_as_none, in_a_dict,
+    per_layer, in_an_inner_loop, under_a_branch,
+)  # fmt: skip
+names = {"ids": lambda f: f.__name__}
+
+
+def values(n, seed=0):
+    return check.data(n, WIDTH, seed=seed)
+
+
+@pytest.mark.parametrize("f", FUNCTIONS, **names)
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_results_and_gradients(f, n):
+    check.agree(f, values(n))
+
+
+@pytest.mark.parametrize("f", FUNCTIONS, **names)
+def test_named_lengths(f):
+    static = dy2st.to_static(f, [InputSpec([None, WIDTH], "float64")])
+    for n in LENGTHS:
+        x = values(n, n)
+        (want, dx), (have, dy) = (check.step(q, [q_x := check.detached(x)], [q_x])
+                                  for q in (f, static))  # fmt: skip
+        check.same(have, want, rtol=1e-9, atol=1e-9, what=f"n = {n}")
+        check.close(dy[0], dx[0], 1e-9, f"n = {n}: gradient")
+
+
+@pytest.mark.parametrize("f", FUNCTIONS, **names)
+def test_loops_stay_loops(f):
+    static, lines = dy2st.to_static(f), []
+    for n in (20, 400):
+        x = values(n)
+        loops = dy2st.report(static, x).loops
+        assert any(q.kind == "scan" for q in loops), loops
+        lines.append(len(str(dy2st.program(static, x)).splitlines()))
+    assert lines[0] == lines[1]
+
+
+# ---------------------------------------------------------------- ends that data decides
+class Decoder(paddle.nn.Layer):
+    """Greedy search over all tokens so far, written as its users write it."""
+
+    def __init__(self, steps, vocab=9, width=6):
+        super().__init__()
+        self.embed = paddle.nn.Embedding(vocab, width)
+        self.out = paddle.nn.Linear(width, vocab)
+        self.steps = steps
+
+    def logits(self, ids):
+        h = self.embed(ids)
+        a = F.softmax(paddle.matmul(h[:, -1:], h, transpose_y=True), -1)
+        return self.out(paddle.matmul(a, h).squeeze(1))
+
+
+class UntilTheEnd(Decoder):
+    def forward(self, ids):
+        for _ in range(self.steps):
+            token = self.logits(ids).argmax(-1, keepdim=True)
+            ids = paddle.concat([ids, token], 1)
+            if (token == 2).all():
+                break
+        return ids
+
+
+class ByWhile(Decoder):
+    def forward(self, ids):
+        unfinished = paddle.ones([ids.shape[0], 1], "bool")
+        cur = ids.shape[1]
+        while cur < self.steps:
+            token = self.logits(ids).argmax(-1, keepdim=True)
+            token = paddle.where(unfinished, token, paddle.zeros_like(token))
+            ids = paddle.concat([ids, token], 1)
+            unfinished = paddle.logical_and(unfinished, token != 2)
+            cur += 1
+            if not paddle.any(unfinished):
+                break
+        return ids
+
+
+class ByLength(Decoder):
+    def forward(self, ids):
+        while ids.shape[1] < self.steps:
+            ids = paddle.concat([ids, self.logits(ids).argmax(-1, keepdim=True)], 1)
+        return ids
+
+
+@pytest.mark.parametrize("decoder", [UntilTheEnd, ByWhile, ByLength], **names)
+@pytest.mark.parametrize("steps", [1, 5, 12])
+def test_decoders(decoder, steps):
+    for seed in range(3):
+        paddle.seed(seed)
+        model = decoder(steps)
+        static = check.parity(model, lambda: [paddle.to_tensor([[1, 3], [4, 1]])])
+        assert "unrolled" not in str(dy2st.report(static, paddle.to_tensor([[1, 3], [4, 1]])))
