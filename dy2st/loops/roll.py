@@ -118,6 +118,7 @@ class Runner:
     def rolled(self, go: Any) -> bool:
         """Try until nothing new is learned; False leaves the reason in `why`."""
         known = self.known()
+        known.trip, known.exact = None, False  # the bound of another loop at this line
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         for traces in itertools.count():
             if traces == MOST_TRACES + len(known.trained) + 2 * len(known.grown):
