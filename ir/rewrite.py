@@ -325,6 +325,10 @@ def walk(ops: Iterable[Node]) -> Iterator[Node]:
             yield from walk(inner)
 
 
+def has_loops(program: Program) -> bool:
+    return any(isinstance(n, Scan) for n in walk(program.ops))
+
+
 def substitute(ops: Iterable[Node], env: dict[Value, Value]) -> tuple[Node, ...]:
     """`ops` reading `env[v]` for `v`."""
     return tuple(with_operands(n, lambda v: env.get(v, v)) for n in ops)
@@ -502,6 +506,7 @@ __all__ = [
     "free_values",
     "gives",
     "has_effect",
+    "has_loops",
     "in_order",
     "inlined",
     "live_ops",

@@ -36,7 +36,7 @@ from ir.types import evaluate_dim
 
 ops: Any = core.eager.ops
 #: hoisting computes something for all iterations at once: with checkpoints there is no room for it
-SPACIOUS = frozenset(("hoist_from_scan",))
+SPACIOUS = frozenset(("hoist_from_scan", "split_loops"))
 
 
 @dataclass(frozen=True)

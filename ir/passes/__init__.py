@@ -17,6 +17,7 @@ from ir.passes.expand import expand
 from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
 from ir.passes.if_conversion import select_cond
+from ir.passes.loops.fission import split_loops
 from ir.passes.loops.invariant_ports import invariant_ports
 from ir.passes.loops.loop_batching import hoist_from_scan
 from ir.passes.loops.loop_invariants import hoist_invariants
@@ -46,6 +47,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (hoist_invariants, "parts of composites that read only weights leave the loop"),
     (select_cond, "branches of a few elementwise ops become ops that fuse with those around them"),
     (sums_in_loops, "sums over time need no memory for the steps; gradients are behind us"),
+    (split_loops, "products with weights that no state needs become products of all steps"),
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
     (drop_unused_ports, "slices that hoisting left unread go, loops that became empty too"),
     (simplify, "reshapes that hoisting added meet those that were there"),
@@ -127,6 +129,7 @@ __all__ = [
     "select_cond",
     "simplify",
     "simplify_apart",
+    "split_loops",
     "sums_in_loops",
     "to_seq",
     "to_stack",

@@ -25,6 +25,7 @@ fuzz "views" 4000 views.py
 fuzz "gradients of views" 1000 views.py --gradients
 fuzz "indices" 4000 indexing.py
 fuzz "places" 4000 places.py --native 10
+fuzz "loops" 5000 loops.py --native 20
 fuzz "draws" 2000 draws.py
 fuzz "gradients of draws" 1000 draws.py --gradients
 fuzz "files" 20000 files.py

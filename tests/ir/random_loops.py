@@ -12,7 +12,9 @@ Used by tests/ir/passes/test_random_loops.py and scripts/fuzz/loops.py.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 
@@ -39,6 +41,7 @@ from ir import (
 from ir.autodiff.partial_backward import with_arrived
 from ir.interpreter import evaluate
 from ir.passes import PIPELINE, name_of
+from ir.passes.loops import fission
 from ir.rewrite import dim_names, in_order
 from ir.types import BOOL, F64, I64, Dim
 from tests.ir.autodiff.differences import gradient, residuals
@@ -121,7 +124,8 @@ class Loops:
         inner = inner or [body.full(value=0.25, shape=ROW.shape, dtype=F64)]
         old = list(inner)
         self.block(body, inner, inside, [p.inner for p in within], depth)
-        ports += self.carries(rows, states, old, inner)
+        after = self.layers(body, states, inner) if len(states) > 1 and r.random() < 0.5 else {}
+        ports += self.carries(rows, states, old, inner, after)
         if count:
             ports.append(self.go(b, body, flags, index, trip))
         ports += self.results(rows, whole, old, inner, Size.named(count) if count else trip)
@@ -137,13 +141,24 @@ class Loops:
         start, step = self.r.choice([(0, 1), (0, 1), (length - 1, -1)])
         return Seq(Value(ROW, "e"), x, axis, start, step)
 
-    def carries(self, rows: list, states: list, old: list, inner: list) -> list[Carry]:
-        """States go on with a new value, another state, themselves or what enters the loop."""
+    def layers(self, body: Builder, states: list, inner: list) -> dict[Value, Value]:
+        """How two states go on of which the second one reads a product of the first."""
+        first = body.tanh(body.add(states[0], self.r.choice(inner)))
+        weights = body.full(value=0.3, shape=(3, 3), dtype=F64)
+        second = body.tanh(body.add(states[1], body.matmul(first, weights)))
+        inner += [first, second]
+        return {states[0]: first, states[1]: second}
+
+    def carries(
+        self, rows: list, states: list, old: list, inner: list, known: dict[Value, Value]
+    ) -> list[Carry]:
+        """States go on as is `known`, or with a new value, another state, themselves or what enters
+        the loop."""
         fresh = [v for v in inner if v not in old] or old
         inits = [self.r.choice(rows) for _ in range(2)]
         out = []
         for s in states:
-            after = self.r.choice(fresh if self.r.random() < 0.7 else [*old, s])
+            after = known.get(s) or self.r.choice(fresh if self.r.random() < 0.7 else [*old, s])
             last = Value(ROW, "l") if self.r.random() < 0.7 else None
             out.append(Carry(s, self.r.choice(inits), after, last))
         rows += [p.last for p in out if p.last is not None]
@@ -198,7 +213,7 @@ class Loops:
 
     def op(self, b: Builder, rows: Sequence[Value]) -> Value:
         x, y = self.r.choice(rows), self.r.choice(rows)
-        name = self.r.choice(["add", "add", "multiply", "tanh", "tanh", "neg", "scale", "matmul"])
+        name = self.r.choice(["add", "add", "multiply", "tanh", "neg", "scale", "matmul", "matmul"])
         if name in ("add", "multiply"):
             return b.tanh(b.emit(name, (x, y))[0])
         if name == "matmul":
@@ -252,14 +267,25 @@ def optimised(p: Program, start_at: str | None = None) -> Program:
     return p
 
 
+@contextmanager
+def cut_everywhere() -> Iterator[None]:
+    """Loops are cut wherever they can be, whether it pays or not."""
+    always = patch.object(fission._Cut, "pays", lambda cut: True)
+    with always, patch.multiple(fission, MOST_ROWS=1 << 30, FEWEST_STEPS=0):
+        yield
+
+
 def check(seed: int) -> None:
     """Values, gradients of all and of some results, and passes that are done when they are done."""
     p = Loops(seed).program()
     assert str(parse(str(p))) == str(p)
     after = optimised(p)
+    with cut_everywhere():
+        cut = optimised(p)
     found = {n: evaluate(p, arrays_for(p, n, seed))[0] for n in lengths(p)}
     for n, want in found.items():
         agree(evaluate(after, arrays_for(p, n, seed))[0], want)
+        agree(evaluate(cut, arrays_for(p, n, seed))[0], want)
     if found:
         check_gradients(p, max(found), seed)
 
@@ -274,6 +300,8 @@ def check_gradients(p: Program, length: int, seed: int) -> None:
     taken = [*seeds, *residuals(g, inputs, outputs, writes)]
     found = evaluate(g.backward, taken)[0]
     agree(evaluate(optimised(g.backward, "expand"), taken)[0], found)
+    with cut_everywhere():
+        agree(evaluate(optimised(g.backward, "expand"), taken)[0], found)
     agree([slope(p, inputs, seeds, rng, found)], [np.zeros(())])
     some = {k for k in range(len(seeds)) if rng.random() < 0.5}
     part = with_arrived(g.backward, len(seeds), some)

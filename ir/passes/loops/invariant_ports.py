@@ -13,7 +13,7 @@ from typing import TypeAlias
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import put
 from ir.program import Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, rewrite_all
+from ir.rewrite import Block, has_loops, rewrite_all
 from ir.types import Dim
 
 #: views between a sequence and the value that all its steps are
@@ -24,7 +24,7 @@ Emit: TypeAlias = Callable[[Block], Value]
 
 def invariant_ports(program: Program) -> Program:
     """A sequence of equal steps is a const port; a result that no iteration computes is an op."""
-    return rewrite_all(program, _visit)
+    return rewrite_all(program, _visit) if has_loops(program) else program
 
 
 def _visit(b: Block, s: Node) -> Sequence[Value] | None:

@@ -137,7 +137,7 @@ def _rides_along(op: Op, able: dict[Value, Op], wanted: set[Op], count: dict[Val
 # ---------------------------------------------------------------- sinking
 def _after(b: Block, s: Scan) -> Sequence[Value] | None:
     """Stacked results of matmuls: their operands are stacked instead, the matmul runs after."""
-    sunk = _worth_sinking(s)
+    sunk = worth_sinking(s)
     if not sunk:
         return None
     inside = {op.result for op in sunk}
@@ -185,7 +185,7 @@ def _stack_of(s: Scan, v: Value, axis: int) -> Stack:
     return Stack(Value(Type(v.type.dtype, shape), v.name), v, axis)
 
 
-def _worth_sinking(s: Scan) -> dict[Op, int]:
+def worth_sinking(s: Scan) -> dict[Op, int]:
     """Ops that only feed stack ports and contain a matmul, with the axis that their operands
     are stacked along; in order."""
     axes = _only_stacked(s)
@@ -249,4 +249,4 @@ def _with_matmul(sunk: dict[Op, int]) -> dict[Op, int]:
     return out
 
 
-__all__ = ["hoist_from_scan"]
+__all__ = ["hoist_from_scan", "worth_sinking"]

@@ -22,14 +22,24 @@ from ir.ops.reduce import normal_axes
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import all_users, put
 from ir.program import Carry, Last, Node, Op, Port, Program, Scan, Stack, Value
-from ir.rewrite import Block, rewrite
+from ir.rewrite import Block, rewrite, walk
 
 Readers: TypeAlias = dict[Value, list[object]]
+
+
+def _read_by(program: Program, *names: str) -> bool:
+    """Whether an op of one of these names reads what a loop collects."""
+    ports = (p for n in walk(program.ops) if isinstance(n, Scan) for p in n.ports)
+    stacks = {p.outer for p in ports if isinstance(p, Stack)}
+    ops = (n for n in walk(program.ops) if stacks and isinstance(n, Op) and n.name in names)
+    return any(n.operands[0] in stacks for n in ops)
 
 
 # ---------------------------------------------------------------- the last step
 def last_steps(program: Program) -> Program:
     """A stack of which only the last step is read is a last port, if the loop surely runs."""
+    if not _read_by(program, "index", "slice"):
+        return program
     readers = all_users(program)
     lasts: dict[Value, Value] = {}
 
@@ -68,6 +78,8 @@ def _is_last_step(n: object, s: Scan, p: Stack) -> bool:
 # ---------------------------------------------------------------- sums over time
 def sums_in_loops(program: Program) -> Program:
     """A stack of which only the sum over the iterations is read is added up in the loop."""
+    if not _read_by(program, "sum"):
+        return program
     readers = all_users(program)
     totals: dict[Value, tuple[Stack, Value]] = {}
 

@@ -243,6 +243,26 @@ program p(%x: f32[T,3] arg "x", %g: f32[3] arg "g") {
 }""",
         lambda p: ports(p) == ["carry", "carry", "seq"],
     ),
+    "split_loops": (
+        """
+program p(%x: f32[T,2,256] arg "x", %u: f32[256,256] param "u", %h0: f32[2,256] arg "h", %g0: f32[2,256] arg "g") {
+  scan %t < T {
+    const %u1 = %u  : f32[256,256]
+    seq   %xt = %x[t]  : f32[2,256]
+    carry %h = %h0 then %h2  : f32[2,256]
+    carry %g = %g0 then %g2 last %gT  : f32[2,256]
+    body
+      %h2 = add(%h, %xt)  : f32[2,256]
+      %a = matmul(%h2, %u1)  : f32[2,256]
+      %b = add(%g, %a)  : f32[2,256]
+      %g2 = tanh(%b)  : f32[2,256]
+  }
+  return %gT
+}""",
+        lambda p: (
+            [n.name for n in p.ops if n.name in ("scan", "matmul")] == ["scan", "matmul", "scan"]
+        ),
+    ),
     "expand": (CHAR_LSTM, lambda p: "softmax" not in _counts(p)),
     "hoist_from_scan": (
         CHAR_LSTM,

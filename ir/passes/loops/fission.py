@@ -1,0 +1,253 @@
+"""A loop is cut in two where a product with weights reads a state that does not depend on it.
+
+    scan %t < T {                                    scan %t < T {
+      carry %h = %h0 then %h2                          carry %h = %h0 then %h2
+      carry %l = %l0 then %l2 last %lT                 stack %hs = %h2 axis 0
+      body                                             body
+        %h2 = tanh(...)                                  %h2 = tanh(...)
+        %y = matmul(%h2, %w1)              =>        }
+        %l2 = ... %l ... %y ...                      %ys = matmul(%hs, %w)
+    }                                                scan %u < T {
+                                                       seq   %y = %ys[u]
+                                                       carry %l = %l0 then %l2 last %lT
+                                                       ...
+
+The product of all steps passes over the weights once, not T times. What crosses the cut is written
+to memory and read again: the cut is made if that is less than the weights, if these do not stay in
+a cache, and for few rows. Out of scope: while loops, effects, and products whose results can be
+collected (`ir.passes.loops.loop_batching`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from ir.passes.loops.loop_batching import worth_sinking
+from ir.passes.loops.slices_to_ports import put
+from ir.passes.loops.vectorize import Batched, batch
+from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
+from ir.rewrite import Block, counts, has_effect, rewrite_all, substitute
+from ir.types import Dim, evaluate_dim, product
+
+Vertex: TypeAlias = Node | Carry
+#: loops of fewer steps are not cut
+FEWEST_STEPS = 4
+#: with more rows a product is not slowed down by reading its weights
+MOST_ROWS = 8
+#: bytes of weights that a cache keeps from step to step
+CACHED = 1 << 18
+
+
+def split_loops(program: Program) -> Program:
+    """No product with weights is left in a loop that could be one product of all steps."""
+    return rewrite_all(program, _visit)
+
+
+def _visit(b: Block, s: Node) -> Sequence[Value] | None:
+    if not isinstance(s, Scan) or s.count or any(map(has_effect, s.body)) or any(counts(s.body)):
+        return None
+    if isinstance(s.trip, int) and s.trip < FEWEST_STEPS:
+        return None
+    weights = {p.inner for p in s.ports if isinstance(p, Const)}
+    anchors = {n for n in s.body if _is_anchor(n, weights)}
+    anchors -= worth_sinking(s).keys() if anchors else set()
+    if not anchors:
+        return None
+    cut = _Cut(s, anchors)
+    return cut.emit(b) if cut.products and cut.pays() else None
+
+
+def _is_anchor(n: Node, weights: Collection[Value]) -> bool:
+    if not isinstance(n, Op) or n.name != "matmul" or n.attrs["trans_x"]:
+        return False
+    x, w = n.operands
+    if w not in weights or x in weights or w.type.ndim != 2 or x.type.ndim < 2:
+        return False
+    return _number(product(x.type.shape[:-1])) <= MOST_ROWS
+
+
+class _Cut:
+    """`products`: what leaves the loop. `late`: what the second loop does, carries included."""
+
+    def __init__(self, s: Scan, anchors: Collection[Node]) -> None:
+        self.s = s
+        self.vertices: list[Vertex] = [*s.body, *s.carries]
+        self.maker = {v: n for n in self.vertices for v in _gives(n)}
+        self.reads = {n: self.makers(_reads(n)) for n in self.vertices}
+        self.read_by: dict[Vertex, list[Vertex]] = defaultdict(list)
+        for n, sources in self.reads.items():
+            for q in sources:
+                self.read_by[q].append(n)
+        stateful = _reached(s.carries, self.read_by)
+        cycles = _on_cycles(self.vertices, self.read_by, self.reads)
+        able = {n for n in anchors if n in stateful and n not in cycles}
+        behind = _reached(self.readers(able), self.read_by)
+        self.products = [n for n in s.body if n in able and n not in behind and isinstance(n, Op)]
+        behind = _reached(self.readers(self.products), self.read_by)
+        early = self.needed_early(behind)
+        self.late = set(self.vertices) - early - set(self.products)
+
+    def makers(self, values: Iterable[Value]) -> list[Vertex]:
+        return [self.maker[v] for v in values if v in self.maker]
+
+    def readers(self, nodes: Iterable[Vertex]) -> list[Vertex]:
+        return [q for n in nodes for q in self.read_by[n]]
+
+    def needed_early(self, behind: Collection[Vertex]) -> set[Vertex]:
+        """What the products read, and what gives results without them."""
+        outs: list[Vertex] = [p for p in self.s.carries if p.last is not None]
+        outs += self.makers(p.inner for p in self.s.ports if isinstance(p, (Stack, Last)))
+        outs = [n for n in outs if n not in behind and n not in self.products]
+        return _reached([*outs, *(q for n in self.products for q in self.reads[n])], self.reads)
+
+    # -------- cost
+    def crossing(self) -> list[Value]:
+        """The values of the first loop that the products and the second loop read."""
+        read = [v for n in self.products for v in n.operands]
+        read += [v for n in self.vertices if n in self.late for v in _reads(n)]
+        gone = self.late | set(self.products)
+        return [v for v in dict.fromkeys(read) if v in self.maker and self.maker[v] not in gone]
+
+    def pays(self) -> bool:
+        """Whether a step reads more weights than what is written to memory for it and read, and
+        than a cache keeps."""
+        stacked = {p.inner for p in self.s.ports if isinstance(p, Stack) and _is_stack(p)}
+        moved = [v for v in self.crossing() if v not in stacked]
+        moved += [n.result for n in self.products]
+        weights = sum(_bytes(n.operands[1]) for n in self.products)
+        return max(2 * sum(map(_bytes, moved)), CACHED) <= weights
+
+    # -------- emitting
+    def is_early(self, p: Port) -> bool:
+        """Whether a port that is no const or seq belongs to the first loop."""
+        if isinstance(p, Carry):
+            return p not in self.late
+        assert isinstance(p, (Stack, Last))
+        maker = self.maker.get(p.inner)
+        return maker not in self.late and maker not in self.products
+
+    def emit(self, b: Block) -> Sequence[Value]:
+        s = self.s
+        entering = [p for p in s.ports if isinstance(p, (Const, Seq))]
+        others = [p for p in s.ports if not isinstance(p, (Const, Seq))]
+        stacks = {p.inner: p for p in others if _is_stack(p) and isinstance(p, Stack)}
+        crossing = {v: stacks[v] if v in stacks else _stack(s, v) for v in self.crossing()}
+        made = [p for v, p in crossing.items() if v not in stacks]
+        first: list[Port] = [*entering, *(p for p in others if self.is_early(p)), *made]
+        early = [n for n in s.body if n not in self.late and n not in self.products]
+        put(b, _only_read(replace(s, ports=tuple(first), body=tuple(early))))
+
+        sequences = {v: Batched(p.outer, p.axis) for v, p in crossing.items()}
+        sequences |= {n.result: self.product(b, n, sequences) for n in self.products}
+        env = {
+            v: Value(v.type, v.name) for v in (s.index, *(p.inner for p in entering), *sequences)
+        }
+        second: list[Port] = [replace(p, inner=env[p.inner]) for p in entering]
+        second += [Seq(env[v], q.value, q.axis or 0) for v, q in sequences.items()]
+        second += [_reading(p, env) for p in others if not self.is_early(p)]
+        late = substitute((n for n in s.body if n in self.late), env)
+        put(b, _only_read(replace(s, index=env[s.index], ports=tuple(second), body=late)))
+        return s.results
+
+    def product(self, b: Block, op: Op, sequences: Mapping[Value, Batched]) -> Batched:
+        """`op` of all steps."""
+        x, w = op.operands
+        (weights,) = (p.outer for p in self.s.ports if isinstance(p, Const) and p.inner is w)
+        out = batch(b.at(op), op, [sequences[x], Batched(weights)], self.s.trip)
+        assert out is not None
+        return out
+
+
+def _is_stack(p: Port) -> bool:
+    """Whether a port stacks along an axis that a product can have as one of its rows."""
+    return isinstance(p, Stack) and p.axis < p.inner.type.ndim
+
+
+def _stack(s: Scan, v: Value) -> Stack:
+    return Stack(Value(v.type.with_shape((s.trip, *v.type.shape)), v.name), v)
+
+
+def _reading(p: Port, env: Mapping[Value, Value]) -> Port:
+    """A port of the second loop."""
+    if isinstance(p, Carry):
+        return replace(p, next=env.get(p.next, p.next))
+    assert isinstance(p, (Stack, Last))
+    return replace(p, inner=env.get(p.inner, p.inner))
+
+
+def _only_read(s: Scan) -> Scan:
+    read = {v for n in s.body for v in n.operands} | set(s.needed)
+    kept = [p for p in s.ports if not isinstance(p, (Const, Seq)) or p.inner in read]
+    return replace(s, ports=tuple(kept))
+
+
+# ---------------------------------------------------------------- graphs
+Edges: TypeAlias = Mapping[Vertex, Sequence[Vertex]]
+
+
+def _gives(n: Vertex) -> tuple[Value, ...]:
+    return (n.inner,) if isinstance(n, Carry) else n.results
+
+
+def _reads(n: Vertex) -> tuple[Value, ...]:
+    return (n.next,) if isinstance(n, Carry) else n.operands
+
+
+def _number(d: Dim) -> int:
+    """A dim, named sizes taken as 64."""
+    return evaluate_dim(d, defaultdict(lambda: 64))
+
+
+def _bytes(v: Value) -> int:
+    return _number(product(v.type.shape)) * v.type.dtype.size
+
+
+def _reached(sources: Iterable[Vertex], edges: Edges) -> set[Vertex]:
+    found = set(sources)
+    todo = list(found)
+    while todo:
+        new = [q for q in edges.get(todo.pop(), ()) if q not in found]
+        found.update(new)
+        todo += new
+    return found
+
+
+def _on_cycles(vertices: Sequence[Vertex], edges: Edges, back: Edges) -> set[Vertex]:
+    """The vertices that depend on themselves: strong components of several (Kosaraju)."""
+    seen: set[Vertex] = set()
+    found: set[Vertex] = set()
+    for v in reversed(_postorder(vertices, edges)):
+        if v in seen:
+            continue
+        component, todo = {v}, [v]
+        while todo:
+            new = [q for q in back.get(todo.pop(), ()) if q not in seen and q not in component]
+            component.update(new)
+            todo += new
+        seen |= component
+        found |= component if len(component) > 1 else set()
+    return found
+
+
+def _postorder(vertices: Sequence[Vertex], edges: Edges) -> list[Vertex]:
+    seen: set[Vertex] = set()
+    out: list[Vertex] = []
+    for v in vertices:
+        todo = [] if v in seen else [(v, iter(edges.get(v, ())))]
+        seen.add(v)
+        while todo:
+            at, rest = todo[-1]
+            q = next((q for q in rest if q not in seen), None)
+            if q is None:
+                out.append(at)
+                todo.pop()
+            else:
+                seen.add(q)
+                todo.append((q, iter(edges.get(q, ()))))
+    return out
+
+
+__all__ = ["split_loops"]
