@@ -14,8 +14,8 @@
 
 The product of all steps passes over the weights once, not T times. What crosses the cut is written
 to memory and read again: the cut is made if that is less than the weights, if these do not stay in
-a cache, and for few rows. Out of scope: while loops, effects, and products whose results can be
-collected (`ir.passes.loops.loop_batching`).
+a cache, and for few rows. Out of scope: while loops, loops whose index is a size, effects, and
+products whose results can be collected (`ir.passes.loops.loop_batching`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def split_loops(program: Program) -> Program:
 
 
 def _visit(b: Block, s: Node) -> Sequence[Value] | None:
-    if not isinstance(s, Scan) or s.count or any(map(has_effect, s.body)) or any(counts(s.body)):
+    if not isinstance(s, Scan) or s.count or s.size or any(counts(s.body)):
+        return None
+    if any(map(has_effect, s.body)):
         return None
     if isinstance(s.trip, int) and s.trip < FEWEST_STEPS:
         return None
