@@ -11,7 +11,7 @@ from dy2st.trace.scalar import PathCondition
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import Location
-from dy2st.trace.user_stack import innermost, is_raise, is_user_file
+from dy2st.trace.user_stack import innermost, is_internal, is_raise, is_user_file
 from ir import Loc, SourceError, Value
 
 #: a bound for recursion on data
@@ -40,7 +40,11 @@ def trace_branch(
     set_state: SetState,
     facts: frozenset[PathCondition],
 ) -> Branch:
-    """Run a branch in a frame of its own and undo it."""
+    """Run a branch in a frame of its own and undo it.
+
+    It may fail as in eager: by a `raise`, or by an operator or a call. While a loop is tried, only
+    by a `raise`: for other errors the loop may be unrolled.
+    """
     if sum(f.branch for f in trace.frames) > MOST_BRANCHES:
         raise Refused(
             SourceError(
@@ -57,8 +61,12 @@ def trace_branch(
     try:
         try:
             block()
+        except Refused as e:
+            if type(e.error) is SourceError or trace.in_loop:
+                raise
+            failed = e.error
         except Exception as e:
-            if not raised(e):
+            if not raised(e) and (is_internal(e) or trace.in_loop):
                 raise
             failed = e
         return Branch(

@@ -29,6 +29,7 @@ from dy2st.trace.item import converted, item
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import paddle_assertion
 from ir import SourceError
 from ir.types import BOOL, F32, I64, DType
 
@@ -195,7 +196,7 @@ PROPERTIES: dict[str, Method] = {
 def length(self: Tensor) -> object:
     shape = lift(recording(), self)._value.type.shape
     if not shape:
-        raise AssertionError("len() of a 0-D tensor is wrong")
+        paddle_assertion("len() of a 0-D tensor is wrong")
     return int(shape[0])  # type: ignore[arg-type]
 
 

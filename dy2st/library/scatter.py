@@ -12,6 +12,8 @@ import paddle
 from paddle import Tensor
 from paddle.tensor import manipulation
 
+from dy2st.trace.user_stack import paddle_assertion
+
 
 def put_values(arr: Tensor, indices: Tensor, values: Tensor, axis: int, broadcast: bool) -> Tensor:
     """The arguments of the kernel."""
@@ -88,9 +90,9 @@ def scatter_reduce(
 def selected(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
     """The whole mask, and at its k-th true element the k-th element of `value`."""
     if x.dtype != value.dtype:
-        raise AssertionError(f"x and value must have the same dtype: {x.dtype}, {value.dtype}")
+        paddle_assertion(f"x and value must have the same dtype: {x.dtype}, {value.dtype}")
     if mask.dtype != paddle.bool:
-        raise AssertionError(f"the mask is bool, not {mask.dtype}")
+        paddle_assertion(f"the mask is bool, not {mask.dtype}")
     mask = paddle.logical_and(mask, paddle.ones_like(x, dtype="bool"))
     count = paddle.cumsum(mask.astype("int64"))
     before = paddle.maximum(count - 1, paddle.zeros_like(count))

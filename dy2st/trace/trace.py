@@ -100,6 +100,11 @@ class Trace:
     def tentative(self) -> bool:
         return len(self.frames) > 1
 
+    @property
+    def in_loop(self) -> bool:
+        """Whether the body of a loop is tried."""
+        return any(f.loop is not None for f in self.frames)
+
     @contextmanager
     def pause(self) -> Iterator[None]:
         """Paddle runs eagerly inside."""

@@ -7,7 +7,7 @@ import linecache
 import os
 import sys
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy
 import paddle
@@ -106,6 +106,11 @@ def is_raise(at: types.TracebackType) -> bool:
     return at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
 
 
+def paddle_assertion(text: str) -> NoReturn:
+    """Raise an AssertionError as Paddle does, for what the user's code has done."""
+    raise AssertionError(text)
+
+
 def is_own_file(name: str) -> bool:
     """A file of dy2st, or a function that it generates."""
     return name.startswith((*_OWN, _EXECUTOR, "<dy2st"))
@@ -122,7 +127,7 @@ def is_internal(error: BaseException) -> bool:
     if at is None or not at.tb_frame.f_code.co_filename.startswith(_OWN):
         return False
     if isinstance(error, (AssertionError, NameError)):
-        return at.tb_frame.f_code.co_name != "assert_"
+        return at.tb_frame.f_code.co_name not in ("assert_", "paddle_assertion")
     if is_raise(at):
         return False
     name = at.tb_frame.f_code.co_filename

@@ -439,3 +439,73 @@ def test_a_tensor_without_axes_has_no_elements_in_a_loop():
         return total, [q for q in x.mean()]
 
     check.same(dy2st.to_static(f)(X), f(X))
+
+
+def adds_another_shape(x):
+    if x.sum() > 100:
+        x = x + paddle.ones([5])
+    return x
+
+
+def joins_other_ranks(x):
+    if x.sum() > 100:
+        if x.min() > 0:
+            x = paddle.concat([x, x[0]])
+        else:
+            x = x * 2
+    return x
+
+
+def index_behind_the_end(x):
+    return x if x.sum() < 100 else x + x[7]
+
+
+def element_behind_the_end(x):
+    if x.sum() > 100:
+        x = x * [1.0, 2.0][5]
+    return x
+
+
+def key_that_is_missing(x):
+    if x.sum() > 100 and {"a": x}["b"].sum() > 0:
+        x = -x
+    return x
+
+
+def attribute_that_is_missing(x):
+    if x.sum() > 100:
+        x = x.nothing
+    return x
+
+
+def length_of_a_number_in_a_branch(x):
+    if x.sum() > 100:
+        x = x * len(x.sum())
+    return x
+
+
+def element_in_an_unrolled_loop(x):
+    rows = []
+    for t in range(2):
+        if x[t].sum() > 100:
+            x = x + rows[-1]
+        rows.append(x)
+    return x
+
+
+FAILS = [adds_another_shape, joins_other_ranks, index_behind_the_end, element_behind_the_end,
+         key_that_is_missing, attribute_that_is_missing, length_of_a_number_in_a_branch,
+         element_in_an_unrolled_loop]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", FAILS)
+def test_an_error_in_a_branch_is_raised_where_the_branch_runs(f):
+    static = dy2st.to_static(f)
+    for x in (X, X * 100, X):
+        have, want = check.outcome(static, [x]), check.outcome(f, [x])
+        if isinstance(want, Exception):
+            assert isinstance(
+                have, next(k for k in type(want).__mro__ if k.__module__ == "builtins")
+            )
+        else:
+            check.same(have, want)
