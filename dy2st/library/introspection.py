@@ -8,6 +8,7 @@ import paddle
 
 from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import is_array
+from dy2st.state.containers.lookup import OneOf
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import is_runtime_scalar
@@ -19,6 +20,8 @@ def settled(x: object) -> Any:
     found = here(x)
     if type(found) is Unresolved:
         raise found.__dict__["error"]
+    if type(found) is OneOf:
+        raise found.refused("the type is asked of")
     return found
 
 
@@ -39,6 +42,8 @@ def isinstance_(x: Any, kinds: Any) -> bool:
 
 
 def callable_(x: object) -> bool:
+    if type(x) is OneOf:
+        return True
     x = settled(x)
     return not isinstance(x, FakeTensor) and not is_symint(x) and callable(x)
 

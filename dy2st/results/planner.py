@@ -46,6 +46,7 @@ from dy2st.results.refusals import (
 )
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import from_outside
+from dy2st.state.containers.lookup import OneOf
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Known, StackedRun, mapped
 from dy2st.state.stacked_run import Leaf as Collected
@@ -239,7 +240,7 @@ class Results:
             return Scalar(self.output(value))
         if is_symint(x):
             return Number(x.dim)
-        if id(x) in self.trace.calls.generators:
+        if id(x) in self.trace.calls.generators or type(x) is OneOf:
             raise no_result(what, x)
         if is_array(x):
             given = next((k for k, q in self.traced.values() if q.array is x), None)

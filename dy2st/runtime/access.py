@@ -277,6 +277,8 @@ def get_item(obj: Any, index: Any) -> Any:
         return obj[index]
     if is_later(index) and lookup.is_sequence(obj):
         return at_index(trace, obj, index)
+    if is_later(index) and type(obj) is paddle.nn.LayerList:
+        return lookup.element(trace, obj, list(obj), index, "LayerList")
     if owner_of(trace, obj, index) is not None and index in obj:
         return load_attr(owner_of(trace, obj, index), index)
     if isinstance(obj, dict) and not dict.__contains__(obj, index):

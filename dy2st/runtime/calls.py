@@ -15,6 +15,7 @@ from typing import Any
 import paddle
 from paddle.jit.dy2static.program_translator import StaticFunction as PaddleStatic
 
+from dy2st.branches.cond import choose
 from dy2st.capture import pylayer
 from dy2st.capture.foreign import is_host
 from dy2st.capture.foreign.host import drawing
@@ -28,6 +29,7 @@ from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.runtime.special_methods import generated_call, is_generated
 from dy2st.state import container_writes
+from dy2st.state.containers.lookup import OneOf
 from dy2st.state.dynamic_numbers import hold_dynamic
 from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
 from dy2st.state.guards import HOLDERS
@@ -36,6 +38,7 @@ from dy2st.state.protocols import cached_call, make_object
 from dy2st.state.strings import str_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import compare
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import KINDS, Attr, Item, kind_of
 
@@ -124,6 +127,8 @@ def fn(f: Any) -> Any:
     if trace is None:
         return f
     f = drawing(f)
+    if type(f) is OneOf:
+        return functools.partial(call_chosen, trace, f)
     if mark_of(f) is not None or is_host(f):
         return library_call(trace, f)
     if id(f) in access.BUILTINS:
@@ -143,6 +148,21 @@ def fn(f: Any) -> Any:
         own = type(f).__call__
         return functools.partial(call_layer, f) if is_paddles(own) else fn(own).__get__(f)
     return other(trace, f)
+
+
+def call_chosen(trace: Trace, chosen: OneOf, *args: Any, **kwargs: Any) -> Any:
+    """A branch for each Layer or function of which data chooses one."""
+
+    def one_of(k: int) -> Any:
+        if k == len(chosen.items) - 1:
+            return fn(chosen.items[k])(*args, **kwargs)
+        found = compare(trace, "eq", chosen.at, k)
+        return choose(trace, found, lambda: fn(chosen.items[k])(*args, **kwargs), later(k + 1))
+
+    def later(k: int) -> Any:
+        return lambda: one_of(k)
+
+    return one_of(0)
 
 
 def is_paddles(call: object) -> bool:

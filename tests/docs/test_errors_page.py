@@ -44,10 +44,12 @@ UNREACHABLE = {
     "dy2st/capture/intercept.py: _bound": "a check of the installed version of Paddle",
     "dy2st/compiled/translate.py: check_amp": "Paddle has no mixed precision on a CPU",
     "dy2st/branches/unresolved.py: __getattr__": "the protocol of `hasattr`; no text",
+    "dy2st/state/containers/lookup.py: __getattr__": "the protocol of `hasattr`; no text",
     "dy2st/state/strings.py: __getattr__": "the protocol of `hasattr`; no text",
 }
 #: functions with a message that no example shows yet
 OPEN = {
+    "dy2st/state/containers/lookup.py: table",
     "dy2st/branches/merge.py: containers",
     "dy2st/capture/foreign/probe.py: structure",
     "dy2st/compiled/translate.py: too_late",

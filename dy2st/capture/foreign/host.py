@@ -35,6 +35,7 @@ from dy2st.capture.foreign.print import marks_of, text_of
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.convert.marks import mark_of
 from dy2st.state.arrays import is_array, made_array, tensor_of
+from dy2st.state.containers.lookup import element, is_called
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.strings import Text
@@ -199,7 +200,12 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
     if method == "shuffle":
         return shuffled(trace, function, box or owner, name, *args, **kwargs)
     if method in ("choice", "choices", "sample") and isinstance(owner, random.Random):
-        check_population(name, args[0] if args else kwargs.get("population", kwargs.get("seq")))
+        population = args[0] if args else kwargs.get("population", kwargs.get("seq"))
+        if method == "choice" and is_chosen_by_index(population):
+            note_contents(trace, population)
+            index = drawn(trace, f, name, (range(len(population)),), {})
+            return element(trace, population, list(population), index, "list")
+        check_population(name, population)
     template = Arguments(trace, name, tensors=False)
     literal = template.all(args, kwargs)
     ones = [np.ones((), v.type.dtype.numpy) for v in template.operands]
@@ -207,6 +213,15 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
     result = probed(f, lambda sizes: rebuilt(literal, ones, sizes), names, exact)
     callee = Callee.of(name, function, box or owner, False, result)
     return emitted(trace, callee, literal, template.operands)
+
+
+def is_chosen_by_index(population: Any) -> bool:
+    """Whether a choice among these is that of an index, which the program makes: of tensors, or of
+    what can be called."""
+    known = isinstance(population, (list, tuple, paddle.nn.LayerList))
+    if not known or getattr(population, "segmented", False) or not len(population):
+        return False
+    return all(isinstance(q, Tensor) for q in population) or all(map(is_called, population))
 
 
 def check_population(name: str, population: Any) -> None:
@@ -267,19 +282,23 @@ def made_generator(
 def shuffled(
     trace: Trace, f: Any, owner: object, name: str, x: Any, *rest: Any, **kwargs: Any
 ) -> None:
-    """`shuffle(x)` of a list of numbers that the function has made."""
-    numbers = isinstance(x, TraceList) and not x.segmented and not rest and not kwargs
-    kinds = {type(q) for q in x.parts()} if numbers else set()
-    if not numbers or len(kinds) > 1 or not kinds <= set(KINDS.values()):
+    """`shuffle(x)` of a list that the function has made: of numbers of one type, or of what a
+    choice may be made from."""
+    made = isinstance(x, TraceList) and not x.segmented and not rest and not kwargs
+    kinds = {type(q) for q in x.parts()} if made else set()
+    numbers = len(kinds) <= 1 and kinds <= set(KINDS.values())
+    if not made or not numbers and not is_chosen_by_index(x):
         raise refuse(
-            f"{name}() of anything but a list of numbers that the function has made.",
+            f"{name}() of anything but a list of numbers, tensors or Layers that the function has "
+            "made.",
             "The program would have to move Python objects.",
             "Index a tensor with a random order: `x[numpy.random.permutation(n)]`, or "
             "`i = list(range(n)); random.shuffle(i); x = x[i]`.",
         )
     if trace.frame is not x.born:
         raise NeedsConcrete("a list from outside of the loop is shuffled in it")
-    values = x.parts()
+    items = x.parts()
+    values = items if numbers else list(range(len(items)))
 
     def permuted() -> list[Any]:
         out = list(values)
@@ -288,7 +307,8 @@ def shuffled(
 
     result = result_of(name, values)
     new = emitted(trace, Callee.of(name, permuted, owner, False, result), ((), ()), [])
-    x.replace_parts(new.parts())
+    places = new.parts()
+    x.replace_parts(places if numbers else [element(trace, x, items, i, "list") for i in places])
 
 
 # ---------------------------------------------------------------- logs and warnings

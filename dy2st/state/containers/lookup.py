@@ -6,9 +6,11 @@ taken part by part; the element is a row. Other elements are Python's own, and s
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import paddle
@@ -29,10 +31,10 @@ from dy2st.trace.scalar import (
     stop,
     value_in,
 )
-from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace
-from ir import Type, Value
+from ir import SourceError, Type, Value
 from ir.types import I64
 
 #: NumPy's scalars that are numbers of Python to a program
@@ -40,6 +42,11 @@ NUMPY: dict[type, type] = {np.float64: float, np.int64: int, np.bool_: bool}
 PICKED = "A list that holds it is read at an index of the program."
 #: numbers of the program in one table
 MOST_COMPUTED = 256
+#: elements of which one can be called that data chooses
+CALLED = (
+    paddle.nn.Layer, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
+    functools.partial,
+)  # fmt: skip
 #: an inner loop over so few elements is unrolled, which makes one body of it
 MOST_UNROLLED = 8
 
@@ -70,6 +77,9 @@ def element(trace: Trace, owner: object, items: Sequence[Any], i: Any, kind: str
         try:
             found = trace.objects.lookups[id(owner)] = looked_up(trace, owner, items, i.loops)
         except NeedsConcrete as e:
+            if is_runtime_scalar(i) and i.data and len(items) and all(map(is_called, items)):
+                at = row(trace, i, len(items), kind)._value
+                return OneOf(tuple(items), RuntimeScalar(at, trace))
             raise stop(i, "a list index") if is_runtime_scalar(i) and i.data else e from None
     at = row(trace, i, len(items), kind)
     inner = trace.frames[trace.frames.index(found.home) + 1 :]
@@ -78,6 +88,47 @@ def element(trace: Trace, owner: object, items: Sequence[Any], i: Any, kind: str
         return table.item(trace, at, i, inner)
 
     return mapped(pick, found.table)
+
+
+def is_called(x: object) -> bool:
+    return isinstance(x, CALLED)
+
+
+class OneOf:
+    """One of several Layers or functions, of which the program knows the index. It can be called,
+    and nothing else."""
+
+    __slots__ = ("at", "items")
+
+    def __init__(self, items: tuple[Any, ...], at: RuntimeScalar) -> None:
+        self.items, self.at = items, at
+
+    def refused(self, what: str) -> Refused:
+        return Refused(
+            SourceError(
+                f"{what} a Layer or function that data chooses.",
+                self.at.home.where(),
+                reason="Which one it is, is known only when the program runs.",
+                remedy="Call it, `layers[i](x)`, and compute with what it returns.",
+            )
+        )
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self.refused(f"the attribute {name} is read of")
+
+    def __eq__(self, other: object) -> NoReturn:
+        raise self.refused("a comparison with")
+
+    def __hash__(self) -> NoReturn:
+        raise self.refused("a dict or set is asked for")
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        raise self.refused("code that is not translated calls")
+
+
+OneOf.__name__ = OneOf.__qualname__ = "function that data chooses"
 
 
 def looked_up(trace: Trace, owner: object, items: Any, loops: frozenset[Any]) -> Lookup:

@@ -325,9 +325,12 @@ def iter_of(x):
     yield from x
 
 
+scales = ()
+
+
 @example(X, options={"input_spec": NAMED})
-def index_of_an_empty_list(x):
-    scales, y = [], x[:, 0]
+def index_of_an_empty_tuple(x):
+    y = x[:, 0]
     for t in range(x.shape[1]):
         y = y + x[:, t] * scales[t]
     return y

@@ -33,13 +33,23 @@ wrong = dy2st.host(lambda: "three", result=float)
 
 
 @example(X)
-def chooses_an_object(x):
-    return random.choice(layers)(x)
+def chooses_a_text(x):
+    return {random.choice(["left", "right"]): x}
 
 
 @example(X)
-def chooses_a_tensor(x):
-    return random.choice([x[0], x[1]])
+def looks_into_a_chosen_layer(x):
+    return x * random.choice(layers).weight
+
+
+@example(X)
+def compares_a_chosen_layer(x):
+    return x if random.choice(layers) is layers[0] else -x
+
+
+@example(X)
+def chooses_several_tensors(x):
+    return random.sample([x[0], x[1]], 1)[0]
 
 
 @example(X)
