@@ -10,6 +10,8 @@ import difflib
 import gc
 import re
 import sys
+from collections import Counter, defaultdict
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -41,10 +43,44 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow)
     if any(unknown.values()) and not any("::" in q for q in config.args):
         raise pytest.UsageError(f"no such rows: {[(t, q) for t, q in unknown.items() if q]}")
+    leave_products_to_the_night(items)
     if not config.getoption("--nightly"):
         left_out = [q for q in items if q.get_closest_marker("nightly")]
         items[:] = [q for q in items if not q.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=left_out)
+
+
+def leave_products_to_the_night(items):
+    """Of a test marked `paired`, what is neither in a covering sample nor named by `quick`."""
+    products, numbers = defaultdict(dict), {}
+    for item in items:
+        if item.get_closest_marker("paired") and not item.get_closest_marker("nightly"):
+            values = map(id, item.callspec.params.values())
+            row = tuple(numbers.setdefault(q, len(numbers)) for q in values)
+            products[item.nodeid.split("[")[0]][row] = item
+    for rows in products.values():
+        named = [r for r, q in rows.items() if q.get_closest_marker("quick") and is_quick(q, {})]
+        for row in rows.keys() - covering(list(rows), named):
+            rows[row].add_marker(pytest.mark.nightly)
+
+
+def covering(rows, first=()):
+    """A sample of a product with the rows `first`: every value of two parameters, every pair of
+    values of more."""
+    width = min(2, max(1, len(rows[0]) - 1))
+    parts = {row: set(combinations(enumerate(row), width)) for row in rows}
+    wanted = set().union(*parts.values())
+    taken, used = set(), Counter()
+    pending = list(first)
+    while wanted or pending:
+        if pending:
+            row = pending.pop()
+        else:
+            row = max(rows, key=lambda r: (len(parts[r] & wanted), -sum(used[q] for q in parts[r])))
+        taken.add(row)
+        wanted -= parts[row]
+        used.update(parts[row])
+    return taken
 
 
 def is_quick(item, unknown):

@@ -1,11 +1,14 @@
-"""`check.equal` sees each way in which two calls can differ."""
+"""`check.equal` sees each way in which two calls can differ; samples of products cover them."""
 
 from __future__ import annotations
+
+import itertools
 
 import paddle
 import pytest
 
 from tests import check
+from tests.conftest import covering
 
 EVERYTHING = {"objects": True, "memory": True, "versions": True}
 
@@ -115,3 +118,18 @@ def test_one_that_raises_alone():
         check.both_raise(observed(written), observed(raises))
     with pytest.raises(ValueError, match="no"):
         check.both_raise(observed(raises), observed(written))
+
+
+def test_a_covering_sample_has_every_pair_of_values():
+    rows = list(itertools.product(range(5), range(5, 8), range(8, 10)))
+    taken = covering(rows, [(4, 7, 9)])
+    assert (4, 7, 9) in taken and len(taken) <= 17
+    for one, two in itertools.combinations(range(3), 2):
+        assert {(r[one], r[two]) for r in taken} == {(r[one], r[two]) for r in rows}
+
+
+def test_a_covering_sample_of_two_parameters_has_every_value():
+    rows = list(itertools.product(range(6), range(6, 8)))
+    taken = covering(rows)
+    assert len(taken) == 6 and {r[0] for r in taken} == set(range(6))
+    assert sorted(r[1] for r in taken) == [6, 6, 6, 7, 7, 7]

@@ -35,6 +35,7 @@ CASES = {
 }
 
 
+@pytest.mark.paired
 @pytest.mark.quick("char_lstm-0-eval", "gru-1-eval", "rnn-7-eval")
 @pytest.mark.parametrize("train", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("steps", STEPS)

@@ -84,6 +84,7 @@ CONVS = {
 }
 
 
+@pytest.mark.paired
 @pytest.mark.quick("padding-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("name", CONVS)
@@ -212,6 +213,7 @@ POOLS = {
 }
 
 
+@pytest.mark.paired
 @pytest.mark.quick(
     "max-float64", "max, one axis-float32", "average, divisor-float64", "global-float64"
 )

@@ -219,6 +219,7 @@ class Nested(nn.Layer):
         return rows, total
 
 
+@pytest.mark.paired
 @pytest.mark.quick("HandGRU-0-float64", "SpikingLIF-1-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("steps", LENGTHS)
@@ -227,6 +228,7 @@ def test_model(model, steps, dtype):
     trains(model, lambda: [data(2, steps, 3, dtype=dtype)], dtype=dtype)
 
 
+@pytest.mark.paired
 @pytest.mark.quick("CRF-1-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("steps", [1, 7])
@@ -238,12 +240,14 @@ def test_model_that_needs_a_step(model, steps, dtype):
     trains(model, lambda: [data(2, steps, 3, dtype=dtype), *extra], dtype=dtype)
 
 
+@pytest.mark.paired
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_conv_lstm(steps, dtype):
     trains(ConvLSTM, lambda: [data(2, steps, 4, 3, 2, dtype=dtype)], dtype=dtype)
 
 
+@pytest.mark.paired
 @pytest.mark.quick("1-float64")
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("steps", [1, 7])
@@ -294,6 +298,7 @@ def test_small_cnn_with_batch_norm():
     trains(net, lambda: [data(2, 2, 4, 4)])
 
 
+@pytest.mark.paired
 @pytest.mark.quick("0-sqrt")
 @pytest.mark.parametrize("checkpoint", ["sqrt", 1, 3, 50])
 @pytest.mark.parametrize("steps", LENGTHS)

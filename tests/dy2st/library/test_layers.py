@@ -42,6 +42,7 @@ def x(batch=3, steps=5):
 
 
 # ---------------------------------------------------------------- LSTM, GRU, SimpleRNN
+@pytest.mark.paired
 @pytest.mark.quick("1-LSTM-forward", "2-LSTM-forward", "7-LSTM-forward")
 @pytest.mark.parametrize("direction", ["forward", "bidirect"])
 @pytest.mark.parametrize("kind", LAYERS, ids=by_name)
@@ -67,6 +68,7 @@ def test_layers_with_named_batch_length_and_sequence_length(kind):
     scans(static, 4, x(4, 9), None, paddle.to_tensor([9, 0, 3, 1]))
 
 
+@pytest.mark.paired
 @pytest.mark.quick("LSTM-True-int64", "SimpleRNN-False-int64")
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("time_major", [False, True])
@@ -90,6 +92,7 @@ def test_initial_states_with_names_of_their_own_are_carried():
     check.parity(net, lambda: [x(3), paddle.randn([2, 3, 8])])
 
 
+@pytest.mark.paired
 @pytest.mark.quick("LSTM-0.4-train", "GRU-0.4-train")
 @pytest.mark.parametrize("mode", ["train", "eval"])
 @pytest.mark.parametrize("p", [0.0, 0.4, 1.0])
@@ -214,6 +217,7 @@ def test_wrong_input_is_named(args, what):
 
 
 # ---------------------------------------------------------------- RNN, BiRNN
+@pytest.mark.paired
 @pytest.mark.quick("GRUCell-False-True", "SimpleRNNCell-True-True")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("time_major", [False, True])

@@ -217,7 +217,7 @@ class Case:
 
 
 #: contexts of each case in a run that is not nightly
-EACH = 3
+EACH = 2
 
 
 def rows(cases: list[Case]) -> list[Any]:
