@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dy2st.branches.cond import choose, settled_condition
@@ -32,6 +32,23 @@ _pairs = registered(zip_)
 def is_lazy(x: object) -> bool:
     """Whether its value is known only when the program runs."""
     return isinstance(x, Tensor) or is_runtime_scalar(x) or is_symint(x)
+
+
+def waits(key: object) -> bool:
+    """Whether a comparison with it is known only when the program runs."""
+    return any(map(waits, key)) if isinstance(key, tuple) else is_lazy(key)
+
+
+def is_ordered(key: object) -> bool:
+    """Whether it is a number, or a tuple of such."""
+    return all(map(is_ordered, key)) if isinstance(key, tuple) else kind_of(key) is not None
+
+
+def numbers_in(key: object) -> Iterator[object]:
+    for q in key if isinstance(key, tuple) else ():
+        yield from numbers_in(q)
+    if not isinstance(key, tuple):
+        yield key
 
 
 def read_whole(trace: Trace, x: Any) -> Any:
@@ -82,15 +99,26 @@ def _keys(items: Any, key: Any) -> list[object]:
 
 
 @plain_loop
+def _less(x: Any, y: Any) -> Any:
+    """`x < y`; tuples by the first elements that differ."""
+    if isinstance(x, tuple) and isinstance(y, tuple):
+        for a, b in zip(x, y):
+            if a != b:
+                return _less(a, b)
+        return len(x) < len(y)
+    return x < y
+
+
+@plain_loop
 def _best(pairs: Any, largest: bool, name: str, default: Any) -> Any:
     first = True
     for k, q in pairs:
         if first:
-            best, at, first = q, k, False
-        elif k > at if largest else k < at:
-            best, at = q, k
+            element, at, first = q, k, False
+        elif _less(at, k) if largest else _less(k, at):
+            element, at = q, k
     if not first:
-        return best
+        return element
     if default:
         return default["default"]
     raise ValueError(f"{name}() iterable argument is empty")
@@ -138,12 +166,12 @@ def _extreme(name: str) -> Callable[..., Any]:
         items = written_for(trace, name, args[0]) if len(args) == 1 else TraceList(list(args))
         rolled = sequence_of(trace, items) is not None and type(items) is not range
         items = items if rolled else list(items)
-        if not rolled and key is None and not any(map(is_lazy, items)):
+        if not rolled and key is None and not any(map(waits, items)):
             return plain(items, **default)
         if not rolled and key is None and items and all(map(kind_of, items)):
             return functools.reduce(lambda x, y: _better(trace, name, x, y), items)
         keys: Any = items if key is None else comprehension(trace.hooks.call(_keys), items, key)
-        if not rolled and not any(map(is_lazy, keys)):
+        if not rolled and not any(map(waits, keys)):
             known = list(keys)
             return (
                 items[plain(range(len(known)), key=known.__getitem__)]
@@ -177,25 +205,53 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> object:
         return sorted(items, key=key, reverse=reverse)
     found: list[Any] = list(written_for(trace, "sorted", items))
     keys = found if key is None else [trace.hooks.call(key)(q) for q in found]
-    if not any(map(is_lazy, keys)):
+    if not any(map(waits, keys)):
         order = sorted(range(len(found)), key=keys.__getitem__, reverse=reverse)
         return TraceList([found[i] for i in order])
-    if key is not None or not all(map(kind_of, found)) or len(found) > MOST_SORTED:
+    if not all(map(is_ordered, keys)) or len(found) > MOST_SORTED:
         raise refuse(
-            "sorted() by values that only the program knows.",
+            f"sorted() by tensors, or of more than {MOST_SORTED} elements by numbers that only the "
+            "program knows.",
             "Which element comes first would depend on data.",
-            "Stack the tensors, and take them in the order of `paddle.argsort`.",
+            "Stack the tensors, and take them in the order of `paddle.argsort`; or sort a few by "
+            "numbers: `key=lambda x: float(x.sum())`.",
         )
-    return TraceList(_sorted_numbers(trace, found, reverse))
+    refuse_nan(trace, keys)
+    if key is None and all(map(kind_of, found)):
+        return TraceList(_sorted_numbers(trace, found, reverse))
+    return TraceList(_sorted_by(trace, keys, found, reverse))
 
 
-def _sorted_numbers(trace: Trace, items: list[Any], reverse: Any) -> list[Any]:
-    """By insertion: a number moves past those that it is less than. Python's order of NaN is that
-    of its algorithm, and is not repeated."""
-    for q in items:
+def refuse_nan(trace: Trace, keys: list[Any]) -> None:
+    """Python's order of NaN is that of its algorithm, and is not repeated."""
+    for q in (q for key in keys for q in numbers_in(key)):
         if kind_of(q) is float and is_lazy(q):
             ok = number.negate(number.compare(trace, "ne", q, q))
             number.check(trace, ok.value, "ValueError", "sorted() of NaN in a translated function")
+
+
+def _sorted_by(trace: Trace, keys: list[Any], items: list[Any], reverse: Any) -> list[Any]:
+    """Objects by insertion, each with its key."""
+    less = trace.hooks.call(_less)
+    out: list[Any] = []
+    for pair in zip(keys, items):
+        out.append(pair)
+        for i in range(len(out) - 1, 0, -1):
+            x, y = out[i - 1], out[i]
+            test = settled_condition(trace, less(x[0], y[0]) if reverse else less(y[0], x[0]))
+            out[i - 1], out[i] = _exchanged(trace, test, x, y)
+    return [q for _, q in out]
+
+
+def _exchanged(trace: Trace, test: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """`y, x` if the test holds, else `x, y`."""
+    if not is_runtime_scalar(test):
+        return (y, x) if test else (x, y)
+    return choose(trace, test, lambda: (y, x), lambda: (x, y))  # type: ignore[no-any-return]
+
+
+def _sorted_numbers(trace: Trace, items: list[Any], reverse: Any) -> list[Any]:
+    """By insertion: a number moves past those that it is less than."""
     out: list[Any] = []
     for q in items:
         out.append(q)
