@@ -39,6 +39,7 @@ from dy2st.state.strings import str_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import compare
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import KINDS, Attr, Item, kind_of
 
@@ -127,6 +128,8 @@ def fn(f: Any) -> Any:
     if trace is None:
         return f
     f = drawing(f)
+    if is_symint(f):
+        return f
     if type(f) is OneOf:
         return functools.partial(call_chosen, trace, f)
     if mark_of(f) is not None or is_host(f):

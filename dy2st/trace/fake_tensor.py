@@ -18,7 +18,7 @@ from paddle.base.dygraph.math_op_patch import TensorSize
 
 from dy2st.trace import memory as layout
 from dy2st.trace.signals import NeedsConcrete, Refused
-from dy2st.trace.symint import make
+from dy2st.trace.symint import SymInt, is_symint, make
 from dy2st.trace.trace import current
 from dy2st.trace.user_stack import user_loc
 from ir import SourceError, Type, Value
@@ -85,8 +85,10 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     @property
     def size(self) -> object:
         dims = self._value.type.shape
-        plain = all(isinstance(d, int) for d in dims)
-        return TensorSize(list(dims)) if plain else make(product(dims), current())
+        if all(isinstance(d, int) for d in dims):
+            return TensorSize(list(dims))
+        size = make(product(dims), current())
+        return SymInt(size.dim, size.home, self.shape) if is_symint(size) else size
 
     @property
     def stop_gradient(self) -> bool:

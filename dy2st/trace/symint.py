@@ -25,12 +25,13 @@ MOST_SETTLED = 16
 
 
 class SymInt:
-    """An integer of the program. `dim` is its polynomial, `home` the trace that knows its names."""
+    """An integer of the program. `dim` is its polynomial, `home` the trace that knows its names;
+    `shape` is that of the tensor whose size it is, for Paddle's `x.size(0)`."""
 
-    __slots__ = ("dim", "home")
+    __slots__ = ("dim", "home", "shape")
 
-    def __init__(self, dim: Size, home: Any) -> None:
-        self.dim, self.home = dim, home
+    def __init__(self, dim: Size, home: Any, shape: Any = None) -> None:
+        self.dim, self.home, self.shape = dim, home, shape
 
     __class__ = property(lambda self: int)  # type: ignore[assignment]
 
@@ -74,9 +75,10 @@ class SymInt:
     def __getattr__(self, name: str) -> Any:
         return scalar.attribute(self, name)
 
-    def __call__(self, dim: object = None) -> NoReturn:
-        """`x.size(0)`, where `x.size` is a number of the program."""
-        raise NeedsConcrete("size() of a tensor with a named size: use `x.shape[0]`", self.loops)
+    def __call__(self, dim: Any = None) -> Any:
+        if self.shape is None:
+            raise TypeError("'int' object is not callable")
+        return self.shape if dim is None else self.shape[dim]
 
 
 SymInt.__name__ = SymInt.__qualname__ = "int"

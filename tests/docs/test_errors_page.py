@@ -49,6 +49,7 @@ UNREACHABLE = {
 }
 #: functions with a message that no example shows yet
 OPEN = {
+    "dy2st/loops/iterables.py: item",
     "dy2st/state/containers/lookup.py: table",
     "dy2st/branches/merge.py: containers",
     "dy2st/capture/foreign/probe.py: structure",

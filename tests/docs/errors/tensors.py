@@ -234,3 +234,8 @@ def view_at_an_index_that_is_written(x):
     row = h[i]
     i.add_(paddle.ones([], "int64"))
     return row, h
+
+
+@example(X, options={"input_spec": [paddle.static.InputSpec([None, 3, 4], "float32", "x")]})
+def calls_a_size(x):
+    return x * x.shape[0](1)

@@ -77,3 +77,17 @@ def test_every_second_row_of_a_named_size():
         x = fl([n, 4], trained=False)
         with pytest.warns(dy2st.CopyWarning) if n == 3 else contextlib.nullcontext():
             check.same(static(x), x[::2])
+
+
+def sizes_by_calls(x):
+    flat = x.reshape([x.size(0), -1])
+    return flat, x.reshape(x.size()), x.size(), x.size(-1), x * x.size
+
+
+def test_the_size_of_an_axis_by_a_call():
+    static = dy2st.to_static(sizes_by_calls, [InputSpec([None, None, 4], "float32", "x")])
+    for shape in ([2, 3, 4], [5, 1, 4], [3, 7, 4]):
+        x = paddle.ones(shape)
+        check.same(static(x), sizes_by_calls(x))
+    with pytest.raises(TypeError, match="not callable"):
+        dy2st.to_static(lambda x: x.shape[0](1), [InputSpec([None, 4], "float32")])(x[0])
