@@ -36,11 +36,16 @@ def pytest_collection_finish(session):
 
 
 def pytest_collection_modifyitems(config, items):
-    """In modules marked `sampled` whatever is not marked `quick` is slow."""
-    unknown = {}
+    """In modules marked `sampled` whatever is not marked `quick` is slow; `sampled(every=n)` leaves
+    every n-th row of each test quick as well."""
+    unknown, rows = {}, Counter()
     for item in items:
-        if item.get_closest_marker("sampled") and not is_quick(item, unknown):
-            item.add_marker(pytest.mark.slow)
+        if mark := item.get_closest_marker("sampled"):
+            test, every = item.nodeid.split("[")[0], mark.kwargs.get("every", 0)
+            regular = every and rows[test] % every == 0
+            rows[test] += 1
+            if not is_quick(item, unknown) and not regular:
+                item.add_marker(pytest.mark.slow)
     if any(unknown.values()) and not any("::" in q for q in config.args):
         raise pytest.UsageError(f"no such rows: {[(t, q) for t, q in unknown.items() if q]}")
     leave_products_to_the_night(items)

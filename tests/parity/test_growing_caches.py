@@ -14,6 +14,8 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=6)
+
 LENGTHS = (5, 2, 1, 8, 5)
 WIDTH = 4
 

@@ -11,6 +11,8 @@ import dy2st
 from tests.check import close, data, detached, parity, same, step
 from tests.dy2st.functional.plain import Function, kinds
 
+pytestmark = pytest.mark.sampled(every=5)
+
 
 def leak(c, x):
     c = c * 0.5 + x

@@ -8,6 +8,8 @@ import pytest
 import dy2st
 from tests.check import data, random_state, same
 
+pytestmark = pytest.mark.sampled(every=5)
+
 RUNS = ["eager", "translated"]
 
 

@@ -13,6 +13,8 @@ from ir import Scan
 from ir.rewrite import walk
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 LENGTHS = (0, 1, 2, 3, 7)
 
 
