@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import put
-from ir.program import Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
+from ir.program import ENDLESS, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, has_loops, rewrite_all
 from ir.types import Dim
 
@@ -85,7 +85,12 @@ def _step_of_expand(b: Block, x: Value, axis: int, shape: tuple[Dim, ...]) -> Va
 
 # ---------------------------------------------------------------- results
 def stack_of_equal_steps(s: Scan) -> dict[Stack | Last, Emit]:
-    """stack %ys = %w1 axis 0 of const %w1 = %w  =>  %ys is expand(%w); likewise full(...)."""
+    """stack %ys = %w1 axis 0 of const %w1 = %w  =>  %ys is expand(%w); likewise full(...).
+
+    Not of a loop without an end: what it collects is what ends it.
+    """
+    if s.trip == ENDLESS:
+        return {}
     outer = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
     made = {n.result: n for n in s.body if isinstance(n, Op) and n.name == "full"}
     found: dict[Stack | Last, Emit] = {}
