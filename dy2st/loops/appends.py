@@ -15,6 +15,7 @@ import paddle
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.index_values import iterations
 from dy2st.loops.record import LoopRecord
+from dy2st.state.containers import fills
 from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
@@ -31,6 +32,15 @@ from dy2st.trace.trace import Trace
 from ir import Type, Value
 from ir.analysis.ranges import names_in
 from ir.types import I64, Dim
+
+
+def filled(trace: Trace, target: TraceList, made: StackedRun, fill: fills.Fill) -> None:
+    """Store the elements of a loop that has just ended."""
+    assert isinstance(made.trip, int)
+    places = fill.places(made.trip)
+    before, behind = target[: places[0]], target[places[-1] + 1 :]
+    made = made if fill.step > 0 else made.slice(trace, slice(None, None, -1))
+    target.replace_parts([*before.parts(), made, *behind.parts()])
 
 
 def put(trace: Trace, target: TraceList, segment: StackedRun) -> None:
@@ -64,6 +74,9 @@ def size_of(items: Sequence[object]) -> Dim:
 def element_after(plan: LoopRecord, port: TapPort) -> Any:
     """The element in the place of a tap at the end of the iteration."""
     target, back = port.target, port.back
+    fill = plan.frame.known_fills.get(id(target))
+    if fill is not None and back > 1:
+        return fills.port(plan.trace, target, plan.frame, fill, back - 1).fake
     new = appended(plan.frame, target)
     if new and back == 1:
         return last_of(plan.trace, new[-1])
@@ -78,21 +91,24 @@ def learn_growth(plan: LoopRecord) -> bool:
     """Learn how many elements an iteration appends to a list that the body reads: its length
     follows from the index then. Returns True if there was something new."""
     known, frame = plan.body_trace.known.growth, plan.frame
-    grows = {k: size_of(items) for k, (_, items) in frame.appends.items() if items}
+    lists = {k: q for k, (_, q) in frame.appends.items() if k not in frame.fills}
+    grows = {k: size_of(items) for k, items in lists.items() if items}
     read = {*frame.asked, *frame.picked, *frame.observed}
     new = {k: n for k, n in grows.items() if (known[k] != n if k in known else k in read)}
     new.update((k, 0) for k in frame.guessed if k not in grows and k not in known)
-    gone = [k for k in known if known[k] != 0 and k not in frame.appends]
+    gone = [k for k in known if known[k] != 0 and k not in lists]
     known.update(new)
     for key in gone:
         del known[key]
-    return bool(new or gone)
+    return fills.learn(frame) or bool(new or gone)
 
 
 # ---------------------------------------------------------------- what one iteration appends
 def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
     out: list[tuple[TraceList, Any, Dim]] = []
+    fills.check_unread(plan.frame)
+    plan.fills = dict(plan.frame.fills)
     for target, items in plan.frame.appends.values():
         if not items:
             continue
@@ -304,6 +320,6 @@ def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
 
 
 __all__ = [
-    "Group", "collect", "element_after", "gathered", "last_of", "learn_growth", "put", "segment",
-    "shortened", "size_of",
+    "Group", "collect", "element_after", "filled", "gathered", "last_of", "learn_growth", "put",
+    "segment", "shortened", "size_of",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from dy2st.branches.unresolved import (
     unresolved,
 )
 from dy2st.loops import concat_growth
-from dy2st.loops.appends import gathered, put, segment, shortened
+from dy2st.loops.appends import filled, gathered, put, segment, shortened
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
@@ -423,7 +423,9 @@ class BodyTrace(LoopTrace):
                 made = shortened(plan, made, plan.missed[id(target)])
             chosen = plan.chosen.get(id(target))
             made = made if chosen is None else gathered(trace, made, chosen)
-            if chosen != []:
+            if id(target) in plan.fills:
+                filled(trace, target, made, plan.fills[id(target)])
+            elif chosen != []:
                 put(trace, target, made)
         for path, final in plan.finals.items():
             if type(final) is concat_growth.Later:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dy2st.branches.unresolved import Alternative
+from dy2st.state.containers.fills import Fill
 from dy2st.state.stacked_run import ScanCell
 from dy2st.state.tree import is_flag
 from dy2st.trace.scalar import PathCondition, is_runtime_scalar, known
@@ -26,11 +27,11 @@ class Learned:
     only some iterations define, with their type; trained: places whose tensors require gradients
     only after that many iterations; growth: elements that an iteration appends to a list; grown:
     tensors that an iteration makes longer; fresh: containers that each iteration makes anew;
-    queues: lists from outside that the body shifts; trip: the largest number of iterations, and
-    whether it is exact. asks: the body needs a bound of the index, which the test of an iteration
-    may give: None once it has been asked. again: a trace that failed has learned something.
-    guessed: places of `grown` that a trace which failed seemed to make longer; refuted: those that
-    do not grow.
+    queues: lists from outside that the body shifts; fills: those that it stores at its index; trip:
+    the largest number of iterations, and whether it is exact. asks: the body needs a bound of the
+    index, which the test of an iteration may give: None once it has been asked. again: a trace that
+    failed has learned something. guessed: places of `grown` that a trace which failed seemed to
+    make longer; refuted: those that do not grow.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -43,6 +44,7 @@ class Learned:
     grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
+    fills: dict[int, Any] = dataclasses.field(default_factory=dict)
     trip: Dim | None = None
     exact: bool = False
     asks: bool | None = False
@@ -63,6 +65,7 @@ class Learned:
             "makes a tensor longer": self.grown,
             "makes a container anew": self.fresh,
             "shifts a list": self.queues,
+            "stores the elements of a list": self.fills,
             "has a bound": self.trip is not None,
         }
         return ", ".join(text for text, known in found.items() if known)
@@ -83,7 +86,7 @@ class LoopTrace:
         self.trace, self.known, self.go = trace, known, go
         self.loop = trace.sizes.new_loop(trip)
         self.frame = Frame(loop=self.loop, growth=dict(known.growth), known_queues=known.queues)
-        self.frame.trained = known.trained
+        self.frame.trained, self.frame.known_fills = known.trained, known.fills
         self.loop.frame = self.frame
         self.loop.peelable = go is True and known.peeled < 2
         trace.values.frame_of[self.loop.index] = self.frame
@@ -123,7 +126,8 @@ class LoopRecord:
     """The ports of one loop, as far as they are known.
 
     body_trace: the trace of the body. missed: for a list, by `id`, 1 after the loop if the last
-    iteration did not append. chosen: for a list, by `id`, the iterations that append. leaving:
+    iteration did not append. chosen: for a list, by `id`, the iterations that append. fills: for
+    a list, by `id`, how iterations store its elements. leaving:
     `stop_gradient` of what leaves the loop. flips: places that require a gradient only after some
     iterations. needs_iteration: why the loop has to run at least once. after: ops that follow the
     loop. cell: the loop.
@@ -139,6 +143,7 @@ class LoopRecord:
         self.stacks: list[Stack] = []
         self.missed: dict[int, Value] = {}
         self.chosen: dict[int, list[int]] = {}
+        self.fills: dict[int, Fill] = {}
         self.leaving: dict[Any, bool] = {}
         self.flips: list[tuple[Any, ...]] = []
         self.needs_iteration: list[str] = []

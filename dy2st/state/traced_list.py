@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.containers import taps
+from dy2st.state.containers import fills, lookup, taps
 from dy2st.state.containers.lookup import is_later
 from dy2st.state.stacked_run import (
     Known,
@@ -35,6 +35,7 @@ from dy2st.trace.scalar import (
     stop,
 )
 from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
 from dy2st.trace.undo import Item
 from ir import Size, SourceError
@@ -142,6 +143,8 @@ class TraceList(list):
         if any(id(self) in f.queues for f in trace.frames):
             self._note_change(trace)
             return super().append(value)
+        if any(id(self) in f.fills for f in trace.frames):
+            raise NeedsConcrete("a list is read or changed while the loop fills it")
         if frame is not self.born:
             entry = frame.appends.setdefault(id(self), (self, []))
             entry[1].append(value)
@@ -168,6 +171,8 @@ class TraceList(list):
     def __setitem__(self, i: Any, value: Any) -> None:
         """A slot of a list from outside of a loop is a place that the loop may carry."""
         trace = current()
+        if trace is not None and fills.store(trace, self, i, value, self._loops_since_birth()):
+            return None
         if trace is not None and self.segmented:
             self.split(trace)
         if trace is None or self.segmented or type(i) is not int:
@@ -205,6 +210,11 @@ class TraceList(list):
         loops = self._loops_since_birth()
         if isinstance(i, slice):
             return self._slice(trace, i, loops)
+        fill = fills.known(self, loops)
+        if fill is not None and is_symint(i):
+            found = fills.read(trace, self, i, loops[0], fill)
+            if found or not self.segmented:
+                return found[0] if found else lookup.element(trace, self, self.parts(), i, "list")
         back = taps.distance(trace, self, i, loops)
         if back is not None:
             return taps.from_end(trace, self, loops, back)
@@ -214,6 +224,8 @@ class TraceList(list):
             if type(i) is not int or not 0 <= i < len(self.parts()) - self._new(loops):
                 self._observe("an item")
             return super().__getitem__(i)
+        for f in loops if is_symint(i) else ():
+            f.picked.setdefault(id(self), self)
         return self._segment_item(trace, i)
 
     def _new(self, loops: list[Frame]) -> int:

@@ -41,8 +41,9 @@ class Frame:
     `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
     `asked` are the lists whose length the body has read, `queues` those whose elements it shifts,
     `picked` those that it reads at an index of the program, `guessed` those of them that may be too
-    short for it. `tails`: carried elements, by the list's `id` and the distance from its end.
-    `trained` has the places of the loop that require a gradient after some iterations. `facts`
+    short for it; `fills` those whose elements it stores at its index, and `known_fills` those that
+    it is known to store so. `tails`: carried elements, by the list's `id` and the distance from its
+    end. `trained` has the places of the loop that require a gradient after some iterations. `facts`
     hold in a branch. `relied`: storages from outside of the block whose known elements it has read
     as Python numbers.
     """
@@ -51,6 +52,8 @@ class Frame:
     loop: Loop | None = None
     branch: bool = False
     growth: dict[int, Dim] = field(default_factory=dict)
+    fills: dict[int, Any] = field(default_factory=dict)
+    known_fills: dict[int, Any] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     queues: set[int] = field(default_factory=set)
     known_queues: dict[int, Any] | None = None

@@ -112,7 +112,7 @@ def grows(target: object, loops: Sequence[Frame]) -> bool:
 
 def distance(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> int | None:
     """How far from the end `target[i]` is now, if that is the same in every iteration."""
-    if not loops or any(id(target) in f.queues for f in loops):
+    if not loops or any(id(target) in f.queues or id(target) in f.fills for f in loops):
         return None
     if type(i) is int:
         back: Dim = -i
@@ -166,7 +166,8 @@ def moving(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
     """`target[i]`, where only the program knows i, of a list that no loop is known to fill."""
     items = target.parts()
     check_complete(target, i, loops)
-    if is_symint(i) and is_inside(trace, i, len(items)) or not unknown(target, loops):
+    made = all(q is not None for q in items)
+    if made and is_symint(i) and is_inside(trace, i, len(items)) or not unknown(target, loops):
         return element(trace, target, items, i, "list")
     return guess(trace, target, loops)
 
@@ -194,7 +195,8 @@ def guess(trace: Trace, target: Any, loops: Sequence[Frame]) -> Any:
     items = target.parts()
     if not items:
         raise NeedsConcrete("a list is empty in the first iteration", (), True)
-    return mapped(lambda q: stand_in(trace, q, items), items[-1])
+    like = next((q for q in items if q is not None), None)
+    return mapped(lambda q: stand_in(trace, q, items), like)
 
 
 def stand_in(trace: Trace, x: Any, items: Sequence[Any]) -> Any:

@@ -277,11 +277,7 @@ def inserted_in_front(x):
     return ys
 
 
-@program(
-    x="f32[B,T,4]",
-    unrolled="an element of a Python list is set by the index",
-    fixed="it is unrolled",
-)
+@program(x="f32[B,T,4]", fixed="a list of None as long as the size")
 def preallocated_list(x):
     ys = [None] * x.shape[1]
     for t in range(x.shape[1]):

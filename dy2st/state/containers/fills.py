@@ -1,0 +1,122 @@
+"""Lists of fixed length whose elements a loop stores one after the other, at its index.
+
+    ys = [None] * n                     hs = [h0] + [None] * n
+    for t in range(n):                  for t in range(n):
+        ys[t] = f(x[t])                     hs[t + 1] = f(hs[t], x[t])
+
+An iteration stores one element, next to that of the iteration before: the loop stacks them as if it
+appended them. Elements that it has stored are taps, those that it has not stored yet are the old
+ones. That a list is filled is learned by one trace of the body and known in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dy2st.state.containers.lookup import at_frame
+from dy2st.state.containers.taps import TapPort
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Frame, Trace
+from ir.types import Size, substitute_dim
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Iteration i stores element `start + step * i`; `step` is 1 or -1."""
+
+    start: int
+    step: int
+
+    def places(self, trip: int) -> range:
+        """The elements that are stored, from the first one of the list on."""
+        last = self.start + self.step * (trip - 1)
+        return range(min(self.start, last), max(self.start, last) + 1)
+
+
+def fill_of(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Fill | None:
+    """The fill that `target[i] = ...` belongs to, if every iteration surely stores its element."""
+    frame = loops[-1] if len(loops) == 1 and is_symint(i) else None
+    loop = None if frame is None else frame.loop
+    if loop is None or frame is not trace.frame or loop.open or not isinstance(loop.trip, int):
+        return None
+    ends = [substitute_dim(i.dim, {loop.name: k}) for k in (0, 1, 2)]
+    if any(isinstance(q, Size) for q in ends):
+        return None
+    start, after, third = map(int, ends)  # type: ignore[arg-type]
+    fill = Fill(start, after - start)
+    if abs(fill.step) != 1 or third - after != fill.step:
+        return None
+    places, n = fill.places(loop.trip), target.size()
+    return fill if isinstance(n, int) and places[0] >= 0 and places[-1] < n else None
+
+
+def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame]) -> bool:
+    """Record `target[i] = value`; False if the loop does not fill the list."""
+    fill = fill_of(trace, target, i, loops)
+    frame, key = trace.frame, id(target)
+    if fill is None or key in frame.fills or key in frame.appends or key in frame.queues:
+        return False
+    trace.check_certain(target)
+    frame.fills[key] = fill
+    frame.appends[key] = (target, [value])
+    trace.undo_log.note(lambda: frame.fills.pop(key, None))
+    trace.undo_log.note(lambda: frame.appends.pop(key, None))
+    return True
+
+
+def known(target: object, loops: Sequence[Frame]) -> Fill | None:
+    """How the innermost of these loops fills the list, if that is known so far."""
+    if len(loops) != 1:
+        return None
+    return loops[0].known_fills.get(id(target)) or loops[0].fills.get(id(target))
+
+
+def read(trace: Trace, target: Any, i: Any, frame: Frame, fill: Fill) -> Any:
+    """`(element,)` at an index while the loop fills the list; () for one that it has not stored."""
+    assert frame.loop is not None
+    frame.picked[id(target)] = target
+    head = Size.named(frame.loop.name) * fill.step + fill.start
+    back = (head - i.dim) * fill.step
+    if not isinstance(back, int):
+        raise NeedsConcrete("picks elements of a list that the loop fills", subject="an index")
+    if back == 0 and id(target) in frame.fills:
+        return (frame.appends[id(target)][1][0],)
+    return (port(trace, target, frame, fill, back).fake,) if back > 0 else ()
+
+
+def port(trace: Trace, target: Any, frame: Frame, fill: Fill, back: int) -> TapPort:
+    """The element that was stored `back` iterations ago, or the old one in its place."""
+    at = fill.start - fill.step * back
+    if not 0 <= at < target.size():
+        raise NeedsConcrete("may be out of range", subject="an index", peel=back)
+    if (id(target), back) not in frame.tails:
+        with at_frame(trace, trace.frames.index(frame) - 1):
+            first = target[at]
+        with at_frame(trace, trace.frames.index(frame)):
+            frame.tails[id(target), back] = TapPort(target, back, first, trace)
+    return frame.tails[id(target), back]  # type: ignore[no-any-return]
+
+
+def check_unread(frame: Frame) -> None:
+    """A list that the loop fills is read at its index only."""
+    for key, fill in frame.fills.items():
+        tapped = any(k == key for k, _ in frame.tails) and frame.known_fills.get(key) != fill
+        stored = any(k[:2] == ("item", key) for k in frame.stores)
+        if tapped or stored or key in frame.observed or len(frame.appends[key][1]) > 1:
+            raise NeedsConcrete("a list is read or changed while the loop fills it")
+
+
+def learn(frame: Frame) -> bool:
+    """Learn which of the lists that the body reads at an index it fills."""
+    read_at = {*frame.picked, *frame.guessed}
+    new = {k: q for k, q in frame.fills.items() if k in read_at or k in frame.known_fills}
+    changed = frame.known_fills != new
+    frame.known_fills.clear()
+    frame.known_fills.update(new)
+    return changed
+
+
+__all__ = ["Fill", "check_unread", "known", "learn", "port", "read", "store"]
