@@ -201,7 +201,9 @@ def unzip(f: Any, pairs: Any) -> object:
     whole = pairs.as_segment(trace)
     if whole is None or not isinstance(whole.tree, tuple):
         return f(*pairs)
-    return iter([TraceList([StackedRun(whole.trip, part)]) for part in whole.tree])
+    made = iter([TraceList([StackedRun(whole.trip, part)]) for part in whole.tree])
+    trace.objects.iterators[id(made)] = (made, trace.frame)
+    return made
 
 
 def reversed_(iterable: Any) -> object:
