@@ -36,11 +36,14 @@ from ir.types import I64, Dim
 
 def filled(trace: Trace, target: TraceList, made: StackedRun, fill: fills.Fill) -> None:
     """Store the elements of a loop that has just ended."""
-    assert isinstance(made.trip, int)
-    places = fill.places(made.trip)
-    before, behind = target[: places[0]], target[places[-1] + 1 :]
+    trip = made.trip
     made = made if fill.step > 0 else made.slice(trace, slice(None, None, -1))
-    target.replace_parts([*before.parts(), made, *behind.parts()])
+    if fill is fills.FRONT:
+        return target.replace_parts([made, *target.parts()])
+    assert isinstance(trip, int)
+    places = fill.places(trip)
+    before, behind = target[: places[0]], target[places[-1] + 1 :]
+    return target.replace_parts([*before.parts(), made, *behind.parts()])
 
 
 def put(trace: Trace, target: TraceList, segment: StackedRun) -> None:

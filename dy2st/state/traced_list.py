@@ -370,12 +370,14 @@ def _changing(name: str) -> Callable[..., Any]:
         if name == "sort" and kwargs.get("key") is not None:
             key = trace.hooks.call(kwargs["key"])
             kwargs["key"] = lambda x: key(x)
+        loops = self._loops_since_birth()
+        if name == "insert" and len(args) == 2 and fills.insert(trace, self, *args, loops=loops):
+            return None
         self._observe(name)
         if self.segmented and name == "sort":
             return _on_filled(trace, self, name, args)
         if self.segmented and name not in _KEEPING:
             self.split(trace)
-        loops = self._loops_since_birth()
         if loops and name not in _READS and not all(id(self) in f.queues for f in loops):
             self._learn_queue(name, loops)
         if name not in _READS:

@@ -4,6 +4,8 @@
     for t in range(n):                  for t in range(n):
         ys[t] = f(x[t])                     hs[t + 1] = f(hs[t], x[t])
 
+The same holds for one that grows in front: `ys.insert(0, y)`.
+
 An iteration stores one element, next to that of the iteration before: the loop stacks them as if it
 appended them. Elements that it has stored are taps, those that it has not stored yet are the old
 ones. That a list is filled is learned by one trace of the body and known in the next.
@@ -59,19 +61,40 @@ def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame])
     frame, key = trace.frame, id(target)
     if fill is None or key in frame.fills or key in frame.appends or key in frame.queues:
         return False
+    record(trace, target, value, fill)
+    return True
+
+
+#: every iteration inserts its element in front of the list
+FRONT = Fill(-1, -1)
+
+
+def insert(trace: Trace, target: Any, at: Any, value: Any, *, loops: Sequence[Frame]) -> bool:
+    """Record `target.insert(0, value)`; False if not every iteration of a loop does it."""
+    frame, key = trace.frame, id(target)
+    one = len(loops) == 1 and loops[0] is frame and type(at) is int and at == 0
+    loop = frame.loop if one else None
+    if loop is None or loop.open or key in frame.appends or key in frame.queues:
+        return False
+    record(trace, target, value, FRONT)
+    return True
+
+
+def record(trace: Trace, target: Any, value: Any, fill: Fill) -> None:
+    frame, key = trace.frame, id(target)
     trace.check_certain(target)
     frame.fills[key] = fill
     frame.appends[key] = (target, [value])
     trace.undo_log.note(lambda: frame.fills.pop(key, None))
     trace.undo_log.note(lambda: frame.appends.pop(key, None))
-    return True
 
 
 def known(target: object, loops: Sequence[Frame]) -> Fill | None:
     """How the innermost of these loops fills the list, if that is known so far."""
     if len(loops) != 1:
         return None
-    return loops[0].known_fills.get(id(target)) or loops[0].fills.get(id(target))
+    fill = loops[0].known_fills.get(id(target)) or loops[0].fills.get(id(target))
+    return None if fill is FRONT else fill
 
 
 def read(trace: Trace, target: Any, i: Any, frame: Frame, fill: Fill) -> Any:
@@ -101,8 +124,11 @@ def port(trace: Trace, target: Any, frame: Frame, fill: Fill, back: int) -> TapP
 
 
 def check_unread(frame: Frame) -> None:
-    """A list that the loop fills is read at its index only."""
+    """A list that the loop fills is read at its index only, one that grows in front not at all."""
+    read_at = {*frame.picked, *frame.guessed, *frame.asked}
     for key, fill in frame.fills.items():
+        if fill is FRONT and key in read_at:
+            raise NeedsConcrete("a list is read or changed while the loop fills it")
         tapped = any(k == key for k, _ in frame.tails) and frame.known_fills.get(key) != fill
         stored = any(k[:2] == ("item", key) for k in frame.stores)
         if tapped or stored or key in frame.observed or len(frame.appends[key][1]) > 1:
@@ -112,11 +138,12 @@ def check_unread(frame: Frame) -> None:
 def learn(frame: Frame) -> bool:
     """Learn which of the lists that the body reads at an index it fills."""
     read_at = {*frame.picked, *frame.guessed}
-    new = {k: q for k, q in frame.fills.items() if k in read_at or k in frame.known_fills}
+    fills = {k: q for k, q in frame.fills.items() if q is not FRONT}
+    new = {k: q for k, q in fills.items() if k in read_at or k in frame.known_fills}
     changed = frame.known_fills != new
     frame.known_fills.clear()
     frame.known_fills.update(new)
     return changed
 
 
-__all__ = ["Fill", "check_unread", "known", "learn", "port", "read", "store"]
+__all__ = ["FRONT", "Fill", "check_unread", "insert", "known", "learn", "port", "read", "store"]

@@ -79,7 +79,16 @@ def read_back(x):
     return ys[n - 1] + h
 
 
+def in_front(x):
+    returns, r = [x[0] * 3], paddle.zeros([3], x.dtype)
+    for t in reversed(range(x.shape[0])):
+        r = x[t] + 0.9 * r
+        returns.insert(0, r)
+    return paddle.stack(returns), returns[0], returns[-1], len(returns)
+
+
 FILLS = [
+    (in_front, 1),
     (forwards, 1), (backwards, 1), (reads_the_one_before, 0), (reads_the_one_behind, 1),
     (two_steps, 2), (in_place, 1), (numbers, 0), (read_back, 1),
 ]  # fmt: skip
@@ -168,7 +177,31 @@ def alias_of_the_list(x):
     return ys[3] + pair[0][1], zs
 
 
+def grows_in_front_and_is_read(x):
+    ys, n = [x[0]], 0
+    for t in range(4):
+        ys.insert(0, x[t] + ys[0])
+        n += len(ys)
+    return ys, n
+
+
+def grows_in_front_twice(x):
+    ys = []
+    for t in range(4):
+        ys.insert(0, x[t])
+        ys.insert(0, x[t] * 2)
+    return ys
+
+
+def inserted_elsewhere(x):
+    ys = [x[0], x[1]]
+    for t in range(4):
+        ys.insert(1, x[t])
+    return ys
+
+
 OTHERS = [
+    grows_in_front_and_is_read, grows_in_front_twice, inserted_elsewhere,
     every_other, in_a_branch, reads_the_ends, stores_twice, beyond_the_end, negative, rotates,
     until, also_appended, alias_of_the_list,
 ]  # fmt: skip

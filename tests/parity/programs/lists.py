@@ -265,11 +265,7 @@ def queue_of_two(x):
     return out, queue
 
 
-@program(
-    x="f32[B,T,4]",
-    unrolled="the elements of the list move in each iteration",
-    fixed="it is unrolled",
-)
+@program(x="f32[B,T,4]")
 def inserted_in_front(x):
     ys = []
     for t in range(x.shape[1] - 1, -1, -1):
