@@ -94,11 +94,19 @@ def cond(test: Any, then: Callable[..., Any], orelse: Callable[..., Any], *opera
     if trace is None or not is_runtime_scalar(known):
         flat = sides.flat(then if known else orelse, "then" if known else "orelse")
     else:
-        flat = choose(
-            trace, known, lambda: sides.flat(then, "then"), lambda: sides.flat(orelse, "orelse")
-        )
+        try:
+            flat = choose(
+                trace, known, lambda: sides.flat(then, "then"), lambda: sides.flat(orelse, "orelse")
+            )
+        except Different as stop:
+            raise fault(TypeError, str(stop)) from None
     assert sides.like is not None
     return structure.filled(sides.like, iter(flat))
+
+
+class Different(BaseException):
+    """Ends the trace of the second branch: its results are not those of the first, whichever of the
+    two runs."""
 
 
 class Sides:
@@ -128,7 +136,7 @@ class Sides:
         return tuple(found)
 
     def different(self, text: str) -> BaseException:
-        return fault(TypeError, f"cond: orelse must return what then returns: {text}")
+        return Different(f"cond: orelse must return what then returns: {text}")
 
 
 def truth(name: str, x: Any) -> Any:
