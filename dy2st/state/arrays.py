@@ -54,13 +54,17 @@ def tensor_of(x: Any) -> Any:
     return x.fake if type(x) is FakeArray else x
 
 
+#: the kinds of NumPy's element types whose names show the number of their bits
+TEXTS = {"U": "texts", "S": "bytes", "V": "records", "O": "Python objects"}
+
+
 def element_type(dtype: object) -> DType:
     """Raises Refused for a NumPy dtype that programs do not compute with."""
     name = np.dtype(dtype).name  # type: ignore[call-overload]
     found = next((d for d in DTYPES.values() if d.name != "bf16" and d.numpy.name == name), None)
     if found is None or found.widened:
         raise refuse(
-            f"an array of {name}.",
+            f"an array of {TEXTS.get(np.dtype(dtype).kind, name)}.",  # type: ignore[call-overload]
             "Programs have no such element type.",
             "Use float32, float64, an integer type of at most 64 bits, or bool.",
         )
@@ -115,7 +119,11 @@ class FakeArray:
         have, number = self.dtype, kind_of(value)
         given = np.asarray(number(1)).dtype if number else getattr(value, "dtype", None)
         if not isinstance(given, np.dtype) or not np.can_cast(given, have, "same_kind"):
-            raise refuse(f"an item of an array of {have} is set to another type.", "", REMEDY)
+            raise refuse(
+                f"an item of an array of {have} is set to another type.",
+                "NumPy would cut the value short.",
+                REMEDY,
+            )
         self.fake[_index(index)] = value if number else _cast(_tensor(value), have)
 
     def __iter__(self) -> Iterator[Any]:

@@ -43,7 +43,7 @@ def dtype_from(dtype: object) -> DType:
     """Our element type for a Paddle dtype; raises TypeError where there is none."""
     found = DTYPE_FROM_PADDLE.get(dtype)
     if found is None:
-        raise TypeError(f"no element type for {dtype}")
+        raise TypeError(f"programs do not have the element type {dtype}")
     return found
 
 
