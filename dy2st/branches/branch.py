@@ -62,7 +62,8 @@ def trace_branch(
         try:
             block()
         except Refused as e:
-            if type(e.error) is SourceError or trace.in_loop:
+            paddles = type(e.error) is not SourceError and e.error.__cause__ is not None
+            if not paddles or trace.in_loop:
                 raise
             failed = e.error
         except Exception as e:

@@ -848,26 +848,25 @@ def a_generator_of_another_one(x):
 
 
 STATE = types.SimpleNamespace()
-LAYERS = [nn.Linear(3, 3), nn.Linear(3, 3)]
 
 
 @case(REFUSED)
-def a_choice_of_layers(x):
-    """choice gives a Linear here"""
-    return random.choice(LAYERS)(x)
+def a_choice_of_words(x):
+    """choice gives a str here"""
+    return {random.choice(["left", "right"]): x}
 
 
 @case(REFUSED)
-def a_layer_by_index(x):
+def a_word_by_index(x):
     """'i' follows from random.randint\\(\\), and is needed while the program is traced"""
     i = 1 - random.randint(0, 1)
-    return LAYERS[i](x)
+    return {["left", "right"][i]: x}
 
 
 @case(REFUSED)
-def a_choice_of_tensors(x):
-    """random.choice\\(\\) of tensors"""
-    return random.choice([x, x * 2])
+def a_sample_of_tensors(x):
+    """random.sample\\(\\) of tensors"""
+    return random.sample([x, x * 2], 1)[0]
 
 
 @case(REFUSED)
@@ -901,11 +900,11 @@ def many_bits(x):
 
 
 @case(REFUSED)
-def a_shuffled_list_of_tensors(x):
+def a_shuffled_list_of_words(x):
     """random.shuffle\\(\\) of anything but a list of numbers"""
-    rows = [x[0], x[1]]
-    random.shuffle(rows)
-    return rows[0]
+    words = ["left", "right"]
+    random.shuffle(words)
+    return {words[0]: x}
 
 
 @case(REFUSED)
