@@ -32,6 +32,8 @@ from ir.types import Dim
 MOST_TRACES = 6
 #: a window of so many elements is filled by iterations that run before the loop
 MOST_PEELED = 64
+#: how often a loop is split in two
+MOST_PARTS = 3
 TIMES = ("", "once", "twice", "three times", "four times", "five times")
 
 
@@ -43,10 +45,16 @@ def run(trace: Trace, over: Iterable, code: Code) -> None:
 
 
 class Runner:
-    """The attempts to roll one loop."""
+    """The attempts to roll one loop. `turns`: the iterations from which a comparison of the index
+    is another. It may be the first of the `parts` of a loop that has been split, which `fills` a
+    window: its iterations run before the loop, as those that are peeled off."""
 
-    def __init__(self, trace: Trace, site: Any, over: Iterable, code: Code, peeled: int = 0):
-        self.trace, self.site, self.over, self.code = trace, site, over, code
+    def __init__(
+        self, trace: Trace, site: Any, over: Iterable, code: Code, peeled: int = 0, parts: int = 0
+    ) -> None:
+        self.trace, self.site, self.over, self.code, self.parts = trace, site, over, code, parts
+        self.turns: set[int] = set()
+        self.fills = False
         self.whole, self.peeled, self.why = over.trip, peeled, ""
         self.most = 2
         self.first_stop: BaseException = NeedsConcrete("")
@@ -65,6 +73,8 @@ class Runner:
                 return
             if getattr(self.first_stop, "cut", 0):
                 return self.apart(self.first_stop.cut, go)  # type: ignore[attr-defined]
+            if go is True and (turn := self.turn()):
+                return self.split(turn)
             peel = int(getattr(self.first_stop, "peel", 1))
             if peel > 1 and self.peeled + peel <= MOST_PEELED:
                 self.most = max(self.most, self.peeled + peel)
@@ -77,6 +87,23 @@ class Runner:
                 if go is not True or self.over.trip == 0:
                     break
                 go = self.peel()
+
+    def turn(self) -> int:
+        """The first iteration from which a comparison of the index is another; 0 for none, or where
+        peeling serves."""
+        able = self.over.more is None and self.code.test is None and self.parts < MOST_PARTS
+        later = [k for k in self.turns if k > 2]
+        return min(later) if able and later else 0
+
+    def split(self, k: int) -> None:
+        """Index set splitting: the first `k` iterations are one loop, the others another."""
+        over, code = self.over, self.code
+        rest = Iterable(over.trip - k, lambda i: over.item(i + k), uncut=over.uncut)
+        for part, first in ((dataclasses.replace(over, trip=k), 0), (rest, k)):
+            one = dataclasses.replace(code, key=(code.key, first, k))
+            runner = Runner(self.trace, self.site, part, one, parts=self.parts + 1)
+            runner.fills = first == 0 and k <= MOST_PEELED
+            runner.run(True)
 
     def apart(self, k: int, go: Any) -> None:
         """The last iterations run after the loop over the others."""
@@ -135,6 +162,7 @@ class Runner:
             except Retrace:
                 continue
             except (NeedsConcrete, Mismatch) as e:
+                self.turns = body.loop.turns
                 foreign_loop(self.trace, e)
                 if self.learned(body):
                     continue
@@ -188,7 +216,7 @@ class Runner:
             raise NeedsConcrete(f"{what}: {self.why}", outer, peel)
         if isinstance(self.over.trip, Size) or endless:
             raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
-        if self.over.trip:
+        if self.over.trip and not self.fills:
             self.trace.frame.notes.append(("unrolled", self.site, self.why))
         if self.over.trip == ENDLESS:
             return self.endless(go)

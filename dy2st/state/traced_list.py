@@ -226,6 +226,8 @@ class TraceList(list):
             return super().__getitem__(i)
         for f in loops if is_symint(i) else ():
             f.picked.setdefault(id(self), self)
+        if taps.may_be_short(trace, self, i, loops):
+            return taps.guess(trace, self, loops)
         return self._segment_item(trace, i)
 
     def _new(self, loops: list[Frame]) -> int:

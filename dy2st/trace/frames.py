@@ -18,7 +18,7 @@ class Loop:
     """One loop that is being traced. `name` stands for its iteration number in polynomials; an
     `open` one may end before `trip`, the first iteration of a `peelable` one may run apart, and the
     last ones of a `cuttable` one. `settles`: after so many iterations its comparisons of the index
-    are the same in all others.
+    are the same in all others. `turns`: the iterations from which one of them is another.
     `limit` is (step, most): `step` times the number stays below
     or at `most`. `calls`: the calls that led to it, which are the same in another trace."""
 
@@ -30,6 +30,7 @@ class Loop:
     peelable: bool = True
     cuttable: bool = False
     settles: int = 0
+    turns: set[int] = field(default_factory=set)
     limit: tuple[int, Dim] | None = None
     calls: Any = None
 

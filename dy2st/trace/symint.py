@@ -10,12 +10,14 @@ program. Values that are no polynomial, and comparisons that differ between iter
 
 from __future__ import annotations
 
+import bisect
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from dy2st.trace import scalar
 from dy2st.trace.signals import NeedsConcrete
+from ir.program import ENDLESS
 from ir.types import Dim, Size, divide, substitute_dim
 
 #: What an undetermined size is taken to be where Python has to branch on it.
@@ -240,6 +242,22 @@ def settles(op: str, gap: Dim, home: Any) -> int:
     return 0
 
 
+def turns(op: str, gap: Size, loop: Any) -> set[int]:
+    """The iteration from which a comparison with zero is another, if only the index of `loop`
+    decides it and that happens once."""
+    if gap.names != {loop.name} or op in ("eq", "ne") or not isinstance(loop.trip, int):
+        return set()
+    if any(len(m) > 1 for m, _ in gap.terms) or loop.trip == ENDLESS:
+        return set()
+
+    def holds(i: int) -> bool:
+        return bool(getattr(operator, op)(substitute_dim(gap, {loop.name: i}), 0))
+
+    first = holds(0)
+    at = bisect.bisect_left(range(loop.trip), True, key=lambda i: holds(i) is not first)
+    return {at} if at < loop.trip else set()
+
+
 def settled_after(test: scalar.RuntimeScalar) -> int:
     """`settles` for a condition that is an affine comparison."""
     facts = test.implies & test.implied
@@ -300,6 +318,7 @@ def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: object) -> scala
     n = scalar.compare(home, op, x, y)
     for loop in make(gap, home).loops:
         loop.settles = max(loop.settles, settles(op, gap, home))
+        loop.turns |= turns(op, gap, loop)
     known = frozenset([(op, gap)])
     return scalar.RuntimeScalar(n.value, home, n.loops, n.data, known, known)
 

@@ -188,6 +188,17 @@ def unknown(target: Any, loops: Sequence[Frame]) -> list[Frame]:
     return [f for f in loops if id(target) not in f.growth]
 
 
+def may_be_short(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> bool:
+    """Whether `target[i]`, of a list that an earlier loop has filled, may be an element that these
+    loops append; raises NeedsConcrete where they are known to, but not which one it is."""
+    n = target.size()
+    if not is_symint(i) or not loops or type(n) is int and is_inside(trace, i, n):
+        return False
+    if any(f.growth.get(id(target)) for f in loops):
+        check_complete(target, i, loops)
+    return type(n) is int and bool(unknown(target, loops))
+
+
 def guess(trace: Trace, target: Any, loops: Sequence[Frame]) -> Any:
     """A stand-in for an element: the next trace knows how the list grows."""
     for f in unknown(target, loops):
@@ -195,7 +206,9 @@ def guess(trace: Trace, target: Any, loops: Sequence[Frame]) -> Any:
     items = target.parts()
     if not items:
         raise NeedsConcrete("a list is empty in the first iteration", (), True)
-    like = next((q for q in items if q is not None), None)
+    like: Any = next((q for q in items if q is not None), None)
+    if isinstance(like, StackedRun):
+        like = like.item(trace, like.size - 1)
     return mapped(lambda q: stand_in(trace, q, items), like)
 
 
