@@ -125,6 +125,8 @@ class Merge:
             return a
         if a is UNDEF or b is UNDEF:
             return self.one_sided(name, a, b)
+        if hasattr(a, "merged") or hasattr(b, "merged"):
+            return self.growing(name, a, b)
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             return self.tensor(name, lift(self.trace, a), lift(self.trace, b))
         if (
@@ -248,6 +250,15 @@ class Merge:
         self.doubt(outer, self.certainty(a), self.certainty(b))
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
 
+    def growing(self, name: str, a: Any, b: Any) -> Any:
+        """Two tensors, of which a loop makes one longer (`dy2st.loops.concat_growth.Grown`)."""
+        made = None
+        if hasattr(a, "merged"):
+            made = a.merged(b, lambda x, y: self.tensor(name, x, y))
+        if made is None:
+            raise Disagree from self.refusal(name, a, b)
+        return made
+
     def certainty(self, x: FakeTensor) -> Any:
         """True if `x` is always defined, else the value of its flag with the message for a failed
         check."""
@@ -304,6 +315,8 @@ class Merge:
 
     def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
         """A tensor of one branch, zeros if the other one ran."""
+        if hasattr(x, "merged"):
+            return x.merged(x, lambda piece, _: self.half(name, piece, missing))  # type: ignore[no-any-return]
         x = lift(self.trace, x)
         t = x._value.type
         with inside(self.trace, missing.frame):

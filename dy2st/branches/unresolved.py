@@ -43,7 +43,7 @@ class Unresolved(FakeTensor):  # type: ignore[misc]
     def chosen(self) -> Any:
         """The tensor that this is here; raises `error`."""
         found = here(self)
-        if type(found) is FakeTensor:
+        if type(found) is not Unresolved and issubclass(type(found), FakeTensor):
             return found
         raise self.__dict__["error"]
 

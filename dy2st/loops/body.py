@@ -130,7 +130,6 @@ class BodyTrace(LoopTrace):
         self.loop.limit = over.limit
         self.loop.open = code.test is not None or over.more is not None
         self.loop.cuttable = not self.loop.open and isinstance(over.trip, int) and over.uncut
-        self.unreadable: dict[tuple[Any, ...], BaseException] = {}
         self.stale = False
 
     @property

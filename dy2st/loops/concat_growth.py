@@ -16,7 +16,7 @@ says. Without a bound of the iterations the loop is unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,12 +25,14 @@ import paddle
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
+from dy2st.trace.item import size_of
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.trace import Frame, Trace, current
-from ir import ENDLESS, Carry, Op, Size, Stack, Type, Value
+from ir import ENDLESS, Carry, Cond, Op, Size, Stack, Type, Value
 from ir.analysis.ranges import names_in
-from ir.types import Dim
+from ir.program import Node
+from ir.types import I64, Dim
 
 
 class Growth:
@@ -214,6 +216,20 @@ class Grown(FakeTensor):  # type: ignore[misc]
             dims[axis] = dims[axis] + p._value.type.shape[axis]
         return Shape(make(d, current()) for d in dims)
 
+    def merged(self, other: object, join: Callable[[Any, Any], FakeTensor]) -> Grown | None:
+        """This tensor and one that a branch has made longer by pieces of the same types."""
+        if type(other) is not Grown or other.source is not self.source:
+            return None
+        pairs = list(zip(self.pieces, other.pieces))
+        same = all(x._value.type == y._value.type for x, y in pairs)
+        if not same or len(self.pieces) != len(other.pieces):
+            return None
+        return grown(self.source, [join(x, y) for x, y in pairs])
+
+    def __describe__(self) -> str:
+        dims = ",".join(map(repr, self.shape))
+        return f"{self.source.init._value.type.dtype}[{dims}]"
+
     def part_of(self, trace: Trace, items: Sequence[object]) -> object:
         """`self[items]`."""
         return item(trace, self, items)
@@ -338,12 +354,10 @@ def longer(body_trace: LoopTrace, starts: Iterable[Value]) -> dict[Value, tuple[
     sides: dict[Value, tuple[Value, int, bool]] = {}
     found: dict[Value, tuple[Value, Growth]] = {}
     first = set(starts)
-    for op in body_trace.frame.builder.ops:
-        if not isinstance(op, Op) or op.name != "concat" or len(op.operands) < 2:
-            continue
+    for op, operands in concats(body_trace.frame.builder.ops, {}):
         t = op.result.type
         axis = op.attrs["axis"] % t.ndim
-        for v, front in ((op.operands[0], False), (op.operands[-1], True)):
+        for v, front in ((operands[0], False), (operands[-1], True)):
             start = v if v in first else sides[v][0] if sides.get(v, ())[1:] == (axis, front) else v
             step = t.shape[axis] - start.type.shape[axis] if start in first else 0
             moving = body_trace.loop.name in names_in(step)
@@ -352,6 +366,19 @@ def longer(body_trace: LoopTrace, starts: Iterable[Value]) -> dict[Value, tuple[
                 found[op.result] = start, Growth(axis, step, front)
                 break
     return found
+
+
+def concats(
+    ops: Iterable[Node], outside: Mapping[Value, Value]
+) -> Iterator[tuple[Op, list[Value]]]:
+    """Concats of a body and of the branches in it, with their operands as the body has them."""
+    for n in ops:
+        if isinstance(n, Cond):
+            inner = {**outside, **{p.inner: outside.get(p.outer, p.outer) for p in n.ins}}
+            for block, _ in n.branches:
+                yield from concats(block, inner)
+        elif isinstance(n, Op) and n.name == "concat" and len(n.operands) > 1:
+            yield n, [outside.get(v, v) for v in n.operands]
 
 
 def placeholder(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> Grown:
@@ -367,8 +394,9 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
         source.refute()
         raise NeedsConcrete(f"{name} does not grow by the same piece in every iteration")
     assert type(a) is Grown
+    missed = broken_off(plan, a)
     if source.growth.whole:
-        return settle_buffer(plan, name, a)
+        return settle_buffer(plan, name, a, missed)
     values = [trace.read_value(q._value) for q in a.pieces]
     piece = values[0] if len(values) == 1 else trace.emit("concat", values, {"axis": axis})
     if source.tail is not None:
@@ -379,10 +407,40 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
     outer = trace.new_value(piece.type.with_shape(shape), name, plan.outer)
     plan.stacks.append(Stack(outer, piece, axis))
     plan.blur(piece, outer)
-    return Later(source, outer, a.stop_gradient)
+    return Later(source, outer, a.stop_gradient, missed)
 
 
-def settle_buffer(plan: LoopRecord, name: str, a: Grown) -> object:
+def broken_off(plan: LoopRecord, a: Grown) -> Value | None:
+    """1 after the loop if its last iteration ended in front of the concat, else 0; None if each
+    iteration comes to it. What the last one has stored lies behind the end of the tensor."""
+    trace, path = plan.trace, a.source.path
+    other = plan.body_trace.breaking.get(path)
+    if other is None:
+        return None
+    old, facts = other.value, tuple(other.facts or ())
+    unchanged = type(old) is Grown and old.source is a.source and not old.pieces
+    if not unchanged or len(facts) != 1 or facts[0][0] not in ("is", "not"):
+        raise plan.body_trace.unreadable[path]
+    ((op, flag),) = facts
+    del plan.body_trace.breaking[path], plan.body_trace.unreadable[path]
+    with trace.outside():
+        none = trace.dim_value(0)
+    flag = trace.read_value(flag)
+    flag = flag if op == "is" else trace.emit("logical_not", [flag], {})
+    inner = trace.emit("cast", [flag], {"dtype": I64})
+    return plan.add_carry(trace.new_value(Type(I64), "missed"), none, inner, "missed")
+
+
+def length_after(trace: Trace, source: Source, iterations: Dim, missed: Value | None) -> Dim:
+    """How long the tensor is after the loop."""
+    n, step = source.init._value.type.shape[source.growth.axis], source.growth.step
+    if missed is None:
+        return n + iterations * step
+    ran = trace.emit("subtract", [trace.dim_value(iterations), missed], {})
+    return n + size_of(trace, ran, source.body_trace.loop.trip) * step
+
+
+def settle_buffer(plan: LoopRecord, name: str, a: Grown, missed: Value | None) -> object:
     """The tensor after the loop, as a part of the carried buffer."""
     source, trace = a.source, plan.trace
     axis, length = source.growth.axis, plan.body_trace.length
@@ -391,9 +449,10 @@ def settle_buffer(plan: LoopRecord, name: str, a: Grown) -> object:
     after = trace.read_value(source.buffer(trace, a.pieces))
     assert source.room is not None
     out = plan.add_carry(source.buffers[()], source.room, after, name)
-    n = source.init._value.type.shape[axis] + length * source.growth.step
-    attrs = {"axis": axis, "start": source.start(length), "length": n, "step": 1}
     with plan.behind():
+        n = length_after(trace, source, length, missed)
+        start = source.room.type.shape[axis] - n if source.growth.front else 0
+        attrs = {"axis": axis, "start": start, "length": n, "step": 1}
         value = trace.emit("slice", [out], attrs)
         return trace.fake(value, a.stop_gradient)
 
@@ -408,8 +467,11 @@ def sum_of(dims: Iterable[Dim]) -> Dim:
 class Later:
     """The tensor is put together when the loop is in the program."""
 
-    def __init__(self, source: Source, pieces: Value, stop_gradient: bool) -> None:
+    def __init__(
+        self, source: Source, pieces: Value, stop_gradient: bool, missed: Value | None = None
+    ) -> None:
         self.source, self.pieces, self.stop_gradient = source, pieces, stop_gradient
+        self.missed = missed
 
     def value(self, trace: Trace) -> FakeTensor:
         axis, init = self.source.growth.axis, self.source.init._value
@@ -422,6 +484,11 @@ class Later:
         value = trace.emit("reshape", [value], {"shape": tuple(shape)})
         parts = [value, init] if self.source.growth.front else [init, value]
         value = trace.emit("concat", parts, {"axis": axis})
+        if self.missed is not None:
+            n = length_after(trace, self.source, self.pieces.type.shape[axis], self.missed)
+            start = value.type.shape[axis] - n if self.source.growth.front else 0
+            attrs = {"axis": axis, "start": start, "length": n, "step": 1}
+            value = trace.emit("slice", [value], attrs)
         return trace.fake(value, self.stop_gradient)
 
 

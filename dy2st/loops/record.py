@@ -96,6 +96,7 @@ class LoopTrace:
         self.copies: dict[int, tuple[Any, Any, tuple[Any, ...]]] = {}
         self.once = False
         self.breaking: dict[tuple[Any, ...], Alternative] = {}
+        self.unreadable: dict[tuple[Any, ...], BaseException] = {}
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
         self.count = ""

@@ -212,3 +212,53 @@ def test_decoders(decoder, steps):
         model = decoder(steps)
         static = check.parity(model, lambda: [paddle.to_tensor([[1, 3], [4, 1]])])
         assert "unrolled" not in str(dy2st.report(static, paddle.to_tensor([[1, 3], [4, 1]])))
+
+
+# ---------------------------------------------------------------- a step that ends before it grows
+class EndNotKept(Decoder):
+    """The end token itself is not appended."""
+
+    def forward(self, ids):
+        for _ in range(self.steps):
+            token = self.logits(ids).argmax(-1, keepdim=True)
+            if (token == 2).all():
+                break
+            ids = paddle.concat([ids, token], 1)
+        return ids
+
+
+class EndNotKeptFromTheLast(Decoder):
+    """Only the last token is read: the pieces are collected."""
+
+    def forward(self, ids):
+        for _ in range(self.steps):
+            token = self.out(paddle.tanh(self.embed(ids[:, -1]))).argmax(-1, keepdim=True)
+            if (token == 2).all():
+                break
+            ids = paddle.concat([ids, token], 1)
+        return ids, ids.shape[1]
+
+
+class InFrontUntilTheEnd(Decoder):
+    def forward(self, ids):
+        for _ in range(self.steps):
+            token = self.logits(ids[:, ::-1]).argmax(-1, keepdim=True)
+            if (token == 2).all():
+                break
+            ids = paddle.concat([token, ids], 1)
+        return ids
+
+
+@pytest.mark.parametrize(
+    "decoder", [EndNotKept, EndNotKeptFromTheLast, InFrontUntilTheEnd], **names
+)
+@pytest.mark.parametrize("steps", [1, 6])
+def test_the_step_that_ends_the_loop_adds_nothing(decoder, steps):
+    lengths = set()
+    for seed in range(8):
+        paddle.seed(seed)
+        model = decoder(steps, vocab=3)
+        static = check.parity(model, lambda: [paddle.to_tensor([[1, 0]])])
+        result = static(paddle.to_tensor([[1, 0]]))
+        lengths.add(check.leaves(result)[0].shape[1])
+    assert len(lengths) > 1, "no model ended early, or all did"
