@@ -115,6 +115,8 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     for target, items in plan.frame.appends.values():
         if not items:
             continue
+        if id(target) in plan.frame.ends:
+            raise NeedsConcrete("the last elements of a list that the loop fills are set")
         check_length(plan, items)
         for q in flat(items):
             check_item(plan, q)

@@ -180,6 +180,8 @@ class TraceList(list):
         if not -len(self.parts()) <= i < len(self.parts()):
             raise IndexError("list assignment index out of range")
         trace.check_certain(self)
+        for f in self._loops_since_birth() if i < 0 else ():
+            f.ends.add(id(self))
         if trace.private(self.born):
             return list.__setitem__(self, i, value)
         trace.store(Item(self, i % len(self.parts())), value)
@@ -208,10 +210,12 @@ class TraceList(list):
         if trace is None:
             return super().__getitem__(i)
         loops = self._loops_since_birth()
+        fill = fills.known(self, loops)
+        if fill is not None and not is_symint(i):
+            raise NeedsConcrete("a list is read or changed while the loop fills it")
         if isinstance(i, slice):
             return self._slice(trace, i, loops)
-        fill = fills.known(self, loops)
-        if fill is not None and is_symint(i):
+        if fill is not None:
             found = fills.read(trace, self, i, loops[0], fill)
             if found or not self.segmented:
                 return found[0] if found else lookup.element(trace, self, self.parts(), i, "list")
@@ -220,6 +224,8 @@ class TraceList(list):
             return taps.from_end(trace, self, loops, back)
         if is_later(i) and not self.segmented:
             return taps.moving(trace, self, i, loops)
+        for f in () if is_symint(i) else loops:
+            f.taken.add(id(self))
         if not self.segmented:
             if type(i) is not int or not 0 <= i < len(self.parts()) - self._new(loops):
                 self._observe("an item")
@@ -303,10 +309,10 @@ class TraceList(list):
                 raise IndexError("list index out of range")
         if is_runtime_scalar(behind) and type(at) is int and len(self.parts()) == 1:
             return self._number_item(trace, RuntimeScalar(trace.index_value(at), trace), n)
-        *_, last = self.parts()
-        for q in self.parts():
+        last = len(self.parts()) - 1
+        for k, q in enumerate(self.parts()):
             size = trace.sym(q.trip) if isinstance(q, StackedRun) else 1
-            if q is last or at < size:
+            if k == last or at < size:
                 return q.item(trace, at) if isinstance(q, StackedRun) else q
             at = at - size
         raise IndexError("list index out of range")

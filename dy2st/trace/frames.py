@@ -42,8 +42,9 @@ class Frame:
     `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
     `asked` are the lists whose length the body has read, `queues` those whose elements it shifts,
     `picked` those that it reads at an index of the program, `guessed` those of them that may be too
-    short for it; `fills` those whose elements it stores at its index, and `known_fills` those that
-    it is known to store so. `tails`: carried elements, by the list's `id` and the distance from its
+    short for it; `taken` those that it reads at a number of Python, `ends` those that it stores to
+    from the end; `fills` those whose elements it stores at its index, and `known_fills` those that
+    it is known to store so. `tails`: carried elements, by the list's `id` and the distance from the
     end. `trained` has the places of the loop that require a gradient after some iterations. `facts`
     hold in a branch. `relied`: storages from outside of the block whose known elements it has read
     as Python numbers.
@@ -66,6 +67,8 @@ class Frame:
     tails: dict[tuple[int, int], Any] = field(default_factory=dict)
     picked: dict[int, Any] = field(default_factory=dict)
     guessed: set[int] = field(default_factory=set)
+    taken: set[int] = field(default_factory=set)
+    ends: set[int] = field(default_factory=set)
     observed: dict[int, Any] = field(default_factory=dict)
     changed: dict[int, Any] = field(default_factory=dict)
     written: dict[Value, Loc] = field(default_factory=dict)

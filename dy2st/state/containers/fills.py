@@ -131,7 +131,8 @@ def check_unread(frame: Frame) -> None:
             raise NeedsConcrete("a list is read or changed while the loop fills it")
         tapped = any(k == key for k, _ in frame.tails) and frame.known_fills.get(key) != fill
         stored = any(k[:2] == ("item", key) for k in frame.stores)
-        if tapped or stored or key in frame.observed or len(frame.appends[key][1]) > 1:
+        read = key in frame.observed or key in frame.taken
+        if tapped or stored or read or len(frame.appends[key][1]) > 1:
             raise NeedsConcrete("a list is read or changed while the loop fills it")
 
 

@@ -200,7 +200,53 @@ def inserted_elsewhere(x):
     return ys
 
 
+def reads_a_fixed_element(x):
+    ys, h = [x[0], x[1], x[2]], x[0] * 0.5
+    for t in range(1, 3):
+        ys[t - 1] = h + x[0]
+        h = h * 0.5 + ys[1] + ys[0]
+    return h, ys
+
+
+def sets_the_end_and_appends(x):
+    ys, h = [x[0], x[1]], x[0]
+    for t in range(4):
+        ys[-1] = h * 2
+        h = h * 0.5 + x[t]
+        ys.append(h)
+    return ys
+
+
+def sets_the_end_and_appends_at_times(x):
+    ys, h = [x[0], x[1]], x[0]
+    for t in range(4):
+        ys[-1] = h * 2
+        h = h * 0.5 + x[t]
+        if t % 2 == 0:
+            ys.append(h)
+    return ys
+
+
+def equal_elements_around(x):
+    ys = [x[0], None, None]
+    for t in range(2):
+        ys[t + 1] = x[t] * 2
+    ys += [x[0], None]
+    return ys[1], ys[2], ys[3], [q for q in ys if q is not None]
+
+
+def an_element_in_front_and_behind(x):
+    first = x[0] * 1
+    ys = [first]
+    for t in range(3):
+        ys.append(x[t] * 2)
+    ys.append(first)
+    return ys[1], ys[3], ys[4]
+
+
 OTHERS = [
+    reads_a_fixed_element, sets_the_end_and_appends, sets_the_end_and_appends_at_times,
+    equal_elements_around, an_element_in_front_and_behind,
     grows_in_front_and_is_read, grows_in_front_twice, inserted_elsewhere,
     every_other, in_a_branch, reads_the_ends, stores_twice, beyond_the_end, negative, rotates,
     until, also_appended, alias_of_the_list,
