@@ -79,10 +79,16 @@ class Leaf:
         return trace.fake(outer, self.stop_gradient), axis
 
     def all_groups(self, trace: Trace) -> tuple[Any, int]:
+        """In the frame of the loop, whichever loop asks for it first."""
         outer = self.cell.add_stack(self.inner, 0, trace)
         first, group, *rest = outer.type.shape
-        value = trace.emit("reshape", [outer], {"shape": (first * group, *rest)})
-        return trace.fake(value, self.stop_gradient), 0
+        at = trace.frames.index(self.cell.frame) + 1
+        inner, trace.frames[at:] = trace.frames[at:], []
+        try:
+            value = trace.emit("reshape", [outer], {"shape": (first * group, *rest)})
+            return trace.fake(value, self.stop_gradient), 0
+        finally:
+            trace.frames[at:] = inner
 
     def item(self, trace: Trace, i: Any) -> Any:
         fake = self.stacked(trace, 0) if self.whole is None else self.whole[0]

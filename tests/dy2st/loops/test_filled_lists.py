@@ -72,6 +72,14 @@ def sorted_afterwards(x):
     return [q for _, q in pairs]
 
 
+def groups_read_by_two_loops(x):
+    ys, h = [], x[0]
+    for t in range(4):
+        ys.append(h * 0.5)
+        ys.append(h + x[t])
+    return [q for q in ys if q is not None], [q * 2 for q in ys]
+
+
 def keyed_by_numbers_of_the_index(x):
     groups, counts = collections.defaultdict(list), collections.Counter()
     for i in range(4):
@@ -105,7 +113,7 @@ def local_accumulator(x):
 @pytest.mark.parametrize(
     "f",
     [elements, slices, stacked_slice, mean_of_losses, reads_what_it_grows, changed_afterwards,
-     sorted_afterwards, keyed_by_numbers_of_the_index, local_accumulator],
+     groups_read_by_two_loops, sorted_afterwards, keyed_by_numbers_of_the_index, local_accumulator],
 )  # fmt: skip
 def test_values_of_eager(f):
     static = dy2st.to_static(f)
