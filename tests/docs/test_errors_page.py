@@ -52,6 +52,7 @@ OPEN = {
     "dy2st/loops/iterables.py: item",
     "dy2st/state/containers/lookup.py: table",
     "dy2st/branches/merge.py: containers",
+    "dy2st/branches/merge.py: growing",
     "dy2st/capture/foreign/probe.py: structure",
     "dy2st/compiled/translate.py: too_late",
     "dy2st/compiled/translate.py: unstable",
@@ -70,7 +71,8 @@ OPEN = {
 ANOTHER_TYPE = set(
     """
     value_as_a_dict_key tensor_as_a_dict_key index_from_data_in_python both_branches_raise
-    host_function_of_another_result object_as_an_argument
+    host_function_of_another_result object_as_an_argument looks_into_a_chosen_layer
+    index_of_a_list_by_a_named_size
 """.split()
 )
 WITHOUT_EXAMPLE = {*UNREACHABLE, *OPEN}
