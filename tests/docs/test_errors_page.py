@@ -54,7 +54,6 @@ OPEN = {
     "dy2st/branches/merge.py: containers",
     "dy2st/branches/merge.py: growing",
     "dy2st/capture/foreign/probe.py: structure",
-    "dy2st/compiled/translate.py: too_late",
     "dy2st/compiled/translate.py: unstable",
     "dy2st/export/load.py: _stored",
     "dy2st/export/results.py: fill",

@@ -14,6 +14,8 @@ W = paddle.ones([2, 3, 4])
 W.stop_gradient = False
 NAMED = [paddle.static.InputSpec([None, None, 4], "float32", "x")]
 buffer = paddle.zeros([2, 3, 4])
+tables = paddle.nn.Layer()
+tables.first, tables.second, tables.third = (paddle.ones([2, 3]).t() for _ in range(3))
 
 
 @script
@@ -119,3 +121,11 @@ def view_of_an_argument_that_is_cast():
         return row, x[1]
 
     dy2st.to_static(cast)(paddle.ones([2, 3]))
+
+
+@example(X)
+def asks_how_one_tensor_lies_after_the_other(x):
+    a = tables.first.strides[0]
+    b = tables.second.strides[0]
+    c = tables.third.strides[0]
+    return x * (a + b + c)
