@@ -16,12 +16,13 @@ says. Without a bound of the iterations the loop is unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import paddle
 
+from dy2st.loops.growth import Growth, refute, without
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
@@ -29,24 +30,8 @@ from dy2st.trace.item import size_of
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.trace import Frame, Trace, current
-from ir import ENDLESS, Carry, Cond, Op, Size, Stack, Type, Value
-from ir.analysis.ranges import names_in
-from ir.program import Node
+from ir import ENDLESS, Carry, Size, Stack, Type, Value
 from ir.types import I64, Dim
-
-
-class Growth:
-    """How one place grows: by `step` elements along `axis` in each iteration, at the end or in
-    `front`. `whole`: the body reads all of it."""
-
-    def __init__(self, axis: int, step: Dim, front: bool, whole: bool = False) -> None:
-        self.axis, self.step, self.front, self.whole = axis, step, front, whole
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Growth) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.axis, self.front))
 
 
 class Source:
@@ -77,9 +62,7 @@ class Source:
     def refute(self) -> None:
         """The place does not grow. If that was a guess, the loop is traced again without it."""
         known = self.body_trace.known
-        if self.path in known.guessed and self.path in known.grown:
-            del known.grown[self.path]
-            known.refuted.add(self.path)
+        if self.path in known.guessed and refute(self.body_trace):
             raise Retrace
 
     def start(self, iterations: Dim, more: Dim = 0) -> Dim:
@@ -265,14 +248,10 @@ def attach(trace: Trace, parts: Sequence[Any], axis: Any) -> Grown | None:
     place = len(parts) - 1 if growth.front else 0
     if axis % whole.ndim != growth.axis or at[0] != place or len(rest) != len(parts) - 1:
         return None
-    if any(_without(q._value.type, growth.axis) != _without(t, growth.axis) for q in rest):
+    if any(without(q._value.type, growth.axis) != without(t, growth.axis) for q in rest):
         return None
     pieces = [*rest, *whole.pieces] if growth.front else [*whole.pieces, *rest]
     return grown(whole.source, pieces)
-
-
-def _without(t: Type, axis: int) -> tuple[Any, ...]:
-    return t.dtype, t.shape[:axis], t.shape[axis + 1 :]
 
 
 def item(trace: Trace, x: Grown, items: Sequence[object]) -> Any:
@@ -319,68 +298,6 @@ def is_last(trace: Trace, x: Grown, at: Any) -> bool:
 
 
 # ---------------------------------------------------------------- after the body
-def learn(
-    plan: LoopRecord,
-    init: Value,
-    a: FakeTensor,
-    inner: Value,
-    path: tuple[object, ...],
-    stand_in: Value,
-) -> None:
-    """Learn that a place grows by a concat with itself; returns where it does not."""
-    known = plan.body_trace.known
-    found = longer(plan.body_trace, [stand_in]).get(inner)
-    if found is None or path in known.grown or path in known.refuted:
-        return
-    known.grown[path] = found[1]
-    raise Retrace
-
-
-def guess(body_trace: LoopTrace) -> bool:
-    """After a trace that failed, perhaps because a tensor had the size of the first iteration:
-    take places to grow that the body has joined with something. Whether there are new ones."""
-    known, new = body_trace.known, dict[Any, Growth]()
-    for start, growth in longer(body_trace, body_trace.paths).values():
-        new[body_trace.paths[start]] = growth
-    new = {k: g for k, g in new.items() if k not in known.grown and k not in known.refuted}
-    known.grown.update(new)
-    known.guessed.update(new)
-    return bool(new)
-
-
-def longer(body_trace: LoopTrace, starts: Iterable[Value]) -> dict[Value, tuple[Value, Growth]]:
-    """Results of concats of one of `starts`, of concats with those, and so on, all along one axis
-    and on one side: the start, and how it has grown."""
-    sides: dict[Value, tuple[Value, int, bool]] = {}
-    found: dict[Value, tuple[Value, Growth]] = {}
-    first = set(starts)
-    for op, operands in concats(body_trace.frame.builder.ops, {}):
-        t = op.result.type
-        axis = op.attrs["axis"] % t.ndim
-        for v, front in ((operands[0], False), (operands[-1], True)):
-            start = v if v in first else sides[v][0] if sides.get(v, ())[1:] == (axis, front) else v
-            step = t.shape[axis] - start.type.shape[axis] if start in first else 0
-            moving = body_trace.loop.name in names_in(step)
-            if start in first and not moving and _without(start.type, axis) == _without(t, axis):
-                sides[op.result] = start, axis, front
-                found[op.result] = start, Growth(axis, step, front)
-                break
-    return found
-
-
-def concats(
-    ops: Iterable[Node], outside: Mapping[Value, Value]
-) -> Iterator[tuple[Op, list[Value]]]:
-    """Concats of a body and of the branches in it, with their operands as the body has them."""
-    for n in ops:
-        if isinstance(n, Cond):
-            inner = {**outside, **{p.inner: outside.get(p.outer, p.outer) for p in n.ins}}
-            for block, _ in n.branches:
-                yield from concats(block, inner)
-        elif isinstance(n, Op) and n.name == "concat" and len(n.operands) > 1:
-            yield n, [outside.get(v, v) for v in n.operands]
-
-
 def placeholder(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> Grown:
     return grown(Source(body_trace, body_trace.known.grown[path], fake, path), ())
 
@@ -492,4 +409,11 @@ class Later:
         return trace.fake(value, self.stop_gradient)
 
 
-__all__ = ["Grown", "Growth", "Later", "attach", "guess", "item", "learn", "placeholder", "settle"]
+__all__ = [
+    "Grown",
+    "Later",
+    "attach",
+    "item",
+    "placeholder",
+    "settle",
+]

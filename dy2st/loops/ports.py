@@ -16,6 +16,7 @@ from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, element_after, learn_growth
 from dy2st.loops.containers import ContainerPorts
+from dy2st.loops.growth import learn
 from dy2st.loops.record import LoopTrace
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers.taps import Tap
@@ -235,7 +236,7 @@ class LoopPorts(ContainerPorts):
         if init.type == inner.type:
             self.late_gradient(stand_in, a, path)
             return self.carry(name, stand_in, init, inner, a)
-        concat_growth.learn(self, init, a, inner, path, stand_in._value)
+        learn(self, init, a, inner, path, stand_in._value)
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if stand_in._value in self.reads:

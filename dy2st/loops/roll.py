@@ -17,7 +17,7 @@ from typing import Any
 
 from dy2st.branches.cond import decide
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
-from dy2st.loops.concat_growth import guess
+from dy2st.loops.growth import guess, refute
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
@@ -183,7 +183,7 @@ class Runner:
     def learned(self, body: BodyTrace) -> bool:
         """Whether a trace that failed tells what another one needs to know."""
         again, body.known.again = body.known.again, False
-        return again or body.ask_for_bound() or guess(body)
+        return again or body.ask_for_bound() or guess(body) or refute(body)
 
     def stopped(self, e: BaseException, why: str) -> None:
         self.why, self.first_stop = why, e

@@ -1,0 +1,113 @@
+"""Which places of a loop grow by `concat`: learned from the ops of a trace, or guessed after one
+that failed.
+
+The first trace has tensors of the size of the first iteration, and may fail because of that. So a
+failed trace guesses that what it has joined with something grows; where the next trace shows that
+it does not, or fails as well, the loop is traced without the guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.signals import Retrace
+from ir import Cond, Op, Type, Value
+from ir.analysis.ranges import names_in
+from ir.program import Node
+from ir.types import Dim
+
+
+class Growth:
+    """How one place grows: by `step` elements along `axis` in each iteration, at the end or in
+    `front`. `whole`: the body reads all of it."""
+
+    def __init__(self, axis: int, step: Dim, front: bool, whole: bool = False) -> None:
+        self.axis, self.step, self.front, self.whole = axis, step, front, whole
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Growth) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.axis, self.front))
+
+
+def without(t: Type, axis: int) -> tuple[Any, ...]:
+    return t.dtype, t.shape[:axis], t.shape[axis + 1 :]
+
+
+def learn(
+    plan: LoopRecord,
+    init: Value,
+    a: FakeTensor,
+    inner: Value,
+    path: tuple[object, ...],
+    stand_in: Value,
+) -> None:
+    """Learn that a place grows by a concat with itself; returns where it does not."""
+    known = plan.body_trace.known
+    found = longer(plan.body_trace, [stand_in]).get(inner)
+    if found is None or path in known.grown or path in known.refuted:
+        return
+    known.grown[path] = found[1]
+    raise Retrace
+
+
+def guess(body_trace: LoopTrace) -> bool:
+    """After a trace that failed, perhaps because a tensor had the size of the first iteration:
+    take places to grow that the body has joined with something. Whether there are new ones."""
+    known, new = body_trace.known, dict[Any, Growth]()
+    for start, growth in longer(body_trace, body_trace.paths).values():
+        new[body_trace.paths[start]] = growth
+    new = {k: g for k, g in new.items() if k not in known.grown and k not in known.refuted}
+    known.grown.update(new)
+    known.guessed.update(new)
+    return bool(new)
+
+
+def refute(body_trace: LoopTrace) -> bool:
+    """After a trace that failed with guesses: go without them. Whether there were some."""
+    known = body_trace.known
+    wrong = known.guessed & known.grown.keys()
+    for path in wrong:
+        del known.grown[path]
+    known.refuted |= wrong
+    return bool(wrong)
+
+
+def longer(body_trace: LoopTrace, starts: Iterable[Value]) -> dict[Value, tuple[Value, Growth]]:
+    """Results of concats of one of `starts`, of concats with those, and so on, all along one axis
+    and on one side: the start, and how it has grown."""
+    sides: dict[Value, tuple[Value, int, bool]] = {}
+    found: dict[Value, tuple[Value, Growth]] = {}
+    first = set(starts)
+    for op, operands in concats(body_trace.frame.builder.ops, {}):
+        t = op.result.type
+        axis = op.attrs["axis"] % t.ndim
+        for v, front in ((operands[0], False), (operands[-1], True)):
+            start = v if v in first else sides[v][0] if sides.get(v, ())[1:] == (axis, front) else v
+            step = t.shape[axis] - start.type.shape[axis] if start in first else 0
+            moving = body_trace.loop.name in names_in(step)
+            if start in first and not moving and without(start.type, axis) == without(t, axis):
+                sides[op.result] = start, axis, front
+                found[op.result] = start, Growth(axis, step, front)
+                break
+    return found
+
+
+def concats(
+    ops: Iterable[Node], outside: Mapping[Value, Value]
+) -> Iterator[tuple[Op, list[Value]]]:
+    """Concats of a body and of the branches in it, with their operands as the body has them."""
+    for n in ops:
+        if isinstance(n, Cond):
+            inner = {**outside, **{p.inner: outside.get(p.outer, p.outer) for p in n.ins}}
+            for block, _ in n.branches:
+                yield from concats(block, inner)
+        elif isinstance(n, Op) and n.name == "concat" and len(n.operands) > 1:
+            yield n, [outside.get(v, v) for v in n.operands]
+
+
+__all__ = ["Growth", "guess", "learn", "refute", "without"]
