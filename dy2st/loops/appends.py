@@ -141,7 +141,8 @@ def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[Any]:
         plan.missed[id(target)] = missed(plan, one)
         return [one.item]
     frame = plan.frame
-    read = {*frame.asked, *frame.picked, *frame.observed, *(k for k, _ in frame.tails)}
+    read = {*frame.asked, *frame.growth, *frame.picked, *frame.observed}
+    read.update(k for k, _ in frame.tails)
     plain = all(isinstance(q, Tensor) or is_runtime_scalar(q) for q in flat(items))
     if id(target) in read or not plain:
         raise one.error

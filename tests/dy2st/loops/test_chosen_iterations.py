@@ -86,6 +86,15 @@ def reads_the_length(x):
     return h
 
 
+def reads_the_length_alone(x):
+    ys, h = [x[0], x[1]], paddle.zeros([3])
+    for t in range(x.shape[0]):
+        if t < 3:
+            ys.append(h)
+        h = h + len(ys) * 0.1
+    return h, ys
+
+
 def strings(x):
     names, h = [], paddle.zeros([3])
     for t in range(x.shape[0]):
@@ -95,7 +104,7 @@ def strings(x):
     return h, len(names)
 
 
-@pytest.mark.parametrize("f", [reads_the_length, strings])
+@pytest.mark.parametrize("f", [reads_the_length, reads_the_length_alone, strings])
 def test_other_lists_are_those_of_eager(f):
     static, x = dy2st.to_static(f), check.data(6, 3, dtype="float32", trained=False)
     check.same(static(x), f(x))
