@@ -81,6 +81,7 @@ class Leaf:
     def all_groups(self, trace: Trace) -> tuple[Any, int]:
         """In the frame of the loop, whichever loop asks for it first."""
         outer = self.cell.add_stack(self.inner, 0, trace)
+        outer = trace.fake(outer, self.stop_gradient)._value
         first, group, *rest = outer.type.shape
         at = trace.frames.index(self.cell.frame) + 1
         inner, trace.frames[at:] = trace.frames[at:], []

@@ -121,6 +121,17 @@ def test_values_of_eager(f):
         check.same(static(matrix(seed)), f(matrix(seed)), 1e-5, 1e-5, f"seed {seed}")
 
 
+def test_elements_of_groups_have_gradients():
+    def f(x):
+        ys, h = [], x[0] * 0.5
+        for t in range(3):
+            ys.append(h * x[t])
+            ys.append(h * 0.5)
+        return [q for q in ys]  # noqa: C416
+
+    check.agree(f, check.data(3, 3))
+
+
 def beyond_the_end(x):
     return until_large(x)[7]
 
