@@ -30,7 +30,7 @@ from executor.poison import poisoned, wanted
 from executor.segmented.interpreter import Interpreted
 from executor.segmented.partition import growing
 from ir import Program
-from ir.rewrite import walk
+from ir.uses import walk
 
 
 def compile(

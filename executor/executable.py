@@ -25,8 +25,9 @@ from ir import Input, Program, Require, Slot, Type, Value
 from ir.analysis.extents import extents, too_large
 from ir.interpreter import bind_sizes
 from ir.messages import MOST_SHOWN
-from ir.rewrite import expand_composites, walk
+from ir.rewrite import expand_composites
 from ir.types import Dim, evaluate_dim, product
+from ir.uses import walk
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.rewrite import loop_sizes, walk
 from ir.types import BOOL, I64, Size, Type, parse_dim, parse_type, substitute_dim
+from ir.uses import loop_sizes, walk
 
 TYPE_COLUMN, LOC_COLUMN = 48, 70
 

@@ -32,8 +32,8 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.rewrite import counts, dim_names, loop_sizes
 from ir.types import BOOL, I64, Size, Type
+from ir.uses import counts, dim_names, loop_sizes
 
 
 def verify(program: Program) -> Program:

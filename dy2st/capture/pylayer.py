@@ -17,7 +17,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
 from ir import SourceError
-from ir.rewrite import walk
+from ir.uses import walk
 
 
 class PyLayerContext(Scratch):

@@ -23,8 +23,8 @@ from dy2st.trace.frames import TracedInput
 from dy2st.trace.trace import Trace
 from ir import Input, Op, Program, Scan, Type, Value
 from ir.program import Node, Seq
-from ir.rewrite import walk
 from ir.types import Dim, evaluate_dim
+from ir.uses import walk
 
 Sizes = Mapping[str, int]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ir import Dy2stError, Op, Program, Scan
 from ir.analysis.extents import extents, too_large
-from ir.rewrite import walk
+from ir.uses import walk
 
 
 class FileError(Dy2stError):

@@ -17,8 +17,8 @@ from ir import OPS, Builder, Program, Require, Size, Type, Value
 from ir.attributes import check_attrs, is_dim
 from ir.literal import parse_attr
 from ir.opdef import complete_attrs
-from ir.rewrite import dim_names
 from ir.types import Dim, evaluate_dim, is_natural
+from ir.uses import dim_names
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
 from ir import ENDLESS, Carry, Go, Last, Scan, Size, Type, Value
-from ir.rewrite import size_names
 from ir.types import BOOL, Dim, substitute_dim
+from ir.uses import size_names
 
 
 class LoopPorts(ContainerPorts):

@@ -6,8 +6,8 @@ from executor.launches import Call
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View
 from ir import Op
-from ir.rewrite import size_names
 from ir.types import Size, Type
+from ir.uses import size_names
 
 
 @rule("foreign")

@@ -24,9 +24,9 @@ from ir.analysis.ranges import extreme, names_in
 from ir.loc import UNKNOWN
 from ir.ops.reduce import normal_axes
 from ir.program import Node
-from ir.rewrite import dim_names
 from ir.scalar import language as k
 from ir.types import Dim, DType, Size, Type, is_natural, product
+from ir.uses import dim_names
 
 Rule: TypeAlias = Callable[["Lowerer", Any], None]
 #: op -> how it becomes launches; rows with a kernel or a reduction need no entry

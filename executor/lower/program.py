@@ -23,8 +23,9 @@ from executor.plan.reuse import Inside, analyse, carried
 from ir import Program, Require, Value
 from ir.analysis.conditions import unproven
 from ir.program import Node
-from ir.rewrite import dim_names, expand_composites
+from ir.rewrite import expand_composites
 from ir.types import Type, product
+from ir.uses import dim_names
 
 Conditions: TypeAlias = Mapping[Node, Sequence[Require]]
 

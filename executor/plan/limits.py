@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ir import Cond, Fused, Op, Program, Scan, Value
 from ir.program import Carry, Const, Last, Node, Seq, Stack
-from ir.rewrite import walk
+from ir.uses import walk
 
 
 @dataclass

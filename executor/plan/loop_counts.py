@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 from ir import Scan
 from ir.program import Node
-from ir.rewrite import blocks, walk
 from ir.types import Dim, Size
+from ir.uses import blocks, walk
 
 #: a loop of more iterations than this counts as one without a bound: its results grow in chunks
 LIMIT = 1 << 31

@@ -20,8 +20,8 @@ from executor.executable import Executable, results_of
 from executor.plan.loop_counts import counts, most
 from ir import Builder, Cond, Input, Op, Program, Scan, Size, Type, Value
 from ir.program import Carry, Const, Go, Last, Node, Port, Seq, Stack
-from ir.rewrite import blocks, walk
 from ir.types import BOOL, I64, Dim, evaluate_dim
+from ir.uses import blocks, walk
 
 Env: TypeAlias = dict[Value, np.ndarray]
 Compile: TypeAlias = Callable[[Program], Executable]

@@ -17,8 +17,9 @@ from typing import Any
 from ir.loc import UNKNOWN, Dy2stError, Loc
 from ir.opdef import view_rule
 from ir.program import Carry, Cond, Const, Custom, Last, Node, Op, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Region, walk
+from ir.rewrite import Region
 from ir.types import BOOL, Strides, Type, contiguous
+from ir.uses import walk
 
 
 class AliasError(Dy2stError):

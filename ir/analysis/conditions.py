@@ -15,8 +15,8 @@ from ir.analysis.affine import never_negative
 from ir.analysis.ranges import extreme
 from ir.opdef import Wanted, broadcast, collecting
 from ir.program import ENDLESS, Custom, Fused, Node, Op, Program, Require, Scan
-from ir.rewrite import blocks, dim_names, loop_sizes
 from ir.types import Dim, Size, substitute_dim
+from ir.uses import blocks, dim_names, loop_sizes
 
 Condition = Require | Wanted
 #: how many facts of a kind a proof combines with others, the latest ones

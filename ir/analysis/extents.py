@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ir.program import ENDLESS, Node, Op, Program, Scan, Seq, Value
-from ir.rewrite import walk
 from ir.types import Dim, Size, evaluate_dim
+from ir.uses import walk
 
 #: extents are in bytes: more than memory holds, far below 64 bits, and small enough that one kernel
 #: comes to an end

@@ -24,8 +24,9 @@ from ir.ops.gradients import zeros
 from ir.passes.loops.ports import drop_unused_ports
 from ir.passes.slots import sources
 from ir.program import Input, Node, Op, Program, Scan, Stack, Value
-from ir.rewrite import Block, dim_names, expand_op, in_order, loop_sizes, rewrite, size_names
+from ir.rewrite import Block, expand_op, in_order, rewrite
 from ir.types import Dim, Size, Type, product
+from ir.uses import dim_names, loop_sizes, size_names
 
 
 @dataclass(frozen=True)

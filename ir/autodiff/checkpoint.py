@@ -25,8 +25,9 @@ from ir.autodiff.cloning import Copier
 from ir.autodiff.residuals import name_of, once_only
 from ir.loc import Loc
 from ir.program import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, in_order, loop_sizes, rewrite, walk
+from ir.rewrite import Block, in_order, rewrite
 from ir.types import I64, Dim, Size, Type
+from ir.uses import loop_sizes, walk
 
 Policy: TypeAlias = str | int
 

@@ -39,8 +39,9 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.rewrite import Block, free_values, in_order, inlined, live_ops, uses
+from ir.rewrite import Block, in_order, inlined, live_ops
 from ir.types import I64, Dim, Size, Type
+from ir.uses import free_values, uses
 
 Grads = dict[Value, Value]
 

@@ -21,7 +21,8 @@ from itertools import product
 
 from ir.passes.loops.ports import drop_unused_ports
 from ir.program import Carry, Cond, Last, Node, Op, Program, Scan, Stack, Value
-from ir.rewrite import Block, blocks, entering, reemit, with_ops
+from ir.rewrite import Block, reemit, with_ops
+from ir.uses import blocks, entering
 
 
 def with_arrived(backward: Program, given: int, arrived: Collection[int]) -> Program:

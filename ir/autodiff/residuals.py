@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from ir.analysis.alias import analyse
 from ir.loc import UNKNOWN, Dy2stError, Loc
 from ir.program import Node, Op, Program, Scan, Value
-from ir.rewrite import gives, size_names, walk
 from ir.scalar import language as k
 from ir.types import evaluate_dim, product
+from ir.uses import gives, size_names, walk
 
 #: scalar operations that recomputing one value may take, all that it depends on included
 MOST_WORK = 16

@@ -18,8 +18,9 @@ from dataclasses import replace
 
 from ir.autodiff.residuals import bytes_of
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, depends_on_index, in_order, live_ops, rewrite, uses
+from ir.rewrite import Block, in_order, live_ops, rewrite
 from ir.types import product
+from ir.uses import depends_on_index, uses
 
 #: with more rows, a product adds to the sum while it is in registers, and passes over it once
 FEW_ROWS = 8

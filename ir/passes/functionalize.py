@@ -45,8 +45,9 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.rewrite import Block, Region, blocks, in_order, walk
+from ir.rewrite import Block, Region, in_order
 from ir.types import I64, Dim
+from ir.uses import blocks, walk
 
 WRITTEN_BACK = (*KINDS, "rng")
 

@@ -21,8 +21,9 @@ from dataclasses import replace
 
 from ir.passes.rules import can_fail
 from ir.program import Const, Fused, Node, Op, Program, Value
-from ir.rewrite import free_values, gives, has_effect, map_blocks, needs, substitute
+from ir.rewrite import map_blocks, substitute
 from ir.types import Dim
+from ir.uses import free_values, gives, has_effect, needs
 
 GROUP_LIMIT = 64
 #: groups between two that are looked at for a path before a join is refused

@@ -22,8 +22,9 @@ from collections.abc import Iterable, Sequence
 from ir.opdef import ShapeError, broadcast, collecting
 from ir.passes.rules import can_fail
 from ir.program import Cond, Node, Op, Program, Value
-from ir.rewrite import Block, has_effect, rewrite, substitute
+from ir.rewrite import Block, rewrite, substitute
 from ir.types import Type, product
+from ir.uses import has_effect
 
 MOST_OPS, SMALL, LARGE = 8, 4096, 65536
 CONSTANT = ("full", "size")

@@ -32,8 +32,8 @@ from ir.program import (
     Scan,
     Value,
 )
-from ir.rewrite import walk
 from ir.types import I64, Type
+from ir.uses import walk
 
 Region: TypeAlias = Scan | Cond
 #: a loop's body, or one of the two blocks of a branch; None is the program's own block

@@ -14,8 +14,9 @@ import numpy as np
 
 from ir.opdef import OPS
 from ir.program import ENDLESS, Fused, Node, Op, Scan, Value
-from ir.rewrite import Block, blocks
+from ir.rewrite import Block
 from ir.types import BOOL, I64, Dim, DType, Size, Type, is_natural
+from ir.uses import blocks
 
 Rule: TypeAlias = Callable[[Block, Op], "Value | None"]
 RULES: dict[str, list[Rule]] = {}

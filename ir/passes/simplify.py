@@ -21,7 +21,8 @@ from ir.literal import print_attr
 from ir.passes.rules import RULES, fold
 from ir.passes.simplify_cond import branch_taken, joins_that_agree
 from ir.program import Carry, Cond, Last, Node, Op, Program, Scan, Stack, Value
-from ir.rewrite import Block, counts, drop_dead, entering, has_effect, rewrite, size_names
+from ir.rewrite import Block, drop_dead, rewrite
+from ir.uses import counts, entering, has_effect, size_names
 
 MOST_ROUNDS = 20
 

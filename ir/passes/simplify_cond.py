@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from ir.literal import print_attr
 from ir.program import Cond, Const, Join, Node, Value
-from ir.rewrite import Block, blocks, map_blocks, substitute
+from ir.rewrite import Block, map_blocks, substitute
 from ir.types import BOOL, Type
+from ir.uses import blocks
 
 
 def branch_taken(b: Block, c: Cond) -> Sequence[Value] | None:

@@ -18,7 +18,8 @@ from dataclasses import replace
 
 from ir.analysis.history import KINDS
 from ir.program import Node, Op, Program, Slot, Value
-from ir.rewrite import Block, rewrite, uses
+from ir.rewrite import Block, rewrite
+from ir.uses import uses
 
 
 def inplace_source(program: Program) -> Program:

@@ -34,7 +34,7 @@ import paddle
 
 import dy2st
 import executor
-from ir.rewrite import walk
+from ir.uses import walk
 from scripts.bench.translate_models import MODELS
 from scripts.demo import processor
 from tests.parity.models.idioms import IDIOMS, make

@@ -26,6 +26,7 @@ FLOORS = {
         "opdef scalar",
         "program",
         "ops",
+        "uses",
         "rewrite literal attributes",
         "text verify interpreter",
         "",

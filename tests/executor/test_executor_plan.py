@@ -13,7 +13,7 @@ from executor.lower.program import lower
 from executor.plan import arena
 from executor.plan.reuse import body, carried, next_values
 from executor.segmented.partition import growing
-from ir.rewrite import walk
+from ir.uses import walk
 from tests.executor.test_executor import floats, run_text
 from tests.executor.test_executor_random import Generator
 

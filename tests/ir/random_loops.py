@@ -42,8 +42,9 @@ from ir.autodiff.partial_backward import with_arrived
 from ir.interpreter import evaluate
 from ir.passes import PIPELINE, name_of
 from ir.passes.loops import fission
-from ir.rewrite import dim_names, in_order
+from ir.rewrite import in_order
 from ir.types import BOOL, F64, I64, Dim
+from ir.uses import dim_names
 from tests.ir.autodiff.differences import gradient, residuals
 
 B, T = Size.named("B"), Size.named("T")

@@ -9,8 +9,8 @@ from ir.analysis import alias_gradients
 from ir.analysis.alias_gradients import AutogradWrite, GradientFacts, ignored_writes
 from ir.loc import UNKNOWN
 from ir.program import Builder, Input, Program, Value
-from ir.rewrite import walk
 from ir.types import F32, Type
+from ir.uses import walk
 
 HEAD = 'program p(%a: f32[3,4] arg "a", %b: f32[4] arg "b") {'
 

@@ -17,8 +17,8 @@ from ir import Scan, VerifyError, evaluate, parse, verify
 from ir.analysis.conditions import unproven
 from ir.analysis.ranges import extreme
 from ir.passes import hoist_from_scan, hoist_invariants, run
-from ir.rewrite import loop_sizes
 from ir.types import parse_dim
+from ir.uses import loop_sizes
 from tests.ir.autodiff.differences import check as check_gradients
 from tests.ir.autodiff.differences import gradient
 from tests.ir.test_ir_random import check, program

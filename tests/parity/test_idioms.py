@@ -12,7 +12,7 @@ import pytest
 
 import dy2st
 from ir import Op, Program, Scan
-from ir.rewrite import walk
+from ir.uses import walk
 from tests import check
 from tests.parity.models.idioms import IDIOMS, Idiom, make
 from tests.parity.models.idioms_decoding import EarlyExitDecoder, GreedyDecoder

@@ -18,8 +18,8 @@ from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import is_internal
 from ir import Type
-from ir.rewrite import dim_names
 from ir.types import BF16
+from ir.uses import dim_names
 
 #: ops with results of floats that never require a gradient
 NO_GRADIENT = frozenset(

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from ir.literal import print_attr
 from ir.program import Carry, Const, Op, Scan, Seq, Value
-from ir.rewrite import has_effect
+from ir.uses import has_effect
 
 #: a value, what it must have in common with its equals, and what it reads
 _Node: TypeAlias = tuple[Value, Hashable, Sequence[Value]]

@@ -29,8 +29,9 @@ from ir.passes.loops.loop_batching import worth_sinking
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.loops.vectorize import Batched, batch
 from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, counts, has_effect, rewrite_all, substitute
+from ir.rewrite import Block, rewrite_all, substitute
 from ir.types import Dim, evaluate_dim, product
+from ir.uses import counts, has_effect
 
 Vertex: TypeAlias = Node | Carry
 #: loops of fewer steps are not cut

@@ -13,8 +13,9 @@ from typing import TypeAlias
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import put
 from ir.program import ENDLESS, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, has_loops, rewrite_all
+from ir.rewrite import Block, rewrite_all
 from ir.types import Dim
+from ir.uses import has_loops
 
 #: views between a sequence and the value that all its steps are
 MOST_VIEWS = 4

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.program import Carry, Cond, Const, Go, Last, Node, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import blocks, consts, counts, dim_names, gives, has_effect, size_names
+from ir.uses import blocks, consts, counts, dim_names, gives, has_effect, size_names
 
 
 def only_live(program: Program) -> Program:

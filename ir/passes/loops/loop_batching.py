@@ -16,17 +16,9 @@ from ir.passes.loops.slices_to_ports import is_reversed, is_whole, put
 from ir.passes.loops.vectorize import Batched, batch
 from ir.passes.rules import may_raise
 from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import (
-    Block,
-    consts,
-    depends_on_index,
-    has_effect,
-    live_ops,
-    rewrite,
-    users,
-    uses,
-)
+from ir.rewrite import Block, live_ops, rewrite
 from ir.types import Dim, Type
+from ir.uses import consts, depends_on_index, has_effect, users, uses
 
 ANCHORS = ("matmul", "embedding")
 

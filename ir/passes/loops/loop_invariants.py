@@ -15,20 +15,9 @@ from ir.passes.loops.slices_to_ports import put
 from ir.passes.rules import can_fail
 from ir.passes.simplify_cond import only_read
 from ir.program import ENDLESS, Cond, Const, Last, Node, Op, Port, Program, Scan, Value
-from ir.rewrite import (
-    REGIONS,
-    Block,
-    consts,
-    gives,
-    has_effect,
-    map_blocks,
-    needs,
-    renewed,
-    rewrite,
-    uses,
-    with_operands,
-)
+from ir.rewrite import REGIONS, Block, map_blocks, renewed, rewrite, with_operands
 from ir.types import Dim
+from ir.uses import consts, gives, has_effect, needs, uses
 
 
 def hoist_invariants(program: Program) -> Program:

@@ -22,7 +22,8 @@ from ir.ops.reduce import normal_axes
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import all_users, put
 from ir.program import Carry, Last, Node, Op, Port, Program, Scan, Stack, Value
-from ir.rewrite import Block, rewrite, walk
+from ir.rewrite import Block, rewrite
+from ir.uses import walk
 
 Readers: TypeAlias = dict[Value, list[object]]
 

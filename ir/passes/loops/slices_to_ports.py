@@ -14,18 +14,9 @@ from dataclasses import replace
 
 from ir.analysis.affine import Affine, affine, facts_of, stays_inside
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import (
-    Block,
-    blocks,
-    in_order,
-    live_ops,
-    rewrite,
-    substitute,
-    users,
-    walk,
-    with_body,
-)
+from ir.rewrite import Block, in_order, live_ops, rewrite, substitute, with_body
 from ir.types import Dim
+from ir.uses import blocks, users, walk
 
 
 def put(b: Block, scan: Scan) -> None:

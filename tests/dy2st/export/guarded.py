@@ -29,7 +29,7 @@ from dy2st.export.load import LoadedProgram, load
 from dy2st.export.results import Array, Elements, Items, Part
 from executor.allocation import HOST
 from ir import Op, Size
-from ir.rewrite import walk
+from ir.uses import walk
 
 PAGE = mmap.PAGESIZE
 #: the most bytes of one buffer; more is a MemoryError

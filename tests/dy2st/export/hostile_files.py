@@ -25,8 +25,8 @@ from ir import OPS, Builder, Dy2stError, Input, Op, Program, Size, Type, Value, 
 from ir.attributes import KINDS
 from ir.literal import print_attr
 from ir.opdef import OpDef, ShapeError, collecting, complete_attrs
-from ir.rewrite import walk
 from ir.types import BOOL, DTYPES, F32, F64, I32, I64, parse_type
+from ir.uses import walk
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 NUMBERS = (0, 1, 2, 3, 4, 5, 7, 8, 16, 33, 64, 100, 1000, 1 << 20, (1 << 31) - 1, 1 << 31)

@@ -7,7 +7,7 @@ import pytest
 
 import dy2st
 from ir import Scan
-from ir.rewrite import walk
+from ir.uses import walk
 from tests import check
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import dy2st
 from ir import Scan
-from ir.rewrite import walk
+from ir.uses import walk
 from tests import check
 
 pytestmark = pytest.mark.sampled(every=4)

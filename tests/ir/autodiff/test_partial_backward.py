@@ -10,7 +10,7 @@ from ir.analysis.alias import AliasError
 from ir.autodiff.partial_backward import inputs_read, unreached, with_arrived
 from ir.interpreter import evaluate
 from ir.passes import functionalize, run
-from ir.rewrite import walk
+from ir.uses import walk
 from tests.ir.autodiff.differences import floats, gradient, residuals
 from tests.ir.autodiff.test_autodiff_random import calm, wide
 from tests.ir.test_ir_random import program, random_inputs

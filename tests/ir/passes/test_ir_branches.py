@@ -22,7 +22,7 @@ from ir.passes import (
     to_seq,
     to_stack,
 )
-from ir.rewrite import walk
+from ir.uses import walk
 from tests.ir.test_ir_control import check_both_ways
 from tests.ir.test_ir_random import program
 

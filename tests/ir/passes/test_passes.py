@@ -26,8 +26,8 @@ from ir import (
 )
 from ir.passes import PIPELINE, expand, fuse, name_of, run
 from ir.passes.fuse import GROUP_LIMIT
-from ir.rewrite import walk
 from ir.types import F32
+from ir.uses import walk
 from tests.ir.test_ir_random import check, program, same_values
 
 
