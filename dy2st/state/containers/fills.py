@@ -91,9 +91,12 @@ def record(trace: Trace, target: Any, value: Any, fill: Fill) -> None:
 
 def known(target: object, loops: Sequence[Frame]) -> Fill | None:
     """How the innermost of these loops fills the list, if that is known so far."""
-    if len(loops) != 1:
-        return None
-    fill = loops[0].known_fills.get(id(target)) or loops[0].fills.get(id(target))
+    held = [f for f in loops if id(target) in f.known_fills or id(target) in f.fills]
+    if held and len(loops) > 1:
+        raise NeedsConcrete("an inner loop reads a list that the outer one fills")
+    fill = None
+    if held:
+        fill = held[0].known_fills.get(id(target)) or held[0].fills[id(target)]
     return None if fill is FRONT else fill
 
 

@@ -244,7 +244,26 @@ def an_element_in_front_and_behind(x):
     return ys[1], ys[3], ys[4]
 
 
+def read_by_an_inner_loop(x):
+    ys, h = [row * 1 for row in x], x[0] * 0.5
+    for t in range(3):
+        ys[t + 1] = h + x[0]
+        for k in range(2):
+            h = h * 0.9 + ys[k]
+    return h, ys
+
+
+def read_by_an_inner_loop_before(x):
+    ys, h = [x[0], x[1], x[2], x[3]], x[0] * 0.5
+    for t in range(3):
+        for k in range(4):
+            h = h * 0.9 + ys[k]
+        ys[t] = h + x[0]
+    return h, ys
+
+
 OTHERS = [
+    read_by_an_inner_loop, read_by_an_inner_loop_before,
     reads_a_fixed_element, sets_the_end_and_appends, sets_the_end_and_appends_at_times,
     equal_elements_around, an_element_in_front_and_behind,
     grows_in_front_and_is_read, grows_in_front_twice, inserted_elsewhere,
