@@ -378,11 +378,11 @@ def unbound(trace: Trace, f: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def running_through(f: Any) -> Any:
-    """`list.extend`, `dict.update` and the like."""
+    """`list.extend`, `dict.update` and the like; they ask a mapping for its keys."""
 
     @functools.wraps(f)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return f(*map(iterated, args), **kwargs)
+        return f(*(x if hasattr(x, "keys") else iterated(x) for x in args), **kwargs)
 
     return run
 
