@@ -249,7 +249,7 @@ def try_with_everything(x):
     return paddle.stack(out)
 
 
-@case("unrolled")
+@case("scan", "scan")
 def error_in_a_callee_of_a_loop(x):
     def f(k):
         if k > 2:
