@@ -18,11 +18,18 @@ from dy2st.branches.merge_lists import (
     changed_keys,
     elements,
     keys,
+    left_in,
     parts_after,
     same_keys,
-    with_items,
 )
-from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unresolved
+from dy2st.branches.unresolved import (
+    Alternative,
+    Unresolved,
+    alternatives,
+    generated,
+    plain,
+    unresolved,
+)
 from dy2st.state.container_writes import Contents
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.guards import is_constant, same_constant
@@ -39,7 +46,7 @@ from dy2st.trace.scalar import RuntimeScalar, fixed, is_mixed, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint, settled_after
 from dy2st.trace.trace import Frame, Trace
-from dy2st.trace.undo import MISSING, Item, Location
+from dy2st.trace.undo import MISSING, Location
 from ir import Cond, Join, SourceError, Type, Value
 from ir.types import BOOL
 
@@ -358,7 +365,7 @@ class Merge:
             if key[0] == "item" and id(place.obj) in whole:
                 continue
             now = keep_dynamic(self.trace, place)
-            a, b = (self.left_in(side, key, place, now) for side in (self.yes, self.no))
+            a, b = (left_in(side, key, place, now) for side in (self.yes, self.no))
             if isinstance(place, Contents) and not same_keys(place, a, b):
                 raise self.stop(
                     changed_keys(place),
@@ -374,15 +381,6 @@ class Merge:
                 )
             out.append((place, self.certain(str(place), a, b)))
         return out
-
-    @staticmethod
-    def left_in(side: Branch, key: Any, place: Location, now: Any) -> Any:
-        """What a branch leaves in a place, which holds `now` before it; it may have stored items of
-        a container that only the other one changes as a whole."""
-        if key in side.stores or not isinstance(place, Contents):
-            return side.stores.get(key, (place, now))[1]
-        stored = (q for q in side.stores.values() if q[0].obj is place.obj)
-        return with_items(place, now, {q.index: v for q, v in stored if isinstance(q, Item)})
 
     def check_order(self, places: dict[Any, Location]) -> None:
         """Refuse branches that add keys to a dict in different orders."""
@@ -496,18 +494,6 @@ class Merge:
             trace.frame.notes.append(("cond", trace.where(), ""))
         for side in (self.yes, self.no):
             trace.adopt(side.frame, side.written)
-
-
-def generated(name: str) -> bool:
-    """A variable of the conversion: a flag guards every read of it."""
-    return name.startswith("_return_value__")
-
-
-def plain(name: str) -> str:
-    """The user's name for a place, in quotes if it is a variable."""
-    if generated(name):
-        return "the returned value"
-    return f"'{name}'" if name.isidentifier() else name
 
 
 __all__ = ["Merge"]

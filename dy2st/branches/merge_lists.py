@@ -96,12 +96,21 @@ def elements(n: int) -> str:
     return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
 
 
+def left_in(side: Branch, key: Any, place: Location, now: Any) -> Any:
+    """What a branch leaves in a place, which holds `now` before it; it may have stored items of
+    a container that only the other one changes as a whole."""
+    if key in side.stores or not isinstance(place, Contents):
+        return side.stores.get(key, (place, now))[1]
+    stored = (q for q in side.stores.values() if q[0].obj is place.obj)
+    return with_items(place, now, {q.index: v for q, v in stored if isinstance(q, Item)})
+
+
 __all__ = [
     "ConditionalElement",
     "changed_keys",
     "elements",
     "keys",
+    "left_in",
     "parts_after",
     "same_keys",
-    "with_items",
 ]

@@ -140,13 +140,27 @@ def resolve_under(x: object, facts: frozenset[PathCondition]) -> object:
     return right[0] if len(right) == 1 else x
 
 
+def generated(name: str) -> bool:
+    """A variable of the conversion: a flag guards every read of it."""
+    return name.startswith("_return_value__")
+
+
+def plain(name: str) -> str:
+    """The user's name for a place, in quotes if it is a variable."""
+    if generated(name):
+        return "the returned value"
+    return f"'{name}'" if name.isidentifier() else name
+
+
 __all__ = [
     "Alternative",
     "Unresolved",
     "alternatives",
+    "generated",
     "unresolved",
     "here",
     "is_none",
+    "plain",
     "unreadable",
     "resolve_under",
 ]

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from dy2st.trace import scalar
 from dy2st.trace.signals import NeedsConcrete
 from ir.program import ENDLESS
-from ir.types import Dim, Size, divide, substitute_dim
+from ir.types import I64, Dim, Size, divide, substitute_dim
 
 #: What an undetermined size is taken to be where Python has to branch on it.
 TYPICAL = 1 << 20
@@ -325,6 +325,36 @@ def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: object) -> scala
 
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
     setattr(SymInt, f"__{_name}__", _comparison(_name))
+
+
+# ---------------------------------------------------------------- values
+def dim_value(home: Any, dim: Dim) -> Any:
+    """The i64[] value of a number, once per frame."""
+    frame = home.frame
+    if dim in frame.indices:
+        return frame.indices[dim]
+    if not isinstance(dim, Size):
+        value = home.emit("full", [], {"value": dim, "dtype": I64})
+    elif not any(n in home.sizes.loops for n in dim.names):
+        value = home.emit("size", [], {"n": dim})
+    else:
+        value = _affine_value(home, dim)
+    frame.indices[dim] = value
+    return value
+
+
+def _affine_value(home: Any, dim: Size) -> Any:
+    name = next(n for n in sorted(dim.names) if n in home.sizes.loops)
+    rest = substitute_dim(dim, {name: 0})
+    step = substitute_dim(dim, {name: 1}) - rest
+    if any(m.count(name) > 1 for m, _ in dim.terms):
+        raise NeedsConcrete(f"{dim} is not linear in the index", [home.sizes.loops[name]])
+    value = home.sizes.loops[name].index
+    if step != 1:
+        value = home.emit("multiply", [value, dim_value(home, step)], {})
+    if rest != 0:
+        value = home.emit("add", [value, dim_value(home, rest)], {})
+    return home.read_value(value)
 
 
 class SymRange:

@@ -32,12 +32,12 @@ from dy2st.trace.frames import TracedInput as TracedInput
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
 from dy2st.trace.signals import NeedsConcrete, Refused, Unroll
 from dy2st.trace.size_facts import SizeFacts
-from dy2st.trace.symint import SymInt, bounds, make
+from dy2st.trace.symint import SymInt, bounds, dim_value, make
 from dy2st.trace.undo import Location, UndoLog
 from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
 from ir.analysis.affine import never_negative
 from ir.analysis.alias_gradients import GradientFacts
-from ir.types import I64, Dim, substitute_dim
+from ir.types import Dim
 
 _ACTIVE: dict[int, Trace] = {}
 #: so many loops are unrolled because their tensors are written later; each costs another trace
@@ -297,30 +297,7 @@ class Trace:
         return self.dim_value(dim)
 
     def dim_value(self, dim: Dim) -> Value:
-        frame = self.frame
-        if dim in frame.indices:
-            return frame.indices[dim]
-        if not isinstance(dim, Size):
-            value = self.emit("full", [], {"value": dim, "dtype": I64})
-        elif not any(n in self.sizes.loops for n in dim.names):
-            value = self.emit("size", [], {"n": dim})
-        else:
-            value = self._affine_value(dim)
-        frame.indices[dim] = value
-        return value
-
-    def _affine_value(self, dim: Size) -> Value:
-        name = next(n for n in sorted(dim.names) if n in self.sizes.loops)
-        rest = substitute_dim(dim, {name: 0})
-        step = substitute_dim(dim, {name: 1}) - rest
-        if any(m.count(name) > 1 for m, _ in dim.terms):
-            raise NeedsConcrete(f"{dim} is not linear in the index", [self.sizes.loops[name]])
-        value = self.sizes.loops[name].index
-        if step != 1:
-            value = self.emit("multiply", [value, self.dim_value(step)], {})
-        if rest != 0:
-            value = self.emit("add", [value, self.dim_value(rest)], {})
-        return self.read_value(value)
+        return dim_value(self, dim)
 
     # ------------------------------------------------------------ writes
     def write(self, fake: Tensor, new: Value, own: bool = False, moves: int = 1) -> Op:
