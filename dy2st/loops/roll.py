@@ -92,7 +92,7 @@ class Runner:
         """The first iteration from which a comparison of the index is another; 0 for none, or where
         peeling serves."""
         able = self.over.more is None and self.code.test is None and self.parts < MOST_PARTS
-        later = [k for k in self.turns if k > 2]
+        later = [k for k in self.turns if k > 2 or not getattr(self.first_stop, "peel", True)]
         return min(later) if able and later else 0
 
     def split(self, k: int) -> None:
@@ -147,6 +147,7 @@ class Runner:
         known = self.known()
         known.trip, known.exact = None, False  # the bound of another loop at this line
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
+        growths: list[dict[int, Any]] = []
         for traces in itertools.count():
             if traces == MOST_TRACES + len(known.trained) + 2 * len(known.grown):
                 break
@@ -160,9 +161,13 @@ class Runner:
                     self.trace.frame.notes.append(("retraced", self.site, text))
                 return True
             except Retrace:
+                self.turns |= body.loop.turns
+                growths.append(dict(known.growth))
+                if self.turns and growths[-1] in growths[:-2]:
+                    break
                 continue
             except (NeedsConcrete, Mismatch) as e:
-                self.turns = body.loop.turns
+                self.turns |= body.loop.turns
                 foreign_loop(self.trace, e)
                 if self.learned(body):
                     continue
@@ -177,7 +182,8 @@ class Runner:
                 peel = max(isinstance(self.over.trip, Size), body.loop.settles)
                 self.first_stop = NeedsConcrete(self.why, (), peel)
                 return False
-        self.stopped(NeedsConcrete(""), "the body creates new places in every trace")
+        why = "its iterations bind names or make lists longer in different ways"
+        self.stopped(NeedsConcrete(""), why)
         return False
 
     def learned(self, body: BodyTrace) -> bool:
