@@ -39,7 +39,6 @@ from dy2st.results.leaves import (
 from dy2st.results.refusals import (
     holds_stand_in,
     moved_memory,
-    no_list,
     no_result,
     no_text,
     no_view,
@@ -298,9 +297,6 @@ class Results:
             whole = x.as_segment(self.trace)
             if whole is not None:
                 return Elements((mapped(lambda q: self.column(q, whole.trip), whole.tree),))
-            if isinstance(x.size(), int):
-                return [self.tree(x[i], what) for i in range(len(x))]
-            raise no_list(what)
         return Elements(tuple(self.part(q, what) for q in parts))
 
     def part(self, part: object, what: str) -> object:

@@ -13,15 +13,6 @@ from ir import SourceError
 BUILTIN = (list, tuple, dict, set, frozenset, collections.deque)
 
 
-def no_list(what: str) -> Refused:
-    return Refused(
-        SourceError(
-            f"{what} contains a list of Python values as long as a size of the program.",
-            remedy="Return a tensor, or give the size as a number in input_spec.",
-        )
-    )
-
-
 def moved_memory(trace: Trace) -> SourceError:
     return SourceError(
         "a result is a view of an argument that got other memory in this call (`cast_`, or "

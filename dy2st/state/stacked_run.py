@@ -154,10 +154,12 @@ class Unstacked:
 
 class StackedRun:
     """`trip` elements; `tree` is a Leaf, or a tuple of trees for appended tuples. `loop`: the loop
-    that has appended them, if all of them are there."""
+    that has appended them, if all of them are there. `items`: those that have been read, each with
+    the frame that made it: an element is one object."""
 
     def __init__(self, trip: Dim, tree: Any, loop: Loop | None = None) -> None:
         self.trip, self.tree, self.loop = trip, tree, loop
+        self.items: dict[int, tuple[Frame, Any]] = {}
 
     @property
     def size(self) -> Any:
@@ -166,7 +168,13 @@ class StackedRun:
         return trace.sym(self.trip)
 
     def item(self, trace: Trace, i: Any) -> Any:
-        return mapped(lambda leaf: leaf.item(trace, i), self.tree)
+        known = self.items.get(i) if type(i) is int else None
+        if known is not None and known[0] in trace.frames:
+            return known[1]
+        made = mapped(lambda leaf: leaf.item(trace, i), self.tree)
+        if type(i) is int:
+            self.items[i] = trace.frame, made
+        return made
 
     def stacked(self, trace: Trace, axis: int) -> Any:
         if isinstance(self.tree, tuple):

@@ -98,14 +98,6 @@ def list_from_outside_grows_by_a_named_size(x):
     return x
 
 
-@example(X, options={"input_spec": NAMED})
-def returns_a_list_of_numbers(x):
-    steps = []
-    for t in range(x.shape[1]):
-        steps.append(t)
-    return x, steps
-
-
 @example(X)
 def joins_a_number_to_text(x):
     return x, ", ".join([f"{x.sum()}", 3])

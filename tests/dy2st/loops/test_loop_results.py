@@ -120,3 +120,91 @@ def test_what_was_before_the_loop_is_read_after_the_write(f):
     """It has been written as well, if the loop did not run."""
     with pytest.raises(dy2st.SourceError, match="may share (its storage|memory) with"):
         dy2st.to_static(f)(ramp(), paddle.zeros([1]))
+
+
+def same_pair(x, n):
+    """A tuple with a number in it: its tensor is one tensor, however often it is appended."""
+    pair, ys = (x * 0.5, 1), []
+    for _ in range(n):
+        ys.append(pair)
+    return ys
+
+
+def two_runs_of_pairs(x, n):
+    pair, ys = (x * 0.5, 1), []
+    for t in range(n):
+        ys.append((x * t, 2.5))
+    for _ in range(n):
+        ys.append(pair)
+    return ys
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+@pytest.mark.parametrize("f", [same_pair, two_runs_of_pairs])
+def test_a_tensor_that_is_appended_again_is_the_same_object(f, n):
+    x = paddle.ones([2])
+    have, want = dy2st.to_static(f)(x, n), f(x, n)
+    check.same(have, want)
+    first = [[id(q) for q, _ in ys] for ys in (have, want)]
+    assert [first[0].index(i) for i in first[0]] == [first[1].index(i) for i in first[1]]
+
+
+def filled(x):
+    ys, h = [], x[0]
+    for _ in range(6):
+        h = h * 0.5 + 1.0
+        ys.append(h)
+    return ys
+
+
+def element_read_twice(x):
+    ys = filled(x)
+    a, b = ys[1], ys[1]
+    return a, b, ys[2]
+
+
+def element_written_before_the_list_is_stacked(x):
+    ys = filled(x)
+    ys[1].add_(paddle.ones([2]))
+    return paddle.stack(ys), ys[1]
+
+
+def element_written_after_the_list_is_stacked(x):
+    ys = filled(x)
+    whole = paddle.stack(ys)
+    ys[1].add_(paddle.ones([2]))
+    return whole, ys[1], ys[1]
+
+
+def slots_stored_by_a_loop(x):
+    u = [x[0] * 1.0 for _ in range(12)]
+    for i in range(len(u)):
+        u[i] = u[i] * 0.5 + x[0]
+    return u[1], u[1], u[0]
+
+
+ELEMENTS = (
+    element_read_twice, element_written_before_the_list_is_stacked,
+    element_written_after_the_list_is_stacked, slots_stored_by_a_loop,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("f", ELEMENTS)
+def test_an_element_of_a_list_is_one_object(f):
+    x = paddle.ones([3, 2])
+    have, want = dy2st.to_static(f)(x), f(x)
+    check.same(have, want)
+    places = [[[id(q) for q in out].index(id(q)) for q in out] for out in (have, want)]
+    assert places[0] == places[1]
+
+
+def test_numbers_of_a_loop_over_a_named_size_are_a_list():
+    def f(x):
+        steps = []
+        for t in range(x.shape[1]):
+            steps.append(t)
+        return x * 2, steps
+
+    static = dy2st.to_static(f, input_spec=[paddle.static.InputSpec([None, None])])
+    for n in (2, 5, 1):
+        assert static(paddle.ones([3, n]))[1] == list(range(n))
