@@ -201,8 +201,25 @@ def _traced(given: Given) -> Entry:
         for loop in stop.loops:
             trace.unroll(loop if isinstance(loop, Loop) else None, stop.reason)
         raise stopped(stop).with_traceback(stop.__traceback__) from None
+    except UnboundLocalError as e:
+        raise (unset(trace, e) or e).with_traceback(e.__traceback__) from None
     except Retrace:
         raise AssertionError("a loop learned outside of its trace") from None
+
+
+def unset(trace: Trace, error: UnboundLocalError) -> SourceError | None:
+    """The read of an object that a variable has only if a branch on data runs; None where Python
+    code that data does not decide has left it unset."""
+    name = next((q for q in trace.undefined.names if f"'{q}'" in str(error)), None)
+    if name is None:
+        return None
+    return SourceError(
+        f"'{name}' is read, and a condition on data decides whether it has been set.",
+        raised_at(error),
+        reason=f"It is set at {trace.undefined.names[name]}, to an object that is no tensor or "
+        "number: without it there is none.",
+        remedy="Set it before the condition.",
+    )
 
 
 def stopped(stop: NeedsConcrete) -> SourceError:

@@ -163,7 +163,7 @@ class Runner:
             except Retrace:
                 self.turns |= body.loop.turns
                 growths.append(dict(known.growth))
-                if self.turns and growths[-1] in growths[:-2]:
+                if self.turns and growths[-1] in growths[:-2] and growths[-1] != growths[-2]:
                     break
                 continue
             except (NeedsConcrete, Mismatch) as e:

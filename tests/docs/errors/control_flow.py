@@ -342,3 +342,10 @@ def element_that_the_loop_has_yet_to_append(x):
     for t in range(x.shape[1]):
         rows.append(rows[t + 1] + x[:, t])
     return rows[-1]
+
+
+@example(X)
+def reads_an_object_that_one_branch_sets(x):
+    if x.sum() > 0:
+        key = "weight"
+    return {"weight": x * 2}[key]
