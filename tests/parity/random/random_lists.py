@@ -1,0 +1,124 @@
+"""Random functions with lists in one loop: read at the index, at a distance from the end and as
+windows, appended to, shifted, stored into, under several names.
+
+`compare(seed)` calls one eagerly and translated, for tensors of two lengths.
+"""
+
+from __future__ import annotations
+
+import linecache
+import random
+import warnings
+from typing import Any
+
+import numpy as np
+import paddle
+
+import dy2st
+
+LENGTHS = (3, 6)
+FIRST = {
+    "empty": ("[]",),
+    "some": ("[x[0], x[1], x[2] * 2]", "[x[0], x[1], x[2], x[0] * 2]",
+             "[x[1] * 1, x[0], x[2], x[2], x[1]]"),
+    "full": ("[r * 1 for r in x]",),
+    "slots": ("[x[0]] + [None] * n",),
+}  # fmt: skip
+OTHERS = ("[x[2], x[0], x[1]]", "ys", "[x[0], x[1], x[2], x[1]]")
+RANGES = ("range(n)", "range(1, n)", "range(2, n)", "range(n - 1, -1, -1)", "range(3)")
+PLACES = ("-1", "-2", "-3", "0", "1", "t", "t - 1", "t - 2", "t + 1", "len(ys) - 1", "len(ys) - 2",
+          "t // 2")  # fmt: skip
+WINDOWS = ("-2:", "-3:", "-1:", "t - 1:t", "t - 2:t", "-3:-1", ":2", "1:3")
+TESTS = ("t % 2 == 0", "t > 1", "t in [1, 3, 4]", "t == 2", "len(ys) < 4", "len(ys) > 3")
+KINDS = (
+    "read read read append append append slice slice fill fill pop insert appends numbers inner "
+    "length alias rebind store"
+).split()
+
+
+def source(seed: int) -> str:
+    draw = random.Random(seed)
+    first = draw.choice(FIRST[draw.choice(["empty", "some", "some", "some", "full", "slots"])])
+    lines = [statement(draw, draw.choice(KINDS)) for _ in range(draw.randint(1, 3))]
+    head = [
+        "def f(x):",
+        "    n = x.shape[0]",
+        "    h = x[0] * 0.5",
+        f"    ys = {first}",
+        f"    zs = {draw.choice(OTHERS)}",
+        "    fs = [0.1 * k for k in range(1, 13)]",
+        f"    for t in {draw.choice(RANGES)}:",
+    ]
+    end = "    return h, [q for q in ys if q is not None], [q for q in zs if q is not None]"
+    return "\n".join([*head, *(f"        {q}" for q in lines), end, ""])
+
+
+def statement(draw: random.Random, kind: str) -> str:
+    one = draw.choice(["ys", "ys", "ys", "zs"])
+    pick = draw.choice
+    made = {
+        "read": lambda: f"h = h * 0.5 + {one}[{pick(PLACES)}]",
+        "append": lambda: f"{one}.append(h * {pick(['0.5', '1', 'x[t % n]'])})",
+        "slice": lambda: f"h = h * 0.5 + sum({one}[{pick(WINDOWS)}])",
+        "fill": lambda: f"{one}[{pick(['t', 't', 't + 1', 't - 1', 'n - 1 - t'])}] = h + x[0]",
+        "pop": lambda: f"{one}.pop({pick(['0', '', '-1'])})",
+        "insert": lambda: f"{one}.insert(0, h * 2)",
+        "appends": lambda: f"if {pick(TESTS)}: {one}.{pick(['append(h)', 'append(h)', 'pop(0)'])}",
+        "numbers": lambda: (
+            f"h = h * fs[{pick(['t', '-t', 't - 1', 't % 5'])}] + x[{pick(['t', 't - 1', '0'])}]"
+        ),
+        "inner": lambda: (
+            f"for k in range({pick(['2', '9'])}): h = h * 0.9 + "
+            f"{pick(['ys[-1]', 'ys[k]', 'zs[-1]', 'fs[k]', 'ys[t - k]'])}"
+        ),
+        "length": lambda: "h = h + len(ys) * 0.1",
+        "store": lambda: f"{one}[{pick(['0', '-1', '1'])}] = h * 2",
+        "rebind": lambda: f"{one} = {pick(['ys[-2:]', 'ys + [h]', '[h] + ys[:-1]', 'list(ys)'])}",
+        "alias": lambda: "zs = ys",
+    }
+    return made[kind]()
+
+
+def function(seed: int) -> Any:
+    text, name = source(seed), f"<lists {seed}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    space: dict[str, Any] = {"paddle": paddle}
+    exec(compile(text, name, "exec"), space)
+    return space["f"]
+
+
+def compare(seed: int) -> str:
+    """ "equal", "unrolled" if it is equal and its loop is unrolled, "raises" where both raise;
+    raises SourceError, AssertionError for a difference."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dy2st.CopyWarning)
+        return compared(function(seed), seed)
+
+
+def compared(f: Any, seed: int) -> str:
+    static, kinds = dy2st.to_static(f), {"raises"}
+    for n in LENGTHS:
+        x = paddle.to_tensor(np.random.default_rng(seed).normal(size=[n, 3]))
+        want, error = outcome(f, x)
+        if error is not None:
+            have, refused = outcome(static, x)
+            assert refused is not None, f"eager raises {error!r}, the program gives {have}"
+            continue
+        have = static(x)
+        same(have, want, f"length {n}")
+        kinds.add("unrolled" if "unrolled" in str(dy2st.report(static, x)) else "equal")
+    return next(k for k in ("unrolled", "equal", "raises") if k in kinds)
+
+
+def outcome(f: Any, x: Any) -> tuple[Any, Exception | None]:
+    try:
+        return f(x), None
+    except Exception as e:
+        return None, e
+
+
+def same(have: Any, want: Any, where: str) -> None:
+    assert [len(q) for q in have[1:]] == [len(q) for q in want[1:]], f"{where}: lists differ"
+    pairs = zip((have[0], *have[1], *have[2]), (want[0], *want[1], *want[2]))
+    for k, (a, b) in enumerate(pairs):
+        assert np.allclose(a.numpy(), b.numpy(), 1e-9, 1e-9), f"{where}: tensor {k} differs"
