@@ -75,6 +75,7 @@ class HostCall:
 
 
 def place(address: int, t: Type, sizes: Mapping[str, int]) -> Place:
+    """The memory of a tensor of type `t` at an address, which is not copied."""
     shape = t.concrete(sizes)
     count = math.prod(shape)
     if count == 0:

@@ -50,7 +50,10 @@ class LIF(paddle.nn.Layer):
         self.initial_states = (v_reset or 0.0,)
 
     def forward(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v = v + (x - (v - (self.v_reset or 0.0))) / self.tau
+        return self.fired(v + (x - (v - (self.v_reset or 0.0))) / self.tau)
+
+    def fired(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """The spikes of a charged potential, and the potential after them."""
         s = self.spike(v - self.v_threshold)
         gone = s.detach() if self.detach_reset else s
         return s, after_spike(v, gone, self.v_threshold, self.v_reset)
@@ -72,10 +75,8 @@ class PLIF(LIF):
         self.w = self.create_parameter([], default_initializer=first)
 
     def forward(self, x: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        v = v + (x - (v - (self.v_reset or 0.0))) * paddle.nn.functional.sigmoid(self.w)
-        s = self.spike(v - self.v_threshold)
-        gone = s.detach() if self.detach_reset else s
-        return s, after_spike(v, gone, self.v_threshold, self.v_reset)
+        rate = paddle.nn.functional.sigmoid(self.w)
+        return self.fired(v + (x - (v - (self.v_reset or 0.0))) * rate)
 
 
 class AdaptiveLIF(paddle.nn.Layer):
@@ -132,5 +133,5 @@ class Izhikevich(paddle.nn.Layer):
         return s, after_spike(new, s, 30.0, self.c), u + s * self.d
 
 
-REWRITTEN.update({f: f for f in (after_spike, LIF.forward, PLIF.forward)})
+REWRITTEN.update({f: f for f in (after_spike, LIF.forward, LIF.fired, PLIF.forward)})
 REWRITTEN.update({f: f for f in (AdaptiveLIF.forward, Izhikevich.forward)})

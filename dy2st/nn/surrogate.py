@@ -29,13 +29,7 @@ class _Sigmoid(PyLayer):
         return grad * (ctx.alpha * s * (1 - s))
 
 
-class _ATan(PyLayer):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, alpha: float) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.alpha = alpha
-        return (x >= 0).astype(x.dtype)
-
+class _ATan(_Sigmoid):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensor()

@@ -37,9 +37,19 @@ from ir.types import Dim, Size, is_natural
 #: processor cycles between two questions for signals
 PATIENCE = 1 << 28
 
+#: denormals are not flushed from here on, until the mode in %flushing is loaded again
+KEEPING = """  %flushing = alloca i32
+  %plain = alloca i32
+  call void @llvm.x86.sse.stmxcsr(ptr %flushing)
+  %old = load i32, ptr %flushing
+  %new = and i32 %old, -32833
+  store i32 %new, ptr %plain
+  call void @llvm.x86.sse.ldmxcsr(ptr %plain)
+"""
+
 #: `%t` are the entries of `interrupt`: the functions, then room for an exception. Denormals are not
 #: flushed while handlers of signals run.
-ASK = """define dso_local i32 @?(ptr %t) noinline nounwind {
+ASK = f"""define dso_local i32 @?(ptr %t) noinline nounwind {{
   %t1 = getelementptr ptr, ptr %t, i64 1
   %t2 = getelementptr ptr, ptr %t, i64 2
   %t3 = getelementptr ptr, ptr %t, i64 3
@@ -50,14 +60,7 @@ ASK = """define dso_local i32 @?(ptr %t) noinline nounwind {
   %check = load ptr, ptr %t1
   %fetch = load ptr, ptr %t2
   %release = load ptr, ptr %t3
-  %flushing = alloca i32
-  %plain = alloca i32
-  call void @llvm.x86.sse.stmxcsr(ptr %flushing)
-  %old = load i32, ptr %flushing
-  %new = and i32 %old, -32833
-  store i32 %new, ptr %plain
-  call void @llvm.x86.sse.ldmxcsr(ptr %plain)
-  %lock = call i32 %ensure()
+{KEEPING}  %lock = call i32 %ensure()
   %code = call i32 %check()
   %none = icmp eq i32 %code, 0
   br i1 %none, label %done, label %raised
@@ -68,23 +71,16 @@ done:
   call void %release(i32 %lock)
   call void @llvm.x86.sse.ldmxcsr(ptr %flushing)
   ret i32 %code
-}"""
+}}"""
 
 #: the entry %t of the table is the address of a function of Python, which takes the number of a
 #: call and returns whether it failed. Denormals are not flushed while it runs.
-CALL = """define dso_local i64 @?(ptr %t, i64 %number) noinline nounwind {
-  %flushing = alloca i32
-  %plain = alloca i32
-  call void @llvm.x86.sse.stmxcsr(ptr %flushing)
-  %old = load i32, ptr %flushing
-  %new = and i32 %old, -32833
-  store i32 %new, ptr %plain
-  call void @llvm.x86.sse.ldmxcsr(ptr %plain)
-  %call = load ptr, ptr %t
+CALL = f"""define dso_local i64 @?(ptr %t, i64 %number) noinline nounwind {{
+{KEEPING}  %call = load ptr, ptr %t
   %code = call i64 %call(i64 %number)
   call void @llvm.x86.sse.ldmxcsr(ptr %flushing)
   ret i64 %code
-}"""
+}}"""
 
 RUN = f"""define dso_local i64 @?(ptr %table) noinline nounwind {{
   %saved = alloca i32

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from executor.executable import Found, call_with_arrays
+from executor.host_calls import place
 from executor.launches import Copy
 from executor.plan.loop_counts import counts
 from executor.segmented.partition import (
@@ -64,7 +64,7 @@ class Interpreted:
     ) -> Found | None:
         """As `Executable.run`, with the interpreter lock held between native segments."""
         named = dict(zip(self.sizes, map(int, sizes)))
-        env = {i.value: _at(a, i.value.type, named) for i, a in zip(self.inputs, inputs)}
+        env = {i.value: place(a, i.value.type, named).array for i, a in zip(self.inputs, inputs)}
         self._block(self._steps, env, named)
         arrays: dict[int, np.ndarray] = {}
         for k, (v, address) in enumerate(zip(self.program.outputs, outputs)):
@@ -73,7 +73,7 @@ class Interpreted:
             if address is None:
                 arrays[k] = np.array(env[v], order="C")
             else:
-                _at(address, v.type, named)[...] = env[v]
+                place(address, v.type, named).array[...] = env[v]
         values = [np.array(env[v]) for _, v in self.program.writes]
         for (target, _), value in zip(self.program.writes, values):
             env[target][...] = value
@@ -154,14 +154,3 @@ def _stacked(p: Stack, rows: Sequence[np.ndarray], sizes: Mapping[str, int]) -> 
 
 def _slot(axis: int, at: int) -> tuple[Any, ...]:
     return (*(slice(None),) * axis, at, ...)
-
-
-def _at(address: int, t: Type, sizes: Mapping[str, int]) -> np.ndarray:
-    """The memory at an address as an array, not copied."""
-    shape = t.concrete(sizes)
-    count = int(np.prod(shape, dtype=np.int64))
-    if count == 0:
-        return np.empty(shape, t.dtype.numpy)
-    memory = (ctypes.c_uint8 * (count * t.dtype.size)).from_address(address)
-    array: np.ndarray = np.frombuffer(memory, t.dtype.numpy)  # type: ignore[call-overload]
-    return array.reshape(shape)
