@@ -7,9 +7,7 @@ Exit code 1 if any differs.
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import executor  # noqa: E402
 import ir  # noqa: E402
+from scripts.fuzz.driver import differences  # noqa: E402
 from tests.executor.random_places import native_places  # noqa: E402
 from tests.executor.test_executor_random import agree, arrays  # noqa: E402
 from tests.executor.test_executor_reuse import check_plan  # noqa: E402
@@ -44,24 +43,5 @@ def compiled(p: ir.Program, sizes: dict[str, int], seed: int) -> None:
         agree(a, after.get(i.value, x), str(p))
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=0, help="the first seed")
-    parser.add_argument("--native", type=int, default=0, help="compile every N-th program")
-    options = parser.parse_args()
-    start, bad = time.time(), 0
-    for seed in range(options.seed, options.seed + options.count):
-        try:
-            one(seed, options.native > 0 and seed % options.native == 0)
-        except Exception as e:
-            bad += 1
-            print(f"seed {seed}: {type(e).__name__}: {str(e)[:400]}", flush=True)
-        done = seed - options.seed + 1
-        if done % 500 == 0 or done == options.count:
-            print(f"programs {done}, {bad} different, {time.time() - start:.0f} s", flush=True)
-    return 1 if bad else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(differences(one, __doc__))
