@@ -16,14 +16,15 @@ says. Without a bound of the iterations the loop is unrolled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import paddle
 
 from dy2st.loops.growth import Growth, refute, without
 from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.state.containers.lookup import at_frame
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
 from dy2st.trace.item import size_of
@@ -145,15 +146,9 @@ class Source:
         return value, init
 
 
-@contextmanager
-def outside(trace: Trace, frame: Frame) -> Iterator[None]:
+def outside(trace: Trace, frame: Frame) -> AbstractContextManager[None]:
     """Ops are emitted in front of the loop of this frame."""
-    at = trace.frames.index(frame)
-    inner, trace.frames[at:] = trace.frames[at:], []
-    try:
-        yield
-    finally:
-        trace.frames[at:] = inner
+    return at_frame(trace, trace.frames.index(frame) - 1)
 
 
 class Grown(FakeTensor):  # type: ignore[misc]
@@ -171,16 +166,12 @@ class Grown(FakeTensor):  # type: ignore[misc]
             self.__dict__["made"] = made
         return self.__dict__["made"]  # type: ignore[no-any-return]
 
-    @contextmanager
-    def in_its_frame(self, trace: Trace) -> Iterator[None]:
+    def in_its_frame(self, trace: Trace) -> AbstractContextManager[None]:
         """Ops are emitted where the last piece was made."""
         homes = [trace.values.frame_of[q._value] for q in self.pieces]
-        at = max(trace.frames.index(f) for f in (self.source.body_trace.frame, *homes))
-        inner, trace.frames[at + 1 :] = trace.frames[at + 1 :], []
-        try:
-            yield
-        finally:
-            trace.frames[at + 1 :] = inner
+        return at_frame(
+            trace, max(trace.frames.index(f) for f in (self.source.body_trace.frame, *homes))
+        )
 
     @property
     def source(self) -> Source:

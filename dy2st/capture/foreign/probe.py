@@ -82,7 +82,7 @@ class Probe:
             if not any(is_square(t) for t in self.types):
                 raise
             self.definite = True
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(ValueError, RuntimeError, IndexError):
                 return self.measured()
             raise
 
