@@ -92,6 +92,14 @@ class Number64:
 
 
 @dataclass(frozen=True, eq=False)
+class Addresses:
+    """Store where each of `views` begins into an i64[n], for `executor.memory.Element`."""
+
+    views: tuple[View, ...]
+    out: View
+
+
+@dataclass(frozen=True, eq=False)
 class Reduce:
     """Reduce `axes` of `x` into `out`, which has the other axes in order."""
 
@@ -294,6 +302,7 @@ Launch: TypeAlias = (
     Map
     | Iota
     | Number64
+    | Addresses
     | Reduce
     | ArgMax
     | Gather
@@ -315,7 +324,7 @@ Launch: TypeAlias = (
 
 
 #: kinds that are no kernels: what runs, how often, and what is checked on the way
-STRUCTURE = (Loop, When, Branch, Check, Fail, Call, Index, Number64)
+STRUCTURE = (Loop, When, Branch, Check, Fail, Call, Index, Number64, Addresses)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ through loops, and slicing a tensor costs nothing at run time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ir.types import Dim, DType, Type, contiguous, reshape_strides
@@ -107,6 +107,41 @@ class View:
             return replace(self, shape=shape, strides=contiguous(shape))
         strides = reshape_strides(self.shape, self.strides, shape)
         return None if strides is None else replace(self, shape=shape, strides=strides)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorArray:
+    """Views of one type, read at an index: `addresses`, i64[n], holds where each one begins.
+
+    All have the same strides, so that an index only chooses an address.
+    """
+
+    views: tuple[View, ...]
+    addresses: View
+
+    def pick(self, at: Dim) -> View:
+        if isinstance(at, int):
+            return self.views[at]
+        first = self.views[0]
+        buffer = Element("element", 0, first.buffer.size, self, at)
+        return View(buffer, first.dtype, 0, first.shape, first.strides)
+
+
+@dataclass(frozen=True, eq=False)
+class Element(Buffer):
+    """The memory of one view of an array, from its first element on. It is only read."""
+
+    array: TensorArray
+    at: Dim
+
+
+def memory_of(b: Buffer) -> Iterator[Buffer]:
+    """The buffers that may be read where `b` is."""
+    if not isinstance(b, Element):
+        yield b
+        return
+    for v in (*b.array.views, b.array.addresses):
+        yield from memory_of(v.buffer)
 
 
 def _with(items: tuple[Dim, ...], at: int, value: Dim) -> tuple[Dim, ...]:

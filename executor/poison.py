@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from executor.launches import Branch, Launch, Loop, Lowered, Map, When, blocks, views
-from executor.memory import Buffer, View
+from executor.memory import Buffer, View, memory_of
 from ir import Value
 from ir.scalar import language as k
 from ir.types import U8
@@ -70,7 +70,8 @@ def _inside(x: Launch, outside: frozenset[Buffer], first: tuple[Launch, ...]) ->
 
 
 def _own(x: Launch) -> Iterable[Buffer]:
-    return (v.buffer for v in views(x) if v.buffer.kind == "arena")
+    found = (b for v in views(x) for b in memory_of(v.buffer))
+    return (b for b in found if b.kind == "arena")
 
 
 def _every(launches: Sequence[Launch]) -> Iterable[Buffer]:

@@ -17,6 +17,7 @@ from executor.executable import Table
 from executor.host_calls import RAISED
 from executor.interrupt import INTERRUPTED
 from executor.launches import (
+    Addresses,
     Branch,
     Call,
     Check,
@@ -29,7 +30,7 @@ from executor.launches import (
     When,
     blocks,
 )
-from executor.memory import Buffer, View
+from executor.memory import Buffer, Element, View
 from executor.plan.arena import Layout
 from executor.plan.loop_counts import asks, counts
 from ir.types import Dim, Size, is_natural
@@ -245,6 +246,10 @@ class _Program:
 
     def pointer(self, v: View) -> str:
         kind = element(v.dtype, True)
+        if isinstance(v.buffer, Element):
+            addresses, at = self.pointer(v.buffer.array.addresses), self.number(v.buffer.at)
+            start = self.f.load("ptr", self.f.at(addresses, at, "i64"), 8)
+            return self.f.at(start, self.number(v.offset), kind)
         if v.buffer not in self.layout.offsets:
             return self.f.at(self.base(v.buffer), self.number(v.offset), kind)
         arena, offset = self.base(ARENA), self.layout.offsets[v.buffer]
@@ -326,6 +331,11 @@ class _Program:
     def number64(self, x: Number64) -> None:
         self.f.store("i64", str(self.number(x.value)), self.pointer(x.out), 8)
 
+    def store_addresses(self, x: Addresses) -> None:
+        out = self.pointer(x.out)
+        for k, v in enumerate(x.views):
+            self.f.store("ptr", self.pointer(v), self.f.at(out, k, "i64"), 8)
+
     def inside(self, launches: Sequence[Launch]) -> None:
         """A block that may not run: what is computed in it is known only there."""
         self.now.known.append({})
@@ -402,6 +412,7 @@ STRUCTURE: dict[type, Callable[[_Program, Any], None]] = {
     Call: _Program.call,
     Index: _Program.index,
     Number64: _Program.number64,
+    Addresses: _Program.store_addresses,
 }
 
 

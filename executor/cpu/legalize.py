@@ -29,7 +29,7 @@ from executor.launches import (
     blocks,
     results,
 )
-from executor.memory import Buffer, View, collapse, whole
+from executor.memory import Buffer, Element, View, collapse, whole
 from executor.plan.loop_counts import bound, most
 from ir.scalar import language as k
 from ir.types import Dim, DType, Size, Type, contiguous, product
@@ -48,7 +48,13 @@ class _Changes:
 
     def touch(self, v: View) -> bool:
         names = (d.names for d in (v.offset, *v.shape, *v.strides) if isinstance(d, Size))
-        return v.buffer in self.written or not self.bound.isdisjoint(frozenset().union(*names))
+        if not self.bound.isdisjoint(frozenset().union(*names)):
+            return True
+        if isinstance(v.buffer, Element):
+            at, array = v.buffer.at, v.buffer.array
+            moved = isinstance(at, Size) and not self.bound.isdisjoint(at.names)
+            return moved or self.touch(array.addresses) or any(map(self.touch, array.views))
+        return v.buffer in self.written
 
 
 @dataclass

@@ -171,11 +171,14 @@ def _enter(low: Lowerer, s: Scan, index: str) -> None:
             if s.count and _doubtful(s, p):
                 for distance in (at, p.outer.type.shape[p.axis] - 1 - at):
                     low.check(distance, _outside(p), s.loc)
-            low.bind(p.inner, low.env[p.outer].pick(p.axis, at))
+            low.bind(p.inner, low.element(p.outer, p.axis, at))
 
 
 def hand_in(low: Lowerer, p: Const) -> None:
     """An outer value is the inner one: the same storage, and whatever else is known of it."""
+    if p.outer in low.arrays:
+        low.arrays[p.inner] = low.arrays[p.outer]
+        return
     low.bind(p.inner, low.env[p.outer])
     low.origin[p.inner] = low.origin.get(p.outer, p.outer)
     if p.outer in low.constants:

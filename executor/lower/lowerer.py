@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from executor.launches import Check, Copy, Failure, Launch, Map, Reduce, When
-from executor.memory import Buffer, View, whole
+from executor.memory import Buffer, TensorArray, View, whole
 from executor.plan.copies import OUTPUT, Want, line, read_later
 from executor.plan.limits import Limits
 from executor.plan.loop_counts import bound
@@ -78,17 +78,20 @@ class Lowerer:
     when its block ends, and `wants` says what for. `ahead` are values that a later op would copy,
     with how to find the place where they are made instead (`executor.plan.destinations`), `parts`
     the stores whose part has been found so. `merged` are ops that an earlier launch has done.
-    `limits` bounds integers. `donated` are inputs whose memory is spare, and `reasons` says why
-    others are not updated in place. `conditions` are those on the sizes of loops that the types of
-    a node rest on. `calls` are the foreign ops so far.
+    `limits` bounds integers. `addressed` are the `tensor_array`s that are no copies, and `arrays`
+    what they are. `donated` are inputs whose memory is spare, and `reasons` says why others are not
+    updated in place. `conditions` are those on the sizes of loops that the types of a node rest on.
+    `calls` are the foreign ops so far.
     """
 
     machine: Machine
     program: Program
     limits: Limits
+    addressed: frozenset[Node] = frozenset()
     donated: frozenset[Value] = frozenset()
     conditions: Mapping[Node, Sequence[Require]] = field(default_factory=dict)
     env: dict[Value, View] = field(default_factory=dict)
+    arrays: dict[Value, TensorArray] = field(default_factory=dict)
     constants: dict[Value, k.Scalar] = field(default_factory=dict)
     known: dict[Value, Dim] = field(default_factory=dict)
     highest: dict[str, Dim] = field(default_factory=dict)
@@ -162,6 +165,11 @@ class Lowerer:
 
     def bind(self, v: Value, view: View) -> None:
         self.env[v] = view
+
+    def element(self, v: Value, axis: int, at: Dim) -> View:
+        """A slice of `v` without `axis`."""
+        array = self.arrays.get(v)
+        return self.env[v].pick(axis, at) if array is None else array.pick(at)
 
     def want(self, v: Value, place: View, what: Want, first: bool = False) -> None:
         """`place` must hold `v` at the end of the block; `first`: before other places."""
@@ -369,6 +377,7 @@ class Lowerer:
         at = block.defined[result]
         for x in node.operands:
             alone = all(q is x for q in node.operands if block.of(q) is block.of(x))
+            alone = alone and block.of(x) not in block.elements
             dies = x not in block.updates and block.last[block.of(x)] == at
             if x in self.owned and x.type == result.type and alone and dies and self.spare(x):
                 self.owned.discard(x)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from executor.launches import ArgMax, Gather, Index, Iota, Map, Number64
+from executor.launches import Addresses, ArgMax, Gather, Index, Iota, Map, Number64
 from executor.lower.lowerer import Lowerer, rule
-from executor.memory import View
+from executor.memory import TensorArray, View
 from ir import Op, Value
 from ir.loc import OutOfRange
 from ir.opdef import view_rule
 from ir.scalar import language as k
-from ir.types import Dim, Size
+from ir.types import I64, Dim, Size, Type
 
 
 # ---------------------------------------------------------------- making
@@ -92,11 +92,11 @@ def expand(low: Lowerer, op: Op) -> None:
     keep_constant(low, op)
 
 
-def check_slice(low: Lowerer, op: Op, x: View, axis: int, start: Dim, length: Dim) -> None:
+def check_slice(low: Lowerer, op: Op, axis: int, start: Dim, length: Dim) -> None:
     """A slice with symbolic bounds must lie inside, unless it is empty."""
     if length == 0:
         return
-    text, n = f"{op.name}: outside of axis {axis}", x.shape[axis]
+    text, n = f"{op.name}: outside of axis {axis}", op.operands[0].type.shape[axis]
     final = start + (length - 1) * op.attrs.get("step", 1)
     low.check(length, text, op.loc)
     low.check_if(length, [q for at in (start, final) for q in (at, n - 1 - at)], text, op.loc)
@@ -106,17 +106,17 @@ def check_slice(low: Lowerer, op: Op, x: View, axis: int, start: Dim, length: Di
 def slice_(low: Lowerer, op: Op) -> None:
     x, a = low.env[op.operands[0]], op.attrs
     axis = a["axis"] % x.ndim
-    check_slice(low, op, x, axis, a["start"], a["length"])
+    check_slice(low, op, axis, a["start"], a["length"])
     view(low, op, x.slice(axis, a["start"], a["length"], a["step"]))
     keep_constant(low, op)
 
 
 @rule("index")
 def pick(low: Lowerer, op: Op) -> None:
-    x, index = low.env[op.operands[0]], op.attrs["index"]
-    axis = op.attrs["axis"] % x.ndim
-    check_slice(low, op, x, axis, index, 1)
-    view(low, op, x.pick(axis, index))
+    (x,), index = op.operands, op.attrs["index"]
+    axis = op.attrs["axis"] % x.type.ndim
+    check_slice(low, op, axis, index, 1)
+    view(low, op, low.element(x, axis, index))
     keep_constant(low, op)
 
 
@@ -125,7 +125,7 @@ def split(low: Lowerer, op: Op) -> None:
     x = low.env[op.operands[0]]
     axis, start = op.attrs["axis"] % x.ndim, 0
     for v, n in zip(op.results, op.attrs["sections"]):
-        check_slice(low, op, x, axis, start, n)
+        check_slice(low, op, axis, start, n)
         low.bind(v, x.slice(axis, start, n))
         start = start + n
 
@@ -157,7 +157,7 @@ def select(low: Lowerer, op: Op) -> None:
     x, index = op.operands
     axis = op.attrs["axis"] % x.type.ndim
     at = index_symbol(low, op, index, x.type.shape[axis])
-    low.bind(op.result, low.env[x].pick(axis, at))
+    low.bind(op.result, low.element(x, axis, at))
     keep_constant(low, op)
 
 
@@ -204,7 +204,7 @@ def put(low: Lowerer, y: Value, part: View) -> None:
 def part_of(low: Lowerer, op: Op) -> Callable[[View], View]:
     """The part of its operand that a `set_*` op stores into, checked here."""
     x, y, *index = op.operands
-    a, old = op.attrs, low.env[x]
+    a = op.attrs
     if op.name == "set_strided":
         return lambda v: v.strided(y.type.shape, a["strides"], a["offset"])
     if op.name == "set_dynamic_slice":
@@ -213,10 +213,10 @@ def part_of(low: Lowerer, op: Op) -> Callable[[View], View]:
     axis = a["axis"] % x.type.ndim
     if op.name == "set_slice":
         length = y.type.shape[axis]
-        check_slice(low, op, old, axis, a["start"], length)
+        check_slice(low, op, axis, a["start"], length)
         return lambda v: v.slice(axis, a["start"], length, a["step"])
     if op.name == "set_index":
-        check_slice(low, op, old, axis, a["index"], 1)
+        check_slice(low, op, axis, a["index"], 1)
     at = a["index"] if not index else index_symbol(low, op, index[0], x.type.shape[axis])
     return lambda v: v.pick(axis, at)
 
@@ -234,10 +234,31 @@ def join(low: Lowerer, op: Op) -> None:
             low.copy(low.env[x], part)
 
 
+@rule("tensor_array", direct=True)
+def tensor_array(low: Lowerer, op: Op) -> None:
+    """Addresses of the operands, if it is only read at an index; else a copy of them."""
+    if op not in low.addressed:
+        return join(low, op)
+    views = [low.env[v] for v in op.operands]
+    if any(v.strides != views[0].strides for v in views):
+        views = [v if v.contiguous else _packed(low, v) for v in views]
+    n = len(views)
+    addresses = low.temporary(Type(I64, (n,)))
+    low.emit(Addresses(tuple(views), addresses))
+    low.arrays[op.result] = TensorArray(tuple(views), addresses)
+    return None
+
+
+def _packed(low: Lowerer, x: View) -> View:
+    own = low.temporary(Type(x.dtype, x.shape))
+    low.copy(x, own)
+    return own
+
+
 def parts_of_join(op: Op, out: View) -> list[View]:
     """Where the operands of a `concat` or `stack` lie in its result."""
-    axis = op.attrs["axis"] % out.ndim
-    if op.name == "stack":
+    axis = op.attrs.get("axis", 0) % out.ndim
+    if op.name != "concat":
         return [out.pick(axis, n) for n in range(len(op.operands))]
     parts: list[View] = []
     start: Dim = 0

@@ -14,7 +14,8 @@ from typing import TypeAlias
 from executor.launches import Lowered
 from executor.lower.blocks import lower_block
 from executor.lower.lowerer import Lowerer, Machine
-from executor.memory import Buffer, View, whole
+from executor.memory import Buffer, View, memory_of, whole
+from executor.plan.arrays import addressed
 from executor.plan.atomicity import checked_first, written_early
 from executor.plan.copies import OUTPUT, Want, kept_apart, line
 from executor.plan.limits import limits
@@ -68,7 +69,7 @@ def _lower(
 ) -> Lowered:
     """`late`: numbers of written inputs that must not change before the end, and why."""
     requires, behind = _parted(conditions, set(program.sizes))
-    low = Lowerer(machine, program, limits(program), frozenset(donated), behind)
+    low = Lowerer(machine, program, limits(program), addressed(program), frozenset(donated), behind)
     inputs = tuple(_buffer("input", n, i.value.type) for n, i in enumerate(program.inputs))
     outputs = tuple(_buffer("output", n, v.type) for n, v in enumerate(program.outputs))
     for i, b in zip(program.inputs, inputs):
@@ -151,4 +152,4 @@ def _write_back(low: Lowerer, writes: Sequence[tuple[Value, Value]]) -> None:
 
 
 def _reads(low: Lowerer, write: tuple[Value, tuple[Value, View]], target: Value) -> bool:
-    return write[1][1].buffer is low.env[target].buffer
+    return low.env[target].buffer in memory_of(write[1][1].buffer)

@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 from executor.allocation import HOST
 from executor.launches import Launch, blocks, views
-from executor.memory import Buffer
+from executor.memory import Buffer, memory_of
 from ir.types import Dim, evaluate_dim
 
 Interval = tuple[int, int]
@@ -73,10 +73,10 @@ def lifetimes(launches: Sequence[Launch]) -> dict[Buffer, Interval]:
 def _walk(launches: Sequence[Launch], at: int) -> tuple[_Block, int]:
     block = _Block(at)
     for launch in launches:
-        for v in views(launch):
-            if v.buffer.kind == "arena":
-                low, high = block.touched.get(v.buffer, (at, at))
-                block.touched[v.buffer] = (min(low, at), max(high, at))
+        for b in (b for v in views(launch) for b in memory_of(v.buffer)):
+            if b.kind == "arena":
+                low, high = block.touched.get(b, (at, at))
+                block.touched[b] = (min(low, at), max(high, at))
         at += 1
         for body in blocks(launch):
             inner, at = _walk(body, at)

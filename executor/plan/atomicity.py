@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from executor.launches import Check, Failure, Gather, Index, Launch, Loop, When, blocks, results
-from executor.memory import Buffer, View
+from executor.memory import Buffer, View, memory_of
 from ir.types import I64, Size
 
 
@@ -97,15 +97,19 @@ class _Checks:
             body = self.of(x.body)
             return body if not body else [replace(x, body=body)]
         if isinstance(x, Index):
-            known = not isinstance(x.source, View) or x.source.buffer not in self.stored
+            known = not isinstance(x.source, View) or self.known(x.source)
             return [x] if known else None
         if not self.fails(x):
             return ()
         if isinstance(x, Check):
             return [x]
-        if isinstance(x, Gather) and x.index.dtype == I64 and x.index.buffer not in self.stored:
+        if isinstance(x, Gather) and x.index.dtype == I64 and self.known(x.index):
             return [_rows_checked(x)]
         return None
+
+    def known(self, v: View) -> bool:
+        """Whether the loop does not write what `v` shows."""
+        return self.stored.isdisjoint(memory_of(v.buffer))
 
     def fails(self, x: Launch) -> bool:
         inside = (q for b in blocks(x) for q in b)

@@ -35,6 +35,8 @@ class Block:
     of a given value holds the required one, where no op makes it the successor. `early`: views that
     a loop stacks; they are copied where they are made, so that their storage may change afterwards.
     `seen`: views of all elements of the value whose storage they share, with their path.
+    `arrays` maps a `tensor_array` to the storages that it reads wherever it is used: none of those,
+    `elements`, is updated in place.
     """
 
     nodes: Sequence[Node]
@@ -48,9 +50,16 @@ class Block:
     linked: dict[Value, int] = field(default_factory=dict)
     early: frozenset[Value] = frozenset()
     seen: dict[Value, Path] = field(default_factory=dict)
+    arrays: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    elements: set[Value] = field(default_factory=set)
 
     def of(self, v: Value) -> Value:
         return self.root.get(v, v)
+
+    def read(self, values: Iterable[Value]) -> dict[Value, None]:
+        """The storages that these values lie in."""
+        roots = dict.fromkeys(map(self.of, values))
+        return roots | dict.fromkeys(q for v in roots for q in self.arrays.get(v, ()))
 
     def used(self, v: Value, low: int, high: int) -> list[int]:
         """The positions from `low` on and before `high` at which the storage of `v` is used."""
@@ -78,8 +87,7 @@ def analyse(
     b = Block(nodes, early=early)
     for at, node in enumerate(nodes):
         _enter(b, node, at)
-    for v in needed:
-        b.last[b.of(v)] = len(nodes)
+    b.last.update(dict.fromkeys(b.read(needed), len(nodes)))
     joined: set[Value] = set()
     for v in [*following, *(r for n in nodes for r in n.results)]:
         after = _successor(b, v, inside, joined) if b.of(v) is v else None
@@ -97,7 +105,7 @@ def analyse(
 def _enter(b: Block, node: Node, at: int) -> None:
     """A sum may be computed in the memory of its product (`added`), the operand of a `reshape` or
     `transpose` in that of the view (`executor.plan.destinations`)."""
-    for v in dict.fromkeys(map(b.of, node.operands)):
+    for v in b.read(node.operands):
         b.last[v] = at
         b.users.setdefault(v, []).append(at)
     first = at
@@ -108,6 +116,9 @@ def _enter(b: Block, node: Node, at: int) -> None:
         first = b.made.get(node.operands[0], at)
     b.defined.update(dict.fromkeys(node.results, at))
     b.made.update(dict.fromkeys(node.results, first))
+    if node.name == "tensor_array":
+        b.arrays[node.results[0]] = tuple(b.read(node.operands))
+        b.elements.update(b.arrays[node.results[0]])
     if isinstance(node, Op) and node.row.may_alias:
         b.root.update((r, b.of(node.operands[0])) for r in node.results)
         x = node.operands[0]
@@ -226,7 +237,7 @@ def _successor(b: Block, v: Value, inside: Inside, joined: set[Value]) -> Value 
     """The value that the last use of `v` leaves in its storage; None if it leaves none. `joined`:
     results of branches that have a predecessor already."""
     at = b.last.get(v, -1)
-    if not 0 <= at < len(b.nodes):
+    if not 0 <= at < len(b.nodes) or v in b.elements:
         return None
     node = b.nodes[at]
     if isinstance(node, (Scan, Cond)):
@@ -248,7 +259,12 @@ def _may_overwrite(b: Block, v: Value, following: Value) -> bool:
     """True if the last use of `v` is an elementwise op that may write `following` over it."""
     node = b.nodes[b.last[v]]
     sharing = (q for q in node.operands if b.of(q) is v)
-    return elementwise(node) and all(q is v for q in sharing) and following in node.results
+    return (
+        v not in b.elements
+        and elementwise(node)
+        and all(q is v for q in sharing)
+        and following in node.results
+    )
 
 
 def elementwise(node: Node) -> bool:

@@ -40,11 +40,15 @@ TWICE = "it would run again in the backward pass, in a loop whose length is not 
 
 
 def from_inputs(program: Program) -> set[Value]:
-    """Inputs, their storages after the writes, views of them, and the const ports that bring them
-    into loops and branches."""
+    """Inputs, their storages after the writes, views and arrays of them, and the const ports that
+    bring them into loops and branches."""
     own = {i.value for i in program.inputs}
     own |= {n.result for n in program.ops if isinstance(n, Op) and n.name == "stored"}
-    return {v for v, base in analyse(program).base.items() if base in own}
+    base = analyse(program).base
+    for n in walk(program.ops):
+        if n.name == "tensor_array" and all(base[v] in own for v in n.operands):
+            own.update(n.results)
+    return {v for v, at in base.items() if at in own}
 
 
 def once_only(node: Node) -> bool:
@@ -71,7 +75,7 @@ def work_of(op: Op) -> int | None:
     """Scalar operations per element of the result; None for a node that is not recomputed."""
     if op.row.effect or op.row.writes:
         return None
-    if op.row.views or op.name in CONSTANTS:
+    if op.row.views or op.name in CONSTANTS or op.name == "tensor_array":
         return 0
     if op.name in COPIES:
         return 1

@@ -306,6 +306,20 @@ op(
 )
 
 
+op(
+    "tensor_array(*xs)",
+    types=lambda *xs: _stack_types(*xs, axis=0),
+    ref=lambda *xs: np.stack(xs),
+    grad=lambda b, g, y, *xs: [b.index(g, axis=0, index=i) for i in range(len(xs))],
+    joins=True,
+    examples=(
+        example("f32[3,4]", "f32[3,4]"),
+        example("i64[]", "i64[]", "i64[]"),
+        example("f32[0,4]"),
+    ),
+)
+
+
 def _split_types(x: Type, axis: int, sections: tuple[Dim, ...]) -> tuple[Type, ...]:
     at = axis_in(axis, x.ndim)
     total: Dim = 0

@@ -323,8 +323,9 @@ def _within(start: Dim, length: Dim, n: Dim) -> bool:
 @rule_for("index")
 def pick_of_stack(b: Block, op: Op) -> Value | None:
     """pick(stack(x, y), axis=0, index=1) => y"""
-    inner = b.op_of(op.operands[0], "stack")
-    same = inner is not None and inner.attrs["axis"] % op.operands[0].type.ndim == axis_of(op)
+    inner = b.op_of(op.operands[0], "stack", "tensor_array")
+    along = 0 if inner is None else inner.attrs.get("axis", 0) % op.operands[0].type.ndim
+    same = along == axis_of(op)
     index = op.attrs["index"]
     if inner is None or not same or not isinstance(index, int):
         return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
 from executor.executable import Table, output_bounds
 from executor.host_calls import FUNCTION, RAISED
 from executor.launches import (
+    Addresses,
     ArgMax,
     Branch,
     Call,
@@ -43,7 +44,7 @@ from executor.launches import (
     ScatterNd,
     When,
 )
-from executor.memory import Buffer, View
+from executor.memory import Buffer, Element, View
 from executor.plan.arena import Layout, aligned
 from executor.plan.loop_counts import counts
 from ir import Slot
@@ -133,6 +134,17 @@ class Machine:
     def dim(self, d):
         return evaluate_dim(d, self.symbols)
 
+    def real(self, v: View):
+        """The view that an element of an array is, if its address has been stored."""
+        if not isinstance(v.buffer, Element):
+            return v
+        array, at = v.buffer.array, self.dim(v.buffer.at)
+        self.read(array.addresses)
+        if not 0 <= at < len(array.views):
+            raise PlanError(f"{v} is no element of its array")
+        one = self.real(array.views[at])
+        return replace(v, buffer=one.buffer, offset=v.offset + one.offset)
+
     def geometry(self, v: View):
         """Shape, and offset and strides in bytes; every element lies in the buffer."""
         shape = tuple(self.dim(d) for d in v.shape)
@@ -149,6 +161,7 @@ class Machine:
         return shape, offset * size, tuple(s * size for s in strides)
 
     def cells(self, v: View, kind: str, byte: int = 0):
+        v = self.real(v)
         shape, offset, strides = self.geometry(v)
         m, base = self.places[v.buffer]
         if 0 in shape:
@@ -158,7 +171,8 @@ class Machine:
             return np.ndarray(shape, np.int64, m.owner, 8 * (base + offset + byte), wide)
         return np.ndarray(shape, v.dtype.numpy, m.data, base + offset, strides)
 
-    def addresses(self, v: View):
+    def touched(self, v: View):
+        v = self.real(v)
         shape, offset, strides = self.geometry(v)
         m, base = self.places[v.buffer]
         at = np.full(shape, base + offset, np.int64)
@@ -168,6 +182,7 @@ class Machine:
         return id(m), np.unique(every)
 
     def read(self, v: View):
+        v = self.real(v)
         for byte in (0, v.dtype.size - 1):
             if (self.cells(v, "owner", byte) != self.number(v.buffer)).any():
                 raise PlanError(f"{v} is read, but another buffer was written there")
@@ -184,10 +199,10 @@ class Machine:
     def apart(self, reads, writes, same=()):
         """No write shares memory with a read or another write; `same` may be equal to a write."""
         for n, w in enumerate(writes):
-            place, own = self.addresses(w)
+            place, own = self.touched(w)
             others = [*reads, *writes[:n], *(v for v in same if v != w)]
             for v in others:
-                where, theirs = self.addresses(v)
+                where, theirs = self.touched(v)
                 if where == place and np.intersect1d(own, theirs).size:
                     raise PlanError(f"{v} and {w} overlap in one launch")
 
@@ -213,6 +228,9 @@ class Machine:
 
     def number64(self, x: Number64):
         self.write(x.out, self.dim(x.value))
+
+    def addresses(self, x: Addresses):
+        self.write(x.out, 0)
 
     def reduce(self, x: Reduce):
         self.apart([x.x], [x.out])

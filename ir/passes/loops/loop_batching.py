@@ -63,10 +63,10 @@ class _Plan:
 
 
 def _before(b: Block, s: Scan) -> Scan | None:
-    chosen = _worth_hoisting(s)
+    chosen = _worth_hoisting(b, s)
     if not chosen:
         return None
-    plan = _Plan(b, s, _known_outside(b, s))
+    plan = _Plan(b, s, _known_outside(b, s, b))
     seqs: list[Port] = []
     for op in chosen:
         out = plan.tried(b.at(op), op)
@@ -78,13 +78,13 @@ def _before(b: Block, s: Scan) -> Scan | None:
     return _read_only(replace(s, ports=(*s.ports, *seqs), body=body))
 
 
-def _known_outside(b: Block, s: Scan) -> dict[Value, Batched]:
-    """What const and seq ports bring in, for all iterations."""
+def _known_outside(b: Block, s: Scan, around: Block) -> dict[Value, Batched]:
+    """What const and seq ports bring in, for all iterations; `around` is the block of the loop."""
     out: dict[Value, Batched] = {}
     for p in s.ports:
         if isinstance(p, Const):
             out[p.inner] = Batched(p.outer)
-        elif isinstance(p, Seq):
+        elif isinstance(p, Seq) and not _is_array(around, p.outer):
             out[p.inner] = Batched(p.outer, p.axis, p.start, p.step)
             if not is_whole(s, p) and not is_reversed(s, p):
                 cut = {"axis": p.axis, "start": p.start, "length": s.trip, "step": p.step}
@@ -92,10 +92,16 @@ def _known_outside(b: Block, s: Scan) -> dict[Value, Batched]:
     return out
 
 
-def _worth_hoisting(s: Scan) -> list[Op]:
+def _is_array(b: Block, v: Value) -> bool:
+    """Whether an op on all elements at once would have to copy them."""
+    block, source = b.resolve(v)
+    return block.op_of(source, "tensor_array") is not None
+
+
+def _worth_hoisting(around: Block, s: Scan) -> list[Op]:
     """Ops to hoist, in order: anchors, what they need, and what rides along."""
     trial = Block()
-    plan = _Plan(trial, s, _known_outside(trial, s))
+    plan = _Plan(trial, s, _known_outside(trial, s, around))
     able: dict[Value, Op] = {}
     in_place = s.count != "" or any(map(has_effect, s.body))
     for node in s.body:
