@@ -27,7 +27,9 @@ from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, known, negated
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
-from ir import SourceError
+from ir import Op, SourceError
+from ir.loc import EAGER, source_error
+from ir.uses import walk
 
 
 # ---------------------------------------------------------------- conditions
@@ -110,12 +112,15 @@ def fail(
     get_state: GetState,
     set_state: SetState,
 ) -> None:
-    """The side that raises is a check; the other one goes on."""
-    if yes.failed is not None and no.failed is not None:
+    """The side that raises is a check; the other one goes on. Where both raise, in a branch, that
+    is how the branch ends."""
+    if yes.failed is not None and no.failed is not None and not trace.frame.branch:
+        both = [k for k in EAGER if isinstance(yes.failed, k) and isinstance(no.failed, k)]
         raise Refused(
-            SourceError(
+            source_error(both[0] if both else SourceError)(
                 "both branches of a condition on data raise.",
                 trace.where(),
+                reason="A program without a result is not made.",
                 remedy="Raise one error whose message says both.",
             )
         )
@@ -134,13 +139,23 @@ def fail(
     check_attributes(error)
     ok = number.negate(test) if yes.failed is not None else test
     branch, block = (yes, then) if yes.failed is not None else (no, orelse)
-    if shows_numbers(text_of(error)) and not branch.written:
+    if acts(branch) or shows_numbers(text_of(error)) and not branch.written:
         failing, none = reporting(trace, block, ok, get_state, set_state), lambda: None
         sides = (failing, none) if branch is yes else (none, failing)
         decide(trace, test, *sides, lambda: (), lambda values: None, ())
     else:
         report(trace, error, ok, described(text_of(error)))
     (orelse if branch is yes else then)()
+
+
+def acts(branch: Branch) -> bool:
+    """Whether it does something before it raises: it prints, or it may raise another error."""
+    ops = walk(branch.frame.builder.ops)
+    return any(q.name == "check" or is_host_op(q) for q in ops if isinstance(q, Op))
+
+
+def is_host_op(op: Op) -> bool:
+    return op.name == "foreign" and op.attrs["call"] in ("host", "print")
 
 
 def reporting(
