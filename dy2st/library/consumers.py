@@ -110,18 +110,12 @@ def _less(x: Any, y: Any) -> Any:
 
 
 @plain_loop
-def _best(pairs: Any, largest: bool, name: str, default: Any) -> Any:
-    first = True
+def _best(pairs: Any, at: Any, element: Any, largest: bool) -> Any:
+    """Of pairs of a key and an element, from the first one on."""
     for k, q in pairs:
-        if first:
-            element, at, first = q, k, False
-        elif _less(at, k) if largest else _less(k, at):
+        if _less(at, k) if largest else _less(k, at):
             element, at = q, k
-    if not first:
-        return element
-    if default:
-        return default["default"]
-    raise ValueError(f"{name}() iterable argument is empty")
+    return element
 
 
 def sum_(items: Any, start: Any = 0) -> object:
@@ -178,9 +172,42 @@ def _extreme(name: str) -> Callable[..., Any]:
                 if known
                 else plain(items, **default)
             )
-        return trace.hooks.call(_best)(_pairs(keys, items), name == "max", name, default)
+        some = settled_condition(trace, length_of(trace, items) > 0)
+        if some is False:
+            return plain((), **default)
+        if is_runtime_scalar(some):
+            check_some(trace, some, name, bool(default))
+        best = trace.hooks.call(_best)
+        return best(_pairs(keys, items), first(trace, keys), first(trace, items), name == "max")
 
     return pick
+
+
+def length_of(trace: Trace, items: Any) -> Any:
+    over = sequence_of(trace, items)
+    if over is None:
+        return len(items)
+    return trace.sym(over.trip) if over.more is None else items.length
+
+
+def first(trace: Trace, items: Any) -> Any:
+    over = None if isinstance(items, TraceList) else sequence_of(trace, items)
+    return items[0] if over is None else over.item(0)
+
+
+def check_some(trace: Trace, some: Any, name: str, default: bool) -> None:
+    """Raise what Python does for no elements, unless there are `some`."""
+    if default:
+        raise refuse(
+            f"{name}() with a default, of a list whose length depends on data.",
+            "The result would be an element of the list, or the default, as data decides.",
+            f"Start with the default, and compare in the loop: `best = {name}(best, y)`.",
+        )
+    try:
+        text = str(getattr(builtins, name)(()))
+    except ValueError as e:
+        text = str(e)
+    number.check(trace, some.value, "ValueError", text)
 
 
 def _better(trace: Trace, name: str, x: Any, y: Any) -> Any:

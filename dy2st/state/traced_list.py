@@ -299,7 +299,7 @@ class TraceList(list):
     def _segment_item(self, trace: Trace, i: Any) -> object:
         n = self.length()
         if is_runtime_scalar(i):
-            return self._number_item(trace, i, n)
+            return self._number_item(trace, i)
         at = i + n if i < 0 else i
         before, behind = below(trace, at, 0), below(trace, n, at + 1)
         for bad in (before, behind):
@@ -307,22 +307,26 @@ class TraceList(list):
                 check(trace, negate(bad).value, "IndexError", "list index out of range")
             elif bad:
                 raise IndexError("list index out of range")
-        if is_runtime_scalar(behind) and type(at) is int and len(self.parts()) == 1:
-            return self._number_item(trace, RuntimeScalar(trace.index_value(at), trace), n)
-        last = len(self.parts()) - 1
-        for k, q in enumerate(self.parts()):
-            size = trace.sym(q.trip) if isinstance(q, StackedRun) else 1
-            if k == last or at < size:
-                return q.item(trace, at) if isinstance(q, StackedRun) else q
-            at = at - size
-        raise IndexError("list index out of range")
+        if is_runtime_scalar(behind) and type(at) is int or is_runtime_scalar(before):
+            return self._number_item(trace, RuntimeScalar(trace.index_value(at), trace))
+        *front, last = self.parts()
+        start: Any = 0
+        for q in front:
+            end = start + (trace.sym(q.trip) if isinstance(q, StackedRun) else 1)
+            inside = below(trace, at, end)
+            if is_runtime_scalar(inside):
+                return self._number_item(trace, RuntimeScalar(trace.index_value(at), trace))
+            if inside:
+                return q.item(trace, at - start) if isinstance(q, StackedRun) else q
+            start = end
+        return last.item(trace, at - start) if isinstance(last, StackedRun) else last
 
-    def _number_item(self, trace: Trace, i: Any, n: Any) -> object:
-        """An index from data into a list that one loop has filled."""
-        parts = self.parts()
-        if len(parts) != 1:
+    def _number_item(self, trace: Trace, i: Any) -> object:
+        """An index from data into a list that loops have filled."""
+        whole = self.as_segment(trace)
+        if whole is None:
             raise stop(i, "a list index")
-        return parts[0].item(trace, trace.fake(i.value))
+        return whole.item(trace, trace.fake(i.value))
 
     def __iter__(self) -> Iterator[Any]:
         if current() is None or not self.segmented:

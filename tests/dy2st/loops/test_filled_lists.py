@@ -148,5 +148,67 @@ def by_data(x):
 
 
 def test_a_key_that_data_decides_is_refused():
-    with pytest.raises(dy2st.SourceError, match="dict key"):
+    with pytest.raises(dy2st.SourceError, match="key of a dict"):
         dy2st.to_static(by_data)(matrix())
+
+
+# ---------------------------------------------------------------- lists whose length data decides
+def doubled(x, limit, start=()):
+    ys = list(start)
+    while x.sum() < limit:
+        x = x * 2
+        ys.append(x)
+    return ys
+
+
+def last_ones(x, limit):
+    ys = doubled(x, limit)
+    return ys[-1] + 0, ys[-2] + 0, ys[0] + 0
+
+
+def last_of_one_more(x, limit):
+    ys = doubled(x, limit, [x])
+    return ys[-1] + ys[-2] + ys[1]
+
+
+def between_others(x, limit):
+    ys = doubled(x, limit, [x])
+    ys.append(x * 0)
+    return ys[-2] + 0, ys[2] + 0, ys[int(x.max())] + 0
+
+
+def last_number(x, limit):
+    ys = [float(q.sum()) for q in doubled(x, limit)]
+    last = ys.pop()
+    return last, ys[-1], len(ys)
+
+
+def largest(x, limit):
+    ys = [float(q.sum()) for q in doubled(x, limit)]
+    return max(ys), min(ys), max(doubled(x, limit), key=lambda q: float(-q.sum())) + 0
+
+
+@pytest.mark.parametrize(
+    "f", [last_ones, last_of_one_more, between_others, last_number, largest],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_elements_of_a_list_whose_length_data_decides(f):
+    static = dy2st.to_static(f)
+    for limit in (100.0, 30.0, 1000.0, 5.0, 0.0):
+        args = [paddle.ones([4]), paddle.to_tensor(limit)]
+        want, have = (check.observe(g, args) for g in (f, static))
+        assert type(have.error) is type(want.error), limit
+        if want.error is None:
+            check.equal(have, want, str(limit))
+        else:
+            kinds = "out of range", "empty sequence", "iterable argument is empty", "empty list"
+            assert any(q in str(have.error) for q in kinds)
+
+
+def most_or_zero(x):
+    return max([float(q.sum()) for q in doubled(x, 5.0)], default=0.0)
+
+
+def test_a_default_for_a_list_whose_length_data_decides_is_refused():
+    with pytest.raises(dy2st.SourceError, match=r"max\(\) with a default"):
+        dy2st.to_static(most_or_zero)(paddle.ones([4]))
