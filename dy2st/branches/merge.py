@@ -132,8 +132,10 @@ class Merge:
             return a
         if a is UNDEF or b is UNDEF:
             return self.one_sided(name, a, b)
-        if hasattr(a, "merged") or hasattr(b, "merged"):
-            return self.growing(name, a, b)
+        if hasattr(a, "merged") and isinstance(b, Tensor):
+            made = a.merged(b, lambda x, y: self.tensor(name, x, y))
+            if made is not None:
+                return made
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             return self.tensor(name, lift(self.trace, a), lift(self.trace, b))
         if (
@@ -157,7 +159,11 @@ class Merge:
             return self.merged[key][2]
         one, two = parts_after(a, self.yes), parts_after(b, self.no)
         if one is None or two is None:
-            raise Disagree from self.refusal(name, a, b)
+            raise Disagree from self.stop(
+                f"{plain(name)} is a {type(a).__name__} that data chooses, and its keys change.",
+                "A branch of the condition deletes one, or sets one that was not there.",
+                "Change the keys after the branches, or set them before.",
+            )
         out = rebuilt(self.trace, a, [self.agreed(name, x, y) for x, y in zip(one, two)])
         if is_value(a):
             return out
@@ -256,15 +262,6 @@ class Merge:
         outer = self.out(a._value.type, hint, then, orelse)
         self.doubt(outer, self.certainty(a), self.certainty(b))
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
-
-    def growing(self, name: str, a: Any, b: Any) -> Any:
-        """Two tensors, of which a loop makes one longer (`dy2st.loops.concat_growth.Grown`)."""
-        made = None
-        if hasattr(a, "merged"):
-            made = a.merged(b, lambda x, y: self.tensor(name, x, y))
-        if made is None:
-            raise Disagree from self.refusal(name, a, b)
-        return made
 
     def certainty(self, x: FakeTensor) -> Any:
         """True if `x` is always defined, else the value of its flag with the message for a failed

@@ -66,7 +66,7 @@ def parts_of(
     manifest = {
         "result": saved(entry.plan.result, file),
         "stores": [
-            [_input_of(entry, place), saved(t, file)]
+            [_input_of(entry, place), _tensor(place, saved(t, file))]
             for place, t in entry.plan.stores
             if not _holds(place, t)
         ],
@@ -95,6 +95,16 @@ def _input_of(entry: Entry, place: Location) -> int:
         f"the program cannot be saved: it stores {place}, which it does not read as a tensor. "
         "Make it a buffer (register_buffer) of the right shape."
     )
+
+
+def _tensor(place: Location, part: list[Any]) -> list[Any]:
+    """What is stored in an input, which stays a tensor."""
+    if part[0] not in ("out", "same"):
+        raise Dy2stError(
+            f"the program cannot be saved: it stores a Python value in {place}, which holds a "
+            "tensor. Store a tensor of the same type."
+        )
+    return part
 
 
 def _holds(place: Location, tree: object) -> bool:

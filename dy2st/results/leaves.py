@@ -129,7 +129,10 @@ class Same(Leaf):
         wanted = file.traced[self.index]
         index = next((k for k, q in enumerate(file.bound) if q is wanted), None)
         if index is None:
-            raise Dy2stError(f"the program cannot be saved: it returns {wanted.name} unread.")
+            raise Dy2stError(
+                f"the program cannot be saved: it returns {wanted.name} as it is, and reads it "
+                "nowhere. Return a copy (`.clone()`), or leave it out."
+            )
         return ["same", index, []]
 
 
@@ -386,7 +389,9 @@ class Elements(Leaf):
     def save(self, file: Saved) -> Any:
         if len(self.parts) == 1 and not isinstance(self.parts[0], list):
             return ["elements", save(self.parts[0], file)]
-        raise Dy2stError(f"the program cannot be saved: it returns {Column.about}.")
+        raise Dy2stError(
+            "the program cannot be saved: it returns a list with elements of several kinds."
+        )
 
 
 # ---------------------------------------------------------------- trees
@@ -435,12 +440,11 @@ def save(tree: object, file: Saved) -> Any:
     if isinstance(tree, (list, tuple)):
         kind = "list" if isinstance(tree, list) else "tuple"
         return [kind, [save(q, file) for q in tree]]
-    if isinstance(tree, Tensor):
-        raise Dy2stError("the program cannot be saved: its result holds a tensor from outside.")
     try:
         return ["constant", print_attr(tree)]
-    except TypeError as e:
-        raise Dy2stError(f"the program cannot be saved: {e}") from None
+    except TypeError:
+        kind = type(tree).__name__
+        raise Dy2stError(f"the program cannot be saved: it returns an object of {kind}.") from None
 
 
 def step_text(step: tuple[str, tuple[tuple[str, object], ...]]) -> list[object]:

@@ -379,12 +379,16 @@ def check_key(obj: object, index: Any) -> None:
     if isinstance(obj, (dict, set)) and is_runtime_scalar(index) and not index.data:
         raise stop(index, "a dict key")
     if isinstance(obj, (dict, set)) and (isinstance(index, Tensor) or is_runtime_scalar(index)):
+        what = "a tensor" if isinstance(index, Tensor) else "a number computed from a tensor"
+        reason = "Its value is known only when the program runs."
+        if isinstance(index, Tensor):
+            reason = "Eager looks it up by its identity, not by its value."
         raise refuse(
-            "a tensor is used as a dict key.",
-            "Eager finds a tensor by its identity, and values are known only when the program "
-            "runs.",
-            "Use a Python value as the key, or index a stacked tensor: "
-            "`paddle.stack(list(table.values()))[i]`.",
+            f"{what} is used as a key of a {type(obj).__name__}.",
+            reason,
+            "Look it up in a tensor, `paddle.stack(list(table.values()))[i]`, or compare it with "
+            "each key.",
+            like=KeyError,
         )
 
 

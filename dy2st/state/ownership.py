@@ -16,7 +16,7 @@ from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, kind_of
-from ir import SourceError
+from ir.loc import source_error
 
 _FUNCTIONS = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
@@ -32,10 +32,13 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
 TRANSLATIONS = "__dy2st__"
 
 
-def refuse(message: str, reason: str = "", remedy: str = "") -> Refused:
+def refuse(
+    message: str, reason: str = "", remedy: str = "", like: type[Exception] = Exception
+) -> Refused:
+    """An error at the user's line, which `except like` catches, too."""
     trace = current()
     where = trace.where() if trace is not None else None
-    return Refused(SourceError(message, where, reason=reason, remedy=remedy))
+    return Refused(source_error(like)(message, where, reason=reason, remedy=remedy))
 
 
 def made_here(trace: Trace, x: object) -> bool:

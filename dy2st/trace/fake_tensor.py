@@ -43,7 +43,8 @@ def dtype_from(dtype: object) -> DType:
     """Our element type for a Paddle dtype; raises TypeError where there is none."""
     found = DTYPE_FROM_PADDLE.get(dtype)
     if found is None:
-        raise TypeError(f"programs do not have the element type {dtype}")
+        name = str(dtype).removeprefix("paddle.")
+        raise TypeError(f"programs do not have the element type {name}")
     return found
 
 
@@ -349,6 +350,7 @@ VALUE_METHODS = (
 ).split()
 
 __all__ = [
+    "DTYPE_FROM_PADDLE",
     "DTYPE_TO_PADDLE",
     "VALUE_METHODS",
     "FakeTensor",

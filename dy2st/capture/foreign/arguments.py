@@ -9,6 +9,7 @@ import numpy as np
 import paddle
 from paddle.base import core
 
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor, dtype_from
 from dy2st.trace.scalar import is_runtime_scalar
@@ -27,8 +28,8 @@ NUMBERS: dict[str, type] = {name: kind for kind, name in KEYS.items()}
 class Template:
     """Arguments as nested literals: tensors become operands, marked by their position."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, trace: Trace, name: str) -> None:
+        self.trace, self.name = trace, name
         self.operands: list[Tensor] = []
 
     def of(self, a: Any) -> Any:
@@ -61,7 +62,13 @@ class Template:
             a = a.item()
         if a is None or isinstance(a, (bool, int, float, str)):
             return a
-        raise NotImplementedError(f"an argument of type {type(a).__name__}")
+        raise refuse(
+            f"an object of class {type(a).__name__} is an argument of {self.name}.",
+            "A program passes tensors, numbers, text and element types to Paddle.",
+            "Pass a number or a tensor that the object holds; or make this call outside of the "
+            "translated function.",
+            like=TypeError,
+        )
 
     def operand(self, fake: object) -> int:
         for k, q in enumerate(self.operands):

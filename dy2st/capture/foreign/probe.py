@@ -15,7 +15,7 @@ from dy2st.capture.foreign.arguments import rebuild, size_names
 from dy2st.capture.foreign.refusals import shape_by_value
 from dy2st.capture.foreign.run import function, is_void, run
 from dy2st.trace.emitter import grad_enabled
-from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor, type_of
+from dy2st.trace.fake_tensor import DTYPE_FROM_PADDLE, DTYPE_TO_PADDLE, Tensor, type_of
 from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
@@ -249,23 +249,31 @@ class Probe:
     def structure(self, out: Any, stand_ins: Sequence[Tensor], types: list[Type]) -> Any:
         if isinstance(out, (list, tuple)):
             return type(out)(self.structure(q, stand_ins, types) for q in out)
-        if not isinstance(out, Tensor):
-            if out is not None:
-                raise TypeError(f"{self.name} returns a {type(out).__name__}")
+        if out is None:
             return None
         for k, q in enumerate(stand_ins):
             if out is q:
                 return k
         if is_void(out):
             return None
+        if out.dtype not in DTYPE_FROM_PADDLE:
+            raise self.another_type(str(out.dtype).removeprefix("paddle."))
         for q in stand_ins:
             whole = out.data_ptr() == q.data_ptr() and out.shape == q.shape
-            if meet(extent(out), extent(q)) and not whole:
-                raise NotImplementedError(
-                    f"{self.name} gives a view of its argument, which programs do not have"
-                )
+            assert whole or not meet(extent(out), extent(q)), f"{self.name} gives a view"
         types.append(type_of(out))
         return "new"
+
+    def another_type(self, dtype: str) -> Refused:
+        return Refused(
+            SourceError(
+                f"{self.name} gives a tensor of {dtype}.",
+                self.trace.where(),
+                reason="Programs do not have this element type.",
+                remedy="Make this call, and what computes with its result, outside of the "
+                "translated function.",
+            )
+        )
 
 
 def sizes_in(known: Sequence[Any] | None) -> list[Any]:

@@ -54,14 +54,11 @@ def record(
     cause: Exception | None,
 ) -> object:
     """Emit a foreign op for this call, or refuse it by name."""
-    template = Template(trace)
-    try:
-        literal = (
-            tuple(template.of(a) for a in args),
-            tuple((k, template.of(v)) for k, v in kwargs.items()),
-        )
-    except NotImplementedError as e:
-        raise refusal(trace, name, e) from None
+    template = Template(trace, name)
+    literal = (
+        tuple(template.of(a) for a in args),
+        tuple((k, template.of(v)) for k, v in kwargs.items()),
+    )
     if any(q._value.type.dtype == BF16 for q in template.operands):
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
     refuse_moving(trace, name, [*(q._value.type for q in template.operands), literal])

@@ -155,7 +155,7 @@ def iterator_that_data_ends(x):
 
 @example(X, options={"input_spec": NAMED})
 def index_of_a_list_by_a_named_size(x):
-    return [paddle.tanh, paddle.sin][x.shape[0]](x)
+    return [paddle.abs, paddle.tanh, paddle.sin][x.shape[0]](x)
 
 
 @example(X, options={"input_spec": NAMED})
@@ -164,6 +164,72 @@ def list_without_elements(x):
     for t in range(x.shape[1]):
         rows.append(x[:, t])
     return rows[0] + [][0]
+
+
+@example(X)
+def most_of_a_list_that_a_loop_left_empty(x):
+    found = []
+    while x.sum() < 0:
+        x = x * 2
+        found.append(float(x.max()))
+    return max(found)
+
+
+@example(X)
+def largest_or_a_default(x):
+    found = []
+    while x.sum() < 0:
+        x = x * 2
+        found.append(float(x.max()))
+    return max(found, default=0.0)
+
+
+@example(X)
+def index_from_data_of_an_empty_list(x):
+    scales = []
+    return x * scales[int(x.sum())]
+
+
+@example(X)
+def numbers_that_a_loop_removes(x):
+    left = list(range(12))
+    for k in left:
+        left.remove(k)
+        x = x * k
+    return x
+
+
+@example(X)
+def dict_that_loses_a_key_is_chosen(x):
+    a, b = {"h": x, "c": x}, {"h": x * 2, "c": x}
+    if x.sum() > 0:
+        del a["c"]
+        state = a
+    else:
+        del a["c"]
+        state = b
+    return state["h"]
+
+
+table = {"scale": paddle.ones([4])}
+
+
+@example(X)
+def object_that_a_loop_names(x):
+    while x.sum() < 100:
+        chosen = table
+        x = x * 2
+    return x * chosen["scale"]
+
+
+@example(X)
+def other_type_after_a_loop_that_may_not_run(x):
+    y = x
+    while x.sum() < 100:
+        x = x * 2
+        y = x[:1]
+        break
+    return y
 
 
 @example(X)

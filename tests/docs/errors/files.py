@@ -146,6 +146,19 @@ def list_without_rows():
 
 
 @script
+def view_of_a_negative_size():
+    flat = save(lambda x: x.reshape([-1]))
+    dy2st.load(changed(flat, "manifest.json", "[-1]", "[-3]"))
+
+
+@script
+def view_behind_the_end():
+    shifted = save(lambda x: x[1:])
+    run = dy2st.load(changed(shifted, "manifest.json", "x_0-1", "x_0"))
+    run(np.ones([2, 4], "float32"))
+
+
+@script
 def unknown_view_of_a_result():
     dy2st.load(changed(save(rows_and_sizes), "manifest.json", '"index",\n', '"as_strided",\n'))
 
@@ -241,6 +254,21 @@ def saves_a_counter():
     save(Counter())
 
 
+class Gate:
+    def __init__(self):
+        self.threshold = paddle.zeros([])
+
+    def passed(self, x):
+        y = x - self.threshold
+        self.threshold = 0.5
+        return y
+
+
+@script
+def saves_a_number_in_the_place_of_a_tensor():
+    save(Gate().passed)
+
+
 kept = paddle.ones([2])
 
 
@@ -259,14 +287,22 @@ def saves_an_object():
     save(lambda x: (x * 2, x.dtype))
 
 
-def pairs_of_rows(x):
-    pairs = []
+history = []
+
+
+@script
+def saves_a_list_from_outside():
+    save(lambda x: (x * 2, history))
+
+
+def rows_and_their_number(x):
+    rows = []
     for t in range(x.shape[0]):
-        pairs.append([x[t] * 2, t])
-        pairs.append([x[t] * 3, t])
-    return pairs
+        rows.append(x[t] * 2)
+    rows.append(x.shape[0])
+    return rows
 
 
 @script
 def saves_a_list_of_several_kinds():
-    save(pairs_of_rows)
+    save(rows_and_their_number)

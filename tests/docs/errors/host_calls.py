@@ -29,7 +29,7 @@ steps = (t for t in range(10))
 waiting = queue.SimpleQueue()
 table = np.zeros(4)
 unknown = np.frompyfunc(lambda a: a + 1, 1, 1)
-wrong = dy2st.host(lambda: "three", result=float)
+wrong = dy2st.host(lambda: np.ones(4), result=float)
 
 
 @example(X)
@@ -39,7 +39,7 @@ def chooses_a_text(x):
 
 @example(X)
 def looks_into_a_chosen_layer(x):
-    return x * random.choice(layers).weight
+    return x @ random.choice(layers).weight
 
 
 @example(X)

@@ -180,6 +180,11 @@ class Scale:
 
 
 @example(X)
+def complex_numbers_inside(x):
+    return paddle.fft.fft(x).abs()
+
+
+@example(X)
 def object_as_an_argument(x):
     return paddle.nn.functional.softplus(x, Scale())
 

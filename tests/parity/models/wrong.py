@@ -43,7 +43,7 @@ def data_dependent_shape(x):
 
 def index_from_data_in_python(x):
     names = ["a", "b", "c"]
-    return names[x.argmax()]
+    return names[x.argmin()]
 
 
 def returns_an_object(x):

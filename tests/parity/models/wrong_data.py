@@ -164,7 +164,7 @@ def tensor_as_a_dict_key(x):
 
 
 def value_as_a_dict_key(x):
-    return x if table[int(x.argmax())] == "zero" else -x
+    return x if table[int(x.argmin())] == "zero" else -x
 
 
 def value_as_a_list_index(x):
