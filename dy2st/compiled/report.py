@@ -12,10 +12,11 @@ from dy2st.compiled.training import Training
 from dy2st.results.leaves import OutputPlan, inputs
 from dy2st.trace.trace import TracedInput
 from executor.launches import Copy
-from ir import Loc, Program, Value
+from ir import Loc, Program, Scan, Value
 from ir.analysis.history import Chain, ended
 from ir.autodiff import Residual
 from ir.loc import UNKNOWN
+from ir.uses import walk
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,15 @@ def make_report(
     chains: Sequence[Chain] = (),
     residuals: Sequence[str] = (),
     retraced: Sequence[str] = (),
+    *,
+    program: Program,
 ) -> Report:
-    """From a trace's notes (kind, place, text)."""
+    """From a trace's notes (kind, place, text), and the program that came of them."""
+    kinds = {n.loc: n.name for n in walk(program.ops) if isinstance(n, Scan)}
     loops = tuple(
-        LoopNote(*q) for q in notes if q[0] not in ("foreign", "cond", "retraced", "host")
+        LoopNote(kinds.get(loc, kind) if kind == "while" else kind, loc, text)
+        for kind, loc, text in notes
+        if kind not in ("foreign", "cond", "retraced", "host")
     )
     again = [f"the loop at {loc}, {text}" for kind, loc, text in notes if kind == "retraced"]
     foreign = tuple((text, loc) for kind, loc, text in notes if kind == "foreign")

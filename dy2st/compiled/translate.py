@@ -354,8 +354,8 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
     assert trace.guards is not None
     made = Translation(
         displayed, executable, bound, displayed_bound, traced, plan, trace.guards,
-        make_report(trace.frames[0].notes, ends, policy, given.again), training, frozenset(loud),
-        calls, trace.errors,
+        make_report(trace.frames[0].notes, ends, policy, given.again, program=displayed), training,
+        frozenset(loud), calls, trace.errors,
     )  # fmt: skip
     return Entry(made, given.signature)
 

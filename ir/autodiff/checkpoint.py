@@ -21,9 +21,9 @@ from math import isqrt
 from typing import TypeAlias
 
 from ir.autodiff.activity import Activity
-from ir.autodiff.cloning import Copier
 from ir.autodiff.residuals import name_of, once_only
 from ir.loc import Loc
+from ir.passes.cloning import Copier
 from ir.program import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, rewrite
 from ir.types import I64, Dim, Size, Type

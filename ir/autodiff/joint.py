@@ -19,10 +19,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.autodiff.activity import Activity, is_float
-from ir.autodiff.cloning import Copier
 from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, name_of, work_of
 from ir.opdef import ShapeError
 from ir.ops.gradients import Contribution, Placed, added, zeros
+from ir.passes.cloning import Copier
 from ir.program import (
     Carry,
     Cond,

@@ -19,6 +19,7 @@ from ir.passes.fuse import fuse
 from ir.passes.if_conversion import select_cond
 from ir.passes.loops.fission import split_loops
 from ir.passes.loops.invariant_ports import invariant_ports
+from ir.passes.loops.known_trips import known_trips
 from ir.passes.loops.loop_batching import hoist_from_scan
 from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.ports import drop_unused_ports
@@ -34,6 +35,7 @@ Pass: TypeAlias = Callable[[Program], Program]
 PIPELINE: list[tuple[Pass, str]] = [
     (functionalize, "after this no op writes; what goes back is listed on the program"),
     (simplify_apart, "views derived twice and dead ones go before anything looks at loops"),
+    (known_trips, "loops that count to a number are scans: what follows knows how long they run"),
     (drop_unused_ports, "carries that never change become const ports, which to_seq looks for"),
     (hoist_invariants, "indices and views that are the same in every iteration become visible"),
     (to_seq, "slices by the index become seq ports: now it shows what an iteration reads"),
@@ -123,6 +125,7 @@ __all__ = [
     "hoist_invariants",
     "inplace_source",
     "invariant_ports",
+    "known_trips",
     "last_steps",
     "name_of",
     "run",

@@ -9,8 +9,6 @@ also as they are after the writes, and outputs - apart from others with the same
 keeps another one, the backward program must not read a tensor that the caller may overwrite.
 
     %y = assign(%x)   is %x for `simplify`; it stays for `simplify_apart` if %x is an input
-
-Out of scope: a while loop that surely runs `trip` times stays one, because types name its count.
 """
 
 from __future__ import annotations

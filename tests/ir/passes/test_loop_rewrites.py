@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Rewrites of loops after the split: every rule by its text (tests/golden/loop_rewrites/) and by its
+"""Rewrites of loops: every rule by its text (tests/golden/loop_rewrites/) and by its
 values; and that the time of all rewrites of loops is linear in the size of the loop.
 
 `kept` names what a rule must leave alone.
@@ -13,13 +13,92 @@ from collections.abc import Callable
 import pytest
 
 from ir import Builder, Carry, Const, Input, Program, Scan, Seq, Size, Stack, Type, Value, verify
-from ir.passes import PIPELINE, invariant_ports, last_steps, split_loops, sums_in_loops
+from ir.passes import (
+    PIPELINE,
+    invariant_ports,
+    known_trips,
+    last_steps,
+    split_loops,
+    sums_in_loops,
+)
 from ir.passes.loops import invariant_ports as invariant
 from ir.rewrite import in_order
 from ir.types import F32, I64
 from tests.ir.test_ir_random import check, program
 
 CASES = {
+    "known_trips": (known_trips, """
+program p(%x: f32[5,B] arg "x", %h0: f32[B] arg "h", %n: i64[] arg "n", %l: f32[] arg "l") {
+  %zero = full(value=0.0, shape=[1], dtype=f32)  : f32[1]
+  %one = full(value=1, dtype=i64)  : i64[]
+  %nine = full(value=9, dtype=i64)  : i64[]
+  %none = full(value=0, dtype=i64)  : i64[]
+  %five = full(value=4.5, shape=[1], dtype=f32)  : f32[1]
+  %four = full(value=4.0, shape=[1], dtype=f32)  : f32[1]
+  %yes = full(value=True, dtype=bool)  : bool[]
+  while %t as n1 {
+    go %yes then %p
+    const %four1 = %four  : f32[1]
+    carry %i = %zero then %i2 last %iT  : f32[1]
+    carry %h = %h0 then %h2  : f32[B]
+    stack %ys = %h2 axis 1  : f32[B,n1]
+    body
+      %h2 = tanh(%h)  : f32[B]
+      %i2 = scale(%i, bias=1.0)  : f32[1]
+      %q = less_than(%i2, %four1)  : bool[1]
+      %p = reshape(%q, shape=[])  : bool[]
+  }
+  %turned = transpose(%ys, perm=[1, 0])  : f32[n1,B]
+  %length = size(n=n1)  : i64[]
+  %starts = greater_equal(%nine, %one)  : bool[]
+  while %r as n2 {
+    go %starts then %both
+    const %x1 = %x  : f32[5,B]
+    const %three = %one  : i64[]
+    const %l1 = %l  : f32[]
+    carry %j = %one then %j2  : i64[]
+    carry %g = %h0 then %g2 last %gT  : f32[B]
+    body
+      %xj = dynamic_index(%x1, %j, axis=0)  : f32[B]
+      %g2 = add(%g, %xj)  : f32[B]
+      %j2 = add(%j, %three)  : i64[]
+      %top = full(value=5, dtype=i64)  : i64[]
+      %in = greater_than(%top, %j2)  : bool[]
+      %s = sum(%g2)  : f32[]
+      %low = less_than(%s, %l1)  : bool[]
+      %both = logical_and(%in, %low)  : bool[]
+  }
+  %long = size(n=B)  : i64[]
+  %any = less_than(%none, %long)  : bool[]
+  while %u as n3 {
+    go %any then %more
+    const %step = %one  : i64[]
+    const %long1 = %long  : i64[]
+    carry %k = %none then %k2  : i64[]
+    carry %f = %h0 then %f2 last %fT  : f32[B]
+    body
+      %f2 = neg(%f)  : f32[B]
+      %k2 = add(%k, %step)  : i64[]
+      %more = less_than(%k2, %long1)  : bool[]
+  }
+  while %kept < 7 as n4 {
+    go %yes then %m
+    const %five1 = %five  : f32[1]
+    const %n1 = %n  : i64[]
+    carry %i4 = %zero then %i5  : f32[1]
+    carry %i6 = %n then %i7  : i64[]
+    carry %e = %h0 then %e2 last %eT  : f32[B]
+    body
+      %e2 = neg(%e)  : f32[B]
+      %i5 = scale(%i4, bias=0.5)  : f32[1]
+      %c = less_than(%i5, %five1)  : bool[1]
+      %c1 = reshape(%c, shape=[])  : bool[]
+      %i7 = scale(%i6, bias=1.0)  : i64[]
+      %d = less_than(%i7, %n1)  : bool[]
+      %m = logical_and(%c1, %d)  : bool[]
+  }
+  return %turned, %iT, %length, %gT, %fT, %eT
+}"""),
     "seq_of_equal_steps": (invariant_ports, """
 program p(%x: f32[B,T] arg "x", %g: f32[B] arg "g", %s: f32[] arg "s") {
   %a = reshape(%g, shape=[B, 1])  : f32[B,1]

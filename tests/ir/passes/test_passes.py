@@ -132,6 +132,27 @@ program p(%x: f32[T,3] arg "x", %b0: f32[T,3] arg "b") {
 }""",
         lambda p: "set_dynamic_index" not in _counts(p),
     ),
+    "known_trips": (
+        """
+program p(%h0: f32[3] arg "h") {
+  %zero = full(value=0, dtype=i64)  : i64[]
+  %ten = full(value=10, dtype=i64)  : i64[]
+  %yes = full(value=True, dtype=bool)  : bool[]
+  while %t as n {
+    go %yes then %more
+    const %ten1 = %ten  : i64[]
+    carry %i = %zero then %i2  : i64[]
+    carry %h = %h0 then %h2  : f32[3]
+    stack %hs = %h2 axis 0  : f32[n,3]
+    body
+      %h2 = exp(%h)  : f32[3]
+      %i2 = scale(%i, bias=1.0)  : i64[]
+      %more = less_than(%i2, %ten1)  : bool[]
+  }
+  return %hs
+}""",
+        lambda p: "while" not in _counts(p) and str(p.outputs[0].type) == "f32[10,3]",
+    ),
     "inplace_source": (
         """
 program p(%x: f32[3] arg "x") {
