@@ -56,8 +56,8 @@ def len_(x: Any) -> object:
     trace, x = current(), x if is_array(x) and not x.ndim else tensor_of(x)
     if trace is not None and isinstance(x, TraceList):
         return x.length()
-    if trace is not None and isinstance(x, FakeTensor) and x._value.type.ndim:
-        return trace.sym(x._value.type.shape[0])
+    if trace is not None and isinstance(x, FakeTensor) and x.ask_type().ndim:
+        return trace.sym(x.ask_type().shape[0])
     if trace is not None and not isinstance(x, Tensor):
         note_contents(trace, x)
         users = special(trace, x, "__len__")

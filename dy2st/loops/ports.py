@@ -239,7 +239,7 @@ class LoopPorts(ContainerPorts):
         learn(self, init, a, inner, path, stand_in._value)
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
-        if stand_in._value in self.reads:
+        if stand_in._value in self.reads or "_asked" in stand_in.__dict__:
             shown = self.trace.sizes.shown
             raise Mismatch(name, shown(init.type), shown(inner.type), self.made_at(a))
         return self.last(a, inner, name)

@@ -63,6 +63,7 @@ def grad_enabled() -> bool:
 def lift(trace: Trace, tensor: Tensor) -> FakeTensor:
     """The fake tensor of a real one, which becomes an input of the program, once per object."""
     if isinstance(tensor, FakeTensor):
+        tensor.__dict__["_asked"] = True
         return tensor
     known = trace.inputs.by_id.get(id(tensor))
     if known is not None:

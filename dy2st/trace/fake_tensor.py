@@ -67,25 +67,30 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def __init__(self) -> None:
         pass
 
+    def ask_type(self) -> Type:
+        """The type, for code that may follow from it: a place that a loop carries keeps it then."""
+        self.__dict__["_asked"] = True
+        return self._value.type  # type: ignore[no-any-return]
+
     @property
     def shape(self) -> Any:
         trace = current()
-        dims = self._value.type.shape
+        dims = self.ask_type().shape
         if any(not isinstance(d, int) for d in dims):
             return Shape(make(d, trace) for d in dims)
         return paddle.Size(list(dims))
 
     @property
     def dtype(self) -> object:
-        return DTYPE_TO_PADDLE[self._value.type.dtype]
+        return DTYPE_TO_PADDLE[self.ask_type().dtype]
 
     @property
     def ndim(self) -> int:
-        return self._value.type.ndim
+        return self.ask_type().ndim
 
     @property
     def size(self) -> object:
-        dims = self._value.type.shape
+        dims = self.ask_type().shape
         if all(isinstance(d, int) for d in dims):
             return TensorSize(list(dims))
         size = make(product(dims), current())
@@ -161,7 +166,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def __iter__(self) -> Iterator[Any]:
         """For comprehensions and unpacking; loops over a tensor never come here, unless it has no
         axes: eager Paddle gives no element then."""
-        shape = self._value.type.shape
+        shape = self.ask_type().shape
         if not shape:
             return iter(())
         if not isinstance(shape[0], int):
@@ -216,7 +221,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         return False
 
     def element_size(self) -> int:
-        return self._value.type.dtype.size
+        return self.ask_type().dtype.size
 
     def _use_gpudnn(self, *args: object) -> object:
         return self
