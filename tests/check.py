@@ -331,6 +331,14 @@ def trains(
     return pair[1]
 
 
+def few_traces(report: Any) -> None:
+    """Each loop was traced again at most twice, and none was given up because it takes more."""
+    loops = [q for q in report.retraced if "because it" in q]
+    assert all(" once, " in q or " twice, " in q for q in loops), loops
+    given_up = [str(q) for q in report.loops if "each trace of its body" in q.reason]
+    assert not given_up, given_up
+
+
 def agree(f: Callable[..., Any], *args: Any, dtype: str = "float64", calls: int = 2) -> Any:
     """A function translated: results and the gradients of its arguments as in eager."""
     static = dy2st.to_static(f)

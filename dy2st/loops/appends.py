@@ -120,7 +120,7 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
         check_length(plan, items)
         for q in flat(items):
             check_item(plan, q)
-            plan.leaving[len(out), len(plan.leaving)] = bool(getattr(q, "stop_gradient", True))
+            plan.leave(q)
         if any(isinstance(q, ConditionalElement) for q in items):
             items = certain(plan, target, items)
         single = len(items) == 1 and not isinstance(items[0], StackedRun)

@@ -136,17 +136,21 @@ class BodyTrace(LoopTrace):
     def names(self) -> Sequence[str]:
         return self.code.names
 
-    def roll(self, site: Any, reason: str) -> None:
-        """Trace, undo, and append the loop to the program with the places set to its results."""
+    def roll(self, site: Any, reason: str, asks: bool = False) -> None:
+        """Trace, undo, and append the loop to the program with the places set to its results.
+        `asks`: only learn what bound the test of an iteration gives."""
         trace, mark = self.trace, self.trace.undo_log.mark()
         state = self.code.get_state()
-        before = tuple(resolve_under(b, self.enters) for b in self.code.get_state())
+        before = tuple(resolve_under(b, self.enters) for b in state)
+        for n, b in zip(self.names, before):
+            if isinstance(b, TraceList) and b.segmented and not self.set_first(n):
+                b.split(trace)
         old = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
         depth = len(trace.frames)
         written: dict[Value, Any] = {}
         try:
             trace.frames.append(self.frame)
-            plan = self.trace_once(before, old)
+            plan = self.trace_once(before, old, asks)
             written = dict(self.frame.written)
         except BaseException:
             lookup.forget(trace, self.loop)
@@ -160,7 +164,7 @@ class BodyTrace(LoopTrace):
         trace.adopt(self.frame, written)
         self.commit(plan, state, old)
 
-    def trace_once(self, before: tuple[Any, ...], old: dict[Any, Any]) -> LoopPorts:
+    def trace_once(self, before: tuple[Any, ...], old: dict[Any, Any], asks: bool) -> LoopPorts:
         trace = self.trace
         stand_ins = tuple(
             b if self.set_first(n) else self.stand_in(b, (n,)) for n, b in zip(self.names, before)
@@ -172,8 +176,7 @@ class BodyTrace(LoopTrace):
                 trace.store(place, held[k])
         self.code.set_state(stand_ins)
         index = trace.sym(Size.named(self.loop.name))
-        if self.known.asks:
-            self.known.asks = None
+        if asks:
             self.bound(self.code.more(trace, self.over, index), ahead=1)
             raise Retrace
         self.code.body(self.over.item(index))
@@ -298,9 +301,8 @@ class BodyTrace(LoopTrace):
             trip = min(trip, self.over.trip)
         elif isinstance(self.over.trip, Size):
             return
-        if self.known.trip != trip or self.known.exact != exact:
-            self.known.trip, self.known.exact = trip, exact
-            self.stale = True
+        self.stale = self.known.trip != trip
+        self.known.trip, self.known.exact = trip, exact
 
     def bound_of(self, fact: PathCondition, ahead: int = 0) -> Dim | None:
         """The largest trip count if `gap op 0` holds after each iteration but the last; None if

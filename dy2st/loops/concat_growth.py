@@ -50,16 +50,6 @@ class Source:
     def stop_gradient(self) -> bool:
         return bool(self.init.stop_gradient) and self.path not in self.body_trace.known.trained
 
-    def need_whole(self) -> None:
-        """Raises NeedsConcrete where the body has no buffer, and asks for one."""
-        if self.growth.whole:
-            return
-        known, g = self.body_trace.known, self.growth
-        known.grown[self.path] = Growth(g.axis, g.step, g.front, whole=True)
-        known.again = True
-        reason = "a tensor that this loop makes longer is read as a whole"
-        raise NeedsConcrete(reason, [self.body_trace.loop])
-
     def refute(self) -> None:
         """The place does not grow. If that was a guess, the loop is traced again without it."""
         known = self.body_trace.known
@@ -85,7 +75,6 @@ class Source:
         """The buffer before the loop."""
         axis, init, trip = self.growth.axis, self.init._value, self.body_trace.loop.trip
         if trip == ENDLESS:
-            self.body_trace.known.again = self.body_trace.ask_for_bound()
             reason = "a tensor that a loop without a bound makes longer is read as a whole"
             raise NeedsConcrete(reason)
         with outside(trace, self.body_trace.frame):
@@ -133,11 +122,14 @@ class Source:
             self.tail = self.make_tail(trace)
         return trace.fake(self.tail[0], self.init.stop_gradient)
 
+    def has_last(self, pieces: Sequence[FakeTensor]) -> bool:
+        """Whether the last element is at hand or carried, so that no buffer is needed for it."""
+        start = self.init._value.type.shape[self.growth.axis]
+        return not self.buffers and bool(pieces or not self.growth.front and start != 0)
+
     def make_tail(self, trace: Trace) -> tuple[Value, Value]:
         axis, frame = self.growth.axis, self.body_trace.frame
         n = self.init._value.type.shape[axis]
-        if self.growth.front or n == 0:
-            self.need_whole()
         with outside(trace, frame):
             init = trace.emit("index", [self.init._value], {"axis": axis, "index": n - 1})
             init = trace.emit("assign", [init], {})
@@ -156,7 +148,6 @@ class Grown(FakeTensor):  # type: ignore[misc]
 
     @property
     def _value(self) -> Value:
-        self.source.need_whole()
         if "made" not in self.__dict__:
             trace = self.source.body_trace.trace
             with self.in_its_frame(trace):
@@ -251,7 +242,7 @@ def item(trace: Trace, x: Grown, items: Sequence[object]) -> Any:
     full = expanded(items, x.ndim)
     at = full[axis] if full is not None else None
     keep = isinstance(at, slice)
-    if x.source.growth.whole or full is None or not is_last(trace, x, at):
+    if full is None or not x.source.has_last(x.pieces) or not is_last(trace, x, at):
         return trace.fake(x._value, x.stop_gradient)[tuple(items)]
     if x.pieces:
         piece = x.pieces[-1]
@@ -303,13 +294,15 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
         raise NeedsConcrete(f"{name} does not grow by the same piece in every iteration")
     assert type(a) is Grown
     missed = broken_off(plan, a)
-    if source.growth.whole:
+    if source.buffers and source.tail is None:
         return settle_buffer(plan, name, a, missed)
     values = [trace.read_value(q._value) for q in a.pieces]
     piece = values[0] if len(values) == 1 else trace.emit("concat", values, {"axis": axis})
     if source.tail is not None:
         last = trace.emit("index", [piece], {"axis": axis, "index": step - 1})
         plan.carries[source.tail[0]] = Carry(source.tail[0], source.tail[1], last, None)
+    if source.buffers:
+        return settle_buffer(plan, name, a, missed)
     shape = list(piece.type.shape)
     shape.insert(axis, plan.body_trace.length)
     outer = trace.new_value(piece.type.with_shape(shape), name, plan.outer)
@@ -356,6 +349,7 @@ def settle_buffer(plan: LoopRecord, name: str, a: Grown, missed: Value | None) -
         plan.flips.append(source.path)
     after = trace.read_value(source.buffer(trace, a.pieces))
     assert source.room is not None
+    plan.body_trace.paths[source.buffers[()]] = source.path
     out = plan.add_carry(source.buffers[()], source.room, after, name)
     with plan.behind():
         n = length_after(trace, source, length, missed)

@@ -6,6 +6,7 @@ that the body binds to a new container of the same structure is carried by the e
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from dy2st.branches.unresolved import Alternative, unreadable
@@ -30,6 +31,10 @@ from dy2st.trace.undo import MISSING
 from ir import SourceError
 from ir.types import Dim
 
+#: a place of a loop: its name, its value before the loop, the placeholder, the value after an
+#: iteration, the path
+Row = tuple[str, Any, Any, Any, tuple[Any, ...]]
+
 
 class ContainerPorts(LoopRecord):
     """The containers among the places of a loop.
@@ -46,17 +51,38 @@ class ContainerPorts(LoopRecord):
         self.doubtful: list[Doubt] = []
 
     def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
-        """The value of one place after the loop."""
+        """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         raise NotImplementedError
 
-    def settled_parts(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> list[Any]:
+    def settle_each(self, rows: Iterable[Row], learns: bool = False) -> list[Any]:
+        """The values of several places after the loop. One retrace is for all that they have to
+        learn; an error of a place counts only if there is nothing to learn, because the next trace
+        may not have it. `learns`: the loop is traced again anyway."""
+        out, errors = list[Any](), list[BaseException]()
+        for row in rows:
+            try:
+                out.append(self.settle(*row))
+            except Retrace:
+                learns = True
+            except (Mismatch, NeedsConcrete) as e:
+                errors.append(e)
+        if learns:
+            raise Retrace
+        if errors:
+            raise errors[0]
+        return out
+
+    def settled_parts(
+        self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...], learns: bool = False
+    ) -> list[Any]:
         """The elements of a tuple or container after the loop; without `b`, of the last
         iteration."""
         after = elements(a) or {}
         if b is UNDEF or b is MISSING:
-            return [self.settle(name, UNDEF, UNDEF, q, (*path, k)) for k, q in after.items()]
+            return self.settle_each((name, UNDEF, UNDEF, q, (*path, k)) for k, q in after.items())
         rows = zip(after.items(), parts(b), parts(p))
-        return [self.settle(name, x, y, q, (*path, k)) for (k, q), x, y in rows]
+        each = ((name, x, y, q, (*path, k)) for (k, q), x, y in rows)
+        return self.settle_each(each, learns)
 
     def container(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """A container as a variable, `b` before the body and `a` after it: one that every iteration
@@ -79,7 +105,7 @@ class ContainerPorts(LoopRecord):
             raise NeedsConcrete(f"{name} becomes another container", (), peel=True)
         if not new and path not in self.body_trace.known.fresh:
             self.learn_fresh(b, a, path)
-            raise Retrace
+            self.settled_parts(name, b, p, a, path, learns=True)
         return self.made_anew(a, b, self.settled_parts(name, b, p, a, path))
 
     def found(self, name: str, a: Any) -> Any:

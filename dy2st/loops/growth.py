@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from dy2st.loops.record import LoopRecord, LoopTrace
-from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.signals import Retrace
 from ir import Cond, Op, Type, Value
 from ir.analysis.ranges import names_in
 from ir.program import Node
@@ -22,10 +20,10 @@ from ir.types import Dim
 
 class Growth:
     """How one place grows: by `step` elements along `axis` in each iteration, at the end or in
-    `front`. `whole`: the body reads all of it."""
+    `front`."""
 
-    def __init__(self, axis: int, step: Dim, front: bool, whole: bool = False) -> None:
-        self.axis, self.step, self.front, self.whole = axis, step, front, whole
+    def __init__(self, axis: int, step: Dim, front: bool) -> None:
+        self.axis, self.step, self.front = axis, step, front
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Growth) and vars(self) == vars(other)
@@ -38,21 +36,14 @@ def without(t: Type, axis: int) -> tuple[Any, ...]:
     return t.dtype, t.shape[:axis], t.shape[axis + 1 :]
 
 
-def learn(
-    plan: LoopRecord,
-    init: Value,
-    a: FakeTensor,
-    inner: Value,
-    path: tuple[object, ...],
-    stand_in: Value,
-) -> None:
-    """Learn that a place grows by a concat with itself; returns where it does not."""
+def learn(plan: LoopRecord, inner: Value, path: tuple[object, ...], stand_in: Value) -> bool:
+    """Learn that a place grows by a concat with itself; False where it does not."""
     known = plan.body_trace.known
     found = longer(plan.body_trace, [stand_in]).get(inner)
     if found is None or path in known.grown or path in known.refuted:
-        return
+        return False
     known.grown[path] = found[1]
-    raise Retrace
+    return True
 
 
 def guess(body_trace: LoopTrace) -> bool:

@@ -17,6 +17,7 @@ from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, element_after, learn_growth
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
+from dy2st.loops.late_gradients import first_iterations
 from dy2st.loops.record import LoopTrace
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers.taps import Tap
@@ -84,25 +85,18 @@ class LoopPorts(ContainerPorts):
         return out
 
     def settle_all(self, rows: Sequence[tuple[Any, ...]], new_places: bool) -> None:
-        """Settle every place. One retrace is for all that the places have to learn; an error of a
-        place counts only if there is nothing to learn, because the next trace may not have it."""
-        learns, errors = new_places, list[BaseException]()
-        for name, b, p, a, path in rows:
-            try:
-                self.finals[path] = self.settle(name, b, p, a, path)
-            except Retrace:
-                learns = True
-            except (Mismatch, NeedsConcrete) as e:
-                errors.append(e)
-        learns = learn_growth(self) or learns
-        if learns:
-            raise Retrace
-        if errors:
-            raise errors[0]
+        """Settle every place; one retrace is for all that there is to learn."""
+        learns = learn_growth(self) or new_places
+        try:
+            finals = self.settle_each(rows, learns)
+        except Retrace:
+            self.learn_gradients()
+            raise
+        self.finals = {path: final for (*_, path), final in zip(rows, finals)}
 
     # ------------------------------------------------------------ one place
     def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
-        """The value of one place after the loop; raises Mismatch or Learned."""
+        """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         if type(a) is Unresolved and b is UNDEF:
             return unreadable(a.__dict__["error"])
         if is_value(a) and alike(a, b):
@@ -229,6 +223,8 @@ class LoopPorts(ContainerPorts):
         if held is None:
             if b is UNDEF:
                 return self.first_defined(name, a, inner, path)
+            if isinstance(b, Tensor):
+                self.learn_early(lift(self.trace, b), a, inner, path)
             raise Mismatch(name, describe(b), describe(a), self.made_at(a))
         stand_in, init = held
         if is_runtime_scalar(stand_in):
@@ -236,13 +232,21 @@ class LoopPorts(ContainerPorts):
         if init.type == inner.type:
             self.late_gradient(stand_in, a, path)
             return self.carry(name, stand_in, init, inner, a)
-        learn(self, init, a, inner, path, stand_in._value)
+        if learn(self, inner, path, stand_in._value):
+            self.late_gradient(stand_in, a, path)
+            raise Retrace
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if stand_in._value in self.reads or "_asked" in stand_in.__dict__:
             shown = self.trace.sizes.shown
             raise Mismatch(name, shown(init.type), shown(inner.type), self.made_at(a))
         return self.last(a, inner, name)
+
+    def learn_early(self, b: FakeTensor, a: FakeTensor, inner: Value, path: Any) -> None:
+        """What this trace shows of a place that has no placeholder yet."""
+        start = self.trace.read_value(b._value)
+        if b._value.type == inner.type or learn(self, inner, path, start):
+            self.late_gradient(b, a, path)
 
     def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:
         """The value after the loop of a variable that the body defines, in each iteration or in
@@ -274,22 +278,45 @@ class LoopPorts(ContainerPorts):
                 if out is not None:
                     self.trace.freeze(out, reason, self.body_trace.loop)
 
+    def learn_gradients(self) -> None:
+        """Learn the places that require a gradient after some iterations: those that this trace
+        shows, and those that follow."""
+        turns, trained = self.turns(), self.body_trace.known.trained
+        trained.update(path for path, turn in turns.items() if turn)
+        trained.update(self.flips)
+
     def settle_gradients(self) -> None:
-        """Retrace with the gradients that the body gave to places. The result is right for loops
+        """Retrace with the gradients that the body gives to places. The result is right for loops
         that run until all of those places have one, which the program requires."""
-        trained, first = self.body_trace.known.trained, self.body_trace.known.flags
-        if not trained:
-            first.update(self.leaving)
+        trained = self.body_trace.known.trained
         if self.flips:
-            turn = 1 + max(trained.values(), default=0)
-            trained.update((path, turn) for path in self.flips)
+            self.learn_gradients()
             raise Retrace
-        if trained:
-            late = any(first.get(k, stop) != stop for k, stop in self.leaving.items())
-            least, trip = max(trained.values()) + late, self.body_trace.loop.trip
-            if isinstance(trip, int) and trip < least:
-                raise NeedsConcrete("gradients arrive after more iterations than there are")
-            self.trace.require(trip, least, "gradients that arrive late")
+        if not trained:
+            return
+        turns = self.turns()
+        if wrong := {path for path in trained if turns.get(path) == 0}:
+            trained -= wrong
+            raise Retrace
+        latest = max(turns.values(), default=0)
+        late = [self.rounds.get(v, latest) + 1 for v in self.leaving]
+        least, trip = max([latest, *late]), self.body_trace.loop.trip
+        if isinstance(trip, int) and trip < least:
+            raise NeedsConcrete("gradients arrive after more iterations than there are")
+        self.trace.require(trip, least, "gradients that arrive late")
+
+    def turns(self) -> dict[tuple[Any, ...], int]:
+        """The places that are carried, with the number of iterations after which they require a
+        gradient that they do not require before the loop; 0 for the others."""
+        body_trace, trace = self.body_trace, self.trace
+        places = body_trace.paths | {tap.inner: tap.key for tap, _ in self.taps}
+        carried = {c.inner: c.next for c in self.carries.values()}
+        for tap, after in self.taps:
+            if tap.kind is None and isinstance(after, Tensor):
+                carried[tap.inner] = trace.read_value(lift(trace, after)._value)
+        late = [v for v in carried if places.get(v) in body_trace.known.trained]
+        self.rounds = first_iterations(trace, self.frame, carried, late)
+        return {places[v]: self.rounds.get(v, 0) for v in carried if v in places}
 
     def made_at(self, a: FakeTensor) -> Any:
         """The line of the op that made a value of this body."""
@@ -345,7 +372,7 @@ class LoopPorts(ContainerPorts):
 
     def last(self, a: FakeTensor, inner: Value, name: str) -> Any:
         """The value of the last iteration."""
-        self.leaving[name] = a.stop_gradient
+        self.leave(a)
         if self.body_trace.certain and self.trace.values.frame_of[a._value] is not self.frame:
             self.needs_iteration.append(f"{name} after the loop")
             return a

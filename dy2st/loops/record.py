@@ -11,10 +11,12 @@ from dy2st.branches.unresolved import Alternative
 from dy2st.state.containers.fills import Fill
 from dy2st.state.stacked_run import ScanCell
 from dy2st.state.tree import is_flag
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import PathCondition, is_runtime_scalar, known
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Frame, Trace
-from ir import ENDLESS, Builder, Carry, Size, Stack, Value
+from ir import Builder, Carry, Size, Stack, Value
 from ir.types import Dim
 
 
@@ -25,21 +27,18 @@ class Learned:
     places: attributes and items that the body rebinds; steps: integers that move by a constant,
     with that step; numbers: Python numbers that become values of the program; maybe: variables that
     only some iterations define, with their type; trained: places whose tensors require gradients
-    only after that many iterations; growth: elements that an iteration appends to a list; grown:
+    only after some iterations; growth: elements that an iteration appends to a list; grown:
     tensors that an iteration makes longer; fresh: containers that each iteration makes anew;
     queues: lists from outside that the body shifts; fills: those that it stores at its index; trip:
-    the largest number of iterations, and whether it is exact. asks: the body needs a bound of the
-    index, which the test of an iteration may give: None once it has been asked. again: a trace that
-    failed has learned something. guessed: places of `grown` that a trace which failed seemed to
-    make longer; refuted: those that do not grow.
+    the largest number of iterations, and whether it is exact. guessed: places of `grown` that a
+    trace which failed seemed to make longer; refuted: those that do not grow.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     steps: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
     numbers: dict[tuple[Any, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
     maybe: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    trained: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
-    flags: dict[Any, bool] = dataclasses.field(default_factory=dict)
+    trained: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
     grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
@@ -47,8 +46,6 @@ class Learned:
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
     trip: Dim | None = None
     exact: bool = False
-    asks: bool | None = False
-    again: bool = False
     guessed: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     refuted: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     peeled: int = 0
@@ -106,12 +103,6 @@ class LoopTrace:
         """How many iterations run."""
         return Size.named(self.count) if self.count else self.loop.trip
 
-    def ask_for_bound(self) -> bool:
-        """Whether the next trace is to ask the test of an iteration for a bound of the index."""
-        asks = self.loop.trip == ENDLESS and self.known.asks is False
-        self.known.asks = asks or self.known.asks
-        return asks
-
     @property
     def enters(self) -> frozenset[PathCondition]:
         """What holds if the first iteration runs."""
@@ -128,10 +119,10 @@ class LoopRecord:
 
     body_trace: the trace of the body. missed: for a list, by `id`, 1 after the loop if the last
     iteration did not append. chosen: for a list, by `id`, the iterations that append. fills: for
-    a list, by `id`, how iterations store its elements. leaving:
-    `stop_gradient` of what leaves the loop. flips: places that require a gradient only after some
-    iterations. needs_iteration: why the loop has to run at least once. after: ops that follow the
-    loop. cell: the loop.
+    a list, by `id`, how iterations store its elements. leaving: values of the last iteration, or of
+    all, that leave the loop and require a gradient. rounds: the first iteration in which a value
+    does. flips: places that require a gradient only after some iterations. needs_iteration: why the
+    loop has to run at least once. after: ops that follow the loop. cell: the loop.
     """
 
     cell: ScanCell
@@ -145,10 +136,16 @@ class LoopRecord:
         self.missed: dict[int, Value] = {}
         self.chosen: dict[int, list[int]] = {}
         self.fills: dict[int, Fill] = {}
-        self.leaving: dict[Any, bool] = {}
+        self.leaving: list[Value] = []
+        self.rounds: dict[Value, int] = {}
         self.flips: list[tuple[Any, ...]] = []
         self.needs_iteration: list[str] = []
         self.after = Builder()
+
+    def leave(self, item: object) -> None:
+        """Note what leaves the loop: the result of an iteration or an element of a list."""
+        if isinstance(item, Tensor) and not item.stop_gradient:
+            self.leaving.append(self.trace.read_value(lift(self.trace, item)._value))
 
     def add_carry(self, inner: Value, init: Value, next_: Value, name: str) -> Value:
         """A carry port; its value after the loop."""

@@ -27,14 +27,13 @@ from ir import ENDLESS, Require, Size, SourceError
 from ir.loc import source_error
 from ir.types import Dim
 
-#: One trace finds all that a body shows; few bodies show more only when that is known. A place may
-#: take one more each to turn out to require a gradient.
-MOST_TRACES = 6
+#: One trace finds all that a body shows; few bodies show more only when that is known.
+MOST_RETRACES = 2
 #: a window of so many elements is filled by iterations that run before the loop
 MOST_PEELED = 64
 #: how often a loop is split in two
 MOST_PARTS = 3
-TIMES = ("", "once", "twice", "three times", "four times", "five times")
+TIMES = ("", "once", "twice")
 
 
 # ---------------------------------------------------------------- running a loop
@@ -147,49 +146,51 @@ class Runner:
         known = self.known()
         known.trip, known.exact = None, False  # the bound of another loop at this line
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
-        growths: list[dict[int, Any]] = []
-        for traces in itertools.count():
-            if traces == MOST_TRACES + len(known.trained) + 2 * len(known.grown):
-                break
+        for traces in range(MOST_RETRACES + 1):
+            self.ask_for_bound(known, go)
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
                 body.loop.calls = call_stack()
                 body.roll(self.site, reason)
                 if traces:
-                    times = TIMES[traces] if traces < len(TIMES) else f"{traces} times"
-                    text = f"{times}, because it {known}"
+                    text = f"{TIMES[traces]}, because it {known}"
                     self.trace.frame.notes.append(("retraced", self.site, text))
                 return True
             except Retrace:
                 self.turns |= body.loop.turns
-                growths.append(dict(known.growth))
-                if self.turns and growths[-1] in growths[:-2] and growths[-1] != growths[-2]:
-                    break
                 continue
             except (NeedsConcrete, Mismatch) as e:
                 self.turns |= body.loop.turns
                 foreign_loop(self.trace, e)
-                if self.learned(body):
+                if guess(body) or refute(body):
                     continue
                 self.stopped(e, e.told(self.site) if isinstance(e, NeedsConcrete) else str(e))
                 return False
             except Exception as e:
                 if is_internal(e):
                     raise InternalError(e) from e
-                if self.learned(body):
+                if guess(body) or refute(body):
                     continue
                 self.stopped(e, f"an iteration raises {type(e).__name__}: {e}")
                 peel = max(isinstance(self.over.trip, Size), body.loop.settles)
                 self.first_stop = NeedsConcrete(self.why, (), peel)
                 return False
-        why = "its iterations bind names or make lists longer in different ways"
+        why = f"each trace of its body shows more than the one before: it {known}"
         self.stopped(NeedsConcrete(""), why)
         return False
 
-    def learned(self, body: BodyTrace) -> bool:
-        """Whether a trace that failed tells what another one needs to know."""
-        again, body.known.again = body.known.again, False
-        return again or body.ask_for_bound() or guess(body) or refute(body)
+    def ask_for_bound(self, known: Learned, go: Any) -> None:
+        """The test of an iteration may give a bound of the index once something is known of the
+        places. Where it fails, so it does after the body, whose trace tells why."""
+        if self.over.trip != ENDLESS or known.trip is not None or not str(known):
+            return
+        try:
+            BodyTrace(self.trace, self.over, self.code, known, go).roll(self.site, "", asks=True)
+        except (Retrace, NeedsConcrete, Mismatch):
+            return
+        except Exception as e:
+            if is_internal(e):
+                raise InternalError(e) from e
 
     def stopped(self, e: BaseException, why: str) -> None:
         self.why, self.first_stop = why, e

@@ -19,52 +19,18 @@ class Activity:
     """`varies`: depends on an input of `wrt`. `useful`: an output of `of` depends on it."""
 
     def __init__(self, program: Program, of: Sequence[int], wrt: Sequence[int]) -> None:
-        self.varies: set[Value] = set()
+        self.varies = {program.inputs[i].value for i in wrt}
         self.useful: set[Value] = set()
-        self._vary(program.inputs[i].value for i in wrt)
-        self._forward(program.ops)
+        spread(self.varies, program.ops)
         self._use(program.results[i] for i in of)
         self._backward(program.ops)
 
     def active(self, v: Value) -> bool:
         return v in self.varies and v in self.useful
 
-    def _vary(self, values: Iterable[Value | None]) -> None:
-        self.varies.update(v for v in values if v is not None)
-
     def _use(self, values: Iterable[Value | None]) -> None:
         self.useful.update(v for v in values if v is not None)
 
-    # -------- forwards
-    def _forward(self, ops: Sequence[Node]) -> None:
-        for node in ops:
-            if isinstance(node, Scan):
-                self._loop(node)
-            elif isinstance(node, Cond):
-                self._vary(p.inner for p in node.ins if p.outer in self.varies)
-                for inside, _ in node.branches:
-                    self._forward(inside)
-                self._vary(j.outer for j in node.outs if {j.then, j.orelse} & self.varies)
-            elif isinstance(node, Custom):
-                if any(g and p.outer in self.varies for p, g in zip(node.ins, node.grads)):
-                    self._vary(node.results)
-            elif isinstance(node, Op) and not self.varies.isdisjoint(_passing(node)):
-                self._vary(node.results)
-
-    def _loop(self, s: Scan) -> None:
-        self._vary(p.inner for p in s.ins if _entry(p) in self.varies)
-        while True:
-            before = len(self.varies)
-            self._forward(s.body)
-            self._vary(p.inner for p in s.carries if p.next in self.varies)
-            if len(self.varies) == before:
-                break
-        for p in s.ports:
-            if isinstance(p, (Stack, Last)) and p.inner in self.varies:
-                self._vary([p.outer])
-        self._vary(p.last for p in s.carries if p.inner in self.varies)
-
-    # -------- backwards
     def _backward(self, ops: Sequence[Node]) -> None:
         for node in reversed(ops):
             if self.useful.isdisjoint(node.results) and not isinstance(node, Scan):
@@ -98,6 +64,36 @@ class Activity:
                 self._use([_entry(q)])
 
 
+def spread(varies: set[Value], ops: Iterable[Node]) -> None:
+    """Add the values of `ops` that vary with one of `varies`."""
+    for node in ops:
+        if isinstance(node, Scan):
+            _spread_loop(varies, node)
+        elif isinstance(node, Cond):
+            varies.update(p.inner for p in node.ins if p.outer in varies)
+            for inside, _ in node.branches:
+                spread(varies, inside)
+            varies.update(j.outer for j in node.outs if {j.then, j.orelse} & varies)
+        elif isinstance(node, Custom):
+            if any(g and p.outer in varies for p, g in zip(node.ins, node.grads)):
+                varies.update(node.results)
+        elif isinstance(node, Op) and not varies.isdisjoint(_passing(node)):
+            varies.update(node.results)
+
+
+def _spread_loop(varies: set[Value], s: Scan) -> None:
+    varies.update(p.inner for p in s.ins if _entry(p) in varies)
+    before = -1
+    while len(varies) != before:
+        before = len(varies)
+        spread(varies, s.body)
+        varies.update(p.inner for p in s.carries if p.next in varies)
+    for p in s.ports:
+        if isinstance(p, (Stack, Last)) and p.inner in varies:
+            varies.add(p.outer)
+    varies.update(p.last for p in s.carries if p.last is not None and p.inner in varies)
+
+
 def _entry(p: Const | Seq | Carry) -> Value:
     return p.init if isinstance(p, Carry) else p.outer
 
@@ -120,4 +116,4 @@ def passing(row: OpDef, operands: Sequence[Value], results: Sequence[Value]) -> 
     return [v for v in operands if is_float(v)]
 
 
-__all__ = ["Activity", "is_float", "passing"]
+__all__ = ["Activity", "is_float", "passing", "spread"]

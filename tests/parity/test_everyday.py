@@ -44,6 +44,7 @@ def test_three_calls(name):
         assert want.error is None, want.error
         check.both_raise(have, want)
         check.equal(have, want, f"call {call}", rtol=2e-5, atol=2e-5)
+    check.few_traces(dy2st.report(static, *everyday.args()))
 
 
 @pytest.mark.quick("CapsuleRouting")

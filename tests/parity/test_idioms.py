@@ -88,6 +88,7 @@ def test_loops_stay_loops(name):
     args = idiom.args(np.random.default_rng(0), 7)
     report = dy2st.report(static, *args)
     assert loops_of(report) == idiom.loops, str(report)
+    check.few_traces(report)
     assert foreign_in_loops(dy2st.program(static, *args)) == idiom.foreign, str(report)
 
 

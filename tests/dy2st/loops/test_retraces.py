@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import paddle
+import pytest
+from paddle.static import InputSpec
 
 import dy2st
+from tests import check
 
 
 def counters(x):
@@ -25,7 +30,7 @@ def test_all_that_a_body_shows_is_learned_at_once():
     report = dy2st.to_static(counters).report(paddle.ones([5, 2]))
     assert [q.kind for q in report.loops] == ["scan"]
     (line,) = report.retraced
-    assert line.startswith("the loop at test_retraces.py:12")
+    assert line.startswith("the loop at test_retraces.py:17")
     text = "once, because it moves integers by a constant, computes Python numbers"
     assert line.endswith(text), line
     assert f"traced again: {line}" in str(report)
@@ -33,3 +38,149 @@ def test_all_that_a_body_shows_is_learned_at_once():
 
 def test_a_loop_with_nothing_to_learn_is_traced_once():
     assert dy2st.to_static(straight).report(paddle.ones([5, 2])).retraced == ()
+
+
+# ---------------------------------------------------------------- what follows from one trace
+def late_register(x):
+    """A gradient reaches the last variable after five iterations."""
+    a = b = c = d = paddle.zeros_like(x[0]).detach()
+    e = d
+    for t in range(x.shape[0]):
+        a, b, c, d, e = b, c, d, e, e * 0.5 + x[t]
+    return a, b + c, d, e
+
+
+def late_window(x):
+    window = deque([paddle.zeros([x.shape[1]], x.dtype) for _ in range(6)], maxlen=6)
+    for t in range(x.shape[0]):
+        window.append(window[0] * 0.5 + x[t])
+    return list(window)
+
+
+def late_behind_a_write(x):
+    """The gradient comes through a tensor that each iteration writes in place."""
+    a = b = paddle.zeros_like(x[0]).detach()
+    for t in range(x.shape[0]):
+        board = paddle.zeros([2, x.shape[1]], x.dtype)
+        board[0] = b
+        row = board[0]
+        a, b = row * 2, b + x[t]
+    return a, b
+
+
+def late_in_a_branch(x):
+    a = b = paddle.zeros_like(x[0]).detach()
+    for t in range(x.shape[0]):
+        if x[t].sum() > 0:
+            a = b * 3
+        b = b + x[t]
+    return a, b
+
+
+def late_in_an_inner_loop(x):
+    a = b = paddle.zeros_like(x[0]).detach()
+    for t in range(x.shape[0]):
+        total = a * 0
+        for k in range(3):
+            total = total + b * k
+        a, b = total, x[t] * 2
+    return a, b
+
+
+def while_with_counter(x):
+    t, h = 0, paddle.zeros_like(x[0]).detach()
+    while t < x.shape[0]:
+        h = h * 0.5 + x[t]
+        t += 1
+    return h, t
+
+
+def caches_in_a_dict(x):
+    cache = {"k": x[:1], "v": x[:1] * 2}
+    out = x[0] * 0
+    for t in range(1, x.shape[0]):
+        cache["k"] = paddle.concat([cache["k"], x[t : t + 1]])
+        cache["v"] = paddle.concat([cache["v"], x[t : t + 1] * 3])
+        out = out + (cache["k"] * cache["v"]).sum(0)
+    return out
+
+
+def row_of_numbers(x):
+    """A list of numbers that each iteration makes anew, each from its neighbours."""
+    row = [0.0, 1.0, 2.0, 3.0]
+    for _ in range(x.shape[0]):
+        new = [row[0] + 1.0]
+        for k in range(1, 4):
+            new.append(new[k - 1] * 0.5 + row[k])
+        row = new
+    return x.sum() * row[3]
+
+
+ONCE = (while_with_counter, late_register, late_behind_a_write, late_in_a_branch,
+        late_in_an_inner_loop)  # fmt: skip
+FUNCTIONS = (*ONCE, late_window, caches_in_a_dict, row_of_numbers)
+
+
+@pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
+def test_what_follows_is_known_without_another_trace(f):
+    static = check.agree(f, check.data(9, 3))
+    report = static.report(check.data(9, 3))
+    assert any(q.kind in ("scan", "while") for q in report.loops), report
+    (line, *more) = report.retraced
+    check.few_traces(report)
+    assert f not in ONCE or " once, " in line and not more, report.retraced
+
+
+@pytest.mark.parametrize("f", (late_register, late_window), ids=lambda f: f.__name__)
+@pytest.mark.parametrize("n", [1, 2, 4, 5, 6])
+def test_a_loop_that_ends_before_all_gradients_arrive(f, n):
+    check.agree(f, check.data(n, 3))
+
+
+def cut_off(x):
+    """`previous` seems to get a gradient from `h`, but it is cut off in every iteration."""
+    h = previous = older = paddle.zeros_like(x[0]).detach()
+    for t in range(x.shape[0]):
+        older, previous = previous * 1.0, h.detach()
+        h = h * 0.5 + x[t] + previous
+    return h, previous, older
+
+
+def cut_off_by_mode(x):
+    h = previous = older = paddle.zeros_like(x[0]).detach()
+    for t in range(x.shape[0]):
+        with paddle.no_grad():
+            older, previous = older + previous, h * 2.0
+        h = h * 0.5 + x[t]
+    return h, previous, older
+
+
+@pytest.mark.parametrize("f", (cut_off, cut_off_by_mode), ids=lambda f: f.__name__)
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_a_gradient_that_is_cut_off_does_not_arrive(f, n):
+    static = check.agree(f, check.data(n, 3))
+    report = static.report(check.data(7, 3))
+    assert [q.kind for q in report.loops] == ["scan"]
+    check.few_traces(report)
+
+
+# ---------------------------------------------------------------- a body that shows more each time
+def register_of_numbers(x):
+    """That `c` is computed shows when `d` is, and so on."""
+    a = b = c = d = 1.0
+    for _ in range(x.shape[0]):
+        a, b, c, d = b, c, d, d * 0.5
+    return x.sum() * (a + b + c + d)
+
+
+def test_a_loop_that_takes_more_traces_is_unrolled_with_the_reason():
+    static = check.agree(register_of_numbers, check.data(5, 3))
+    (loop,) = static.report(check.data(5, 3)).loops
+    assert loop.kind == "unrolled"
+    assert "each trace of its body shows more than the one before" in loop.reason
+
+
+def test_a_loop_that_takes_more_traces_is_refused_for_a_named_size():
+    static = dy2st.to_static(register_of_numbers, [InputSpec([None, 3], "float64")])
+    with pytest.raises(dy2st.SourceError, match="each trace of its body shows more"):
+        static(check.data(5, 3))

@@ -14,6 +14,7 @@ import paddle
 import pytest
 
 import dy2st
+from tests import check
 from tests.parity.containers import CASES, arguments, branches, loops, nested, v
 from tests.portrait import difference, portrait
 
@@ -51,7 +52,9 @@ def test_containers_are_those_of_eager(name):
     for keep in (False, True) if makers else (False,):
         want, have = calls(f, makers, keep), calls(static, makers, keep)
         assert not difference(have, want), (name, keep)
-    loops = static.report(rows(0), *(m() for m in makers)).loops
+    report = static.report(rows(0), *(m() for m in makers))
+    check.few_traces(report)
+    loops = report.loops
     assert (loops[0].kind if loops else "") == kind
 
 
