@@ -31,18 +31,19 @@ from dy2st.capture.foreign.host_results import (
     probed,
     result_of,
 )
+from dy2st.capture.foreign.populations import check_population, is_chosen_by_index
 from dy2st.capture.foreign.print import marks_of, text_of
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.convert.marks import mark_of
 from dy2st.state.arrays import is_array, made_array, tensor_of
-from dy2st.state.containers.lookup import element, is_called
+from dy2st.state.containers.lookup import element
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar, kind_of
+from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymRange, is_symint
 from dy2st.trace.trace import Trace, current
@@ -200,44 +201,46 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
     if method == "shuffle":
         return shuffled(trace, function, box or owner, name, *args, **kwargs)
     if method in ("choice", "choices", "sample") and isinstance(owner, random.Random):
+        named = {k: q for k, q in kwargs.items() if k not in ("population", "seq")}
         population = args[0] if args else kwargs.get("population", kwargs.get("seq"))
-        if method == "choice" and is_chosen_by_index(population):
+        if isinstance(population, TraceList) and population.segmented:
+            population.split(trace)
+        if is_chosen_by_index(population):
             note_contents(trace, population)
-            index = drawn(trace, f, name, (range(len(population)),), {})
-            return element(trace, population, list(population), index, "list")
+            found = drawn(trace, f, name, (range(len(population)), *args[1:]), named)
+            if method == "choice":
+                return element(trace, population, list(population), found, "list")
+            items = list(population)
+            return TraceList([element(trace, population, items, i, "list") for i in found.parts()])
         check_population(name, population)
     template = Arguments(trace, name, tensors=False)
     literal = template.all(args, kwargs)
     ones = [np.ones((), v.type.dtype.numpy) for v in template.operands]
     names, exact = sorted(sizes_in(literal)), not template.operands
-    result = probed(f, lambda sizes: rebuilt(literal, ones, sizes), names, exact)
+    result = probed(f, name, lambda sizes: rebuilt(literal, ones, sizes), names, exact)
+    if result.type is not None and result.type.shape and not exact:
+        check_sizes(f, name, literal, template.operands, names, result)
     callee = Callee.of(name, function, box or owner, False, result)
     return emitted(trace, callee, literal, template.operands)
 
 
-def is_chosen_by_index(population: Any) -> bool:
-    """Whether a choice among these is that of an index, which the program makes: of tensors, or of
-    what can be called."""
-    known = isinstance(population, (list, tuple, paddle.nn.LayerList))
-    if not known or getattr(population, "segmented", False) or not len(population):
-        return False
-    return all(isinstance(q, Tensor) for q in population) or all(map(is_called, population))
-
-
-def check_population(name: str, population: Any) -> None:
-    """It chooses from numbers of one kind."""
-    if isinstance(population, (list, tuple)) and any(isinstance(q, Tensor) for q in population):
+def check_sizes(
+    f: Any,
+    name: str,
+    literal: Literal,
+    operands: Sequence[Value],
+    names: Sequence[str],
+    result: Result,
+) -> None:
+    """The shape of a random array does not follow from numbers that the program computes."""
+    twos = [np.full((), 2, v.type.dtype.numpy) for v in operands]
+    other = probed(f, name, lambda sizes: rebuilt(literal, twos, sizes), names, False)
+    if other.type != result.type:
         raise refuse(
-            f"{name}() of tensors.",
-            "Which of them it gives is known only when the program runs.",
-            "Draw an index, `i = random.randrange(len(xs))`, and take `paddle.stack(xs)[i]`.",
-        )
-    kinds = {kind_of(q) for q in population} if isinstance(population, (list, tuple)) else set()
-    if len(kinds) > 1 and None not in kinds:
-        raise refuse(
-            f"{name}() of numbers of different types.",
-            "Which type it gives is known only when the program runs.",
-            "Write all of them as floats, or all as integers.",
+            f"the size in {name}() is a number that the program computes.",
+            "The shape of an array has to follow from the shapes of the inputs: `n` and `2 * n + 1`"
+            " do, `n // 2` and numbers read from tensors do not.",
+            "Draw an array of the largest size, and take a part of it.",
         )
 
 
@@ -284,6 +287,8 @@ def shuffled(
 ) -> None:
     """`shuffle(x)` of a list that the function has made: of numbers of one type, or of what a
     choice may be made from."""
+    if isinstance(x, TraceList) and x.segmented:
+        x.split(trace)
     made = isinstance(x, TraceList) and not x.segmented and not rest and not kwargs
     kinds = {type(q) for q in x.parts()} if made else set()
     numbers = len(kinds) <= 1 and kinds <= set(KINDS.values())

@@ -138,7 +138,7 @@ def declared(f: Callable[..., object], spec: Any) -> Result:
 Arguments: TypeAlias = Callable[[Mapping[str, int]], tuple[list[Any], dict[str, Any]]]
 
 
-def probed(f: Any, arguments: Arguments, names: Sequence[str], exact: bool) -> Result:
+def probed(f: Any, name: str, arguments: Arguments, names: Sequence[str], exact: bool) -> Result:
     """What a method of a generator gives for `arguments`, which follow from the sizes `names`.
     They are not `exact` if the program computes some of them: ones stand for those."""
     if not exact and isinstance(generator_of(f), random.Random) and f.__name__ in NUMBERS:
@@ -147,7 +147,7 @@ def probed(f: Any, arguments: Arguments, names: Sequence[str], exact: bool) -> R
 
     def once(sizes: Mapping[str, int]) -> Result:
         args, kwargs = arguments(sizes)
-        return result_of(f.__name__, getattr(make(), f.__name__)(*args, **kwargs))
+        return result_of(name, getattr(make(), f.__name__)(*args, **kwargs))
 
     return affine(once, names) if names else once({})
 
@@ -165,7 +165,7 @@ def result_of(name: str, value: object) -> Result:
     if type(value) in DTYPES and (type(value) is not int or -(1 << 63) <= value < 1 << 63):
         return number(type(value))
     raise refuse(
-        f"{name} gives {article(value)} here.",
+        f"{name}() gives {article(value)} here.",
         "It is called again on every call of the program, which takes numbers of 64 bits and "
         "arrays of numbers.",
         REMEDY,

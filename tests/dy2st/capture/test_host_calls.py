@@ -169,6 +169,65 @@ def orders_and_samples_as_loops(x):
 
 
 @case(CASES, True)
+def samples_of_tensors(x):
+    xs = [x[0], x[1] * 2, x[2] - 1]
+    a, b = random.sample(xs, 2)
+    several = random.choices(xs, weights=[0.2, 0.5, 0.3], k=4)
+    return a - b, several, random.sample(tuple(xs), k=1)[0] + 0
+
+
+@case(CASES, True)
+def samples_of_pairs_that_a_loop_made(x):
+    pairs = [(x[i], i * 2) for i in range(6)]
+    return [row * k for row, k in random.sample(pairs, 3)], random.choice(pairs)[1]
+
+
+@case(CASES, True)
+def a_shuffled_list_that_a_loop_made(x):
+    rows = [x[i] * i for i in range(5)]
+    random.shuffle(rows)
+    pairs = [(x[0], 1), (x[1], 2)]
+    random.shuffle(pairs)
+    return paddle.stack(rows), pairs[0][0] * pairs[0][1]
+
+
+@case(CASES, True)
+def choices_in_a_loop(x):
+    y, rows = x[0], [x[1], x[2], x[3]]
+    for _ in range(5):
+        a, b = random.sample(rows, 2)
+        y = y * 0.5 + a - b
+    return y
+
+
+@case(CASES, True)
+def functions_in_a_random_order(x):
+    for f in random.sample([paddle.tanh, paddle.sin, paddle.abs], 2):
+        x = f(x)
+    return x
+
+
+class Replay:
+    """A buffer of which a batch is drawn."""
+
+    def __init__(self):
+        self.buffer, self.rng = [], random.Random(3)
+
+    def step(self, x):
+        self.buffer.append(x.sum(0))
+        batch = self.rng.sample(self.buffer, min(len(self.buffer), 2))
+        return paddle.stack(batch).mean(0)
+
+
+def test_a_batch_from_a_buffer():
+    eager, other = Replay(), Replay()
+    static = dy2st.to_static(other.step)
+    for k in range(4):
+        check.same(static(X + k), eager.step(X + k))
+    assert eager.rng.getstate() == other.rng.getstate()
+
+
+@case(CASES, True)
 def a_number_of_iterations(x):
     n = random.randint(0, 4)
     for _ in range(n):
@@ -852,7 +911,7 @@ STATE = types.SimpleNamespace()
 
 @case(REFUSED)
 def a_choice_of_words(x):
-    """choice gives a str here"""
+    """random.choice\\(\\) picks a str"""
     return {random.choice(["left", "right"]): x}
 
 
@@ -864,9 +923,15 @@ def a_word_by_index(x):
 
 
 @case(REFUSED)
-def a_sample_of_tensors(x):
-    """random.sample\\(\\) of tensors"""
-    return random.sample([x, x * 2], 1)[0]
+def a_choice_of_a_tensor_or_none(x):
+    """random.choice\\(\\) picks objects of different types"""
+    return random.choice([x, None])
+
+
+@case(REFUSED)
+def an_array_of_a_computed_size(x):
+    """the size in numpy.random.rand\\(\\) is a number that the program computes"""
+    return np.random.rand(int(x.sum()))
 
 
 @case(REFUSED)
@@ -883,19 +948,19 @@ def a_library_that_draws(x):
 
 @case(REFUSED)
 def a_state(x):
-    """getstate gives a tuple here"""
+    """random.getstate\\(\\) gives a tuple here"""
     return random.getstate()
 
 
 @case(REFUSED)
 def bytes_of_a_generator(x):
-    """randbytes gives a bytes here"""
+    """random.randbytes\\(\\) gives a bytes here"""
     return random.randbytes(3)
 
 
 @case(REFUSED)
 def many_bits(x):
-    """getrandbits gives an integer of more than 64 bits here"""
+    """random.getrandbits\\(\\) gives an integer of more than 64 bits here"""
     return random.getrandbits(90)
 
 

@@ -1,0 +1,51 @@
+"""What a random choice chooses from: numbers, or what an index in the program picks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from dy2st.state.containers.lookup import is_called, one_kind, picked
+from dy2st.state.ownership import refuse
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import kind_of
+from dy2st.trace.symint import SymRange
+
+
+def is_chosen_by_index(population: Any) -> bool:
+    """Whether a choice among these is that of an index, which the program makes: of tensors, of
+    tuples with tensors, or of what can be called."""
+    known = isinstance(population, (list, tuple, paddle.nn.LayerList))
+    if not known or getattr(population, "segmented", False) or not len(population):
+        return False
+    return all(map(holds_tensor, population)) or all(map(is_called, population))
+
+
+def holds_tensor(x: object) -> bool:
+    return isinstance(x, Tensor) or type(x) is tuple and any(map(holds_tensor, x))
+
+
+def check_population(name: str, population: Any) -> None:
+    """It chooses from numbers of one kind."""
+    if isinstance(population, (range, SymRange)) or getattr(population, "segmented", False):
+        return
+    items = list(population) if isinstance(population, (list, tuple, str)) else []
+    if not items or one_kind(items):
+        return
+    if all(map(kind_of, items)):
+        raise refuse(
+            f"{name}() of numbers of different types.",
+            "Which type it gives is known only when the program runs.",
+            "Write all of them as floats, or all as integers.",
+        )
+    raise refuse(
+        f"{name}() picks {picked(items)}.",
+        "Which one is known only when the program runs. A program chooses between numbers, "
+        "tensors, tuples of them, Layers and functions.",
+        "Choose between those (`random.choice([paddle.tanh, paddle.sin])(x)`), or draw an index "
+        "and branch on it: `i = random.randrange(2)`, `if i == 0: ...`.",
+    )
+
+
+__all__ = ["check_population", "is_chosen_by_index"]
