@@ -27,6 +27,7 @@ from dy2st.capture.dispatch import record
 from dy2st.capture.foreign.host import patched_draws, refusing
 from dy2st.capture.tensor_methods import METHODS, PROPERTIES
 from dy2st.capture.to_tensor import to_tensor
+from dy2st.state.containers.layers import class_of, originals
 from dy2st.state.guards import HOLDERS
 from dy2st.trace.emitter import QUIET, Emitter
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -139,7 +140,7 @@ def _layer_getattr(original: Callable[..., object]) -> Callable[..., object]:
         found = original(layer, name)
         trace = current()
         watched = isinstance(found, (Tensor, *HOLDERS)) and not isinstance(found, FakeTensor)
-        if trace is not None and watched:
+        if trace is not None and watched and id(layer) not in trace.objects.picked:
             if trace.guards is not None and Attr(layer, name).key not in trace.objects.stored:
                 trace.guards.attr(layer, name, found)
         return found
@@ -178,10 +179,12 @@ def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
         trace = current()
         if trace is None:
             original(layer, name, value)
-        elif name == "_data_format" and type(layer) in BATCH_NORMS:
+        elif name == "_data_format" and class_of(layer) in BATCH_NORMS:
             original(layer, name, value)
-            if trace.guards is not None:
-                trace.guards.again(layer)
+            for q in originals(trace, layer):
+                original(q, name, value)
+                if trace.guards is not None:
+                    trace.guards.again(q)
         else:
             trace.store(Attr(layer, name), value)
 

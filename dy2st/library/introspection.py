@@ -8,6 +8,7 @@ import paddle
 
 from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import is_array
+from dy2st.state.containers.layers import class_of
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
@@ -34,7 +35,7 @@ def type_(x: object, *rest: object) -> object:
         return paddle.Tensor
     if is_symint(x) or is_runtime_scalar(x) or is_array(x):
         return x.__class__
-    return list if type(x) is TraceList else type(x)
+    return list if type(x) is TraceList else class_of(x)
 
 
 def isinstance_(x: Any, kinds: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dy2st.library import decoding, integer_math, recurrent, scatter, static_nn
+from dy2st.library import decoding, integer_math, layer_stacks, recurrent, scatter, static_nn
 from dy2st.state.containers import queues
 
 REWRITTEN: dict[Any, Any] = {
@@ -14,4 +14,5 @@ REWRITTEN: dict[Any, Any] = {
     **integer_math.REWRITTEN,
     **scatter.REWRITTEN,
     **queues.REWRITTEN,
+    **layer_stacks.REWRITTEN,
 }

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from dy2st.capture.indexing.items import getitem
 from dy2st.loops.body import Iterable
 from dy2st.state.arrays import is_array
 from dy2st.state.containers import lookup
-from dy2st.state.ownership import note_contents, refuse
+from dy2st.state.ownership import made_here, note_contents, refuse
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
@@ -24,13 +22,10 @@ from dy2st.trace.symint import range_ as symbolic_range
 from dy2st.trace.trace import Trace, current
 from ir import ENDLESS
 
-#: a list of so few numbers is taken apart
-FEW_NUMBERS = 8
-
 
 def sequence_of(trace: Trace, iterable: object, numbers: bool = False) -> Iterable | None:
     """What a loop over `iterable` runs over, if it can be one loop; with `numbers`, also over a
-    list of numbers, which are numbers of the program then."""
+    list of numbers, which are numbers of the program then, or of Layers."""
     if isinstance(iterable, Tensor):
         shape = _shape(trace, iterable)
         if not shape:
@@ -51,23 +46,30 @@ def sequence_of(trace: Trace, iterable: object, numbers: bool = False) -> Iterab
         part = iterable.parts()[0] if len(iterable.parts()) == 1 else iterable.as_segment(trace)
         if part is not None:
             return Iterable(part.trip, lambda i: part.item(trace, i))
-    return of_numbers(trace, iterable) if numbers else None
+    return of_elements(trace, iterable) if numbers else None
 
 
-def of_numbers(trace: Trace, items: Any) -> Iterable | None:
-    """A loop over a list, tuple or array of many numbers of one kind."""
-    n = len(items) if isinstance(items, TraceList) or lookup.is_sequence(items) else 0
-    if n <= FEW_NUMBERS or not isinstance(items, np.ndarray) and not lookup.one_kind(items):
+def of_elements(trace: Trace, items: Any) -> Iterable | None:
+    """A loop over a list, tuple or array of many numbers of one kind, or over many tensors or
+    Layers of one structure."""
+    layers = lookup.is_holder(items)
+    if not (layers or isinstance(items, TraceList) or lookup.is_sequence(items)):
         return None
-    note_contents(trace, items)
+    n = len(items)
+    if n <= lookup.MOST_UNROLLED or not lookup.are_alike(list(items) if layers else items):
+        return None
+    if not layers:
+        note_contents(trace, items)
+    elif trace.guards is not None and not made_here(trace, items):
+        trace.guards.holder(items)
 
     def item(i: Any) -> Any:
         if type(i) is not int:
-            return element_of(trace, items, i)
+            return picked(trace, element_of(trace, items, i))
         if len(items) != n:
             raise refuse(
-                "a list of numbers changes its length while a loop runs over it.",
-                "A loop over numbers has as many iterations as there are when it begins.",
+                "a list changes its length while a loop runs over it.",
+                "A loop over many elements has as many iterations as there are when it begins.",
                 "Loop over a copy, or use `while`.",
             )
         return items[i]
@@ -75,9 +77,18 @@ def of_numbers(trace: Trace, items: Any) -> Iterable | None:
     return Iterable(n, item)
 
 
+def picked(trace: Trace, item: Any) -> Any:
+    """An item of a list at the index of the loop, which may not leave it: others know it."""
+    found = lookup.flat((item,))
+    trace.values.iterated.update(q._value for q in found if isinstance(q, FakeTensor))
+    return item
+
+
 def element_of(trace: Trace, items: Any, i: Any) -> Any:
     if isinstance(items, TraceList):
         return items[i]
+    if lookup.is_holder(items):
+        return lookup.element(trace, items, list(items), i, type(items).__name__)
     return lookup.element(trace, items, items, i, type(items).__name__)
 
 

@@ -270,6 +270,9 @@ class LoopPorts(ContainerPorts):
         outs += [(inner, outer) for inner, outer in self.lasts.items()]
         items = [q for _, item, _ in self.appends for q in leaves(item) if isinstance(q, Tensor)]
         outs += [(self.trace.read_value(lift(self.trace, q)._value), None) for q in items]
+        iterated = self.trace.values.iterated
+        if any(v in iterated for inner, _ in outs for v in self.trace.chain(inner)):
+            raise NeedsConcrete("a tensor of the list that the loop runs over is kept")
         roots = [self.trace.root(inner) for inner, _ in outs]
         reason = "It left a loop under two names that are one tensor in eager."
         for root, (_, out) in zip(roots, outs):

@@ -19,6 +19,7 @@ from dy2st.state.arrays import is_array
 from dy2st.state.bindings import Global
 from dy2st.state.container_writes import GROWING, change
 from dy2st.state.containers import lookup
+from dy2st.state.containers.layers import PARTS, Picked, class_of, picked_of
 from dy2st.state.containers.lookup import is_later
 from dy2st.state.dynamic_numbers import held, number_of
 from dy2st.state.ownership import (
@@ -90,6 +91,9 @@ def load_attr(obj: Any, name: str) -> object:
     found = computed_attr(trace, obj, name) or kept_in_items(trace, obj, name)
     if found:
         return found[0]
+    picked = picked_of(trace, obj)
+    if picked is not None:
+        return picked_attr(picked, obj, name)
     place = place_of(obj, name)
     value = place.get() if isinstance(place, Global) else getattr(obj, name, MISSING)
     if value is MISSING:
@@ -100,6 +104,16 @@ def load_attr(obj: Any, name: str) -> object:
     if moved is value:
         note_attr(trace, obj, name, value)
     return held(trace, moved)
+
+
+def picked_attr(picked: Picked, obj: Any, name: str) -> object:
+    """An attribute of a stand-in for several Layers: that of each is read."""
+    if name == "__class__":
+        return class_of(obj)
+    if name in PARTS:
+        raise picked.stop(f"{name} of a Layer that an index picks is read")
+    values = [load_attr(q, name) for q in picked.layers]
+    return picked.value(name, values) if picked.has(name) else getattr(obj, name)
 
 
 def place_of(obj: object, name: str) -> Global | Attr:
@@ -277,8 +291,8 @@ def get_item(obj: Any, index: Any) -> Any:
         return obj[index]
     if is_later(index) and lookup.is_sequence(obj):
         return at_index(trace, obj, index)
-    if is_later(index) and type(obj) is paddle.nn.LayerList:
-        return lookup.element(trace, obj, list(obj), index, "LayerList")
+    if is_later(index) and lookup.is_holder(obj):
+        return lookup.element(trace, obj, list(obj), index, type(obj).__name__)
     if owner_of(trace, obj, index) is not None and index in obj:
         return load_attr(owner_of(trace, obj, index), index)
     if isinstance(obj, dict) and not dict.__contains__(obj, index):

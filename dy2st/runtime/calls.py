@@ -29,6 +29,7 @@ from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.runtime.special_methods import generated_call, is_generated
 from dy2st.state import container_writes
+from dy2st.state.containers.layers import originals, picked_of
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.dynamic_numbers import hold_dynamic
 from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
@@ -132,6 +133,8 @@ def fn(f: Any) -> Any:
         return f
     if type(f) is OneOf:
         return functools.partial(call_chosen, trace, f)
+    if picked_of(trace, f) is not None:
+        return called_layer(f)
     if mark_of(f) is not None or is_host(f):
         return library_call(trace, f)
     if id(f) in access.BUILTINS:
@@ -147,10 +150,12 @@ def fn(f: Any) -> Any:
         return maker(f) if made_inside(trace, f) else use(trace, f)
     if isinstance(f, types.MethodType):
         return method(trace, f)
-    if isinstance(f, Layer):
-        own = type(f).__call__
-        return functools.partial(call_layer, f) if is_paddles(own) else fn(own).__get__(f)
-    return other(trace, f)
+    return called_layer(f) if isinstance(f, Layer) else other(trace, f)
+
+
+def called_layer(f: Any) -> Any:
+    own = type(f).__call__
+    return functools.partial(call_layer, f) if is_paddles(own) else fn(own).__get__(f)
 
 
 def call_chosen(trace: Trace, chosen: OneOf, *args: Any, **kwargs: Any) -> Any:
@@ -249,7 +254,8 @@ def method(trace: Trace, f: types.MethodType) -> Any:
     rewritten = isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN
     if rewritten and not isinstance(owner, type(os.environ)):
         if trace.guards is not None and isinstance(f.__self__, Layer):
-            trace.guards.layer(f.__self__, trace.objects.stored)
+            for q in originals(trace, f.__self__):
+                trace.guards.layer(q, trace.objects.stored)
         return library_code(trace, REWRITTEN[f.__func__]).__get__(f.__self__)
     if id(f.__func__) in SUBSTITUTES and isinstance(f.__self__, (Tensor, Layer)):
         return functools.partial(SUBSTITUTES[id(f.__func__)], f.__self__)
@@ -261,7 +267,8 @@ def method(trace: Trace, f: types.MethodType) -> Any:
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
         if isinstance(owner, Layer) and translated is None:
-            note_method(trace, owner, f)
+            for q in originals(trace, owner):
+                note_method(trace, q, types.MethodType(f.__func__, q))
             return registered(unconverted(trace, f))
         return unconverted(trace, f) if translated is None else fn(translated.__get__(f.__self__))
     if made_inside(trace, f.__func__):
@@ -402,8 +409,9 @@ def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
     trace = current()
     if trace is None:
         return layer(*args, **kwargs)
-    if trace.guards is not None and Attr(layer, "_full_name").key not in trace.objects.stored:
-        trace.guards.layer(layer, trace.objects.stored)
+    for q in originals(trace, layer):
+        if trace.guards is not None and Attr(q, "_full_name").key not in trace.objects.stored:
+            trace.guards.layer(q, trace.objects.stored)
     forward = fn(layer.forward)
     plain = not (layer._forward_pre_hooks or layer._forward_post_hooks)
     built = type(layer)._build_once is Layer._build_once or layer._built

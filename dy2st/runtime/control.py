@@ -212,7 +212,8 @@ def is_(a: object, b: object) -> object:
     if trace is not None and a is not b:
         for x, other in ((a, b), (b, a)):
             doubt = trace.objects.doubts.get(id(x))
-            if doubt is not None and any(q is other for q in doubt.among):
+            unsure = id(other) in trace.objects.doubts
+            if doubt is not None and (unsure or any(q is other for q in doubt.among)):
                 trace.check_certain(x)
     return a is b
 

@@ -55,11 +55,11 @@ class ValueFacts:
     copy where eager has the storage. written: storages that have been written. elements: what the
     trace knows of small tensors, constants and sizes, with the storages that it follows from and
     how often each had been written. writes: how often a storage has been written. results: what a
-    loop returns, with its length. copies: tensors that the program makes of others, where eager may
-    have one of those
-    themselves. became: what an object is after its shape or flag changed in place. heirs: storages
-    that an input's object has after its shape changed in place, and that input. hosted: results of
-    host calls, with the text of the call.
+    loop returns, with its length.
+    copies: tensors that the program makes of others, where eager may have one of those themselves.
+    iterated: elements of lists that loops run over. became: what an object is after its shape or
+    flag changed in place. heirs: storages that an input's object has after its shape changed in
+    place, and that input. hosted: results of host calls, with the text of the call.
     """
 
     frame_of: dict[Value, Frame] = field(default_factory=dict)
@@ -72,6 +72,7 @@ class ValueFacts:
     writes: dict[Value, int] = field(default_factory=dict)
     results: dict[Value, Dim] = field(default_factory=dict)
     copies: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    iterated: set[Value] = field(default_factory=set)
     became: dict[Value, Value] = field(default_factory=dict)
     heirs: dict[Value, Value] = field(default_factory=dict)
     hosted: dict[Value, str] = field(default_factory=dict)
@@ -124,7 +125,8 @@ class TracedObjects:
     that may be another object when the program runs. stored: keys of the locations that it stores
     to. iterators: iterators it has made, each with its frame. reshaped: tensors whose shape an
     in-place call has changed, by `id`. fields: the objects whose `__dict__` has been read, by its
-    `id`. lookups: sequences that are read at an index of the program, by `id`.
+    `id`. lookups: sequences that are read at an index of the program, by `id`. picked: stand-ins
+    for Layers that an index picks, by `id`, with those.
     """
 
     made: dict[int, Any] = field(default_factory=dict)
@@ -135,6 +137,7 @@ class TracedObjects:
     reshaped: dict[int, list[Any]] = field(default_factory=dict)
     fields: dict[int, Any] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
+    picked: dict[int, tuple[object, Any]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

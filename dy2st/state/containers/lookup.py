@@ -1,7 +1,8 @@
 """Elements of a sequence at an index that only the program knows: `sigmas[t]`, `frames[order[t]]`.
 
-Numbers become a constant tensor, tensors of one type are stacked in front of the loop, tuples are
-taken part by part; the element is a row. Other elements are Python's own, and so is the index.
+Numbers become a constant tensor, tensors of one type an array of tensors in front of the loop,
+tuples are taken part by part; the element is a row. One Layer stands for Layers of one structure.
+Other elements are Python's own, and so is the index.
 """
 
 from __future__ import annotations
@@ -16,6 +17,15 @@ import numpy as np
 import paddle
 from paddle.base.framework import EagerParamBase
 
+from dy2st.state.containers.layers import (
+    LayerTable,
+    Picked,
+    class_of,
+    difference,
+    differs,
+    equal,
+    kind_of_part,
+)
 from dy2st.state.stacked_run import mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.facts import Lookup
@@ -47,7 +57,10 @@ CALLED = (
     paddle.nn.Layer, types.FunctionType, types.BuiltinFunctionType, types.MethodType,
     functools.partial,
 )  # fmt: skip
-#: an inner loop over so few elements is unrolled, which makes one body of it
+#: Layers that are read like lists
+LISTS = (paddle.nn.LayerList, paddle.nn.Sequential, paddle.nn.ParameterList)
+#: a loop over so few elements is unrolled: an inner one, which makes one body of it, and one over
+#: Layers or parameters, or over a list itself
 MOST_UNROLLED = 8
 
 
@@ -62,10 +75,30 @@ def is_sequence(x: Any) -> bool:
     return type(x) in (list, tuple, range) or isinstance(x, tuple) and hasattr(x, "_fields")
 
 
+def is_holder(x: object) -> bool:
+    """Whether `x` is a Layer that is read like a list."""
+    return isinstance(x, LISTS) and class_of(x) in LISTS
+
+
 def one_kind(items: Sequence[Any]) -> bool:
     """Whether all are numbers, and of one kind."""
     kinds = {NUMPY.get(type(q)) or kind_of(q) for q in items}
     return len(kinds) == 1 and None not in kinds
+
+
+def are_alike(items: Sequence[Any]) -> bool:
+    """Whether all are numbers of one kind, or tensors or Layers of one structure, or tuples of
+    such."""
+    if isinstance(items, np.ndarray) or one_kind(items):
+        return True
+    first = items[0]
+    if isinstance(first, tuple):
+        same = all(type(q) is type(first) and len(q) == len(first) for q in items)
+        return same and all(are_alike(column) for column in zip(*items))
+    if isinstance(first, paddle.nn.Layer):
+        return all(isinstance(q, paddle.nn.Layer) for q in items) and not difference(items)
+    tensors = all(isinstance(q, Tensor) and not hasattr(q, "part_of") for q in items)
+    return tensors and len(set(map(kind_of_part, items))) == 1
 
 
 def element(trace: Trace, owner: object, items: Sequence[Any], i: Any, kind: str) -> Any:
@@ -148,10 +181,18 @@ def looked_up(trace: Trace, owner: object, items: Any, loops: frozenset[Any]) ->
 def refuse_short(trace: Trace, loops: frozenset[Any]) -> None:
     """A short loop in another one is unrolled."""
     bodies = [f.loop for f in trace.frames if f.loop is not None]
-    if len(bodies) > 1 and bodies[-1] in loops:
-        trip = bodies[-1].trip
-        if isinstance(trip, int) and trip <= MOST_UNROLLED:
-            raise NeedsConcrete("is in a short inner loop", [bodies[-1]], subject="an index")
+    if len(bodies) > 1 and bodies[-1] in loops and is_short(bodies[-1]):
+        raise NeedsConcrete("is in a short inner loop", [bodies[-1]], subject="an index")
+
+
+def is_short(loop: Loop) -> bool:
+    return isinstance(loop.trip, int) and loop.trip <= MOST_UNROLLED
+
+
+def refuse_few(loops: frozenset[Any], kind: str) -> None:
+    """A short loop over Layers or parameters is unrolled."""
+    if loops and all(map(is_short, loops)):
+        raise NeedsConcrete(f"picks {kind}", loops, subject="an index")
 
 
 # ---------------------------------------------------------------- tables
@@ -204,6 +245,8 @@ def table(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Any:
         return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
     if isinstance(first, Tensor) and not hasattr(first, "part_of"):
         return of_tensors(trace, items, loops)
+    if all(isinstance(q, paddle.nn.Layer) for q in items):
+        return of_layers(items, loops)
     return of_numbers(trace, items, loops)
 
 
@@ -213,14 +256,34 @@ def of_tensors(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Tab
     fakes = [lift(trace, q) for q in items]
     if len({(q._value.type, q.stop_gradient) for q in fakes}) > 1:
         raise NeedsConcrete("picks tensors of different types", loops, subject="an index")
-    real = [q.tensor for q in trace.inputs.by_id.values() if any(q.fake is x for x in fakes)]
-    if any(isinstance(q, EagerParamBase) for q in real):
-        raise NeedsConcrete("picks a parameter", loops, subject="an index")
+    if any(isinstance(q, EagerParamBase) for q in items):
+        refuse_few(loops, "a parameter")
     values = [q._value for q in fakes]
-    shape = (1, *values[0].type.shape)
-    rows = [trace.emit("reshape", [v], {"shape": shape}) for v in values]
-    whole = trace.emit("concat", rows, {"axis": 0})
+    whole = trace.emit("tensor_array", values, {})
     return Table(trace.fake(whole, fakes[0].stop_gradient), False, values)
+
+
+def of_layers(items: Sequence[Any], loops: frozenset[Any]) -> LayerTable:
+    refuse_few(loops, "a Layer")
+    why = difference(items)
+    if why or not loops:
+        raise NeedsConcrete(why or "picks a Layer", loops, subject="an index")
+    return LayerTable(items, merged)
+
+
+def merged(trace: Trace, picked: Picked, name: str, values: list[Any]) -> Any:
+    """The attribute of a stand-in from those of the Layers."""
+    if equal(values):
+        return values[0]
+    kinds = (Tensor, paddle.nn.Layer)
+    if not (all(isinstance(q, kinds) for q in values) or one_kind(values)):
+        raise picked.stop(differs(name))
+    if all(type(q) is int for q in values):
+        step = values[1] - values[0]
+        if values == list(range(values[0], values[0] + len(values) * step, step)):
+            return picked.at * step + values[0]
+    owner = picked.owners.setdefault(name, object())
+    return element(trace, owner, values, picked.at, "list")
 
 
 def of_numbers(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Table:
@@ -306,6 +369,7 @@ __all__ = [
     "at_frame",
     "element",
     "forget",
+    "is_holder",
     "is_inside",
     "is_later",
     "is_sequence",

@@ -1,0 +1,245 @@
+"""Layers of one structure that an index picks: one stand-in for all of them.
+
+    for l in range(n):
+        x = self.layers[l](x)
+
+The stand-in is a Layer of their class. Its attributes are those of all Layers: what is equal is
+itself, of tensors and numbers the index picks one, of Layers there is another stand-in. Every read
+is one of each Layer, for the guards; nothing can be stored in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
+
+import paddle
+
+from dy2st.state.containers.constants import is_constant, is_plain, same_constant
+from dy2st.state.guards import is_foreign, is_setting
+from dy2st.trace.facts import Doubt
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.trace import Frame, Trace, current
+
+Layer = paddle.nn.Layer
+#: the dicts of a Layer in which others look for tensors and Layers
+PARTS = ("_parameters", "_buffers", "_sub_layers")
+#: what Paddle keeps in a Layer for itself
+INTERNAL = frozenset(
+    "_full_name _helper _built _dtype _loaddict_holder _init_in_dynamic_mode _op_recorder "
+    "_customized_attrs _non_persistable_buffer_names_set _cast_to_low_precision _original_funcs "
+    "_state_dict_hooks".split()
+)
+#: how the value of an attribute follows from those of all Layers
+Merge: TypeAlias = Callable[[Trace, "Picked", str, list[Any]], Any]
+
+
+# ---------------------------------------------------------------- one structure
+def difference(layers: Sequence[Any]) -> str:
+    """Why one Layer cannot stand for all of these; empty if it can."""
+    first = layers[0]
+    if any(type(q) is not type(first) for q in layers):
+        return "picks Layers of different classes"
+    if type(type(first)) is not type or is_told_of_subclasses(type(first)):
+        return "picks Layers of a class that is told of its subclasses"
+    if any(fields_of(q)[n] for q in layers for n in fields_of(first) if n.startswith("_forward_")):
+        return "picks Layers with hooks"
+    for name in PARTS:
+        held = [q.__dict__[name] for q in layers]
+        if any(list(q) != list(held[0]) for q in held):
+            return "picks Layers with different parts"
+        for key, part in held[0].items():
+            parts = [q[key] for q in held]
+            if isinstance(part, Layer) and all(isinstance(q, Layer) for q in parts):
+                if why := difference(parts):
+                    return why
+            elif len(set(map(kind_of_part, parts))) > 1:
+                return f"picks Layers of which {key} has different types"
+    if is_foreign(type(first)):
+        return next((differs(n) for n in fields_of(first) if not is_same(layers, n)), "")
+    return ""
+
+
+def is_told_of_subclasses(kind: Any) -> bool:
+    return any("__init_subclass__" in vars(k) for k in kind.__mro__[:-1])
+
+
+def differs(name: str) -> str:
+    return f"picks Layers whose {name} differs"
+
+
+def fields_of(layer: Any) -> dict[str, Any]:
+    return layer.__dict__
+
+
+def kind_of_part(x: Any) -> object:
+    """What tensors of one structure have in common."""
+    if not isinstance(x, Tensor):
+        return type(x)
+    shape = x._value.type.shape if isinstance(x, FakeTensor) else tuple(x.shape)
+    return str(x.dtype), shape, x.stop_gradient
+
+
+def is_same(layers: Sequence[Any], name: str) -> bool:
+    """Whether a setting of Paddle's Layers is the same in all."""
+    values: list[Any] = [fields_of(q).get(name) for q in layers]
+    if name in PARTS or name in INTERNAL or not any(map(is_setting, values)):
+        return True
+    lists = all(type(q) is list and is_plain(q) for q in values)
+    return equal(values) or lists and equal([tuple(q) for q in values])
+
+
+def equal(values: Sequence[Any]) -> bool:
+    """Whether the values are one object, or equal constants."""
+    first = values[0]
+    return all(q is first for q in values) or all(
+        is_constant(q) and same_constant(q, first) for q in values
+    )
+
+
+# ---------------------------------------------------------------- the stand-in
+@dataclass(frozen=True, eq=False)
+class Picked:
+    """The Layers that a stand-in stands for, and the index `at` that picks one. `owners` has an
+    object for each attribute, under which its elements are known, `known` what was read."""
+
+    trace: Trace
+    layers: Sequence[Any]
+    at: Any
+    owners: dict[str, object]
+    merge: Merge
+    known: dict[str, Any] = field(default_factory=dict)
+
+    def has(self, name: str) -> bool:
+        """Whether the Layers themselves have the attribute, and not only their class."""
+        return any(name in d for q in self.layers for d in homes(q))
+
+    def value(self, name: str, values: list[Any]) -> Any:
+        if name not in self.known:
+            self.known[name] = self.merge(self.trace, self, name, values)
+        return self.known[name]
+
+    def member(self, name: str) -> Any:
+        """As `value`, for code of Paddle that looks into the dicts of a Layer."""
+        return self.value(name, [getattr(q, name) for q in self.layers])
+
+    def stop(self, what: str) -> NeedsConcrete:
+        return NeedsConcrete(what, self.at.loops)
+
+
+def homes(layer: Any) -> Iterator[dict[str, Any]]:
+    fields = fields_of(layer)
+    yield fields
+    yield from (fields[name] for name in PARTS)
+
+
+class Members(dict[str, Any]):
+    """A dict of a stand-in: what is in it is looked up when it is read."""
+
+    def __init__(self, names: Sequence[str], picked: Picked) -> None:
+        super().__init__(dict.fromkeys(names))
+        self.picked = picked
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return self.picked.member(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
+    def values(self) -> Any:
+        return {name: self[name] for name in self}.values()
+
+    def items(self) -> Any:
+        return {name: self[name] for name in self}.items()
+
+
+class LayerTable:
+    """Layers of one structure, of which an index picks one."""
+
+    def __init__(self, layers: Sequence[Any], merge: Merge) -> None:
+        self.layers, self.merge = layers, merge
+        self.owners: dict[str, object] = {}
+        self.kind = derived(type(layers[0]))
+
+    def item(self, trace: Trace, at: object, i: Any, inner: Sequence[Frame]) -> Any:
+        picked = Picked(trace, self.layers, i, self.owners, self.merge)
+        first = fields_of(self.layers[0])
+        one: Any = object.__new__(self.kind)
+        fields = {n: first[n] for n in first if self.is_shared(n)}
+        fields.update((n, Members(list(first[n]), picked)) for n in PARTS)
+        one.__dict__.update(fields)
+        trace.objects.picked[id(one)] = (one, picked)
+        trace.make(one)
+        why = "is stored in, or is compared with others, where an index picks it"
+        trace.doubt(Doubt(one, tuple(self.layers), lambda: picked.stop(f"a Layer {why}")))
+        return one
+
+    def is_shared(self, name: str) -> bool:
+        """Whether the stand-in has an attribute of the Layers from the beginning, for code of
+        Paddle."""
+        if name in INTERNAL or name.startswith("_forward_"):
+            return True
+        values = [fields_of(q).get(name) for q in self.layers]
+        return equal(values) or is_foreign(type(self.layers[0])) and is_setting(values[0])
+
+
+def derived(kind: Any) -> Any:
+    """The class of stand-ins for Layers of a class: the identity of one is not known."""
+    methods = {"__eq__": compared, "__hash__": hashed, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), methods)
+
+
+def compared(self: Any, other: object) -> NoReturn:
+    raise identity(self)
+
+
+def hashed(self: Any) -> NoReturn:
+    raise identity(self)
+
+
+def identity(layer: Any) -> NeedsConcrete:
+    trace = current()
+    found = None if trace is None else picked_of(trace, layer)
+    what = "which of several Layers it is, is asked"
+    return NeedsConcrete(what) if found is None else found.stop(what)
+
+
+def picked_of(trace: Trace, x: object) -> Picked | None:
+    """The Layers that `x` stands for; None for any other object."""
+    found = trace.objects.picked.get(id(x))
+    return None if found is None else found[1]
+
+
+def class_of(x: object) -> type:
+    """The class of a Layer; for a stand-in, that of those it stands for."""
+    trace, kind = current(), type(x)
+    return kind if trace is None or picked_of(trace, x) is None else kind.__mro__[1]
+
+
+def originals(trace: Trace, x: Any) -> Iterator[Any]:
+    """The objects from outside that `x` is, or stands for."""
+    picked = picked_of(trace, x)
+    if picked is None:
+        yield x
+        return
+    for q in picked.layers:
+        yield from originals(trace, q)
+
+
+__all__ = [
+    "PARTS",
+    "LayerTable",
+    "Picked",
+    "class_of",
+    "difference",
+    "differs",
+    "equal",
+    "identity",
+    "kind_of_part",
+    "originals",
+    "picked_of",
+]
