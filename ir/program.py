@@ -82,7 +82,12 @@ class Carry:
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """`outer` collects `inner` of every iteration along a new `axis`, first iteration first."""
+    """`outer` collects `inner` of every iteration along a new `axis`, first iteration first.
+
+    It has `Scan.length` steps, as many as did run; what memory a backend keeps behind them is no
+    part of it. A buffer that may be longer than the steps that ran is a `Carry` that iterations
+    write to: filled from its first place on, the rest is as in `init`, zeros if a pass made it.
+    """
 
     outer: Value
     inner: Value

@@ -23,7 +23,7 @@ from ir.passes.loops.known_trips import known_trips
 from ir.passes.loops.loop_batching import hoist_from_scan
 from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.ports import drop_unused_ports
-from ir.passes.loops.read_stacks import last_steps, sums_in_loops
+from ir.passes.loops.read_stacks import last_k_steps, last_steps, sums_in_loops
 from ir.passes.loops.slices_to_ports import to_seq, to_stack
 from ir.passes.simplify import simplify, simplify_apart
 from ir.passes.slots import inplace_source, unmarked
@@ -49,6 +49,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (hoist_invariants, "parts of composites that read only weights leave the loop"),
     (select_cond, "branches of a few elementwise ops become ops that fuse with those around them"),
     (sums_in_loops, "sums over time need no memory for the steps; gradients are behind us"),
+    (last_k_steps, "of what a loop collects, only the steps that are read have memory"),
     (split_loops, "products with weights that no state needs become products of all steps"),
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
     (drop_unused_ports, "slices that hoisting left unread go, loops that became empty too"),
@@ -126,6 +127,7 @@ __all__ = [
     "inplace_source",
     "invariant_ports",
     "known_trips",
+    "last_k_steps",
     "last_steps",
     "name_of",
     "run",

@@ -1,4 +1,4 @@
-"""What a loop collects is not collected where little of it is read: its last step, or its sum.
+"""What a loop collects is not collected where little of it is read: its last steps, or its sum.
 
         stack %ys = %y axis 0                        last  %l = %y
     %l = index(%ys, axis=0, index=T-1)       =>
@@ -7,25 +7,34 @@
     %s = sum(%ys, axes=[0])                  =>      body
                                                        %a2 = add(%a, %y)
 
-Only of stacks with no other reader: memory of T steps goes, not work. Out of scope: the last k
-steps for k > 1, and stacks that the body of another loop or a branch reads.
+        stack %ys = %y axis 0                        carry %b = zeros then %b2 last %k
+    %l = slice(%ys, axis=0, start=T-3,       =>      body
+               length=3)                               %i = maximum(t - (T-3), 0)
+                                                       %b2 = set_dynamic_index(%b, %y, %i)
+
+Only of stacks with no other reader: memory of T steps goes, not work. Out of scope: stacks that the
+body of another loop or a branch reads, and the last k > 1 steps of a `while`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from ir.analysis.affine import facts_of, never_negative
 from ir.analysis.alias import at_least_once
 from ir.ops.reduce import normal_axes
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import all_users, put
 from ir.program import Carry, Last, Node, Op, Port, Program, Scan, Stack, Value
 from ir.rewrite import Block, rewrite
+from ir.types import I64, Dim, Type
 from ir.uses import walk
 
 Readers: TypeAlias = dict[Value, list[object]]
+#: a buffer has no more steps than this
+MOST_STEPS = 16
 
 
 def _read_by(program: Program, *names: str) -> bool:
@@ -74,6 +83,100 @@ def _is_last_step(n: object, s: Scan, p: Stack) -> bool:
         return False
     at, length = n.attrs.get("index", n.attrs.get("start")), n.attrs.get("length", 1)
     return n.attrs["axis"] % p.outer.type.ndim == p.axis and at == s.length - 1 and length == 1
+
+
+# ---------------------------------------------------------------- the last k steps
+def last_k_steps(program: Program) -> Program:
+    """A stack of which only the last k steps are read is a buffer of k steps: each iteration
+    writes to the first of them until the last k come."""
+    if not _read_by(program, "index", "slice"):
+        return program
+    readers, facts = all_users(program), facts_of(program)
+    buffers: dict[Value, _Buffer] = {}
+
+    def visit(b: Block, node: Node) -> Sequence[Value] | None:
+        if isinstance(node, Op) and node.operands and node.operands[0] in buffers:
+            return [buffers[node.operands[0]].read(b, node)]
+        if not isinstance(node, Scan) or node.count:
+            return None
+        stacks = [p for p in node.ports if isinstance(p, Stack)]
+        found = {p: k for p in stacks if (k := _steps_read(node, p, readers, facts))}
+        if not found:
+            return None
+        body = Block(b, node)
+        for inner in node.body:
+            body.append(inner)
+        made = {
+            p: _Buffer(node, p, k, Value(_of_steps(p, k), p.outer.name)) for p, k in found.items()
+        }
+        buffers.update((p.outer, q) for p, q in made.items())
+        s = with_ports(node, {p: q.carry(b, body) for p, q in made.items()})
+        put(b, replace(s, body=tuple(body.ops)))
+        return node.results
+
+    return rewrite(program, visit)
+
+
+def _steps_read(s: Scan, p: Stack, readers: Readers, facts: tuple[Dim, ...]) -> int:
+    """The least k so that all readers read only the last k steps; 0 if it is not small, or if the
+    loop may have fewer steps."""
+    firsts = [_first_read(n, p) for n in readers.get(p.outer, [])]
+    found = [s.trip - at for at in firsts if at is not None]
+    numbers = [k for k in found if isinstance(k, int) and 0 < k <= MOST_STEPS]
+    if not numbers or len(numbers) < len(firsts):
+        return 0
+    k = max(numbers)
+    few = s.trip < 2 * k if isinstance(s.trip, int) else not never_negative(s.trip - k, facts)
+    return 0 if few else k
+
+
+def _first_read(n: object, p: Stack) -> Dim | None:
+    """The first of the steps that `n` reads, if it is a view of some of them."""
+    if not isinstance(n, Op) or n.name not in ("index", "slice"):
+        return None
+    if n.attrs["axis"] % p.outer.type.ndim != p.axis:
+        return None
+    if n.name == "index":
+        at: Dim = n.attrs["index"]
+        return at
+    start, step, length = (n.attrs[q] for q in ("start", "step", "length"))
+    first: Dim = start if step > 0 else start + (length - 1) * step
+    return first if isinstance(length, int) and length > 0 else None
+
+
+def _of_steps(p: Stack, k: int) -> Type:
+    """The type of `k` steps of what a port collects, in front."""
+    return p.inner.type.with_shape((k, *p.inner.type.shape))
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    """The last `steps` steps of what `stack` of `loop` collects: `last`, after the loop."""
+
+    loop: Scan
+    stack: Stack
+    steps: int
+    last: Value
+
+    def carry(self, b: Block, body: Block) -> Carry:
+        t, y = self.last.type, self.stack.inner
+        zero = {"f": 0.0, "b": False}.get(t.dtype.kind, 0)
+        init = b.full(value=zero, shape=t.shape, dtype=t.dtype, hint=self.last.name)
+        inner = Value(t, self.last.name)
+        distance = body.subtract(self.loop.index, body.size(n=self.loop.trip - self.steps))
+        at = body.maximum(distance, body.full(value=0, dtype=I64))
+        after = body.set_dynamic_index(inner, y, at, axis=0, hint=self.last.name)
+        return Carry(inner, init, after, self.last)
+
+    def read(self, b: Block, op: Op) -> Value:
+        """What a reader of the stack reads."""
+        gone, axis = self.loop.trip - self.steps, self.stack.axis
+        x = self.last
+        if axis:
+            x = b.transpose(x, perm=(*range(1, axis + 1), 0, *range(axis + 1, x.type.ndim)))
+        where = "index" if op.name == "index" else "start"
+        new: Value = b.emit(op.name, (x,), {**op.attrs, where: op.attrs[where] - gone})[0]
+        return new
 
 
 # ---------------------------------------------------------------- sums over time
@@ -135,4 +238,4 @@ def _rest(b: Block, op: Op, p: Stack, total: Value) -> Value:
     return new
 
 
-__all__ = ["last_steps", "sums_in_loops"]
+__all__ = ["last_k_steps", "last_steps", "sums_in_loops"]

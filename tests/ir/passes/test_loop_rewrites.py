@@ -17,6 +17,7 @@ from ir.passes import (
     PIPELINE,
     invariant_ports,
     known_trips,
+    last_k_steps,
     last_steps,
     split_loops,
     sums_in_loops,
@@ -221,6 +222,44 @@ program p(%x: f32[B,T] arg "x", %z: f32[5,B] arg "z", %h0: f32[B] arg "h", %p: b
   }
   %l = index(%ws, axis=0, index=n1-1)  : f32[B]
   return %a, %a2, %b, %k, %k2, %gT, %l
+}"""),
+    "last_k_steps": (last_k_steps, """
+program p(%x: f32[B,T+3] arg "x", %n: f32[T,B] arg "n", %z: f32[9,B] arg "z", %h0: f32[B] arg "h") {
+  scan %t < T+3 {
+    seq   %xt = %x[:, t]  : f32[B]
+    carry %h = %h0 then %h2  : f32[B]
+    stack %as = %h2 axis 1  : f32[B,T+3]
+    stack %bs = %h axis 0  : f32[T+3,B]
+    stack %cs = %h axis 0  : f32[T+3,B]
+    stack %kept = %h axis 0  : f32[T+3,B]
+    stack %kept2 = %h2 axis 0  : f32[T+3,B]
+    body
+      %h2 = add(%h, %xt)  : f32[B]
+  }
+  scan %r < T {
+    seq   %nt = %n[r]  : f32[B]
+    stack %kept4 = %m axis 0  : f32[T,B]
+    body
+      %m = neg(%nt)  : f32[B]
+  }
+  %l = slice(%kept4, axis=0, start=T, length=0)  : f32[0,B]
+  %a = slice(%as, axis=1, start=T+2, length=3, step=-1)  : f32[B,3]
+  %b = index(%bs, axis=0, index=T+2)  : f32[B]
+  %b2 = slice(%bs, axis=-2, start=T+1, length=2)  : f32[2,B]
+  %c = slice(%cs, axis=0, start=T, length=2, step=2)  : f32[2,B]
+  %k = slice(%kept, axis=0, start=0, length=3)  : f32[3,B]
+  scan %u < 9 {
+    seq   %zt = %z[u]  : f32[B]
+    carry %g = %h0 then %g2  : f32[B]
+    stack %ds = %p axis 0  : bool[9,B]
+    stack %kept3 = %g2 axis 0  : f32[9,B]
+    body
+      %g2 = neg(%g)  : f32[B]
+      %p = less_than(%g2, %zt)  : bool[B]
+  }
+  %d = index(%ds, axis=0, index=7)  : bool[B]
+  %k3 = slice(%kept3, axis=0, start=3, length=6)  : f32[6,B]
+  return %a, %b, %b2, %c, %k, %kept2, %d, %k3, %l
 }"""),
     "sums_in_loops": (sums_in_loops, """
 program p(%x: f32[B,T] arg "x", %h0: f32[B] arg "h", %n: i64[T] arg "n") {

@@ -153,6 +153,20 @@ program p(%h0: f32[3] arg "h") {
 }""",
         lambda p: "while" not in _counts(p) and str(p.outputs[0].type) == "f32[10,3]",
     ),
+    "last_k_steps": (
+        """
+program p(%x: f32[9,3] arg "x") {
+  scan %t < 9 {
+    seq   %xt = %x[t]  : f32[3]
+    stack %ys = %y axis 0  : f32[9,3]
+    body
+      %y = exp(%xt)  : f32[3]
+  }
+  %a = slice(%ys, axis=0, start=7, length=2)  : f32[2,3]
+  return %a
+}""",
+        lambda p: "stack" not in ports(p),
+    ),
     "inplace_source": (
         """
 program p(%x: f32[3] arg "x") {
