@@ -15,6 +15,15 @@ that nothing follows takes none either. Else the jump sets a flag, and what foll
                                               s = 0
                                           return s
 
+What only the one exit of a `while True` does moves behind the loop, where lists that the loop has
+filled have their length:
+
+    while True:                           while True:
+        ys.append(f(x))                       ys.append(f(x))
+        if done(ys):                ->        if done(ys):
+            return stack(ys)                      break
+                                          return stack(ys)
+
 What needs no lowering stays as it is: a loop without jumps, a function whose only return is its
 last statement. A jump out of a `finally` clause, which would swallow exceptions, is refused.
 """
@@ -177,6 +186,8 @@ class Lowering:
 
     def around_loop(self, s: Any, rest: Stmts, tail: bool) -> Stmts:
         """The loop, its else clause, and what follows."""
+        if endless(s):
+            s.orelse, rest = [], behind(s, rest)
         jumps = {JUMPS[type(j)]: j for j in reversed(list(own_jumps(s.body)))}
         orelse, s.orelse = s.orelse, []
         jump = jumps.get(BREAK) or jumps.get(RETURN) or s
@@ -203,8 +214,7 @@ class Lowering:
         go_on = none_of([leave], jump)
         if isinstance(s, ast.For):
             return place(ForTest(s, go_on), s)
-        forever = isinstance(s.test, ast.Constant) and s.test.value
-        s.test = go_on if forever else place(ast.BoolOp(ast.And(), [go_on, s.test]), s.test)
+        s.test = go_on if endless(s) else place(ast.BoolOp(ast.And(), [go_on, s.test]), s.test)
         return s
 
     def after_return(self, jump: ast.stmt, after: Stmts, tail: bool) -> Stmts:
@@ -215,6 +225,34 @@ class Lowering:
         leave = [self.raise_flag(self.loop.leave, jump)]
         test = place(load(self.returned), jump)
         return [place(ast.If(test, leave, self.block(after, tail)), jump)]
+
+
+def endless(s: Any) -> bool:
+    """Whether a loop is `while True`."""
+    return isinstance(s, ast.While) and isinstance(s.test, ast.Constant) and bool(s.test.value)
+
+
+def behind(s: ast.While, rest: Stmts) -> Stmts:
+    """What follows a `while True`: before `rest` what leads to its only exit and has been taken out
+    of it; a `return` there is a `break` then."""
+    leaving = [j for j in own_jumps(s.body) if not isinstance(j, ast.Continue)]
+    block = list_with(s.body, leaving[0]) if len(leaving) == 1 else None
+    if block is None:
+        return rest
+    end = block.index(leaving[0])
+    first = end
+    while first and not jumps_in([block[first - 1]]):
+        first -= 1
+    moved, block[first:] = block[first:end], [place(ast.Break(), leaving[0])]
+    return [*moved, leaving[0]] if isinstance(leaving[0], ast.Return) else moved + rest
+
+
+def list_with(stmts: Stmts, jump: ast.stmt) -> Stmts | None:
+    """The list that has this jump, if no statement but `if` is around it."""
+    if jump in stmts:
+        return stmts
+    inner = [q for s in stmts if isinstance(s, ast.If) for q in (s.body, s.orelse)]
+    return next((q for q in (list_with(part, jump) for part in inner) if q is not None), None)
 
 
 def lower(node: ast.FunctionDef, fresh: Fresh, refuse: Refuse) -> ast.FunctionDef:

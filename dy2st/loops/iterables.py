@@ -14,8 +14,8 @@ from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.item import scalar
-from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, stop
+from dy2st.trace.item import number
+from dy2st.trace.scalar import check, is_runtime_scalar, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymRange, dim_of
 from dy2st.trace.symint import range_ as symbolic_range
@@ -148,19 +148,19 @@ def range_(*args: Any) -> object:
 
 
 def as_index(trace: Trace, x: Any) -> object:
-    """`operator.index(x)`: tensors of integers become Numbers."""
+    """`operator.index(x)`: tensors of integers become numbers."""
     if isinstance(x, Tensor):
         fake = lift(trace, x)
         if fake._value.type.dtype.kind == "f":
             raise TypeError(f"'{fake._value.type}' object cannot be interpreted as an integer")
-        return RuntimeScalar(scalar(trace, fake, "the bound of a range"), trace)
+        return number(trace, fake, "the bound of a range")
     if is_runtime_scalar(x) and x.kind is float:
         raise TypeError("'float' object cannot be interpreted as an integer")
     return x
 
 
 def _shape(trace: Trace, x: Any) -> Any:
-    return x._value.type.shape if isinstance(x, FakeTensor) else tuple(int(d) for d in x.shape)
+    return x.ask_type().shape if isinstance(x, FakeTensor) else tuple(int(d) for d in x.shape)
 
 
 class Numbers:

@@ -176,6 +176,59 @@ def while_true(n):
     return k
 
 
+@case((3, 0), (10, 0), (10, 4))
+def while_true_with_work_before_the_break(n, least):
+    k, out = 0, []
+    while True:
+        k += 1
+        out.append(k)
+        if k * k > n:
+            if k < least:
+                continue
+            for q in out:
+                if q == 2:
+                    break
+                log(q)
+            out = tuple(out)
+            log(out)
+            break
+            log("never")
+    else:
+        log("never")
+    return out, k
+
+
+@case((3,), (10,))
+def while_true_with_work_before_the_return(n):
+    for m in range(2):
+        k = m
+        while True:
+            k += 1
+            if k < n:
+                log(k)
+            else:
+                total = k * k
+                log(total)
+                return total
+        log("never")
+    return None
+
+
+@case((3,), (10,))
+def while_true_with_work_in_a_try(n):
+    k = 0
+    while True:
+        k += 1
+        try:
+            if k > n:
+                k = k // (n - 3)
+                break
+        except ZeroDivisionError:
+            k = -100
+            n = -200
+    return k
+
+
 @case((7,))
 def while_true_return(n):
     while True:

@@ -1,0 +1,102 @@
+"""What a loop does before it ends, and lengths of loops that constants say."""
+
+from __future__ import annotations
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+pytestmark = pytest.mark.sampled(every=3)
+
+
+def stacked_before_the_break(x):
+    ys, h, t = [], x[0], 0
+    while True:
+        h = paddle.tanh(h * 1.1 + x[1] * 0.3)
+        ys.append(h)
+        t += 1
+        if h.sum() > 2.0 or t >= 8:
+            ys = paddle.stack(ys)
+            ys = ys * 2
+            break
+    return ys, t
+
+
+def returned(x):
+    ys, h, t = [], x[0], 0
+    while True:
+        h = paddle.tanh(h * 1.1 + x[1] * 0.3)
+        ys += [h]
+        t += 1
+        if h.sum() > 2.0 or t >= 8:
+            if t > 20:
+                h = h * 2
+            return paddle.concat(ys), h, t
+
+
+def not_before_the_least_length(x):
+    ys, h, t = [], x[0], 0
+    while True:
+        h = paddle.tanh(h * 1.1 + x[1] * 0.3)
+        ys.append(h)
+        t += 1
+        if h.sum() > 0.5 or t >= 8:
+            if t < 4:
+                continue
+            ys = paddle.stack(ys, axis=1)
+            break
+    return ys
+
+
+EXITS = (stacked_before_the_break, returned, not_before_the_least_length)
+
+
+@pytest.mark.parametrize("f", EXITS, ids=lambda f: f.__name__)
+def test_work_at_the_exit(f):
+    static, lengths = dy2st.to_static(f), set()
+    for seed in range(12):
+        x = check.data(2, 4, seed=seed)
+        (want, wanted), (have, had) = (
+            check.step(q, (own := [check.detached(x)]), own) for q in (f, static)
+        )
+        check.same(have, want, rtol=1e-9, atol=1e-9)
+        check.close(had[0], wanted[0], 1e-9, "gradient")
+        lengths.add(check.leaves(want)[0].size)
+    assert len(lengths) > 1
+    assert "unrolled" not in str(dy2st.report(static, x))
+
+
+def of_ones(x):
+    steps, h = paddle.ones([1], "int32") * 5, x[0]
+    for t in range(1, steps):
+        h = paddle.tanh(h + x[t])
+    return h
+
+
+def of_to_tensor(x):
+    most, h = paddle.to_tensor(4), x[0]
+    for t in range(most + 1):
+        h = paddle.tanh(h + x[t])
+    return h
+
+
+def written_meanwhile(x):
+    n, h = paddle.full([1], 3, "int64"), x[0]
+    for _ in range(2):
+        for t in range(n):
+            h = paddle.tanh(h + x[t])
+        n.add_(paddle.ones([1], "int64"))
+    return h
+
+
+@pytest.mark.parametrize("f", [of_ones, of_to_tensor], ids=lambda f: f.__name__)
+def test_a_constant_length_is_a_length(f):
+    static = check.agree(f, check.data(5, 4))
+    kinds = {q.kind for q in dy2st.report(static, check.data(5, 4)).loops}
+    assert kinds == {"scan"}
+
+
+def test_a_constant_that_is_written_is_read_again():
+    check.agree(written_meanwhile, check.data(5, 4))
