@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import paddle
 
+from dy2st.capture.foreign import shape_by_value
 from dy2st.functional import structure
 from dy2st.functional.arguments import Carry, Sequences, call, check_function, number
 from dy2st.functional.errors import fault
@@ -253,7 +254,16 @@ class Steps:
         one = Steps(self.body, carry, self.inputs, self.options)
         one.stepped(structure.filled(self.inputs.like, iter(tensors[len(state) :])))
         assert one.like is not None
+        self.check_shapes(one.found)
         return Templates(one.like, one.found)
+
+    def check_shapes(self, found: Sequence[Template]) -> None:
+        """No step says how long an output is whose length a step finds out."""
+        trace = current()
+        assert trace is not None
+        names = {n for q in found for d in q.shape if is_symint(d) for n in d.dim.names}
+        if names & trace.sizes.counts.keys():
+            raise shape_by_value(trace, "an output")
 
     def check(self, given: Templates) -> None:
         """The templates of the user are those of the outputs."""

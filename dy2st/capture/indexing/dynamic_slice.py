@@ -1,7 +1,8 @@
 """Dynamic slices: `x[i : i + k]` with bounds that the program computes, a view of k elements.
 
-The length of a slice must be known when the program is made, so both bounds are one value plus
-constants. Eager Paddle cuts a slice that leaves the axis; such a program fails when it runs.
+The length is known when the program is made where both bounds are one value plus constants. Eager
+Paddle cuts such a slice when it leaves the axis; the program fails when it runs. Slices with other
+bounds are as long as the program finds out (`dy2st.capture.indexing.slices`).
 """
 
 from __future__ import annotations

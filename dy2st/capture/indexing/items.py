@@ -26,6 +26,7 @@ from dy2st.capture.indexing.slices import picked, sliced
 from dy2st.state.arrays import tensor_of
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.item import number
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import is_symint
@@ -205,17 +206,18 @@ def view(e: Emitter, x: Tensor, items: Sequence[object]) -> Parts:
 
 
 def item_bounds(e: Emitter, item: slice) -> slice:
-    """0-d tensors whose values are known, and NumPy integers, as Python integers."""
+    """Integers for tensors with one element, and for NumPy integers."""
     return slice(*(bound_of(e, q) for q in (item.start, item.stop, item.step)))
 
 
 def bound_of(e: Emitter, q: Any) -> object:
     if isinstance(q, np.integer):
         return int(q)
-    known = e.literal(q) if isinstance(q, Tensor) else q
-    if known is None and q is not None:
-        raise NoRow("a bound of a slice that is a tensor")
-    return known
+    if not isinstance(q, Tensor):
+        return q
+    if e.type(q).dtype.kind != "i":
+        raise NoRow("a bound of a slice that is a tensor of another type than int32 or int64")
+    return number(e.trace, lift(e.trace, q), "the bound of a slice")
 
 
 def filled(e: Emitter, x: Tensor, items: Sequence[object]) -> list[Any]:

@@ -7,9 +7,10 @@ from typing import Any
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of
-from dy2st.trace.scalar import is_runtime_scalar, stop
+from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, sources, stop, value_in
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, check_cut, dim_of, is_symint
+from dy2st.trace.trace import Trace
 from ir.types import I64, Dim, Size
 
 
@@ -52,21 +53,44 @@ def sliced(e: Emitter, x: object, axis: int, item: slice) -> object:
     n = e.type(x).shape[axis]
     step: Any = 1 if item.step is None else item.step
     for q in (item.start, item.stop, step):
-        if is_runtime_scalar(q):
+        if is_runtime_scalar(q) and (step is q or step != 1 or not q.data):
             raise stop(q, "the bound of a slice")
     if is_symint(step):
         raise NeedsConcrete("a slice with a step of the program", step.loops)
     if item.start is None and item.stop is None and step == 1:
         return x
-    if not any(is_symint(q) for q in (item.start, item.stop)) and not isinstance(n, Size):
+    ends = (item.start, item.stop)
+    if not any(is_symint(q) or is_runtime_scalar(q) for q in ends) and not isinstance(n, Size):
         r = range(n)[item]
         return e.slice(x, axis=axis, start=r.start if len(r) else 0, length=len(r), step=step)
     return _symbolic_slice(e, x, axis, item, n, step)
 
 
+def _cut(e: Emitter, x: object, axis: int, low: Any, high: Any, n: Dim) -> FakeTensor:
+    """`x[a:b]` with bounds on the axis that data decides: as long as the program finds out."""
+    trace = e.trace
+    gap = trace.emit("subtract", [value_in(trace, q, I64) for q in (high, low)], {})
+    gap = trace.emit("maximum", [gap, value_in(trace, 0, I64)], {})
+    if is_runtime_scalar(low):
+        length = size_of(trace, gap, n)
+        return e.dynamic_slice(x, trace.fake(low.value), axis=axis, length=length)
+    length = size_of(trace, gap, n - dim_of(low))
+    return e.slice(x, axis=axis, start=dim_of(low), length=length, step=1)
+
+
+def _clamped(trace: Trace, at: Any, size: Any) -> RuntimeScalar:
+    """A bound from data as Python clamps it."""
+    zero, last, first = (value_in(trace, q, I64) for q in (0, size, at))
+    front = trace.emit("add", [first, last], {})
+    value = trace.emit("where", [trace.emit("less_than", [first, zero], {}), front, first], {})
+    value = trace.emit("maximum", [trace.emit("minimum", [value, last], {}), zero], {})
+    return RuntimeScalar(value, trace, sources(at, size)[0])
+
+
 def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step: int) -> Any:
     ends: tuple[Any, ...] = (item.start, item.stop)
-    if any(is_symint(q) and q.loops for q in ends):
+    moves = any(is_symint(q) and q.loops for q in ends)
+    if moves and not any(map(is_runtime_scalar, ends)):
         window = _window(e, x, axis, item, step)
         if window is not None:
             return window
@@ -75,8 +99,10 @@ def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step:
         if item.start is not None or item.stop is not None or step != -1:
             raise NoRow("a slice of a named size with a negative step")
         return e.slice(x, axis=axis, start=n - 1, length=n, step=-1)
-    low = 0 if item.start is None else bound(item.start, size)
-    high = size if item.stop is None else bound(item.stop, size)
+    low = 0 if item.start is None else bound(e.trace, item.start, size)
+    high = size if item.stop is None else bound(e.trace, item.stop, size)
+    if step == 1 and (is_runtime_scalar(low) or is_runtime_scalar(high)):
+        return _cut(e, x, axis, low, high, n)
     gap = high - low
     if step != 1:
         gap = -(-gap // step)
@@ -88,12 +114,21 @@ def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step:
     return e.slice(x, axis=axis, start=dim_of(low), length=dim_of(gap), step=step)
 
 
-def bound(at: Any, size: Any) -> Any:
-    """A slice bound as Python clamps it."""
-    at = at + size if holds(at < 0, at) else at
-    if holds(at < 0, at):
+def bound(trace: Trace, at: Any, size: Any) -> Any:
+    """A slice bound as Python clamps it, which the program does where data decides."""
+    if unknown(at) or unknown(at < 0):
+        return _clamped(trace, at, size)
+    front = at + size if holds(at < 0, at) else at
+    if unknown(front < 0) or unknown(front > size):
+        return _clamped(trace, at, size)
+    if holds(front < 0, front):
         return 0
-    return size if holds(at > size, at) else at
+    return size if holds(front > size, front) else front
+
+
+def unknown(q: object) -> bool:
+    """Whether data decides about a number."""
+    return is_runtime_scalar(q) and q.data  # type: ignore[attr-defined]
 
 
 def holds(test: Any, at: Any) -> bool:
