@@ -186,22 +186,29 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def divide(a: Dim, b: Dim) -> Dim | None:
-    """a / b where b is one term that divides every term of a, else None."""
-    divisor = _terms(b)
-    if len(divisor) != 1 or divisor[0][1] == 0:
+    """The polynomial q with q * b = a and whole coefficients, else None."""
+    if b == 0:
         return None
-    names, k = divisor[0]
-    out = []
-    for m, c in _terms(a) if a != 0 else ():
-        rest = list(m)
-        for n in names:
-            if n not in rest:
-                return None
-            rest.remove(n)
-        if c % k:
+    names, k = _terms(b)[0]
+    out: Dim = 0
+    while a != 0:
+        m, c = _terms(a)[0]
+        rest = _without(m, names)
+        if rest is None or c % k:
             return None
-        out.append((tuple(rest), c // k))
-    return _collect(out)
+        part = _collect([(rest, c // k)])
+        out, a = out + part, a - part * b
+    return out
+
+
+def _without(m: Monomial, names: Monomial) -> Monomial | None:
+    """m / names, if it is a monomial."""
+    rest = list(m)
+    for n in names:
+        if n not in rest:
+            return None
+        rest.remove(n)
+    return tuple(rest)
 
 
 def is_natural(d: Dim) -> bool:

@@ -97,7 +97,9 @@ def test_what_is_no_size_is_refused(text):
 @pytest.mark.parametrize(
     "a, b, want",
     [(6, 2, 3), (7, 2, None), (6 * T, 2 * T, 3), (6 * T + 3, 3, 2 * T + 1), (6 * T, B, None),
-     (T * B, T, B), (T, T + 1, None), (0, T, 0)],
+     (T * B, T, B), (T, T + 1, None), (0, T, 0), (2 * T + 2, T + 1, 2), (T * B + B, T + 1, B),
+     (T * T - 1, T + 1, T - 1), (T * B + T + B + 1, B + 1, T + 1), (T * T, T + 1, None),
+     (2 * T + 1, T + 1, None), (T, 0, None)],
 )  # fmt: skip
 def test_sizes_divide(a, b, want):
     assert divide(a, b) == want

@@ -117,9 +117,19 @@ def under_a_branch(x):
     return out, cache
 
 
+def reshaped(x):
+    """The one size that reshape finds out moves with the index, or all others do."""
+    cache, out = x[:1], x[0] * 0
+    for t in range(1, x.shape[0]):
+        cache = paddle.concat([cache, x[t : t + 1]], 0)
+        pairs = cache.reshape([2, -1, cache.shape[0]]).sum([0, 2])
+        out = out + cache.reshape([-1, WIDTH]).mean(0) + pairs.sum() + cache.reshape([-1]).max()
+    return out, cache
+
+
 FUNCTIONS = (
     read_after, read_before, in_front, pieces_of_two, twice_in_a_step, begins_as_none, in_a_dict,
-    per_layer, in_an_inner_loop, under_a_branch,
+    per_layer, in_an_inner_loop, under_a_branch, reshaped,
 )  # fmt: skip
 names = {"ids": lambda f: f.__name__}
 
