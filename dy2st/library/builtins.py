@@ -15,6 +15,7 @@ from dy2st.capture.foreign.print import print_
 from dy2st.capture.foreign.seed import seed
 from dy2st.capture.pylayer import register_hook
 from dy2st.library.consumers import CONSUMERS
+from dy2st.library.copies import COPIES
 from dy2st.library.introspection import KINDS
 from dy2st.library.modes import METHODS, TRAINING_STEPS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
@@ -24,7 +25,7 @@ from dy2st.loops.generators import iter_, next_, registered
 from dy2st.loops.iterables import enumerate_, range_, reversed_, zip_
 from dy2st.state.arrays import is_array, tensor_of
 from dy2st.state.ownership import note_contents
-from dy2st.state.protocols import COPIES, special
+from dy2st.state.protocols import special
 from dy2st.state.stacked_run import StackedRun, Unstacked
 from dy2st.state.strings import format_, repr_, str_
 from dy2st.state.traced_list import TraceList

@@ -44,7 +44,7 @@ from dy2st.trace.scalar import is_runtime_scalar, settled, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import MISSING, Attr, Item, kind_of, plain_get
+from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of, plain_get
 
 
 # ---------------------------------------------------------------- containers
@@ -135,7 +135,7 @@ def owner_of(trace: Trace, fields: Any, name: Any) -> Any:
     obj = trace.objects.fields.get(id(fields))
     if obj is None or type(name) is not str:
         return None
-    return None if hasattr(getattr(type(obj), name, None), "__set__") else obj
+    return None if hasattr(in_class(type(obj), name), "__set__") else obj
 
 
 def update_fields(fields: Any, *args: Any, **kwargs: Any) -> None:

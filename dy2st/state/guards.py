@@ -193,6 +193,12 @@ class Guards(ContainerGuards):
             place = Attr(obj, name)
             self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
 
+    def field_names(self, fields: dict[str, object], stored: frozenset[Any]) -> None:
+        """An object has these attributes, and perhaps some of those that the trace has stored."""
+        others = tuple(k for k in fields if k not in stored)
+        now = f"tuple(k for k in {self.ref(fields)} if k not in {self.ref_constant(stored)})"
+        self.terms["names", id(fields)] = f"{now} == {self.ref_constant(others)}"
+
     def array(self, x: np.ndarray) -> None:
         """An array from outside was read; if it was found at a place, that is checked already."""
         if id(x) not in self.arrays:
@@ -228,6 +234,12 @@ class Guards(ContainerGuards):
         if isinstance(fields := getattr(obj, "__dict__", None), dict):
             self.terms["own", id(obj), name] = f"{name!r} not in {self.ref(fields)}"
             self.note(("own", id(obj), name), f"{self.name(obj)}.{name} has been replaced")
+
+    def in_class(self, obj: Any, name: str, descriptor: object) -> None:
+        """The class of the object, and not the object, has this descriptor."""
+        kind = next(k for k in type(obj).__mro__ if name in vars(k))
+        self.expect(("class", id(kind), name), f"{self.ref(kind)}.__dict__[{name!r}]", descriptor)
+        self.absent(obj, name)
 
     def absent(self, obj: Any, name: str) -> None:
         """An object has no attribute of its own by this name."""

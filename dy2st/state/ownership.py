@@ -63,8 +63,21 @@ def note_contents(trace: Trace, x: object) -> None:
         )
     if trace.guards is None or isinstance(x, TraceList) or made_here(trace, x):
         return
+    if id(x) in trace.objects.fields:
+        return note_fields(trace, trace.objects.fields[id(x)], x)
     if not holds_fake(x) or any(k[0] == "item" and k[1] == id(x) for k in trace.objects.stored):
         trace.guards.contents(x)
+
+
+def note_fields(trace: Trace, owner: object, fields: Any) -> None:
+    """`vars(owner)` was read as a whole: the program depends on the names and values of all
+    attributes that the trace has not stored."""
+    if made_here(trace, owner):
+        return
+    stored = frozenset(k[2] for k in trace.objects.stored if k[:2] == ("attr", id(owner)))
+    trace.guards.field_names(fields, stored)
+    for name, value in fields.items():
+        note_attr(trace, owner, name, value)
 
 
 def holds_fake(x: object) -> bool:

@@ -7,29 +7,22 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
 import dataclasses
 import functools
-import random
 import types
 from collections import abc
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import paddle
 
 from dy2st.state.effects import Effect, effect_of
-from dy2st.state.ownership import LIBRARIES, is_users_object, note_contents, note_object, refuse
-from dy2st.state.traced_list import TraceList
+from dy2st.state.ownership import LIBRARIES, is_users_object, refuse
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import is_runtime
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import MISSING, Attr, plain_get
+from dy2st.trace.undo import MISSING, Attr, Item, plain_get
 
 _DYNAMIC = "<string>"
-#: random generators, whose state differs from call to call
-STATEFUL = (random.Random, np.random.RandomState, np.random.Generator)
 #: classes of Python whose methods are converted like those of the user
 CONVERTED = frozenset(
     {collections.UserList, collections.UserDict, collections.ChainMap}
@@ -105,37 +98,6 @@ def adopt_defaults(trace: Trace, made: Any, args: Any, kwargs: Any) -> None:
             trace.make(value)
 
 
-def copied(f: Callable[..., Any]) -> Callable[..., Any]:
-    """`copy.copy` and the like: what it gives was made here."""
-
-    @functools.wraps(f)
-    def copy_(x: Any, *args: Any, **kwargs: object) -> object:
-        trace = current()
-        if trace is None or isinstance(x, Tensor):
-            return f(x, *args, **kwargs)
-        if is_runtime(x):
-            return x
-        if isinstance(x, TraceList):
-            return TraceList(x.parts() if f is copy.copy else map(copy_, x.parts()))
-        if isinstance(x, STATEFUL):
-            raise refuse(
-                f"a copy of a {type(x).__name__} is made in a translated function.",
-                "The copy would have the state of the first call.",
-                "Copy it outside of the translated function.",
-            )
-        note_contents(trace, x)
-        if is_users_object(x):
-            note_object(trace, x)
-        made = f(x, *args, **kwargs)
-        trace.make(made)
-        return made
-
-    return copy_
-
-
-COPIES = {id(f): copied(f) for f in (copy.copy, copy.deepcopy, dataclasses.replace)}
-
-
 # ---------------------------------------------------------------- attributes and items
 def computed_by(obj: Any, name: str) -> Any:
     """What a user's class has for an attribute that a function computes: a property or another
@@ -157,11 +119,19 @@ def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
     if isinstance(found, property):
         return (trace.hooks.call(found.fget)(obj),)
     if isinstance(found, functools.cached_property):
+        not_yet(trace, obj, name)
         value = trace.hooks.call(found.func)(obj)
-        trace.store(Attr(obj, name), value)
+        layers = isinstance(obj, paddle.nn.Layer) and isinstance(value, Tensor)
+        trace.store(Item(vars(obj), name) if layers else Attr(obj, name), value)
         return (value,)
     if found is not None:
+        if users_method(found, "__set__") is None:
+            not_yet(trace, obj, name)
         return special(trace, found, "__get__", obj, type(obj))
+    own = defined(obj, name)
+    if isinstance(own, functools.partialmethod) and name not in vars(obj):
+        trace.guards.in_class(obj, name, own)
+        return (own.__get__(obj, type(obj)),)
     if defined(obj, "__getattribute__") is not None:
         raise refuse(
             f"{type(obj).__name__} defines __getattribute__.",
@@ -172,6 +142,12 @@ def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
         return ()
     trace.guards.absent(obj, name)
     return hooked(trace, obj, "__getattr__", name)
+
+
+def not_yet(trace: Trace, obj: Any, name: str) -> None:
+    """The descriptor of the class was asked, because the object has no such attribute."""
+    if Attr(obj, name).key not in trace.objects.stored and id(obj) not in trace.objects.made:
+        trace.guards.absent(obj, name)
 
 
 def hooked(trace: Trace, obj: Any, hook: str, *args: object) -> tuple[object, ...]:

@@ -113,9 +113,23 @@ def plain_method(cls: Any, name: str) -> Any:
     return None
 
 
+@functools.lru_cache(maxsize=4096)
+def computes(cls: Any, name: str) -> bool:
+    """Whether the class has a descriptor of this name whose `__get__` is a function in Python."""
+    return isinstance(getattr(type(in_class(cls, name)), "__get__", None), types.FunctionType)
+
+
+def in_class(cls: Any, name: str) -> Any:
+    """What a class has under a name, for which no descriptor is asked; None without one."""
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
 def plain_get(obj: Any, name: str) -> object:
-    """`obj.name`, for which no method of the user's class is asked; MISSING without one."""
+    """`obj.name`, for which no method of the user's class is asked; MISSING without one, and where
+    a descriptor in Python would compute it (`cached_property`)."""
     cls: Any = type(obj)
+    if computes(cls, name):
+        return getattr(obj, "__dict__", {}).get(name, MISSING)
     for method in ("__getattribute__", "__getattr__"):
         get = plain_method(cls, method)
         try:
@@ -213,8 +227,9 @@ class Attr(Location):
     def snapshot(self) -> Callable[[], None]:
         """A Layer moves names between its dicts, so all of them are put back."""
         fields = getattr(self.obj, "__dict__", None)
-        if type(fields) is not dict:
-            own = fields is None or self.name in fields
+        slot = isinstance(in_class(type(self.obj), self.name), types.MemberDescriptorType)
+        if type(fields) is not dict or slot:
+            own = slot or fields is None or self.name in fields
             old = self.get() if own else MISSING
             return lambda: None if old is self.get() else self.put(old)
         before = dict(fields)

@@ -226,6 +226,18 @@ lists = Lists()
 
 
 @example(X)
+def deep_copy_of_a_parameter(x):
+    return x @ copy.deepcopy(layer.weight)
+
+
+@example(X)
+def deep_copy_of_a_list_that_holds_itself(x):
+    states = [x]
+    states.append(states)
+    return copy.deepcopy(states)[0]
+
+
+@example(X)
 def lists_buffers_after_a_store(x):
     return lists(x)
 
