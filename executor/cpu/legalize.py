@@ -46,15 +46,20 @@ class _Changes:
     written: frozenset[Buffer]
     bound: frozenset[str]
 
-    def touch(self, v: View) -> bool:
+    def touch(self, v: View, every: bool = False) -> bool:
+        """`every`: what is asked for is the same part of each element of an array."""
         names = (d.names for d in (v.offset, *v.shape, *v.strides) if isinstance(d, Size))
         if not self.bound.isdisjoint(frozenset().union(*names)):
             return True
-        if isinstance(v.buffer, Element):
-            at, array = v.buffer.at, v.buffer.array
-            moved = isinstance(at, Size) and not self.bound.isdisjoint(at.names)
-            return moved or self.touch(array.addresses) or any(map(self.touch, array.views))
-        return v.buffer in self.written
+        if not isinstance(v.buffer, Element):
+            return v.buffer in self.written
+        array = v.buffer.array
+        if any(map(self.touch, (array.addresses, *array.views))):
+            return True
+        return not every and self.picks(v.buffer)
+
+    def picks(self, b: Element) -> bool:
+        return isinstance(b.at, Size) and not self.bound.isdisjoint(b.at.names)
 
 
 @dataclass
@@ -145,9 +150,14 @@ class _Legalizer:
                 scope.packed.pop(b, None)
 
     def constant_in(self, y: View) -> int | None:
-        """The number of the scope around the outermost loop in which `y` stays the same."""
+        """The number of the scope around the outermost loop in which `y` stays the same, or in
+        which an inner loop picks it from an array that stays the same."""
         for at, scope in enumerate(self.scopes):
-            if scope.loop is not None and not scope.loop.touch(y):
+            if scope.loop is None:
+                continue
+            inner = (q.loop for q in self.scopes[at + 1 :] if q.loop is not None)
+            every = isinstance(y.buffer, Element) and any(q.picks(y.buffer) for q in inner)
+            if not scope.loop.touch(y, every):
                 return at - 1
         return None
 
@@ -168,7 +178,8 @@ class _Legalizer:
         width = columns(self.target, g.y.dtype, *g.c.shape[-2:])
         at = self.constant_in(g.y)
         if at is not None:
-            panels = self.panels(self.scopes[at], g.y, width)
+            loop = self.scopes[at + 1].loop
+            panels = self.panels(self.scopes[at], g.y, width, loop is not None and loop.touch(g.y))
             self.emit(PackedGemm(g.c, g.x, panels, g.initial, width))
         elif matching(self.target, g) is not None:
             self.emit(g)
@@ -176,8 +187,9 @@ class _Legalizer:
             room = self.scratch(g.y.dtype, g.y.shape[-2], width)
             self.emit(PanelGemm(g.c, g.x, g.y, g.initial, width, room))
 
-    def panels(self, scope: _Scope, y: View, width: int) -> View:
-        """Panels of `y`, packed in `scope` or before; what is broadcast is packed once."""
+    def panels(self, scope: _Scope, y: View, width: int, every: bool) -> View:
+        """Panels of `y`, packed in `scope` or before; what is broadcast is packed once. `every`: so
+        is the same part of the other elements of its array."""
         once = y
         for axis in reversed(range(y.ndim - 2)):
             if y.shape[axis] == 1 or y.strides[axis] == 0:
@@ -187,21 +199,38 @@ class _Legalizer:
                 found = s.packed[y.buffer][once, width]
                 break
         else:
-            found = self.pack(scope, once, width)
+            found = self.pack(scope, once, width, every)
         for axis in range(y.ndim - 2):
             if y.shape[axis] == 1 or y.strides[axis] == 0:
                 found = found.insert(axis)
         return found.expand(y.shape)
 
-    def pack(self, scope: _Scope, y: View, width: int) -> View:
+    def pack(self, scope: _Scope, y: View, width: int, every: bool) -> View:
         batch, (rows, n) = y.shape[:-2], y.shape[-2:]
         wide = -(-n // width) * width if isinstance(n, int) else n + (width - 1)
-        buffer = self.arena(product(batch) * rows * wide, y.dtype)
-        strides = tuple(s * rows * wide for s in contiguous(batch))
-        out = View(buffer, y.dtype, 0, y.shape, (*strides, width, 1))
-        scope.launches.append(Pack(out, y, width))
+        size = product(batch) * rows * wide
+        strides = (*(s * rows * wide for s in contiguous(batch)), width, 1)
+        if every and isinstance(y.buffer, Element):
+            out = self.pack_all(scope, y, y.buffer, width, size, strides)
+        else:
+            out = View(self.arena(size, y.dtype), y.dtype, 0, y.shape, strides)
+            scope.launches.append(Pack(out, y, width))
         scope.packed.setdefault(y.buffer, {})[y, width] = out
         return out
+
+    def pack_all(
+        self, scope: _Scope, y: View, of: Element, width: int, size: Dim, strides: tuple[Dim, ...]
+    ) -> View:
+        """Pack the same part of all elements of an array; the panels of the one that is picked."""
+        count = len(of.array.views)
+        all_ = self.arena(count * size, y.dtype)
+        every = View(all_, y.dtype, 0, (count, *y.shape), (size, *strides))
+
+        def one(at: Size) -> Launch:
+            return Pack(every.pick(0, at), replace(y, buffer=replace(of, at=at)), width)
+
+        scope.launches.append(self.nest([count], one))
+        return every.pick(0, of.at)
 
     def contract(self, x: Contract) -> None:
         """One product for all rows that lie alike; a long row is summed up in parts."""

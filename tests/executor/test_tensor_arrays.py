@@ -8,7 +8,8 @@ import pytest
 import executor
 import ir
 from executor import cpu
-from executor.launches import Addresses, Map, blocks
+from executor.cpu.launches import Pack
+from executor.launches import Addresses, Loop, Map, blocks
 from executor.lower.program import lower
 from ir.passes import run
 from tests.executor import launch_machine
@@ -195,6 +196,18 @@ def test_no_element_is_copied():
     kinds = [type(x) for x in every(lower(ir.parse(LAYERS), cpu.machine()).launches)]
     assert kinds.count(Addresses) == 2
     assert kinds.count(Map) == 2, "the first state, and tanh"
+
+
+def test_elements_that_a_loop_asks_for_again_are_packed_once():
+    """Products with many rows read panels: those of all elements are made before the outer loop."""
+    text = BODIES["layers_in_a_loop_over_time"].replace("[3,8]", "[40,8]")
+    p = ir.verify(ir.parse(f"program packed{HEAD.replace('[3,8]', '[40,8]')} {{{text}\n}}"))
+    launches = cpu.machine().legalize(lower(p, cpu.machine())).launches
+    outer = [x for x in launches if isinstance(x, Loop)]
+    assert [sum(isinstance(q, Pack) for q in every([x])) for x in outer] == [1, 0]
+    xs = arrays(p, {}, np.random.default_rng(1))
+    for backend in BACKENDS:
+        agree(executor.compile(p, backend=backend)(*xs)[0], ir.evaluate(p, xs)[0][0], text)
 
 
 @pytest.mark.parametrize(
