@@ -18,6 +18,7 @@ from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
 from ir.passes.if_conversion import select_cond
 from ir.passes.loops.fission import split_loops
+from ir.passes.loops.inner_invariants import hoist_from_inner_loops
 from ir.passes.loops.invariant_ports import invariant_ports
 from ir.passes.loops.known_trips import known_trips
 from ir.passes.loops.loop_batching import hoist_from_scan
@@ -40,6 +41,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (hoist_invariants, "indices and views that are the same in every iteration become visible"),
     (to_seq, "slices by the index become seq ports: now it shows what an iteration reads"),
     (to_stack, "buffers filled slice by slice become stack ports: no carry of size T is copied"),
+    (hoist_from_inner_loops, "products of each layer that all steps share leave both loops"),
     (last_steps, "results of which only the last step is read are no residuals of a gradient"),
     (drop_unused_ports, "buffers and indices that nothing reads any more go before gradients"),
     (inplace_source, "outputs that are the storage of an input: no copy, and one name for it"),
@@ -122,6 +124,7 @@ __all__ = [
     "expand",
     "functionalize",
     "fuse",
+    "hoist_from_inner_loops",
     "hoist_from_scan",
     "hoist_invariants",
     "inplace_source",

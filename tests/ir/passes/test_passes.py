@@ -28,6 +28,7 @@ from ir.passes import PIPELINE, expand, fuse, name_of, run
 from ir.passes.fuse import GROUP_LIMIT
 from ir.types import F32
 from ir.uses import walk
+from tests.ir.passes.test_inner_invariants import DECODER
 from tests.ir.test_ir_random import check, program, same_values
 
 
@@ -305,6 +306,10 @@ program p(%x: f32[T,2,256] arg "x", %u: f32[256,256] param "u", %h0: f32[2,256] 
             [n.name for n in p.ops if n.name in ("matmul", "embedding", "scan")]
             == ["embedding", "matmul", "scan", "matmul"]
         ),
+    ),
+    "hoist_from_inner_loops": (
+        DECODER,
+        lambda p: [n.name for n in p.ops] == ["scan", "scan"],
     ),
     "fuse": (CHAR_LSTM, lambda p: not {"sigmoid", "tanh"} & set(_counts(p))),
 }
