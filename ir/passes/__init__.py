@@ -22,6 +22,7 @@ from ir.passes.loops.inner_invariants import hoist_from_inner_loops
 from ir.passes.loops.invariant_ports import invariant_ports
 from ir.passes.loops.known_trips import known_trips
 from ir.passes.loops.loop_batching import hoist_from_scan
+from ir.passes.loops.loop_fusion import fuse_loops
 from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.ports import drop_unused_ports
 from ir.passes.loops.read_stacks import last_k_steps, last_steps, sums_in_loops
@@ -54,6 +55,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (last_k_steps, "of what a loop collects, only the steps that are read have memory"),
     (split_loops, "products with weights that no state needs become products of all steps"),
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
+    (fuse_loops, "loops that are left and could be one share their steps, and what they read"),
     (drop_unused_ports, "slices that hoisting left unread go, loops that became empty too"),
     (simplify, "reshapes that hoisting added meet those that were there"),
     (fuse, "last: what elementwise work is left becomes kernels"),
@@ -124,6 +126,7 @@ __all__ = [
     "expand",
     "functionalize",
     "fuse",
+    "fuse_loops",
     "hoist_from_inner_loops",
     "hoist_from_scan",
     "hoist_invariants",

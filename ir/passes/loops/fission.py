@@ -120,8 +120,8 @@ class _Cut:
         stacked = {p.inner for p in self.s.ports if isinstance(p, Stack) and _is_stack(p)}
         moved = [v for v in self.crossing() if v not in stacked]
         moved += [n.result for n in self.products]
-        weights = sum(_bytes(n.operands[1]) for n in self.products)
-        return max(2 * sum(map(_bytes, moved)), CACHED) <= weights
+        weights = sum(bytes_of(n.operands[1]) for n in self.products)
+        return max(2 * sum(map(bytes_of, moved)), CACHED) <= weights
 
     # -------- emitting
     def is_early(self, p: Port) -> bool:
@@ -204,7 +204,7 @@ def _number(d: Dim) -> int:
     return evaluate_dim(d, defaultdict(lambda: 64))
 
 
-def _bytes(v: Value) -> int:
+def bytes_of(v: Value) -> int:
     return _number(product(v.type.shape)) * v.type.dtype.size
 
 
@@ -253,4 +253,4 @@ def _postorder(vertices: Sequence[Vertex], edges: Edges) -> list[Vertex]:
     return out
 
 
-__all__ = ["split_loops"]
+__all__ = ["CACHED", "bytes_of", "split_loops"]

@@ -15,6 +15,7 @@ import pytest
 from ir import Builder, Carry, Const, Input, Program, Scan, Seq, Size, Stack, Type, Value, verify
 from ir.passes import (
     PIPELINE,
+    fuse_loops,
     invariant_ports,
     known_trips,
     last_k_steps,
@@ -260,6 +261,97 @@ program p(%x: f32[B,T+3] arg "x", %n: f32[T,B] arg "n", %z: f32[9,B] arg "z", %h
   %d = index(%ds, axis=0, index=7)  : bool[B]
   %k3 = slice(%kept3, axis=0, start=3, length=6)  : f32[6,B]
   return %a, %b, %b2, %c, %k, %kept2, %d, %k3, %l
+}"""),
+    "fuse_loops": (fuse_loops, """
+program p(%x: f32[B,T] arg "x", %h0: f32[B] arg "h", %w: f32[B] param "w") {
+  scan %t < T {
+    const %w1 = %w  : f32[B]
+    seq   %xt = %x[:, t]  : f32[B]
+    carry %h = %h0 then %h2 last %hT  : f32[B]
+    stack %as = %h2 axis 1  : f32[B,T]
+    stack %bs = %h axis 0  : f32[T,B]
+    body
+      %a = multiply(%xt, %w1)  : f32[B]
+      %h2 = add(%h, %a)  : f32[B]
+  }
+  %late = sum(%as, axes=[1])  : f32[B]
+  %g0 = neg(%w)  : f32[B]
+  scan %u < T {
+    const %w2 = %w  : f32[B]
+    seq   %xu = %x[:, u]  : f32[B]
+    seq   %au = %as[:, u]  : f32[B]
+    seq   %bu = %bs[u]  : f32[B]
+    carry %g = %g0 then %g2 last %gT  : f32[B]
+    stack %cs = %au axis 0  : f32[T,B]
+    body
+      %i = cast(%u, dtype=f32)  : f32[]
+      %c = multiply(%xu, %w2)  : f32[B]
+      %d = add(%au, %c)  : f32[B]
+      %e = add(%d, %bu)  : f32[B]
+      %f = add(%e, %i)  : f32[B]
+      %g2 = add(%g, %f)  : f32[B]
+  }
+  scan %r < T {
+    seq   %xr = %x[:, T-1-r]  : f32[B]
+    carry %k = %w then %k2 last %kT  : f32[B]
+    body
+      %k2 = multiply(%k, %xr)  : f32[B]
+  }
+  scan %kept < T {
+    seq   %cr = %cs[T-1-kept]  : f32[B]
+    carry %l = %late then %l2 last %lT  : f32[B]
+    body
+      %l2 = multiply(%l, %cr)  : f32[B]
+  }
+  scan %kept2 < T {
+    carry %m = %lT then %m2 last %mT  : f32[B]
+    body
+      %m2 = neg(%m)  : f32[B]
+  }
+  return %hT, %gT, %kT, %mT, %late
+}"""),
+    "loops_in_order": (fuse_loops, """
+program p(%x: f32[3,T] arg "x", %h0: f32[3] arg "h", %n: i64[T] arg "n", %big: f32[300,300] param "w", %y: f32[1,300] arg "y") {
+  scan %t < T {
+    seq   %xt = %x[:, t]  : f32[3]
+    seq   %nt = %n[t]  : i64[]
+    carry %h = %h0 then %h2 last %hT  : f32[3]
+    body
+      %p = less_than(%nt, %nt)  : bool[]
+      %q = logical_not(%p)  : bool[]
+      check(%q, error="ValueError", message="first")
+      %h2 = add(%h, %xt)  : f32[3]
+  }
+  scan %kept < T {
+    seq   %xu = %x[:, kept]  : f32[3]
+    seq   %nu = %n[kept]  : i64[]
+    carry %g = %h0 then %g2 last %gT  : f32[3]
+    body
+      %z = subtract(%nu, %nu)  : i64[]
+      %a = dynamic_index(%g, %z, axis=0)  : f32[]
+      %g2 = add(%xu, %a)  : f32[3]
+  }
+  scan %r < T {
+    seq   %xr = %x[:, r]  : f32[3]
+    carry %k = %h0 then %k2 last %kT  : f32[3]
+    body
+      %k2 = multiply(%k, %xr)  : f32[3]
+  }
+  scan %v < 3 {
+    const %v1 = %big  : f32[300,300]
+    carry %i = %y then %i2 last %iT  : f32[1,300]
+    body
+      %b = matmul(%i, %v1)  : f32[1,300]
+      %i2 = tanh(%b)  : f32[1,300]
+  }
+  scan %kept2 < 3 {
+    const %w1 = %big  : f32[300,300]
+    carry %j = %y then %j2 last %jT  : f32[1,300]
+    body
+      %c = matmul(%j, %w1, trans_y=True)  : f32[1,300]
+      %j2 = tanh(%c)  : f32[1,300]
+  }
+  return %hT, %gT, %kT, %iT, %jT
 }"""),
     "sums_in_loops": (sums_in_loops, """
 program p(%x: f32[B,T] arg "x", %h0: f32[B] arg "h", %n: i64[T] arg "n") {

@@ -168,6 +168,26 @@ program p(%x: f32[9,3] arg "x") {
 }""",
         lambda p: "stack" not in ports(p),
     ),
+    "fuse_loops": (
+        """
+program p(%x: f32[T,3] arg "x", %h: f32[3] arg "h") {
+  scan %t < T {
+    seq   %xt = %x[t]  : f32[3]
+    carry %a = %h then %a2  : f32[3]
+    stack %ys = %a2 axis 0  : f32[T,3]
+    body
+      %a2 = add(%a, %xt)  : f32[3]
+  }
+  scan %u < T {
+    seq   %yt = %ys[u]  : f32[3]
+    carry %b = %h then %b2 last %bT  : f32[3]
+    body
+      %b2 = multiply(%b, %yt)  : f32[3]
+  }
+  return %bT
+}""",
+        lambda p: _counts(p)["scan"] == 1 and "stack" not in ports(p),
+    ),
     "inplace_source": (
         """
 program p(%x: f32[3] arg "x") {
