@@ -61,7 +61,7 @@ def given(*elements: Any) -> Result:
             "The program takes numbers of one kind from it.",
             REMEDY,
         )
-    return result_of("next()", elements[0])
+    return result_of("next", elements[0])
 
 
 def copied(iterator: Any) -> Any:
