@@ -27,6 +27,7 @@ from executor.lower import (
 from executor.lower.program import lower
 from executor.plan.arena import layout
 from executor.poison import poisoned, wanted
+from executor.rooms import Expanding, Replay
 from executor.segmented.interpreter import Interpreted
 from executor.segmented.partition import growing
 from ir import Program
@@ -39,14 +40,15 @@ def compile(
     donated: Collection[int] = (),
     poison: bool | None = None,
     backend: str = "cpu",
-) -> Executable | Interpreted:
+) -> Executable | Interpreted | Expanding:
     """Compile a functional program: no op of it writes its operands.
 
     `foreign` runs the ops of that name. A program with a value whose size only a loop without a
-    bound finds is split into native segments.
+    bound finds is split into native segments; one with rooms starts again until they are enough.
 
     donated: numbers of inputs whose memory the program may use for other values: what is in them
-    after a call, also one that fails, is anything. A program in segments does without.
+    after a call, also one that fails, is anything. A program in segments or with rooms does
+    without.
     poison: fill memory with NaN where its content is dead; None asks `DY2ST_POISON`.
     backend: the name of the backend that compiles it (`executor.backend`).
 
@@ -55,6 +57,19 @@ def compile(
     """
     if foreign is None and any(n.name == "foreign" for n in walk(program.ops)):
         raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
+    if program.rooms:
+        replay = None if foreign is None else Replay(foreign)
+        return Expanding(_compiled(program, replay, (), poison, backend), replay)
+    return _compiled(program, foreign, donated, poison, backend)
+
+
+def _compiled(
+    program: Program,
+    foreign: Foreign | None,
+    donated: Collection[int],
+    poison: bool | None,
+    backend: str,
+) -> Executable | Interpreted:
     if growing(program.ops):
         segment = partial(native, poison=poison, backend=backend, foreign=foreign)
         return Interpreted(program, segment)

@@ -27,7 +27,7 @@ from ir.interpreter import bind_sizes
 from ir.messages import MOST_SHOWN
 from ir.rewrite import expand_composites
 from ir.types import Dim, evaluate_dim, product
-from ir.uses import walk
+from ir.uses import dim_names, walk
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,9 @@ class Executable:
             raise MemoryError(f"{program.name} has a tensor that no memory can hold")
         self._table, self._calls = Table.of(program), tuple(calls)
         self._entries = self._table.counts
-        self._asks = self._table.asks if asks(expand_composites(program).ops) else None
+        self._asks = (
+            self._table.asks if asks(expand_composites(program).ops, program.rooms) else None
+        )
         self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
         self._pack = struct.Struct(f"={self._entries}q").pack_into
         self._run = native.run
@@ -221,8 +223,9 @@ class Executable:
 
 def output_bounds(program: Program) -> list[Dim | None]:
     """For every output how many elements it has at most; None where nothing says."""
-    bounds = bounds_of(program.ops)
-    return [bound(product(v.type.shape), bounds) for v in program.outputs]
+    bounds, known = bounds_of(program.ops), set(program.sizes)
+    found = [bound(product(v.type.shape), bounds) for v in program.outputs]
+    return [d if dim_names(d) <= known else None for d in found]
 
 
 class Runnable(Protocol):
@@ -230,6 +233,7 @@ class Runnable(Protocol):
 
     program: Program
     sizes: tuple[str, ...]
+    counts: tuple[str, ...]
     donated: frozenset[int]
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]: ...

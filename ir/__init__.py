@@ -9,6 +9,7 @@ from ir.loc import Dy2stError, Loc, SourceError, VerifyError
 from ir.opdef import OPS, OpDef, ShapeError
 from ir.program import (
     ENDLESS,
+    ROOM,
     Builder,
     Carry,
     Cond,
@@ -19,6 +20,7 @@ from ir.program import (
     Input,
     Join,
     Last,
+    MoreRoom,
     Op,
     Program,
     Require,
@@ -37,6 +39,7 @@ Program.printer = print_program
 __all__ = [
     "ENDLESS",
     "OPS",
+    "ROOM",
     "Builder",
     "Carry",
     "Cond",
@@ -50,6 +53,7 @@ __all__ = [
     "Join",
     "Last",
     "Loc",
+    "MoreRoom",
     "Op",
     "OpDef",
     "Program",

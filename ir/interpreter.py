@@ -7,19 +7,23 @@ the loop on, the index of a loop may be one in its body.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ir.opdef import OPS
 from ir.program import (
+    ROOM,
     Carry,
     Cond,
     Const,
     Custom,
     Fused,
     Last,
+    MoreRoom,
     Node,
     Op,
     Program,
@@ -77,10 +81,20 @@ def evaluate(
     `inputs` are not changed. Raises ValueError when shapes do not fit the program and IndexError
     for an index outside of its tensor, and what a `check` that fails names.
     """
+    for k in itertools.count():
+        with contextlib.suppress(MoreRoom):
+            return _evaluate(program, inputs, foreign, ROOM << k)
+    raise AssertionError
+
+
+def _evaluate(
+    program: Program, inputs: Sequence[np.ndarray], foreign: Foreign | None, room: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     arrays = [np.array(a, i.value.type.dtype.numpy) for a, i in zip(inputs, program.inputs)]
     if len(inputs) != len(program.inputs):
         raise ValueError(f"{program.name} takes {len(program.inputs)} inputs, not {len(inputs)}")
-    walker = _Walker(bind_sizes(program, [a.shape for a in arrays]), foreign)
+    sizes = {**bind_sizes(program, [a.shape for a in arrays]), **dict.fromkeys(program.rooms, room)}
+    walker = _Walker(sizes, foreign, program.rooms)
     env: Env = {i.value: a for i, a in zip(program.inputs, arrays)}
     walker.block(program.ops, env)
     outputs = [np.array(env[v]) for v in program.results]
@@ -88,8 +102,10 @@ def evaluate(
 
 
 class _Walker:
-    def __init__(self, sizes: Mapping[str, int], foreign: Foreign | None) -> None:
-        self.sizes, self.foreign = dict(sizes), foreign
+    def __init__(
+        self, sizes: Mapping[str, int], foreign: Foreign | None, rooms: Sequence[str]
+    ) -> None:
+        self.sizes, self.foreign, self.rooms = dict(sizes), foreign, rooms
 
     def block(self, ops: Sequence[Node], env: Env) -> None:
         for node in ops:
@@ -154,6 +170,7 @@ class _Walker:
             n += 1
         if s.count:
             self.sizes[s.count] = n
+            require_room(s, n, trip, self.rooms)
         for p in s.outs:
             env[_outer(p)] = self.leave(s, p, state, rows, inner, n)
 
@@ -208,10 +225,16 @@ class _Walker:
             env[outer] = np.broadcast_to(inner[v], shape).copy()
 
 
+def require_room(s: Scan, ran: int, trip: int, rooms: Collection[str]) -> None:
+    """Raises MoreRoom for a loop that has used up its room."""
+    if ran == trip and str(s.trip) in rooms:
+        raise MoreRoom(str(s.trip))
+
+
 def _outer(p: Carry | Stack | Last) -> Value:
     out = p.last if isinstance(p, Carry) else p.outer
     assert out is not None
     return out
 
 
-__all__ = ["bind_sizes", "evaluate"]
+__all__ = ["bind_sizes", "evaluate", "require_room"]

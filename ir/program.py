@@ -114,6 +114,12 @@ Port: TypeAlias = Const | Seq | Carry | Stack | Last | Go
 
 #: the `trip` of a loop that only its `Go` port ends
 ENDLESS = 1 << 62
+#: the least that a room is
+ROOM = 16
+
+
+class MoreRoom(Exception):
+    """A `while` loop has used up the room of this name: the program starts again with more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +127,9 @@ class Scan:
     """A counted loop: `trip` iterations of `body`; `index` is the iteration number, i64[].
 
     With a `Go` port it is a `while` loop: `trip` (which may be ENDLESS) is the most iterations it
-    can run. `count` is then the name of a size, defined from here to the end of the block: the
-    iterations that it did run. Stacked results have that length.
+    can run; one of the program's `rooms` it must not reach. `count` is then the name of a size,
+    defined from here to the end of the block: the iterations that it did run. Stacked results have
+    that length.
 
     `size`, if given, is the iteration number as a size: types and attributes of the body may name
     it, those of the ports and of what leaves the loop may not.
@@ -341,7 +348,11 @@ class Slot:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """`writes` pairs an input with the value stored back into it after the run."""
+    """`writes` pairs an input with the value stored back into it after the run.
+
+    `rooms` are named sizes that no input has, ROOM or more: whoever runs the program chooses them,
+    and starts again with larger ones after `MoreRoom`. The results do not depend on them.
+    """
 
     #: the text of a program; the package sets it, because the printer imports this module
     printer: ClassVar[Callable[[Program], str]]
@@ -352,6 +363,7 @@ class Program:
     outputs: tuple[Value | Slot, ...]
     writes: tuple[tuple[Value, Value], ...] = ()
     requires: tuple[Require, ...] = ()
+    rooms: tuple[str, ...] = ()
 
     @property
     def results(self) -> tuple[Value, ...]:
@@ -367,13 +379,13 @@ class Program:
 
     @cached_property
     def sizes(self) -> tuple[str, ...]:
-        """Named sizes, in the order in which the inputs name them."""
+        """Named sizes, in the order in which the inputs name them, and then the rooms."""
         found: dict[str, None] = {}
         for i in self.inputs:
             for d in i.value.type.shape:
                 if isinstance(d, Size):
                     found.update(dict.fromkeys(sorted(d.names)))
-        return tuple(found)
+        return tuple({**found, **dict.fromkeys(self.rooms)})
 
     def __str__(self) -> str:
         return Program.printer(self)
@@ -424,6 +436,7 @@ class Builder:
 
 __all__ = [
     "ENDLESS",
+    "ROOM",
     "Builder",
     "Carry",
     "Cond",
@@ -434,6 +447,7 @@ __all__ = [
     "Input",
     "Join",
     "Last",
+    "MoreRoom",
     "Node",
     "Op",
     "Port",

@@ -44,11 +44,15 @@ def verify(program: Program) -> Program:
             raise VerifyError(f"input {i.name!r} has the unknown kind {i.kind!r}")
         _define(defined, [i.value], "inputs")
     plain = {str(d) for i in program.inputs for d in i.value.type.shape if isinstance(d, Size)}
-    for n in program.sizes:
+    for n in program.rooms:
+        if not n.isidentifier() or n in plain:
+            raise VerifyError(f"the room {n!r} is no name of its own")
+    own = set(program.sizes) - set(program.rooms)
+    for n in own:
         if n not in plain:
             raise VerifyError(f"no input has the size {n} as a plain dimension")
     for r in program.requires:
-        if not dim_names((r.left, r.right)) <= set(program.sizes):
+        if not dim_names((r.left, r.right)) <= own:
             raise VerifyError(f"require {r}: a size that no input has")
     _verify_loop_sizes(program)
     _verify_block(program.ops, defined, set(program.sizes))

@@ -25,6 +25,8 @@ from dy2st.trace.fake_tensor import Tensor
 from ir import Dy2stError
 
 ops: Any = core.eager.ops
+#: for inputs of the backward program that only name a size
+EMPTY = paddle.empty([0])
 _ZERO: dict[tuple[object, tuple[int, ...]], Tensor] = {}
 
 
@@ -174,6 +176,9 @@ class Kept:
         self.residuals: list[Tensor] = []
         self.versions: list[tuple[int, Tensor, int, str]] = []
         for k, r in enumerate(training.gradient.residuals):
+            if r.source == "room":
+                self.residuals.append(EMPTY)
+                continue
             own = r.source == "kept"
             tensor = (outputs if own or r.source == "output" else inputs)[r.index]
             if not own:

@@ -60,11 +60,12 @@ from dy2st.trace.signals import (
 )
 from dy2st.trace.trace import Loop, Trace, TracedInput, active
 from dy2st.trace.user_stack import raised_at, user_loc
-from ir import Input, Loc, Program, SourceError, Value
+from ir import Input, Loc, Program, Scan, SourceError, Value
 from ir.analysis.alias import AliasError
 from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
 from ir.passes import run as run_passes
+from ir.uses import walk
 
 #: how often a program is traced again for what a trace has found
 MOST_RETRACES = 2
@@ -477,9 +478,10 @@ def build_program(
     name = getattr(function, "__name__", "program")
     name = name if name.isidentifier() else "program"
     frame = trace.frames[0]
-    return Program(
-        name, inputs, tuple(frame.builder.ops), tuple(outputs), (), tuple(frame.requires.values())
-    )
+    ops, requires = tuple(frame.builder.ops), tuple(frame.requires.values())
+    trips = {str(n.trip) for n in walk(ops) if isinstance(n, Scan)}
+    rooms = tuple(n for n in trace.sizes.rooms if n in trips)
+    return Program(name, inputs, ops, tuple(outputs), (), requires, rooms)
 
 
 def prune_inputs(

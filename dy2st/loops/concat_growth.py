@@ -31,7 +31,7 @@ from dy2st.trace.item import size_of
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.trace import Frame, Trace, current
-from ir import ENDLESS, Carry, Size, Stack, Type, Value
+from ir import Carry, Size, Stack, Type, Value
 from ir.types import I64, Dim
 
 
@@ -56,10 +56,16 @@ class Source:
         if self.path in known.guessed and refute(self.body_trace):
             raise Retrace
 
+    def unequal(self, name: str) -> NeedsConcrete:
+        """What stops a trace in which the place does not grow as it was learned."""
+        self.refute()
+        return NeedsConcrete(f"{name} does not grow by the same piece in every iteration")
+
     def start(self, iterations: Dim, more: Dim = 0) -> Dim:
         """Where the tensor begins in the buffer after so many iterations, with `more` elements."""
         if not self.growth.front:
             return 0
+        self.body_trace.need_bound()
         return (self.body_trace.loop.trip - iterations) * self.growth.step - more
 
     def first_buffer(self, trace: Trace) -> Value:
@@ -68,15 +74,15 @@ class Source:
             self.room = self.make_room(trace)
             inner = trace.new_value(self.room.type, "buffer", self.body_trace.frame)
             trace.values.placeholders.add(inner)
+            if not self.stop_gradient:
+                trace.autograd.trained.add(inner)
             self.buffers[()] = inner
         return self.buffers[()]
 
     def make_room(self, trace: Trace) -> Value:
         """The buffer before the loop."""
+        self.body_trace.need_bound()
         axis, init, trip = self.growth.axis, self.init._value, self.body_trace.loop.trip
-        if trip == ENDLESS:
-            reason = "a tensor that a loop without a bound makes longer is read as a whole"
-            raise NeedsConcrete(reason)
         with outside(trace, self.body_trace.frame):
             shape = list(init.type.shape)
             shape[axis] = shape[axis] + trip * self.growth.step
@@ -288,21 +294,18 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
     """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
     source, trace = p.source, plan.trace
     axis, step = source.growth.axis, source.growth.step
-    grows = type(a) is Grown and a.source is source
-    if not grows or sum_of(q._value.type.shape[axis] for q in a.pieces) != step:  # type: ignore[attr-defined]
-        source.refute()
-        raise NeedsConcrete(f"{name} does not grow by the same piece in every iteration")
-    assert type(a) is Grown
+    if type(a) is not Grown or a.source is not source:
+        return settle_made(plan, name, source, a)
+    if sum_of(q._value.type.shape[axis] for q in a.pieces) != step:
+        raise source.unequal(name)
     missed = broken_off(plan, a)
     if source.buffers and source.tail is None:
-        return settle_buffer(plan, name, a, missed)
+        return settle_buffer(plan, name, source, stored(plan, a), a.stop_gradient, missed)
     values = [trace.read_value(q._value) for q in a.pieces]
     piece = values[0] if len(values) == 1 else trace.emit("concat", values, {"axis": axis})
-    if source.tail is not None:
-        last = trace.emit("index", [piece], {"axis": axis, "index": step - 1})
-        plan.carries[source.tail[0]] = Carry(source.tail[0], source.tail[1], last, None)
+    carry_tail(plan, source, piece)
     if source.buffers:
-        return settle_buffer(plan, name, a, missed)
+        return settle_buffer(plan, name, source, stored(plan, a), a.stop_gradient, missed)
     shape = list(piece.type.shape)
     shape.insert(axis, plan.body_trace.length)
     outer = trace.new_value(piece.type.with_shape(shape), name, plan.outer)
@@ -341,13 +344,48 @@ def length_after(trace: Trace, source: Source, iterations: Dim, missed: Value | 
     return n + size_of(trace, ran, source.body_trace.loop.trip) * step
 
 
-def settle_buffer(plan: LoopRecord, name: str, a: Grown, missed: Value | None) -> object:
-    """The tensor after the loop, as a part of the carried buffer."""
-    source, trace = a.source, plan.trace
-    axis, length = source.growth.axis, plan.body_trace.length
-    if source.stop_gradient and not a.stop_gradient:
+def settle_made(plan: LoopRecord, name: str, source: Source, a: object) -> object:
+    """The tensor after the loop, where an iteration makes all of it: `concat` and then `gather`."""
+    axis, index = source.growth.axis, Size.named(plan.body_trace.loop.name)
+    shape = list(source.init._value.type.shape)
+    shape[axis] = source.length + source.growth.step
+    if not isinstance(a, Tensor) or a._value.type != source.init._value.type.with_shape(shape):
+        raise source.unequal(name)
+    value = plan.trace.read_value(a._value)
+    buffer = source.first_buffer(plan.trace)
+    attrs = {"axis": axis, "start": source.start(index + 1)}
+    after = plan.trace.emit("set_slice", [buffer, value], attrs)
+    carry_tail(plan, source, value)
+    return settle_buffer(plan, name, source, after, bool(a.stop_gradient), None)
+
+
+def carry_tail(plan: LoopRecord, source: Source, value: Value) -> None:
+    """Carry the last element of the tensor, which is that of `value`, if the body reads it."""
+    if source.tail is not None:
+        inner, init = source.tail
+        axis = source.growth.axis
+        attrs = {"axis": axis, "index": value.type.shape[axis] - 1}
+        plan.carries[inner] = Carry(inner, init, plan.trace.emit("index", [value], attrs), None)
+
+
+def stored(plan: LoopRecord, a: Grown) -> Value:
+    """The buffer with the pieces of an iteration."""
+    return plan.trace.read_value(a.source.buffer(plan.trace, a.pieces))
+
+
+def settle_buffer(
+    plan: LoopRecord,
+    name: str,
+    source: Source,
+    after: Value,
+    stop_gradient: bool,
+    missed: Value | None,
+) -> object:
+    """The tensor after the loop, as a part of the carried buffer, which is `after` at the end of an
+    iteration."""
+    trace, axis, length = plan.trace, source.growth.axis, plan.body_trace.length
+    if source.stop_gradient and not stop_gradient:
         plan.flips.append(source.path)
-    after = trace.read_value(source.buffer(trace, a.pieces))
     assert source.room is not None
     plan.body_trace.paths[source.buffers[()]] = source.path
     out = plan.add_carry(source.buffers[()], source.room, after, name)
@@ -356,7 +394,7 @@ def settle_buffer(plan: LoopRecord, name: str, a: Grown, missed: Value | None) -
         start = source.room.type.shape[axis] - n if source.growth.front else 0
         attrs = {"axis": axis, "start": start, "length": n, "step": 1}
         value = trace.emit("slice", [out], attrs)
-        return trace.fake(value, a.stop_gradient)
+        return trace.fake(value, stop_gradient)
 
 
 def sum_of(dims: Iterable[Dim]) -> Dim:

@@ -37,13 +37,28 @@ def without(t: Type, axis: int) -> tuple[Any, ...]:
 
 
 def learn(plan: LoopRecord, inner: Value, path: tuple[object, ...], stand_in: Value) -> bool:
-    """Learn that a place grows by a concat with itself; False where it does not."""
+    """Learn that a place grows, by a concat with itself or otherwise; False where it does not."""
     known = plan.body_trace.known
-    found = longer(plan.body_trace, [stand_in]).get(inner)
-    if found is None or path in known.grown or path in known.refuted:
+    if path in known.grown or path in known.refuted:
         return False
-    known.grown[path] = found[1]
+    found = longer(plan.body_trace, [stand_in])
+    joined = [found[inner]] if inner in found else list(found.values())
+    growth = joined[-1][1] if joined else larger(stand_in.type, inner.type)
+    if growth is None:
+        return False
+    if inner not in found:
+        known.guessed.add(path)
+    known.grown[path] = growth
     return True
+
+
+def larger(before: Type, after: Type) -> Growth | None:
+    """How a tensor has grown, if it is longer along one axis and nothing else has changed."""
+    if before.dtype != after.dtype or before.ndim != after.ndim:
+        return None
+    axes = [k for k, (n, m) in enumerate(zip(before.shape, after.shape)) if n != m]
+    step = after.shape[axes[0]] - before.shape[axes[0]] if len(axes) == 1 else 0
+    return Growth(axes[0], step, False) if isinstance(step, int) and step > 0 else None
 
 
 def guess(body_trace: LoopTrace) -> bool:

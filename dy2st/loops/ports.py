@@ -44,7 +44,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
-from ir import ENDLESS, Carry, Go, Last, Scan, Size, Type, Value
+from ir import Carry, Go, Last, Scan, Size, Type, Value
 from ir.types import BOOL, Dim, substitute_dim
 from ir.uses import size_names
 
@@ -232,12 +232,13 @@ class LoopPorts(ContainerPorts):
         if init.type == inner.type:
             self.late_gradient(stand_in, a, path)
             return self.carry(name, stand_in, init, inner, a)
-        if learn(self, inner, path, stand_in._value):
+        read = stand_in._value in self.reads or "_asked" in stand_in.__dict__
+        if read and learn(self, inner, path, stand_in._value):
             self.late_gradient(stand_in, a, path)
             raise Retrace
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
-        if stand_in._value in self.reads or "_asked" in stand_in.__dict__:
+        if read:
             shown = self.trace.sizes.shown
             raise Mismatch(name, shown(init.type), shown(inner.type), self.made_at(a))
         return self.last(a, inner, name)
@@ -505,8 +506,8 @@ class LoopPorts(ContainerPorts):
         ports += self.stacks
         ops = tuple(self.frame.builder.ops)
         size = loop.name if any(loop.name in size_names(n) for n in ops) else ""
-        if size and loop.trip == ENDLESS:
-            raise NeedsConcrete("a size moves with the index of a loop whose length is not bounded")
+        if size:
+            body_trace.need_bound()
         return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), body_trace.count, size)
 
 

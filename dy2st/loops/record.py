@@ -16,7 +16,7 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import PathCondition, is_runtime_scalar, known
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Frame, Trace
-from ir import Builder, Carry, Size, Stack, Value
+from ir import ENDLESS, Builder, Carry, Size, Stack, Value
 from ir.types import Dim
 
 
@@ -102,6 +102,11 @@ class LoopTrace:
     def length(self) -> Dim:
         """How many iterations run."""
         return Size.named(self.count) if self.count else self.loop.trip
+
+    def need_bound(self) -> None:
+        """A size moves with the index: a room bounds a loop that nothing else does."""
+        if self.loop.trip == ENDLESS:
+            self.loop.trip = self.trace.sizes.new_room()
 
     @property
     def enters(self) -> frozenset[PathCondition]:

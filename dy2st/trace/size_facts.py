@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.symint import TYPICAL
-from ir import Size, Type, Value
+from ir import ROOM, Size, Type, Value
 from ir.analysis.ranges import names_in, rises, slope
 from ir.types import I64, Dim, substitute_dim
 
@@ -22,6 +22,8 @@ class SizeFacts:
     counts: the least and the largest number of iterations of a while loop, by name.
     count_homes: the frame in which a count is known.
     hints: the size of the call that is traced, for each named size of the arguments.
+    rooms: sizes that nothing bounds: the largest number of iterations of a `while` loop that makes
+    tensors longer.
     births: for indices and counts, the order in which they were named: a bound names older ones.
     """
 
@@ -30,6 +32,7 @@ class SizeFacts:
     count_homes: dict[str, Frame] = field(default_factory=dict)
     hints: dict[str, int] = field(default_factory=dict)
     births: dict[str, int] = field(default_factory=dict)
+    rooms: list[str] = field(default_factory=list)
     counter: Iterator[int] = field(default_factory=itertools.count)
 
     def shown(self, x: object) -> str:
@@ -78,6 +81,8 @@ class SizeFacts:
         """Whether this size is at least `least` in every call."""
         for name, low, _ in self.ranges(dim):
             dim = substitute_dim(dim, {name: Size.named(name) + low})  # type: ignore[assignment]
+        for name in self.rooms:
+            dim = substitute_dim(dim, {name: Size.named(name) + ROOM})  # type: ignore[assignment]
         return isinstance(dim, int) and dim >= least or _is_at_least(dim, least)
 
     def new_count(self, least: int, most: Dim, home: Frame) -> str:
@@ -86,6 +91,14 @@ class SizeFacts:
         self.counts[name] = (least, most)
         self.count_homes[name] = home
         return name
+
+    def new_room(self) -> Size:
+        """The number of iterations that a loop may have, as large as it turns out to be needed."""
+        name = f"room{len(self.rooms)}"
+        while name in self.hints:
+            name += "_"
+        self.rooms.append(name)
+        return Size.named(name)
 
     def new_loop(self, trip: Dim) -> Loop:
         """A loop of at most `trip` iterations, with a new index."""

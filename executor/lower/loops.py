@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from executor.launches import Fail, Index, Loop, Number64, When
+from executor.launches import Check, Fail, Index, Loop, Number64, When
 from executor.lower.blocks import lower_block
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View, whole
 from executor.plan.copies import Want, kept_apart_in, line
 from executor.plan.loop_counts import is_long, most
 from executor.plan.reuse import body, carried, next_values
-from ir import Op, Scan, Value
+from ir import MoreRoom, Op, Scan, Value
 from ir.program import Carry, Const, Last, Seq, Stack
 from ir.types import I64, Dim, Size, Type, is_natural, product
 
@@ -56,7 +56,11 @@ def scan(low: Lowerer, s: Scan) -> None:
     lower_block(low)
     _leave(low, s, results, index)
     low.uses.pop()
-    low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count, is_long(s)))
+    rooms = low.program.rooms
+    low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count, is_long(s, rooms)))
+    if str(s.trip) in rooms:
+        error = low.failure(MoreRoom, str(s.trip), s.loc, said=True)
+        low.emit(Check(s.trip - 1 - s.length, error))
     for p in s.carries:
         if p.last is not None:
             view = states[p] if in_place[p] else _half(states[p], Size.named(after))

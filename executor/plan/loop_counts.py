@@ -8,7 +8,7 @@ its index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import prod
 from typing import TypeAlias
 
@@ -31,14 +31,16 @@ def counts(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(n.count for n in nodes if isinstance(n, Scan) and n.count)
 
 
-def asks(nodes: Iterable[Node]) -> bool:
+def asks(nodes: Iterable[Node], rooms: Collection[str]) -> bool:
     """Whether there is a loop that may not end, or not soon, here or inside."""
-    return any(isinstance(n, Scan) and is_long(n) for n in walk(nodes))
+    return any(isinstance(n, Scan) and is_long(n, rooms) for n in walk(nodes))
 
 
-def is_long(s: Scan) -> bool:
+def is_long(s: Scan, rooms: Collection[str]) -> bool:
     """Whether a loop has to ask if a signal has come."""
-    return isinstance(s.trip, int) and (s.trip > LIMIT or _work([s]) > LONG)
+    if isinstance(s.trip, Size):
+        return str(s.trip) in rooms
+    return s.trip > LIMIT or _work([s]) > LONG
 
 
 def _work(nodes: Iterable[Node]) -> int:

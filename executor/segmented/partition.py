@@ -139,10 +139,12 @@ def growing(nodes: Iterable[Node]) -> frozenset[str]:
 # ---------------------------------------------------------------- cutting
 @dataclass(frozen=True)
 class Cutter:
-    """`grown` are the sizes of loops without a bound that values have as a size."""
+    """`grown` are the sizes of loops without a bound that values have as a size; `rooms` are those
+    of the program."""
 
     compile: Compile
     grown: frozenset[str]
+    rooms: tuple[str, ...]
 
     def stops(self, node: Node) -> bool:
         """Whether native code cannot run the node."""
@@ -205,7 +207,8 @@ class Cutter:
     ) -> Executable:
         names = Value(Type(BOOL, tuple(Size.named(n) for n in sizes)))
         inputs = [Input(names, "arg", "sizes"), *(Input(v, "arg", v.name or "value") for v in ins)]
-        return self.compile(Program("segment", tuple(inputs), tuple(run), tuple(outs)))
+        program = Program("segment", tuple(inputs), tuple(run), tuple(outs), rooms=self.rooms)
+        return self.compile(program)
 
     def chunks(self, s: Scan, sizes: Sequence[str]) -> Chunks:
         """From `while %i < trip` to `while %i < length`, where `start + %i` is the old index."""

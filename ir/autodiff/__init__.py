@@ -25,7 +25,7 @@ from ir.passes.loops.ports import drop_unused_ports
 from ir.passes.slots import sources
 from ir.program import Input, Node, Op, Program, Scan, Stack, Value
 from ir.rewrite import Block, expand_op, in_order, rewrite
-from ir.types import Dim, Size, Type, product
+from ir.types import BOOL, Dim, Size, Type, product
 from ir.uses import dim_names, loop_sizes, size_names
 
 
@@ -35,7 +35,8 @@ class Residual:
 
     source, index: "input", the input of this index as it was called, never written by the program;
         "slot", the storage of the input of this index after the writes; "output" or "kept", the
-        output of this index of the forward program, an original one or one behind them.
+        output of this index of the forward program, an original one or one behind them; "room",
+        nothing but the size of a room of the forward program.
     copy_of: the input of whose storage after the writes it is a copy, or -1.
     """
 
@@ -169,7 +170,17 @@ class _Split:
             asked = named.union(*(v.type.names for v in values)) - inner - plain
             if not asked:
                 return
-            self.bring(self.having(min(asked)))
+            name = min(asked)
+            if name in self.program.rooms:
+                self.bring_room(name)
+            else:
+                self.bring(self.having(name))
+
+    def bring_room(self, name: str) -> None:
+        """An input that nothing reads, which has the size."""
+        value = Value(Type(BOOL, (Size.named(name),)), name)
+        self.residuals.append(Residual("room", -1, name, value.type))
+        self.inputs.append(Input(value, "arg", name))
 
     def having(self, name: str) -> Value:
         """A value with the size `name` as a plain dimension, as small as can be."""

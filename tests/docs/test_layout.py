@@ -42,6 +42,7 @@ FLOORS = {
         "interrupt host_calls poison",
         "executable",
         "segmented",
+        "rooms",
         "backend",
         "cpu",
         "",

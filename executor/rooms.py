@@ -1,0 +1,139 @@
+"""Programs with rooms: sizes that nothing but a run finds.
+
+A tensor that a `while True` makes longer lies in a buffer with room for so many iterations. A run
+that needs more stops with `MoreRoom`, before it has written anything, and the program starts again
+with twice the room; the next call begins with what the last one needed. So memory follows the
+length that there is, and a program runs in one piece.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+
+import numpy as np
+
+from executor.executable import Executable, Found, call_with_arrays, empty, output_bounds
+from executor.host_calls import Foreign, Place
+from executor.segmented.interpreter import Interpreted
+from ir import ROOM, MoreRoom, Op, Scan
+from ir.types import evaluate_dim
+
+
+class Replay:
+    """Calls of Python by a program that may start again: those that it has made give the same then,
+    and are not made twice."""
+
+    def __init__(self, foreign: Foreign) -> None:
+        self.foreign = foreign
+        self.local = threading.local()
+
+    def __call__(
+        self, op: Op, operands: Sequence[Place], results: Sequence[Place], sizes: Mapping[str, int]
+    ) -> Callable[[], None]:
+        run = self.foreign(op, operands, results, sizes)
+
+        def call() -> None:
+            log = self.local.log
+            at = self.local.at = self.local.at + 1
+            if at == len(log):
+                run()
+                log.append([q.array.copy() for q in results])
+                return
+            for q, array in zip(results, log[at]):
+                q.array[...] = array
+
+        return call
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """A call of the program; one of its own calls may be another call of it."""
+        outer, self.local.log = getattr(self.local, "log", []), list[list[np.ndarray]]()
+        at = getattr(self.local, "at", -1)
+        self.again()
+        try:
+            yield
+        finally:
+            self.local.log, self.local.at = outer, at
+
+    def again(self) -> None:
+        """The program starts again."""
+        self.local.at = -1
+
+
+class Expanding:
+    """Like `Executable`. The rooms are among the `counts`: sizes that a call finds. `bounds` says
+    None for an output whose size follows from one of them, as that of `Interpreted`."""
+
+    def __init__(self, whole: Executable | Interpreted, replay: Replay | None) -> None:
+        self.whole, self.replay = whole, replay
+        self.program = replace(whole.program, rooms=())
+        self.sizes, self.inputs, self.outputs = self.program.sizes, whole.inputs, whole.outputs
+        self.rooms = whole.program.rooms
+        self.counts: tuple[str, ...] = (*whole.counts, *self.rooms)
+        self.copies, self.donated = whole.copies, whole.donated
+        self._bounds = output_bounds(self.program)
+        self._first = dict.fromkeys(self.rooms, ROOM)
+        loops = (n for n in whole.program.ops if isinstance(n, Scan) and n.count)
+        self._loops = {s.count: str(s.trip) for s in loops if str(s.trip) in self.rooms}
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """As `Executable.__call__`."""
+        return call_with_arrays(self, arrays)
+
+    def bounds(self, sizes: Sequence[int]) -> list[int | None]:
+        """The number of elements of each output; None where only a call finds it."""
+        named = dict(zip(self.sizes, sizes))
+        return [None if d is None else max(0, evaluate_dim(d, named)) for d in self._bounds]
+
+    def run(
+        self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
+    ) -> Found | None:
+        """As `Executable.run`."""
+        rooms = dict(self._first)
+        with nullcontext() if self.replay is None else self.replay.call():
+            while True:
+                try:
+                    found = self.attempt(sizes, inputs, outputs, rooms)
+                except MoreRoom as more:
+                    rooms[str(more)] *= 2
+                    if self.replay is not None:
+                        self.replay.again()
+                    continue
+                self._first = {**rooms, **self.less(rooms, found.counts)}
+                return found
+
+    def less(self, rooms: Mapping[str, int], counts: Mapping[str, int]) -> dict[str, int]:
+        """The rooms of the next call, where this one has used a quarter or less."""
+        used = {room: counts[count] for count, room in self._loops.items()}
+        return {n: rooms[n] // 2 for n, k in used.items() if 4 * max(k, ROOM) <= rooms[n]}
+
+    def attempt(
+        self,
+        sizes: Sequence[int],
+        inputs: Sequence[int],
+        outputs: Sequence[int | None],
+        rooms: Mapping[str, int],
+    ) -> Found:
+        """One run with these rooms."""
+        own = [rooms[n] if n in rooms else -1 for n in self.whole.sizes]
+        given = [*sizes, *own[len(sizes) :]]
+        memory = {
+            k: empty(n, self.outputs[k].dtype.numpy)
+            for k, (n, address) in enumerate(zip(self.whole.bounds(given), outputs))
+            if address is None and n is not None
+        }
+        places = [memory[k].ctypes.data if k in memory else a for k, a in enumerate(outputs)]
+        found = self.whole.run(given, inputs, places) or Found({})
+        named = {**dict(zip(self.sizes, sizes)), **rooms, **found.counts}
+        arrays = dict(found.arrays)
+        for k, a in memory.items():
+            shape = self.outputs[k].concrete(named)
+            arrays[k] = a[: math.prod(shape)].reshape(shape)
+        return Found({**found.counts, **rooms}, arrays)
+
+
+__all__ = ["Expanding", "Replay"]
