@@ -320,6 +320,8 @@ class Merge:
     def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
         """A tensor of one branch, zeros if the other one ran."""
         if hasattr(x, "merged"):
+            if generated(name) and x.outlives(self.there(missing)):
+                return x
             return x.merged(x, lambda piece, _: self.half(name, piece, missing))  # type: ignore[no-any-return]
         x = lift(self.trace, x)
         t = x._value.type

@@ -28,6 +28,7 @@ from dy2st.state.containers.lookup import at_frame
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
 from dy2st.trace.item import size_of
+from dy2st.trace.scalar import PathCondition, is_runtime_scalar, known
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.trace import Frame, Trace, current
@@ -38,13 +39,16 @@ from ir.types import I64, Dim
 class Source:
     """The tensor at the start of an iteration; `tail` is its last element, once it was asked.
     `room` is the buffer before the loop, `buffers` are those of the body by the number of pieces
-    that it has stored, where the body reads the whole tensor."""
+    that it has stored, where the body reads the whole tensor. `final` is the tensor after the loop,
+    `ended` what holds in an iteration that ends in front of the concat."""
 
     def __init__(self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: Any) -> None:
         self.body_trace, self.growth, self.init, self.path = body_trace, growth, init, path
         self.tail: tuple[Value, Value] | None = None
         self.buffers: dict[tuple[Value, ...], Value] = {}
         self.room: Value | None = None
+        self.final: object = None
+        self.ended: frozenset[PathCondition] = frozenset()
 
     @property
     def stop_gradient(self) -> bool:
@@ -197,6 +201,14 @@ class Grown(FakeTensor):  # type: ignore[misc]
             return None
         return grown(self.source, [join(x, y) for x, y in pairs])
 
+    def same_pieces(self, other: Grown) -> bool:
+        return list(map(id, self.pieces)) == list(map(id, other.pieces))
+
+    def outlives(self, frame: Frame) -> bool:
+        """Whether it was made before the block of this frame."""
+        homes = self.source.body_trace.trace.values.frame_of
+        return all(homes[q._value] is not frame for q in self.pieces)
+
     def __describe__(self) -> str:
         dims = ",".join(map(repr, self.shape))
         return f"{self.source.init._value.type.dtype}[{dims}]"
@@ -292,7 +304,14 @@ def placeholder(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...
 
 def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
     """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
-    source, trace = p.source, plan.trace
+    if p.source.final is None:
+        p.source.final = settle_first(plan, name, p.source, a)
+    return p.source.final
+
+
+def settle_first(plan: LoopRecord, name: str, source: Source, a: object) -> object:
+    """As `settle`: the ports of the loop are made once."""
+    trace = plan.trace
     axis, step = source.growth.axis, source.growth.step
     if type(a) is not Grown or a.source is not source:
         return settle_made(plan, name, source, a)
@@ -314,6 +333,35 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
     return Later(source, outer, a.stop_gradient, missed)
 
 
+def returned(plan: LoopRecord, name: str, a: Grown) -> object:
+    """The value after the loop of `return ids` in its body. It is read only if an iteration has set
+    it, which ends the loop: then it is what the place of the tensor holds. Raises NeedsConcrete for
+    an earlier part of the tensor."""
+    source = a.source
+    end = plan.ends.get(source.path)
+    other = plan.body_trace.breaking.get(source.path)
+    ended = source.ended if other is None else other.facts or frozenset()
+    if ended:
+        flag = plan.ends.get((name.replace("_return_value__", "_returned__"),))
+        kept = not a.pieces and ended <= equivalents(flag)
+    else:
+        kept = type(end) is Grown and end.source is source and end.same_pieces(a)
+    if not kept:
+        raise NeedsConcrete(f"{name} leaves the loop as an earlier part of a growing tensor")
+    source.first_buffer(plan.trace)
+    found = settle(plan, name, grown(source, ()), end)
+    if type(found) is Later:
+        raise NeedsConcrete(f"{name} leaves the loop behind the tensor that it is")
+    return found
+
+
+def equivalents(flag: Any) -> frozenset[PathCondition]:
+    """The facts that hold exactly where a flag is true; none of a flag that is known."""
+    if not is_runtime_scalar(flag):
+        return frozenset()
+    return known(flag, "implies") & known(flag, "implied")
+
+
 def broken_off(plan: LoopRecord, a: Grown) -> Value | None:
     """1 after the loop if its last iteration ended in front of the concat, else 0; None if each
     iteration comes to it. What the last one has stored lies behind the end of the tensor."""
@@ -326,6 +374,7 @@ def broken_off(plan: LoopRecord, a: Grown) -> Value | None:
     if not unchanged or len(facts) != 1 or facts[0][0] not in ("is", "not"):
         raise plan.body_trace.unreadable[path]
     ((op, flag),) = facts
+    a.source.ended = frozenset(facts)
     del plan.body_trace.breaking[path], plan.body_trace.unreadable[path]
     with trace.outside():
         none = trace.dim_value(0)

@@ -39,7 +39,7 @@ Row = tuple[str, Any, Any, Any, tuple[Any, ...]]
 class ContainerPorts(LoopRecord):
     """The containers among the places of a loop.
 
-    ends: the value of each place after the body. containers: by `id`, the containers that the body
+    containers: by `id`, the containers that the body
     makes, with the ones before it and those after the loop. doubtful: those after the loop that may
     be the ones from before it.
     """

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dy2st.branches.merge_lists import ConditionalElement
-from dy2st.branches.unresolved import Unresolved, unreadable
+from dy2st.branches.unresolved import Unresolved, generated, unreadable
 from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, element_after, learn_growth
 from dy2st.loops.containers import ContainerPorts
@@ -99,6 +99,8 @@ class LoopPorts(ContainerPorts):
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         if type(a) is Unresolved and b is UNDEF:
             return unreadable(a.__dict__["error"])
+        if type(a) is concat_growth.Grown and generated(name):
+            return concat_growth.returned(self, name, a)
         if is_value(a) and alike(a, b):
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
         if a is p and b is not UNDEF and not is_symint(a) and not is_runtime_scalar(a):

@@ -126,11 +126,13 @@ class LoopRecord:
     iteration did not append. chosen: for a list, by `id`, the iterations that append. fills: for
     a list, by `id`, how iterations store its elements. leaving: values of the last iteration, or of
     all, that leave the loop and require a gradient. rounds: the first iteration in which a value
-    does. flips: places that require a gradient only after some iterations. needs_iteration: why the
-    loop has to run at least once. after: ops that follow the loop. cell: the loop.
+    does. ends: the value of each place after the body. flips: places that require a gradient only
+    after some iterations. needs_iteration: why the loop has to run at least once. after: ops that
+    follow the loop. cell: the loop.
     """
 
     cell: ScanCell
+    ends: dict[tuple[Any, ...], Any]
 
     def __init__(self, body_trace: LoopTrace) -> None:
         self.body_trace, self.trace, self.frame = body_trace, body_trace.trace, body_trace.frame

@@ -16,6 +16,9 @@ from tests import check
 
 pytestmark = pytest.mark.sampled(every=6)
 
+paddle.seed(0)
+with check.default_dtype("float64"):
+    ATTENTION = paddle.nn.MultiHeadAttention(4, 2)
 LENGTHS = (5, 2, 1, 8, 5)
 WIDTH = 4
 
@@ -127,9 +130,30 @@ def reshaped(x):
     return out, cache
 
 
+def reordered(x):
+    """As the caches of a beam search: an iteration makes all of the tensor."""
+    cache, out = x[:1].reshape([2, 1, 2]), x[0] * 0
+    for t in range(1, x.shape[0]):
+        cache = paddle.concat([cache, (x[t] + out).reshape([2, 1, 2])], 1)
+        cache = paddle.index_select(cache, paddle.argsort(cache.sum([1, 2])), 0)
+        out = out + cache.mean(1).flatten()
+    return out, cache
+
+
+def in_a_named_tuple(x):
+    """The caches of `nn.MultiHeadAttention`, which begin with no element."""
+    layer, out = ATTENTION, x[:1].unsqueeze(0)
+    cache, outs = layer.gen_cache(out), []
+    for t in range(x.shape[0]):
+        out, cache = layer(out + x[t], out, out, None, cache)
+        outs.append(out)
+    return paddle.concat(outs, 1), cache.k
+
+
 FUNCTIONS = (
     read_after, read_before, in_front, pieces_of_two, twice_in_a_step, begins_as_none, in_a_dict,
-    per_layer, in_an_inner_loop, under_a_branch, reshaped,
+    per_layer, in_an_inner_loop, under_a_branch, reshaped, reordered,
+    in_a_named_tuple,
 )  # fmt: skip
 names = {"ids": lambda f: f.__name__}
 
