@@ -8,7 +8,7 @@ from typing import Any
 
 from dy2st.capture.detached_writes import write
 from dy2st.capture.foreign import gradient
-from dy2st.capture.foreign.arguments import Template
+from dy2st.capture.foreign.arguments import Template, flatten
 from dy2st.capture.foreign.probe import RANDOM, Probe, Unclear
 from dy2st.capture.foreign.refusals import refusal
 from dy2st.trace.emitter import Emitter, detached, grad_enabled
@@ -54,15 +54,17 @@ def record(
     cause: Exception | None,
 ) -> object:
     """Emit a foreign op for this call, or refuse it by name."""
-    template = Template(trace, name)
+    fixed = requires_gradient(name, flatten([args, list(kwargs.values())]))
+    template = Template(trace, name, moving=not fixed)
     literal = (
         tuple(template.of(a) for a in args),
         tuple((k, template.of(v)) for k, v in kwargs.items()),
     )
     if any(q._value.type.dtype == BF16 for q in template.operands):
         raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
-    refuse_moving(trace, name, [*(q._value.type for q in template.operands), literal])
-    known = [known_numbers(trace, q) for q in template.operands]
+    if fixed:
+        refuse_moving(trace, name, [*(q._value.type for q in template.operands), literal])
+    known = [known_numbers(trace, q, fixed) for q in template.operands]
     probe = Probe(trace, name, literal, [q._value.type for q in template.operands], known)
     try:
         with trace.pause():
@@ -90,10 +92,17 @@ def refuse_moving(trace: Trace, name: str, values: Sequence[object]) -> None:
         raise NeedsConcrete(reason, [trace.sizes.loops[n] for n in found])
 
 
-def known_numbers(trace: Trace, x: FakeTensor) -> tuple[Any, ...] | None:
-    """The elements that stand-ins of a tensor have, as they are in every iteration."""
+def requires_gradient(name: str, arguments: Sequence[object]) -> bool:
+    """Whether a result of a call with these arguments may require a gradient."""
+    trained = any(isinstance(q, Tensor) and not q.stop_gradient for q in arguments)
+    return trained and grad_enabled() and name not in NO_GRADIENT
+
+
+def known_numbers(trace: Trace, x: FakeTensor, fixed: bool) -> tuple[Any, ...] | None:
+    """The elements that stand-ins of a tensor have; `fixed`: they are the same in every
+    iteration."""
     found = trace.elements(x._value)
-    if found is None or any(is_symint(q) and q.loops for q in found):
+    if found is None or fixed and any(is_symint(q) and q.loops for q in found):
         return None
     return trace.known(x._value)
 
@@ -111,7 +120,7 @@ def _emit(
 ) -> object:
     types, written = probed.types, probed.written
     floats = {id(q) for q in operands if not q.stop_gradient}
-    stop = name in NO_GRADIENT or not grad_enabled() or not floats
+    stop = not requires_gradient(name, operands)
     cut = (stop or name not in RANDOM) and name != "print"
     values = [detached(trace, q._value) if cut and id(q) in floats else q._value for q in operands]
     for k in written:
