@@ -14,7 +14,7 @@ import paddle
 from dy2st.capture.foreign.host import drawing
 from dy2st.capture.indexing.items import old_items
 from dy2st.loops.generators import iterated
-from dy2st.runtime.library_calls import guarded_call
+from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.bindings import Global
 from dy2st.state.container_writes import GROWING, change
@@ -24,6 +24,7 @@ from dy2st.state.containers.lookup import is_later
 from dy2st.state.dynamic_numbers import held, number_of
 from dy2st.state.ownership import (
     LIBRARIES,
+    check_strong,
     holds_fake,
     made_here,
     note_attr,
@@ -40,7 +41,7 @@ from dy2st.state.protocols import (  # fmt: skip
 )
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
-from dy2st.trace.scalar import is_runtime_scalar, settled, stop
+from dy2st.trace.scalar import is_runtime, is_runtime_scalar, settled, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
@@ -289,6 +290,7 @@ def get_item(obj: Any, index: Any) -> Any:
     trace = current()
     if trace is None or trace.guards is None:
         return obj[index]
+    check_strong(obj)
     if is_later(index) and lookup.is_sequence(obj):
         return at_index(trace, obj, index)
     if is_later(index) and lookup.is_holder(obj):
@@ -370,10 +372,14 @@ def put_item(obj: Any, index: Any, value: Any) -> None:
     if is_symint(index):
         raise NeedsConcrete(f"{type(obj).__name__}[{index!r}] = ...", index.loops)
     kind = kind_of(obj)
+    if isinstance(obj, np.ndarray):
+        return put_element(trace, obj, index, value)
     if kind is None or kind.base is set:
         raise refuse(
             f"an item of a {type(obj).__name__} is set.",
-            "Only items of lists, dicts and deques are carried by a program.",
+            "Only items of lists, dicts and deques are carried by a program, and of NumPy arrays "
+            "that it has made of known numbers.",
+            "Use a list or a dict.",
         )
     if owner_of(trace, obj, index) is not None:
         return store_plain(owner_of(trace, obj, index), index, value)
@@ -386,6 +392,17 @@ def put_item(obj: Any, index: Any, value: Any) -> None:
     if isinstance(index, int) and not kind.mapping and index < 0:
         index += kind.base.__len__(obj)
     return trace.store(Item(obj, index), value)
+
+
+def put_element(trace: Trace, array: Any, index: Any, value: Any) -> None:
+    """`array[index] = value` of an array that the function has made, while it is traced."""
+    if isinstance(value, Tensor) or is_runtime(value) or is_array(value):
+        raise refuse(
+            "an element of a NumPy array is set to a value that the program computes.",
+            "The array is made while the function is traced, when this value is not known.",
+            "Fill a tensor: `y = paddle.zeros([n])`, `y[i] = v`.",
+        )
+    PureCall(trace, operator.setitem)(array, index, value)
 
 
 def check_key(obj: object, index: Any) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import copy
 import functools
+import hashlib
 import types
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
 from dy2st.state.effects import (
     GENERIC,
+    IMMUTABLE,
     OPAQUE,
     PLAIN,
     Effect,
@@ -46,8 +48,16 @@ FUNCTIONS = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
     functools.partial,
 )  # fmt: skip
+CALLED = (*FUNCTIONS, types.WrapperDescriptorType, types.MethodWrapperType, type, np.ufunc,
+          type(np.mean))  # fmt: skip
+#: operators, by the names of their functions in `operator`
+SHOWN = {"setitem": "`a[i] = ...`", "delitem": "`del a[i]`", "iadd": "`+=`", "isub": "`-=`",
+         "imul": "`*=`", "ior": "`|=`", "iand": "`&=`", "ixor": "`^=`"}  # fmt: skip
 CONTAINERS = (list, tuple, set, frozenset, dict, collections.deque)
-FRESH = (list, set, dict, collections.deque, bytearray, np.ndarray)
+HASHES: tuple[type, ...] = tuple(
+    {type(hashlib.new(name)) for name in ("md5", "sha3_256", "blake2b", "blake2s")}
+)
+FRESH: tuple[type, ...] = (list, set, dict, collections.deque, bytearray, np.ndarray, *HASHES)
 
 
 def library_call(trace: Trace, f: Any) -> Callable[..., Any]:
@@ -75,9 +85,10 @@ class PureCall:
         self.seen: dict[int, Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        owner = getattr(self.f, "__self__", None)
+        owner = getattr(self.f, "__self__", None if isinstance(self.f, CALLED) else self.f)
         if not isinstance(owner, (types.ModuleType, type, type(None))):
             self.read(owner)
+        self.follow(owner)
         self.write(owner, args, kwargs)
         for x in (*args, *kwargs.values()):
             self.read(x)
@@ -155,6 +166,27 @@ class PureCall:
         return call
 
     # ------------------------------------------------------------ effects
+    def follow(self, owner: Any) -> None:
+        """A method of a library's object may change it, in a way that the program does not."""
+        if owner is None or isinstance(owner, (types.ModuleType, type)) or self.is_known(owner):
+            return
+        trace = self.trace
+        if not made_here(trace, owner):
+            raise refuse(
+                f"{name_of(self.f)}() of an object from outside.",
+                f"What is in a {type(owner).__name__} may change between calls, and a program does "
+                "not check it.",
+                "Make the object in the function, or call it outside and pass the result in.",
+            )
+        if trace.home(owner) is not trace.frame:
+            raise NeedsConcrete(
+                f"{name_of(self.f)}() may change an object from outside of the loop"
+            )
+
+    def is_known(self, owner: Any) -> bool:
+        plain = is_plain(owner) or is_array(owner) or is_lazy(owner)
+        return plain or is_users_object(owner) or is_in(type(owner), IMMUTABLE)
+
     def write(self, owner: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A container that changes is put back and changed on every call as others are; an array
         must have been made here."""
@@ -174,7 +206,8 @@ class PureCall:
     def write_array(self, x: Any) -> None:
         if not made_here(self.trace, x):
             raise refuse(
-                f"{name_of(self.f)}() writes to a {type(x).__name__} from outside.",
+                f"{SHOWN.get(self.f.__name__, f'{name_of(self.f)}()')} writes to a "
+                f"{type(x).__name__} from outside.",
                 "A program writes to tensors and to Python's containers.",
                 "Write to a copy (`a.copy()`), or call it outside of the translated function.",
             )

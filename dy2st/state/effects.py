@@ -141,6 +141,16 @@ REASONS: dict[str, str] = {
     "inspect.currentframe": "The frames of a translated function are not those of eager.",
     "inspect.trace": "The frames of a translated function are not those of eager.",
     "sys._getframe": "The frames of a translated function are not those of eager.",
+    "contextlib.ExitStack": "What it enters would act when the function is traced.",
+    "contextlib.closing": "`close()` would be called when the function is traced.",
+    "contextlib.redirect_stdout": "The program prints when it runs, not when it is traced.",
+    "contextlib.redirect_stderr": "The program prints when it runs, not when it is traced.",
+    "contextlib.chdir": "The folder would change when the function is traced.",
+    "functools._lru_cache_wrapper.cache_clear": "It would act when the function is traced.",
+    "functools._lru_cache_wrapper.cache_info": "It counts calls, which a program does not make.",
+    "weakref.WeakValueDictionary": "What it holds may go away between two calls.",
+    "weakref.WeakKeyDictionary": "What it holds may go away between two calls.",
+    "weakref.WeakSet": "What it holds may go away between two calls.",
     "weakref.finalize": "It would act when the function is traced, not when the program runs.",
     "decimal.setcontext": "The settings of decimal would change when the function is traced.",
     "decimal.localcontext": "The settings of decimal would change when the function is traced.",
@@ -206,6 +216,15 @@ WRITES: dict[str, int] = {
         for name in "sort fill put partition resize setfield setflags byteswap".split()
     },
 }
+
+#: classes of libraries whose objects do not change
+IMMUTABLE = frozenset(
+    "re.Pattern re.Match datetime zoneinfo fractions.Fraction decimal.Decimal numbers "
+    "pathlib.PurePath uuid.UUID struct.Struct ipaddress statistics.NormalDist inspect types "
+    "builtins string.Formatter numpy.ufunc numpy.dtype numpy.generic numpy.ndarray operator "
+    "functools itertools typing enum abc dataclasses contextlib logging threading platform copy "
+    "weakref json warnings collections array".split()
+)
 
 #: packages whose functions are recorded by what they call
 RECORDED = frozenset(("paddle", "dy2st", "ir", "executor"))

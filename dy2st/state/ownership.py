@@ -6,6 +6,7 @@ import enum
 import functools
 import sys
 import types
+import weakref
 from typing import Any
 
 import paddle
@@ -30,6 +31,9 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
 
 #: the attribute in which an object keeps the programs of its class's translated methods
 TRANSLATIONS = "__dy2st__"
+
+
+WEAK = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
 
 
 def refuse(
@@ -61,12 +65,22 @@ def note_contents(trace: Trace, x: object) -> None:
             "Read the attributes by their names; or translate a method of the object, "
             "`dy2st.to_static(obj.method)`, instead of one of its class.",
         )
+    check_strong(x)
     if trace.guards is None or isinstance(x, TraceList) or made_here(trace, x):
         return
     if id(x) in trace.objects.fields:
         return note_fields(trace, trace.objects.fields[id(x)], x)
     if not holds_fake(x) or any(k[0] == "item" and k[1] == id(x) for k in trace.objects.stored):
         trace.guards.contents(x)
+
+
+def check_strong(x: object) -> None:
+    if isinstance(x, WEAK):
+        raise refuse(
+            f"a {type(x).__name__} is read.",
+            "What it holds may go away between two calls.",
+            "Hold the objects in a list or a dict.",
+        )
 
 
 def note_fields(trace: Trace, owner: object, fields: Any) -> None:

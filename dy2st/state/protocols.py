@@ -17,7 +17,7 @@ from typing import Any
 import paddle
 
 from dy2st.state.effects import Effect, effect_of
-from dy2st.state.ownership import LIBRARIES, is_users_object, refuse
+from dy2st.state.ownership import LIBRARIES, check_strong, is_users_object, refuse
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, plain_get
@@ -179,6 +179,7 @@ def special(trace: Trace, obj: Any, name: str, *args: Any) -> tuple[Any, ...]:
 
 def iterable_of(trace: Trace, x: Any) -> Any:
     """What a `for` over a user's object runs over."""
+    check_strong(x)
     made = special(trace, x, "__iter__")
     made = made[0] if made else x
     if users_method(made, "__next__") is not None:

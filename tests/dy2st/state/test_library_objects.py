@@ -1,0 +1,138 @@
+"""Objects of libraries that methods change: of the function itself, and others, refused."""
+
+from __future__ import annotations
+
+import calendar
+import contextlib
+import functools
+import graphlib
+import hashlib
+import string
+import types
+import weakref
+import zlib
+
+import numpy as np
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+X = paddle.linspace(-1.0, 2.0, 12).reshape([4, 3])
+
+
+def digest_in_a_loop(x):
+    digest = hashlib.md5()
+    for _ in range(3):
+        digest.update(b"a")
+    return x * int(digest.hexdigest()[:2], 16)
+
+
+def sorter_made_here(x):
+    sorter = graphlib.TopologicalSorter({"b": ["a"]})
+    for name in "cd":
+        sorter.add(name, "b")
+    return x, list(sorter.static_order())
+
+
+def array_of_known_numbers(x):
+    mask = np.zeros(4, "float32")
+    mask[1:3] = 1
+    for i in range(2):
+        mask[i] += i * 2
+    copied = mask.copy()
+    copied[0] = 7
+    return x * paddle.to_tensor(mask).unsqueeze(1), float(copied.sum())
+
+
+@pytest.mark.parametrize(
+    "f", [digest_in_a_loop, sorter_made_here, array_of_known_numbers], ids=lambda f: f.__name__
+)
+def test_objects_that_the_function_makes(f):
+    static = dy2st.to_static(f)
+    for k in range(3):
+        check.same(static(X + k), f(X + k))
+
+
+@functools.lru_cache
+def table(n):
+    return n + 1
+
+
+BOX = types.SimpleNamespace(
+    digest=hashlib.md5(), sorter=graphlib.TopologicalSorter(), calendar=calendar.Calendar(),
+    packer=zlib.compressobj(), template=string.Template("n=$n"), line=np.poly1d([1.0, 2.0]),
+    weak=weakref.WeakValueDictionary(), array=np.arange(4.0),
+)  # fmt: skip
+
+
+class Entered:
+    count = 0
+
+    def __enter__(self):
+        Entered.count += 1
+
+    def __exit__(self, *error):
+        pass
+
+    def close(self):
+        Entered.count += 1
+
+
+def enters(x):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(Entered())
+    return x
+
+
+def closes(x):
+    with contextlib.closing(Entered()):
+        return x * 2
+
+
+def digest_in_a_branch(x):
+    digest = hashlib.md5()
+    if x.sum() > 0:
+        digest.update(b"a")
+    return x * int(digest.hexdigest()[:2], 16)
+
+
+def fills_an_array(x):
+    sums = np.zeros(4)
+    for t in range(4):
+        sums[t] = float(x[t].sum())
+    return paddle.to_tensor(sums)
+
+
+def grows_an_array(x):
+    BOX.array += 1
+    return x * BOX.array.sum()
+
+
+REFUSED = {
+    "digest": (lambda x: BOX.digest.update(b"a"), "of an object from outside"),
+    "sorter": (lambda x: BOX.sorter.add("a"), "of an object from outside"),
+    "calendar": (lambda x: BOX.calendar.setfirstweekday(3), "of an object from outside"),
+    "packer": (lambda x: BOX.packer.compress(b"a"), "of an object from outside"),
+    "template": (lambda x: BOX.template.substitute(n=x.shape[0]), "of an object from outside"),
+    "callable": (lambda x: x * BOX.line(2.0), "of an object from outside"),
+    "weak length": (lambda x: x * len(BOX.weak), "a WeakValueDictionary is read"),
+    "weak loop": (lambda x: x * sum(1 for _ in BOX.weak), "a WeakValueDictionary is read"),
+    "cache": (lambda x: table.cache_clear(), "cache_clear"),
+    "exit stack": (enters, "ExitStack"),
+    "closing": (closes, "closing"),
+    "branch": (digest_in_a_branch, "from outside of a branch on data"),
+    "computed element": (fills_an_array, "set to a value that the program computes"),
+    "array": (grows_an_array, r"`\+=` writes to a ndarray from outside"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_objects_that_a_program_does_not_follow_are_refused(name):
+    f, match = REFUSED[name]
+    before = BOX.digest.hexdigest(), BOX.array.tolist(), Entered.count, BOX.calendar.firstweekday
+    with pytest.raises(dy2st.SourceError, match=match):
+        dy2st.to_static(f)(X)
+    after = BOX.digest.hexdigest(), BOX.array.tolist(), Entered.count, BOX.calendar.firstweekday
+    assert before == after
