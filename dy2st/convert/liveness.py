@@ -445,8 +445,13 @@ class Scope:
         assigned = (bound(nodes) | self.rebound) - self.outside
         kept = self.after[s] - self.effects.of(*nodes).sets
         carried = self.effects.iteration(s).reads | kept | self.shared
-        live = sorted(assigned & (carried | self.after[s]))
+        live = sorted(assigned & (carried | self.after[s] | self.of_test(s)))
         return tuple(n if n in carried else f"{n}=" for n in live)
+
+    def of_test(self, s: Any) -> Names:
+        """What the test of a loop sets and the body reads: `while (n := f(x)) > 0: use(n)`."""
+        test = getattr(s, "test", None)
+        return NONE if test is None else bound([test]) & self.effects.of(*s.body).reads
 
     def branch_names(self, s: ast.If) -> tuple[str, ...]:
         """What a branch may change: assigned in either branch, and live after it or read in it."""

@@ -312,6 +312,28 @@ def walrus_and_comprehensions(x):
     return last + ys[1], table, len({k for k in (1, 1, 2)})
 
 
+class Epochs(paddle.nn.Layer):
+    """Loops whose test sets what their body reads, with an end that varies."""
+
+    def __init__(self):
+        super().__init__()
+        self.epoch = 0
+
+    def forward(self, x):
+        i = 0
+        while (j := i * 2) < self.epoch:
+            i += 1
+            x = x + j
+        while (h := x * 0.5).abs().max() > 1:
+            x = h
+        self.epoch += 1
+        return x
+
+
+def test_a_loop_reads_what_its_test_has_set():
+    check.parity(Epochs(), lambda: [X * 3], calls=6)
+
+
 @case("scan")
 def long_comprehension(x):
     return paddle.stack([paddle.tanh(x * t) for t in range(50)])
