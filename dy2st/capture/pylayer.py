@@ -144,7 +144,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Remo
 def check_unread(trace: Trace, fake: FakeTensor) -> None:
     """A hook acts on the whole gradient, so it comes before everything that reads the tensor."""
     value = fake._value
-    outside = any(q.fake is fake for q in trace.inputs.by_id.values())
+    outside = trace.inputs.by_fake(fake) is not None
     nodes = walk(trace.frame.builder.ops)
     read = any(value in node.operands for node in nodes)
     if (

@@ -430,8 +430,7 @@ class _Writer:
             self.line(f"_node.close(({_tuple(tensors)}), ({_tuple(outputs)}), {{{names}}})")
             outputs = outputs[: self.training.results]
             self.line("del _node")
-        simple = isinstance(plan.result, Out) and not plan.stores
-        simple = simple and not plan.reshaped
+        simple = isinstance(plan.result, Out) and not plan.stores and not plan.moved
         if simple and (self.trained or not self.entry.trainable):
             self.line(f"return _o{plan.result.index}")
             return

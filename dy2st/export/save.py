@@ -53,10 +53,8 @@ def parts_of(
             f"the program cannot be saved: {', '.join(sorted(foreign))} "
             f"run{'s' if len(foreign) == 1 else ''} on Paddle's own kernels."
         )
-    if entry.plan.reshaped or any(q.share is not None for q in entry.traced):
-        raise Dy2stError(
-            "the program cannot be saved: its arguments share memory, or change their shape."
-        )
+    if any(q.share is not None for q in entry.traced):
+        raise Dy2stError("the program cannot be saved: its tensors share memory.")
     weights = {}
     for k, q in enumerate(entry.displayed_bound):
         number = entry.traced.index(q)

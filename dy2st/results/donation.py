@@ -39,7 +39,7 @@ def given_up(
     bound: Sequence[TracedInput],
 ) -> list[int]:
     """The numbers of the inputs of `program` whose memory may be used."""
-    kept = inputs((plan.result, plan.stores)) | {r.index for r in plan.reshaped}
+    kept = inputs((plan.result, plan.stores)) | set(plan.moved)
     free = [q for k, q in enumerate(traced) if k not in kept and q.number is None]
     extents = [extent(q.tensor) if q.number is None else None for q in bound]
     out = []

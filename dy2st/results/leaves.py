@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import paddle
 
-from dy2st.capture.adapters.in_place_shape import Call
 from dy2st.results.replay import replay
 from dy2st.state.tree import like_of
 from dy2st.trace.fake_tensor import Tensor
@@ -26,20 +25,11 @@ from ir.types import Dim, evaluate_dim
 
 
 @dataclass(frozen=True)
-class Reshaped:
-    """`calls` are made on lifted input `index`; then it is filled with output `output`, if any."""
-
-    index: int
-    calls: tuple[Call, ...]
-    output: int | None
-
-
-@dataclass(frozen=True)
 class OutputPlan:
     """`values` are the outputs of the program; `result` and `stores` are trees of leaves.
 
     leaf: a result is a tensor that the function made to require a gradient of its own.
-    reshaped: arguments that look in another way when the program has run.
+    moved: lifted inputs that `contiguous()` gives other memory.
     replayed: lifted inputs of which a result may be a copy, if they are not contiguous.
     trained: results that require a gradient.
     """
@@ -49,7 +39,7 @@ class OutputPlan:
     result: Any
     stores: tuple[tuple[Location, object], ...]
     leaf: bool = False
-    reshaped: tuple[Reshaped, ...] = ()
+    moved: tuple[int, ...] = ()
     replayed: frozenset[int] = frozenset()
     trained: tuple[Value, ...] = ()
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import paddle
 
-from dy2st.capture.adapters.in_place_shape import Call, changes
 from dy2st.results.leaves import (
     Array,
     Chosen,
@@ -27,7 +26,6 @@ from dy2st.results.leaves import (
     Out,
     OutputPlan,
     Outside,
-    Reshaped,
     Rows,
     Same,
     Scalar,
@@ -58,7 +56,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
 from dy2st.trace.scalar import is_mixed, is_runtime_scalar, settled
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
-from dy2st.trace.trace import Trace, TracedInput
+from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING, Location
 from dy2st.trace.view_chains import Recipe, chain_in_loop, chain_of, is_apart
 from ir import Carry, Loc, Program, Scan, SourceError, Type, Value
@@ -123,10 +121,10 @@ class Results:
         stores = tuple((place, self.tree(v, str(place))) for place, v in self.stores)
         own = {id(q) for q in self.trace.aliasing.leaves if not q.stop_gradient}
         leaf = any(id(q) in own for q in self.keep)
-        reshaped = tuple(self.reshaped(q, calls) for q, calls in changes(self.trace))
+        moved = tuple(self.traced[v][0] for v in dict.fromkeys(self.trace.values.heirs.values()))
         trained = tuple(q._value for q in self.keep if not q.stop_gradient)
         return OutputPlan(
-            tuple(self.values), tuple(self.flags), tree, stores, leaf, reshaped,
+            tuple(self.values), tuple(self.flags), tree, stores, leaf, moved,
             frozenset(self.replayed), trained,
         )  # fmt: skip
 
@@ -448,11 +446,6 @@ class Results:
             CopyWarning,
             stacklevel=2,
         )
-
-    def reshaped(self, q: TracedInput, calls: tuple[Call, ...]) -> Reshaped:
-        value = q.fake._value
-        other = self.trace.root(value) is not self.trace.root(q.value)
-        return Reshaped(self.traced[q.value][0], calls, self.output(value) if other else None)
 
     def recipe(self, value: Value, root: Value) -> Recipe:
         found = chain_of(self.trace, value, root, self.output)

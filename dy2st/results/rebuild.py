@@ -6,9 +6,7 @@ replayed by Paddle's own view calls.
 
 from __future__ import annotations
 
-import paddle
-
-from dy2st.results.leaves import Filled, OutputPlan, Reshaped, fill
+from dy2st.results.leaves import Filled, OutputPlan, fill
 from dy2st.state.container_writes import Argument, Contents
 
 
@@ -21,15 +19,6 @@ def give_back(plan: OutputPlan, call: Filled) -> object:
         if isinstance(place, Argument):
             place = Contents(given[place.index])
         place.put(value)
-    for change in plan.reshaped:
-        _reshape(change, call)
+    for k in plan.moved:
+        call.inputs(k).contiguous()
     return out
-
-
-def _reshape(change: Reshaped, call: Filled) -> None:
-    tensor = call.inputs(change.index)
-    for made in change.calls:
-        made.make(tensor, call.sizes)
-    if change.output is not None:
-        with paddle.no_grad():
-            tensor.copy_(call.outputs[change.output], True)

@@ -15,8 +15,8 @@ BUILTIN = (list, tuple, dict, set, frozenset, collections.deque)
 
 def moved_memory(trace: Trace) -> SourceError:
     return SourceError(
-        "a result is a view of an argument that got other memory in this call (`cast_`, or "
-        "`reshape_` of a tensor that is not contiguous).",
+        "a result is a view of an argument that got other memory in this call (`contiguous()` of "
+        "a tensor that is not contiguous).",
         trace.where(),
         remedy="Return a copy: `.clone()`.",
     )

@@ -44,6 +44,10 @@ class Inputs:
     numbers: dict[Any, Any] = field(default_factory=dict)
     containers: dict[int, Any] = field(default_factory=dict)
 
+    def by_fake(self, fake: object) -> TracedInput | None:
+        """The input whose tensor the trace has as `fake`."""
+        return next((q for q in self.by_id.values() if q.fake is fake), None)
+
 
 @dataclass(eq=False)
 class ValueFacts:
@@ -58,8 +62,8 @@ class ValueFacts:
     loop returns, with its length.
     copies: tensors that the program makes of others, where eager may have one of those themselves.
     iterated: elements of lists that loops run over. became: what an object is after its shape or
-    flag changed in place. heirs: storages that an input's object has after its shape changed in
-    place, and that input. hosted: results of host calls, with the text of the call.
+    flag changed in place. heirs: storages that an input's object has after `contiguous()`, and that
+    input. hosted: results of host calls, with the text of the call.
     """
 
     frame_of: dict[Value, Frame] = field(default_factory=dict)
@@ -123,10 +127,10 @@ class TracedObjects:
 
     made: objects that the function has made, by `id`; homes: the frame in which. doubts: those
     that may be another object when the program runs. stored: keys of the locations that it stores
-    to. iterators: iterators it has made, each with its frame. reshaped: tensors whose shape an
-    in-place call has changed, by `id`. fields: the objects whose `__dict__` has been read, by its
-    `id`. lookups: sequences that are read at an index of the program, by `id`. picked: stand-ins
-    for Layers that an index picks, by `id`, with those.
+    to. iterators: iterators it has made, each with its frame. fields: the
+    objects whose `__dict__` has been read, by its `id`. lookups: sequences that are read at an
+    index of the program, by `id`. picked: stand-ins for Layers that an index picks, by `id`, with
+    those.
     """
 
     made: dict[int, Any] = field(default_factory=dict)
@@ -134,7 +138,6 @@ class TracedObjects:
     doubts: dict[int, Doubt] = field(default_factory=dict)
     stored: set[tuple[object, ...]] = field(default_factory=set)
     iterators: dict[int, tuple[Any, Frame]] = field(default_factory=dict)
-    reshaped: dict[int, list[Any]] = field(default_factory=dict)
     fields: dict[int, Any] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)

@@ -253,7 +253,7 @@ def _while_tracing(name: str) -> object:
 
 def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
     """`x.stop_gradient = flag`: from here on no gradient passes, or `x` gets one of its own."""
-    if any(q.fake is fake for q in trace.inputs.by_id.values()):
+    if trace.inputs.by_fake(fake) is not None:
         raise Refused(
             SourceError(
                 "stop_gradient of a tensor from outside is set in a translated function.",

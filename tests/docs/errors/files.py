@@ -231,12 +231,20 @@ def saves_an_op_without_a_native_kernel():
     save(lambda x: paddle.linalg.svd(x)[1], FIXED)
 
 
-@script
-def saves_a_view_of_another_argument():
-    def swapped(x):
-        return x.reshape_([4, 2])
+class Halves(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("whole", paddle.zeros([2, 4]))
+        self.register_buffer("part", self.whole[0])
 
-    save(swapped, FIXED)
+    def forward(self, x):
+        self.whole.add_(paddle.ones([2, 4]))
+        return x + self.part
+
+
+@script
+def saves_buffers_that_share_memory():
+    save(Halves(), FIXED)
 
 
 class Counter(paddle.nn.Layer):
