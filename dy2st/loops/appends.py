@@ -35,13 +35,18 @@ from ir.types import I64, Dim
 
 
 def filled(trace: Trace, target: TraceList, made: StackedRun, fill: fills.Fill) -> None:
-    """Store the elements of a loop that has just ended."""
+    """Store the elements of a loop that has just ended; one by one, if a loop around it carries
+    them."""
     trip = made.trip
     made = made if fill.step > 0 else made.slice(trace, slice(None, None, -1))
     if fill is fills.FRONT:
         return target.replace_parts([made, *target.parts()])
     assert isinstance(trip, int)
     places = fill.places(trip)
+    if target.grows_in_loop():
+        for k in range(trip):
+            target[places[k]] = made.item(trace, k)
+        return None
     before, behind = target[: places[0]], target[places[-1] + 1 :]
     return target.replace_parts([*before.parts(), made, *behind.parts()])
 

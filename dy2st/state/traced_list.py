@@ -216,7 +216,7 @@ class TraceList(list):
         if isinstance(i, slice):
             return self._slice(trace, i, loops)
         if fill is not None:
-            found = fills.read(trace, self, i, loops[0], fill)
+            found = fills.read(trace, self, i, loops[-1], fill)
             if found or not self.segmented:
                 return found[0] if found else lookup.element(trace, self, self.parts(), i, "list")
         back = taps.distance(trace, self, i, loops)

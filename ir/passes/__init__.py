@@ -20,6 +20,7 @@ from ir.passes.if_conversion import select_cond
 from ir.passes.loops.fission import split_loops
 from ir.passes.loops.inner_invariants import hoist_from_inner_loops
 from ir.passes.loops.invariant_ports import invariant_ports
+from ir.passes.loops.joined_carries import join_carries
 from ir.passes.loops.known_trips import known_trips
 from ir.passes.loops.loop_batching import hoist_from_scan
 from ir.passes.loops.loop_fusion import fuse_loops
@@ -42,6 +43,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (hoist_invariants, "indices and views that are the same in every iteration become visible"),
     (to_seq, "slices by the index become seq ports: now it shows what an iteration reads"),
     (to_stack, "buffers filled slice by slice become stack ports: no carry of size T is copied"),
+    (join_carries, "states of layers that an inner loop reads and makes are one tensor"),
     (hoist_from_inner_loops, "products of each layer that all steps share leave both loops"),
     (last_steps, "results of which only the last step is read are no residuals of a gradient"),
     (drop_unused_ports, "buffers and indices that nothing reads any more go before gradients"),
@@ -134,6 +136,7 @@ __all__ = [
     "invariant_ports",
     "known_trips",
     "last_k_steps",
+    "join_carries",
     "last_steps",
     "name_of",
     "run",

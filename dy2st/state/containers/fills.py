@@ -40,7 +40,9 @@ class Fill:
 
 def fill_of(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Fill | None:
     """The fill that `target[i] = ...` belongs to, if every iteration surely stores its element."""
-    frame = loops[-1] if len(loops) == 1 and is_symint(i) else None
+    frame = loops[-1] if loops and is_symint(i) else None
+    if target.segmented and len(loops) > 1:
+        return None
     loop = None if frame is None else frame.loop
     if loop is None or frame is not trace.frame or loop.open or not isinstance(loop.trip, int):
         return None
@@ -92,7 +94,7 @@ def record(trace: Trace, target: Any, value: Any, fill: Fill) -> None:
 def known(target: object, loops: Sequence[Frame]) -> Fill | None:
     """How the innermost of these loops fills the list, if that is known so far."""
     held = [f for f in loops if id(target) in f.known_fills or id(target) in f.fills]
-    if held and len(loops) > 1:
+    if held and held != [loops[-1]]:
         raise NeedsConcrete("an inner loop reads a list that the outer one fills")
     fill = None
     if held:

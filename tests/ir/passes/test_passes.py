@@ -29,6 +29,7 @@ from ir.passes.fuse import GROUP_LIMIT
 from ir.types import F32
 from ir.uses import walk
 from tests.ir.passes.test_inner_invariants import DECODER
+from tests.ir.passes.test_joined_carries import STATES
 from tests.ir.test_ir_random import check, program, same_values
 
 
@@ -326,6 +327,10 @@ program p(%x: f32[T,2,256] arg "x", %u: f32[256,256] param "u", %h0: f32[2,256] 
             [n.name for n in p.ops if n.name in ("matmul", "embedding", "scan")]
             == ["embedding", "matmul", "scan", "matmul"]
         ),
+    ),
+    "join_carries": (
+        STATES,
+        lambda p: sum(map(len, (n.carries for n in p.ops if n.name == "scan"))) == 1,
     ),
     "hoist_from_inner_loops": (
         DECODER,
