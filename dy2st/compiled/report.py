@@ -14,6 +14,7 @@ from dy2st.trace.trace import TracedInput
 from executor.launches import Copy
 from ir import Loc, Program, Scan, Value
 from ir.analysis.history import Chain, ended
+from ir.analysis.recurrences import recurrences
 from ir.autodiff import Residual
 from ir.loc import UNKNOWN
 from ir.uses import walk
@@ -22,14 +23,16 @@ from ir.uses import walk
 @dataclass(frozen=True)
 class LoopNote:
     """One loop. `kind` is `scan` (counted), `while` (data ends it) or `unrolled`; `reason` says
-    why, or what was peeled."""
+    why, or what was peeled; `states` names those that are recurrences."""
 
     kind: str
     loc: Loc
     reason: str = ""
+    states: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.loc}: {self.kind}" + (f" ({self.reason})" if self.reason else "")
+        text = f"{self.loc}: {self.kind}" + (f" ({self.reason})" if self.reason else "")
+        return ", ".join([text, *self.states])
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,25 @@ class Report:
         return "\n".join(lines)
 
 
+RECURRENCES = {
+    "linear": "a linear recurrence",
+    "sum": "a running sum",
+    "product": "a running product",
+    "largest": "a running maximum",
+    "least": "a running minimum",
+}
+
+
+def loop_note(kind: str, loc: Loc, text: str, loops: Sequence[Scan]) -> LoopNote:
+    """From a trace's note, and the loops of the program that came of it. Counters have no name."""
+    found = [q for s in loops for q in recurrences(s) if q.carry.inner.type.dtype.kind == "f"]
+    states = dict.fromkeys(
+        f"{q.carry.inner.name or 'a state'} is {RECURRENCES[q.kind]}" for q in found
+    )
+    kind = loops[0].name if kind == "while" and loops else kind
+    return LoopNote(kind, loc, text, tuple(states))
+
+
 def make_report(
     notes: list[tuple[str, Loc, str]],
     chains: Sequence[Chain] = (),
@@ -82,9 +104,12 @@ def make_report(
     program: Program,
 ) -> Report:
     """From a trace's notes (kind, place, text), and the program that came of them."""
-    kinds = {n.loc: n.name for n in walk(program.ops) if isinstance(n, Scan)}
+    made: dict[Loc, list[Scan]] = {}
+    for n in walk(program.ops):
+        if isinstance(n, Scan):
+            made.setdefault(n.loc, []).append(n)
     loops = tuple(
-        LoopNote(kinds.get(loc, kind) if kind == "while" else kind, loc, text)
+        loop_note(kind, loc, text, made.get(loc, ()))
         for kind, loc, text in notes
         if kind not in ("foreign", "cond", "retraced", "host")
     )

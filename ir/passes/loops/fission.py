@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
+from ir.analysis.recurrences import Edges, Vertex, components, dependences, gives, reads
 from ir.passes.loops.loop_batching import worth_sinking
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.loops.vectorize import Batched, batch
@@ -33,7 +33,6 @@ from ir.rewrite import Block, rewrite_all, substitute
 from ir.types import Dim, evaluate_dim, product
 from ir.uses import counts, has_effect
 
-Vertex: TypeAlias = Node | Carry
 #: loops of fewer steps are not cut
 FEWEST_STEPS = 4
 #: with more rows a product is not slowed down by reading its weights
@@ -78,14 +77,11 @@ class _Cut:
     def __init__(self, s: Scan, anchors: Collection[Node]) -> None:
         self.s = s
         self.vertices: list[Vertex] = [*s.body, *s.carries]
-        self.maker = {v: n for n in self.vertices for v in _gives(n)}
-        self.reads = {n: self.makers(_reads(n)) for n in self.vertices}
-        self.read_by: dict[Vertex, list[Vertex]] = defaultdict(list)
-        for n, sources in self.reads.items():
-            for q in sources:
-                self.read_by[q].append(n)
+        self.maker = {v: n for n in self.vertices for v in gives(n)}
+        self.read_by, self.reads = dependences(self.vertices)
         stateful = _reached(s.carries, self.read_by)
-        cycles = _on_cycles(self.vertices, self.read_by, self.reads)
+        found = components(self.vertices, self.read_by, self.reads)
+        cycles = {n for component in found if len(component) > 1 for n in component}
         able = {n for n in anchors if n in stateful and n not in cycles}
         behind = _reached(self.readers(able), self.read_by)
         self.products = [n for n in s.body if n in able and n not in behind and isinstance(n, Op)]
@@ -97,7 +93,7 @@ class _Cut:
         return [self.maker[v] for v in values if v in self.maker]
 
     def readers(self, nodes: Iterable[Vertex]) -> list[Vertex]:
-        return [q for n in nodes for q in self.read_by[n]]
+        return [q for n in nodes for q in self.read_by.get(n, ())]
 
     def needed_early(self, behind: Collection[Vertex]) -> set[Vertex]:
         """What the products read, and what gives results without them."""
@@ -110,7 +106,7 @@ class _Cut:
     def crossing(self) -> list[Value]:
         """The values of the first loop that the products and the second loop read."""
         read = [v for n in self.products for v in n.operands]
-        read += [v for n in self.vertices if n in self.late for v in _reads(n)]
+        read += [v for n in self.vertices if n in self.late for v in reads(n)]
         gone = self.late | set(self.products)
         return [v for v in dict.fromkeys(read) if v in self.maker and self.maker[v] not in gone]
 
@@ -188,15 +184,6 @@ def _only_read(s: Scan) -> Scan:
 
 
 # ---------------------------------------------------------------- graphs
-Edges: TypeAlias = Mapping[Vertex, Sequence[Vertex]]
-
-
-def _gives(n: Vertex) -> tuple[Value, ...]:
-    return (n.inner,) if isinstance(n, Carry) else n.results
-
-
-def _reads(n: Vertex) -> tuple[Value, ...]:
-    return (n.next,) if isinstance(n, Carry) else n.operands
 
 
 def _number(d: Dim) -> int:
@@ -216,41 +203,6 @@ def _reached(sources: Iterable[Vertex], edges: Edges) -> set[Vertex]:
         found.update(new)
         todo += new
     return found
-
-
-def _on_cycles(vertices: Sequence[Vertex], edges: Edges, back: Edges) -> set[Vertex]:
-    """The vertices that depend on themselves: strong components of several (Kosaraju)."""
-    seen: set[Vertex] = set()
-    found: set[Vertex] = set()
-    for v in reversed(_postorder(vertices, edges)):
-        if v in seen:
-            continue
-        component, todo = {v}, [v]
-        while todo:
-            new = [q for q in back.get(todo.pop(), ()) if q not in seen and q not in component]
-            component.update(new)
-            todo += new
-        seen |= component
-        found |= component if len(component) > 1 else set()
-    return found
-
-
-def _postorder(vertices: Sequence[Vertex], edges: Edges) -> list[Vertex]:
-    seen: set[Vertex] = set()
-    out: list[Vertex] = []
-    for v in vertices:
-        todo = [] if v in seen else [(v, iter(edges.get(v, ())))]
-        seen.add(v)
-        while todo:
-            at, rest = todo[-1]
-            q = next((q for q in rest if q not in seen), None)
-            if q is None:
-                out.append(at)
-                todo.pop()
-            else:
-                seen.add(q)
-                todo.append((q, iter(edges.get(q, ()))))
-    return out
 
 
 __all__ = ["CACHED", "bytes_of", "split_loops"]
