@@ -146,6 +146,7 @@ class Runner:
         known = self.known()
         known.trip, known.exact = None, False  # the bound of another loop at this line
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
+        unguessed: BaseException | None = None
         for traces in range(MOST_RETRACES + 1):
             self.ask_for_bound(known, go)
             try:
@@ -162,21 +163,32 @@ class Runner:
             except (NeedsConcrete, Mismatch) as e:
                 self.turns |= body.loop.turns
                 foreign_loop(self.trace, e)
-                if guess(body) or refute(body):
-                    continue
-                self.stopped(e, e.told(self.site) if isinstance(e, NeedsConcrete) else str(e))
-                return False
+                stop: BaseException = e
             except Exception as e:
                 if is_internal(e):
                     raise InternalError(e) from e
-                if guess(body) or refute(body):
-                    continue
-                self.stopped(e, f"an iteration raises {type(e).__name__}: {e}")
-                peel = max(isinstance(self.over.trip, Size), body.loop.settles)
-                self.first_stop = NeedsConcrete(self.why, (), peel)
-                return False
+                stop = e
+            if guess(body):
+                unguessed = stop
+            elif not refute(body):
+                return self.failed(stop, body)
+            elif unguessed is not None:
+                return self.failed(unguessed, body)
+        if unguessed is not None:
+            return self.failed(unguessed, body)
         why = f"each trace of its body shows more than the one before: it {known}"
         self.stopped(NeedsConcrete(""), why)
+        return False
+
+    def failed(self, e: BaseException, body: BodyTrace) -> bool:
+        """Note why the loop is not rolled. After wrong guesses about what grows, that is what has
+        stopped the trace before them."""
+        if isinstance(e, (NeedsConcrete, Mismatch)):
+            self.stopped(e, e.told(self.site) if isinstance(e, NeedsConcrete) else str(e))
+            return False
+        self.stopped(e, f"an iteration raises {type(e).__name__}: {e}")
+        peel = max(isinstance(self.over.trip, Size), body.loop.settles)
+        self.first_stop = NeedsConcrete(self.why, (), peel)
         return False
 
     def ask_for_bound(self, known: Learned, go: Any) -> None:

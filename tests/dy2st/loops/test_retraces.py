@@ -164,6 +164,33 @@ def test_a_gradient_that_is_cut_off_does_not_arrive(f, n):
     check.few_traces(report)
 
 
+# ---------------------------------------------------------------- wrong guesses
+class Memory(paddle.nn.Layer):
+    """`r` is joined with the input, which looks as if it grew; a state begins as None."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = self.create_parameter([6, 3])
+
+    def forward(self, x):
+        self.rows = paddle.ones([2, 3], x.dtype)
+        r, state, out = x[0] * 0, None, []
+        for t in range(x.shape[0]):
+            h = paddle.tanh(paddle.concat([x[t], r]) @ self.weight)
+            state = (h, h * 2) if state is None else (h + state[0], h * 0.5 - state[1])
+            self.rows = self.rows * (1 - h) + state[1]
+            r = self.rows.mean(0) * state[0]
+            out.append(r)
+        return paddle.stack(out)
+
+
+def test_a_wrong_guess_costs_no_trace_of_its_own():
+    for n in (1, 2, 6):
+        static = check.trains(Memory, lambda n=n: [check.data(n, 3)])
+    (loop,) = dy2st.report(static, check.data(6, 3)).loops
+    assert loop.kind == "scan" and loop.reason.startswith("peeled 1: 'state' is None")
+
+
 # ---------------------------------------------------------------- a body that shows more each time
 def register_of_numbers(x):
     """That `c` is computed shows when `d` is, and so on."""
