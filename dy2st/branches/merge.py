@@ -255,7 +255,7 @@ class Merge:
         return outer
 
     def tensor(self, name: str, a: FakeTensor, b: FakeTensor) -> FakeTensor:
-        if a._value.type != b._value.type:
+        if a.ask_type() != b.ask_type():
             raise Disagree from self.refusal(name, a, b)
         hint = name if name.isidentifier() else a._value.name
         then, orelse = self.value(self.yes, a), self.value(self.no, b)

@@ -182,14 +182,16 @@ class Grown(FakeTensor):  # type: ignore[misc]
     def pieces(self) -> tuple[FakeTensor, ...]:
         return self.__dict__["pieces"]  # type: ignore[no-any-return]
 
+    def ask_type(self) -> Type:
+        """The type, without the tensor."""
+        axis, t = self.source.growth.axis, self.source.init._value.type
+        dims = list(t.shape)
+        dims[axis] = self.source.length + sum_of(p._value.type.shape[axis] for p in self.pieces)
+        return t.with_shape(dims)
+
     @property
     def shape(self) -> Any:
-        axis = self.source.growth.axis
-        dims = list(self.source.init._value.type.shape)
-        dims[axis] = self.source.length
-        for p in self.pieces:
-            dims[axis] = dims[axis] + p._value.type.shape[axis]
-        return Shape(make(d, current()) for d in dims)
+        return Shape(make(d, current()) for d in self.ask_type().shape)
 
     def merged(self, other: object, join: Callable[[Any, Any], FakeTensor]) -> Grown | None:
         """This tensor and one that a branch has made longer by pieces of the same types."""

@@ -252,6 +252,30 @@ def test_decoders(decoder, steps):
 
 
 # ---------------------------------------------------------------- a step that ends before it grows
+def two_tensors(x, w):
+    """Both are made longer behind the break, from values that branches of the break have."""
+    ids, probs = x, paddle.full([2, 1], 1.0)
+    for _ in range(6):
+        p = F.softmax(w[ids].mean(1), -1)
+        token = p.argmax(-1)
+        if paddle.equal_all(token, paddle.full(token.shape, 3, dtype=token.dtype)):
+            break
+        best = p.max(-1)
+        ids = paddle.concat([ids, token.reshape([-1, 1])], 1)
+        probs = paddle.concat([probs, best.reshape([-1, 1])], 1)
+    return ids, probs
+
+
+def test_two_tensors_grow_behind_a_break():
+    static, lengths, x = dy2st.to_static(two_tensors), set(), paddle.to_tensor([[1], [2]])
+    for seed in range(12):
+        w = check.data(4, 4, seed=seed, dtype="float32", trained=False)
+        check.same(static(x, w), want := two_tensors(x, w), 1e-5, 1e-5)
+        lengths.add(want[0].shape[1])
+    assert len(lengths) > 1
+    assert "unrolled" not in str(dy2st.report(static, x, w))
+
+
 class EndNotKept(Decoder):
     """The end token itself is not appended."""
 
