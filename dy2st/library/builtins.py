@@ -29,6 +29,7 @@ from dy2st.state.protocols import special
 from dy2st.state.stacked_run import StackedRun, Unstacked
 from dy2st.state.strings import format_, repr_, str_
 from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import elements, rebuilt
 from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.symint import is_symint
@@ -136,6 +137,24 @@ def recompute_(function: object, *args: object, **kwargs: object) -> Any:
     return calls_of(function)(*args, **kwargs)
 
 
+def packing(f: Any) -> Any:
+    """`map_structure` and `pack_sequence_as`, whose containers the program has made."""
+
+    @functools.wraps(f)
+    def pack(*args: Any) -> Any:
+        trace, out = current(), f(*args)
+        return out if trace is None else adopted(trace, out)
+
+    return pack
+
+
+def adopted(trace: Trace, x: Any) -> Any:
+    found = elements(x) if isinstance(x, (list, tuple, dict)) else None
+    if found is None:
+        return x
+    return rebuilt(trace, x, [adopted(trace, q) for q in found.values()])
+
+
 def wrappers() -> list[Any]:
     """`recompute` as `paddle.distributed.fleet` and its `utils` have it."""
     modules = (paddle.distributed.fleet.utils, paddle.distributed.fleet.recompute)
@@ -160,6 +179,8 @@ SUBSTITUTES: dict[int, Any] = {
     id(paddle.concat): concat_,
     id(paddle.unbind): unbind_,
     id(paddle.arange): arange_,
+    id(paddle.utils.map_structure): packing(paddle.utils.map_structure),
+    id(paddle.utils.pack_sequence_as): packing(paddle.utils.pack_sequence_as),
     id(print): print_,
     **{id(f): registered(recompute_) for f in wrappers()},
     id(Tensor.register_hook): register_hook,

@@ -17,7 +17,7 @@ from paddle.nn import decode
 from paddle.nn import functional as F
 from paddle.utils import flatten, map_structure
 
-from dy2st.library.recurrent import Form, columns, packed, unpacked
+from dy2st.library.recurrent import Form, columns
 
 
 # ---------------------------------------------------------------- dynamic_decode
@@ -33,7 +33,6 @@ def dynamic_decode(
 ) -> object:
     """Steps until all are finished, `max_step_num + 1` at most."""
     inputs, states, finished = decoder.initialize(inits)
-    inputs, states = packed(inputs), packed(states)
     lengths = paddle.cast(paddle.zeros_like(finished), "int64")
     time = paddle.zeros([1], "int64")
     outputs, form = [], Form()
@@ -55,7 +54,6 @@ def dynamic_decode(
             if paddle.all(finished):
                 break
     final = form.filled([paddle.stack(q) for q in columns(outputs)])
-    states = unpacked(states)
     try:
         final, states = decoder.finalize(final, states, lengths)
     except NotImplementedError:
@@ -76,7 +74,6 @@ def advance(
     kwargs: Any,
 ) -> tuple[Tensor, ...]:
     """One step: the outputs, and what the next step starts from."""
-    inputs, states = unpacked(inputs), unpacked(states)
     out, next_states, next_inputs, next_finished = decoder.step(time, inputs, states, **kwargs)
     if decoder.tracks_own_finished:
         if not hasattr(next_states, "lengths"):
@@ -86,12 +83,12 @@ def advance(
                 stacklevel=2,
             )
         lengths = getattr(next_states, "lengths", lengths)
-        return out, packed(next_inputs), packed(next_states), next_finished, lengths
+        return out, next_inputs, next_states, next_finished, lengths
     next_finished = paddle.logical_or(next_finished, finished)
     lengths = lengths + paddle.cast(paddle.logical_not(next_finished), lengths.dtype)
     if impute_finished:
         next_states = map_structure(lambda s, n: held(s, n, next_finished), states, next_states)
-    return out, packed(next_inputs), packed(next_states), next_finished, lengths
+    return out, next_inputs, next_states, next_finished, lengths
 
 
 def held(state: Tensor, new: object, finished: Tensor) -> Tensor:

@@ -244,28 +244,24 @@ def rnn(
     if sequence_length is not None:
         mask = valid_steps(sequence_length, steps, batch, inputs.dtype)
     outputs, form = [], Form()
-    states = packed(states)
     for i in range(steps):
         t = steps - 1 - i if is_reverse else i
         step_inputs = at_step(inputs, t, 1 - axis)
-        step_outputs, new_states = cell(step_inputs, unpacked(states), **kwargs)
+        step_outputs, new_states = cell(step_inputs, states, **kwargs)
         if mask is not None:
-            new_states = masked(unpacked(states), new_states, mask[t])
-        states = new_states = packed(new_states)
+            move = functools.partial(moved, mask[t])
+            new_states = map_structure(move, states, new_states)
+        states = new_states
         outputs.append(form.flat(step_outputs))
     final = form.filled([stack_steps(q, axis, is_reverse) for q in columns(outputs)])
-    return final, unpacked(new_states)
+    return final, new_states
 
 
 def at_step(inputs: object, t: object, batch_axis: int) -> object:
     return map_structure(lambda x: x[:, t] if batch_axis == 0 else x[t], inputs)
 
 
-def masked(states: object, new_states: object, valid: object) -> Any:
-    return map_structure(lambda s, n: moved(s, n, valid), states, new_states)
-
-
-def moved(state: object, new: Tensor, valid: object) -> object:
+def moved(valid: object, state: object, new: Tensor) -> object:
     """The new state in rows where `valid` [B] is 1, the old one where it is 0."""
     shape = [-1] + [1] * (len(new.shape) - 1)
     on = paddle.reshape(valid, shape)
@@ -275,56 +271,6 @@ def moved(state: object, new: Tensor, valid: object) -> object:
 def stack_steps(items: object, axis: int, reverse: bool) -> object:
     whole = paddle.stack(items, axis)
     return paddle.flip(whole, [axis]) if reverse else whole
-
-
-def packed(x: object) -> object:
-    """A structure whose dicts are tuples, which a loop can carry. A cell that changes the dict of
-    its states in place changes a copy."""
-    return _packed(x) if _has(x, dict) else x
-
-
-def _packed(x: object) -> object:
-    if isinstance(x, dict):
-        return _dict_tuple(tuple(x))(*map(_packed, x.values()))
-    return _rebuilt(_packed, x)
-
-
-def unpacked(x: object) -> Any:
-    """What `packed` was given, in new containers."""
-    return _unpacked(x) if _has(x, DictTuple) else x
-
-
-def _unpacked(x: object) -> object:
-    if isinstance(x, DictTuple):
-        return dict(zip(x._fields, map(_unpacked, x)))
-    return _rebuilt(_unpacked, x)
-
-
-def _rebuilt(f: Callable[[Any], Any], x: object) -> object:
-    """A tuple or list of `f` of its elements; anything else as it is."""
-    if isinstance(x, list):
-        return TraceList(map(f, x))
-    if not isinstance(x, tuple):
-        return x
-    return type(x)(*map(f, x)) if hasattr(x, "_fields") else tuple(map(f, x))
-
-
-class DictTuple(tuple):
-    """The values of a dict whose keys are `_fields`."""
-
-    _fields: tuple[Tensor, ...] = ()
-
-    def __new__(cls, *values: object) -> DictTuple:
-        return tuple.__new__(cls, values)
-
-
-@functools.cache
-def _dict_tuple(keys: tuple[object, ...]) -> type[DictTuple]:
-    return type("DictTuple", (DictTuple,), {"_fields": keys})
-
-
-def _has(x: object, kind: type) -> bool:
-    return isinstance(x, kind) or isinstance(x, (tuple, list)) and any(_has(q, kind) for q in x)
 
 
 class Form:
