@@ -219,9 +219,12 @@ class Merge:
                 "Give it the same type and shape in both branches, or decide on a Python value.",
             )
         if a is None or b is None:
-            remedy = (
-                "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of None."
-            )
+            remedy = "Return a tensor of the same type in every case."
+            if what != "the returned value":
+                remedy = (
+                    "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of "
+                    "None."
+                )
         elif isinstance(a, paddle.nn.Layer) or callable(a):
             remedy = "Call both, and select between the results with `paddle.where`."
         else:

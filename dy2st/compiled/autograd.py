@@ -118,7 +118,7 @@ class Node:
         if asked.get("create_graph"):
             raise Dy2stError(
                 "dy2st: create_graph=True through a translated function: gradients of gradients "
-                "are not there yet. Use the eager function for them."
+                "are not supported. Use the eager function for them."
             )
         assert self.kept is not None, "Paddle's own nodes refuse a second backward"
         kept = self.kept

@@ -217,8 +217,8 @@ def unset(trace: Trace, error: UnboundLocalError) -> SourceError | None:
     return SourceError(
         f"'{name}' is read, and a condition on data decides whether it has been set.",
         raised_at(error),
-        reason=f"It is set at {trace.undefined.names[name]}, to an object that is no tensor or "
-        "number: without it there is none.",
+        reason=f"It is set at {trace.undefined.names[name]}, to an object that is neither a tensor "
+        "nor a number; where the condition does not hold, it has no value.",
         remedy="Set it before the condition.",
     )
 
@@ -233,7 +233,8 @@ def stopped(stop: NeedsConcrete) -> SourceError:
             "a size or an index of the program is needed as a plain number.",
             raised_at(stop),
             reason=sentence(stop.reason),
-            remedy="Give this size as a number in input_spec, or compute with tensors.",
+            remedy="Give open sizes as numbers in input_spec, bound a loop that data ends "
+            "(`for t in range(n): ... break`), or compute with tensors.",
         )
     return SourceError(
         f"{what}.",
@@ -384,7 +385,9 @@ def in_words(e: AliasError) -> str:
 
     def tensor(found: re.Match[str]) -> str:
         name, type_ = found.groups()
-        return f"'{name}' ({type_})" if name.isidentifier() and name != "_" else f"a {type_}"
+        return (
+            f"'{name}' ({type_})" if name.isidentifier() and name != "_" else f"a tensor ({type_})"
+        )
 
     text = str(e).removesuffix(f" ({e.loc})")
     return re.sub(r"%(\w+): (\w+\[[^\]]*\])", tensor, text)
@@ -409,7 +412,7 @@ def check_amp() -> None:
         raise Refused(
             SourceError(
                 "automatic mixed precision is on.",
-                reason="auto_cast is not translated yet.",
+                reason="auto_cast is not translated.",
                 remedy="Call the translated function outside of paddle.amp.auto_cast.",
             )
         )

@@ -187,7 +187,9 @@ def check_input(self: recurrent.RNNBase, x: Tensor, states: Sequence[Tensor]) ->
     want = [self.num_layers * self.num_directions, x.shape[1], self.hidden_size]
     for s in tuple(states):
         if s.shape != want:
-            raise ValueError(f"an initial state of {kind} must have the shape {want}: {s.shape}.")
+            raise ValueError(
+                f"an initial state of {kind} must have the shape {want}, it has {[*s.shape]}."
+            )
 
 
 def kept(x: Tensor, p: float) -> Tensor:

@@ -177,7 +177,8 @@ def set_in_loop(trace: Trace, name: str) -> BaseException:
         SourceError(
             f"'{name}' is read after a loop that may not run, as data decides.",
             trace.where(),
-            reason="The loop gives this name to a list, dict or object; without it there is none.",
+            reason="The loop gives this name to a list, dict or object; if it does not run, there "
+            "is none.",
             remedy="Set it before the loop.",
         )
     )

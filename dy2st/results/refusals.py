@@ -47,7 +47,7 @@ def no_view(what: str) -> Refused:
         SourceError(
             f"{what} is a view of an array of the caller.",
             reason="It would be a copy, which shows no later writes.",
-            remedy="Return a copy: `a[0].copy()`.",
+            remedy="Return a copy: `.copy()`.",
         )
     )
 

@@ -285,7 +285,8 @@ def name_of(f: Any) -> str:
     module = getattr(f, "__module__", None)
     if isinstance(module, str) and module.split(".")[0] not in NAMED:
         return str(getattr(f, "__name__", type(f).__name__))
-    return next(names(f), getattr(f, "__name__", type(f).__name__)).removeprefix("builtins.")
+    name = next(names(f), getattr(f, "__name__", type(f).__name__)).removeprefix("builtins.")
+    return "open" if f is open else name
 
 
 def home(f: Any) -> str:

@@ -232,7 +232,11 @@ class Managed:
             return False
         swallow = special(self.trace, self.obj, "__exit__", *error)[0]
         if isinstance(swallow, Tensor):
-            raise refuse("`__exit__` gives a tensor.", "Python takes its truth while tracing.")
+            raise refuse(
+                "`__exit__` gives a tensor.",
+                "Python asks for its truth while the function is traced.",
+                "Return a bool that Python knows, or None.",
+            )
         return swallow
 
 

@@ -143,7 +143,7 @@ def forbidden(group: Sequence[TracedInput]) -> Refused | None:
 def refused(names: str, reason: str) -> Refused:
     return Refused(
         SourceError(
-            f"{names}: memory that is shared, or not contiguous, is written in place.",
+            f"{names}: a tensor that shares memory, or is not contiguous, is written in place.",
             reason=reason,
             remedy="Pass a copy (`x.clone()`), or call it under paddle.no_grad().",
         )

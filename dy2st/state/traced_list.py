@@ -191,7 +191,9 @@ class TraceList(list):
     def __len__(self) -> int:
         n = self.size()
         if not isinstance(n, int):
-            raise NeedsConcrete(f"the length of a list is {n}")
+            counted = any(q in current().sizes.counts for q in n.names)  # type: ignore[union-attr]
+            how = "follows from how often a loop runs that data ends" if counted else f"is {n}"
+            raise NeedsConcrete(f"the length of a list {how}")
         return n
 
     def __bool__(self) -> bool:

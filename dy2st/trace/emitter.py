@@ -72,14 +72,17 @@ def lift(trace: Trace, tensor: Tensor) -> FakeTensor:
     if not name:
         place = trace.place_of(tensor)
         name = str(place) if place is not None else f"tensor_{len(trace.inputs.by_id)}"
+    remedy = 'Use float32 or float64: `x.astype("float32")`.'
     try:
         if not tensor._is_initialized() and 0 not in tensor.shape:
-            raise TypeError("a tensor without storage")
+            remedy = "Initialize it before the call: `p.initialize()` for parameters."
+            raise TypeError("it has no values yet")
         type = type_of(tensor)
         if type.dtype == BF16:
-            raise TypeError("bfloat16 tensors are not covered yet")
+            raise TypeError("programs do not have the element type bfloat16")
     except TypeError as e:
-        raise Refused(SourceError(f"{name} cannot become an input: {e}.", trace.where())) from None
+        message = f"{name} cannot become an input: {e}."
+        raise Refused(SourceError(message, trace.where(), remedy=remedy)) from None
     return trace.add_input(tensor, kind, name, type)
 
 

@@ -137,7 +137,8 @@ def stop(n: Any, use: str) -> BaseException:
             f"{what} is needed while the program is traced ({use}).",
             n.home.where(),
             reason="Its value is known only when the program runs.",
-            remedy="Keep it a tensor: shapes, list indices, dict keys and text take Python values.",
+            remedy="Compute with it as a tensor, or pass it in as an argument: shapes, list "
+            "indices, dict keys and text need Python values.",
         )
     )
 
@@ -171,10 +172,10 @@ def _stop(name: str) -> Callable[..., NoReturn]:
 
 
 _USES = {
-    "bool": "its truth, outside of translated code",
+    "bool": "its truth, in code that is not translated",
     "index": "an index, a length or a shape",
-    "int": "int() outside of translated code",
-    "float": "float() outside of translated code",
+    "int": "a shape, or an int in code that is not translated",
+    "float": "a float in code that is not translated",
     "hash": "a dict key",
     "str": "its text",
     "format": "its text",

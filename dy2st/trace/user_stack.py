@@ -55,8 +55,11 @@ def call_stack() -> tuple[tuple[types.CodeType, int], ...]:
 
 
 def user_loc() -> Loc:
+    """The running line of the user; code without a file, as that of a dataclass, has none."""
     frame = sys._getframe(1)
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
+    while frame is not None and not (
+        is_user_file(name := frame.f_code.co_filename) and name != "<string>"
+    ):
         frame = frame.f_back  # type: ignore[assignment]
     if frame is None:
         return Loc("<unknown>", 0)

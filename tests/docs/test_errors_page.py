@@ -47,6 +47,7 @@ UNREACHABLE = {
     "dy2st/branches/unresolved.py: __getattr__": "the protocol of `hasattr`; no text",
     "dy2st/state/containers/lookup.py: __getattr__": "the protocol of `hasattr`; no text",
     "dy2st/state/strings.py: __getattr__": "the protocol of `hasattr`; no text",
+    "dy2st/state/containers/layers.py: __getitem__": "the protocol of a dict; no text",
 }
 #: functions with a message of eager Paddle, which they repeat
 REPEATED = {"dy2st/library/decoding.py: advance"}

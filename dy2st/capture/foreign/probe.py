@@ -12,7 +12,7 @@ import paddle
 
 from dy2st.capture.foreign import gradient
 from dy2st.capture.foreign.arguments import rebuild, size_names
-from dy2st.capture.foreign.refusals import shape_by_value
+from dy2st.capture.foreign.refusals import another_type, shape_by_value
 from dy2st.capture.foreign.run import function, is_void, run
 from dy2st.trace.emitter import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_FROM_PADDLE, DTYPE_TO_PADDLE, Tensor, type_of
@@ -257,23 +257,12 @@ class Probe:
         if is_void(out):
             return None
         if out.dtype not in DTYPE_FROM_PADDLE:
-            raise self.another_type(str(out.dtype).removeprefix("paddle."))
+            raise another_type(self.trace, self.name, str(out.dtype).removeprefix("paddle."))
         for q in stand_ins:
             whole = out.data_ptr() == q.data_ptr() and out.shape == q.shape
             assert whole or not meet(extent(out), extent(q)), f"{self.name} gives a view"
         types.append(type_of(out))
         return "new"
-
-    def another_type(self, dtype: str) -> Refused:
-        return Refused(
-            SourceError(
-                f"{self.name} gives a tensor of {dtype}.",
-                self.trace.where(),
-                reason="Programs do not have this element type.",
-                remedy="Make this call, and what computes with its result, outside of the "
-                "translated function.",
-            )
-        )
 
 
 def sizes_in(known: Sequence[Any] | None) -> list[Any]:

@@ -10,7 +10,7 @@ from dy2st.capture.detached_writes import write
 from dy2st.capture.foreign import gradient
 from dy2st.capture.foreign.arguments import Template, flatten
 from dy2st.capture.foreign.probe import RANDOM, Probe, Unclear
-from dy2st.capture.foreign.refusals import refusal
+from dy2st.capture.foreign.refusals import another_type, refusal
 from dy2st.trace.emitter import Emitter, detached, grad_enabled
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
@@ -61,7 +61,7 @@ def record(
         tuple((k, template.of(v)) for k, v in kwargs.items()),
     )
     if any(q._value.type.dtype == BF16 for q in template.operands):
-        raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
+        raise another_type(trace, name, "bfloat16")
     if fixed:
         refuse_moving(trace, name, [*(q._value.type for q in template.operands), literal])
     known = [known_numbers(trace, q, fixed) for q in template.operands]
@@ -78,7 +78,7 @@ def record(
         told = _informative(e)
         raise refusal(trace, name, e if cause is None or told else cause, eager=told) from e
     if any(t.dtype == BF16 for t in types):
-        raise refusal(trace, name, TypeError("bfloat16 tensors are not covered yet"))
+        raise another_type(trace, name, "bfloat16")
     probed = Probed(types, structure, written, flags, trained)
     return _emit(trace, name, literal, template.operands, probed)
 

@@ -26,16 +26,31 @@ def refusal(trace: Trace, name: str, cause: Exception, eager: bool = False) -> R
     short = name.removeprefix("Tensor.")
     short = SIGNS.get(short.strip("_"), short) if short != name else name
     kind = source_error(type(cause)) if eager else SourceError
-    error = kind(
-        f"{short} does not accept these arguments.",
-        trace.where(),
-        reason=hints[0][:400],
-        remedy="Check the shapes and dtypes: eager Paddle raises this, too."
-        if eager
-        else "Check the shapes and dtypes, or make this call outside of the translated function.",
-    )
+    reason = hints[0][:400]
+    remedy = "Check the shapes and dtypes: eager Paddle raises this, too."
+    if not eager:
+        reason = f"{reason[:1].upper()}{reason[1:].rstrip('.')}."
+        remedy = "Make this call outside of the translated function, or give all sizes as numbers."
+    what = "does not accept these arguments" if eager else "cannot be translated here"
+    error = kind(f"{short} {what}.", trace.where(), reason=reason, remedy=remedy)
     error.__cause__ = cause
     return Refused(error)
+
+
+def another_type(trace: Trace, name: str, dtype: str) -> Refused:
+    """A call that takes or gives tensors of an element type that programs lack."""
+    bf16 = dtype == "bfloat16"
+    return Refused(
+        SourceError(
+            f"{name.removeprefix('Tensor.')} takes or gives a tensor of {dtype}.",
+            trace.where(),
+            reason="Programs do not have this element type.",
+            remedy="Use float32 or float64."
+            if bf16
+            else "Make this call, and what computes with its result, outside of the translated "
+            "function.",
+        )
+    )
 
 
 def shape_by_value(trace: Trace, what: str) -> Refused:

@@ -50,7 +50,7 @@ def compares_a_chosen_layer(x):
 @example(X)
 def array_of_a_random_size(x):
     n = random.randint(1, 4)
-    return x * np.random.rand(n, 1)
+    return x * float(np.random.rand(n, 1).sum())
 
 
 @example(X)

@@ -6,12 +6,14 @@ is refused.
 
 import copy
 import functools
+import hashlib
 import io
 import os
 import queue
 import random
 import threading
 import types
+import weakref
 
 import paddle
 
@@ -223,6 +225,36 @@ class Lists(paddle.nn.Layer):
 
 
 lists = Lists()
+
+
+digest = hashlib.md5()
+entries = weakref.WeakValueDictionary()
+raw = memoryview(bytearray(4))
+
+
+@example(X)
+def digest_from_outside(x):
+    digest.update(b"step")
+    return x * int(digest.hexdigest()[:2], 16)
+
+
+@example(X)
+def digest_in_a_branch(x):
+    made = hashlib.md5()
+    if x.sum() > 0:
+        made.update(b"step")
+    return x * int(made.hexdigest()[:2], 16)
+
+
+@example(X)
+def weak_dict(x):
+    return x * len(entries)
+
+
+@example(X)
+def item_of_a_memoryview(x):
+    raw[0] = 1
+    return x
 
 
 @example(X)
