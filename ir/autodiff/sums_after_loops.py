@@ -16,19 +16,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ir.autodiff.inner_products import is_product, products_of_inner_loops
 from ir.autodiff.residuals import bytes_of
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, live_ops, rewrite
-from ir.types import product
+from ir.types import Dim, product
 from ir.uses import depends_on_index, uses
-
-#: with more rows, a product adds to the sum while it is in registers, and passes over it once
-FEW_ROWS = 8
 
 
 def sums_after_loops(program: Program) -> Program:
-    """Only carries that are nothing but sums change."""
-    return rewrite(program, _visit)
+    """Only carries that are nothing but sums change, and inner loops that collect their terms."""
+    return rewrite(products_of_inner_loops(program), _visit)
 
 
 def _visit(b: Block, node: Node) -> Sequence[Value] | None:
@@ -77,14 +75,9 @@ class _Sums:
         return out if self.read[p.inner] == 1 else []
 
     def is_product(self, op: Op) -> bool:
-        if op.name != "matmul" or not op.attrs["trans_x"] or op.attrs["trans_y"]:
+        if not (is_product(op, 2) or is_product(op, 3)) or depends_on_index(self.s, op):
             return False
-        if any(v.type.ndim != 2 or v in self.consts for v in op.operands):
-            return False
-        if depends_on_index(self.s, op):
-            return False
-        rows = op.operands[0].type.shape[0]
-        if not isinstance(rows, int) or rows > FEW_ROWS:
+        if any(v in self.consts for v in op.operands):
             return False
         fresh = [v for v in op.operands if v not in self.seqs and v not in self.stacks]
         if sum(map(bytes_of, fresh)) > 2 * bytes_of(op.result):
@@ -136,7 +129,8 @@ class _Sums:
         x, y = (self.rows(v) for v in self.aligned(*op.operands))
         new: Value
         if _columns(x) > _columns(y):
-            new = self.b.transpose(self.b.matmul(y, x, trans_x=True), perm=(1, 0))
+            perm = (1, 0) if x.type.ndim == 2 else (0, 2, 1)
+            new = self.b.transpose(self.b.matmul(y, x, trans_x=True), perm=perm)
         else:
             new = self.b.matmul(x, y, trans_x=True)
         return new
@@ -149,8 +143,11 @@ class _Sums:
         return new
 
     def rows(self, v: Value) -> Value:
-        """[T, B, n] as [T * B, n]"""
-        shape = (product(v.type.shape[:-1]), v.type.shape[-1])
+        """[T, B, n] as [T * B, n]; [T, L, B, n] as [L, T * B, n]"""
+        shape: tuple[Dim, ...] = (product(v.type.shape[:-1]), v.type.shape[-1])
+        if v.type.ndim == 4:
+            v = self.b.transpose(v, perm=(1, 0, 2, 3))
+            shape = (v.type.shape[0], product(v.type.shape[1:3]), v.type.shape[3])
         new: Value = self.b.reshape(v, shape=shape)
         return new
 
