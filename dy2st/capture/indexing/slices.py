@@ -53,7 +53,7 @@ def sliced(e: Emitter, x: object, axis: int, item: slice) -> object:
     n = e.type(x).shape[axis]
     step: Any = 1 if item.step is None else item.step
     for q in (item.start, item.stop, step):
-        if is_runtime_scalar(q) and (step is q or step != 1 or not q.data):
+        if is_runtime_scalar(q) and (step is q or step != 1 or not unknown(q)):
             raise stop(q, "the bound of a slice")
     if is_symint(step):
         raise NeedsConcrete("a slice with a step of the program", step.loops)
@@ -104,6 +104,8 @@ def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step:
     if step == 1 and (is_runtime_scalar(low) or is_runtime_scalar(high)):
         return _cut(e, x, axis, low, high, n)
     gap = high - low
+    if step == 1 and unknown(gap < 0):
+        return _cut(e, x, axis, low, high, n)
     if step != 1:
         gap = -(-gap // step)
         if is_runtime_scalar(gap):
@@ -127,8 +129,10 @@ def bound(trace: Trace, at: Any, size: Any) -> Any:
 
 
 def unknown(q: object) -> bool:
-    """Whether data decides about a number."""
-    return is_runtime_scalar(q) and q.data  # type: ignore[attr-defined]
+    """Whether data decides about a number, or the index of a loop that cannot be unrolled."""
+    if not is_runtime_scalar(q):
+        return False
+    return q.data or any(isinstance(loop.trip, Size) for loop in q.loops)  # type: ignore[attr-defined]
 
 
 def holds(test: Any, at: Any) -> bool:

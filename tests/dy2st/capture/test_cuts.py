@@ -6,6 +6,7 @@ import warnings
 
 import paddle
 import pytest
+from paddle.static import InputSpec
 
 import dy2st
 from tests import check
@@ -167,3 +168,24 @@ def test_parts_of_different_lengths_do_not_meet():
 def test_a_step_from_data_is_refused():
     with pytest.raises(dy2st.SourceError, match="the bound of a slice"):
         dy2st.to_static(lambda x, n: x[:: int(n)])(check.data(7, 4), paddle.to_tensor(2))
+
+
+def windows_of_any_length(x):
+    """Bounds that Python clamps in some iterations only."""
+    out = x[0] * 0
+    for t in range(x.shape[0]):
+        out = out + x[t - 3 : t].sum(0) + x[max(t - 2, 0) : t + 2].sum(0) * 2 + x[: t + 1].mean(0)
+    return out
+
+
+def test_windows_over_a_named_size():
+    static = dy2st.to_static(windows_of_any_length, [InputSpec([None, 4], "float64")])
+    for n in (7, 5, 3, 1, 2, 9):
+        args = [check.data(n, 4, seed=n)]
+        (want, wanted), (have, had) = (
+            check.step(q, (own := check.detached(args)), own)
+            for q in (windows_of_any_length, static)
+        )
+        check.same(have, want, rtol=1e-9, atol=1e-9, what=f"n = {n}")
+        check.close(had[0], wanted[0], 1e-9, f"n = {n}: gradient")
+    assert [q.kind for q in dy2st.report(static, check.data(9, 4)).loops] == ["scan"]
