@@ -13,9 +13,8 @@ from typing import Any
 
 from dy2st.loops.record import LoopRecord, LoopTrace
 from ir import Cond, Op, Type, Value
-from ir.analysis.ranges import names_in
 from ir.program import Node
-from ir.types import Dim
+from ir.types import Dim, substitute_dim
 
 
 class Growth:
@@ -43,7 +42,7 @@ def learn(plan: LoopRecord, inner: Value, path: tuple[object, ...], stand_in: Va
         return False
     found = longer(plan.body_trace, [stand_in])
     joined = [found[inner]] if inner in found else list(found.values())
-    growth = joined[-1][1] if joined else larger(stand_in.type, inner.type)
+    growth = joined[-1][1] if joined else larger(plan.body_trace, stand_in.type, inner.type)
     if growth is None:
         return False
     if inner not in found:
@@ -52,12 +51,18 @@ def learn(plan: LoopRecord, inner: Value, path: tuple[object, ...], stand_in: Va
     return True
 
 
-def larger(before: Type, after: Type) -> Growth | None:
+def in_the_first(body_trace: LoopTrace, dim: Dim) -> Dim:
+    """A size in the first iteration: it moves where what it follows from has not been learned."""
+    return substitute_dim(dim, {body_trace.loop.name: 0})
+
+
+def larger(body_trace: LoopTrace, before: Type, after: Type) -> Growth | None:
     """How a tensor has grown, if it is longer along one axis and nothing else has changed."""
     if before.dtype != after.dtype or before.ndim != after.ndim:
         return None
     axes = [k for k, (n, m) in enumerate(zip(before.shape, after.shape)) if n != m]
     step = after.shape[axes[0]] - before.shape[axes[0]] if len(axes) == 1 else 0
+    step = in_the_first(body_trace, step)
     return Growth(axes[0], step, False) if isinstance(step, int) and step > 0 else None
 
 
@@ -95,8 +100,8 @@ def longer(body_trace: LoopTrace, starts: Iterable[Value]) -> dict[Value, tuple[
         for v, front in ((operands[0], False), (operands[-1], True)):
             start = v if v in first else sides[v][0] if sides.get(v, ())[1:] == (axis, front) else v
             step = t.shape[axis] - start.type.shape[axis] if start in first else 0
-            moving = body_trace.loop.name in names_in(step)
-            if start in first and not moving and without(start.type, axis) == without(t, axis):
+            step = in_the_first(body_trace, step)
+            if start in first and without(start.type, axis) == without(t, axis):
                 sides[op.result] = start, axis, front
                 found[op.result] = start, Growth(axis, step, front)
                 break
