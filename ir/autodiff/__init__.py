@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 
 from ir.autodiff.activity import Activity
 from ir.autodiff.checkpoint import Checkpoint, segmented
-from ir.autodiff.joint import Reverse, in_storage
-from ir.autodiff.residuals import NotDifferentiable, bytes_of, from_inputs
+from ir.autodiff.joint import Reverse
+from ir.autodiff.residuals import NotDifferentiable, bytes_of, from_inputs, in_storage
 from ir.autodiff.sums_after_loops import sums_after_loops
 from ir.ops.gradients import zeros
 from ir.passes.loops.ports import drop_unused_ports

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.autodiff.activity import Activity, is_float
+from ir.autodiff.appended import appended
 from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, name_of, work_of
 from ir.opdef import ShapeError
 from ir.ops.gradients import Contribution, Placed, added, zeros
@@ -33,7 +34,6 @@ from ir.program import (
     Node,
     Op,
     Port,
-    Program,
     Scan,
     Seq,
     Stack,
@@ -41,7 +41,7 @@ from ir.program import (
 )
 from ir.rewrite import Block, in_order, inlined, live_ops
 from ir.types import I64, Dim, Size, Type
-from ir.uses import free_values, uses
+from ir.uses import free_values
 
 Grads = dict[Value, Value]
 
@@ -54,7 +54,7 @@ class Reverse:
     taken: names of sizes, for copies of while loops.
     inputs: values that share the storage of an input, as it was or as it is after the writes.
     slots: values that are the storage of an input after the writes.
-    computed_in: what `in_storage` finds.
+    computed_in: what `ir.autodiff.residuals.in_storage` finds.
     report: (value, policy, cost) for every forward value that the backward pass reads.
     """
 
@@ -159,6 +159,7 @@ class Reverse:
         keep: str,
         whole: bool = False,
         sizes: Mapping[str, Dim] | None = None,
+        final: Collection[Value] = (),
     ) -> tuple[tuple[Node, ...], list[Value]]:
         """A backward block made independent of the forward one.
 
@@ -168,18 +169,20 @@ class Reverse:
         keep: how handing over is called in the report.
         whole: as in `Chooser`.
         sizes: sizes of the forward block only, and what they are in the new one.
+        final: values for which `bring` has something that exists anyway.
         """
         ops = live_ops(ops, leaving)
         forward = {v for n in block for v in n.results} | set(entering)
         read = dict.fromkeys([*free_values(ops), *leaving])
         needed = [v for v in read if v in forward]
         own = dict(sizes or {})
-        chooser = Chooser(block, cost, self.is_again, self.inputs, self.slots, whole, own)
+        free = {*self.slots, *final}
+        chooser = Chooser(block, cost, self.is_again, self.inputs, free, whole, own)
         plan = chooser.plan(needed, ops)
         copier = Copier(self.fresh, sizes=own)
         for v in plan.kept:
             copier.env[v] = bring(v)
-            kept = v not in self.slots and (v in chooser.maker or cost(v))
+            kept = v not in free and (v in chooser.maker or cost(v))
             self.report.append(f"{v!r}: {keep}, {bytes_of(v)} bytes" if kept else f"{v!r}: reuse")
         redone = copier.nodes(plan.redo)
         self.report += [f"{r!r}: recompute{_work(n)}" for n in plan.redo for r in n.results]
@@ -188,17 +191,6 @@ class Reverse:
 
     def is_again(self, node: Node) -> bool:
         return isinstance(node, Scan) and node.index in self.again
-
-
-def in_storage(program: Program) -> dict[Value, Value]:
-    """What an in-place call computed in the storage of an input, and the mark of that storage.
-
-    The gradient of the call reads what the storage holds: there is no other tensor.
-    """
-    read = uses(program.ops, program.needed)
-    marks = (n for n in program.ops if isinstance(n, Op) and n.name == "stored")
-    own = ((n.operands[0], n.result) for n in marks if n.attrs["own"])
-    return {v: mark for v, mark in own if read[v] == 1}
 
 
 def _work(node: Node) -> str:
@@ -222,6 +214,8 @@ class _Loop:
         self.body = Block()
         self.inner: Grads = {}
         self.first: dict[Port, Value] = {}
+        self.appended: dict[Value, Carry] = {}
+        self.lasts: dict[Carry, Value] = {}
 
     def reverse(self) -> Scan:
         if self.length == 0:
@@ -231,6 +225,7 @@ class _Loop:
             self.enter(p)
         ops = self.shared.block(self.s.body, self.inner, self.body)
         makers, leaving = self.leave()
+        self.appended = appended(self.s, self.body.ops)
         entering = {self.s.index, *(p.inner for p in self.s.ins)}
         sources = {p.inner: p for p in self.s.ins}
 
@@ -246,6 +241,7 @@ class _Loop:
             self.bring,
             "stack",
             sizes=self.forward_size(),
+            final=self.appended,
         )
         self.ports += [make(v) for make, v in zip(makers, leaving)]
         whole = (*self.prefix.ops, *body)
@@ -254,8 +250,8 @@ class _Loop:
             loop = Scan(self.index, self.length, ports, whole, self.s.loc, size=self.size)
             self.b.append(loop)
         self.add_results()
-        ports = in_order((*self.s.ports, *self.stacks))
-        return replace(self.s, ports=ports, body=tuple(ops))
+        own = (replace(p, last=self.lasts[p]) if p in self.lasts else p for p in self.s.ports)
+        return replace(self.s, ports=in_order((*own, *self.stacks)), body=tuple(ops))
 
     def hand_on(self) -> None:
         """No iteration: what a carry was before is what it is after."""
@@ -355,6 +351,9 @@ class _Loop:
         if v is self.s.index:
             return self.forward_index()
         new = Value(v.type, v.name)
+        if v in self.appended:
+            self.ports.append(Const(new, self.last_of(self.appended[v])))
+            return new
         for p in self.s.ins:
             if p.inner is v and isinstance(p, Const):
                 self.ports.append(Const(new, p.outer))
@@ -366,6 +365,12 @@ class _Loop:
         stack = self.stack_of(v)
         self.ports.append(Seq(new, stack.outer, stack.axis, self.length - 1, -1))
         return new
+
+    def last_of(self, p: Carry) -> Value:
+        """The value of a carry after the forward loop."""
+        if p.last is not None:
+            return p.last
+        return self.lasts.setdefault(p, Value(p.inner.type, p.inner.name))
 
     def stack_of(self, v: Value) -> Stack:
         """The stack of the forward loop that collects `v`: one that is there, or a new one."""
@@ -488,4 +493,4 @@ def _gradient_of(v: Value) -> Value:
     return Value(v.type, f"d_{v.name}" if v.name else "")
 
 
-__all__ = ["Reverse", "in_storage"]
+__all__ = ["Reverse"]

@@ -20,7 +20,7 @@ from ir.loc import UNKNOWN, Dy2stError, Loc
 from ir.program import Node, Op, Program, Scan, Value
 from ir.scalar import language as k
 from ir.types import evaluate_dim, product
-from ir.uses import gives, size_names, walk
+from ir.uses import gives, size_names, uses, walk
 
 #: scalar operations that recomputing one value may take, all that it depends on included
 MOST_WORK = 16
@@ -49,6 +49,17 @@ def from_inputs(program: Program) -> set[Value]:
         if n.name == "tensor_array" and all(base[v] in own for v in n.operands):
             own.update(n.results)
     return {v for v, at in base.items() if at in own}
+
+
+def in_storage(program: Program) -> dict[Value, Value]:
+    """What an in-place call computed in the storage of an input, and the mark of that storage.
+
+    The gradient of the call reads what the storage holds: there is no other tensor.
+    """
+    read = uses(program.ops, program.needed)
+    marks = (n for n in program.ops if isinstance(n, Op) and n.name == "stored")
+    own = ((n.operands[0], n.result) for n in marks if n.attrs["own"])
+    return {v: mark for v, mark in own if read[v] == 1}
 
 
 def once_only(node: Node) -> bool:
@@ -216,6 +227,7 @@ __all__ = [
     "Residuals",
     "bytes_of",
     "from_inputs",
+    "in_storage",
     "name_of",
     "once_only",
     "work_of",

@@ -323,3 +323,27 @@ def test_the_step_that_ends_the_loop_adds_nothing(decoder, steps):
         result = static(paddle.to_tensor([[1, 0]]))
         lengths.add(check.leaves(result)[0].shape[1])
     assert len(lengths) > 1, "no model ended early, or all did"
+
+
+def test_the_backward_keeps_a_cache_once():
+    """Not once per step; and the caller may write to the cache before backward runs."""
+
+    def f(x, w, cache):
+        h = x[0] * 0
+        for t in range(x.shape[0]):
+            cache[t] = (x[t] @ w + h * 0.1).detach()
+            keys = cache[: t + 1].clone()
+            h = paddle.tanh(F.softmax(keys @ (h + x[t] @ w), 0) @ keys)
+        return h.sum()
+
+    def step(g):
+        w, cache = check.data(WIDTH, WIDTH, seed=1), paddle.zeros([6, WIDTH], "float64")
+        first = g(values(6).detach(), w, cache)
+        second = g(values(6, 2).detach(), w, cache)
+        (first + 2 * second).backward()
+        return w.grad.numpy(), (values(6).detach(), w, cache)
+
+    static = dy2st.to_static(f)
+    (want, _), (have, arguments) = step(f), step(static)
+    check.close(have, want, 1e-9, "gradient")
+    assert "f64[6,6,4]" not in str(dy2st.report(static, *arguments))
