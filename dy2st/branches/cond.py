@@ -94,7 +94,7 @@ def decide(
         trace.store(place, value)
     for target, items in appends:
         for item in items:
-            target.append(item)
+            target.note_append(item)
     for target, items in changed:
         target.replace_parts(items)
     set_state(state)

@@ -15,7 +15,7 @@ import paddle
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.index_values import iterations
 from dy2st.loops.record import LoopRecord
-from dy2st.state.containers import fills
+from dy2st.state.containers import buffers, fills
 from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
@@ -51,22 +51,13 @@ def filled(trace: Trace, target: TraceList, made: StackedRun, fill: fills.Fill) 
     return target.replace_parts([*before.parts(), made, *behind.parts()])
 
 
-def put(trace: Trace, target: TraceList, segment: StackedRun) -> None:
-    """Append the elements of a loop that has just ended."""
-    frame = trace.frame
-    if frame is not target.born:
-        entry = frame.appends.setdefault(id(target), (target, []))
-        entry[1].append(segment)
-        trace.undo_log.note(entry[1].pop)
-    list.append(target, segment)
-    if not trace.private(target.born):
-        trace.undo_log.note(lambda: list.pop(target))
-
-
-def last_of(trace: Trace, item: object) -> object:
-    """The last element of what was appended."""
+def last_of(plan: LoopRecord, item: object) -> object:
+    """The last element of what was appended, as the next iteration has it."""
+    trace = plan.trace
     if isinstance(item, ConditionalElement):
-        raise item.error
+        if not item.facts <= plan.body_trace.goes_on:
+            raise item.error
+        return item.item
     if not isinstance(item, StackedRun):
         return item
     return item.item(trace, trace.sym(item.trip - 1))
@@ -87,11 +78,11 @@ def element_after(plan: LoopRecord, port: TapPort) -> Any:
         return fills.port(plan.trace, target, plan.frame, fill, back - 1).fake
     new = appended(plan.frame, target)
     if new and back == 1:
-        return last_of(plan.trace, new[-1])
+        return last_of(plan, new[-1])
     if any(isinstance(q, StackedRun) for q in new):
         raise NeedsConcrete("an inner loop appends to a list that is read from its end")
     if back <= len(new):
-        return last_of(plan.trace, new[-back])
+        return last_of(plan, new[-back])
     return tap_port(plan.trace, target, plan.frame, back - len(new)).fake
 
 
@@ -108,6 +99,9 @@ def learn_growth(plan: LoopRecord) -> bool:
     known.update(new)
     for key in gone:
         del known[key]
+    for key in new.keys() & lists.keys():
+        target, items = frame.appends[key]
+        buffers.learn(plan.trace, frame, target, leaves_of(items), known[key])
     return fills.learn(frame) or bool(new or gone)
 
 
@@ -128,6 +122,12 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
             plan.leave(q)
         if any(isinstance(q, ConditionalElement) for q in items):
             items = certain(plan, target, items)
+        if target.buffer is not None:
+            if target.buffer.wanted.learn(flat(items)):
+                reason = "elements of a list come to require a gradient"
+                raise NeedsConcrete(reason, [target.buffer.loop], again=True)
+            out.append((target, target.buffer, size_of(items)))
+            continue
         single = len(items) == 1 and not isinstance(items[0], StackedRun)
         if single:
             out.append((target, items[0], 0))
@@ -166,6 +166,12 @@ def flat(items: Sequence[object]) -> list[Any]:
         elif not isinstance(q, StackedRun):
             out.append(q)
     return out
+
+
+def leaves_of(items: Sequence[Any]) -> list[Any]:
+    """The tensors and numbers among appended elements, and the leaves of those of inner loops."""
+    runs = [q.tree for q in items if isinstance(q, StackedRun)]
+    return [*flat(items), *flat(runs)]
 
 
 def check_length(plan: LoopRecord, items: Sequence[object]) -> None:
@@ -331,6 +337,6 @@ def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
 
 
 __all__ = [
-    "Group", "collect", "element_after", "filled", "gathered", "last_of", "learn_growth", "put",
+    "Group", "collect", "element_after", "filled", "gathered", "last_of", "learn_growth",
     "segment", "shortened", "size_of",
 ]  # fmt: skip

@@ -22,11 +22,12 @@ from dy2st.branches.unresolved import (
     unresolved,
 )
 from dy2st.loops import concat_growth
-from dy2st.loops.appends import filled, gathered, put, segment, shortened
+from dy2st.loops.appends import filled, gathered, segment, shortened
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
-from dy2st.state.containers import lookup
+from dy2st.state.containers import buffers, lookup
+from dy2st.state.containers.buffers import Buffer
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.ownership import note_contents
 from dy2st.state.stacked_run import StackedRun
@@ -171,6 +172,7 @@ class BodyTrace(LoopTrace):
         )
         held = {k: self.stand_in(v, k) for k, v in old.items()}
         queues = [self.queue(q) for q in self.known.queues.values()]
+        buffers.enter(trace, self.frame)
         for k, place in self.known.places.items():
             if held[k] is not MISSING:
                 trace.store(place, held[k])
@@ -419,7 +421,10 @@ class BodyTrace(LoopTrace):
         trace.frame.builder.ops += plan.after.ops
         for target, item, group in plan.appends:
             length = self.length * group if group != 0 else self.length
-            made = StackedRun(length, segment(plan, item, group), self.loop)
+            if isinstance(item, Buffer):
+                made = item.run(trace, target.size(), length)
+            else:
+                made = StackedRun(length, segment(plan, item, group), self.loop)
             if id(target) in plan.missed:
                 made = shortened(plan, made, plan.missed[id(target)])
             chosen = plan.chosen.get(id(target))
@@ -427,7 +432,7 @@ class BodyTrace(LoopTrace):
             if id(target) in plan.fills:
                 filled(trace, target, made, plan.fills[id(target)])
             elif chosen != []:
-                put(trace, target, made)
+                target.note_append(made)
         for path, final in plan.finals.items():
             if type(final) is concat_growth.Later:
                 plan.finals[path] = final.value(trace)

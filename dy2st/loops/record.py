@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dy2st.branches.unresolved import Alternative
+from dy2st.state.containers.buffers import Wanted
 from dy2st.state.containers.fills import Fill
 from dy2st.state.stacked_run import ScanCell
 from dy2st.state.tree import is_flag
@@ -29,9 +30,10 @@ class Learned:
     only some iterations define, with their type; trained: places whose tensors require gradients
     only after some iterations; growth: elements that an iteration appends to a list; grown:
     tensors that an iteration makes longer; fresh: containers that each iteration makes anew;
-    queues: lists from outside that the body shifts; fills: those that it stores at its index; trip:
-    the largest number of iterations, and whether it is exact. guessed: places of `grown` that a
-    trace which failed seemed to make longer; refuted: those that do not grow.
+    queues: lists from outside that the body shifts; fills: those that it stores at its index;
+    buffers: those that it fills and reads; trip: the largest number of iterations, and whether it
+    is exact. guessed: places of `grown` that a trace which failed seemed to make longer; refuted:
+    those that do not grow.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -44,6 +46,7 @@ class Learned:
     fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
+    buffers: dict[int, Wanted] = dataclasses.field(default_factory=dict)
     trip: Dim | None = None
     exact: bool = False
     guessed: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
@@ -63,6 +66,7 @@ class Learned:
             "makes a container anew": self.fresh,
             "shifts a list": self.queues,
             "stores the elements of a list": self.fills,
+            "reads any element of a list that it fills": self.buffers,
             "has a bound": self.trip is not None,
         }
         return ", ".join(text for text, known in found.items() if known)
@@ -84,6 +88,7 @@ class LoopTrace:
         self.loop = trace.sizes.new_loop(trip)
         self.frame = Frame(loop=self.loop, growth=dict(known.growth), known_queues=known.queues)
         self.frame.trained, self.frame.known_fills = known.trained, known.fills
+        self.frame.learned = known
         self.loop.frame = self.frame
         self.loop.peelable = go is True and known.peeled < 2
         trace.values.frame_of[self.loop.index] = self.frame

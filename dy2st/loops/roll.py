@@ -163,6 +163,8 @@ class Runner:
             except (NeedsConcrete, Mismatch) as e:
                 self.turns |= body.loop.turns
                 foreign_loop(self.trace, e)
+                if getattr(e, "again", False):
+                    continue
                 stop: BaseException = e
             except Exception as e:
                 if is_internal(e):

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.containers import fills, lookup, taps
+from dy2st.state.containers import buffers, fills, lookup, taps
 from dy2st.state.containers.lookup import is_later
 from dy2st.state.stacked_run import (
     Known,
@@ -49,12 +49,20 @@ class TraceList(list):
         super().__init__(items)
         trace = current()
         self.born = trace.frame if trace is not None else None
+        self.buffer: Any = None
 
     @property
     def segmented(self) -> bool:
         return any(isinstance(q, StackedRun) for q in self.parts())
 
     def parts(self) -> list[Any]:
+        """Elements and segments; one segment while a loop holds the list in a tensor."""
+        if self.buffer is not None and (trace := current()) is not None:
+            return [self.buffer.run(trace, 0, self.size())]
+        return self.raw()
+
+    def raw(self) -> list[Any]:
+        """As the list holds them."""
         return list.__getitem__(self, slice(None))
 
     def size(self) -> Dim:
@@ -66,7 +74,7 @@ class TraceList(list):
                 total = total + Size.named(frame.loop.name) * frame.growth[id(self)]
             else:
                 frame.asked.add(id(self))
-        for q in self.parts():
+        for q in self.raw():
             total = total + (q.trip if isinstance(q, StackedRun) else 1)
         return total
 
@@ -103,7 +111,7 @@ class TraceList(list):
         trace.check_certain(self)
         if trace.private(self.born):
             return
-        old = self.parts()
+        old = self.raw()
         trace.undo_log.note(lambda: list.__setitem__(self, slice(None), old))
         if self.born in trace.frames:
             for frame in trace.frames[trace.frames.index(self.born) + 1 :]:
@@ -138,13 +146,21 @@ class TraceList(list):
         trace = current()
         if trace is None:
             return super().append(value)
-        frame = trace.frame
         trace.check_certain(self)
         if any(id(self) in f.queues for f in trace.frames):
             self._note_change(trace)
             return super().append(value)
         if any(id(self) in f.fills for f in trace.frames):
             raise NeedsConcrete("a list is read or changed while the loop fills it")
+        if self.buffer is not None:
+            self.buffer.store(trace, self.size(), value)
+        return self.note_append(value)
+
+    def note_append(self, value: Any) -> None:
+        """A new element: it is stored already where a loop holds the list in a tensor."""
+        trace = current()
+        assert trace is not None
+        frame = trace.frame
         if frame is not self.born:
             entry = frame.appends.setdefault(id(self), (self, []))
             entry[1].append(value)
@@ -152,7 +168,6 @@ class TraceList(list):
         super().append(value)
         if not trace.private(self.born):
             trace.undo_log.note(lambda: list.pop(self))
-        return None
 
     def extend(self, values: Any) -> None:
         if isinstance(values, TraceList) and values.segmented:
@@ -171,6 +186,8 @@ class TraceList(list):
     def __setitem__(self, i: Any, value: Any) -> None:
         """A slot of a list from outside of a loop is a place that the loop may carry."""
         trace = current()
+        if self.buffer is not None:
+            raise NeedsConcrete("a list is read or changed while the loop fills it")
         if trace is not None and fills.store(trace, self, i, value, self._loops_since_birth()):
             return None
         if trace is not None and self.segmented:
@@ -191,6 +208,7 @@ class TraceList(list):
     def __len__(self) -> int:
         n = self.size()
         if not isinstance(n, int):
+            self._observe("the length")
             counted = any(q in current().sizes.counts for q in n.names)  # type: ignore[union-attr]
             how = "follows from how often a loop runs that data ends" if counted else f"is {n}"
             raise NeedsConcrete(f"the length of a list {how}")
@@ -224,30 +242,51 @@ class TraceList(list):
         back = taps.distance(trace, self, i, loops)
         if back is not None:
             return taps.from_end(trace, self, loops, back)
+        if self.buffer is not None and not self._is_first(i, loops):
+            return self.buffer.item(trace, i, self.length())
+        if self.buffer is None and taps.is_grown(self, loops) and not self._is_old(trace, i, loops):
+            raise buffers.want(trace, self, loops)
         if is_later(i) and not self.segmented:
             return taps.moving(trace, self, i, loops)
         for f in () if is_symint(i) else loops:
             f.taken.add(id(self))
-        if not self.segmented:
-            if type(i) is not int or not 0 <= i < len(self.parts()) - self._new(loops):
+        if not self.segmented or self.buffer is not None:
+            if not self._is_first(i, loops):
                 self._observe("an item")
             return super().__getitem__(i)
         for f in loops if is_symint(i) else ():
             f.picked.setdefault(id(self), self)
         if taps.may_be_short(trace, self, i, loops):
-            return taps.guess(trace, self, loops)
+            return taps.guess(trace, self, loops, i)
         return self._segment_item(trace, i)
 
-    def _new(self, loops: list[Frame]) -> int:
-        """How many elements the loops have appended so far."""
-        return sum(len(f.appends[id(self)][1]) for f in loops if id(self) in f.appends)
+    def _old(self, loops: list[Frame]) -> list[Any]:
+        """What it held before the loops."""
+        new = sum(len(f.appends[id(self)][1]) for f in loops if id(self) in f.appends)
+        raw = self.raw()
+        return raw[: len(raw) - new]
+
+    def _is_first(self, i: Any, loops: list[Frame]) -> bool:
+        """Whether a number of Python is the index of an element from before the loops."""
+        if type(i) is not int or i < 0:
+            return False
+        first = self._old(loops)[: i + 1]
+        return len(first) > i and not any(isinstance(q, StackedRun) for q in first)
+
+    def _is_old(self, trace: Trace, i: Any, loops: list[Frame]) -> bool:
+        """Whether an index is surely one of an element from before the loops."""
+        n: Dim = sum((q.trip if isinstance(q, StackedRun) else 1 for q in self._old(loops)), 0)
+        return lookup.is_inside(trace, i, trace.sym(n))
 
     def _slice(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
         window = taps.window(trace, self, at, loops)
         if window is not None:
             return TraceList(window)
-        self._observe("a slice")
-        if not self.segmented:
+        later = is_symint(at.start) or is_symint(at.stop)
+        if later and not self.segmented and taps.unknown(self, loops):
+            return TraceList(taps.guess_slice(trace, self, at, loops))
+        self._observe("a window" if taps.is_window(at) else "a slice")
+        if not self.segmented and not later:
             return TraceList(list.__getitem__(self, at))
         n = self.size()
         counted = isinstance(n, Size) and any(q in trace.sizes.counts for q in n.names)
@@ -263,8 +302,8 @@ class TraceList(list):
         parts = self.parts()
         if any(q is Known for part in parts for q in kinds_of(part)):
             return None
-        if len(parts) == 1:
-            return parts[0]  # type: ignore[no-any-return]
+        if len(parts) == 1 and isinstance(parts[0], StackedRun):
+            return parts[0]
         trees = [q.tree if isinstance(q, StackedRun) else q for q in parts]
         first = trees[0]
         if isinstance(first, tuple):
@@ -328,7 +367,7 @@ class TraceList(list):
         whole = self.as_segment(trace)
         if whole is None:
             raise stop(i, "a list index")
-        return whole.item(trace, trace.fake(i.value))
+        return whole.item(trace, lookup.row(trace, i, self.length(), "list"))
 
     def __iter__(self) -> Iterator[Any]:
         if current() is None or not self.segmented:
@@ -339,7 +378,15 @@ class TraceList(list):
 
     def _observe(self, what: str) -> None:
         """Reading the list's length or its elements from inside of a loop that may grow it."""
-        for frame in self._loops_since_birth():
+        if self.buffer is not None:
+            return
+        loops = self._loops_since_birth()
+        trace = current()
+        if what not in _CHANGES and trace is not None and taps.is_grown(self, loops):
+            raise buffers.want(trace, self, loops)
+        if what in ("iteration", "a slice"):
+            taps.note_read(self, loops)
+        for frame in loops:
             frame.observed.setdefault(id(self), taps.Observed(self, what))
 
     # ------------------------------------------------------------ stacking
@@ -439,10 +486,8 @@ _replace_items = _changing("__setitem__")
 _KEEPING = ("copy", "__add__", "clear", "insert", "pop", "reverse")
 MOST_ELEMENTS = 64
 _READS = ("index", "count", "copy", "__contains__", "__add__", "__mul__", "__rmul__")
-for _name in (
-    *_READS,
-    *"insert pop remove clear sort reverse __delitem__ __iadd__ __imul__".split(),
-):
+_CHANGES = "insert pop remove clear sort reverse __setitem__ __delitem__ __iadd__ __imul__".split()
+for _name in (*_READS, *(q for q in _CHANGES if q != "__setitem__")):
     setattr(TraceList, _name, _changing(_name))
 
 

@@ -44,10 +44,11 @@ class Frame:
     `picked` those that it reads at an index of the program, `guessed` those of them that may be too
     short for it; `taken` those that it reads at a number of Python, `ends` those that it stores to
     from the end; `fills` those whose elements it stores at its index, and `known_fills` those that
-    it is known to store so. `tails`: carried elements, by the list's `id` and the distance from the
-    end. `trained` has the places of the loop that require a gradient after some iterations. `facts`
-    hold in a branch. `relied`: storages from outside of the block whose known elements it has read
-    as Python numbers.
+    it is known to store so. `wants`: how far from their ends lists are read that it may turn out to
+    append to, None for no constant distance. `learned`: what earlier traces of the loop have found.
+    `tails`: carried elements, by the list's `id` and the distance from the end. `trained` has the
+    places of the loop that require a gradient after some iterations. `facts` hold in a branch.
+    `relied`: storages from outside of the block whose known elements it has read as Python numbers.
     """
 
     builder: Builder = field(default_factory=Builder)
@@ -59,6 +60,8 @@ class Frame:
     asked: set[int] = field(default_factory=set)
     queues: set[int] = field(default_factory=set)
     known_queues: dict[int, Any] | None = None
+    learned: Any = None
+    wants: dict[int, list[Dim | None]] = field(default_factory=dict)
     trained: Collection[object] = ()
     facts: frozenset[Any] = frozenset()
     consts: dict[Value, Const] = field(default_factory=dict)

@@ -340,25 +340,32 @@ def at_frame(trace: Trace, k: int) -> Iterator[None]:
 
 
 # ---------------------------------------------------------------- the index
-def is_inside(trace: Trace, i: Any, n: int) -> bool:
-    """Whether a symbolic index is surely at an element, not counted from the end."""
-    ends = bounds(i.dim, trace) if is_symint(i) else None
-    return ends is not None and all(type(q) is int and 0 <= q < n for q in ends)
+def is_inside(trace: Trace, i: Any, n: Any) -> bool:
+    """Whether an index is surely at one of `n` elements, not counted from the end."""
+    return not is_runtime_scalar(i) and all(is_natural(trace, q) for q in (i, n - 1 - i))
 
 
-def row(trace: Trace, i: Any, n: int, kind: str) -> Any:
+def is_natural(trace: Trace, n: Any) -> bool:
+    """Whether an integer is surely not negative."""
+    least = bounds(n.dim, trace) if is_symint(n) else (n, n)
+    return least is not None and isinstance(least[0], int) and least[0] >= 0
+
+
+def row(trace: Trace, i: Any, n: Any, kind: str) -> Any:
     """The index of the row: a symbolic one that is surely inside, or a value that is checked."""
     if is_inside(trace, i, n):
         return i
-    if is_symint(i) and is_inside(trace, i + n, n):
+    if not is_runtime_scalar(i) and is_inside(trace, i + n, n):
         return i + n
-    if trace.trying and not i.data:
+    loops = frozenset().union(*(getattr(q, "loops", ()) for q in (i, n)))
+    data = any(getattr(q, "data", False) for q in (i, n))
+    if trace.trying and not data:
         reason = "may be out of range, inside of a `try` statement"
-        raise NeedsConcrete(reason, i.loops, subject="an index")
-    at: Any = RuntimeScalar(value_in(trace, i, I64), trace, i.loops, i.data)
+        raise NeedsConcrete(reason, loops, subject="an index")
+    at: Any = RuntimeScalar(value_in(trace, i, I64), trace, loops, data)
     wrapped: Any = arithmetic(trace, "add", at, n)
     values = [compare(trace, "lt", at, 0).value, wrapped.value, at.value]
-    at = RuntimeScalar(trace.emit("where", values, {}), trace, i.loops, i.data)
+    at = RuntimeScalar(trace.emit("where", values, {}), trace, loops, data)
     tests = [compare(trace, "ge", at, 0).value, compare(trace, "lt", at, n).value]
     ok = trace.emit("logical_and", tests, {})
     check(trace, ok, "IndexError", f"{kind} index out of range")

@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dy2st.state.containers.lookup import at_frame, element, is_inside, picked
-from dy2st.state.stacked_run import StackedRun, mapped
+from dy2st.state.containers import buffers
+from dy2st.state.containers.buffers import MOST_CARRIED
+from dy2st.state.containers.lookup import at_frame, element, is_inside, is_later, picked
+from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import DTYPES, RuntimeScalar, kind_of, value_in
+from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of, value_in
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Trace
@@ -89,7 +91,7 @@ def port(trace: Trace, target: Any, frame: Frame, back: int) -> TapPort:
     if (id(target), back) not in frame.tails:
         at = trace.frames.index(frame)
         new = sum(len(appended(f, target)) for f in trace.frames[at:])
-        before = type(target)(target.parts()[: len(target.parts()) - new])
+        before = type(target)(target.raw()[: len(target.raw()) - new])
         before.born = target.born
         with at_frame(trace, at - 1):
             first = before[-back]
@@ -104,6 +106,11 @@ def appended(frame: Frame, target: object) -> list[Any]:
 
 
 # ---------------------------------------------------------------- distances
+def is_grown(target: object, loops: Sequence[Frame]) -> bool:
+    """Whether one of these loops appends to a list."""
+    return any(f.growth.get(id(target)) for f in loops)
+
+
 def grows(target: object, loops: Sequence[Frame]) -> bool:
     """Whether the outermost of these loops appends to a list, and none of the others."""
     known = [bool(f.growth.get(id(target))) for f in loops]
@@ -120,7 +127,9 @@ def distance(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> int |
         back = target.size() - i.dim
     else:
         return None
-    if type(back) is not int or back < 1 or back > 1 and not grows(target, loops):
+    if type(back) is not int or not 1 <= back <= MOST_CARRIED:
+        return None
+    if is_grown(target, loops[1:]) or back > 1 and not grows(target, loops):
         return None
     if is_symint(i):
         check_counted(trace, i)
@@ -138,7 +147,7 @@ def check_counted(trace: Trace, i: Any) -> None:
 
 def has_slot(trace: Trace, target: Any, back: int) -> bool:
     """Whether the loops store this element by its index: it is a place, and no tap."""
-    key = ("item", id(target), len(target.parts()) - back)
+    key = ("item", id(target), len(target.raw()) - back)
     if target.born not in trace.frames:
         return False
     return any(key in f.stores for f in trace.frames[trace.frames.index(target.born) + 1 :])
@@ -165,20 +174,19 @@ def from_end(trace: Trace, target: Any, loops: Sequence[Frame], back: int) -> An
 def moving(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
     """`target[i]`, where only the program knows i, of a list that no loop is known to fill."""
     items = target.parts()
-    check_complete(target, i, loops)
+    check_complete(trace, target, i, loops)
     made = all(q is not None for q in items)
     if made and is_symint(i) and is_inside(trace, i, len(items)) or not unknown(target, loops):
         return element(trace, target, items, i, "list")
-    return guess(trace, target, loops)
+    return guess(trace, target, loops, i)
 
 
-def check_complete(target: Any, i: Any, loops: Sequence[Frame]) -> None:
+def check_complete(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> None:
     """Note that the list is read as one that the loops do not append to."""
-    if any(f.growth.get(id(target)) for f in loops):
-        if is_symint(i) and type(target.size() - i.dim) is int:
+    if is_grown(target, loops):
+        if is_symint(i) and type(n := target.size() - i.dim) is int and n < 1:
             raise IndexError("list index out of range")
-        reason = "picks elements of a list that the loop fills"
-        raise NeedsConcrete(reason, i.loops, subject="an index")
+        raise buffers.want(trace, target, loops)
     for f in loops:
         f.picked.setdefault(id(target), target)
 
@@ -192,17 +200,19 @@ def may_be_short(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> b
     """Whether `target[i]`, of a list that an earlier loop has filled, may be an element that these
     loops append; raises NeedsConcrete where they are known to, but not which one it is."""
     n = target.size()
-    if not is_symint(i) or not loops or type(n) is int and is_inside(trace, i, n):
+    if not is_later(i) or not loops or type(n) is int and is_inside(trace, i, n):
         return False
-    if any(f.growth.get(id(target)) for f in loops):
-        check_complete(target, i, loops)
+    if is_grown(target, loops):
+        check_complete(trace, target, i, loops)
     return type(n) is int and bool(unknown(target, loops))
 
 
-def guess(trace: Trace, target: Any, loops: Sequence[Frame]) -> Any:
+def guess(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> Any:
     """A stand-in for an element: the next trace knows how the list grows."""
+    note_read(target, loops, target.size() - i.dim if is_symint(i) else None)
     for f in unknown(target, loops):
         f.guessed.add(id(target))
+        f.picked.setdefault(id(target), target)
     items = target.parts()
     if not items:
         raise NeedsConcrete("a list is empty in the first iteration", (), True)
@@ -212,10 +222,36 @@ def guess(trace: Trace, target: Any, loops: Sequence[Frame]) -> Any:
     return mapped(lambda q: stand_in(trace, q, items), like)
 
 
+def note_read(target: Any, loops: Sequence[Frame], back: Dim | None = None) -> None:
+    """The list is read so far from its end, or at no constant distance, by loops that may append
+    to it."""
+    for f in unknown(target, loops):
+        f.wants.setdefault(id(target), []).append(back)
+
+
+def guess_slice(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[Any]:
+    """A stand-in for `target[:i]`."""
+    if not is_symint(at.stop) or at.step not in (None, 1):
+        raise NeedsConcrete(f"{at.start!r} is needed as a number", getattr(at.start, "loops", ()))
+    start = at.start.dim if is_symint(at.start) else at.start or 0
+    one = guess(trace, target, loops)
+
+    def rows(x: Any) -> Unstacked:
+        value = x.value if is_runtime_scalar(x) else x._value
+        t = value.type.with_shape((at.stop.dim - start, *value.type.shape))
+        fake = trace.fake(trace.new_value(t), getattr(x, "stop_gradient", True))
+        return Unstacked(fake, is_runtime_scalar(x), ())
+
+    return [StackedRun(at.stop.dim - start, mapped(rows, one))]
+
+
 def stand_in(trace: Trace, x: Any, items: Sequence[Any]) -> Any:
     kind = kind_of(x)
     if kind is not None:
-        return RuntimeScalar(trace.new_value(Type(DTYPES[kind])), trace)
+        leaves = (q.tree if isinstance(q, StackedRun) else q for q in items)
+        data = any(map(buffers.is_data, leaves))
+        loops = frozenset(f.loop for f in trace.frames[-1:] if f.loop is not None and not data)
+        return RuntimeScalar(trace.new_value(Type(DTYPES[kind])), trace, loops, data)
     if not isinstance(x, Tensor):
         raise NeedsConcrete(f"picks {picked(items)}", subject="an index")
     fake = lift(trace, x)
@@ -234,13 +270,19 @@ def window(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list
     width = at.stop.dim - at.start.dim
     if type(width) is not int or width < 1:
         return None
-    check_complete(target, at.start, loops)
+    check_complete(trace, target, at.start, loops)
     n = len(target.parts())
     if is_inside(trace, at.start, n) and is_inside(trace, at.stop - 1, n):
         return [moving(trace, target, at.start + k, loops) for k in range(width)]
     if not unknown(target, loops):
         raise NeedsConcrete("a window of a list may reach over its ends", at.start.loops)
-    return [guess(trace, target, loops) for _ in range(width)]
+    return [guess(trace, target, loops, at.start) for _ in range(width)]
+
+
+def is_window(at: slice) -> bool:
+    """Whether a slice counts from the end, and is short."""
+    end = at.stop is None or type(at.stop) is int and at.stop < 0
+    return end and type(at.start) is int and -MOST_CARRIED <= at.start < 0
 
 
 def tapped(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[Any] | None:
@@ -248,7 +290,7 @@ def tapped(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list
     size = target.size()
     start, stop = (from_back(size, q) for q in (at.start, 0 if at.stop is None else at.stop))
     stop = 0 if at.stop is None else stop
-    if start is None or stop is None or start < 1:
+    if start is None or stop is None or not 1 <= start <= MOST_CARRIED:
         return None
     if is_symint(at.start):
         check_counted(trace, at.start)
