@@ -28,6 +28,7 @@ from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers, lookup
 from dy2st.state.containers.buffers import Buffer
+from dy2st.state.containers.replaced import Replaced
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.ownership import note_contents
 from dy2st.state.stacked_run import StackedRun
@@ -230,8 +231,11 @@ class BodyTrace(LoopTrace):
         if is_container(x):
             note_contents(self.trace, x)
             reason = f"{displayed(path)} is changed in place and also rebound"
-            for q in (x, copy):
-                self.trace.doubt(Doubt(q, (x, copy), partial(NeedsConcrete, reason, (), True)))
+            if isinstance(x, TraceList):
+                self.replaced.append(Replaced(self.trace, x, copy, path, reason, self.loop))
+            else:
+                for q in (x, copy):
+                    self.trace.doubt(Doubt(q, (x, copy), partial(NeedsConcrete, reason, (), True)))
             self.copies[id(copy)] = (copy, x, path)
         inner = elements(x)
         for (k, q), part in zip((inner or {}).items(), parts(copy)):
@@ -446,6 +450,8 @@ class BodyTrace(LoopTrace):
                 trace.store(place, plan.finals[k])
         for doubt in plan.doubtful:
             trace.doubt(doubt)
+        for q in self.replaced:
+            q.leave()
         for path, error in self.unreadable.items():
             plan.finals[path] = self.after_break(plan, path, error)
         finals = (plan.finals[(n,)] for n in self.names)

@@ -25,6 +25,7 @@ from dy2st.state.tree import (
     rebuilt,
 )
 from dy2st.trace.facts import Doubt
+from dy2st.trace.scalar import kind_of
 from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
@@ -39,15 +40,16 @@ Row = tuple[str, Any, Any, Any, tuple[Any, ...]]
 class ContainerPorts(LoopRecord):
     """The containers among the places of a loop.
 
-    containers: by `id`, the containers that the body
-    makes, with the ones before it and those after the loop. doubtful: those after the loop that may
-    be the ones from before it.
+    containers: by `id`, the containers that the body makes, with the ones before it and those after
+    the loop; shared: those that two places hold. doubtful: those after the loop that may be the
+    ones from before it.
     """
 
     def __init__(self, body_trace: LoopTrace, ends: dict[tuple[Any, ...], Any]) -> None:
         super().__init__(body_trace)
         self.ends = ends
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
+        self.shared: set[int] = set()
         self.doubtful: list[Doubt] = []
 
     def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
@@ -89,16 +91,23 @@ class ContainerPorts(LoopRecord):
         makes anew is carried by its elements."""
         if a is b:
             return b
-        new = b is UNDEF or b is MISSING
+        new, home, known = b is UNDEF or b is MISSING, self.trace.home(a), self.body_trace.known
+        if home is self.frame and path not in known.fresh and self.is_changed(b):
+            known.fresh.add(path)
+            for learned in (known.queues, known.buffers):
+                learned.pop(id(b), None)
+            b.split(self.trace)
+            raise Retrace
         if isinstance(b, TraceList) and b.segmented:
             b.split(self.trace)
             if not b.segmented:
                 raise Retrace
         if isinstance(a, TraceList) and a.segmented:
+            a.split(self.trace)
+        if isinstance(a, TraceList) and a.segmented:
             raise NeedsConcrete(f"{name} is a list that an inner loop fills")
         if not new and not (is_container(b) and alike(a, b)):
-            raise Mismatch(name, describe(b), describe(a))
-        home = self.trace.home(a)
+            raise Mismatch(name, describe(b), describe(a), peel=iterations_to_fill(b, a))
         if new and home is not self.frame and (home is None or home in self.trace.frames):
             return self.found(name, a)
         if home is not self.frame:
@@ -107,6 +116,18 @@ class ContainerPorts(LoopRecord):
             self.learn_fresh(b, a, path)
             self.settled_parts(name, b, p, a, path, learns=True)
         return self.made_anew(a, b, self.settled_parts(name, b, p, a, path))
+
+    def is_changed(self, b: Any) -> bool:
+        """Whether the body has changed a list from outside in place."""
+        appended = self.frame.appends.get(id(b), (b, []))[1]
+        return isinstance(b, TraceList) and bool(appended or id(b) in self.frame.queues)
+
+    def check_replaced(self) -> None:
+        """A list that the body changes and replaces has one place, which gets another list."""
+        for q in self.body_trace.replaced:
+            value = self.value_at(q.path)
+            if q.changed and (value is q.copy or id(value) in self.shared):
+                raise q.stop()
 
     def found(self, name: str, a: Any) -> Any:
         """A container from outside of the loop that the body gives a name; it cannot be read after
@@ -129,11 +150,22 @@ class ContainerPorts(LoopRecord):
             if is_value(x) or is_container(x):
                 self.learn_fresh(y, x, (*path, k))
 
+    def learn_number(self, path: tuple[Any, ...], kind: type, data: bool) -> None:
+        """Learn that a place holds a number of the program; so do those of its kind in a container
+        that each iteration makes anew, because they may be handed on."""
+        known = self.body_trace.known
+        known.numbers[path] = (kind, data)
+        inner = elements(self.value_at(path[:-1])) if path[:-1] in known.fresh else None
+        for k, q in (inner or {}).items():
+            if kind_of(q) is kind:
+                known.numbers.setdefault((*path[:-1], k), (kind, data))
+
     def made_anew(self, a: Any, b: Any, new: list[Any]) -> Any:
         """The container of the last iteration: one for all places that hold `a`."""
         certain, before = self.body_trace.certain, b is not UNDEF and b is not MISSING
         if id(a) in self.containers:
             _, other, made = self.containers[id(a)]
+            self.shared.add(id(a))
             if other is not b and not certain:
                 raise NeedsConcrete("two variables hold one container only if the loop runs")
             if other is not b:
@@ -163,12 +195,26 @@ class ContainerPorts(LoopRecord):
 
     def is_fresh(self, path: tuple[Any, ...]) -> bool:
         """Whether each iteration makes the container of a place, and nothing but that."""
+        value = self.value_at(path)
+        other = id(value) in self.body_trace.copies or id(value) in self.trace.objects.doubts
+        return self.trace.home(value) is self.frame and not other
+
+    def value_at(self, path: tuple[Any, ...]) -> Any:
+        """What is in a place after the body."""
         k = next(k for k in range(len(path), 0, -1) if path[:k] in self.ends)
         value = self.ends[path[:k]]
         for key in path[k:]:
             value = (elements(value) or {}).get(key)
-        other = id(value) in self.body_trace.copies or id(value) in self.trace.objects.doubts
-        return self.trace.home(value) is self.frame and not other
+        return value
+
+
+def iterations_to_fill(b: Any, a: Any) -> int:
+    """How many iterations it takes until a list that is cut at its end is as long as it gets."""
+    size = [len(elements(q) or ()) for q in (b, a)]
+    more = size[1] - size[0]
+    if not isinstance(a, TraceList) or more <= 0:
+        return 1
+    return max(1, -(-((a.most or 0) - size[0]) // more))
 
 
 def set_in_loop(trace: Trace, name: str) -> BaseException:

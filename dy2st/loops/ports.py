@@ -62,6 +62,7 @@ class LoopPorts(ContainerPorts):
         self.finals: dict[tuple[Any, ...], Any] = {}
         self.taps: list[tuple[Tap, Any]] = []
         self.settle_all(rows, new_places)
+        self.check_replaced()
         self.appends = collect(self)
         self.broken = self.left_by_break(rows)
         self.late_tails()
@@ -137,7 +138,7 @@ class LoopPorts(ContainerPorts):
             raise Retrace
         flips = type(a) is bool and known.peeled
         if type(a) is type(b) and (type(a) in (int, float) or flips) and path not in known.numbers:
-            known.numbers[path] = (type(a), False)
+            self.learn_number(path, type(a), False)
             raise Retrace
         raise Mismatch(
             name, describe(b), describe(a), peel=self.filling(known.places.get(path), b, a)
@@ -145,8 +146,11 @@ class LoopPorts(ContainerPorts):
 
     @staticmethod
     def filling(place: Any, b: Any, a: Any) -> int:
-        """How many iterations fill a deque of limited length."""
-        most = getattr(getattr(place, "obj", None), "maxlen", None)
+        """How many iterations fill a deque of limited length, or the empty slots of a list."""
+        owner = getattr(place, "obj", None)
+        if b is None and isinstance(owner, list):
+            return sum(q is None for q in list.__iter__(owner))
+        most = getattr(owner, "maxlen", None)
         if most is None or not isinstance(place, Contents) or len(a) <= len(b):
             return 1
         return -(-(most - len(b)) // (len(a) - len(b)))
@@ -160,7 +164,7 @@ class LoopPorts(ContainerPorts):
     # ------------------------------------------------------------ numbers
     def number(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """The value after the loop of a runtime scalar, which is carried."""
-        known, kind = self.body_trace.known, scalar.kind_of(a)
+        kind = scalar.kind_of(a)
         if kind is None:
             raise Mismatch(name, describe(b), describe(a))
         if is_flag(name) and is_runtime_scalar(a) and ("is", a.value) in self.body_trace.ended:
@@ -176,7 +180,7 @@ class LoopPorts(ContainerPorts):
                 init = scalar.value_in(self.trace, b, scalar.DTYPES[kind])
             stand_in = scalar.make(self.trace, self.trace.new_value(init.type), a)
         elif held is None or (data and not p.data):
-            known.numbers[path] = (kind, data)
+            self.learn_number(path, kind, data)
             raise Retrace
         else:
             stand_in, init = held
@@ -227,7 +231,8 @@ class LoopPorts(ContainerPorts):
                 return self.first_defined(name, a, inner, path)
             if isinstance(b, Tensor):
                 self.learn_early(lift(self.trace, b), a, inner, path)
-            raise Mismatch(name, describe(b), describe(a), self.made_at(a))
+            peel = self.filling(self.body_trace.known.places.get(path), b, a)
+            raise Mismatch(name, describe(b), describe(a), self.made_at(a), peel)
         stand_in, init = held
         if is_runtime_scalar(stand_in):
             raise Mismatch(name, describe(b), describe(a), self.made_at(a))

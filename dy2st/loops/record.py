@@ -10,6 +10,7 @@ from typing import Any
 from dy2st.branches.unresolved import Alternative
 from dy2st.state.containers.buffers import Wanted
 from dy2st.state.containers.fills import Fill
+from dy2st.state.containers.replaced import Replaced
 from dy2st.state.stacked_run import ScanCell
 from dy2st.state.tree import is_flag
 from dy2st.trace.emitter import lift
@@ -78,9 +79,9 @@ class LoopTrace:
     go: whether the first iteration runs. held: placeholders with their values before the loop, by
     `id`. paths: the places of those that are tensors. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
-    for. once: the body runs at most once. breaking: the values of places that differ after a
-    `break`. goes_on: what holds if another iteration runs; ended: what holds after the loop. count:
-    the name of the number of iterations, if data decides it.
+    for; replaced: those that are lists. once: the body runs at most once. breaking: the values of
+    places that differ after a `break`. goes_on: what holds if another iteration runs; ended: what
+    holds after the loop. count: the name of the number of iterations, if data decides it.
     """
 
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
@@ -96,6 +97,7 @@ class LoopTrace:
         self.paths: dict[Value, tuple[Any, ...]] = {}
         self.tests: Value | None = None
         self.copies: dict[int, tuple[Any, Any, tuple[Any, ...]]] = {}
+        self.replaced: list[Replaced] = []
         self.once = False
         self.breaking: dict[tuple[Any, ...], Alternative] = {}
         self.unreadable: dict[tuple[Any, ...], BaseException] = {}

@@ -46,10 +46,14 @@ class TraceList(list):
     """A list made by converted code. Its C storage holds elements and segments."""
 
     def __init__(self, items: Any = ()) -> None:
+        """buffer: the tensors of a loop that hold it. watch: told of each use. most: how many
+        elements it has at most, if it is the end of another list."""
         super().__init__(items)
         trace = current()
         self.born = trace.frame if trace is not None else None
         self.buffer: Any = None
+        self.watch: Any = None
+        self.most: int | None = None
 
     @property
     def segmented(self) -> bool:
@@ -84,13 +88,16 @@ class TraceList(list):
 
     def split(self, trace: Trace) -> None:
         """Its elements one by one, if their number is known and small; in the frame it lives in."""
-        size = list.__len__(self) and self.length()
-        if type(size) is not int or size > MOST_ELEMENTS or self.born not in trace.frames:
+        if self.born not in trace.frames:
             return
         at = trace.frames.index(self.born) + 1
+        old = self._old(trace.frames[at:])
         inner, trace.frames[at:] = trace.frames[at:], []
         try:
-            list.__setitem__(self, slice(None), [self[i] for i in range(size)])
+            whole = TraceList(old)
+            size = whole.size()
+            if type(size) is int and size <= MOST_ELEMENTS:
+                list.__setitem__(self, slice(0, len(old)), [whole[i] for i in range(size)])
         finally:
             trace.frames[at:] = inner
 
@@ -106,9 +113,16 @@ class TraceList(list):
         queues[id(self)] = self
         raise Retrace
 
+    def _use(self, changes: bool = False) -> None:
+        """The list is read or changed."""
+        if self.watch is not None:
+            self.watch.touched(self, changes)
+        if changes and (trace := current()) is not None:
+            trace.check_certain(self)
+
     def _note_change(self, trace: Trace) -> None:
         """Undone with the trace; the branches around see that the list is another one."""
-        trace.check_certain(self)
+        self._use(changes=True)
         if trace.private(self.born):
             return
         old = self.raw()
@@ -146,7 +160,8 @@ class TraceList(list):
         trace = current()
         if trace is None:
             return super().append(value)
-        trace.check_certain(self)
+        self._use(changes=True)
+        self.most = None if self.most is None else self.most + 1
         if any(id(self) in f.queues for f in trace.frames):
             self._note_change(trace)
             return super().append(value)
@@ -196,7 +211,7 @@ class TraceList(list):
             return _replace_items(self, i, value)
         if not -len(self.parts()) <= i < len(self.parts()):
             raise IndexError("list assignment index out of range")
-        trace.check_certain(self)
+        self._use(changes=True)
         for f in self._loops_since_birth() if i < 0 else ():
             f.ends.add(id(self))
         if trace.private(self.born):
@@ -206,6 +221,7 @@ class TraceList(list):
 
     # ------------------------------------------------------------ reading
     def __len__(self) -> int:
+        self._use()
         n = self.size()
         if not isinstance(n, int):
             self._observe("the length")
@@ -216,12 +232,14 @@ class TraceList(list):
 
     def __bool__(self) -> bool:
         """A list that is not empty stays so: loops only append to it."""
+        self._use()
         if not self.parts():
             self._observe("the truth")
             return False
         return not self.segmented or bool(self.length() > 0)
 
     def length(self) -> Any:
+        self._use()
         trace = current()
         return self.size() if trace is None else trace.sym(self.size())
 
@@ -229,6 +247,7 @@ class TraceList(list):
         trace = current()
         if trace is None:
             return super().__getitem__(i)
+        self._use()
         loops = self._loops_since_birth()
         fill = fills.known(self, loops)
         if fill is not None and not is_symint(i):
@@ -260,11 +279,11 @@ class TraceList(list):
             return taps.guess(trace, self, loops, i)
         return self._segment_item(trace, i)
 
-    def _old(self, loops: list[Frame]) -> list[Any]:
-        """What it held before the loops."""
-        new = sum(len(f.appends[id(self)][1]) for f in loops if id(self) in f.appends)
+    def _old(self, frames: list[Frame]) -> list[Any]:
+        """What it held before the bodies and branches."""
+        some = [f for f in frames if id(self) in f.appends and id(self) not in f.fills]
         raw = self.raw()
-        return raw[: len(raw) - new]
+        return raw[: len(raw) - sum(len(f.appends[id(self)][1]) for f in some)]
 
     def _is_first(self, i: Any, loops: list[Frame]) -> bool:
         """Whether a number of Python is the index of an element from before the loops."""
@@ -279,6 +298,12 @@ class TraceList(list):
         return lookup.is_inside(trace, i, trace.sym(n))
 
     def _slice(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
+        found = self._sliced(trace, at, loops)
+        if type(at.start) is int and at.start < 0 and at.stop is None:
+            found.most = -at.start
+        return found
+
+    def _sliced(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
         window = taps.window(trace, self, at, loops)
         if window is not None:
             return TraceList(window)
@@ -370,6 +395,7 @@ class TraceList(list):
         return whole.item(trace, lookup.row(trace, i, self.length(), "list"))
 
     def __iter__(self) -> Iterator[Any]:
+        self._use()
         if current() is None or not self.segmented:
             self._observe("iteration")
             return super().__iter__()
@@ -428,6 +454,7 @@ def _changing(name: str) -> Callable[..., Any]:
         trace = current()
         if trace is None:
             return plain(self, *args, **kwargs)
+        self._use(name not in _READS)
         if name == "sort" and kwargs.get("key") is not None:
             key = trace.hooks.call(kwargs["key"])
             kwargs["key"] = lambda x: key(x)
