@@ -19,6 +19,7 @@ from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import first_iterations
 from dy2st.loops.record import LoopTrace
+from dy2st.loops.rings import roll_up
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers.taps import Tap
 from dy2st.state.guards import is_constant, same_constant
@@ -508,10 +509,11 @@ class LoopPorts(ContainerPorts):
             inner = held_value(p)
             if inner not in self.carries:
                 self.carries[inner] = Carry(inner, trace.read_value(init, depth), inner, None)
+        front = roll_up(self, self.appends)
+        ops = (*front, *self.frame.builder.ops)
         ports = [*ports, *self.frame.consts.values(), *self.carries.values()]
         ports += [Last(outer, inner) for inner, outer in self.lasts.items()]
         ports += self.stacks
-        ops = tuple(self.frame.builder.ops)
         size = loop.name if any(loop.name in size_names(n) for n in ops) else ""
         if size:
             body_trace.need_bound()

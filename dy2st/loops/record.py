@@ -161,6 +161,11 @@ class LoopRecord:
         if isinstance(item, Tensor) and not item.stop_gradient:
             self.leaving.append(self.trace.read_value(lift(self.trace, item)._value))
 
+    @property
+    def index(self) -> Size:
+        """The number of the iteration, in the body."""
+        return Size.named(self.body_trace.loop.name)
+
     def add_carry(self, inner: Value, init: Value, next_: Value, name: str) -> Value:
         """A carry port; its value after the loop."""
         trace = self.trace

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, make, stop
 from dy2st.trace.symint import bounds, is_symint
@@ -190,6 +191,47 @@ class StackedRun:
         return StackedRun(trace_length(self.tree, cut_tree := mapped(cut, self.tree)), cut_tree)
 
 
+def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
+    """Elements and segments as one segment; None for different or for Python values."""
+    if any(q is Known for part in parts for q in kinds_of(part)):
+        return None
+    if len(parts) == 1 and isinstance(parts[0], StackedRun):
+        return parts[0]
+    trees = [q.tree if isinstance(q, StackedRun) else q for q in parts]
+    trips = [q.trip if isinstance(q, StackedRun) else 0 for q in parts]
+    size: Dim = sum((q.trip if isinstance(q, StackedRun) else 1 for q in parts), 0)
+    first = trees[0]
+    if isinstance(first, tuple):
+        if not all(type(t) is type(first) and len(t) == len(first) for t in trees):
+            return None
+        columns = [
+            joined(trace, [StackedRun(n, t[k]) if isinstance(q, StackedRun) else t[k]
+                           for q, t, n in zip(parts, trees, trips)])
+            for k in range(len(first))
+        ]  # fmt: skip
+        trees = [q.tree for q in columns if q is not None]
+        return StackedRun(size, tuple(trees)) if len(trees) == len(columns) else None
+    segments = [q for q in parts if isinstance(q, StackedRun)]
+    members = [lift(trace, q)._value for q in parts if not isinstance(q, StackedRun)]
+    members += [v for q in segments for v in q.tree.members]
+    return StackedRun(size, Unstacked(along_first_axis(trace, parts), False, members))
+
+
+def along_first_axis(trace: Trace, parts: list[Any]) -> Any:
+    """All elements in one tensor."""
+    pieces = []
+    for q in parts:
+        if isinstance(q, StackedRun):
+            pieces.append(q.stacked(trace, 0))
+        else:
+            value = lift(trace, q)._value
+            shape = (1, *value.type.shape)
+            one = trace.emit("reshape", [value], {"shape": shape})
+            pieces.append(trace.fake(one, q.stop_gradient))
+    value = trace.emit("concat", [q._value for q in pieces], {"axis": 0})
+    return trace.fake(value, all(q.stop_gradient for q in pieces))
+
+
 def trace_length(tree: Any, new: Any) -> Dim:
     """The length of a sliced segment."""
     leaf = new
@@ -241,6 +283,6 @@ def kinds_of(part: object) -> list[type]:
 
 
 __all__ = [
-    "Known", "Leaf", "ScanCell", "StackedRun", "Unstacked", "below", "between", "kinds_of",
-    "mapped",
+    "Known", "Leaf", "ScanCell", "StackedRun", "Unstacked", "below", "between", "joined",
+    "kinds_of", "mapped",
 ]  # fmt: skip

@@ -15,17 +15,15 @@ from typing import Any
 from dy2st.state.containers import buffers, fills, lookup, taps
 from dy2st.state.containers.lookup import is_later
 from dy2st.state.stacked_run import (
-    Known,
     Leaf,
     ScanCell,
     StackedRun,
     Unstacked,
     below,
     between,
-    kinds_of,
+    joined,
     mapped,
 )
-from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import (
     RuntimeScalar,
@@ -40,6 +38,10 @@ from dy2st.trace.trace import Frame, Trace, current
 from dy2st.trace.undo import Item
 from ir import Size, SourceError
 from ir.types import Dim
+
+#: elements of a filled list that a loop carries one by one, and those of one that it shifts
+MOST_ELEMENTS = 64
+MOST_QUEUED = 4096
 
 
 class TraceList(list):
@@ -86,7 +88,7 @@ class TraceList(list):
         """Whether it came from outside into the body of a loop."""
         return bool(self._loops_since_birth())
 
-    def split(self, trace: Trace) -> None:
+    def split(self, trace: Trace, most: int = MOST_ELEMENTS) -> None:
         """Its elements one by one, if their number is known and small; in the frame it lives in."""
         if self.born not in trace.frames:
             return
@@ -96,7 +98,7 @@ class TraceList(list):
         try:
             whole = TraceList(old)
             size = whole.size()
-            if type(size) is int and size <= MOST_ELEMENTS:
+            if type(size) is int and size <= most:
                 list.__setitem__(self, slice(0, len(old)), [whole[i] for i in range(size)])
         finally:
             trace.frames[at:] = inner
@@ -104,7 +106,7 @@ class TraceList(list):
     def _learn_queue(self, name: str, loops: list[Frame]) -> None:
         """A loop that shifts a list of constant length carries its elements."""
         if self.segmented and (trace := current()) is not None:
-            self.split(trace)
+            self.split(trace, MOST_QUEUED)
         if len(loops) > 1 or self.segmented or not self.parts():
             raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
         queues = loops[0].known_queues
@@ -324,43 +326,7 @@ class TraceList(list):
 
     def as_segment(self, trace: Trace) -> StackedRun | None:
         """The whole list as one segment; None for one of different or of Python values."""
-        parts = self.parts()
-        if any(q is Known for part in parts for q in kinds_of(part)):
-            return None
-        if len(parts) == 1 and isinstance(parts[0], StackedRun):
-            return parts[0]
-        trees = [q.tree if isinstance(q, StackedRun) else q for q in parts]
-        first = trees[0]
-        if isinstance(first, tuple):
-            if not all(type(t) is type(first) and len(t) == len(first) for t in trees):
-                return None
-            columns = [
-                TraceList([StackedRun(q.trip, t[k]) if isinstance(q, StackedRun) else t[k]
-                           for q, t in zip(parts, trees)])
-                for k in range(len(first))
-            ]  # fmt: skip
-            made = [c.as_segment(trace) for c in columns]
-            if None in made:
-                return None
-            return StackedRun(self.size(), mapped(lambda q: q.tree, tuple(made)))
-        segments = [q for q in parts if isinstance(q, StackedRun)]
-        members = [lift(trace, q)._value for q in parts if not isinstance(q, StackedRun)]
-        members += [v for q in segments for v in q.tree.members]
-        return StackedRun(self.size(), Unstacked(self._whole(trace, parts), False, members))
-
-    def _whole(self, trace: Trace, parts: list[Any]) -> Any:
-        """All elements along a new first axis."""
-        pieces = []
-        for q in parts:
-            if isinstance(q, StackedRun):
-                pieces.append(q.stacked(trace, 0))
-            else:
-                value = lift(trace, q)._value
-                shape = (1, *value.type.shape)
-                one = trace.emit("reshape", [value], {"shape": shape})
-                pieces.append(trace.fake(one, q.stop_gradient))
-        value = trace.emit("concat", [q._value for q in pieces], {"axis": 0})
-        return trace.fake(value, all(q.stop_gradient for q in pieces))
+        return joined(trace, self.parts())
 
     def _segment_item(self, trace: Trace, i: Any) -> object:
         n = self.length()
@@ -465,7 +431,7 @@ def _changing(name: str) -> Callable[..., Any]:
         if self.segmented and name == "sort":
             return _on_filled(trace, self, name, args)
         if self.segmented and name not in _KEEPING:
-            self.split(trace)
+            self.split(trace, MOST_QUEUED if loops else MOST_ELEMENTS)
         if loops and name not in _READS and not all(id(self) in f.queues for f in loops):
             self._learn_queue(name, loops)
         if name not in _READS:
@@ -511,7 +477,6 @@ def _on_filled(trace: Trace, self: TraceList, name: str, args: tuple[Any, ...]) 
 
 _replace_items = _changing("__setitem__")
 _KEEPING = ("copy", "__add__", "clear", "insert", "pop", "reverse")
-MOST_ELEMENTS = 64
 _READS = ("index", "count", "copy", "__contains__", "__add__", "__mul__", "__rmul__")
 _CHANGES = "insert pop remove clear sort reverse __setitem__ __delitem__ __iadd__ __imul__".split()
 for _name in (*_READS, *(q for q in _CHANGES if q != "__setitem__")):
