@@ -1,10 +1,11 @@
 """Destination passing: memory is chosen for a value before the op that computes it is lowered.
 
-A piece of a `concat` or `stack` is computed in its part of the joined tensor. The value that a
-`set_*` op stores is computed in the part that it goes to, if the op updates its operand in place
-and nothing reads the operand in between; so is a part of that part: `x[i, j] = y` stores `y` and
-nothing else. The operand of a `transpose` or `reshape` at the end of a block is computed in the
-layout of the result. Each is tried only where no value that is still read lies in that memory.
+A piece of a `concat` or `stack` is computed, or collected by a loop, in its part of the joined
+tensor. The value that a `set_*` op stores is computed in the part that it goes to, if the op
+updates its operand in place and nothing reads the operand in between; so is a part of that part:
+`x[i, j] = y` stores `y` and nothing else. The operand of a `transpose` or `reshape` at the end of a
+block is computed in the layout of the result. Each is tried only where no value that is still read
+lies in that memory.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ def _base_of(op: Op, place: View) -> View | None:
 def _join(p: _Search, op: Op, at: int) -> None:
     out, times = op.result, Counter(op.operands)
     pieces = [v for v in op.operands if p.made_for_one(v, at) and v not in p.taken]
-    pieces = [v for v in pieces if p.makes_storage(p.block.nodes[p.block.defined[v]])]
+    made = {v: p.block.nodes[p.block.defined[v]] for v in pieces}
+    pieces = [v for v, n in made.items() if p.makes_storage(n) or _collects(n, v)]
     if not pieces or not out.type.names <= set(p.sizes):
         return
     places = p.places.get(out, [])

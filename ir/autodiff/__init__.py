@@ -90,9 +90,8 @@ def differentiate(
     activity = Activity(program, of, wrt)
     taken = {*program.sizes, *loop_sizes(program.ops)}
     found = readable(program, slots)
-    shared = Reverse(
-        activity, again, taken, from_inputs(program), found, in_storage(program), list(notes)
-    )
+    own, computed_in, shown = from_inputs(program), in_storage(program), set(program.outputs)
+    shared = Reverse(activity, again, taken, own, found, computed_in, shown, list(notes))
     block, grads = Block(), dict[Value, Value]()
     given = [Value(v.type, f"d_{v.name}" if v.name else "") for v in chosen[: len(of)]]
     for k, g in zip(of, given):

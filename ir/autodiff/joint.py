@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from ir.autodiff.activity import Activity, is_float
 from ir.autodiff.appended import appended
 from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, name_of, work_of
+from ir.autodiff.shared_states import share_states
 from ir.opdef import ShapeError
 from ir.ops.gradients import Contribution, Placed, added, zeros
 from ir.passes.cloning import Copier
@@ -50,11 +51,13 @@ Grads = dict[Value, Value]
 class Reverse:
     """What all blocks share.
 
-    again: indices of loops whose iterations the backward pass computes again.
+    again: indices of loops whose iterations the backward pass computes again. behind_again: what
+        reads these loops only to hand their states over.
     taken: names of sizes, for copies of while loops.
     inputs: values that share the storage of an input, as it was or as it is after the writes.
     slots: values that are the storage of an input after the writes.
     computed_in: what `ir.autodiff.residuals.in_storage` finds.
+    outputs: values that the caller gets, and may hand over.
     report: (value, policy, cost) for every forward value that the backward pass reads.
     """
 
@@ -64,7 +67,9 @@ class Reverse:
     inputs: set[Value]
     slots: Collection[Value]
     computed_in: dict[Value, Value]
+    outputs: Collection[object]
     report: list[str] = field(default_factory=list)
+    behind_again: set[Node] = field(default_factory=set)
 
     def fresh(self, size: str) -> str:
         """A name for a size of a copied loop."""
@@ -97,7 +102,7 @@ class Reverse:
 
     def node(self, node: Node, grads: Grads, b: Block) -> Sequence[Node]:
         if isinstance(node, Scan):
-            return [_Loop(self, node, grads, b).reverse()]
+            return _Loop(self, node, grads, b).reverse()
         if isinstance(node, Cond):
             return [_Branch(self, node, grads, b).reverse()]
         if isinstance(node, Custom):
@@ -190,7 +195,7 @@ class Reverse:
         return (*redone, *made), [copier.new(v) for v in leaving]
 
     def is_again(self, node: Node) -> bool:
-        return isinstance(node, Scan) and node.index in self.again
+        return node in self.behind_again or isinstance(node, Scan) and node.index in self.again
 
 
 def _work(node: Node) -> str:
@@ -201,7 +206,9 @@ def _work(node: Node) -> str:
 
 class _Loop:
     """The gradient of one loop: `ports` are those of the backward loop, `stacks` are new ones of
-    the forward loop, `prefix` is what begins the backward body."""
+    the forward loop, `prefix` is what begins the backward body, `behind` what follows the forward
+    loop. `sources` and `collected`: the ports that bring in a value of the forward body, and those
+    that collect one."""
 
     def __init__(self, shared: Reverse, s: Scan, grads: Grads, b: Block) -> None:
         self.shared, self.s, self.grads, self.b = shared, s, grads, b
@@ -210,28 +217,31 @@ class _Loop:
         self.index = Value(Type(I64), "r")
         self.ports: list[Port] = []
         self.stacks: list[Stack] = []
-        self.prefix = Block()
+        self.sources = {p.inner: p for p in s.ins}
+        self.collected = {p.inner: p for p in reversed(s.ports) if isinstance(p, Stack)}
+        self.prefix, self.behind = Block(), Block()
         self.body = Block()
         self.inner: Grads = {}
         self.first: dict[Port, Value] = {}
         self.appended: dict[Value, Carry] = {}
         self.lasts: dict[Carry, Value] = {}
 
-    def reverse(self) -> Scan:
+    def reverse(self) -> list[Node]:
+        """Emits the backward loop; returns the forward loop, and what follows it."""
         if self.length == 0:
             self.hand_on()
-            return self.s
+            return [self.s]
         for p in self.s.ports:
             self.enter(p)
         ops = self.shared.block(self.s.body, self.inner, self.body)
         makers, leaving = self.leave()
         self.appended = appended(self.s, self.body.ops)
-        entering = {self.s.index, *(p.inner for p in self.s.ins)}
-        sources = {p.inner: p for p in self.s.ins}
+        entering = {self.s.index, *self.sources}
 
         def cost(v: Value) -> int:
-            return bytes_of(v) if isinstance(sources.get(v), Carry) else 0
+            return bytes_of(v) if isinstance(self.sources.get(v), Carry) else 0
 
+        sizes = self.forward_size()
         body, leaving = self.shared.hand_over(
             self.body.ops,
             leaving,
@@ -240,10 +250,11 @@ class _Loop:
             cost,
             self.bring,
             "stack",
-            sizes=self.forward_size(),
+            sizes=sizes,
             final=self.appended,
         )
         self.ports += [make(v) for make, v in zip(makers, leaving)]
+        self.share_states()
         whole = (*self.prefix.ops, *body)
         if self.ports:
             ports = in_order(self.ports)
@@ -251,7 +262,8 @@ class _Loop:
             self.b.append(loop)
         self.add_results()
         own = (replace(p, last=self.lasts[p]) if p in self.lasts else p for p in self.s.ports)
-        return replace(self.s, ports=in_order((*own, *self.stacks)), body=tuple(ops))
+        ports = in_order((*own, *self.stacks))
+        return [replace(self.s, ports=ports, body=tuple(ops)), *self.behind.ops]
 
     def hand_on(self) -> None:
         """No iteration: what a carry was before is what it is after."""
@@ -350,20 +362,17 @@ class _Loop:
     def bring(self, v: Value) -> Value:
         if v is self.s.index:
             return self.forward_index()
-        new = Value(v.type, v.name)
+        new, p = Value(v.type, v.name), self.sources.get(v)
         if v in self.appended:
             self.ports.append(Const(new, self.last_of(self.appended[v])))
-            return new
-        for p in self.s.ins:
-            if p.inner is v and isinstance(p, Const):
-                self.ports.append(Const(new, p.outer))
-                return new
-            if p.inner is v and isinstance(p, Seq):
-                start = p.start + p.step * (self.length - 1)
-                self.ports.append(Seq(new, p.outer, p.axis, start, -p.step))
-                return new
-        stack = self.stack_of(v)
-        self.ports.append(Seq(new, stack.outer, stack.axis, self.length - 1, -1))
+        elif isinstance(p, Const):
+            self.ports.append(Const(new, p.outer))
+        elif isinstance(p, Seq):
+            start = p.start + p.step * (self.length - 1)
+            self.ports.append(Seq(new, p.outer, p.axis, start, -p.step))
+        else:
+            stack = self.stack_of(v)
+            self.ports.append(Seq(new, stack.outer, stack.axis, self.length - 1, -1))
         return new
 
     def last_of(self, p: Carry) -> Value:
@@ -374,12 +383,19 @@ class _Loop:
 
     def stack_of(self, v: Value) -> Stack:
         """The stack of the forward loop that collects `v`: one that is there, or a new one."""
-        for p in (*self.s.ports, *self.stacks):
-            if isinstance(p, Stack) and p.inner is v:
-                return p
-        stack = Stack(Value(v.type.with_shape((self.length, *v.type.shape)), v.name), v)
-        self.stacks.append(stack)
-        return stack
+        if v not in self.collected:
+            outer = Value(v.type.with_shape((self.length, *v.type.shape)), v.name)
+            self.collected[v] = Stack(outer, v)
+            self.stacks.append(self.collected[v])
+        return self.collected[v]
+
+    def share_states(self) -> None:
+        shown = self.shared.outputs
+        found = {v: p for v, p in self.collected.items() if p.outer not in shown}
+        gone = share_states(self.s, found, self.stacks, self.ports, self.behind)
+        self.stacks = [p for p in self.stacks if p not in gone]
+        if self.shared.is_again(self.s):
+            self.shared.behind_again.update(self.behind.ops)
 
     def forward_size(self) -> dict[str, Dim]:
         """The index of the forward loop, in types, by that of the backward loop."""

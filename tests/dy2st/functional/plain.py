@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import paddle
@@ -65,9 +66,8 @@ def check(f: Callable[..., Any], plain: Callable[..., Any], *args: Any) -> Any:
 
 def kinds(static: Any, *args: Any) -> Sequence[str]:
     """What became of each loop, from the report."""
-    lines = str(dy2st.report(static, *args)).splitlines()
-    found = [q.partition(": ")[2] for q in lines if q.startswith("  ") and ".py:" in q]
-    return [q for q in found if q.split(" ")[0] in ("scan", "while", "unrolled", "peeled")]
+    loops = (replace(q, states=()) for q in dy2st.report(static, *args).loops)
+    return [str(q).partition(": ")[2] for q in loops]
 
 
 class Function(paddle.nn.Layer):
