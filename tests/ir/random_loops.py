@@ -3,7 +3,9 @@
 Scans and while loops with all kinds of ports, inside of each other and one after the other: states
 that are equal, swap, stay, feed only each other or are written and never read; sequences read
 forwards, backwards, twice, from the second step on, and of equal steps; results that collect a
-sequence, a constant or a state, of which later code reads all, the last step, the sum or nothing.
+sequence, a constant or a state, of which later code reads all, the last steps, the sum or nothing;
+linear recurrences; while loops that count, up or down, in integers or floats; loops after which
+another one of the same length reads what is collected.
 Every number is f64[B,3] or a sequence of such.
 
 Used by tests/ir/passes/test_random_loops.py and scripts/fuzz/loops.py.
@@ -29,6 +31,7 @@ from ir import (
     Join,
     Last,
     Program,
+    Require,
     Scan,
     Seq,
     Size,
@@ -73,7 +76,10 @@ class Loops:
         for _ in range(self.r.randint(1, 3)):
             if self.r.random() < 0.4:
                 whole.append(self.steady(b, rows))
-            self.loop(b, rows, whole, [self.flag], depth=0)
+            trip, before = self.loop(b, rows, whole, [self.flag], depth=0), list(rows)
+            if self.r.random() < 0.4:
+                self.loop(b, before, whole, [self.flag], depth=0, trip=trip)
+                rows += [v for v in before if all(v is not w for w in rows)]
         outputs = self.r.sample(rows[3:], min(len(rows) - 3, self.r.randint(1, 4)))
         seen = [x for x, _, _ in whole[2:]]
         outputs += self.r.sample(seen, min(len(seen), self.r.randint(0, 2)))
@@ -96,9 +102,20 @@ class Loops:
         return b.expand(row, shape=t.shape), T, axis
 
     # -------- loops
-    def loop(self, b: Builder, rows: list, whole: list, flags: list, depth: int) -> None:
-        r = self.r
-        trip: Dim = r.choice([T, T, T, 3, 3, 1, 0]) if depth == 0 else r.choice([T, 2, 2])
+    def loop(
+        self,
+        b: Builder,
+        rows: list,
+        whole: list,
+        flags: list,
+        depth: int,
+        trip: Dim | None = None,
+    ) -> Dim:
+        """Emit a loop; returns the most iterations that it may have."""
+        r, again = self.r, trip is not None
+        if trip is None:
+            trip = r.choice([T, T, T, 3, 3, 1, 0]) if depth == 0 else r.choice([T, 2, 2])
+        most = trip
         count, ports, body = "", list[object](), Builder()
         index = Value(Type(I64), "t")
         inner, inside = [], []
@@ -116,7 +133,7 @@ class Loops:
         inner += states
         within = [Const(Value(f.type, "q"), f) for f in flags]
         ports += within
-        if r.random() < 0.3:
+        if r.random() < 0.3 and not again:
             self.counted += 1
             count, trip = f"n{self.counted}", r.choice([trip, trip, ENDLESS])
         if trip == ENDLESS:
@@ -126,8 +143,12 @@ class Loops:
         old = list(inner)
         self.block(body, inner, inside, [p.inner for p in within], depth)
         after = self.layers(body, states, inner) if len(states) > 1 and r.random() < 0.5 else {}
+        if states and r.random() < 0.3:
+            after[states[-1]] = self.linear(body, states[-1], inner)
         ports += self.carries(rows, states, old, inner, after)
-        if count:
+        if count and r.random() < 0.5:
+            ports += self.counter(b, body, within)
+        elif count:
             ports.append(self.go(b, body, flags, index, trip))
         ports += self.results(rows, whole, old, inner, Size.named(count) if count else trip)
         outs = [p for p in ports if isinstance(p, Last)]
@@ -137,6 +158,7 @@ class Loops:
         b.append(Scan(index, trip, in_order(ports), tuple(body.ops), count=count))
         b.requires += body.requires
         self.after(b, rows, whole)
+        return most
 
     def seq(self, x: Value, length: Dim, axis: int) -> Seq:
         start, step = self.r.choice([(0, 1), (0, 1), (length - 1, -1)])
@@ -149,6 +171,38 @@ class Loops:
         second = body.tanh(body.add(states[1], body.matmul(first, weights)))
         inner += [first, second]
         return {states[0]: first, states[1]: second}
+
+    def linear(self, body: Builder, state: Value, inner: list) -> Value:
+        """How a state goes on that is a linear recurrence."""
+        factor = self.r.choice([0.5, -0.5, 1.0])
+        inner.append(body.add(body.scale(state, scale=factor), self.r.choice(inner)))
+        return inner[-1]
+
+    def counter(self, b: Builder, body: Builder, flags: list[Const]) -> list:
+        """A carry that counts, and the go port that compares it."""
+        t = self.r.choice([Type(I64), Type(F64, (1,)), Type(I64, (1,))])
+
+        def number(b: Builder, value: int) -> Value:
+            value = value if t.dtype == I64 else float(value)
+            return b.full(value=value, shape=t.shape, dtype=t.dtype)
+
+        start, step, n = self.r.randrange(-2, 3), self.r.choice([1, 1, 2, -1]), self.r.randrange(4)
+        compare = self.r.choice(["less_than", "less_equal", "not_equal"])
+        compare = compare.replace("less", "greater") if step < 0 else compare
+        state, bound = Value(t, "i"), start + step * n
+        next_ = body.scale(state, bias=float(step)) if self.r.random() < 0.5 else None
+        next_ = next_ or body.add(state, number(body, step))
+        init = number(b, start)
+        first, more = (
+            q.reshape(q.emit(compare, (v, number(q, bound)))[0], shape=())
+            for q, v in ((b, init), (body, next_))
+        )
+        if compare == "not_equal" and n == 0:
+            first, more = b.full(value=False, dtype=BOOL), body.full(value=False, dtype=BOOL)
+        if flags and self.r.random() < 0.3:
+            more = body.logical_and(more, flags[0].inner)
+        last = Value(t, "iT") if self.r.random() < 0.5 else None
+        return [Carry(state, init, next_, last), Go(first, more)]
 
     def carries(
         self, rows: list, states: list, old: list, inner: list, known: dict[Value, Value]
@@ -187,7 +241,7 @@ class Loops:
     def after(self, b: Builder, rows: list, whole: list) -> None:
         """Reads of what has been collected."""
         for x, length, axis in self.r.sample(whole, min(2, len(whole))):
-            kind = self.r.choice(["sum", "sum", "last", "tail", "flip", "none"])
+            kind = self.r.choice(["sum", "sum", "last", "tail", "window", "flip", "none"])
             if kind == "sum":
                 rows.append(b.sum(x, axes=(axis,)))
             elif kind == "last" and isinstance(length, int) and length:
@@ -197,6 +251,10 @@ class Loops:
             elif kind == "tail" and isinstance(length, int) and length:
                 tail = b.slice(x, axis=axis, start=length - 1, length=1)
                 rows.append(b.reshape(tail, shape=ROW.shape))
+            elif kind == "window" and (length == T or isinstance(length, int) and length > 1):
+                b.requires += [Require(length, ">=", 2)] if length == T else []
+                window = b.slice(x, axis=axis, start=length - 2, length=2)
+                rows.append(b.sum(window, axes=(axis,)))
             elif kind == "flip" and length != 0:
                 flipped = b.slice(x, axis=axis, start=length - 1, length=length, step=-1)
                 whole.append((flipped, length, axis))
