@@ -7,11 +7,59 @@ tensor in the second. This follows from the ops of one trace, so that the next o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
+from dy2st.loops.record import LoopRecord
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.trace import Frame, Trace
 from ir import Op, Value
 from ir.autodiff.activity import spread
 from ir.uses import walk
+
+
+def learn_gradients(plan: LoopRecord) -> None:
+    """Learn the places that require a gradient after some iterations: those that this trace shows,
+    and those that follow."""
+    found, trained = turns(plan), plan.body_trace.known.trained
+    trained.update(path for path, turn in found.items() if turn)
+    trained.update(plan.flips)
+
+
+def settle_gradients(plan: LoopRecord) -> None:
+    """Retrace with the gradients that the body gives to places. The result is right for loops that
+    run until all of those places have one, which the program requires."""
+    trained = plan.body_trace.known.trained
+    if plan.flips:
+        learn_gradients(plan)
+        raise Retrace
+    if not trained:
+        return
+    found = turns(plan)
+    if wrong := {path for path in trained if found.get(path) == 0}:
+        trained -= wrong
+        raise Retrace
+    latest = max(found.values(), default=0)
+    late = [plan.rounds.get(v, latest) + 1 for v in plan.leaving]
+    least, trip = max([latest, *late]), plan.body_trace.loop.trip
+    if isinstance(trip, int) and trip < least:
+        raise NeedsConcrete("gradients arrive after more iterations than there are")
+    plan.trace.require(trip, least, "gradients that arrive late")
+
+
+def turns(plan: LoopRecord) -> dict[tuple[Any, ...], int]:
+    """The places that are carried, with the number of iterations after which they require a
+    gradient that they do not require before the loop; 0 for the others."""
+    body_trace, trace = plan.body_trace, plan.trace
+    places = body_trace.paths | {tap.inner: tap.key for tap, _ in plan.taps}
+    carried = {c.inner: c.next for c in plan.carries.values()}
+    for tap, after in plan.taps:
+        if tap.kind is None and isinstance(after, Tensor):
+            carried[tap.inner] = trace.read_value(lift(trace, after)._value)
+    late = [v for v in carried if places.get(v) in body_trace.known.trained]
+    plan.rounds = first_iterations(trace, plan.frame, carried, late)
+    return {places[v]: plan.rounds.get(v, 0) for v in carried if v in places}
 
 
 def first_iterations(
@@ -61,4 +109,4 @@ def reach(trace: Trace, frame: Frame, varies: set[Value]) -> None:
             varies.update(v for n in nodes for v in n.operands if trace.root(v) in written)
 
 
-__all__ = ["first_iterations"]
+__all__ = ["learn_gradients", "settle_gradients"]

@@ -17,7 +17,7 @@ from dy2st.loops import concat_growth
 from dy2st.loops.appends import collect, element_after, learn_growth
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
-from dy2st.loops.late_gradients import first_iterations
+from dy2st.loops.late_gradients import learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace
 from dy2st.loops.rings import roll_up
 from dy2st.state.container_writes import Contents
@@ -61,13 +61,12 @@ class LoopPorts(ContainerPorts):
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)
         self.finals: dict[tuple[Any, ...], Any] = {}
-        self.taps: list[tuple[Tap, Any]] = []
         self.settle_all(rows, new_places)
         self.check_replaced()
         self.appends = collect(self)
         self.broken = self.left_by_break(rows)
         self.late_tails()
-        self.settle_gradients()
+        settle_gradients(self)
         self.freeze_shared()
         self.collect_tails()
         self.check_aliases()
@@ -92,7 +91,7 @@ class LoopPorts(ContainerPorts):
         try:
             finals = self.settle_each(rows, learns)
         except Retrace:
-            self.learn_gradients()
+            learn_gradients(self)
             raise
         self.finals = {path: final for (*_, path), final in zip(rows, finals)}
 
@@ -289,46 +288,6 @@ class LoopPorts(ContainerPorts):
                 self.trace.freeze(root, reason, self.body_trace.loop)
                 if out is not None:
                     self.trace.freeze(out, reason, self.body_trace.loop)
-
-    def learn_gradients(self) -> None:
-        """Learn the places that require a gradient after some iterations: those that this trace
-        shows, and those that follow."""
-        turns, trained = self.turns(), self.body_trace.known.trained
-        trained.update(path for path, turn in turns.items() if turn)
-        trained.update(self.flips)
-
-    def settle_gradients(self) -> None:
-        """Retrace with the gradients that the body gives to places. The result is right for loops
-        that run until all of those places have one, which the program requires."""
-        trained = self.body_trace.known.trained
-        if self.flips:
-            self.learn_gradients()
-            raise Retrace
-        if not trained:
-            return
-        turns = self.turns()
-        if wrong := {path for path in trained if turns.get(path) == 0}:
-            trained -= wrong
-            raise Retrace
-        latest = max(turns.values(), default=0)
-        late = [self.rounds.get(v, latest) + 1 for v in self.leaving]
-        least, trip = max([latest, *late]), self.body_trace.loop.trip
-        if isinstance(trip, int) and trip < least:
-            raise NeedsConcrete("gradients arrive after more iterations than there are")
-        self.trace.require(trip, least, "gradients that arrive late")
-
-    def turns(self) -> dict[tuple[Any, ...], int]:
-        """The places that are carried, with the number of iterations after which they require a
-        gradient that they do not require before the loop; 0 for the others."""
-        body_trace, trace = self.body_trace, self.trace
-        places = body_trace.paths | {tap.inner: tap.key for tap, _ in self.taps}
-        carried = {c.inner: c.next for c in self.carries.values()}
-        for tap, after in self.taps:
-            if tap.kind is None and isinstance(after, Tensor):
-                carried[tap.inner] = trace.read_value(lift(trace, after)._value)
-        late = [v for v in carried if places.get(v) in body_trace.known.trained]
-        self.rounds = first_iterations(trace, self.frame, carried, late)
-        return {places[v]: self.rounds.get(v, 0) for v in carried if v in places}
 
     def made_at(self, a: FakeTensor) -> Any:
         """The line of the op that made a value of this body."""

@@ -11,6 +11,7 @@ from dy2st.branches.unresolved import Alternative
 from dy2st.state.containers.buffers import Wanted
 from dy2st.state.containers.fills import Fill
 from dy2st.state.containers.replaced import Replaced
+from dy2st.state.containers.taps import Tap
 from dy2st.state.stacked_run import ScanCell
 from dy2st.state.tree import is_flag
 from dy2st.trace.emitter import lift
@@ -133,9 +134,10 @@ class LoopRecord:
     iteration did not append. chosen: for a list, by `id`, the iterations that append. fills: for
     a list, by `id`, how iterations store its elements. leaving: values of the last iteration, or of
     all, that leave the loop and require a gradient. rounds: the first iteration in which a value
-    does. ends: the value of each place after the body. flips: places that require a gradient only
-    after some iterations. needs_iteration: why the loop has to run at least once. after: ops that
-    follow the loop. cell: the loop.
+    does. ends: the value of each place after the body. taps: elements that are read from the end of
+    a list, with those that take their places. flips: places that require a gradient only after some
+    iterations. needs_iteration: why the loop has to run at least once. after: ops that follow the
+    loop. cell: the loop.
     """
 
     cell: ScanCell
@@ -152,6 +154,7 @@ class LoopRecord:
         self.fills: dict[int, Fill] = {}
         self.leaving: list[Value] = []
         self.rounds: dict[Value, int] = {}
+        self.taps: list[tuple[Tap, Any]] = []
         self.flips: list[tuple[Any, ...]] = []
         self.needs_iteration: list[str] = []
         self.after = Builder()
