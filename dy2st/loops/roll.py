@@ -170,6 +170,12 @@ class Runner:
                 if is_internal(e):
                     raise InternalError(e) from e
                 stop = e
+            except Refused:
+                if not refute(body):
+                    raise
+                if unguessed is None:
+                    continue
+                return self.failed(unguessed, body)
             if guess(body):
                 unguessed = stop
             elif not refute(body):
