@@ -1,0 +1,274 @@
+"""Models with a loop over time after those of public packages, shortened to what carries their
+control flow: caches, states as attributes, early exits, keywords that are updated in each step.
+
+`MODELS` has for each how it is made for T steps, its arguments, and what is not one loop yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import paddle
+
+from tests.parity.models.idioms import BATCH, floats
+from tests.parity.packages import (
+    agents,
+    dynamics,
+    generation,
+    memory,
+    ocr,
+    recognition,
+    synthesis,
+)
+
+Args = Callable[[np.random.Generator, int], list[Any]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """`make(steps)` is the model and `args(rng, steps)` its arguments, `trained(rng, steps)` those
+    of training, where eager Paddle can train it. `unrolled`: parts of the reasons of loops that are
+    unrolled: loops over a fixed number of layers, and that over time where the program is not
+    `flat`. `refused`: a part of the error, and what leads to it. `least`: the smallest T."""
+
+    make: Callable[[int], Any]
+    args: Args
+    trained: Args | None = None
+    unrolled: tuple[str, ...] = ()
+    refused: tuple[str, str] | None = None
+    flat: bool = True
+    least: int = 1
+
+
+#: loops over layers, which are few
+LAYERS = ("picks a Layer", "in a short inner loop")
+
+
+def integers(rng: np.random.Generator, high: int, *shape: int) -> Any:
+    return paddle.to_tensor(rng.integers(0, high, shape))
+
+
+def uniform(rng: np.random.Generator, *shape: int) -> Any:
+    return paddle.to_tensor(rng.uniform(0.05, 1.0, shape).astype("float32"))
+
+
+def image(rng: np.random.Generator, steps: int) -> list[Any]:
+    return [floats(rng, BATCH, 4, 6)]
+
+
+def prompt(rng: np.random.Generator, steps: int) -> list[Any]:
+    return [integers(rng, 9, BATCH, 3)]
+
+
+def sequences(size: int) -> Args:
+    return lambda rng, steps: [floats(rng, BATCH, steps, size)]
+
+
+def table(rng: np.random.Generator, steps: int) -> list[Any]:
+    return [[floats(rng, BATCH, 5, 2, 3)]]
+
+
+def labelled_table(rng: np.random.Generator, steps: int) -> list[Any]:
+    lengths = paddle.to_tensor([max(steps - 2, 0), steps - 1])
+    return [*table(rng, steps), [integers(rng, 7, BATCH, steps + 1), lengths, None]]
+
+
+def cells(rng: np.random.Generator, steps: int) -> list[Any]:
+    return [[floats(rng, BATCH, 4, 5)]]
+
+
+def spectrum(rng: np.random.Generator, steps: int) -> list[Any]:
+    return [floats(rng, BATCH, 5, 4), floats(rng, BATCH, steps, 3)]
+
+
+def sums_of_numbers(rng: np.random.Generator, steps: int) -> list[Any]:
+    """A binary tree: children before parents."""
+    left, right = ([int(rng.integers(0, i + 1)) for i in range(steps)] for _ in range(2))
+    return [floats(rng, steps, 4), paddle.to_tensor(left), paddle.to_tensor(right)]
+
+
+MODELS: dict[str, Model] = {
+    # ------------------------------------------------------------ OCR
+    "sla_head": Model(ocr.SLAHead, table, labelled_table),
+    "table_attention_head": Model(
+        ocr.TableAttentionHead,
+        cells,
+        lambda rng, t: [*cells(rng, t), [integers(rng, 7, BATCH, t + 1)]],
+    ),
+    "attention_lstm": Model(
+        ocr.AttentionLSTM,
+        lambda rng, t: [floats(rng, BATCH, 4, 5)],
+        lambda rng, t: [floats(rng, BATCH, 4, 5), integers(rng, 7, BATCH, t)],
+    ),
+    "parallel_sar": Model(
+        ocr.ParallelSAR, lambda rng, t: [floats(rng, BATCH, 4, 6), uniform(rng, BATCH)]
+    ),
+    "nrtr": Model(ocr.NRTR, image),
+    "formula_head": Model(ocr.FormulaHead, image),
+    # ------------------------------------------------------------ synthesis
+    "transformer_tts": Model(
+        synthesis.TransformerTTS,
+        lambda rng, t: [floats(rng, 1, 5, 4)],
+        refused=(
+            "depends on the iteration: `x \\+ self.alpha",
+            "positions up to a step of `while True`",
+        ),
+    ),
+    "tacotron": Model(
+        synthesis.TacotronInference, lambda rng, t: [floats(rng, 5, 4)], unrolled=LAYERS
+    ),
+    "tacotron_training": Model(synthesis.TacotronDecoder, spectrum, spectrum, unrolled=LAYERS),
+    "length_regulator": Model(
+        synthesis.LengthRegulator,
+        lambda rng, t: [floats(rng, BATCH, t, 4), integers(rng, 4, BATCH, t)],
+    ),
+    "gaussian_upsampling": Model(
+        synthesis.GaussianUpsampling,
+        lambda rng, t: [
+            floats(rng, BATCH, t, 4),
+            integers(rng, 4, BATCH, t),
+            paddle.ones([BATCH, 2 * t]),
+        ],
+    ),
+    "waveflow": Model(
+        lambda t: synthesis.WaveFlow(2 * t),
+        lambda rng, t: [floats(rng, BATCH, 6 * t + 1), floats(rng, BATCH, 2, 6 * t + 2)],
+        unrolled=("`self[i]`",),
+    ),
+    # ------------------------------------------------------------ recognition
+    "u2_all_chunks": Model(
+        lambda t: recognition.U2ChunkEncoder(-1, places=6 * t + 4),
+        lambda rng, t: [floats(rng, 1, 4 * t + 1, 4)],
+    ),
+    "u2_two_chunks": Model(
+        lambda t: recognition.U2ChunkEncoder(2, places=6 * t + 4),
+        lambda rng, t: [floats(rng, 1, 4 * t + 1, 4)],
+    ),
+    "attention_decoder": Model(
+        recognition.AttentionDecoder,
+        lambda rng, t: [floats(rng, BATCH, 5, 4)],
+        refused=("different types in the branches", "a list of growing caches behind a break"),
+    ),
+    "rescoring": Model(
+        recognition.Rescoring,
+        lambda rng, t: [integers(rng, 7, 3, t), floats(rng, 3), integers(rng, t + 1, 3)],
+    ),
+    "transducer": Model(recognition.Transducer, lambda rng, t: [floats(rng, 1, t, 4)]),
+    "batched_transducer": Model(recognition.BatchedTransducer, sequences(4)),
+    "greedy_ctc": Model(recognition.GreedyCTC, sequences(4)),
+    "forced_align": Model(
+        recognition.CTCForcedAlign,
+        lambda rng, t: [floats(rng, t, 4), integers(rng, 4, max(t // 3, 1)) + 1],
+    ),
+    # ------------------------------------------------------------ generation
+    "greedy_search": Model(
+        generation.Generation,
+        prompt,
+        refused=("is set in only one branch", "keywords get a key behind a break"),
+    ),
+    "sampling": Model(
+        generation.Sampling,
+        prompt,
+        refused=("is set in only one branch", "keywords get a key behind a break"),
+    ),
+    "beam_search": Model(
+        generation.BeamSearch, prompt, unrolled=("iterates over a generator expression",)
+    ),
+    "transformer_xl": Model(
+        generation.TransformerXL,
+        lambda rng, t: [floats(rng, BATCH, 2 * t, 4)],
+        lambda rng, t: [floats(rng, BATCH, 2 * t, 4)],
+        unrolled=("`mems[i]` is in a short inner loop",),
+    ),
+    # ------------------------------------------------------------ memories
+    "ntm": Model(memory.NTM, sequences(3), sequences(3)),
+    "dnc": Model(memory.DNC, sequences(3), sequences(3)),
+    "pointer_network": Model(memory.PointerNetwork, sequences(2), sequences(2)),
+    "seq2seq": Model(
+        memory.Seq2Seq,
+        lambda rng, t: [
+            integers(rng, 7, BATCH, 4),
+            integers(rng, 7, BATCH, t + 1),
+            uniform(rng, t + 1),
+        ],
+        lambda rng, t: [
+            integers(rng, 7, BATCH, 4),
+            integers(rng, 7, BATCH, t + 1),
+            uniform(rng, t + 1),
+        ],
+    ),
+    "tree_lstm": Model(memory.TreeLSTM, sums_of_numbers),
+    # ------------------------------------------------------------ dynamics
+    "neural_ode": Model(
+        dynamics.NeuralODE,
+        lambda rng, t: [floats(rng, BATCH, 4), uniform(rng, t + 1).sort()],
+        lambda rng, t: [floats(rng, BATCH, 4), uniform(rng, t + 1).sort()],
+    ),
+    "adaptive_ode": Model(
+        dynamics.AdaptiveODE,
+        lambda rng, t: [floats(rng, BATCH, 4)],
+        lambda rng, t: [floats(rng, BATCH, 4)],
+        least=2,
+    ),
+    "wave_equation": Model(dynamics.WaveEquation, lambda rng, t: [floats(rng, t)]),
+    "heat_in_place": Model(
+        dynamics.HeatInPlace, lambda rng, t: [floats(rng, 8, 8), paddle.to_tensor(0.1)]
+    ),
+    "kalman_filter": Model(
+        dynamics.KalmanFilter,
+        lambda rng, t: [floats(rng, t, 2), paddle.to_tensor(rng.integers(0, 2, t) > 0)],
+        lambda rng, t: [floats(rng, t, 2), paddle.to_tensor(rng.integers(0, 2, t) > 0)],
+    ),
+    "lista": Model(
+        dynamics.LISTA,
+        lambda rng, t: [floats(rng, BATCH, 4)],
+        lambda rng, t: [floats(rng, BATCH, 4)],
+    ),
+    "mpc": Model(
+        dynamics.MPC,
+        lambda rng, t: [floats(rng, 3), floats(rng, 3, 6, t, 2)],
+        lambda rng, t: [floats(rng, 3), floats(rng, 3, 6, t, 2)],
+    ),
+    "real_nvp": Model(
+        dynamics.RealNVP,
+        lambda rng, t: [floats(rng, t, BATCH, 4)],
+        lambda rng, t: [0.1 * floats(rng, t, BATCH, 4)],
+        unrolled=LAYERS,
+    ),
+    "autoregressive_flow": Model(
+        dynamics.AutoregressiveFlow, lambda rng, t: [floats(rng, BATCH, t)]
+    ),
+    # ------------------------------------------------------------ agents
+    "spiking_net": Model(
+        agents.SpikingNet,
+        lambda rng, t: [floats(rng, t, BATCH, 4) * 2],
+        lambda rng, t: [floats(rng, t, BATCH, 4) * 2],
+    ),
+    "stdp": Model(agents.STDP, lambda rng, t: [(floats(rng, t, BATCH, 4) > 0).astype("float32")]),
+    "frame_stack": Model(
+        agents.FrameStack,
+        lambda rng, t: [floats(rng, BATCH, 3), floats(rng, t, BATCH, 2)],
+        lambda rng, t: [floats(rng, BATCH, 3), floats(rng, t, BATCH, 2)],
+    ),
+    "world_model": Model(
+        agents.WorldModel,
+        lambda rng, t: [floats(rng, BATCH, 4), floats(rng, t, BATCH, 3)],
+        lambda rng, t: [floats(rng, BATCH, 4), floats(rng, t, BATCH, 3)],
+        unrolled=("a dict is appended to a list",),
+        flat=False,
+    ),
+}
+
+
+def make(name: str, steps: int, seed: int = 1) -> Any:
+    """The model with weights that depend on the seed alone, in evaluation mode."""
+    paddle.seed(seed)
+    model = MODELS[name].make(steps)
+    rng = np.random.default_rng(seed)
+    for p in model.parameters():
+        p.set_value(0.4 * floats(rng, *p.shape))
+    model.eval()
+    return model
