@@ -1,15 +1,19 @@
 """What a translation costs, and that it does not depend on the length of the loop.
 
-Prints Markdown: for each idiom of `tests/parity/models/idioms.py` the time of the trace with its
-passes, the time of the compilation, the lines and the ops of the program, at T = 20 and at
-T = 2000. The two lengths take turns, each time on a fresh copy of the model, and the best round
-counts. Nothing is executed: `entry` translates for a call's arguments and does not make the call.
+Prints Markdown: for each idiom of `tests/parity/models/idioms.py` and each model of
+`tests/parity/packages` the time of the trace with its passes, the time of the compilation, the
+lines and the ops of the program, at T = 20 and at T = 2000. The two lengths take turns, each time
+on a fresh copy of the model, and the best round counts. Nothing is executed: `entry` translates for
+a call's arguments and does not make the call.
+
+With `--calls` the cached call of each is timed at T = 50 instead, next to eager, in turns, in time
+of the processor.
 
 With `--against PATH`, the root of another version of the project, the first translation of CharLSTM
 and of ResNet-18 is timed instead: there and here in turns, each in a process of its own, in seconds
 of the processor.
 
-`python -m scripts.bench.bench_translate [idiom ...] [--against PATH]` from the root.
+`python -m scripts.bench.bench_translate [idiom ...] [--calls] [--against PATH]` from the root.
 """
 
 from __future__ import annotations
@@ -35,12 +39,17 @@ import paddle
 import dy2st
 import executor
 from ir.uses import walk
+from scripts.bench.bench_resnet import in_turns
 from scripts.bench.translate_models import MODELS
-from scripts.demo import processor
-from tests.parity.models.idioms import IDIOMS, make
+from scripts.demo import fast_eager, processor
+from tests.parity import packages
+from tests.parity.models import idioms
 
 COMMAND = ".venv/bin/python -m scripts.bench.bench_translate"
 LENGTHS = (20, 2000)
+STEPS = 50
+PACKAGES = {n: q for n, q in packages.MODELS.items() if not q.refused and q.flat}
+NAMES = [*idioms.IDIOMS, *(n for n in PACKAGES if n not in idioms.IDIOMS)]
 
 
 @dataclass(frozen=True)
@@ -89,10 +98,26 @@ def best(costs: list[Cost]) -> Cost:
     return Cost(min(c.trace for c in costs), min(c.compilation for c in costs), *size)
 
 
+def case(name: str, steps: int) -> tuple[Any, list[Any]]:
+    """A model for this many steps, and arguments of it."""
+    table = idioms if name in idioms.IDIOMS else packages
+    row = idioms.IDIOMS[name] if name in idioms.IDIOMS else PACKAGES[name]
+    return table.make(name, steps), row.args(np.random.default_rng(0), steps)
+
+
+def call_row(name: str, rounds: int) -> str:
+    """Median milliseconds of a call, eager and translated."""
+    model, args = case(name, STEPS)
+    static = dy2st.to_static(copy.deepcopy(model))
+    fresh = [copy.deepcopy(args) for _ in range(2)]
+    calls = [lambda f=f, a=a: f(*a) for f, a in zip((model, static), fresh)]  # type: ignore[misc]
+    eager, ours = map(statistics.median, in_turns(calls, rounds))
+    return f"| {name} | {eager:.2f} | {ours:.3f} | {eager / ours:.1f} |"
+
+
 def compare(name: str, rounds: int) -> tuple[Cost, Cost]:
     """The costs at both lengths, in turns."""
-    rng = np.random.default_rng(0)
-    cases = [(make(name, steps), IDIOMS[name].args(rng, steps)) for steps in LENGTHS]
+    cases = [case(name, steps) for steps in LENGTHS]
     costs: list[list[Cost]] = [[], []]
     for _ in range(rounds):
         for (model, args), into in zip(cases, costs):
@@ -140,18 +165,34 @@ def against(other: Path, rounds: int) -> None:
             print(f"| {model} | {which} | {' | '.join(cells)} |", flush=True)
 
 
+def print_calls(names: list[str], rounds: int) -> None:
+    fast_eager()
+    print(
+        f"{datetime.date.today()}, `{COMMAND} --calls --rounds {rounds}`, {processor()}, one "
+        f"thread, Python {platform.python_version()}, Paddle {paddle.__version__}, medians.\n"
+    )
+    print(f"| model, T = {STEPS} | eager, ms | dy2st, ms | times faster |")
+    print("|---|---:|---:|---:|")
+    with paddle.no_grad():
+        for name in names:
+            print(call_row(name, rounds), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("idioms", nargs="*", help="names; all of them by default")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--calls", action="store_true", help="time cached calls, next to eager")
     parser.add_argument("--against", type=Path, help="the root of another version")
     options = parser.parse_args()
     if options.against is not None:
         against(options.against.resolve(), options.rounds)
         return
-    unknown = set(options.idioms) - set(IDIOMS)
+    unknown = set(options.idioms) - set(NAMES)
     if unknown:
-        parser.error(f"no idiom is called {unknown.pop()!r}; there are {', '.join(IDIOMS)}")
+        parser.error(f"no idiom is called {unknown.pop()!r}; there are {', '.join(NAMES)}")
+    if options.calls:
+        return print_calls(options.idioms or NAMES, options.rounds)
     print(
         f"{datetime.date.today()}, `{COMMAND}`, {processor()}, Python "
         f"{platform.python_version()}, Paddle {paddle.__version__}, best of {options.rounds}; "
@@ -164,7 +205,7 @@ def main() -> None:
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
     with paddle.no_grad():
-        for name in options.idioms or IDIOMS:
+        for name in options.idioms or NAMES:
             print(row(name, *compare(name, options.rounds)), flush=True)
 
 

@@ -91,7 +91,7 @@ def test_the_program_does_not_grow_with_the_loop(name):
 
 # ---------------------------------------------------------------- where loops end
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sla_head", "formula_head", "beam_search", "tacotron"])
+@pytest.mark.parametrize("name", ["sla_head", "formula_head", "cached_beam_search", "tacotron"])
 def test_ends_in_different_steps(name):
     """One translated model, other weights of the end: the length of the result follows the data."""
     model, layer = MODELS[name], make(name, 9)

@@ -174,7 +174,7 @@ MODELS: dict[str, Model] = {
         prompt,
         refused=("is set in only one branch", "keywords get a key behind a break"),
     ),
-    "beam_search": Model(
+    "cached_beam_search": Model(
         generation.BeamSearch, prompt, unrolled=("iterates over a generator expression",)
     ),
     "transformer_xl": Model(
