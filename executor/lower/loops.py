@@ -41,7 +41,10 @@ def scan(low: Lowerer, s: Scan) -> None:
     _check_ports(low, s)
     states = {p: _state(low, s, p, in_place[p]) for p in s.carries}
     go = _go(low, s)
-    results = {p: _collected(low, s, p) for p in s.ports if isinstance(p, (Stack, Last))}
+    results = {p: _collected(low, s, p) for p in s.ports if isinstance(p, Last)}
+    for p in s.ports:
+        if isinstance(p, Stack) and not _scattered(low, s, p):
+            _collected(low, s, p)
     low.highest[index] = s.trip - 1
     counters = {p: _counter(low, s, p, index) for p in s.carries}
     low.open(loop=s.loc)
@@ -144,6 +147,26 @@ def _go(low: Lowerer, s: Scan) -> View | None:
     return go
 
 
+def _scattered(low: Lowerer, s: Scan, p: Stack) -> bool:
+    """Slices that are outputs, each of them, are written where these lie. Returns False for what is
+    read otherwise."""
+    block, parts = low.uses[-1], dict[int, View]()
+    count = p.outer.type.shape[p.axis]
+    for at in block.users.get(p.outer, ()):
+        op = block.nodes[at]
+        slice_ = isinstance(op, Op) and op.name == "index" and op.operands[0] is p.outer
+        places = low.places.get(op.results[0], []) if slice_ else []
+        if not places or places[0].buffer.kind != "output" or not places[0].contiguous:
+            return False
+        if isinstance(op, Op) and op.attrs["axis"] == 0 and isinstance(op.attrs["index"], int):
+            parts[op.attrs["index"]] = places[0]
+    if s.count or p.axis or p.outer in low.places or not parts or count != len(parts):
+        return False
+    low.natural(p.outer.type.shape, p.outer.name)
+    low.address(p.outer, [parts[k] for k in sorted(parts)])
+    return True
+
+
 def _collected(low: Lowerer, s: Scan, p: Stack | Last) -> View:
     """The storage of a result that is not a carry. No stride of it is known only afterwards."""
     if isinstance(p, Last) or not s.count:
@@ -239,13 +262,11 @@ def _carry(low: Lowerer, s: Scan, p: Carry, state: View, in_place: bool, parity:
     low.want(p.next, following, Want(text, idle=not in_place), first=True)
 
 
-def _give(
-    low: Lowerer, s: Scan, go: View | None, results: dict[Stack | Last, View], index: str
-) -> None:
+def _give(low: Lowerer, s: Scan, go: View | None, results: dict[Last, View], index: str) -> None:
     """Values of the body are wanted where its results are."""
     for p in s.ports:
         if isinstance(p, Stack):
-            slot = results[p].pick(p.axis, Size.named(index))
+            slot = low.element(p.outer, p.axis, Size.named(index))
             low.want(p.inner, slot, Want(f"what the loop {line(s.loc)} collects", idle=True))
         elif isinstance(p, Last) and s.count:
             low.want(p.inner, results[p], Want(f"the last value {line(s.loc)}", idle=False))
@@ -253,7 +274,7 @@ def _give(
         low.want(s.go.next, go, Want(f"whether the loop {line(s.loc)} goes on", idle=False))
 
 
-def _leave(low: Lowerer, s: Scan, results: dict[Stack | Last, View], index: str) -> None:
+def _leave(low: Lowerer, s: Scan, results: dict[Last, View], index: str) -> None:
     for v in s.needed:
         low.settle(v)
     lasts = [p for p in s.ports if isinstance(p, Last) and not s.count]

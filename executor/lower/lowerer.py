@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from executor.launches import Check, Copy, Failure, Launch, Map, Reduce, When
+from executor.launches import Addresses, Check, Copy, Failure, Launch, Map, Reduce, When
 from executor.memory import Buffer, TensorArray, View, whole
 from executor.plan.copies import OUTPUT, Want, line, read_later
 from executor.plan.limits import Limits
@@ -25,7 +25,7 @@ from ir.loc import UNKNOWN
 from ir.ops.reduce import normal_axes
 from ir.program import Node
 from ir.scalar import language as k
-from ir.types import Dim, DType, Size, Type, is_natural, product
+from ir.types import I64, Dim, DType, Size, Type, is_natural, product
 from ir.uses import dim_names
 
 Rule: TypeAlias = Callable[["Lowerer", Any], None]
@@ -170,6 +170,12 @@ class Lowerer:
         """A slice of `v` without `axis`."""
         array = self.arrays.get(v)
         return self.env[v].pick(axis, at) if array is None else array.pick(at)
+
+    def address(self, v: Value, views: Sequence[View]) -> None:
+        """`v` is an array of these views, which lie alike."""
+        addresses = self.temporary(Type(I64, (len(views),)))
+        self.emit(Addresses(tuple(views), addresses))
+        self.arrays[v] = TensorArray(tuple(views), addresses)
 
     def want(self, v: Value, place: View, what: Want, first: bool = False) -> None:
         """`place` must hold `v` at the end of the block; `first`: before other places."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from executor.launches import Addresses, ArgMax, Gather, Index, Iota, Map, Number64
+from executor.launches import ArgMax, Gather, Index, Iota, Map, Number64
 from executor.lower.lowerer import Lowerer, rule
-from executor.memory import TensorArray, View
+from executor.memory import View
 from ir import Op, Value
 from ir.loc import OutOfRange
 from ir.opdef import view_rule
 from ir.scalar import language as k
-from ir.types import I64, Dim, Size, Type
+from ir.types import Dim, Size, Type
 
 
 # ---------------------------------------------------------------- making
@@ -242,10 +242,7 @@ def tensor_array(low: Lowerer, op: Op) -> None:
     views = [low.env[v] for v in op.operands]
     if any(v.strides != views[0].strides for v in views):
         views = [v if v.contiguous else _packed(low, v) for v in views]
-    n = len(views)
-    addresses = low.temporary(Type(I64, (n,)))
-    low.emit(Addresses(tuple(views), addresses))
-    low.arrays[op.result] = TensorArray(tuple(views), addresses)
+    low.address(op.result, views)
     return None
 
 

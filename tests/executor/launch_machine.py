@@ -192,6 +192,7 @@ class Machine:
         return self.read(v).astype(v.dtype.compute.numpy)
 
     def write(self, v: View, value):
+        v = self.real(v)
         self.cells(v, "data")[...] = value
         for byte in range(v.dtype.size):
             self.cells(v, "owner", byte)[...] = self.number(v.buffer)

@@ -240,3 +240,30 @@ def test_gradients_are_collected_by_the_loop(golden):
     g = gradient(LAYERS, of=[0])
     assert not any(r.source == "kept" and r.type.ndim > 3 for r in g.residuals)
     assert str(g.backward) == golden
+
+
+@pytest.mark.parametrize("poison", [False, True])
+def test_slices_that_are_outputs_are_collected_there(poison):
+    """The gradient of each element is written into its output, without a copy."""
+    p = run(gradient(LAYERS, of=[0]).backward, start_at="expand", check=True)
+    kinds = [type(x) for x in every(lower(p, cpu.machine()).launches)]
+    assert kinds.count(Addresses) == 3
+    assert kinds.count(Map) == 2, "the first state, and what is fused"
+    xs = arrays(p, {}, np.random.default_rng(2))
+    want, _ = ir.evaluate(p, xs)
+    for backend in BACKENDS:
+        got = executor.compile(p, backend=backend, poison=poison)(*xs)
+        for a, b in zip(got, want, strict=True):
+            agree(a, b, backend)
+
+
+def test_slices_that_are_read_again_are_collected_together():
+    text = LAYERS.replace("last %hn ", "").replace("  return %hn", "  return %y0, %y1, %y2, %u")
+    text = text.replace("    body", "    stack %ys = %h2 axis 0 : f64[3,3,8]\n    body", 1)
+    picks = [f"  %y{k} = index(%ys, axis=0, index={k}) : f64[3,8]\n" for k in range(3)]
+    text = text.replace("  return", "".join(picks) + "  %u = tanh(%y1) : f64[3,8]\n  return")
+    p = ir.verify(ir.parse(text))
+    xs = arrays(p, {}, np.random.default_rng(2))
+    for backend in BACKENDS:
+        for a, b in zip(executor.compile(p, backend=backend)(*xs), ir.evaluate(p, xs)[0]):
+            agree(a, b, backend)
