@@ -65,7 +65,8 @@ def _kind(p: Carry, ops: Sequence[Op]) -> str:
         kinds[n.result] = RULES[n.name](n, [kinds.get(v, "") for v in n.operands])
         if not kinds[n.result]:
             return ""
-    return kinds.get(p.next, "")
+    kind = kinds.get(p.next, "")
+    return "" if kind == "itself" else kind
 
 
 def _then(kind: str, more: str) -> str:

@@ -43,6 +43,7 @@ BODIES = {
                    {"h": "sum", "g": "linear"}),
     "both_of_each_other": (["%h2 = add(%h, %g)", "%g2 = add(%g, %h)"], {}),
     "exchanged": (["%h2 = neg(%g)", "%g2 = neg(%h)"], {}),
+    "unchanged": (["%h2 = scale(%h, scale=1.0)", KEPT], {}),
     "squared": (["%h2 = multiply(%h, %h)", KEPT], {}),
     "not_linear": (["%a = tanh(%h)", "%h2 = add(%a, %y)", KEPT], {}),
     "sum_of_largest": (["%a = maximum(%h, %y)", "%h2 = add(%a, %y)", KEPT], {}),
