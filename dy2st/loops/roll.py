@@ -74,7 +74,7 @@ class Runner:
                 return self.apart(self.first_stop.cut, go)  # type: ignore[attr-defined]
             if go is True and (turn := self.turn()):
                 return self.split(turn)
-            peel = int(getattr(self.first_stop, "peel", 1))
+            peel = int(getattr(self.first_stop, "peel", 1)) or int(self.begins_as_none())
             if peel > 1 and self.peeled + peel <= MOST_PEELED:
                 self.most = max(self.most, self.peeled + peel)
             if self.peeled >= self.most or not peel:
@@ -86,6 +86,11 @@ class Runner:
                 if go is not True or self.over.trip == 0:
                     break
                 go = self.peel()
+
+    def begins_as_none(self) -> bool:
+        """Whether the first iteration fills a place that is None: the others may be alike then."""
+        places = (q.get() for q in self.known().places.values())
+        return not self.peeled and any(q is None for q in (*self.code.get_state(), *places))
 
     def turn(self) -> int:
         """The first iteration from which a comparison of the index is another; 0 for none, or where

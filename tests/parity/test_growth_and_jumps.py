@@ -84,9 +84,29 @@ def returns_from_a_callee(ids, end):
     return returns_behind_the_concat(ids, end) * 2, returns_before_the_concat(ids, end)
 
 
+def grows_with_its_masks(ids, end):
+    """The arguments of a model in a dict, whose cache begins as None."""
+    given = {"cache": None, "mask": ids * 0 + 1, "places": paddle.arange(2).unsqueeze(0)}
+    done = paddle.zeros([1, 1], "bool")
+    for t in range(9):
+        new = ids if given["cache"] is None else ids[:, -1:]
+        places = given["places"] if given["cache"] is None else given["places"][:, -1:]
+        key = (TABLE[new].sum(-1) + places) % 7
+        old = given["cache"]
+        given["cache"] = key if old is None else paddle.concat([old, key], 1)
+        token = ((given["cache"] * given["mask"]).sum(1, keepdim=True) + t) % 7
+        ids = paddle.concat([ids, paddle.where(done, token * 0, token)], 1)
+        given["mask"] = paddle.concat([given["mask"], ids[:, -1:] * 0 + 1], -1)
+        given["places"] = paddle.concat([given["places"], given["places"][:, -1:] + 1], -1)
+        done = paddle.logical_or(done, token == end)
+        if done.all():
+            break
+    return ids
+
+
 FUNCTIONS = (
     returns_behind_the_concat, returns_before_the_concat, returns_more, returns_without_a_bound,
-    returns_in_two_places, breaks_on_both_sides, returns_from_a_callee,
+    returns_in_two_places, breaks_on_both_sides, returns_from_a_callee, grows_with_its_masks,
 )  # fmt: skip
 
 
