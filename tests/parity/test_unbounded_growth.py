@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -271,3 +272,24 @@ def test_more_than_the_machine_has(monkeypatch):
 
     with pytest.raises(MemoryError):
         dy2st.to_static(f)(paddle.ones([1, 1 << 10]))
+
+
+def test_an_endless_loop_can_be_interrupted():
+    def stop(number, frame):
+        raise KeyboardInterrupt
+
+    def f(x):
+        while True:
+            x = paddle.concat([x, x[-1:] * 0.5 + x.mean() * 0])
+            if x[-1] < -1:
+                break
+        return x
+
+    static, before = dy2st.to_static(f), signal.signal(signal.SIGALRM, stop)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 2.0)
+        with pytest.raises(KeyboardInterrupt):
+            static(paddle.ones([1]))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
