@@ -132,10 +132,8 @@ class Merge:
             return a
         if a is UNDEF or b is UNDEF:
             return self.one_sided(name, a, b)
-        if hasattr(a, "merged") and isinstance(b, Tensor):
-            made = a.merged(b, lambda x, y: self.tensor(name, x, y))
-            if made is not None:
-                return made
+        if hasattr(a, "merged") or hasattr(b, "merged"):
+            return self.growing(name, a, b)
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             return self.tensor(name, lift(self.trace, a), lift(self.trace, b))
         if (
@@ -265,6 +263,20 @@ class Merge:
         outer = self.out(a._value.type, hint, then, orelse)
         self.doubt(outer, self.certainty(a), self.certainty(b))
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
+
+    def growing(self, name: str, a: Any, b: Any) -> Any:
+        """Two tensors, of which a loop makes one longer (`dy2st.loops.concat_growth.Grown`). Two of
+        one type that are not alike are read as a whole, each in its branch."""
+        made = None
+        if hasattr(a, "merged"):
+            made = a.merged(b, lambda x, y: self.tensor(name, x, y))
+        if made is not None:
+            return made
+        if describe(a) != describe(b):
+            raise Disagree from self.refusal(name, a, b)
+        for side, x in ((self.yes, a), (self.no, b)):
+            self.value(side, lift(self.trace, x))
+        return self.tensor(name, a, b)
 
     def certainty(self, x: FakeTensor) -> Any:
         """True if `x` is always defined, else the value of its flag with the message for a failed

@@ -105,9 +105,15 @@ def _leaves(data: Any) -> Iterator[Any]:
         yield from _leaves(q)
 
 
+def _listed(data: Any) -> Any:
+    """Lists that loops have filled as lists of their elements."""
+    return list(map(_listed, data)) if isinstance(data, (list, tuple)) else data
+
+
 def _constant(
     trace: Trace, e: Emitter, original: Callable[..., Any], data: object, dtype: object
 ) -> object:
+    data = _listed(data)
     with trace.pause():
         real = original(data, dtype=dtype)
     type = type_of(real)

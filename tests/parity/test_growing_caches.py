@@ -6,6 +6,7 @@ length, with results and gradients as in eager.
 
 from __future__ import annotations
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
@@ -347,3 +348,30 @@ def test_the_backward_keeps_a_cache_once():
     (want, _), (have, arguments) = step(f), step(static)
     check.close(have, want, 1e-9, "gradient")
     assert "f64[6,6,4]" not in str(dy2st.report(static, *arguments))
+
+
+# ---------------------------------------------------------------- two that meet in a branch
+def ends_before_it_grows(x):
+    h = x[:1]
+    for _ in range(6):
+        if h.sum() > 3:
+            break
+        h = paddle.concat([h, x[1:2]])
+    return h
+
+
+def one_of_two(x):
+    ys, zs, last = x[:1], x[:1], x[:1]
+    for t in range(x.shape[0]):
+        ys = paddle.concat([ys, x[t : t + 1]])
+        zs = paddle.concat([zs, x[t : t + 1] * 2])
+        last = ys if x[t].sum() > 0 else zs
+    return ys, zs, last
+
+
+@pytest.mark.parametrize("f", [ends_before_it_grows, one_of_two], **names)
+def test_growing_tensors_meet_in_a_branch(f):
+    static = dy2st.to_static(f)
+    for seed in range(4):
+        x = paddle.to_tensor(np.random.default_rng(seed).normal(size=[4, 3]).astype("float32"))
+        check.same(static(x), f(x))

@@ -60,7 +60,7 @@ def shape_by_value(trace: Trace, what: str) -> Refused:
             f"the shape of {what} depends on values.",
             trace.where(),
             reason="In a program every shape follows from the shapes of the inputs.",
-            remedy="Keep the full shape and a mask: `paddle.where(mask, x, 0)`, and divide by "
+            remedy="Keep the full shape and a mask: `paddle.where(mask, x, 0.0)`, and divide by "
             "`mask.sum()` for a mean; or make this call outside of the translated function.",
         )
     )

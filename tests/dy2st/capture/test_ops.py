@@ -86,6 +86,10 @@ EXACT = {
     "zeros": lambda: (lambda x: (paddle.zeros([2, 3]), paddle.ones([3], "int64"),
                                  paddle.full([2], 2.5), paddle.zeros_like(x),
                                  paddle.ones_like(x), paddle.full_like(x, 7)), X),
+    "to_tensor of a comprehension": lambda: (
+        lambda x: x * paddle.to_tensor([k * k for k in range(100)])[7:10].astype("float32"),
+        paddle.ones([3]),
+    ),
     "to_tensor": lambda: (lambda x: (x + paddle.to_tensor(1.5), paddle.to_tensor([1, 2, 3]),
                                      paddle.to_tensor([[1.0], [2.0]], dtype="float64")), X),
     "arange": lambda: (lambda x: (paddle.arange(5), paddle.arange(1, 9, 2),
