@@ -34,8 +34,7 @@ def to_tensor(
     elif isinstance(data, (list, tuple)) and any(map(is_runtime, data)):
         fake = _of_numbers(e, data, dtype)
     elif isinstance(data, (list, tuple)) and any(map(is_runtime, _leaves(data))):
-        error = TypeError("numbers that the program computes in inner lists")
-        raise foreign.refusal(trace, "to_tensor", error)
+        fake = _of_tensors(e, data, dtype)
     else:
         fake = _constant(trace, e, original, data, dtype)
     fake.stop_gradient = stop_gradient
@@ -67,8 +66,9 @@ def _of_numbers(e: Emitter, data: Any, dtype: Any) -> object:
 
 
 def _of_tensors(e: Emitter, data: Any, dtype: Any) -> Any:
-    """`to_tensor` of a tensor or array, or of nested lists with some, which NumPy joins in eager.
-    Lists of arrays and numbers only have the element types of lists of numbers."""
+    """`to_tensor` of a tensor or array, or of nested lists with some or with numbers that the
+    program computes, which NumPy joins in eager. Lists of arrays and numbers only have the element
+    types of lists of numbers."""
     kinds = [_numpy_dtype(e, tensor_of(q)) for q in _leaves(data)]
     kind = dtype_of(np.result_type(*kinds)) if dtype is None else dtype_from(_paddle_dtype(dtype))
     typed = any(isinstance(q, Tensor) for q in _leaves(data)) or is_array(data)
@@ -80,7 +80,11 @@ def _of_tensors(e: Emitter, data: Any, dtype: Any) -> Any:
         if isinstance(q, Tensor):
             return e.assign(e.cast_to(q, kind))
         if isinstance(q, (list, tuple)):
-            return e.stack(*map(joined, q), axis=0)
+            parts = list(map(joined, q))
+            if len({e.type(part).shape for part in parts}) > 1:
+                error = ValueError("lists of different lengths, or tensors of different shapes")
+                raise foreign.refusal(e.trace, "to_tensor", error, eager=True)
+            return e.stack(*parts, axis=0)
         return e.scalar(q, kind)
 
     with paddle.no_grad():

@@ -15,6 +15,8 @@ from dy2st.branches.cond import choose, settled_condition
 from dy2st.loops.generators import check_made_here, comprehension, consumed, registered
 from dy2st.loops.iterables import Joined, RunRange, sequence_of, zip_
 from dy2st.state.arrays import tensor_of
+from dy2st.state.containers.constants import is_constant
+from dy2st.state.containers.lookup import picked
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace import scalar as number
@@ -171,6 +173,14 @@ def _extreme(name: str) -> Callable[..., Any]:
                 items[plain(range(len(known)), key=known.__getitem__)]
                 if known
                 else plain(items, **default)
+            )
+        if not rolled and any(is_constant(q) and kind_of(q) is None for q in items):
+            raise refuse(
+                f"{name}() picks {picked(items)} by a key that the program computes.",
+                "Which one is known only when the program runs, and it chooses between tensors and "
+                "numbers.",
+                "Take the index of the largest key, `paddle.stack(keys).argmax()`, and branch on "
+                "it or index a stack of tensors with it.",
             )
         some = settled_condition(trace, length_of(trace, items) > 0)
         if some is False:

@@ -185,6 +185,12 @@ def largest_or_a_default(x):
 
 
 @example(X)
+def name_of_the_largest(x):
+    rows = {"first": x[0], "second": x[1]}
+    return {max(rows, key=lambda name: float(rows[name].sum())): x}
+
+
+@example(X)
 def index_from_data_of_an_empty_list(x):
     scales = []
     return x * scales[int(x.sum())]

@@ -166,8 +166,8 @@ def tensors_mixed_with_texts(x):
 
 
 @example(X)
-def computed_numbers_in_inner_lists(x):
-    return paddle.to_tensor([[int(x.sum())], [1]])
+def inner_lists_of_different_lengths(x):
+    return paddle.to_tensor([[int(x.sum())], [1, 2]])
 
 
 @example(X)

@@ -86,6 +86,18 @@ EXACT = {
     "zeros": lambda: (lambda x: (paddle.zeros([2, 3]), paddle.ones([3], "int64"),
                                  paddle.full([2], 2.5), paddle.zeros_like(x),
                                  paddle.ones_like(x), paddle.full_like(x, 7)), X),
+    "to_tensor of computed numbers in inner lists": lambda: (
+        lambda x: (
+            paddle.to_tensor([[int(x.sum()), 2], [3, 4]]),
+            paddle.to_tensor([[float(k < 2) for k in range(3)] for _ in range(2)]),
+            paddle.to_tensor([[bool(x.sum() > 0)], [True]]),
+        ),
+        paddle.ones([3]),
+    ),
+    "to_tensor of a mask for lengths": lambda: (
+        lambda x: x + paddle.to_tensor([[float(j < n) for j in range(3)] for n in (1, 3)]),
+        paddle.ones([2, 3]),
+    ),
     "to_tensor of a comprehension": lambda: (
         lambda x: x * paddle.to_tensor([k * k for k in range(100)])[7:10].astype("float32"),
         paddle.ones([3]),
