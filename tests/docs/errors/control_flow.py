@@ -421,3 +421,13 @@ def reads_an_object_that_one_branch_sets(x):
     if x.sum() > 0:
         key = "weight"
     return {"weight": x * 2}[key]
+
+
+@example(X, options={"input_spec": NAMED})
+def reads_a_list_that_a_loop_has_replaced(x):
+    rows = [x[:, 0], x[:, 1]]
+    first = rows
+    for t in range(x.shape[1]):
+        rows.append(x[:, t] + rows[0])
+        rows = rows[-2:]
+    return first[-1]
