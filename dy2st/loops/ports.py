@@ -14,7 +14,7 @@ from typing import Any
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
 from dy2st.loops import concat_growth
-from dy2st.loops.appends import collect, element_after, learn_growth
+from dy2st.loops.appends import collect, element_after, flat, learn_growth
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
@@ -277,17 +277,22 @@ class LoopPorts(ContainerPorts):
         outs = [(c.next, c.last) for c in self.carries.values()]
         outs += [(inner, outer) for inner, outer in self.lasts.items()]
         items = [q for _, item, _ in self.appends for q in leaves(item) if isinstance(q, Tensor)]
+        held = [
+            q for target, new in self.frame.appends.values() if target.buffer for q in flat(new)
+        ]
+        items += [q for q in held if isinstance(q, Tensor)]
         outs += [(self.trace.read_value(lift(self.trace, q)._value), None) for q in items]
         iterated = self.trace.values.iterated
         if any(v in iterated for inner, _ in outs for v in self.trace.chain(inner)):
             raise NeedsConcrete("a tensor of the list that the loop runs over is kept")
         roots = [self.trace.root(inner) for inner, _ in outs]
         reason = "It left a loop under two names that are one tensor in eager."
+        frozen = self.trace.values.frozen
         for root, (_, out) in zip(roots, outs):
             if roots.count(root) > 1:
                 self.trace.freeze(root, reason, self.body_trace.loop)
-                if out is not None:
-                    self.trace.freeze(out, reason, self.body_trace.loop)
+            if out is not None and root in frozen:
+                self.trace.freeze(out, *frozen[root])
 
     def made_at(self, a: FakeTensor) -> Any:
         """The line of the op that made a value of this body."""

@@ -147,6 +147,7 @@ class Room:
         trace.write(trace.fake(view, self.fake.stop_gradient), trace.read_value(new))
         if kind is None:
             self.stored.append(new)
+            trace.freeze(trace.root(new), PICKED, self.buffer.loop)
 
     def item(self, trace: Trace, at: Any) -> Any:
         """The element in a row: a copy, which may not be written."""
@@ -188,6 +189,7 @@ class Rows(Unstacked):
                 value = trace.emit("assign", [value], {})
                 self.made = trace.fake(value, self.room.fake.stop_gradient)
             trace.values.copies[value] = self.members
+            trace.freeze(value, PICKED, self.room.buffer.loop)
         return self.made
 
     @property
@@ -195,7 +197,7 @@ class Rows(Unstacked):
         return self.room.type.shape
 
     def item(self, trace: Trace, i: Any) -> Any:
-        """After the loop an element is one tensor, which may be written."""
+        """After the loop an element is one tensor."""
         if self.room.buffer.frame not in trace.frames:
             return super().item(trace, i)
         return self.room.item(trace, i if self.start == 0 else trace.sym(self.start) + i)

@@ -174,18 +174,16 @@ def from_end(trace: Trace, target: Any, loops: Sequence[Frame], back: int) -> An
 def moving(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
     """`target[i]`, where only the program knows i, of a list that no loop is known to fill."""
     items = target.parts()
-    check_complete(trace, target, i, loops)
+    check_complete(trace, target, loops)
     made = all(q is not None for q in items)
     if made and is_symint(i) and is_inside(trace, i, len(items)) or not unknown(target, loops):
         return element(trace, target, items, i, "list")
     return guess(trace, target, loops, i)
 
 
-def check_complete(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> None:
+def check_complete(trace: Trace, target: Any, loops: Sequence[Frame]) -> None:
     """Note that the list is read as one that the loops do not append to."""
     if is_grown(target, loops):
-        if is_symint(i) and type(n := target.size() - i.dim) is int and n < 1:
-            raise IndexError("list index out of range")
         raise buffers.want(trace, target, loops)
     for f in loops:
         f.picked.setdefault(id(target), target)
@@ -203,7 +201,7 @@ def may_be_short(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> b
     if not is_later(i) or not loops or type(n) is int and is_inside(trace, i, n):
         return False
     if is_grown(target, loops):
-        check_complete(trace, target, i, loops)
+        check_complete(trace, target, loops)
     return type(n) is int and bool(unknown(target, loops))
 
 
@@ -270,7 +268,7 @@ def window(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list
     width = at.stop.dim - at.start.dim
     if type(width) is not int or width < 1:
         return None
-    check_complete(trace, target, at.start, loops)
+    check_complete(trace, target, loops)
     n = len(target.parts())
     if is_inside(trace, at.start, n) and is_inside(trace, at.stop - 1, n):
         return [moving(trace, target, at.start + k, loops) for k in range(width)]

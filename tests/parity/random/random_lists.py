@@ -27,12 +27,25 @@ FIRST = {
 OTHERS = ("[x[2], x[0], x[1]]", "ys", "[x[0], x[1], x[2], x[1]]")
 RANGES = ("range(n)", "range(1, n)", "range(2, n)", "range(n - 1, -1, -1)", "range(3)")
 PLACES = ("-1", "-2", "-3", "0", "1", "t", "t - 1", "t - 2", "t + 1", "len(ys) - 1", "len(ys) - 2",
-          "t // 2")  # fmt: skip
-WINDOWS = ("-2:", "-3:", "-1:", "t - 1:t", "t - 2:t", "-3:-1", ":2", "1:3")
+          "t // 2", "(t * 5) % (t + 1)", "t // 2 - 1")  # fmt: skip
+WINDOWS = (
+    "-2:",
+    "-3:",
+    "-1:",
+    "t - 1:t",
+    "t - 2:t",
+    "-3:-1",
+    ":2",
+    "1:3",
+    ":t",
+    ":t + 1",
+    ":-1",
+    ":",
+)
 TESTS = ("t % 2 == 0", "t > 1", "t in [1, 3, 4]", "t == 2", "len(ys) < 4", "len(ys) > 3")
 KINDS = (
     "read read read append append append slice slice fill fill pop insert appends numbers inner "
-    "length alias rebind store"
+    "length alias rebind store window window whole hand_on ring shift"
 ).split()
 
 
@@ -46,6 +59,7 @@ def source(seed: int) -> str:
         "    h = x[0] * 0.5",
         f"    ys = {first}",
         f"    zs = {draw.choice(OTHERS)}",
+        "    qs = [x[0] * k for k in range(10)]",
         "    fs = [0.1 * k for k in range(1, 13)]",
         f"    for t in {draw.choice(RANGES)}:",
     ]
@@ -75,6 +89,15 @@ def statement(draw: random.Random, kind: str) -> str:
         "store": lambda: f"{one}[{pick(['0', '-1', '1'])}] = h * 2",
         "rebind": lambda: f"{one} = {pick(['ys[-2:]', 'ys + [h]', '[h] + ys[:-1]', 'list(ys)'])}",
         "alias": lambda: "zs = ys",
+        "window": lambda: (
+            f"{one}.append(h * 0.5); {one} = {one}[{pick(['-2:', '-3:', '1:', '-9:'])}]"
+        ),
+        "whole": lambda: (
+            f"h = h * 0.5 + {pick(['sum(ys)', 'paddle.stack(ys).mean(0)', 'sum(zs[:t + 1])'])}"
+        ),
+        "hand_on": lambda: "zs, ys = ys, [h * 1, h * 2]",
+        "ring": lambda: f"h = h * 0.5 + qs.pop(0); qs.append(h + {one}[-1])",
+        "shift": lambda: f"for k in range(2): {one}[k] = {one}[k + 1]",
     }
     return made[kind]()
 
