@@ -1,8 +1,8 @@
 """What a translation costs for straight-line programs of 500 to 8,000 ops, stage by stage.
 
-Prints Markdown. Two programs: an LSTM decoder that feeds its output back and reads Python strings by
-its index, so that its loop is unrolled; a function without a loop; and a buffer that is written in
-place line by line. For each length the seconds of the processor in each stage, the least of
+Prints Markdown. Three programs: an LSTM decoder that feeds its output back and reads Python strings
+by its index, so that its loop is unrolled; a function without a loop; and a buffer that is written
+in place line by line. For each length the seconds of the processor in each stage, the least of
 `--runs` in turns, and how many times more that is than for half the length. `--training` adds the
 first forward and backward of the decoder. Nothing is executed otherwise.
 
