@@ -10,9 +10,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import paddle
-
 from dy2st.branches.branch import Branch, inside
+from dy2st.branches.differences import difference
 from dy2st.branches.merge_lists import (
     ConditionalElement,
     changed_keys,
@@ -202,37 +201,7 @@ class Merge:
         return RuntimeScalar(lift(self.trace, x)._value, self.trace)
 
     def refusal(self, name: str, a: Any, b: Any) -> BaseException:
-        sides = f"{describe(a)} where the condition holds, {describe(b)} where it does not."
-        what = plain(name)
-        if {kind_of(a), kind_of(b)} == {int, float}:
-            return self.stop(
-                f"{what} is an int in one branch of a condition on data, a float in the other.",
-                f"It is {sides}",
-                "Let it be a float in both: `0.0` instead of `0`, `float(n)` instead of `n`.",
-            )
-        if isinstance(a, Tensor) and isinstance(b, Tensor) or kind_of(a) or kind_of(b):
-            return self.stop(
-                f"{what} has different types in the branches of a condition on data.",
-                f"It is {sides}",
-                "Give it the same type and shape in both branches, or decide on a Python value.",
-            )
-        if a is None or b is None:
-            remedy = "Return a tensor of the same type in every case."
-            if what != "the returned value":
-                remedy = (
-                    "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of "
-                    "None."
-                )
-        elif isinstance(a, paddle.nn.Layer) or callable(a):
-            remedy = "Call both, and select between the results with `paddle.where`."
-        else:
-            remedy = "Give it the same structure in both branches, or decide on a Python value."
-        return self.stop(
-            f"{what} depends on a condition on data: {sides[:-1]}.",
-            "A program chooses between tensors of one type and between numbers, not between other "
-            "Python objects.",
-            remedy,
-        )
+        return self.stop(*difference(plain(name), a, b))
 
     def stop(self, message: str, reason: str, remedy: str) -> BaseException:
         """The error to raise; for a condition on the index alone, the signal to unroll the loop."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import re
 import types
 from collections.abc import Callable, Sequence
 
@@ -29,6 +28,7 @@ from dy2st.compiled.arguments import (
 from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.kernels import kernel
+from dy2st.compiled.reasons import in_words
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
 from dy2st.results.donation import given_up
@@ -378,19 +378,6 @@ def functional(program: Program, history: History) -> Program:
                 remedy="Write to a copy (`x.clone()`), or give sizes as numbers in input_spec.",
             )
         ) from None
-
-
-def in_words(e: AliasError) -> str:
-    """What it says with the user's names: `%h: f32[4]` is 'h' (f32[4]), `%12: ...` has none."""
-
-    def tensor(found: re.Match[str]) -> str:
-        name, type_ = found.groups()
-        return (
-            f"'{name}' ({type_})" if name.isidentifier() and name != "_" else f"a tensor ({type_})"
-        )
-
-    text = str(e).removesuffix(f" ({e.loc})")
-    return re.sub(r"%(\w+): (\w+\[[^\]]*\])", tensor, text)
 
 
 def check_mode(before: bool) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from ir.autodiff.activity import Activity, is_float
 from ir.autodiff.appended import appended
-from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, name_of, work_of
+from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, cost_of, name_of
 from ir.autodiff.shared_states import share_states
 from ir.opdef import ShapeError
 from ir.ops.gradients import Contribution, Placed, added, zeros
@@ -190,18 +190,12 @@ class Reverse:
             kept = v not in free and (v in chooser.maker or cost(v))
             self.report.append(f"{v!r}: {keep}, {bytes_of(v)} bytes" if kept else f"{v!r}: reuse")
         redone = copier.nodes(plan.redo)
-        self.report += [f"{r!r}: recompute{_work(n)}" for n in plan.redo for r in n.results]
+        self.report += [f"{r!r}: recompute{cost_of(n)}" for n in plan.redo for r in n.results]
         made = copier.nodes(ops)
         return (*redone, *made), [copier.new(v) for v in leaving]
 
     def is_again(self, node: Node) -> bool:
         return node in self.behind_again or isinstance(node, Scan) and node.index in self.again
-
-
-def _work(node: Node) -> str:
-    """The cost of computing a node again, as the report says it."""
-    work = work_of(node) if isinstance(node, Op) else None
-    return f", {work} operations an element" if work else "" if work == 0 else ", all of it"
 
 
 class _Loop:
@@ -482,7 +476,7 @@ class _Branch:
             if (j.then, j.orelse)[k] is v:
                 return self.outside(j.outer)
         nothing = Block()
-        other = _nothing(nothing, v.type)
+        other = zeros(nothing, v.type)
         self.more[1 - k].extend(nothing.ops)
         pair = (v, other) if k == 0 else (other, v)
         self.joins.append(Join(Value(v.type, v.name), *pair))
@@ -496,13 +490,6 @@ class _Side:
     body: Block
     inner: Grads
     forward: list[Node]
-
-
-def _nothing(b: Block, t: Type) -> Value:
-    """What a branch that is not taken hands over."""
-    value = {"f": 0.0, "b": False}.get(t.dtype.kind, 0)
-    new: Value = b.full(value=value, shape=t.shape, dtype=t.dtype)
-    return new
 
 
 def _gradient_of(v: Value) -> Value:

@@ -221,11 +221,18 @@ class Chooser:
         return leaves, nodes, work
 
 
+def cost_of(node: Node) -> str:
+    """The cost of computing a node again, as the report says it."""
+    work = work_of(node) if isinstance(node, Op) else None
+    return f", {work} operations an element" if work else "" if work == 0 else ", all of it"
+
+
 __all__ = [
     "Chooser",
     "NotDifferentiable",
     "Residuals",
     "bytes_of",
+    "cost_of",
     "from_inputs",
     "in_storage",
     "name_of",

@@ -111,7 +111,8 @@ def added(b: Builder, acc: Value | None, g: Value | Parts, t: Type) -> Value:
 
 
 def zeros(b: Builder, t: Type) -> Value:
-    new: Value = b.full(value=0.0, shape=t.shape, dtype=t.dtype)
+    value = {"f": 0.0, "b": False}.get(t.dtype.kind, 0)
+    new: Value = b.full(value=value, shape=t.shape, dtype=t.dtype)
     return new
 
 

@@ -1,0 +1,47 @@
+"""Why the values of a variable in the two branches of a condition on data cannot be one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from dy2st.state.tree import describe
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import kind_of
+
+
+def difference(what: str, a: Any, b: Any) -> tuple[str, str, str]:
+    """The message, reason and remedy for values `a` and `b` of `what`."""
+    sides = f"{describe(a)} where the condition holds, {describe(b)} where it does not."
+    if {kind_of(a), kind_of(b)} == {int, float}:
+        return (
+            f"{what} is an int in one branch of a condition on data, a float in the other.",
+            f"It is {sides}",
+            "Let it be a float in both: `0.0` instead of `0`, `float(n)` instead of `n`.",
+        )
+    if isinstance(a, Tensor) and isinstance(b, Tensor) or kind_of(a) or kind_of(b):
+        return (
+            f"{what} has different types in the branches of a condition on data.",
+            f"It is {sides}",
+            "Give it the same type and shape in both branches, or decide on a Python value.",
+        )
+    return (
+        f"{what} depends on a condition on data: {sides[:-1]}.",
+        "A program chooses between tensors of one type and between numbers, not between other "
+        "Python objects.",
+        remedy(what, a, b),
+    )
+
+
+def remedy(what: str, a: Any, b: Any) -> str:
+    if a is None or b is None:
+        if what == "the returned value":
+            return "Return a tensor of the same type in every case."
+        return "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of None."
+    if isinstance(a, paddle.nn.Layer) or callable(a):
+        return "Call both, and select between the results with `paddle.where`."
+    return "Give it the same structure in both branches, or decide on a Python value."
+
+
+__all__ = ["difference"]
