@@ -98,8 +98,8 @@ class Given:
         if isinstance(stop, Shares):
             why = self.declare(stop)
         elif isinstance(stop, Unroll):
-            assert stop.calls not in self.unrolled, "an unrolled loop has taken copies"
-            self.unrolled[stop.calls] = stop.reason
+            assert not stop.calls <= self.unrolled.keys(), "an unrolled loop has taken copies"
+            self.unrolled.update(dict.fromkeys(stop.calls, stop.reason))
             why = f"a loop is unrolled: {stop.reason}"
         elif isinstance(stop, AlsoRead):
             self.read.add(id(stop.container))

@@ -87,14 +87,17 @@ def load_attr(obj: Any, name: str) -> object:
         return tensor_attr(trace, obj, name)
     if trace is None or isinstance(obj, TraceList) or trace.guards is None:
         return getattr(obj, name)
+    picked = picked_of(trace, obj)
+    found = () if picked is None else picked_attr(picked, obj, name)
     if name == "__dict__":
         return fields_of(trace, obj)
-    found = computed_attr(trace, obj, name) or kept_in_items(trace, obj, name)
+    found = found or computed_attr(trace, obj, name) or kept_in_items(trace, obj, name)
     if found:
         return found[0]
-    picked = picked_of(trace, obj)
     if picked is not None:
-        return picked_attr(picked, obj, name)
+        for q in picked.layers:
+            load_attr(q, name)
+        return getattr(obj, name)
     place = place_of(obj, name)
     value = place.get() if isinstance(place, Global) else getattr(obj, name, MISSING)
     if value is MISSING:
@@ -107,14 +110,16 @@ def load_attr(obj: Any, name: str) -> object:
     return held(trace, moved)
 
 
-def picked_attr(picked: Picked, obj: Any, name: str) -> object:
-    """An attribute of a stand-in for several Layers: that of each is read."""
-    if name == "__class__":
-        return class_of(obj)
-    if name in PARTS:
+def picked_attr(picked: Picked, obj: Any, name: str) -> tuple[object, ...]:
+    """`(value,)` of what the Layers that a stand-in stands for have themselves; () for what they
+    have of their class."""
+    if name in ("__dict__", *PARTS):
         raise picked.stop(f"{name} of a Layer that an index picks is read")
-    values = [load_attr(q, name) for q in picked.layers]
-    return picked.value(name, values) if picked.has(name) else getattr(obj, name)
+    if name == "__class__":
+        return (class_of(obj),)
+    if not picked.has(name):
+        return ()
+    return (picked.value(name, [load_attr(q, name) for q in picked.layers]),)
 
 
 def place_of(obj: object, name: str) -> Global | Attr:

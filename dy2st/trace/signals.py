@@ -68,14 +68,14 @@ class Shares(BaseException):
 
 
 class Unroll(BaseException):
-    """A loop has taken copies of tensors that are written later: trace again without rolling it.
+    """Loops have taken copies of tensors that are written later: trace again without rolling them.
 
-    calls: those that led to the loop. reason: for the report.
+    calls: for each loop those that led to it. reason: for the report.
     """
 
-    def __init__(self, calls: object, reason: str) -> None:
+    def __init__(self, calls: Iterable[object], reason: str) -> None:
         super().__init__(reason)
-        self.calls, self.reason = calls, reason
+        self.calls, self.reason = frozenset(calls), reason
 
 
 class AlsoRead(BaseException):

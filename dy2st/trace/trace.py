@@ -40,8 +40,8 @@ from ir.analysis.alias_gradients import GradientFacts
 from ir.types import Dim
 
 _ACTIVE: dict[int, Trace] = {}
-#: so many loops are unrolled because their tensors are written later; each costs another trace
-MOST_UNROLLED = 2
+#: so many loops are unrolled because their tensors are written later
+MOST_UNROLLED = 8
 
 
 def current() -> Trace | None:
@@ -356,7 +356,8 @@ class Trace:
             reason, loop = self.values.frozen[root]
             if self.is_counted(loop) and loop.frame in self.frames:
                 raise NeedsConcrete("a tensor is written of which the loop takes a copy", [loop])
-            self.unroll(loop, "a tensor that it takes from outside is written in place")
+            why = "a tensor that it takes from outside is written in place"
+            self.unroll(loop, why, [q for text, q in self.values.frozen.values() if text == reason])
             raise Refused(
                 SourceError(
                     "this tensor is written in place, and it may share memory with another one.",
@@ -366,10 +367,10 @@ class Trace:
                 )
             )
 
-    def unroll(self, loop: Loop | None, reason: str) -> None:
-        """Start again without rolling this loop, if its length is known."""
+    def unroll(self, loop: Loop | None, reason: str, also: Iterable[Loop | None] = ()) -> None:
+        """Start again without rolling these loops, if the length of the first one is known."""
         if self.is_counted(loop) and len(self.unrolled) < MOST_UNROLLED:
-            raise Unroll(loop.calls, reason)
+            raise Unroll([q.calls for q in (loop, *also) if self.is_counted(q)], reason)
 
     @staticmethod
     def is_counted(loop: Loop | None) -> TypeGuard[Loop]:

@@ -32,6 +32,8 @@ INTERNAL = frozenset(
     "_customized_attrs _non_persistable_buffer_names_set _cast_to_low_precision _original_funcs "
     "_state_dict_hooks".split()
 )
+#: what of that is another one in each Layer
+NAMES = ("_full_name", "_helper", "_op_recorder")
 #: how the value of an attribute follows from those of all Layers
 Merge: TypeAlias = Callable[[Trace, "Picked", str, list[Any]], Any]
 
@@ -181,6 +183,8 @@ class LayerTable:
     def is_shared(self, name: str) -> bool:
         """Whether the stand-in has an attribute of the Layers from the beginning, for code of
         Paddle."""
+        if name in NAMES:
+            return False
         if name in INTERNAL or name.startswith("_forward_"):
             return True
         values = [fields_of(q).get(name) for q in self.layers]

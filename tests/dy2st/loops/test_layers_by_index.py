@@ -519,6 +519,26 @@ class Updated(Linears):
         return x
 
 
+class Descent(nn.Layer):
+    """The parameters of several stacks are written after the loops that read them."""
+
+    def __init__(self):
+        super().__init__()
+        self.stacks = nn.LayerList([Linears() for _ in range(3)])
+
+    def forward(self, x):
+        with paddle.no_grad():
+            for layer in self.stacks[0].layers:
+                x = paddle.tanh(layer(x))
+            for layer in self.stacks[1].layers:
+                x = paddle.tanh(layer(x))
+            for layer in self.stacks[2].layers:
+                x = paddle.tanh(layer(x))
+            for p in self.parameters():
+                p.scale_(0.9)
+        return x
+
+
 class Described(Linears):
     """Names, settings of Paddle and listings."""
 
@@ -526,6 +546,31 @@ class Described(Linears):
         for layer in self.layers:
             total = len(layer.parameters())
             x = layer(x) * total + len(layer.full_name()[:3]) + layer.training
+        return x
+
+
+class Fallback(nn.Layer):
+    """`__getattr__` is not asked for what each Layer has."""
+
+    class Part(nn.Layer):
+        def __init__(self, k):
+            super().__init__()
+            self.inner = nn.Linear(6, 6)
+            self.kind = "tanh" if k % 2 else "sigmoid"
+
+        def __getattr__(self, name):
+            return "relu" if name == "kind" else super().__getattr__(name)
+
+        def forward(self, x):
+            return getattr(F, self.kind)(self.inner(x)) + (self.full_name()[-1] == "7")
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.LayerList([Fallback.Part(k) for k in range(N)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
         return x
 
 
@@ -556,7 +601,7 @@ class Cached(nn.Layer):
 
 UNROLLED = (
     Dilated, Widths, Kinds, Hooked, Named, Running, Counts, Compared, Equal, Keys, Chosen, Kept,
-    Updated, Described, Cached,
+    Updated, Descent, Described, Fallback, Cached,
 )  # fmt: skip
 
 
