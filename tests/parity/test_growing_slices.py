@@ -369,7 +369,6 @@ def cut_short(x):
 @pytest.mark.parametrize(
     "f, reason",
     [
-        (carried, "'y' is f64[2,4] before and f64[t+3,4] after an iteration"),
         (collected, "appended to a list, and its size moves with the index: f64[t+1,4]"),
         (by_paddles_kernel, "a size that moves with the index is given to dropout"),
     ],
@@ -379,6 +378,12 @@ def test_values_that_leave_are_unrolled_and_named(f, reason):
     static = same_as_eager(f, 6)
     report = str(dy2st.report(static, values(f, 6).detach()))
     assert "unrolled" in report and reason in report, report
+
+
+def test_a_slice_that_is_carried_grows():
+    static = same_as_eager(carried, 6)
+    report = str(dy2st.report(static, values(carried, 6).detach()))
+    assert "scan" in report and "unrolled" not in report, report
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 3, 4, 7, 30])
