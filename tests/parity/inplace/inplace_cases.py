@@ -246,7 +246,8 @@ def shapes() -> Iterator[Case]:
     refused = {
         "if": "of a tensor from outside of a branch on data",
         "while": "of a tensor from outside of the block",
-        "buffer": "which is no argument of the call",
+        "buffer": "which comes from outside",
+        "argument": "which comes from outside",
     }
     for name, call, y in [
         ("reshape_", "y.reshape_([4, 3])", Spec()),
