@@ -85,6 +85,7 @@ def concat_(x: Any, axis: Any = 0, name: object = None, **kwargs: object) -> obj
             return longer
     if trace is None or not isinstance(x, TraceList) or not x.segmented:
         return paddle.concat(x, axis, **kwargs)
+    x.read_whole()
     if x.size() == 0:
         return paddle.concat([], axis)
     pieces = [concat_piece(trace, q, axis) for q in x.parts()]

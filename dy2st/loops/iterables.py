@@ -43,6 +43,7 @@ def sequence_of(trace: Trace, iterable: object, numbers: bool = False) -> Iterab
         rows: Any = iterable
         return Iterable(rows.fake._value.type.shape[0], lambda i: rows[i])
     if isinstance(iterable, TraceList) and iterable.segmented:
+        iterable.read_whole()
         part = iterable.parts()[0] if len(iterable.parts()) == 1 else iterable.as_segment(trace)
         if part is not None:
             return Iterable(part.trip, lambda i: part.item(trace, i))

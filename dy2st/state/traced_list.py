@@ -326,6 +326,7 @@ class TraceList(list):
 
     def as_segment(self, trace: Trace) -> StackedRun | None:
         """The whole list as one segment; None for one of different or of Python values."""
+        self.read_whole()
         return joined(trace, self.parts())
 
     def _segment_item(self, trace: Trace, i: Any) -> object:
@@ -360,10 +361,14 @@ class TraceList(list):
             raise stop(i, "a list index")
         return whole.item(trace, lookup.row(trace, i, self.length(), "list"))
 
+    def read_whole(self) -> None:
+        """All elements are read, those included that a loop around has appended."""
+        self._observe("iteration")
+
     def __iter__(self) -> Iterator[Any]:
         self._use()
+        self.read_whole()
         if current() is None or not self.segmented:
-            self._observe("iteration")
             return super().__iter__()
         self._note("a list that a loop has filled is taken apart")
         return (self[i] for i in range(len(self)))
@@ -385,6 +390,7 @@ class TraceList(list):
     def stacked(self, trace: Trace, axis: int, stack: Callable[..., Any], concat: Any) -> Any:
         """`paddle.stack(self, axis)`, a new tensor each time; eager raises for an empty list, so
         T = 0 is excluded."""
+        self.read_whole()
         pieces: list[Any] = []
         run: list[Any] = []
         for q in self.parts():

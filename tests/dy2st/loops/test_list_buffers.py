@@ -329,3 +329,84 @@ def test_any_length():
         x = check.data(n, 3)
         x = x.astype("float32")
         check.same(static(x), half_way(x))
+
+
+def written_after_its_append(x):
+    ys, h = [x[0] * 1], x[0]
+    for t in range(x.shape[0]):
+        h = ys[t // 2] + h
+        ys.append(h)
+        h.add_(x[t])
+    return paddle.stack(ys), h
+
+
+def written_behind_the_loop(x):
+    ys, h = [x[0] * 1], x[0]
+    for t in range(x.shape[0]):
+        h = ys[t // 2] + x[t]
+        ys.append(h)
+    h.add_(x[0])
+    return paddle.stack(ys), h
+
+
+def last_one_written_behind_the_loop(x):
+    ys, h = [x[0] * 1], x[0]
+    for t in range(x.shape[0]):
+        h = ys[t // 2] + x[t]
+        ys.append(h)
+    ys[-1].add_(x[0])
+    return paddle.stack(ys), h
+
+
+def in_two_lists(x):
+    ys, zs = [x[0] * 1], []
+    for t in range(x.shape[0]):
+        h = ys[t // 2] + x[t]
+        ys.append(h)
+        zs.append(h)
+    zs[0].add_(x[0])
+    return paddle.stack(ys), paddle.stack(zs)
+
+
+def element_kept_and_written(x):
+    ys = [x[0] * 1]
+    for t in range(x.shape[0]):
+        ys.append(ys[t // 2] + x[t])
+        z = ys[t // 3]
+    z.add_(x[0])
+    return paddle.stack(ys), z
+
+
+def first_one_written(x):
+    first = x[0] * 1
+    ys = [first]
+    for t in range(x.shape[0]):
+        ys.append(ys[t // 2] + x[t])
+    first.add_(x[0])
+    return paddle.stack(ys), first
+
+
+def whole_list_that_another_loop_has_begun(x):
+    ys = [row * 2 for row in x]
+    h = x[0]
+    for t in range(x.shape[0]):
+        h = h * 0.5 + paddle.stack(ys).mean(0) + paddle.concat(ys).mean()
+        ys.append(h + x[t])
+    return h, ys[-1]
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(
+    "f",
+    [
+        written_after_its_append, written_behind_the_loop, last_one_written_behind_the_loop,
+        in_two_lists, element_kept_and_written, first_one_written,
+        whole_list_that_another_loop_has_begun,
+    ],
+    ids=lambda f: f.__name__,
+)  # fmt: skip
+def test_an_element_is_one_tensor(f):
+    static = dy2st.to_static(f)
+    for n in (1, 2, 6):
+        x = check.data(n, 3, seed=n, trained=False)
+        check.same(static(x), f(x))
