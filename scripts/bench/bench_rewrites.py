@@ -1,0 +1,190 @@
+"""What single rewrites of loops give: each program with and without one of them.
+
+Prints Markdown. `python -m scripts.bench.bench_rewrites [--rounds 15]` from the root. The two
+versions are called in turns; times are those of the processor, as all run on one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import platform
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+import paddle
+
+import dy2st
+import ir.passes
+from ir.autodiff import joint
+from ir.types import evaluate_dim
+from scripts.bench.bench_resnet import in_turns
+from scripts.demo import processor
+
+COMMAND = ".venv/bin/python -m scripts.bench.bench_rewrites"
+MIB = 1 << 20
+
+
+def neurons(x: Any) -> Any:
+    """Four layers, each over all steps."""
+    for layer in (0.9, 0.8, 0.7, 0.6):
+        v, ys = paddle.zeros(x.shape[1:]), []
+        for row in x:
+            v = layer * v + row
+            ys.append(v)
+        x = paddle.stack(ys)
+    return x
+
+
+def window(x: Any) -> Any:
+    h, ys = paddle.zeros(x.shape[1:]), []
+    for row in x:
+        h = paddle.tanh(h + row)
+        ys.append(h)
+    return paddle.stack(ys[-3:])
+
+
+def counter(x: Any) -> Any:
+    i, h = paddle.zeros([1], "int64"), paddle.zeros([x.shape[1], 64])
+    while i < x.shape[0]:
+        h = paddle.tanh(h + paddle.matmul(x[i[0]], WEIGHTS[: x.shape[2]]))
+        i = i + 1
+    return h
+
+
+def running_sum(x: Any) -> Any:
+    h, ys = paddle.zeros(x.shape[1:]), []
+    for row in x:
+        h = h + row
+        ys.append(h)
+    return paddle.stack(ys)
+
+
+def cumsum(x: Any) -> Any:
+    return paddle.cumsum(x, 0)
+
+
+WEIGHTS = paddle.randn([512, 64]) / 16
+
+
+class Recurrent(paddle.nn.Layer):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.x, self.h = paddle.nn.Linear(width, width), paddle.nn.Linear(width, width)
+
+    def forward(self, x: Any) -> Any:
+        h, ys = paddle.zeros(x.shape[1:]), []
+        for row in x:
+            h = paddle.tanh(self.x(row) + self.h(h))
+            ys.append(h)
+        return paddle.stack(ys)
+
+
+@contextlib.contextmanager
+def without(name: str) -> Iterator[None]:
+    before = list(ir.passes.PIPELINE)
+    ir.passes.PIPELINE[:] = [q for q in before if ir.passes.name_of(q[0]) != name]
+    try:
+        yield
+    finally:
+        ir.passes.PIPELINE[:] = before
+
+
+def translated(f: Any, x: Any) -> Any:
+    static = dy2st.to_static(f)
+    with paddle.no_grad():
+        static(x)
+    return static
+
+
+def median(calls: list[Callable[[], None]], rounds: int) -> list[float]:
+    return list(map(statistics.median, in_turns(calls, rounds)))
+
+
+def arena(static: Any, x: Any) -> float:
+    with paddle.no_grad():
+        return static.entry(x).executable.layout.bytes({}) / MIB  # type: ignore[no-any-return]
+
+
+def quietly(f: Any, x: Any) -> Callable[[], None]:
+    def call() -> None:
+        with paddle.no_grad():
+            f(x)
+
+    return call
+
+
+def inference(rounds: int) -> None:
+    print(
+        "\n| rewrite | program | shape | before, ms | now, ms | ratio | arena before, MiB | now |"
+    )
+    print("|---|---|---|---:|---:|---:|---:|---:|")
+    for name, f in (("fuse_loops", neurons), ("last_k_steps", window), ("known_trips", counter)):
+        for shape in ((1000, 1, 64), (1000, 16, 512)):
+            x = paddle.randn(list(shape))
+            with without(name):
+                old = translated(f, x)
+            now = translated(f, x)
+            before, after = median([quietly(old, x), quietly(now, x)], rounds)
+            memory = f"{arena(old, x):.2f} | {arena(now, x):.2f}"
+            times = f"{before:.3f} | {after:.3f} | {before / after:.2f}"
+            print(f"| {name} | {f.__name__} | {list(shape)} | {times} | {memory} |", flush=True)
+
+
+def sums(rounds: int) -> None:
+    print("\n| running sum | as a loop, ms | as `cumsum`, ms | ratio |\n|---|---:|---:|---:|")
+    for shape in ((1000, 1), (1000, 64), (1000, 4096)):
+        x = paddle.randn(list(shape))
+        calls = [quietly(translated(f, x), x) for f in (running_sum, cumsum)]
+        loop, row = median(calls, rounds)
+        print(f"| {list(shape)} | {loop:.4f} | {row:.4f} | {loop / row:.2f} |", flush=True)
+
+
+def trained(net: Any, x: Any) -> Callable[[], None]:
+    def call() -> None:
+        net(x).sum().backward()
+        net.clear_gradients()
+
+    call()
+    return call
+
+
+def kept(net: Any, x: Any) -> float:
+    residuals = net.forward.entry(x).training.gradient.residuals
+    return sum(evaluate_dim(r.bytes, {}) for r in residuals) / MIB
+
+
+def training(rounds: int) -> None:
+    print("\n| recurrent layer, a step | before, ms | now, ms | ratio | kept before, MiB | now |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for shape in ((200, 4, 64), (400, 16, 256)):
+        x = paddle.randn(list(shape))
+        with patch.object(joint, "share_states", lambda *args: set()):
+            old = dy2st.to_static(Recurrent(shape[-1]))
+            calls = [trained(old, x)]
+        now = dy2st.to_static(Recurrent(shape[-1]))
+        calls.append(trained(now, x))
+        before, after = median(calls, rounds)
+        memory = f"{kept(old, x):.2f} | {kept(now, x):.2f}"
+        times = f"{before:.2f} | {after:.2f} | {before / after:.2f}"
+        print(f"| {list(shape)} | {times} | {memory} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    print(
+        f"{datetime.date.today()}, `{COMMAND} --rounds {options.rounds}`, {processor()}, "
+        f"one thread, Python {platform.python_version()}, Paddle {paddle.__version__}."
+    )
+    inference(options.rounds)
+    sums(options.rounds)
+    training(options.rounds)
+
+
+if __name__ == "__main__":
+    main()
