@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import paddle
-
+from dy2st.branches.unresolved import remedy_of
 from dy2st.state.tree import describe
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import kind_of
@@ -30,18 +29,8 @@ def difference(what: str, a: Any, b: Any) -> tuple[str, str, str]:
         f"{what} depends on a condition on data: {sides[:-1]}.",
         "A program chooses between tensors of one type and between numbers, not between other "
         "Python objects.",
-        remedy(what, a, b),
+        remedy_of(what, a, b),
     )
-
-
-def remedy(what: str, a: Any, b: Any) -> str:
-    if a is None or b is None:
-        if what == "the returned value":
-            return "Return a tensor of the same type in every case."
-        return "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of None."
-    if isinstance(a, paddle.nn.Layer) or callable(a):
-        return "Call both, and select between the results with `paddle.where`."
-    return "Give it the same structure in both branches, or decide on a Python value."
 
 
 __all__ = ["difference"]

@@ -131,9 +131,10 @@ class Merge:
             return a
         if a is UNDEF or b is UNDEF:
             return self.one_sided(name, a, b)
-        if hasattr(a, "merged") or hasattr(b, "merged"):
-            return self.growing(name, a, b)
-        if isinstance(a, Tensor) and isinstance(b, Tensor):
+        grows = hasattr(a, "merged") or hasattr(b, "merged")
+        if grows and (longer := self.growing(name, a, b)) is not None:
+            return longer
+        if isinstance(a, Tensor) and isinstance(b, Tensor) and not grows:
             return self.tensor(name, lift(self.trace, a), lift(self.trace, b))
         if (
             is_symint(a)
@@ -235,14 +236,12 @@ class Merge:
 
     def growing(self, name: str, a: Any, b: Any) -> Any:
         """Two tensors, of which a loop makes one longer (`dy2st.loops.concat_growth.Grown`). Two of
-        one type that are not alike are read as a whole, each in its branch."""
+        one type that are not alike are read as a whole, each in its branch; None for others."""
         made = None
         if hasattr(a, "merged"):
             made = a.merged(b, lambda x, y: self.tensor(name, x, y))
-        if made is not None:
+        if made is not None or describe(a) != describe(b):
             return made
-        if describe(a) != describe(b):
-            raise Disagree from self.refusal(name, a, b)
         for side, x in ((self.yes, a), (self.no, b)):
             self.value(side, lift(self.trace, x))
         return self.tensor(name, a, b)

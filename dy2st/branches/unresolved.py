@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import paddle
+
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, negate
 from dy2st.trace.trace import current
@@ -152,6 +154,17 @@ def plain(name: str) -> str:
     return f"'{name}'" if name.isidentifier() else name
 
 
+def remedy_of(what: str, a: Any, b: Any) -> str:
+    """What to do where the branches leave Python objects, of which data would choose one."""
+    if (a is None or b is None) and what == "the returned value":
+        return "Return a tensor of the same type in every case."
+    if a is None or b is None:
+        return "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of None."
+    if isinstance(a, paddle.nn.Layer) or callable(a):
+        return "Call both, and select between the results with `paddle.where`."
+    return "Give it the same structure in both branches, or decide on a Python value."
+
+
 __all__ = [
     "Alternative",
     "Unresolved",
@@ -161,6 +174,7 @@ __all__ = [
     "here",
     "is_none",
     "plain",
+    "remedy_of",
     "unreadable",
     "resolve_under",
 ]

@@ -369,7 +369,17 @@ def one_of_two(x):
     return ys, zs, last
 
 
-@pytest.mark.parametrize("f", [ends_before_it_grows, one_of_two], **names)
+def one_becomes_the_other(x):
+    ys, zs = x[:1], x[:1]
+    for t in range(x.shape[0]):
+        ys = paddle.concat([ys, x[t : t + 1]])
+        zs = paddle.concat([zs, x[t : t + 1] * 2])
+        if x[t].sum() > 0:
+            ys = zs
+    return ys, zs
+
+
+@pytest.mark.parametrize("f", [ends_before_it_grows, one_of_two, one_becomes_the_other], **names)
 def test_growing_tensors_meet_in_a_branch(f):
     static = dy2st.to_static(f)
     for seed in range(4):
