@@ -184,6 +184,16 @@ def largest_or_a_default(x):
     return max(found, default=0.0)
 
 
+@example(X, options={"input_spec": NAMED})
+def list_that_a_loop_has_replaced(x):
+    rows = [x[:, 0], x[:, 1]]
+    first = rows
+    for t in range(x.shape[1]):
+        rows.append(rows[-1] + x[:, t])
+        rows = rows[-2:]
+    return first[0], rows[-1]
+
+
 @example(X)
 def name_of_the_largest(x):
     rows = {"first": x[0], "second": x[1]}
