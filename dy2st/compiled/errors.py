@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import types
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
@@ -10,6 +11,7 @@ from typing import TypeAlias
 from dy2st.state.strings import is_lazy
 from dy2st.trace.user_stack import is_internal, is_own_file, is_user_file
 from ir import SourceError
+from ir.analysis.alias import AliasError
 
 #: errors of the user's classes that data may raise, by the builtin class and the class's name
 UsersErrors: TypeAlias = Mapping[tuple[str, str], Exception]
@@ -64,4 +66,17 @@ def users_error(error: Exception, users: Iterable[UsersErrors]) -> Exception:
     return new.with_traceback(error.__traceback__)
 
 
-__all__ = ["UsersErrors", "shown", "users_error"]
+def in_words(e: AliasError) -> str:
+    """What it says with the user's names: `%h: f32[4]` is 'h' (f32[4]), `%12: ...` has none."""
+
+    def tensor(found: re.Match[str]) -> str:
+        name, type_ = found.groups()
+        return (
+            f"'{name}' ({type_})" if name.isidentifier() and name != "_" else f"a tensor ({type_})"
+        )
+
+    text = str(e).removesuffix(f" ({e.loc})")
+    return re.sub(r"%(\w+): (\w+\[[^\]]*\])", tensor, text)
+
+
+__all__ = ["UsersErrors", "in_words", "shown", "users_error"]

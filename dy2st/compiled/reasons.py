@@ -7,7 +7,6 @@ which says which `input_spec` would make one program of many.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,6 @@ from dy2st.state.guards import Guards, Read, described
 from dy2st.state.signature import Signature
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.undo import MISSING
-from ir.analysis.alias import AliasError
 
 
 @dataclass(frozen=True)
@@ -224,16 +222,3 @@ def common_spec(calls: Sequence[Argument]) -> str:
     dims = [set(sizes) for sizes in zip(*(q.shape or () for q in calls))]
     shape = ", ".join("None" if len(sizes) > 1 else str(*sizes) for sizes in dims)
     return f'InputSpec([{shape}], "{calls[0].dtype}", "{calls[0].name}")'
-
-
-def in_words(e: AliasError) -> str:
-    """What it says with the user's names: `%h: f32[4]` is 'h' (f32[4]), `%12: ...` has none."""
-
-    def tensor(found: re.Match[str]) -> str:
-        name, type_ = found.groups()
-        return (
-            f"'{name}' ({type_})" if name.isidentifier() and name != "_" else f"a tensor ({type_})"
-        )
-
-    text = str(e).removesuffix(f" ({e.loc})")
-    return re.sub(r"%(\w+): (\w+\[[^\]]*\])", tensor, text)

@@ -27,8 +27,8 @@ from dy2st.compiled.arguments import (
 )
 from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.entry import Entry, Translation, number_tensor
+from dy2st.compiled.errors import in_words
 from dy2st.compiled.kernels import kernel
-from dy2st.compiled.reasons import in_words
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
 from dy2st.results.donation import given_up
