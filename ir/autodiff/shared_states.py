@@ -40,7 +40,7 @@ def share_states(
         before, after = collected.get(p.inner), collected.get(p.next)
         if before is None or after is None or before not in fresh or before is after:
             continue
-        if after.outer not in read or after.outer in shared or after.outer in gone:
+        if after.outer not in read or not shared.keys().isdisjoint((before.outer, after.outer)):
             continue
         whole, axis = _with_first(behind, s, p, after), after.axis
         gone[before.outer] = before

@@ -11,8 +11,8 @@
 
 The counter is a carry, or made of one, and of any type that counts so far without rounding; it is
 compared with a number or a named size. A loop that goes on while this and something else hold stays
-a `while`, with a bound. Types that named the count name the number. Out of scope: counters that
-begin at or are compared with data.
+a `while`, with a bound. Types that named the count name the number; where it does not fit them, the
+loop stays one, too. Out of scope: counters that begin at or are compared with data.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ir.analysis.affine import Affine, counted, facts_of, never_negative
+from ir.loc import VerifyError
 from ir.passes.cloning import Copier
 from ir.program import ENDLESS, Go, Node, Op, Program, Require, Scan, Slot, Value
 from ir.rewrite import Block, rewrite
 from ir.types import F32, F64, I32, I64, Dim, is_natural
 from ir.uses import walk
+from ir.verify import verify
 
 Facts: TypeAlias = tuple[Dim, ...]
 
@@ -63,7 +65,22 @@ def known_trips(program: Program) -> Program:
     if not any(isinstance(n, Scan) and n.count for n in walk(program.ops)):
         return program
     rewrite(program, visit)
-    return _Known(found).program(program) if found else program
+    if not found:
+        return program
+    known = _Known(found).program(program)
+    if _fits(known):
+        return known
+    return _Known({v: replace(q, surely=False) for v, q in found.items()}).program(program)
+
+
+def _fits(program: Program) -> bool:
+    """Whether the numbers of iterations fit what named the counts. A loop whose results are read
+    beyond their end stays a `while`, and what checks that fails when the program runs."""
+    try:
+        verify(program)
+    except VerifyError:
+        return False
+    return True
 
 
 class _Known(Copier):

@@ -55,3 +55,23 @@ def test_not_of_a_loop_whose_length_is_data():
                   "      %more = less_than(%t, %k) : bool[]\n      %h2 = tanh(%b)  ")  # fmt: skip
     found = [r for r in gradient(p, wrt=[1, 3]).residuals if r.source == "kept"]
     assert len(found) == 2 and all(str(r.type.shape[0]) == "n" for r in found)
+
+
+def test_states_that_hand_each_other_on():
+    """What one state is before a step is what another one is after it."""
+    check(
+        """program p(%x: f64[4,3] arg "x", %h0: f64[3] arg "h", %g0: f64[3] arg "g") {
+  scan %t < 4 {
+    seq   %xt = %x[t]                            : f64[3]
+    carry %h = %h0 then %g last %hT              : f64[3]
+    carry %g = %g0 then %g2 last %gT             : f64[3]
+    body
+      %a = multiply(%h, %g)                      : f64[3]
+      %b = multiply(%a, %xt)                     : f64[3]
+      %g2 = tanh(%b)                             : f64[3]
+  }
+  return %hT, %gT
+}""",
+        [normal(4, 3), normal(3), normal(3)],
+        native=True,
+    )

@@ -454,6 +454,31 @@ def test_rewrites(name, golden):
     assert str(rewrite(after)) == str(after), "the second application changes something"
 
 
+def test_a_number_that_does_not_fit_what_reads_the_loop():
+    """Read from its last step on, a loop without one stays a while: the check fails as it would."""
+    p = program("""
+program p(%h0: f32[3] arg "h") {
+  %zero = full(value=0, dtype=i64)  : i64[]
+  %no = less_than(%zero, %zero)  : bool[]
+  while %t as n {
+    go %no then %more
+    const %end = %zero  : i64[]
+    carry %i = %zero then %i2  : i64[]
+    carry %h = %h0 then %h2  : f32[3]
+    stack %hs = %h2 axis 0  : f32[n,3]
+    body
+      %h2 = exp(%h)  : f32[3]
+      %i2 = scale(%i, bias=1.0)  : i64[]
+      %more = less_than(%i2, %end)  : bool[]
+  }
+  %back = slice(%hs, axis=0, start=n-1, length=n, step=-1)  : f32[n,3]
+  return %back
+}""")
+    after = known_trips(p)
+    assert "while %t < 0 as n" in str(verify(after))
+    assert str(known_trips(after)) == str(after)
+
+
 def test_every_rule_has_a_case():
     assert {f.__name__ for f in (*invariant.RULES, invariant.seq_of_equal_steps)} <= set(CASES)
 
