@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from dy2st.loops.appends import Group
-from dy2st.loops.record import LoopRecord
+from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.containers.taps import MOST_CARRIED
 from dy2st.state.tree import leaves
 from dy2st.trace.fake_tensor import FakeTensor
@@ -27,6 +27,9 @@ from ir import Builder, Carry, Op, Size, Value
 from ir.program import Node
 from ir.types import Dim
 from ir.uses import uses
+
+#: why a tensor must not be written
+REGISTER = "A loop has shifted it through a list or queue."
 
 
 def chains(carries: Mapping[Value, Carry]) -> Iterator[list[Carry]]:
@@ -100,10 +103,23 @@ class Ring:
         after = trace.emit("set_dynamic_index", operands, {"axis": 0})
         out = trace.new_value(self.inner.type, "ring", plan.outer)
         plan.carries[self.inner] = Carry(self.inner, init, after, out)
+        self.freeze(plan.body_trace, out)
         with trace.outside(), self.emitting(plan.after):
             for k, c in enumerate(self.chain):
                 if c.last is not None:
                     plan.after.append(self.read(out, c.last, plan.body_trace.length, k))
+
+    def freeze(self, body_trace: LoopTrace, out: Value) -> None:
+        """Elements are copies: of what iterations have stored, and of the first ones that a short
+        loop leaves."""
+        lasts = [c.last for c in self.chain if c.last is not None]
+        trip, roots = body_trace.loop.trip, [out, *lasts]
+        if not isinstance(trip, int) or trip < self.size:
+            roots += [self.trace.root(c.init) for c in self.chain]
+            inits = tuple(c.init for c in self.chain)
+            self.trace.values.copies.update(dict.fromkeys(lasts, inits))
+        for root in roots:
+            self.trace.freeze(root, REGISTER, body_trace.loop)
 
     def first(self, trace: Trace) -> Value:
         """The buffer in front of the loop."""

@@ -149,6 +149,35 @@ def test_as_many_iterations_as_data_says():
         check.same(static(x, limit), f(x, limit))
 
 
+def first_element_written_behind(x):
+    z = x[0] * 1.0
+    q = collections.deque([z] * 10, maxlen=10)
+    for row in x:
+        q.append(row * 2)
+    z.add_(x[0])
+    return paddle.stack(list(q)), z
+
+
+def element_written_behind(x):
+    z = x[0] * 1.0
+    q = collections.deque([z] * 10, maxlen=10)
+    for row in x:
+        q.append(row * 2)
+    q[0].add_(x[0])
+    return paddle.stack(list(q)), z
+
+
+WRITTEN = [first_element_written_behind, element_written_behind]
+
+
+@pytest.mark.parametrize("f", WRITTEN, ids=lambda f: f.__name__)
+def test_a_short_loop_leaves_first_elements_in_the_queue(f):
+    """They are the tensors that were there before, so a write reaches all of them."""
+    for n in (1, 3, 9, 10, 12):
+        x = check.data(n, 3, seed=n).detach()
+        check.same(dy2st.to_static(f)(x), f(x))
+
+
 class Layers(paddle.nn.Layer):
     """Two layers with queues of their own, kept between the calls."""
 
