@@ -180,9 +180,17 @@ def memory(trace: Trace, group: Sequence[TracedInput]) -> TracedInput:
 
 
 def storage(t: Any, before: int, n: int) -> object:
-    """`n` elements of the memory of `t`, from `before` elements in front of its first one."""
+    """`n` elements of the memory of `t`, from `before` elements in front of its first one.
+
+    A TypeError says that the program is for other arguments: there is less memory around this one.
+    """
     with paddle.no_grad():
-        return paddle.as_strided(t, [n], [1], t.offset - before * t.element_size())
+        try:
+            made = paddle.as_strided(t, [n], [1], t.offset - before * t.element_size())
+            made.data_ptr()
+        except (ValueError, RuntimeError):
+            raise TypeError("the memory around this tensor is not that large") from None
+    return made
 
 
 def member(trace: Trace, q: TracedInput, base: TracedInput) -> None:

@@ -48,6 +48,7 @@ UNREACHABLE = {
     "dy2st/state/containers/lookup.py: __getattr__": "the protocol of `hasattr`; no text",
     "dy2st/state/strings.py: __getattr__": "the protocol of `hasattr`; no text",
     "dy2st/state/containers/layers.py: __getitem__": "the protocol of a dict; no text",
+    "dy2st/state/shared_inputs.py: storage": "the program is for other arguments, and is passed by",
 }
 #: functions with a message of eager Paddle, which they repeat
 REPEATED = {"dy2st/library/decoding.py: advance"}

@@ -191,7 +191,7 @@ def test_contiguous_of_a_view_changes_the_object_as_in_eager():
 def test_two_dtypes_of_one_memory_are_refused():
     x = square()
     g = dy2st.to_static(lambda x, y: x.add_(y.cast("float32")))
-    with pytest.raises(dy2st.SourceError, match="x and y: memory that is shared"):
+    with pytest.raises(dy2st.SourceError, match="x and y: a tensor that shares memory"):
         g(x, x.view("int32"))
     check.same(x, square())
 

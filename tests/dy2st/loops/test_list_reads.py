@@ -566,7 +566,7 @@ REASONS = {
     picks_mixed_values: "`MIXED[t]` picks objects of different types",
     needs_a_key: "t is needed as a number (hash): `BY_NUMBER[t]`",
     needs_an_axis: "a number that the program computes is needed now "
-    "(int() outside of translated code): `x.sum(axes[t], keepdim=True)`",
+    "(a shape, or an int in code that is not translated): `x.sum(axes[t], keepdim=True)`",
 }
 
 

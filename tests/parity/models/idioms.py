@@ -217,7 +217,7 @@ IDIOMS: dict[str, Idiom] = {
     "smoother": Idiom(
         lambda steps: lists.Smoother(),
         lambda rng, steps: [floats(rng, BATCH, steps, 4)],
-        ("scan",),
+        ("scan", "scan", "scan"),
         least=1,
     ),
 }
