@@ -82,7 +82,9 @@ class ContainerPorts(LoopRecord):
         after = elements(a) or {}
         if b is UNDEF or b is MISSING:
             return self.settle_each((name, UNDEF, UNDEF, q, (*path, k)) for k, q in after.items())
-        rows = zip(after.items(), parts(b), parts(p))
+        replaced = next((q for q in self.body_trace.replaced if q.copy is p), None)
+        begun = parts(p) if replaced is None else replaced.parts
+        rows = zip(after.items(), parts(b), begun)
         each = ((name, x, y, q, (*path, k)) for (k, q), x, y in rows)
         return self.settle_each(each, learns)
 

@@ -88,8 +88,8 @@ def note_fields(trace: Trace, owner: object, fields: Any) -> None:
     attributes that the trace has not stored."""
     if made_here(trace, owner):
         return
-    stored = frozenset(k[2] for k in trace.objects.stored if k[:2] == ("attr", id(owner)))
-    trace.guards.field_names(fields, stored)
+    stored = {k[2] for k in trace.objects.stored if k[:2] == ("attr", id(owner))}
+    trace.guards.field_names(fields, frozenset({TRANSLATIONS, *stored}))
     for name, value in fields.items():
         note_attr(trace, owner, name, value)
 
@@ -198,6 +198,8 @@ def note_object(trace: Trace, x: Any) -> None:
         return
     trace.guards.terms[key] = "True"
     fields = dict(getattr(x, "__dict__", {}))
+    if fields:
+        note_fields(trace, x, x.__dict__)
     for kind in type(x).__mro__:
         for name in vars(kind).get("__slots__", ()):
             if isinstance(getattr(kind, name, None), types.MemberDescriptorType):

@@ -19,14 +19,16 @@ from ir import SourceError
 
 
 class Replaced:
-    """`copy` stands for a list that is `first` in the first iteration. `seen`: the body has read
-    `first` by another name; `changed`: it has changed the copy."""
+    """`copy` stands for a list that is `first` in the first iteration, and has `parts` when an
+    iteration begins. `seen`: the body has read `first` by another name; `changed`: it has changed
+    the copy."""
 
     def __init__(
         self, trace: Trace, first: Any, copy: Any, path: tuple[Any, ...], reason: str, loop: Loop
     ) -> None:
         self.trace, self.first, self.copy, self.path = trace, first, copy, path
         self.reason, self.loop = reason, loop
+        self.parts = list(copy.parts())
         self.seen = first.watch is not None
         self.changed = self.left = False
         for q in (first, copy):

@@ -116,3 +116,19 @@ LINEAR = paddle.nn.Linear(3, 3)
 def test_copies_of_layers_and_parameters_are_refused(given):
     with pytest.raises(dy2st.SourceError, match="copy of a"):
         dy2st.to_static(lambda x: (x, copy.deepcopy(given)))(X)
+
+
+def test_a_copy_has_the_attributes_of_its_call():
+    """Also those that the object has got since the program was made."""
+
+    def keep(x, state):
+        state.before = copy.copy(state)
+        state.last = x * 2
+        return x
+
+    static, eager, other = dy2st.to_static(keep), Record(X), Record(X)
+    for k in range(3):
+        keep(X + k, eager)
+        static(X + k, other)
+        assert sorted(vars(other)) == sorted(vars(eager))
+        assert sorted(vars(other.before)) == sorted(vars(eager.before)), k

@@ -260,3 +260,54 @@ def test_a_list_under_two_names(f):
     static = dy2st.to_static(f)
     for n in (1, 2, 3, 8):
         check.agree(static, check.data(n, 3, seed=n))
+
+
+def newest_in_front(x):
+    h, u = x[0], [x[0]] * 2
+    for row in x:
+        u.insert(0, h)
+        u = u[:2]
+        h = h * 0.5 + u[1] + row
+    return h, u
+
+
+def newest_in_front_of_an_inner_loop(x):
+    h, u = x[0], [x[0]] * 2
+    for _ in range(x.shape[0]):
+        for k in range(4):
+            u.insert(0, h)
+            u = u[:2]
+            h = h * 0.5 + u[1] * k
+    return h, u
+
+
+def oldest_taken(x):
+    h, u = x[0], [x[0], x[0] * 2, x[0] * 3]
+    for row in x:
+        first = u.pop(0)
+        h = h * 0.5 + first + row
+        u = [*u, h]
+    return h, u
+
+
+def copied_in_an_inner_loop(x):
+    h, ys = x[0], [x[0], x[0] * 2]
+    for _ in range(x.shape[0]):
+        for k in range(3):
+            ys[1] = h
+            h = h * 0.5 + x[0] * k
+            ys = ys.copy()
+            ys[0] = ys[0] * 0.5 + x[0]
+    return h, ys
+
+
+MOVED = [
+    newest_in_front, newest_in_front_of_an_inner_loop, oldest_taken, copied_in_an_inner_loop,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", MOVED, ids=lambda f: f.__name__)
+def test_elements_that_change_their_place(f):
+    """The elements that an iteration begins with are those before it changes the list."""
+    for n in (1, 2, 3, 5):
+        check.agree(f, check.data(n, 3, seed=n))
