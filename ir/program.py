@@ -156,6 +156,10 @@ class Scan:
         """How many iterations it runs: the length of what it stacks."""
         return Size.named(self.count) if self.count else self.trip
 
+    def new_stack(self, v: Value) -> Stack:
+        """A new port that collects `v` of the body along a first axis."""
+        return Stack(Value(v.type.with_shape((self.length, *v.type.shape)), v.name), v)
+
     @property
     def operands(self) -> tuple[Value, ...]:
         """Outer values that the loop reads, in the order of the ports."""

@@ -24,7 +24,7 @@ import paddle
 
 from dy2st.loops.growth import Growth, refute, without
 from dy2st.loops.record import LoopRecord, LoopTrace
-from dy2st.state.containers.lookup import at_frame
+from dy2st.state.containers.lookup import at_frame, outside
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
 from dy2st.trace.item import size_of
@@ -146,11 +146,6 @@ class Source:
         value = trace.new_value(init.type, "last", frame)
         trace.values.placeholders.add(value)
         return value, init
-
-
-def outside(trace: Trace, frame: Frame) -> AbstractContextManager[None]:
-    """Ops are emitted in front of the loop of this frame."""
-    return at_frame(trace, trace.frames.index(frame) - 1)
 
 
 class Grown(FakeTensor):  # type: ignore[misc]

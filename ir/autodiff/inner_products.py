@@ -102,7 +102,7 @@ class _Inner:
             if (p.start, p.step) in ((0, 1), (n - 1, -1)):
                 return p
         if v not in self.stacks:
-            self.stacks[v] = Stack(Value(v.type.with_shape((n, *v.type.shape)), v.name), v)
+            self.stacks[v] = self.s.new_stack(v)
         return self.stacks[v]
 
     def all(self, p: Seq | Stack) -> Value:

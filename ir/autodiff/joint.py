@@ -378,8 +378,7 @@ class _Loop:
     def stack_of(self, v: Value) -> Stack:
         """The stack of the forward loop that collects `v`: one that is there, or a new one."""
         if v not in self.collected:
-            outer = Value(v.type.with_shape((self.length, *v.type.shape)), v.name)
-            self.collected[v] = Stack(outer, v)
+            self.collected[v] = self.s.new_stack(v)
             self.stacks.append(self.collected[v])
         return self.collected[v]
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from dy2st.state.containers.lookup import PICKED, at_frame, row
+from dy2st.state.containers.lookup import PICKED, at_frame, outside, row
 from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -280,11 +279,6 @@ def paired(rooms: Any, x: Any) -> list[tuple[Room, Any]]:
     if type(x) is not type(rooms) or len(x) != len(rooms):
         raise NeedsConcrete("elements of different structure are appended to a list")
     return [pair for room, part in zip(rooms, x) for pair in paired(room, part)]
-
-
-def outside(trace: Trace, frame: Frame) -> AbstractContextManager[None]:
-    """Ops are emitted in front of the loop of this frame."""
-    return at_frame(trace, trace.frames.index(frame) - 1)
 
 
 def enter(trace: Trace, frame: Frame) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
@@ -280,7 +280,7 @@ def merged(trace: Trace, picked: Picked, name: str, values: list[Any]) -> Any:
         raise picked.stop(differs(name))
     if all(type(q) is int for q in values):
         step = values[1] - values[0]
-        if values == list(range(values[0], values[0] + len(values) * step, step)):
+        if values == [values[0] + step * k for k in range(len(values))]:
             return picked.at * step + values[0]
     owner = picked.owners.setdefault(name, object())
     return element(trace, owner, values, picked.at, "list")
@@ -339,6 +339,11 @@ def at_frame(trace: Trace, k: int) -> Iterator[None]:
         trace.frames[k + 1 :] = inner
 
 
+def outside(trace: Trace, frame: Frame) -> AbstractContextManager[None]:
+    """Ops are emitted in front of the loop of this frame."""
+    return at_frame(trace, trace.frames.index(frame) - 1)
+
+
 # ---------------------------------------------------------------- the index
 def is_inside(trace: Trace, i: Any, n: Any) -> bool:
     """Whether an index is surely at one of `n` elements, not counted from the end."""
@@ -381,5 +386,6 @@ __all__ = [
     "is_later",
     "is_sequence",
     "one_kind",
+    "outside",
     "picked",
 ]

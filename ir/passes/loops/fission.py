@@ -133,7 +133,7 @@ class _Cut:
         entering = [p for p in s.ports if isinstance(p, (Const, Seq))]
         others = [p for p in s.ports if not isinstance(p, (Const, Seq))]
         stacks = {p.inner: p for p in others if _is_stack(p) and isinstance(p, Stack)}
-        crossing = {v: stacks[v] if v in stacks else _stack(s, v) for v in self.crossing()}
+        crossing = {v: stacks[v] if v in stacks else s.new_stack(v) for v in self.crossing()}
         made = [p for v, p in crossing.items() if v not in stacks]
         first: list[Port] = [*entering, *(p for p in others if self.is_early(p)), *made]
         early = [n for n in s.body if n not in self.late and n not in self.products]
@@ -163,10 +163,6 @@ class _Cut:
 def _is_stack(p: Port) -> bool:
     """Whether a port stacks along an axis that a product can have as one of its rows."""
     return isinstance(p, Stack) and p.axis < p.inner.type.ndim
-
-
-def _stack(s: Scan, v: Value) -> Stack:
-    return Stack(Value(v.type.with_shape((s.trip, *v.type.shape)), v.name), v)
 
 
 def _reading(p: Port, env: Mapping[Value, Value]) -> Port:

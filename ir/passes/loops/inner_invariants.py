@@ -26,7 +26,7 @@ from dataclasses import replace
 from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.rules import may_raise
-from ir.program import Const, Node, Op, Program, Scan, Seq, Stack, Value
+from ir.program import Const, Node, Op, Program, Scan, Seq, Value
 from ir.rewrite import Block, renewed, rewrite, with_operands
 from ir.uses import depends_on_index, has_effect
 
@@ -87,16 +87,12 @@ def _emit(b: Block, s: Scan, early: list[Op], ports: list[Const | Seq]) -> Seque
         env.update(zip(n.results, fresh.results))
     used = {v for n in body for v in n.operands}
     entering = [replace(p, inner=env[p.inner]) for p in ports if env[p.inner] in used]
-    stacks = {n.result: _stack(s, env[n.result]) for n in early if n.result in read}
+    stacks = {n.result: s.new_stack(env[n.result]) for n in early if n.result in read}
     put(b, Scan(env[s.index], s.trip, (*entering, *stacks.values()), tuple(body), s.loc))
     kept = [p for p in s.ports if not isinstance(p, (Const, Seq)) or p.inner in read]
     seqs = [Seq(v, p.outer, 0) for v, p in stacks.items()]
     put(b, replace(s, ports=(*kept, *seqs), body=tuple(late)))
     return s.results
-
-
-def _stack(s: Scan, v: Value) -> Stack:
-    return Stack(Value(v.type.with_shape((s.trip, *v.type.shape)), v.name), v)
 
 
 __all__ = ["hoist_from_inner_loops"]

@@ -745,3 +745,24 @@ def test_tensors_of_a_list_are_kept_and_written():
             want = check.observe(f, one, seed=k)
             have = check.observe(static, two, seed=k)
             check.equal(have, want, f.__name__, objects=True, memory=True)
+
+
+class Weighted(paddle.nn.Layer):
+    def __init__(self, weight: int) -> None:
+        super().__init__()
+        self.linear, self.weight = paddle.nn.Linear(3, 3), weight
+
+    def forward(self, x):
+        return paddle.tanh(x + self.linear(x) * self.weight)
+
+
+@pytest.mark.parametrize("weights", [[1, 1, 2] * 3, [2] * 8 + [3], list(range(9, 0, -1))])
+def test_integers_that_begin_with_equal_ones(weights):
+    stack = paddle.nn.Sequential(*map(Weighted, weights))
+    x = check.data(2, 3, dtype="float32").detach()
+    static = dy2st.to_static(stack)
+    eager = x
+    for layer in stack:
+        eager = layer(eager)
+    check.same(static(x), eager, rtol=1e-5)
+    assert "unrolled" not in str(dy2st.report(static, x))
