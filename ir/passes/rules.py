@@ -381,14 +381,19 @@ def set_everything(b: Block, op: Op) -> Value | None:
 
 @rule_for("index")
 def pick_beside_what_was_set(b: Block, op: Op) -> Value | None:
-    """pick(set_pick(x, y, axis=0, index=1), axis=0, index=2) => pick(x, axis=0, index=2)"""
-    inner = b.op_of(op.operands[0], "set_index")
-    if inner is None or axis_of(inner) != axis_of(op):
+    """pick(set_pick(x, y, axis=0, index=1), axis=0, index=2) => pick(x, axis=0, index=2)
+
+    All stores beside it are passed at once, as an unrolled loop leaves as many as it has steps.
+    """
+    axis, index, source = axis_of(op), op.attrs["index"], op.operands[0]
+    while (inner := b.op_of(source, "set_index")) is not None and axis_of(inner) == axis:
+        apart = index - inner.attrs["index"]
+        if isinstance(apart, Size) or apart == 0:
+            break
+        source = inner.operands[0]
+    if source is op.operands[0]:
         return None
-    apart = op.attrs["index"] - inner.attrs["index"]
-    if isinstance(apart, Size) or apart == 0:
-        return None
-    new: Value = b.index(inner.operands[0], axis=axis_of(op), index=op.attrs["index"])
+    new: Value = b.index(source, axis=axis, index=index)
     return new
 
 

@@ -296,3 +296,17 @@ def test_simplify(name, golden):
 def test_every_rule_has_a_case():
     names = {f.__name__ for group in rules.RULES.values() for f in group}
     assert names <= set(SIMPLE)
+
+
+def test_a_read_passes_all_stores_beside_it_at_once():
+    """An unrolled loop leaves more of them than there are rounds."""
+    stores = "\n".join(
+        f"  %a{k + 1} = set_index(%a{k}, %y, axis=0, index={k})  : f32[60,T]" for k in range(50)
+    )
+    p = program(f"""
+program p(%a0: f32[60,T] arg "x", %y: f32[T] arg "y") {{
+{stores}
+  %b = index(%a50, axis=0, index=55)  : f32[T]
+  return %b
+}}""")
+    assert [op.name for op in simplify(p).ops] == ["index"]
