@@ -18,6 +18,7 @@ from typing import Any
 from dy2st.branches.cond import decide
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
 from dy2st.loops.growth import guess, refute
+from dy2st.state.containers.lookup import MOST_UNROLLED
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
@@ -246,15 +247,22 @@ class Runner:
             what = "an inner loop, whose length moves with the index, has to be unrolled"
             peel = getattr(self.first_stop, "peel", True)
             raise NeedsConcrete(f"{what}: {self.why}", outer, peel)
-        if isinstance(self.over.trip, Size) or endless:
+        bound = self.known().trip if endless else None
+        few = isinstance(bound, int) and 0 < bound <= MOST_UNROLLED
+        if (isinstance(self.over.trip, Size) or endless) and not few:
             raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
         if self.over.trip and not self.fills:
             self.trace.frame.notes.append(("unrolled", self.site, self.why))
-        if self.over.trip == ENDLESS:
+        if self.over.trip == ENDLESS and not few:
             return self.endless(go)
-        items = map(self.over.item, range(int(self.over.trip)))
+        items = self.at_most(bound) if few else map(self.over.item, range(int(self.over.trip)))
         more = functools.partial(self.code.more, self.trace, self.over)
         return unrolled(self.trace, enumerate(items), self.code, more, go)
+
+    def at_most(self, bound: int) -> Iterator[Any]:
+        """The items of a `while` on data whose test is false after `bound` iterations."""
+        yield from map(self.over.item, range(bound + 1))
+        raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
 
     def later(self, start: int, i: Any) -> Any:
         return self.over.item(i + start)

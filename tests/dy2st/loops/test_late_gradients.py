@@ -83,3 +83,38 @@ def test_what_is_read_from_the_end_of_a_list_passes_its_gradient(f):
         q.kind for q in dy2st.report(static, paddle.to_tensor(x, stop_gradient=False) * 1.0).loops
     ]
     assert kinds == ["while" if f is until_data_ends_it else "scan"]
+
+
+FUNCTIONS = [paddle.tanh, paddle.sin]
+
+
+def while_of_one_iteration(x, limit):
+    g = h = paddle.zeros([4], "float64")
+    t = 0
+    while t < 1 and h.max() < limit:
+        g, h, t = g + h, h * 0.5 + x, t + 1
+    return g, h
+
+
+def while_of_other_iterations(x, limit):
+    h, k = x, len(FUNCTIONS)
+    while h.max() < limit and k > 0:
+        k -= 1
+        h = FUNCTIONS[k](h)
+    return h, h * k
+
+
+@pytest.mark.parametrize("f", [while_of_one_iteration, while_of_other_iterations])
+def test_a_while_of_few_iterations_is_unrolled(f):
+    static = dy2st.to_static(f)
+    for limit in (-1.0, 0.95, 9.0):
+        xs = [paddle.to_tensor([0.5, 2.0, 1.0, 1.5], "float64", stop_gradient=False) for _ in "ab"]
+        runs = [run(x, paddle.to_tensor(limit)) for run, x in zip((static, f), xs)]
+        for have, want in zip(*runs):
+            np.testing.assert_allclose(have.numpy(), want.numpy(), rtol=1e-9)
+        for a, b in runs:
+            (a * a + b).sum().backward() if not b.stop_gradient else None
+        have, want = (0 if x.grad is None else x.grad.numpy() for x in xs)
+        np.testing.assert_allclose(have, np.broadcast_to(want, np.shape(have)), rtol=1e-9)
+    report = dy2st.report(static, xs[0], paddle.to_tensor(9.0))
+    assert [q.kind for q in report.loops] == ["unrolled"]
