@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from executor.plan.loop_counts import asks, bound, bounds_of, counts
 from ir import Input, Program, Require, Slot, Type, Value
 from ir.analysis.extents import extents, too_large
 from ir.interpreter import bind_sizes
-from ir.messages import MOST_SHOWN
 from ir.rewrite import expand_composites
 from ir.types import Dim, evaluate_dim, product
 from ir.uses import dim_names, walk
@@ -34,8 +33,9 @@ from ir.uses import dim_names, walk
 class Table:
     """Where the i64 entries of a call's table begin: named sizes, addresses of the inputs, of the
     outputs and of the arena, then room for the counts of the outermost loops, which the code
-    stores, for what `interrupt` says, for the values in the message of an error, and for calls of
-    Python: the address of a function, and what a call takes."""
+    stores, for what `interrupt` says, for the values in the message of an error (a number, or the
+    address, dims and strides of a tensor with axes), and for calls of Python: the address of a
+    function, and what a call takes."""
 
     inputs: int
     outputs: int
@@ -53,7 +53,9 @@ class Table:
         found = len(counts(program.ops))
         asks = arena + 1 + found
         shown = asks + interrupt.ENTRIES
-        return Table(inputs, outputs, arena, arena + 1, asks, shown, shown + MOST_SHOWN)
+        checks = [q.operands[1:] for q in walk(program.ops) if q.name == "check"]
+        most = max((sum(1 + 2 * v.type.ndim for v in q) for q in checks), default=0)
+        return Table(inputs, outputs, arena, arena + 1, asks, shown, shown + most)
 
 
 class Native(Protocol):
@@ -204,11 +206,10 @@ class Executable:
             self._frames.append(frame)
             raise frame.calls.raised()
         failure = self._failures[(code & ((1 << CODE_BITS) - 1)) - 1]
-        table = frame.table.raw[8 * self._table.shown :]
-        kinds = [d.numpy for _, d in failure.shown]
-        values = [np.frombuffer(table, d, 1, 8 * k)[0].item() for k, d in enumerate(kinds)]
+        values = shown(failure, frame.address + 8 * self._table.shown)
+        error = failure.error(code >> CODE_BITS, values)
         self._frames.append(frame)
-        raise failure.error(code >> CODE_BITS, values)
+        raise error
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """Run on NumPy arrays; `program.writes` go back into the given arrays.
@@ -219,6 +220,32 @@ class Executable:
         written but is read-only or not contiguous.
         """
         return call_with_arrays(self, arrays)
+
+
+def shown(failure: Failure, at: int) -> list[np.ndarray]:
+    """The values in the message of a failure, of which the table tells from `at` on; tensors with
+    axes are where they lie."""
+    found = []
+    for _, t in failure.shown:
+        address, *lie = (ctypes.c_int64 * (1 + 2 * t.ndim)).from_address(at)
+        where = address if t.ndim else at
+        found.append(array_at(where, t.dtype.numpy, lie[: t.ndim], lie[t.ndim :]))
+        at += 8 * (1 + 2 * t.ndim)
+    return found
+
+
+def array_at(
+    address: int, dtype: np.dtype, shape: Sequence[int], strides: Sequence[int]
+) -> np.ndarray:
+    """The array that lies there; the strides count elements."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    steps = [(n - 1) * s for n, s in zip(shape, strides)]
+    low, high = sum(min(s, 0) for s in steps), sum(max(s, 0) for s in steps)
+    size = dtype.itemsize
+    memory: Any = (ctypes.c_char * (size * (high - low + 1))).from_address(address + size * low)
+    found: np.ndarray = np.ndarray(shape, dtype, memory, -low * size, [size * s for s in strides])
+    return found
 
 
 def output_bounds(program: Program) -> list[Dim | None]:

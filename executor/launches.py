@@ -21,7 +21,7 @@ from ir.loc import UNKNOWN, Loc
 from ir.messages import Shown, worded
 from ir.opdef import Reduce as Reduction
 from ir.scalar.language import Number, Scalar
-from ir.types import Dim, DType
+from ir.types import Dim, Type
 
 #: of a nonzero result of the native code: the number of the failure; above them is an index
 CODE_BITS = 20
@@ -39,7 +39,7 @@ class Failure:
     text: str
     loc: Loc = UNKNOWN
     impossible: bool = False
-    shown: tuple[tuple[Shown, DType], ...] = ()
+    shown: tuple[tuple[Shown, Type], ...] = ()
 
     def error(self, index: int = 0, values: Sequence[Any] = ()) -> BaseException:
         """The exception; its text has the `values`, or names the index that leaves its axis. Its

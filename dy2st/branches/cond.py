@@ -17,7 +17,7 @@ from dy2st.branches.unresolved import Unresolved
 from dy2st.state.arrays import tensor_of
 from dy2st.state.ownership import refuse
 from dy2st.state.protocols import special
-from dy2st.state.strings import described, is_lazy, shows_numbers, text_of, with_values
+from dy2st.state.strings import described, is_lazy, shows_values, text_of, with_values
 from dy2st.state.tree import UNDEF
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
@@ -139,7 +139,7 @@ def fail(
     check_attributes(error)
     ok = number.negate(test) if yes.failed is not None else test
     branch, block = (yes, then) if yes.failed is not None else (no, orelse)
-    if acts(branch) or shows_numbers(text_of(error)) and not branch.written:
+    if acts(branch) or shows_values(text_of(error)):
         failing, none = reporting(trace, block, ok, get_state, set_state), lambda: None
         sides = (failing, none) if branch is yes else (none, failing)
         decide(trace, test, *sides, lambda: (), lambda values: None, ())

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from dy2st.state.arrays import is_array
+from paddle.base.framework import EagerParamBase
+
+from dy2st.state.arrays import is_array, tensor_of
 from dy2st.state.ownership import refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
@@ -127,46 +129,45 @@ def described(x: object) -> str:
 
 
 def with_values(trace: Trace, x: object) -> tuple[str, list[tuple[Value, Message]]]:
-    """The message of an error with a HOLE for each number of the program, and those numbers; for
-    other tensors, and for more than MOST_SHOWN numbers, it has their types."""
+    """The message of an error with a HOLE for each value of the program, and those values; for
+    more than MOST_SHOWN, it has their types."""
     if not isinstance(x, Text):
         return str(x), []
     out, shown = "", list[tuple[Value, Message]]()
     for q in x.parts:
-        value = None if isinstance(q, str) else number_in(trace, q)
+        how = ("", "") if isinstance(q, str) else way_of(q)
         if isinstance(q, str):
             out += q.replace(HOLE, "")
-        elif value is None or len(shown) == MOST_SHOWN or not is_shown((q.how, q.spec)):
+        elif len(shown) == MOST_SHOWN or not is_shown(how):
             out += q.described()
         else:
             out += HOLE
-            shown.append((value, (q.how, q.spec)))
+            shown.append((value_in(trace, q.value), how))
     return out, shown
 
 
-def shows_numbers(x: object) -> bool:
-    """Whether the message of an error with this text has numbers of the program."""
-    parts = [q for q in x.parts if isinstance(q, Shown)] if isinstance(x, Text) else []
-    return any(map(is_number, parts))
+def shows_values(x: object) -> bool:
+    """Whether a text has values of the program."""
+    return isinstance(x, Text) and any(isinstance(q, Shown) for q in x.parts)
 
 
-def is_number(shown: Shown) -> bool:
-    """Whether a text shows a number: Python's, or a tensor that is formatted as its element."""
-    x = shown.value
-    one = isinstance(x, Tensor) and not [*x.shape]
-    return is_runtime(x) or one and shown.how in ("format", "%")
+def way_of(shown: Shown) -> Message:
+    """How the message of an error shows a value: a tensor that is formatted as its element is a
+    number."""
+    x, how = shown.value, shown.how
+    if is_array(x):
+        return "array", "repr" if how == "repr" else "str"
+    if not isinstance(x, Tensor) or not [*x.shape] and how in ("format", "%"):
+        return how, shown.spec
+    kind = "parameter" if isinstance(x, EagerParamBase) else "tensor"
+    return kind, str(bool(x.stop_gradient))
 
 
-def number_in(trace: Trace, shown: Shown) -> Value | None:
-    """The number that a text shows, or None."""
-    x = shown.value
-    if not is_number(shown):
-        return None
-    if is_runtime_scalar(x):
-        return x.value
-    if is_symint(x):
-        return trace.index_value(x)
-    return lift(trace, x)._value
+def value_in(trace: Trace, x: Any) -> Value:
+    x = tensor_of(x)
+    if isinstance(x, Tensor):
+        return lift(trace, x)._value
+    return x.value if is_runtime_scalar(x) else trace.index_value(x)  # type: ignore[no-any-return]
 
 
 def text_of(error: BaseException) -> Any:

@@ -313,10 +313,23 @@ class _Program:
         f = self.f
         holds = f.nonzero(self.pointer(x.unless))
         with f.leaving(f.op(f"xor i1 {holds}, true"), x.error):
-            for k, v in enumerate(x.shown, self.shown):
-                kind, size = f"i{8 * v.dtype.size}", v.dtype.size
-                value = f.load(kind, self.pointer(v), size)
-                f.store(kind, value, f.at(self.now.table, k, "i64"), size)
+            at = self.shown
+            for v in x.shown:
+                at += self.store_shown(v, at)
+
+    def store_shown(self, v: View, at: int) -> int:
+        """Store a value of a message in the table; returns how many entries it has."""
+        f, kind, size = self.f, f"i{8 * v.dtype.size}", v.dtype.size
+        if not v.shape:
+            f.store(
+                kind, f.load(kind, self.pointer(v), size), f.at(self.now.table, at, "i64"), size
+            )
+            return 1
+        address = f.op(f"ptrtoint ptr {self.pointer(v)} to i64")
+        entries = [address, *map(self.number, (*v.shape, *v.strides))]
+        for k, q in enumerate(entries, at):
+            f.store("i64", str(q), f.at(self.now.table, k, "i64"), 8)
+        return len(entries)
 
     def call(self, x: Call) -> None:
         """The table tells the function of Python where operands and results are."""

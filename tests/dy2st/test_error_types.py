@@ -304,6 +304,14 @@ def of_a_key(x):
     return x
 
 
+def of_tensors(x):
+    rows = {"rows": (x * 2, x.numpy())}
+    for t in range(x.shape[0]):
+        if x[t] > 3:
+            raise Rejected(f"{t}: {x}, {rows}, {x[t]}, {x > 1!r}, {str(x.numpy())}")
+    return x
+
+
 def of_a_condition(x):
     return x if x.sum() < 3 else fails(x.max())
 
@@ -312,7 +320,8 @@ def fails(value):
     raise OverflowError(f"{value:.2e}")
 
 
-RAISED = [of_a_tensor, of_the_other_branch, in_a_loop, in_a_loop_on_data, of_a_key, of_a_condition]
+RAISED = [of_a_tensor, of_the_other_branch, in_a_loop, in_a_loop_on_data, of_a_key, of_a_condition,
+          of_tensors]  # fmt: skip
 
 
 @pytest.mark.parametrize("gradient", [False, True])
@@ -329,7 +338,23 @@ def test_a_raise_on_data_shows_its_values(f, gradient):
             check.same(have, want)
 
 
-def test_a_raise_after_a_write_shows_types():
+SHOWN = [
+    paddle.zeros([0, 3]), paddle.to_tensor([[[True], [False]]]), paddle.randn([9, 200]) * 1e3,
+    paddle.to_tensor([float("nan"), float("inf"), -1.5]), paddle.arange(-3, 40), paddle.ones([]),
+    paddle.randn([2, 3, 4, 2]), paddle.randn([30, 2, 20]).astype("float16"), paddle.ones([3, 2, 2]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("x", SHOWN, ids=lambda x: str(list(x.shape)))
+def test_tensors_are_shown_as_paddle_shows_them(x):
+    def fails(x, ok):
+        assert ok, f"{x!s}"
+
+    static = dy2st.to_static(fails)
+    assert str(check.outcome(static, [x, paddle.to_tensor(False)])) == f"{x!s}"
+
+
+def test_a_raise_after_a_write_shows_its_values():
     def f(x):
         if x.sum() > 3:
             x.add_(paddle.ones([3]))
@@ -337,7 +362,7 @@ def test_a_raise_after_a_write_shows_types():
         return x
 
     x = paddle.to_tensor([2.0, 3.0, 4.0])
-    with pytest.raises(ValueError, match=r"sum is <f32\[\]>"):
+    with pytest.raises(ValueError, match=r"sum is 12\.0"):
         dy2st.to_static(f)(x)
     check.same(x, paddle.to_tensor([2.0, 3.0, 4.0]))
 

@@ -355,7 +355,9 @@ class Machine:
             raise Stop(x.error)
 
     def fail(self, x: Fail):
-        self.shown = [np.array(self.read(v)) for v in x.shown]
+        self.shown[:] = [
+            np.ascontiguousarray(self.read(v)).reshape(self.geometry(v)[0]) for v in x.shown
+        ]
         if not self.read(x.unless):
             raise Stop(x.error)
 
@@ -399,6 +401,14 @@ class Machine:
         self.symbols[x.after] = ran & 1
 
 
+def shown_words(x):
+    """A value of a message as it is in the table."""
+    if not x.ndim:
+        return x.tobytes().ljust(8, b"\0")
+    steps = [n // x.itemsize for n in x.strides]
+    return np.array([x.ctypes.data, *x.shape, *steps], np.int64).tobytes()
+
+
 # ---------------------------------------------------------------- the machine as a backend
 @dataclass
 class Run:
@@ -406,12 +416,13 @@ class Run:
 
     lowered: Lowered
     layout: Layout
+    shown: list = field(default_factory=list)
 
     def run(self, table):
         program, at_ = self.lowered.program, Table.of(self.lowered.program)
         entries = (ctypes.c_int64 * at_.asks).from_address(table)
         machine = Machine(self.lowered, self.layout, dict(zip(program.sizes, entries)))
-        machine.table = table
+        machine.table, machine.shown = table, self.shown
         ins, outs = entries[at_.inputs : at_.outputs], entries[at_.outputs : at_.arena]
         memory = [at(a, machine.bytes(b)) for a, b in zip(ins, self.lowered.inputs)]
         results, after = machine.run([m.copy() for m in memory])
@@ -419,8 +430,8 @@ class Run:
             if not np.array_equal(m, new):
                 m[:] = new
         if isinstance(results, int):
-            for k, value in enumerate(machine.shown, at_.shown):
-                at(table + 8 * k, value.nbytes)[:] = np.frombuffer(value.tobytes(), np.uint8)
+            words = b"".join(map(shown_words, machine.shown))
+            at(table + 8 * at_.shown, len(words))[:] = np.frombuffer(words, np.uint8)
             return results
         for v, a, new in zip(program.outputs, outs, results):
             if not isinstance(v, Slot):

@@ -49,6 +49,35 @@ def shows(message, *shown):
 }}"""
 
 
+AXES = """program p(%x: f32[N,4] arg "x", %ok: bool[N] arg "ok") {
+  scan %t < N {
+    seq %a = %ok[t] : bool[]
+    seq %r = %x[t] : f32[4]
+    const %x1 = %x : f32[N,4]
+    body
+      %b = strided(%r, shape=[2], strides=[-2], offset=3) : f32[2]
+      %c = transpose(%x1, perm=[1,0]) : f32[4,N]
+      check(%a, %t, %r, %b, %c, error="ValueError", message="S at S: S, S, S", shown=SHOWN)
+  }
+  return %x
+}"""
+WHOLE = '[["str", ""], ["tensor", "False"], ["array", "repr"], ["array", "str"]]'
+
+
+@pytest.mark.parametrize("backend", ["cpu", CHECKED.name])
+def test_a_failed_check_shows_tensors_where_they_lie(backend):
+    text = AXES.replace("S at S", "at S").replace("S, ", "\ufffc, ").replace("S:", "\ufffc:")
+    p = verify(parse(text.replace(', S"', ', \ufffc"').replace("SHOWN", WHOLE)))
+    x, ok = np.arange(12, dtype=np.float32).reshape(3, 4) / 2, np.array([True, False, False])
+    f = executor.compile(p, backend=backend)
+    row = "Tensor(shape=[4], dtype=float32, place=Place(cpu), stop_gradient=False,\n"
+    row += "       [2.        , 2.50000000, 3.        , 3.50000000])"
+    for call in (f, lambda *a: evaluate(p, a)):
+        with pytest.raises(ValueError) as caught:
+            call(x, ok)
+        assert str(caught.value) == f"at 1: {row}, {x[1][3::-2]!r}, {x.T}"
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -59,6 +88,8 @@ def shows(message, *shown):
         shows("\ufffc", ("%", "%1000000d")),
         shows("\ufffc", ("%", "%(x)s")),
         shows("\ufffc", ("eval", "")),
+        shows("\ufffc", ("tensor", "")),
+        AXES.replace("SHOWN", WHOLE.replace("tensor", "repr").replace("False", "")),
         shows("\ufffc" * 9, *[("str", "")] * 9),
     ],
 )

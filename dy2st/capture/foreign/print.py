@@ -14,12 +14,10 @@ import paddle
 from paddle.base.framework import EagerParamBase
 
 from dy2st.capture.foreign.run import HOST_CALLS
-from dy2st.state.arrays import is_array, tensor_of
+from dy2st.state.arrays import is_array
 from dy2st.state.ownership import refuse
-from dy2st.state.strings import PLAIN, Shown, pieces
-from dy2st.trace.emitter import lift
+from dy2st.state.strings import PLAIN, Shown, pieces, value_in
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.trace import Trace, current
 from ir import Op, Value
 
@@ -57,20 +55,13 @@ def marks_of(trace: Trace, parts: Sequence[Any], operands: list[Value]) -> tuple
     marks: list[Any] = []
     for q in parts:
         if isinstance(q, Shown):
-            operands.append(operand(trace, q.value))
+            operands.append(value_in(trace, q.value))
             marks.append({"shown": (len(operands) - 1, q.how, q.spec, *kind_of(q.value))})
         elif q and marks and isinstance(marks[-1], str):
             marks[-1] += q
         elif q:
             marks.append(q)
     return tuple(marks)
-
-
-def operand(trace: Trace, x: Any) -> Any:
-    x = tensor_of(x)
-    if isinstance(x, Tensor):
-        return lift(trace, x)._value
-    return x.value if is_runtime_scalar(x) else trace.index_value(x)
 
 
 def kind_of(x: object) -> tuple[str, bool]:
