@@ -14,6 +14,7 @@ import paddle
 import executor
 from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
+from dy2st.capture.foreign.refusals import no_element_type
 from dy2st.compiled import host_inputs
 from dy2st.compiled.arguments import (
     add_argument,
@@ -47,7 +48,7 @@ from dy2st.state.dynamic_numbers import (
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.facts import Hooks
-from dy2st.trace.fake_tensor import Tensor, make_fake
+from dy2st.trace.fake_tensor import NoElementType, Tensor, make_fake
 from dy2st.trace.signals import (
     AlsoArgument,
     AlsoRead,
@@ -204,6 +205,8 @@ def _traced(given: Given) -> Entry:
         raise stopped(stop).with_traceback(stop.__traceback__) from None
     except UnboundLocalError as e:
         raise (unset(trace, e) or e).with_traceback(e.__traceback__) from None
+    except NoElementType as e:
+        raise no_element_type("this makes", str(e), raised_at(e)) from None
     except Retrace:
         raise AssertionError("a loop learned outside of its trace") from None
 

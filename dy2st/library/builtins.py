@@ -89,7 +89,7 @@ def concat_(x: Any, axis: Any = 0, name: object = None, **kwargs: object) -> obj
     if x.size() == 0:
         return paddle.concat([], axis)
     pieces = [concat_piece(trace, q, axis) for q in x.parts()]
-    trace.require(x.size(), 1, "concat of a list")
+    trace.require(x.size(), 1, "the length of a list for concat")
     return pieces[0] if len(pieces) == 1 else paddle.concat(pieces, axis)
 
 

@@ -405,7 +405,7 @@ class TraceList(list):
             pieces.append(stack(run, axis))
         if self.size() == 0:
             return stack([], axis)
-        trace.require(self.size(), 1, "stack of a list")
+        trace.require(self.size(), 1, "the length of a list for stack")
         return pieces[0] if len(pieces) == 1 else concat(pieces, axis)
 
 

@@ -39,12 +39,15 @@ DTYPE_TO_PADDLE = {
 DTYPE_FROM_PADDLE = {v: k for k, v in DTYPE_TO_PADDLE.items()}
 
 
+class NoElementType(TypeError):
+    """Paddle's name of an element type that programs do not have."""
+
+
 def dtype_from(dtype: object) -> DType:
-    """Our element type for a Paddle dtype; raises TypeError where there is none."""
+    """Our element type for a Paddle dtype; raises NoElementType where there is none."""
     found = DTYPE_FROM_PADDLE.get(dtype)
     if found is None:
-        name = str(dtype).removeprefix("paddle.")
-        raise TypeError(f"programs do not have the element type {name}")
+        raise NoElementType(str(dtype).removeprefix("paddle."))
     return found
 
 

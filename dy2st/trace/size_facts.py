@@ -6,11 +6,13 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.symint import TYPICAL
-from ir import ROOM, Size, Type, Value
+from ir import ROOM, Require, Size, Type, Value
 from ir.analysis.ranges import names_in, rises, slope
+from ir.messages import HOLE
 from ir.types import I64, Dim, substitute_dim
 
 
@@ -123,3 +125,14 @@ def _is_at_least(dim: Size, least: int) -> bool:
     """Whether a sum of sizes, none of which is negative, is at least `least`."""
     constant = sum(k for names, k in dim.terms if not names)
     return constant >= least and all(k >= 0 for names, k in dim.terms if names)
+
+
+def as_check(r: Require) -> tuple[str, dict[str, Any]]:
+    """The op that compares the two sides of a condition, and the attributes of the check."""
+    row, words = {
+        "==": ("equal", "be"),
+        "!=": ("not_equal", "not be"),
+        ">=": ("greater_equal", "be at least"),
+    }[r.relation]
+    message = f"{r.reason}: {HOLE}, which must {words} {HOLE}"
+    return row, {"error": "ValueError", "message": message, "shown": (("str", ""),) * 2}

@@ -31,7 +31,7 @@ from dy2st.trace.frames import Loop as Loop
 from dy2st.trace.frames import TracedInput as TracedInput
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
 from dy2st.trace.signals import NeedsConcrete, Refused, Unroll
-from dy2st.trace.size_facts import SizeFacts
+from dy2st.trace.size_facts import SizeFacts, as_check
 from dy2st.trace.symint import SymInt, bounds, dim_value, make
 from dy2st.trace.undo import Location, UndoLog
 from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
@@ -287,9 +287,9 @@ class Trace:
 
     def check_require(self, r: Require) -> None:
         """A condition on the count of a while loop is checked when the program runs."""
-        row = {"==": "equal", "!=": "not_equal", ">=": "greater_equal"}[r.relation]
-        ok = self.emit(row, [self.dim_value(r.left), self.dim_value(r.right)], {})
-        self.emit("check", [ok], {"error": "ValueError", "message": f"{r.reason}: {r} must hold"})
+        row, attrs = as_check(r)
+        values = [self.dim_value(r.left), self.dim_value(r.right)]
+        self.emit("check", [self.emit(row, values, {}), *values], attrs)
 
     def index_value(self, n: Any) -> Value:
         """An i64[] value for an int or a Sym, once per frame."""

@@ -84,6 +84,18 @@ def user_name(x: object) -> str:
     return next((n for n, v in held if v is x and n.isidentifier() and n[0] != "_"), "")
 
 
+def called(op: str) -> str:
+    """The function of Paddle that the user's code has called, which has come to this op; the op
+    where it is no function of a module."""
+    found, frame = op, sys._getframe(1)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        name = frame.f_code.co_name
+        known = frame.f_code.co_filename.startswith(_PADDLE) and name in frame.f_globals
+        found = name if known and name[0] != "_" else found
+        frame = frame.f_back  # type: ignore[assignment]
+    return found
+
+
 def raised_at(error: BaseException) -> Loc:
     """The innermost of the user's lines that an exception has come through."""
     found, at = None, error.__traceback__

@@ -377,6 +377,14 @@ def test_an_error_that_holds_a_value_is_refused():
         dy2st.to_static(f)(X)
 
 
+@pytest.mark.parametrize("other", ["text", paddle.float32], ids=str)
+def test_a_tensor_compared_with_what_is_no_number_is_as_eager(other):
+    def f(x):
+        return x == other, x != other, x.astype("int64") == other
+
+    check.same(dy2st.to_static(f)(X), f(X))
+
+
 INDICES = [[0, 7], [0, -7]]
 GATHERS = {
     "gather": lambda x, i: paddle.gather(x, i),

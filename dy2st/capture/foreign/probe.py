@@ -88,13 +88,13 @@ class Probe:
 
     def measured(self) -> tuple[list[Type], Any, dict[int, int]]:
         if self.name in BY_VALUE:
-            raise shape_by_value(self.trace, f"the result of {self.name}")
+            raise shape_by_value(self.trace, "the result of ", self.name)
         if self.name in SAME_TYPE:
             return [self.types[0]], "new", {}
         first, structure, written = self.tied()
         base = dict(zip(self.sizes, PRIMES))
         if self.shaped_by_values(base, first):
-            raise shape_by_value(self.trace, f"the result of {self.name}")
+            raise shape_by_value(self.trace, "the result of ", self.name)
         if not self.sizes:
             return first, structure, written
         moved = {n: self.once({**base, n: base[n] + 1})[0] for n in self.sizes}
@@ -130,7 +130,7 @@ class Probe:
             return found
         assert error is not None
         if self.name in SHAPED and self.vague():
-            raise shape_by_value(self.trace, f"the result of {self.name}") from None
+            raise shape_by_value(self.trace, "the result of ", self.name) from None
         raise error
 
     def ties(self) -> Iterator[dict[str, str]]:

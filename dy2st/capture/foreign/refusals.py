@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace
-from ir import SourceError
+from dy2st.trace.user_stack import called
+from ir import Loc, SourceError
 from ir.loc import source_error
 
 SIGNS = {
@@ -24,7 +25,7 @@ def refusal(trace: Trace, name: str, cause: Exception, eager: bool = False) -> R
     lines = [q.strip() for q in text if q.strip() and "-----" not in q and "Traceback" not in q]
     hints = [q for q in lines if "Error" in q or "Invalid" in q] or lines[-1:] or [repr(cause)]
     short = name.removeprefix("Tensor.")
-    short = SIGNS.get(short.strip("_"), short) if short != name else name
+    short = SIGNS.get(short.strip("_"), short) if short != name else called(name)
     kind = source_error(type(cause)) if eager else SourceError
     reason = hints[0][:400]
     remedy = "Check the shapes and dtypes: eager Paddle raises this, too."
@@ -39,25 +40,28 @@ def refusal(trace: Trace, name: str, cause: Exception, eager: bool = False) -> R
 
 def another_type(trace: Trace, name: str, dtype: str) -> Refused:
     """A call that takes or gives tensors of an element type that programs lack."""
-    bf16 = dtype == "bfloat16"
-    return Refused(
-        SourceError(
-            f"{name.removeprefix('Tensor.')} takes or gives a tensor of {dtype}.",
-            trace.where(),
-            reason="Programs do not have this element type.",
-            remedy="Use float32 or float64."
-            if bf16
-            else "Make this call, and what computes with its result, outside of the translated "
-            "function.",
-        )
+    short = name.removeprefix("Tensor.")
+    what = called(name) if short == name else SIGNS.get(short.strip("_"), short)
+    return Refused(no_element_type(f"{what} takes or gives", dtype, trace.where()))
+
+
+def no_element_type(what: str, dtype: str, loc: Loc) -> SourceError:
+    return SourceError(
+        f"{what} a tensor of {dtype}.",
+        loc,
+        reason="Programs do not have this element type.",
+        remedy="Use float32 or float64."
+        if dtype == "bfloat16"
+        else "Make this call, and what computes with its result, outside of the translated "
+        "function.",
     )
 
 
-def shape_by_value(trace: Trace, what: str) -> Refused:
-    """A result whose shape is not known before the values are."""
+def shape_by_value(trace: Trace, what: str, op: str = "") -> Refused:
+    """A result whose shape is not known before the values are; `op`: what gives it."""
     return Refused(
         SourceError(
-            f"the shape of {what} depends on values.",
+            f"the shape of {what}{called(op)} depends on values.",
             trace.where(),
             reason="In a program every shape follows from the shapes of the inputs.",
             remedy="Keep the full shape and a mask: `paddle.where(mask, x, 0.0)`, and divide by "

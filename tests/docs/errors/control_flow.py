@@ -441,3 +441,12 @@ def reads_a_list_that_a_loop_has_replaced(x):
         rows.append(x[:, t] + rows[0])
         rows = rows[-2:]
     return first[-1]
+
+
+@example(X)
+def stack_of_a_list_that_a_loop_left_empty(x):
+    ys = []
+    while x.sum() > 99:
+        x = x - 1
+        ys.append(x)
+    return paddle.stack(ys)

@@ -244,3 +244,13 @@ def view_at_an_index_that_is_written(x):
 @example(X, options={"input_spec": [paddle.static.InputSpec([None, 3, 4], "float32", "x")]})
 def calls_a_size(x):
     return x * x.shape[0](1)
+
+
+@example(X)
+def product_with_a_complex_number(x):
+    return (x * 1j).abs()
+
+
+@example(X)
+def cast_to_complex_numbers(x):
+    return x.astype("complex64").abs()
