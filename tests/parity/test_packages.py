@@ -10,7 +10,9 @@ import paddle
 import pytest
 
 import dy2st
+from ir.autodiff.partial_backward import with_arrived
 from tests import check
+from tests.ir.idle_ports import idle_ports
 from tests.parity.models.idioms import floats
 from tests.parity.packages import MODELS, Model, make
 
@@ -87,6 +89,20 @@ def test_the_program_does_not_grow_with_the_loop(name):
         static = dy2st.to_static(make(name, steps))
         lines.append(len(str(dy2st.program(static, *args)).splitlines()))
     assert lines[0] == lines[1]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", [n for n in STANDS if MODELS[n].trained])
+def test_the_backward_of_one_result_holds_only_what_it_needs(name):
+    model = MODELS[name]
+    args = model.trained(np.random.default_rng(3), 5)
+    for x in check.tensors(args):
+        x.stop_gradient = x.dtype != paddle.float32
+    training = dy2st.to_static(make(name, 5)).forward.entry(*args).training
+    backward, given = training.gradient.backward, len(training.of)
+    for arrived in ({k} for k in range(given)):
+        part = training.finished(with_arrived(backward, given, arrived))
+        assert not idle_ports(part)
 
 
 # ---------------------------------------------------------------- where loops end

@@ -17,7 +17,7 @@ from ir.passes.loops.congruence import equal_values
 from ir.passes.loops.liveness import only_live
 from ir.passes.loops.slices_to_ports import is_reversed, is_whole, put, rename
 from ir.passes.simplify_cond import fewer_ports
-from ir.program import Carry, Cond, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
+from ir.program import Carry, Cond, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, live_ops, rewrite
 
 Env: TypeAlias = dict[Value, Value]
@@ -73,13 +73,29 @@ def with_ports(s: Scan, instead: Mapping[Port, Port | None]) -> Scan:
 
 
 def carry_that_stays(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
-    """carry %h = %h0 then %h last %hT  =>  const %h = %h0, and %hT is %h0."""
+    """carry %h = %h0 then %h last %hT  =>  const %h = %h0, and %hT is %h0.
+
+    carry %h = %h0 then %h2, with %h0 = full(...) and %h2 = full(...) of one number: likewise.
+    """
     consts = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
     stay = [p for p in s.carries if p.next is p.inner or consts.get(p.next) is p.init]
+    stay = stay or _filled_alike(b, s, consts, program)
     if not stay:
         return None
     env = {p.last: p.init for p in stay if p.last is not None}
     return with_ports(s, {p: Const(p.inner, p.init) for p in stay}), env
+
+
+def _filled_alike(b: Block, s: Scan, consts: Env, program: Program) -> list[Carry]:
+    """The carries filled with one number at first and later, which the caller does not get."""
+    shown = set(program.outputs)
+    able = {p: b.constant(p.init) for p in s.carries if p.last not in shown}
+    if all(number is None for number in able.values()):
+        return []
+    filled = {n.result: n.attrs["value"] for n in s.body if isinstance(n, Op) and n.name == "full"}
+    filled |= {inner: b.constant(outer) for inner, outer in consts.items()}
+    alike = {p: (repr(number), repr(filled.get(p.next))) for p, number in able.items()}
+    return [p for p, (first, then) in alike.items() if able[p] is not None and first == then]
 
 
 def equal_states(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:

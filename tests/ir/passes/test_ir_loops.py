@@ -54,6 +54,29 @@ program p(%x: f32[3] arg "x", %h0: f32[3] arg "h") {
   }
   return %hT, %kT, %ys
 }""".replace('%x: f32[3] arg "x"', '%xs: f32[T,3] arg "x"')),
+    "carry_of_one_number": (drop_unused_ports, """
+program p(%x: f32[T,3] arg "x") {
+  %a0 = full(value=0.0, shape=[3], dtype=f32)  : f32[3]
+  %b0 = full(value=-0.0, shape=[3], dtype=f32)  : f32[3]
+  %c0 = full(value=0.0, shape=[3], dtype=f32)  : f32[3]
+  scan %t < T {
+    const %c2 = %c0  : f32[3]
+    seq   %xt = %x[t]  : f32[3]
+    carry %a = %a0 then %n last %aT  : f32[3]
+    carry %kept_other = %b0 then %n  : f32[3]
+    carry %c = %a0 then %c2  : f32[3]
+    carry %kept_shown = %a0 then %n last %dT  : f32[3]
+    stack %ys = %y axis 0  : f32[T,3]
+    body
+      %n = full(value=0.0, shape=[3], dtype=f32)  : f32[3]
+      %s1 = add(%a, %kept_other)  : f32[3]
+      %s2 = add(%s1, %kept_shown)  : f32[3]
+      %s3 = add(%s2, %c)  : f32[3]
+      %y = add(%s3, %xt)  : f32[3]
+  }
+  %e = neg(%aT)  : f32[3]
+  return %ys, %e, %dT
+}"""),
     "same_port_twice": (drop_unused_ports, """
 program p(%x: f32[T,3] arg "x", %w: f32[3] param "w") {
   scan %t < T {
