@@ -4,7 +4,8 @@ A value is active if it varies with an input whose gradient is wanted and is use
 that receives one. Integers pass gradients on as floats do, except where they are indices or
 conditions: what is computed from a float that was cast to integers has a gradient, as in eager
 Paddle, where it is of integers, too. Loops are walked until nothing is added: a carry passes on
-the activity of its next value.
+the activity of its next value. The last value of a carry has that of the next value if the loop
+surely runs, and else that of the first one, too.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Activity:
             if len(self.useful) == before:
                 break
         for q in s.ins:
-            last = isinstance(q, Carry) and q.last in self.useful
+            last = isinstance(q, Carry) and q.last in self.useful and not _runs(s)
             if q.inner in self.useful or last:
                 self._use([_entry(q)])
 
@@ -91,7 +92,14 @@ def _spread_loop(varies: set[Value], s: Scan) -> None:
     for p in s.ports:
         if isinstance(p, (Stack, Last)) and p.inner in varies:
             varies.add(p.outer)
-    varies.update(p.last for p in s.carries if p.last is not None and p.inner in varies)
+    for p in s.carries:
+        if p.last is not None and (p.next if _runs(s) else p.inner) in varies:
+            varies.add(p.last)
+
+
+def _runs(s: Scan) -> bool:
+    """Whether the last value of a carry is surely that of an iteration."""
+    return not s.count and isinstance(s.trip, int) and s.trip > 0
 
 
 def _entry(p: Const | Seq | Carry) -> Value:

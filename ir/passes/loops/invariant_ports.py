@@ -93,14 +93,27 @@ def stack_of_equal_steps(s: Scan) -> dict[Stack | Last, Emit]:
     if s.trip == ENDLESS:
         return {}
     outer = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
-    made = {n.result: n for n in s.body if isinstance(n, Op) and n.name == "full"}
+    made = _numbers(s)
     found: dict[Stack | Last, Emit] = {}
     for p in s.ports:
         if isinstance(p, Stack) and p.inner in outer:
             found[p] = partial(_repeated, p=p, row=outer[p.inner])
         elif isinstance(p, Stack) and p.inner in made:
-            found[p] = partial(_filled, p=p, number=made[p.inner].attrs["value"])
+            found[p] = partial(_filled, p=p, number=made[p.inner])
     return found
+
+
+def last_of_number(s: Scan) -> dict[Stack | Last, Emit]:
+    """last %y = %z of %z = full(...)  =>  %y is full(...). A last port says that the loop runs."""
+    made = _numbers(s)
+    lasts = [p for p in s.ports if isinstance(p, Last) and p.inner in made]
+    return {p: partial(_filled, p=p, number=made[p.inner]) for p in lasts}
+
+
+def _numbers(s: Scan) -> dict[Value, object]:
+    """The values of the body that are filled with a number."""
+    ops = (n for n in s.body if isinstance(n, Op) and n.name == "full")
+    return {n.result: n.attrs["value"] for n in ops}
 
 
 def _repeated(b: Block, p: Stack, row: Value) -> Value:
@@ -110,7 +123,7 @@ def _repeated(b: Block, p: Stack, row: Value) -> Value:
     return new
 
 
-def _filled(b: Block, p: Stack, number: object) -> Value:
+def _filled(b: Block, p: Stack | Last, number: object) -> Value:
     t = p.outer.type
     new: Value = b.full(value=number, shape=t.shape, dtype=t.dtype, hint=p.outer.name)
     return new
@@ -132,6 +145,10 @@ def _slice(b: Block, p: Last, q: Seq, at: Dim) -> Value:
     return new
 
 
-RULES: tuple[Callable[[Scan], dict[Stack | Last, Emit]], ...] = (stack_of_equal_steps, last_of_seq)
+RULES: tuple[Callable[[Scan], dict[Stack | Last, Emit]], ...] = (
+    stack_of_equal_steps,
+    last_of_number,
+    last_of_seq,
+)
 
 __all__ = ["invariant_ports"]

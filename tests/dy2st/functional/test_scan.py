@@ -703,9 +703,10 @@ def test_truncated_gradients(k, reverse):
     assert kinds(static, *args) == ["scan"] * (1 if k >= 5 else 2)
 
 
-def test_a_truncated_gradient_reaches_neither_init_nor_earlier_steps():
+@pytest.mark.parametrize("how", [lambda f: f, dy2st.to_static], ids=["eager", "static"])
+def test_a_truncated_gradient_reaches_neither_init_nor_earlier_steps(how):
     h, x = data(3), data(5, 3)
-    last, ys = dy2st.scan(leak, h, x, truncate_gradient=2)
+    last, ys = how(lambda h, x: dy2st.scan(leak, h, x, truncate_gradient=2))(h, x)
     (last.sum() + ys.sum()).backward()
     assert h.grad is None
     assert not x.grad[:3].any() and bool((x.grad[3:] != 0).all())

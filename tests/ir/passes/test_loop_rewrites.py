@@ -165,6 +165,18 @@ program p(%x: f32[B,T] arg "x", %g: f32[B,3] arg "g", %p: bool[] arg "p") {
   }
   return %as, %bs, %cs, %kept, %ws
 }"""),
+    "last_of_number": (invariant_ports, """
+program p(%h0: f32[B] arg "h") {
+  scan %t < 3 {
+    carry %h = %h0 then %h2  : f32[B]
+    last  %a = %one  : f32[B]
+    last  %kept = %h2  : f32[B]
+    body
+      %one = full(value=1.0, shape=[B], dtype=f32)  : f32[B]
+      %h2 = add(%h, %one)  : f32[B]
+  }
+  return %a, %kept
+}"""),
     "last_of_seq": (invariant_ports, """
 program p(%x: f32[5,B] arg "x", %p: bool[] arg "p") {
   %yes = full(value=True, dtype=bool)  : bool[]
