@@ -19,7 +19,6 @@ from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace
-from dy2st.loops.rings import roll_up
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers.taps import Tap
 from dy2st.state.guards import is_constant, same_constant
@@ -473,8 +472,7 @@ class LoopPorts(ContainerPorts):
             inner = held_value(p)
             if inner not in self.carries:
                 self.carries[inner] = Carry(inner, trace.read_value(init, depth), inner, None)
-        front = roll_up(self, self.appends)
-        ops = (*front, *self.frame.builder.ops)
+        ops = tuple(self.frame.builder.ops)
         ports = [*ports, *self.frame.consts.values(), *self.carries.values()]
         ports += [Last(outer, inner) for inner, outer in self.lasts.items()]
         ports += self.stacks
