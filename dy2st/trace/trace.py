@@ -440,13 +440,16 @@ class Trace:
 
     # ------------------------------------------------------------ sizes
     def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None:
-        """Python took a branch on named sizes: the program holds only where it goes that way."""
-        holds = (
-            op
-            if known
-            else {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}[op]
-        )
-        for dim in {low, high}:
+        """Python took a branch on named sizes: the program holds only where it goes that way.
+
+        op, low, high: the comparison of a number in [low, high] with zero.
+        """
+        opposite = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+        holds = op if known else opposite[op]
+        ends = {low, high}
+        if holds == "ne" and low != high:
+            holds, ends = ("gt", {low}) if self.sizes.settle(low) > 0 else ("lt", {high})
+        for dim in ends:
             if isinstance(dim, Size):
                 self.require_sign(dim, holds)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import paddle
 import pytest
+from paddle.static import InputSpec
 
 import dy2st
 from tests import check
@@ -107,3 +108,29 @@ def test_a_long_prompt_is_a_loop_of_its_own():
     check.same(static(x, 300), teacher_forcing(x, 300))
     assert "unrolled" not in str(dy2st.report(static, x, 300))
     assert len(str(dy2st.program(static, x, 300)).splitlines()) < 80
+
+
+def only_the_fourth_step(x):
+    h = x.sum(0)
+    for t in range(x.shape[0]):
+        if t == 3:
+            h = h + x[t]
+        h = h * 0.9
+    return h
+
+
+def all_but_the_fourth_step(x):
+    h = x.sum(0)
+    for t in range(x.shape[0]):
+        if t != 3:
+            h = h + x[t]
+    return h
+
+
+@pytest.mark.parametrize("f", [only_the_fourth_step, all_but_the_fourth_step])
+def test_one_step_differs_and_short_calls_come_first(f):
+    """The program of a call that does not get there is not that of a longer one."""
+    static = dy2st.to_static(f, input_spec=[InputSpec([None, 3], "float32")])
+    for n in (2, 5, 1, 0, 4, 3, 8):
+        check.same(static(tensor(n, 3)), f(tensor(n, 3)))
+    check.same(static(tensor(9, 3)), f(tensor(9, 3)))
