@@ -15,6 +15,7 @@ from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
 from dy2st.branches.merge import Merge
 from dy2st.branches.unresolved import Unresolved
 from dy2st.state.arrays import tensor_of
+from dy2st.state.containers.either import Either
 from dy2st.state.ownership import refuse
 from dy2st.state.protocols import special
 from dy2st.state.strings import described, is_lazy, shows_values, text_of, with_values
@@ -37,6 +38,8 @@ def condition(trace: Trace, value: Any) -> Any:
     """The truth of a value: a bool where Python knows it, else a Number."""
     if type(value) is Unresolved and "truth" in value.__dict__:
         return value.__dict__["truth"]
+    if type(value) is Either:
+        return value.each(lambda x: condition(trace, x))
     value = tensor_of(value)
     if isinstance(value, Tensor):
         return tensor_truth(trace, value)

@@ -12,6 +12,7 @@ from typing import Any
 
 from dy2st.branches.branch import Branch, inside
 from dy2st.branches.differences import difference
+from dy2st.branches.merge_either import merge_either
 from dy2st.branches.merge_lists import (
     ConditionalElement,
     changed_keys,
@@ -144,6 +145,8 @@ class Merge:
         ):
             return a
         found = self.numbers(a, b)
+        if found is None:
+            found = merge_either(self, name, a, b)
         if found is not None:
             return found
         if alike(a, b):

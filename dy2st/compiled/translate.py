@@ -12,6 +12,7 @@ import numpy as np
 import paddle
 
 import executor
+from dy2st.branches.cond import choose
 from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.capture.foreign.refusals import no_element_type
@@ -178,7 +179,9 @@ def _declared(given: Given) -> Entry:
 def _traced(given: Given) -> Entry:
     """One trace, with what earlier ones have found."""
     function = given.function
-    hooks = Hooks(make_fake, lambda value, kind: number_tensor(value), calls.fn, calls.call_layer)
+    hooks = Hooks(
+        make_fake, lambda value, kind: number_tensor(value), calls.fn, calls.call_layer, choose
+    )
     trace = Trace(user_names(function), user_loc, hooks)
     if given.dynamic is not None:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}

@@ -8,6 +8,7 @@ import paddle
 
 from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import is_array
+from dy2st.state.containers.either import Either, refused
 from dy2st.state.containers.layers import class_of
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.traced_list import TraceList
@@ -23,6 +24,8 @@ def settled(x: object) -> Any:
         raise found.__dict__["error"]
     if type(found) is OneOf:
         raise found.refused("the type is asked of")
+    if type(found) is Either and type(found := found.here()) is Either:
+        raise refused("its type")
     return found
 
 
@@ -38,7 +41,9 @@ def type_(x: object, *rest: object) -> object:
     return list if type(x) is TraceList else class_of(x)
 
 
-def isinstance_(x: Any, kinds: Any) -> bool:
+def isinstance_(x: Any, kinds: Any) -> Any:
+    if type(x) is Either:
+        return x.each(lambda q: isinstance_(q, kinds))
     return isinstance(settled(x), kinds)
 
 

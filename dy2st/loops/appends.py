@@ -16,11 +16,13 @@ from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.index_values import iterations
 from dy2st.loops.record import LoopRecord
 from dy2st.state.containers import buffers, fills
+from dy2st.state.containers.either import Either
 from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, mapped
 from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import describe
 from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -190,7 +192,7 @@ def check_item(plan: LoopRecord, q: Any) -> None:
     if is_symint(q) or is_constant(q):
         return
     if not isinstance(q, Tensor):
-        raise NeedsConcrete(f"a {type(q).__name__} is appended to a list")
+        raise NeedsConcrete(f"{named(q)} is appended to a list")
     trace = plan.trace
     value = trace.read_value(lift(trace, q)._value)
     root = trace.root(value)
@@ -202,6 +204,10 @@ def check_item(plan: LoopRecord, q: Any) -> None:
     if trace.values.frame_of[root] is not plan.frame:
         reason = "A loop stacked a copy of it, where eager keeps the tensor."
         trace.freeze(root, reason, plan.body_trace.loop)
+
+
+def named(x: object) -> str:
+    return describe(x) if type(x) is Either else f"a {type(x).__name__}"
 
 
 def grouped(plan: LoopRecord, items: Sequence[Any]) -> object:
@@ -234,7 +240,7 @@ def joined(plan: LoopRecord, items: Sequence[Any]) -> Any:
             numbers.append(q.tree.number)
             members += q.tree.members
         elif not is_runtime_scalar(q) and not isinstance(q, Tensor):
-            raise NeedsConcrete(f"a {type(q).__name__} is appended to a list among others")
+            raise NeedsConcrete(f"{named(q)} is appended to a list among others")
         else:
             value = q.value if is_runtime_scalar(q) else lift(trace, q)._value
             shape = (1, *value.type.shape)

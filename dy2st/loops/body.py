@@ -21,7 +21,7 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.loops import concat_growth
+from dy2st.loops import concat_growth, eithers
 from dy2st.loops.appends import filled, gathered, segment, shortened
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
@@ -347,6 +347,8 @@ class BodyTrace(LoopTrace):
     # ------------------------------------------------------------ placeholders
     def placeholder(self, x: Any, path: tuple[Any, ...]) -> Any:
         """The placeholder of a leaf: one per place, never per object."""
+        if path in self.known.eithers:
+            return eithers.placeholder(self, x, path)
         if isinstance(x, Tensor):
             return self.tensor_placeholder(lift(self.trace, x), path)
         if is_runtime_scalar(x) or path in self.known.numbers:

@@ -13,7 +13,7 @@ from typing import Any
 
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
-from dy2st.loops import concat_growth
+from dy2st.loops import concat_growth, eithers
 from dy2st.loops.appends import collect, element_after, flat, learn_growth
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
@@ -97,6 +97,7 @@ class LoopPorts(ContainerPorts):
     # ------------------------------------------------------------ one place
     def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
+        b, a = eithers.ends(self, name, b, p, a, path)
         if type(a) is Unresolved and b is UNDEF:
             return unreadable(a.__dict__["error"])
         if type(a) is concat_growth.Grown and generated(name):

@@ -9,6 +9,7 @@ from typing import Any
 
 from dy2st.branches.unresolved import Alternative
 from dy2st.state.containers.buffers import Wanted
+from dy2st.state.containers.either import Either
 from dy2st.state.containers.fills import Fill
 from dy2st.state.containers.replaced import Replaced
 from dy2st.state.containers.taps import Tap
@@ -32,6 +33,7 @@ class Learned:
     only some iterations define, with their type; trained: places whose tensors require gradients
     only after some iterations; growth: elements that an iteration appends to a list; grown:
     tensors that an iteration makes longer; fresh: containers that each iteration makes anew;
+    eithers: variables that data may give a number or a tensor, with the types of both;
     queues: lists from outside that the body shifts; fills: those that it stores at its index;
     buffers: those that it fills and reads; trip: the largest number of iterations, and whether it
     is exact. guessed: places of `grown` that a trace which failed seemed to make longer; refuted:
@@ -43,6 +45,7 @@ class Learned:
     numbers: dict[tuple[Any, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
     maybe: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     trained: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    eithers: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
     grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
@@ -63,6 +66,7 @@ class Learned:
             "computes Python numbers": self.numbers,
             "defines variables in some iterations only": self.maybe,
             "makes tensors require a gradient": self.trained,
+            "gives a variable a number or a tensor": self.eithers,
             "reads a list that it fills": self.growth,
             "makes a tensor longer": self.grown,
             "makes a container anew": self.fresh,
@@ -78,7 +82,8 @@ class LoopTrace:
     """The state of one tentative trace of a loop's body.
 
     go: whether the first iteration runs. held: placeholders with their values before the loop, by
-    `id`. paths: the places of those that are tensors. tests: whether another iteration runs.
+    `id`. paths: the places of those that are tensors. eithers: places of a number or a tensor, as
+    data decides, with their values before the loop. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
     for; replaced: those that are lists. once: the body runs at most once. breaking: the values of
     places that differ after a `break`. goes_on: what holds if another iteration runs; ended: what
@@ -96,6 +101,7 @@ class LoopTrace:
         trace.values.frame_of[self.loop.index] = self.frame
         self.held: dict[int, tuple[Any, Any]] = {}
         self.paths: dict[Value, tuple[Any, ...]] = {}
+        self.eithers: dict[tuple[Any, ...], Either] = {}
         self.tests: Value | None = None
         self.copies: dict[int, tuple[Any, Any, tuple[Any, ...]]] = {}
         self.replaced: list[Replaced] = []

@@ -203,6 +203,23 @@ class LastElement(Leaf):
         return self.other.save(file)
 
 
+@dataclass(frozen=True, eq=False)
+class NumberOrTensor(Leaf):
+    """`number` where output `test` is true, else `tensor`."""
+
+    about = "a number or a tensor, as data decides"
+
+    test: int
+    number: object
+    tensor: Leaf
+
+    def inputs(self) -> Iterator[int]:
+        return self.tensor.inputs()
+
+    def fill(self, call: Filled) -> Any:
+        return fill(self.number if call.outputs[self.test].item() else self.tensor, call)
+
+
 # ---------------------------------------------------------------- Python objects
 @dataclass(frozen=True, eq=False)
 class Number(Leaf):

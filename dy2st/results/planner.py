@@ -23,6 +23,7 @@ from dy2st.results.leaves import (
     Leaf,
     Made,
     Number,
+    NumberOrTensor,
     Out,
     OutputPlan,
     Outside,
@@ -43,6 +44,7 @@ from dy2st.results.refusals import (
 )
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import from_outside
+from dy2st.state.containers.either import Either
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Known, StackedRun, mapped
@@ -156,6 +158,8 @@ class Results:
             self.shown[id(x)] = x
         if isinstance(x, FakeTensor):
             found.setdefault(x._value, False)
+        elif type(x) is Either:
+            self.collect(x.tensor, found)
         elif isinstance(x, dict):
             for q in x.values():
                 self.collect(q, found)
@@ -215,6 +219,9 @@ class Results:
     def tree(self, x: Any, what: str) -> Any:
         if isinstance(x, Tensor):
             return self.tensor(lift(self.trace, x))
+        if type(x) is Either:
+            parts = self.tree(x.number, what), self.tree(x.tensor, what)
+            return NumberOrTensor(self.output(x.test.value), *parts)
         if type(x) is Text:
             raise no_text(what)
         if isinstance(x, (Shape, paddle.Size)):

@@ -19,6 +19,7 @@ from dy2st.state.arrays import is_array
 from dy2st.state.bindings import Global
 from dy2st.state.container_writes import GROWING, change
 from dy2st.state.containers import lookup
+from dy2st.state.containers.either import Either
 from dy2st.state.containers.layers import PARTS, Picked, class_of, picked_of
 from dy2st.state.containers.lookup import is_later
 from dy2st.state.dynamic_numbers import held, number_of
@@ -83,6 +84,8 @@ def _made(x: object) -> Any:
 # ---------------------------------------------------------------- attributes
 def load_attr(obj: Any, name: str) -> object:
     trace, obj = current(), settled(obj)
+    if type(obj) is Either:
+        return obj.each(lambda x: load_attr(x, name))
     if trace is not None and isinstance(obj, Tensor):
         return tensor_attr(trace, obj, name)
     if trace is None or isinstance(obj, TraceList) or trace.guards is None:
@@ -279,6 +282,8 @@ BUILTINS: dict[int, Any] = {
 # ---------------------------------------------------------------- items
 def load_item(obj: Any, index: Any) -> Any:
     trace = current()
+    if type(index) is Either:
+        return index.each(lambda i: load_item(obj, i))
     if trace is None or isinstance(obj, (Tensor, TraceList)):
         return obj[index]
     check_key(obj, index)
@@ -356,10 +361,12 @@ def _holds_fake(x: Any) -> bool:
     return isinstance(x, tuple) or holds_fake(x)
 
 
-def store_item(value: Any, obj: Any, index: Any) -> None:
+def store_item(value: Any, obj: Any, index: Any) -> Any:
     trace = current()
     if isinstance(index, slice) and isinstance(obj, list):
         value = iterated(value)
+    if type(value) is Either and isinstance(obj, Tensor):
+        return value.each(lambda x: store_item(x, obj, index))
     if trace is None or isinstance(obj, (Tensor, TraceList)) or is_array(obj):
         obj[index] = value
         return

@@ -23,12 +23,14 @@ from dy2st.convert import convert
 from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES
+from dy2st.library.introspection import KINDS as INTROSPECTION
 from dy2st.library.substitutes import REWRITTEN
 from dy2st.loops.generators import iterated, maker, manager_maker, registered
 from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.runtime.special_methods import generated_call, is_generated
 from dy2st.state import container_writes
+from dy2st.state.containers.either import split
 from dy2st.state.containers.layers import originals, picked_of
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.dynamic_numbers import hold_dynamic
@@ -120,7 +122,7 @@ def is_library(fn: types.FunctionType) -> bool:
 def unconverted(trace: Trace, f: Any) -> Any:
     """A function that is not converted: Paddle's are recorded, others have an effect."""
     recorded = is_recorded(f) and effect_of(f) is Effect.PURE
-    return maker(f) if recorded else library_call(trace, f)
+    return split(trace, maker(f) if recorded else library_call(trace, f))
 
 
 def fn(f: Any) -> Any:
@@ -142,7 +144,7 @@ def fn(f: Any) -> Any:
     if isinstance(f, types.FunctionType):
         replaced = SUBSTITUTES.get(id(f))
         if replaced is not None:
-            return replaced
+            return split(trace, replaced)
         if f in REWRITTEN:
             return library_code(trace, REWRITTEN[f])
         if is_library(f):
@@ -282,7 +284,7 @@ def other(trace: Trace, f: Any) -> Any:
     except TypeError:
         replaced = None
     if replaced is not None:
-        return replaced
+        return replaced if id(f) in INTROSPECTION else split(trace, replaced)
     if isinstance(f, functools.partial):
         return functools.partial(fn(f.func), *f.args, **f.keywords)
     original = getattr(f, "__dy2st_original__", None)

@@ -27,6 +27,7 @@ from dy2st.loops.iterables import sequence_of
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
+from dy2st.state.containers.either import Either
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.protocols import (  # fmt: skip
@@ -193,6 +194,8 @@ def ifexp(test: Any, then: Callable[[], object], orelse: Callable[[], object]) -
 def is_(a: object, b: object) -> object:
     trace = current()
     for x, other in ((a, b), (b, a)):
+        if type(x) is Either and a is not b:
+            return x.each(lambda q: is_(q, other))  # noqa: B023
         if type(x) is OneOf and other is not None and a is not b:
             raise x.refused("a comparison with")
         if type(x) is Unresolved and other is None:

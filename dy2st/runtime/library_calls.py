@@ -21,6 +21,7 @@ from dy2st.capture.foreign import host_call, is_host
 from dy2st.loops.generators import check_made_here
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
+from dy2st.state.containers.either import Either
 from dy2st.state.effects import (
     GENERIC,
     IMMUTABLE,
@@ -263,7 +264,8 @@ def guarded_call(trace: Trace, f: Any, *args: Any, **kwargs: Any) -> Any:
 # ---------------------------------------------------------------- kinds of values
 def is_lazy(x: Any) -> bool:
     """Whether the value is known only when the program runs."""
-    return isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or type(x) is Text
+    known = isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x)
+    return known or type(x) in (Text, Either)
 
 
 __all__ = ["PureCall", "guarded_call", "library_call"]

@@ -14,6 +14,7 @@ import paddle
 
 from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.containers.constants import is_constant
+from dy2st.state.containers.either import Either
 from dy2st.state.traced_list import TraceList, plain_parts
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.frames import Frame
@@ -51,6 +52,8 @@ def elements(x: Any) -> dict[Any, Any] | None:
         return dict(enumerate(x.parts())) if plain_parts(x) else None
     if is_array(x):
         return {"elements": tensor_of(x)}
+    if type(x) is Either:
+        return {"test": x.test, "number": x.number, "tensor": x.tensor}
     if isinstance(x, tuple) or type(x) in (list, collections.deque):
         return dict(enumerate(x))
     if type(x) in DICTS:
@@ -69,8 +72,9 @@ def is_plain_object(x: Any) -> bool:
 
 
 def is_value(x: object) -> bool:
-    """A tuple, or an array: it is as good as its elements, or as the memory that it shows."""
-    return isinstance(x, tuple) or is_array(x)
+    """A tuple, an array, or a number or tensor: it is as good as its elements, or as the memory
+    that it shows."""
+    return isinstance(x, tuple) or is_array(x) or type(x) is Either
 
 
 def is_container(x: Any) -> bool:
@@ -95,6 +99,8 @@ def rebuilt(trace: Trace, like: Any, parts: Sequence[Any], frame: Frame | None =
         return tuple(parts)
     if is_array(like):
         return made_array(trace, parts[0])
+    if type(like) is Either:
+        return Either(*parts)
     if isinstance(like, list):
         made = TraceList(parts)
         made.born = frame or trace.frame

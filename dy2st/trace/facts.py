@@ -22,12 +22,14 @@ class Hooks:
     make_fake: a fake tensor for a value and its `stop_gradient`.
     make_tensor: a 0-d tensor for a Python number and its type.
     call: the converted form of a callable. call_layer: the converted call of a Layer.
+    choose: the value of one of two functions, as a bool of the program says.
     """
 
     make_fake: Callable[[Value, bool], Tensor]
     make_tensor: Callable[[object, type], Tensor]
     call: Callable[[Any], Any]
     call_layer: Callable[..., Any]
+    choose: Callable[..., Any]
 
 
 @dataclass(eq=False)
@@ -130,7 +132,7 @@ class TracedObjects:
     to. iterators: iterators it has made, each with its frame. fields: the
     objects whose `__dict__` has been read, by its `id`. lookups: sequences that are read at an
     index of the program, by `id`. picked: stand-ins for Layers that an index picks, by `id`, with
-    those.
+    those. undecided: whether there is a value of which data decides if it is a tensor.
     """
 
     made: dict[int, Any] = field(default_factory=dict)
@@ -141,6 +143,7 @@ class TracedObjects:
     fields: dict[int, Any] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)
+    undecided: bool = False
 
 
 @dataclass(eq=False)

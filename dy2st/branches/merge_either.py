@@ -1,0 +1,44 @@
+"""A number in one branch of a condition on data, a tensor in the other one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dy2st.state.containers.either import Either
+from dy2st.state.guards import is_constant
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import kind_of
+
+
+def merge_either(merge: Any, name: str, a: Any, b: Any) -> Either | None:
+    """The value that is a number or a tensor, as data decides; each of the two may be so already.
+    None for other values. `merge`: the `Merge` of the branches."""
+    one, two = alternatives(a), alternatives(b)
+    if one is None or two is None or type(a) is type(b) is Either:
+        return None
+    (test, x, s), (other, y, t) = one, two
+    decided = merge.test.data or type(a) is Either or type(b) is Either
+    if not decided or x is y is None or s is t is None:
+        return None
+    number = one_or_both(merge, name, x, y)
+    return Either(merge.numbers(test, other), number, one_or_both(merge, name, s, t))
+
+
+def alternatives(x: Any) -> tuple[Any, Any, Any] | None:
+    """Whether `x` is a number, the number, the tensor; None for what is neither."""
+    if type(x) is Either:
+        return x.test, x.number, x.tensor
+    if isinstance(x, Tensor):
+        return False, None, x
+    return None if kind_of(x) is None else (True, x, None)
+
+
+def one_or_both(merge: Any, name: str, a: Any, b: Any) -> Any:
+    """The merged value; that of one branch alone if the other one has none."""
+    if a is not None and b is not None:
+        return merge.agreed(name, a, b)
+    known, missing = (b, merge.yes) if a is None else (a, merge.no)
+    return known if is_constant(known) else merge.half_tree(known, missing)
+
+
+__all__ = ["merge_either"]
