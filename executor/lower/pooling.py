@@ -150,50 +150,40 @@ def spread_pool(low: Lowerer, op: Op) -> None:
     each_plane(low, out.shape[:2], plane)
 
 
-@rule("max_unpool", "max_pick")
-def first_largest(low: Lowerer, op: Op) -> None:
+@rule("max_unpool")
+def max_unpool(low: Lowerer, op: Op) -> None:
     """`done` says of a plane in which windows the largest pixel has been found. What is beyond the
     edges equals nothing."""
-    x, y, given = (low.env[v] for v in op.operands)
-    out, d, backward = low.fresh(op.result), x.dtype, op.name == "max_unpool"
+    x, y, g = (low.env[v] for v in op.operands)
+    out = low.fresh(op.result)
     done = low.temporary(Type(BOOL, y.shape[2:]))
     axes = _axes(op, x, y)
-    pixels, others = _frame(low, axes, d, math.nan), _frame(low, axes, d, 0.0)
+    pixels, others = _frame(low, axes, x.dtype, math.nan), _frame(low, axes, x.dtype, 0.0)
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
-        image, best, third, result = (v.pick(0, n).pick(0, c) for v in (x, y, given, out))
+        image, best, given, result = (v.pick(0, n).pick(0, c) for v in (x, y, g, out))
         seen, copies = pixels.entered(image)
-        if backward:
-            room, more = others.cleared(result)
-        else:
-            third, more = others.entered(third)
-            room, more = result, [*more, fill(result, 0.0)]
+        room, more = others.cleared(result)
 
         def tap(i: Dim, j: Dim, ys: range, xs: range) -> Launch:
-            def at(v: View) -> View:
-                return tapped(v, pixels.own, (i, j), ys, xs)
-
-            source = part(third, ys, xs) if backward else at(third)
-            place = at(room) if backward else part(room, ys, xs)
-            found = part(done, ys, xs)
-            ins = (at(seen), part(best, ys, xs), source, place, found)
-            return Map(place.shape, ins, _first(d, backward), (place, found))
+            pixel, place = (tapped(v, pixels.own, (i, j), ys, xs) for v in (seen, room))
+            largest, part_of, found = (part(v, ys, xs) for v in (best, given, done))
+            ins = (pixel, largest, part_of, place, found)
+            return Map(place.shape, ins, _first(x.dtype), (place, found))
 
         taps = _each_tap(low, pixels.own, tap)
-        back = others.left(result) if backward else []
-        return *copies, *more, fill(done, False), *taps, *back
+        return *copies, *more, fill(done, False), *taps, *others.left(result)
 
     each_plane(low, out.shape[:2], plane)
 
 
-def _first(d: DType, backward: bool) -> tuple[k.Scalar, k.Scalar]:
+def _first(d: DType) -> tuple[k.Scalar, k.Scalar]:
     """From a pixel, the largest one, a value, what is there and whether one was found: what will be
     there, and whether one is found now."""
     pixel, best, value, old = (k.input_(q, d) for q in range(4))
     found = k.input_(4, BOOL)
     hit = k.eq(pixel, best) & ~found
-    new = old + k.select(hit, value, k.const(0, d)) if backward else k.select(hit, value, old)
-    return new, found | hit
+    return old + k.select(hit, value, k.const(0, d)), found | hit
 
 
 def tapped(v: View, axes: Sequence[Axis], at: tuple[Dim, Dim], ys: range, xs: range) -> View:

@@ -286,14 +286,6 @@ def _spread_ref(g: np.ndarray, pixels: Pair, **a: Any) -> np.ndarray:
     return wide[..., y0 : y0 + pixels[0], x0 : x0 + pixels[1]].astype(g.dtype)
 
 
-def _pick_ref(x: np.ndarray, y: np.ndarray, t: np.ndarray, **a: Any) -> np.ndarray:
-    out, done = np.zeros_like(y), np.zeros(y.shape, bool)
-    for (pixel, real), (value, _) in zip(_seen(x, **a), _seen(t, **a)):
-        hit = real & (pixel == y) & ~done
-        out, done = np.where(hit, value, out), done | hit
-    return out
-
-
 def _unpool_ref(x: np.ndarray, y: np.ndarray, g: np.ndarray, **a: Any) -> np.ndarray:
     (y0, y1), (x0, x1) = a["padding"]
     wide = np.zeros((*x.shape[:2], x.shape[2] + y0 + y1, x.shape[3] + x0 + x1))
@@ -310,12 +302,6 @@ def _spread_types(g: Type, pixels: Pair, **a: Any) -> Type:
     x = g.with_shape((*g.shape[:2], *pixels))
     _require_result(x, g, **a)
     return x
-
-
-def _pick_types(x: Type, y: Type, t: Type, **a: Any) -> Type:
-    _require_result(x, y, **a)
-    _require_result(t, y, **a)
-    return y
 
 
 def _unpool_types(x: Type, y: Type, g: Type, **a: Any) -> Type:
@@ -359,15 +345,7 @@ op(
     f"max_unpool(x, y, g, *, {_ATTRS})",
     types=_unpool_types,
     ref=_unpool_ref,
-    grad=lambda b, t, r, x, y, g, **a: [None, None, b.max_pick(x, y, t, **a)],
     examples=_examples(lambda x, y, a: example(x, y, y, **a)),
-)
-op(
-    f"max_pick(x, y, t, *, {_ATTRS})",
-    types=_pick_types,
-    ref=_pick_ref,
-    grad=lambda b, g, r, x, y, t, **a: [None, None, b.max_unpool(x, y, g, **a)],
-    examples=_examples(lambda x, y, a: example(x, y, x, **a)),
 )
 op(
     f"sum_pool(x, *, {_ATTRS})",
@@ -378,22 +356,15 @@ op(
 )
 
 
-def _spread_grad(b: Builder, t: Value, r: Value, g: Value, pixels: Any, **a: Any) -> list[Value]:
-    return [b.sum_pool(t, **a)]
-
-
 op(
     f"spread_pool(g, *, pixels, {_ATTRS})",
     types=_spread_types,
     ref=_spread_ref,
-    grad=_spread_grad,
+    grad=lambda b, t, r, g, pixels, **a: [b.sum_pool(t, **a)],
     examples=_examples(
         lambda x, y, a: example(y, pixels=tuple(int(d) for d in x[:-1].split(",")[2:]), **a)
     ),
 )
-
-
-__all__ = ["LOWEST", "pooled"]
 
 
 __all__ = ["Pair", "Padding", "padded", "require_image", "tap", "windows"]

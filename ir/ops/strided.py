@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ir.opdef import ShapeError, ViewRule, assume, axis_in, example, op
-from ir.ops.elementwise import same_dtype
-from ir.ops.gradients import Placed, Scattered, overwritten
+from ir.opdef import OPS, ShapeError, ViewRule, assume, axis_in, example, op
+from ir.ops.gradients import Placed, Scattered
+from ir.ops.views import write_row
 from ir.program import Builder, Value
 from ir.types import I64, Dim, Size, Strides, Type, contiguous, divide, is_natural, product
 
@@ -64,21 +64,9 @@ def _types(x: Type, shape: Dims, strides: Dims, offset: Dim) -> Type:
     return x.with_shape(shape)
 
 
-def _set_types(x: Type, y: Type, strides: Dims, offset: Dim) -> Type:
-    same_dtype("set_strided", x, y)
-    _types(x, y.shape, strides, offset)
-    return x
-
-
 def _view(x: np.ndarray, shape: Any, strides: Any, offset: Any) -> np.ndarray:
     steps = [s * x.strides[0] for s in strides]
     return np.lib.stride_tricks.as_strided(x[offset:] if 0 not in shape else x[:0], shape, steps)
-
-
-def _set_ref(x: np.ndarray, y: np.ndarray, strides: Any, offset: Any) -> np.ndarray:
-    out: np.ndarray = x.copy()
-    _view(out, y.shape, strides, offset)[...] = y
-    return out
 
 
 def _places(b: Builder, shape: Dims, strides: Dims, offset: Dim) -> Value:
@@ -122,20 +110,15 @@ op(
         example("f32[5]", shape=(0, 2), strides=(1, 1)),
     ),
 )
-op(
+write_row(
     "set_strided(x, y, *, strides, offset=0)",
-    types=_set_types,
-    ref=_set_ref,
-    grad=lambda b, g, out, x, y, strides, offset: overwritten(
-        b, g, "strided", shape=y.type.shape, strides=strides, offset=offset
-    ),
-    updates="x",
-    through="strided",
-    examples=(
+    OPS["strided"],
+    (
         example("f32[16]", "f32[4]", strides=(5,)),
         example("f32[12]", "f32[3,2]", strides=(-4, 1), offset=9),
         example("i64[7]", "i64[3,0]", strides=(1, 1)),
     ),
+    lambda attrs, shape: {**attrs, "shape": shape},
 )
 
 

@@ -6,12 +6,13 @@ special case. Indices that come from data are checked against their bounds when 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from ir.opdef import ShapeError, ViewRule, assume, axis_in, example, op
-from ir.ops.elementwise import require_kind, same_dtype
+from ir.opdef import OPS, Example, OpDef, ShapeError, ViewRule, assume, axis_in, example, op
+from ir.ops.elementwise import require_kind
 from ir.ops.gradients import Placed, Scattered, flat_index, overwritten
 from ir.program import Builder, Value
 from ir.types import I64, Dim, Size, Strides, Type
@@ -96,37 +97,55 @@ op(
 )
 
 
-def _set_slice_types(x: Type, y: Type, axis: int, start: Dim, step: int) -> Type:
-    same_dtype("set_slice", x, y)
-    at = axis_in(axis, x.ndim)
-    if y.ndim != x.ndim:
-        raise ShapeError(f"{y} cannot be written into a slice of {x}")
-    want = _slice_types(x, at, start, y.shape[at], step)
-    if want != y:
-        raise ShapeError(f"{y} cannot be written into a slice {want}")
-    return x
+Attrs: TypeAlias = dict[str, Any]
 
 
-def _set_slice_ref(x: np.ndarray, y: np.ndarray, axis: int, start: int, step: int) -> np.ndarray:
-    out: np.ndarray = x.copy()
-    sliced(out, axis % x.ndim, start, y.shape[axis], step)[...] = y
-    return out
+def write_row(
+    signature: str,
+    view: OpDef,
+    examples: Sequence[Example],
+    of_part: Callable[[Attrs, Sequence[Dim]], Attrs] = lambda attrs, shape: attrs,
+) -> None:
+    """The row that writes y to the view `view` of x. `of_part`: the attributes of the view, from
+    those of the row and the shape of y."""
+
+    def types(x: Type, y: Type, *at: Type, **attrs: Any) -> Type:
+        want = view.types(x, *at, **of_part(attrs, y.shape))
+        if y != want:
+            raise ShapeError(f"{y} cannot be written into {want} of {x}")
+        return x
+
+    def ref(x: np.ndarray, y: np.ndarray, *at: np.ndarray, **attrs: Any) -> np.ndarray:
+        assert view.ref is not None
+        out: np.ndarray = x.copy()
+        view.ref(out, *at, **of_part(attrs, y.shape))[...] = y
+        return out
+
+    def grad(
+        b: Builder, g: Value, out: Value, x: Value, y: Value, *at: Value, **attrs: Any
+    ) -> Sequence[Value | None]:
+        return overwritten(b, g, view.name, *at, **of_part(attrs, y.type.shape))
+
+    op(
+        signature, types=types, ref=ref, grad=grad, updates="x", through=view.name,
+        checks=view.checks, examples=examples,
+    )  # fmt: skip
 
 
-op(
+def along(attrs: Attrs, shape: Sequence[Dim]) -> Attrs:
+    """With the length of the part along the axis."""
+    return {**attrs, "length": shape[axis_in(attrs["axis"], len(shape))]}
+
+
+write_row(
     "set_slice(x, y, *, axis, start, step=1)",
-    types=_set_slice_types,
-    ref=_set_slice_ref,
-    grad=lambda b, g, out, x, y, axis, start, step: overwritten(
-        b, g, "slice", axis=axis, start=start, length=y.type.shape[axis], step=step
-    ),
-    updates="x",
-    through="slice",
-    examples=(
+    OPS["slice"],
+    (
         example("f32[3,8]", "f32[3,4]", axis=1, start=2),
         example("i64[7,2]", "i64[7,2]", axis=0, start=6, step=-1),
         example("f32[3,8]", "f32[3,0]", axis=1, start=0),
     ),
+    along,
 )
 
 
@@ -147,22 +166,6 @@ def _pick_types(x: Type, axis: int, index: Dim) -> Type:
     return out
 
 
-def _set_pick_types(x: Type, y: Type, axis: int, index: Dim) -> Type:
-    return _set_types(x, y, _pick_types(x, axis, index))
-
-
-def _set_types(x: Type, y: Type, want: Type) -> Type:
-    if y != want:
-        raise ShapeError(f"{y} cannot be written into {want} of {x}")
-    return x
-
-
-def _set_at(x: np.ndarray, y: np.ndarray, axis: int, index: int) -> np.ndarray:
-    out: np.ndarray = x.copy()
-    out[_at(axis % x.ndim, index)] = y
-    return out
-
-
 op(
     "index(x, *, axis, index)",
     types=_pick_types,
@@ -180,14 +183,10 @@ op(
         example("f32[4]", axis=-1, index=0),
     ),
 )
-op(
+write_row(
     "set_index(x, y, *, axis, index)",
-    types=_set_pick_types,
-    ref=_set_at,
-    grad=lambda b, g, out, x, y, **attrs: overwritten(b, g, "index", **attrs),
-    updates="x",
-    through="index",
-    examples=(
+    OPS["index"],
+    (
         example("f32[3,8]", "f32[3]", axis=1, index=2),
         example("i64[7]", "i64[]", axis=0, index=6),
     ),
@@ -202,11 +201,6 @@ def _index_type(index: Type) -> None:
 def _select_types(x: Type, index: Type, axis: int) -> Type:
     _index_type(index)
     return _without(x, axis)
-
-
-def _set_select_types(x: Type, y: Type, index: Type, axis: int) -> Type:
-    _index_type(index)
-    return _set_types(x, y, _without(x, axis))
 
 
 def wrapped(index: np.ndarray, n: int) -> int:
@@ -238,15 +232,10 @@ op(
         example("f32[4]", "i64[]", axis=0),
     ),
 )
-op(
+write_row(
     "set_dynamic_index(x, y, index, *, axis)",
-    types=_set_select_types,
-    ref=lambda x, y, index, axis: _set_at(x, y, axis, wrapped(index, x.shape[axis])),
-    grad=lambda b, g, out, x, y, index, axis: overwritten(b, g, "dynamic_index", index, axis=axis),
-    updates="x",
-    through="dynamic_index",
-    checks=True,
-    examples=(
+    OPS["dynamic_index"],
+    (
         example("f32[3,8]", "f32[3]", "i64[]", axis=1),
         example("i64[7]", "i64[]", "i64[]", axis=0),
     ),
@@ -262,25 +251,12 @@ def _window_types(x: Type, index: Type, axis: int, length: Dim) -> Type:
     return x.with_shape((*x.shape[:at], length, *x.shape[at + 1 :]))
 
 
-def _set_window_types(x: Type, y: Type, index: Type, axis: int) -> Type:
-    at = axis_in(axis, x.ndim)
-    if y.ndim != x.ndim:
-        raise ShapeError(f"{y} cannot be written into a window of {x}")
-    return _set_types(x, y, _window_types(x, index, axis, y.shape[at]))
-
-
 def windowed(x: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.ndarray:
     """The NumPy view of `length` elements from `index` on."""
     i = int(index)
     if not 0 <= i <= x.shape[axis] - length:
         raise IndexError(f"{length} elements from {i} on leave an axis of {x.shape[axis]}")
     out: np.ndarray = x[_at(axis % x.ndim, slice(i, i + length))]
-    return out
-
-
-def _set_window_ref(x: np.ndarray, y: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
-    out: np.ndarray = x.copy()
-    windowed(out, index, axis, y.shape[axis])[...] = y
     return out
 
 
@@ -304,20 +280,14 @@ op(
         example("f32[4]", "i64[]", axis=0, length=4, low=0, high=0),
     ),
 )
-op(
+write_row(
     "set_dynamic_slice(x, y, index, *, axis)",
-    types=_set_window_types,
-    ref=_set_window_ref,
-    grad=lambda b, g, out, x, y, index, axis: overwritten(
-        b, g, "dynamic_slice", index, axis=axis, length=y.type.shape[axis]
-    ),
-    updates="x",
-    through="dynamic_slice",
-    checks=True,
-    examples=(
+    OPS["dynamic_slice"],
+    (
         example("f32[3,8]", "f32[3,3]", "i64[]", axis=1, low=0, high=4),
         example("i64[7]", "i64[2]", "i64[]", axis=0, low=0, high=5),
     ),
+    along,
 )
 
 

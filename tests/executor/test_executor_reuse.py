@@ -76,7 +76,7 @@ def test_no_value_is_lost(seed, control):
     "name",
     [
         *("gather_nd", "scatter_nd", "gather", "embedding", "set_dynamic_slice", "concat", "conv"),
-        *("max_pool", "max_unpool", "max_pick", "sum_pool", "spread_pool"),
+        *("max_pool", "max_unpool", "sum_pool", "spread_pool"),
     ],
 )
 def test_no_value_is_lost_in_the_examples_of_a_row(name):

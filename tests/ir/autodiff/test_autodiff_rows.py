@@ -53,10 +53,12 @@ def full_attrs(name: str, e: Example) -> Example:
     return replace(e, attrs={**OPS[name].attrs, **e.attrs})
 
 
+#: stand in backward programs only
+BACKWARD = ("max_unpool",)
 CASES = [
     (name, k)
     for name, row in OPS.items()
-    if row.ref is not None and name not in ("detach", "keep_gradient")
+    if row.ref is not None and name not in ("detach", "keep_gradient", *BACKWARD)
     for k, e in enumerate(row.examples)
     if differentiable(full_attrs(name, wide(e)), name)
 ]
@@ -79,6 +81,8 @@ def test_every_row_says_what_its_gradient_is(name):
     """A gradient, an expansion, none; or nothing that could have one."""
     row = OPS[name]
     if row.grad is not None or row.expand is not None or row.writes or row.effect:
+        return
+    if name in BACKWARD:
         return
     assert row.grad is not no_gradient
     for e in row.examples:
