@@ -3,7 +3,9 @@
     total = 0.0
     for row in x:
         if row.sum() > 0:
-            total = total + row         the loop carries the number, the tensor, and which it is
+            total = total + row
+
+The loop carries the number, the tensor, and a flag that says which of them it is.
 """
 
 from __future__ import annotations
