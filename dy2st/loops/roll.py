@@ -248,14 +248,18 @@ class Runner:
             peel = getattr(self.first_stop, "peel", True)
             raise NeedsConcrete(f"{what}: {self.why}", outer, peel)
         bound = self.known().trip if endless else None
-        few = isinstance(bound, int) and 0 < bound <= MOST_UNROLLED
+        few = bound if isinstance(bound, int) and 0 < bound <= MOST_UNROLLED else 0
         if (isinstance(self.over.trip, Size) or endless) and not few:
             raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
         if self.over.trip and not self.fills:
             self.trace.frame.notes.append(("unrolled", self.site, self.why))
         if self.over.trip == ENDLESS and not few:
             return self.endless(go)
-        items = self.at_most(bound) if few else map(self.over.item, range(int(self.over.trip)))
+        if few:
+            items = self.at_most(few)
+        else:
+            assert isinstance(self.over.trip, int)
+            items = map(self.over.item, range(self.over.trip))
         more = functools.partial(self.code.more, self.trace, self.over)
         return unrolled(self.trace, enumerate(items), self.code, more, go)
 
