@@ -228,7 +228,7 @@ class FakeArray:
         raise _refused("`in`")
 
     def __getattr__(self, name: str) -> NoReturn:
-        if hasattr(np.ndarray, name):
+        if name in dir(np.ndarray):
             raise _refused(f"numpy.ndarray.{name}")
         raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
 
