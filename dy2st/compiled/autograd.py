@@ -127,6 +127,8 @@ class Node:
         if not asked.get("retain_graph", True):
             self.kept = None
         self.gradients = self.training.backward(arrived, kept.residuals, kept.sizes)
+        if self.kept is None:
+            kept.hand_on()
         without = [self.leaves[k] for k in backward.unreached if k in self.leaves]
         leave_without([t for t in without if t.grad is None])
 
@@ -172,7 +174,7 @@ class Kept:
         outputs: Sequence[Tensor],
         sizes: Mapping[str, int],
     ) -> None:
-        self.sizes = sizes
+        self.sizes, self.training = sizes, training
         self.residuals: list[Tensor] = []
         self.versions: list[tuple[int, Tensor, int, str]] = []
         for k, r in enumerate(training.gradient.residuals):
@@ -186,6 +188,12 @@ class Kept:
                 tensor = tensor if tensor.is_leaf and r.source == "input" else tensor.detach()
                 self.versions.append((k, tensor, tensor.inplace_version, name))
             self.residuals.append(tensor)
+
+    def hand_on(self) -> None:
+        """The next call may have the memory of what only the backward program has read."""
+        for r, tensor in zip(self.training.gradient.residuals, self.residuals):
+            if r.source == "kept":
+                self.training.spare.give(r.index, tensor)
 
     def check(self, read: Collection[int]) -> None:
         """Raises RuntimeError if one of the residuals that are read has been overwritten."""

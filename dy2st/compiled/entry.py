@@ -403,6 +403,8 @@ class _Writer:
             dtype = self.constant(DTYPE_TO_PADDLE[v.type.dtype])
             if k in self.trained and not self.counted(v):
                 self.line(f"_o{k} = _node.result({self.trained[k]}, {_shape(shape)}, {dtype})")
+            elif self.training and k >= self.training.results and not self.counted(v):
+                self.line(f"_o{k} = _TRAINING.spare.take({k}, {_shape(shape)}, {dtype})")
             elif None not in shape:
                 self.line(f"_o{k} = _EMPTY({_shape(shape)}, {dtype}, _CPU)")
 

@@ -37,6 +37,8 @@ from ir.types import evaluate_dim
 ops: Any = core.eager.ops
 #: hoisting computes something for all iterations at once: with checkpoints there is no room for it
 SPACIOUS = frozenset(("hoist_from_scan", "split_loops"))
+#: bytes from which a tensor has pages of its own, and of the largest one that is held
+PAGES, MOST_HELD = 1 << 16, 1 << 25
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,30 @@ class Backward:
     executable: Any
     read: frozenset[int]
     unreached: frozenset[int]
+
+
+class Spare:
+    """Memory of residuals that a backward pass has read, for the next forward pass.
+
+    Memory fresh from the system costs more than what a program writes to it: the system fills each
+    page when it is touched first. Small tensors have none of their own, and huge ones would stay
+    although nobody may need them again.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[int, Tensor] = {}
+
+    def take(self, k: int, shape: list[int], dtype: object) -> Tensor:
+        """Memory for output `k` of the forward program."""
+        tensor = self.held.pop(k, None)
+        if tensor is not None and tensor.shape == shape:
+            return tensor
+        return ops.empty(shape, dtype, paddle.CPUPlace())
+
+    def give(self, k: int, tensor: Tensor) -> None:
+        """Nobody reads what output `k` of a call holds any more."""
+        if PAGES <= tensor.size * tensor.element_size() <= MOST_HELD:
+            self.held[k] = tensor
 
 
 @dataclass(eq=False)
@@ -64,6 +90,7 @@ class Training:
     attached: tuple[tuple[int, int], ...]
     results: int
     checkpoint: Checkpoint
+    spare: Spare = field(default_factory=Spare)
     _lock: Any = field(default_factory=threading.Lock)
     _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
 

@@ -232,6 +232,50 @@ def test_residuals_go_with_the_backward_that_ends_the_graph():
     assert node.kept is None
 
 
+def states_of_some_size(x):
+    h, ys = x[0], []
+    for t in range(x.shape[0]):
+        h = paddle.tanh(h * 0.9 + x[t])
+        ys.append(h * h)
+    return sum(ys)
+
+
+def test_memory_of_residuals_serves_the_next_call():
+    static, xs = dy2st.to_static(states_of_some_size), [data(8, 40, 64, seed=k) for k in range(4)]
+    want = []
+    for x in xs:
+        x = detached(x)
+        (states_of_some_size(x) ** 2).sum().backward()
+        want.append(x.grad.numpy())
+
+    def forward(k):
+        x = detached(xs[k])
+        return k, x, (static(x) ** 2).sum()
+
+    def backward(call, retain=False):
+        k, x, loss = call
+        loss.backward(retain_graph=retain)
+        close(x.grad.numpy(), want[k], 1e-9, f"call {k}")
+        x.clear_gradient()
+
+    first = forward(0)
+    spare = static.entry(first[1]).training.spare
+    backward(first)
+    (held,) = (t.data_ptr() for t in spare.held.values())
+    a, b = forward(1), forward(2)
+    assert not spare.held
+    backward(a, retain=True)
+    assert not spare.held
+    c = forward(3)
+    backward(b)
+    backward(a)
+    (held_now,) = (t.data_ptr() for t in spare.held.values())
+    assert held_now == held
+    backward(c)
+    x = detached(data(3, 40, 64))
+    assert static(x).shape == [40, 64]
+
+
 # ---------------------------------------------------------------- modes between calls
 class Tied(nn.Layer):
     def __init__(self):
