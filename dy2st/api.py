@@ -206,7 +206,8 @@ def to_static(
             rest.
         donate: names of parameters whose tensors the caller gives up. A call that records no
             gradients may use their memory for other values; after it, also if it fails, their
-            content and that of tensors that share their memory is undefined.
+            content and that of tensors that share their memory is undefined. A program in which a
+            tensor grows without a bound needs them whole, for it may start again.
         options: accepted for compatibility with `paddle.jit.to_static` and ignored: `full_graph`,
             `backend`, `build_strategy`.
 

@@ -2,8 +2,8 @@
 
 A tensor that a `while True` makes longer lies in a buffer with room for so many iterations. A run
 that needs more stops with `MoreRoom`, before it has written anything, and the program starts again
-with twice the room; the next call begins with what the last one needed. So memory follows the
-length that there is, and a program runs in one piece.
+with more; the next call, also that of another program of the same function, begins with what the
+last one needed. So memory follows the length that there is, and a program runs in one piece.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from executor.host_calls import Foreign, Place
 from executor.segmented.interpreter import Interpreted
 from ir import ROOM, MoreRoom, Op, Scan
 from ir.types import evaluate_dim
+
+#: up to this room a program starts again with four times as much, beyond it with twice
+LARGE = 1024
 
 
 class Replay:
@@ -93,23 +96,37 @@ class Expanding:
         self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
     ) -> Found | None:
         """As `Executable.run`."""
-        rooms = dict(self._first)
+        first = self._first
+        rooms = dict(first)
         with nullcontext() if self.replay is None else self.replay.call():
             while True:
                 try:
                     found = self.attempt(sizes, inputs, outputs, rooms)
                 except MoreRoom as more:
-                    rooms[str(more)] *= 2
+                    rooms[str(more)] *= 4 if rooms[str(more)] < LARGE else 2
                     if self.replay is not None:
                         self.replay.again()
                     continue
-                self._first = {**rooms, **self.less(rooms, found.counts)}
+                self._first = self.next_rooms(first, rooms, found.counts)
                 return found
 
-    def less(self, rooms: Mapping[str, int], counts: Mapping[str, int]) -> dict[str, int]:
-        """The rooms of the next call, where this one has used a quarter or less."""
-        used = {room: counts[count] for count, room in self._loops.items()}
-        return {n: rooms[n] // 2 for n, k in used.items() if 4 * max(k, ROOM) <= rooms[n]}
+    def next_rooms(
+        self, first: Mapping[str, int], rooms: Mapping[str, int], counts: Mapping[str, int]
+    ) -> dict[str, int]:
+        """The rooms of the next call: what this one has needed, if it has started again; a half of
+        those of which it has used a quarter or less."""
+        out = dict(rooms)
+        for count, room in self._loops.items():
+            used, now = counts[count], rooms[room]
+            if now > first[room]:
+                out[room] = ROOM << (used // ROOM).bit_length()
+            elif 4 * max(used, ROOM) <= now:
+                out[room] = now // 2
+        return out
+
+    def begin_as(self, other: Expanding) -> None:
+        """Begin with the rooms that calls of another program of the same function have needed."""
+        self._first = {n: other._first.get(n, k) for n, k in self._first.items()}
 
     def attempt(
         self,

@@ -120,6 +120,8 @@ class Cache:
                     break
             general = spec is not None
             key = signature.general if general else self.numbers.key(signature)
+            if self.reasons:
+                entry.learn(max(self.reasons, key=lambda known: known.used))
             self.make_room()
             entry.used = self.clock()
             self.entries[key] = (entry, *self.entries.get(key, ()))

@@ -34,6 +34,7 @@ from dy2st.trace.memory import extent, meet
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Attr, Location, Within
 from executor.executable import output_bounds
+from executor.rooms import Expanding
 from ir import Program, Size, Slot, Value
 from ir.types import product
 
@@ -107,6 +108,12 @@ class Entry:
     def _number(self, q: TracedInput) -> int:
         """The lifted input with the same tensor."""
         return next(k for k, o in enumerate(self.traced) if o.tensor is q.tensor)
+
+    def learn(self, known: Entry) -> None:
+        """Begin with what calls of another program of the same function have found out."""
+        here, there = self.executable, known.executable
+        if isinstance(here, Expanding) and isinstance(there, Expanding):
+            here.begin_as(there)
 
     def accepts(self, leaves: Sequence[Any]) -> bool:
         """Whether this program is right for a call with these leaves, now."""

@@ -65,6 +65,17 @@ def test_what_the_last_call_needed_is_there():
     assert rooms == [128, 128, 64, 32, 32, 32]
 
 
+def test_a_first_call_starts_again_a_few_times():
+    run, starts = executor.compile(run_passes(parsed(GROWS))), []
+    attempt = run.attempt
+    run.attempt = lambda *args: starts.append(args[-1]["room0"]) or attempt(*args)
+    run(floats(2, 3), np.array(700), floats(3))
+    assert starts == [16, 64, 256, 1024]
+    assert run._first["room0"] == 1024
+    run(floats(2, 3), np.array(1100), floats(3))
+    assert starts[4:] == [1024, 2048]
+
+
 def test_gradients_know_the_room():
     p = parsed(GROWS)
     made = differentiate(p, [0], [0])

@@ -293,3 +293,24 @@ def test_an_endless_loop_can_be_interrupted():
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_new_program_begins_with_the_rooms_of_another_one():
+    static, x = dy2st.to_static(until_a_limit), check.data(2, WIDTH)
+    static(x, paddle.to_tensor(100.0, "float64"))
+    other = check.data(3, WIDTH)
+    limit = paddle.to_tensor(90.0, "float64")
+    run = static.entry(other, limit).executable
+    assert run is not static.entry(x, limit).executable
+    assert list(run._first.values()) == [128]
+    check.same(static(other, limit), until_a_limit(other, limit), rtol=1e-9, atol=1e-9)
+
+
+def test_donated_arguments_of_such_a_loop_keep_their_content():
+    """It may start again, from them."""
+    static, limit = dy2st.to_static(until_a_limit, donate=("x",)), paddle.to_tensor(40.0, "float64")
+    with paddle.no_grad():
+        x = check.data(2, WIDTH, trained=False)
+        before, want = x.numpy().copy(), until_a_limit(x, limit)
+        check.same(static(x, limit), want, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(x.numpy(), before)
