@@ -26,7 +26,7 @@ from dy2st.loops.appends import filled, gathered, segment, shortened
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
-from dy2st.state.containers import buffers, lookup
+from dy2st.state.containers import buffers, columns, lookup
 from dy2st.state.containers.buffers import Buffer
 from dy2st.state.containers.replaced import Replaced
 from dy2st.state.dynamic_numbers import keep_dynamic
@@ -174,6 +174,7 @@ class BodyTrace(LoopTrace):
         held = {k: self.stand_in(v, k) for k, v in old.items()}
         queues = [self.queue(q) for q in self.known.queues.values()]
         buffers.enter(trace, self.frame)
+        columns.enter(trace, self.frame, self.known.columns)
         for k, place in self.known.places.items():
             if held[k] is not MISSING:
                 trace.store(place, held[k])
@@ -185,7 +186,7 @@ class BodyTrace(LoopTrace):
         self.code.body(self.over.item(index))
         self.end(self.code.more(trace, self.over, index + 1))
         after = self.code.get_state()
-        new_places = self.learn_places()
+        new_places = self.learn_places() | columns.learn(self.frame, self.known.columns)
         rows = [
             (n.rstrip("="), UNDEF if self.set_first(n) else b, p, self.carried(p, a, (n,)), (n,))
             for n, b, p, a in zip(self.names, before, stand_ins, after)
@@ -445,6 +446,7 @@ class BodyTrace(LoopTrace):
                 if is_runtime_scalar(self.go):
                     made = plan.finals[path]._value
                     trace.values.copies[made] = (final.source.init._value,)
+        columns.leave(trace, self.frame.columns, self.loop.trip)
         for q in self.known.queues.values():
             q.replace_parts([plan.finals["list", id(q), k] for k in range(len(q.parts()))])
         for k, place in self.known.places.items():

@@ -20,6 +20,7 @@ from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace
 from dy2st.state.container_writes import Contents
+from dy2st.state.containers import columns
 from dy2st.state.containers.taps import Tap
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
@@ -287,6 +288,7 @@ class LoopPorts(ContainerPorts):
             raise NeedsConcrete("a tensor of the list that the loop runs over is kept")
         roots = [self.trace.root(inner) for inner, _ in outs]
         reason = "It left a loop under two names that are one tensor in eager."
+        columns.check_own(self.trace, self.frame, roots)
         frozen = self.trace.values.frozen
         for root, (_, out) in zip(roots, outs):
             if roots.count(root) > 1:

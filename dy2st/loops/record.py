@@ -35,6 +35,7 @@ class Learned:
     tensors that an iteration makes longer; fresh: containers that each iteration makes anew;
     eithers: variables that data may give a number or a tensor, with the types of both;
     queues: lists from outside that the body shifts; fills: those that it stores at its index;
+    columns: attributes of Layers that it stores;
     buffers: those that it fills and reads; trip: the largest number of iterations, and whether it
     is exact. guessed: places of `grown` that a trace which failed seemed to make longer; refuted:
     those that do not grow.
@@ -51,6 +52,7 @@ class Learned:
     fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
+    columns: dict[Any, Any] = dataclasses.field(default_factory=dict)
     buffers: dict[int, Wanted] = dataclasses.field(default_factory=dict)
     trip: Dim | None = None
     exact: bool = False
@@ -72,6 +74,7 @@ class Learned:
             "makes a container anew": self.fresh,
             "shifts a list": self.queues,
             "stores the elements of a list": self.fills,
+            "stores attributes of Layers": self.columns,
             "reads any element of a list that it fills": self.buffers,
             "has a bound": self.trip is not None,
         }

@@ -18,7 +18,7 @@ from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.bindings import Global
 from dy2st.state.container_writes import GROWING, change
-from dy2st.state.containers import lookup
+from dy2st.state.containers import columns, lookup
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.layers import PARTS, Picked, class_of, picked_of
 from dy2st.state.containers.lookup import is_later
@@ -103,6 +103,7 @@ def load_attr(obj: Any, name: str) -> object:
         return getattr(obj, name)
     place = place_of(obj, name)
     value = place.get() if isinstance(place, Global) else getattr(obj, name, MISSING)
+    columns.check(value)
     if value is MISSING:
         note_attr(trace, obj, name, value)
         return getattr(obj, name)
@@ -120,6 +121,8 @@ def picked_attr(picked: Picked, obj: Any, name: str) -> tuple[object, ...]:
         raise picked.stop(f"{name} of a Layer that an index picks is read")
     if name == "__class__":
         return (class_of(obj),)
+    if stored := columns.read(picked.trace, picked, name, load_attr):
+        return stored
     if not picked.has(name):
         return ()
     return (picked.value(name, [load_attr(q, name) for q in picked.layers]),)
@@ -230,9 +233,11 @@ def store_plain(obj: Any, name: str, value: object) -> None:
             "are carried by a program.",
             "Set it outside of the translated function.",
         )
+    picked = picked_of(trace, obj)
     if isinstance(obj, dict) and getattr(obj, "__dict__", None) is obj:
         put_item(obj, name, value)
-    else:
+    elif picked is None or not columns.store(trace, picked, name, value):
+        columns.check_stored(trace, obj, name)
         trace.store(place_of(obj, name), value)
 
 

@@ -49,6 +49,7 @@ class Frame:
     `tails`: carried elements, by the list's `id` and the distance from the end. `trained` has the
     places of the loop that require a gradient after some iterations. `facts` hold in a branch.
     `relied`: storages from outside of the block whose known elements it has read as Python numbers.
+    `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
     """
 
     builder: Builder = field(default_factory=Builder)
@@ -56,6 +57,7 @@ class Frame:
     branch: bool = False
     growth: dict[int, Dim] = field(default_factory=dict)
     fills: dict[int, Any] = field(default_factory=dict)
+    columns: dict[Any, Any] = field(default_factory=dict)
     known_fills: dict[int, Any] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     queues: set[int] = field(default_factory=set)

@@ -13,6 +13,7 @@ ones. That a list is filled is learned by one trace of the body and known in the
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,11 @@ def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame])
     """Record `target[i] = value`; False if the loop does not fill the list."""
     fill = fill_of(trace, target, i, loops)
     frame, key = trace.frame, id(target)
+    if fill is not None and frame.fills.get(key) == fill:
+        stored = frame.appends[key][1]
+        trace.undo_log.note(functools.partial(stored.__setitem__, 0, stored[0]))
+        stored[0] = value
+        return True
     if fill is None or key in frame.fills or key in frame.appends or key in frame.queues:
         return False
     record(trace, target, value, fill)

@@ -5,7 +5,8 @@
 
 The stand-in is a Layer of their class. Its attributes are those of all Layers: what is equal is
 itself, of tensors and numbers the index picks one, of Layers there is another stand-in. Every read
-is one of each Layer, for the guards; nothing can be stored in it.
+is one of each Layer, for the guards. Attributes that are stored in it are those of all Layers
+(`dy2st.state.containers.columns`).
 """
 
 from __future__ import annotations
