@@ -194,10 +194,7 @@ class LastElement(Leaf):
     def fill(self, call: Filled) -> Any:
         if call.number(self.trip) < 1:
             return self.other.fill(call)
-        found = self.of.fill(call)[-1]
-        for k in self.path:
-            found = found[k]
-        return found
+        return part_at(self.of.fill(call)[-1], self.path)
 
     def save(self, file: Saved) -> Any:
         return self.other.save(file)
@@ -356,7 +353,48 @@ class Views(Column):
     def fill(self, call: Filled) -> Any:
         of, steps = self.of.fill(call), range(fill(self.trip, call))
         sizes = [{**call.sizes, self.loop: i} for i in steps]
-        return [replay(of, self.recipe, s, self.stop_gradient) for s in sizes]
+        return call.once(
+            self, lambda: [replay(of, self.recipe, s, self.stop_gradient) for s in sizes]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Cut(Column):
+    """Elements of another list: the slice `at` (start, stop and step), or those `chosen`; of each
+    the part at `path`."""
+
+    about = "a list and a part of it, which share tensors"
+
+    of: Elements
+    at: tuple[Any, ...]
+    chosen: tuple[int, ...]
+    path: tuple[int, ...]
+
+    def inputs(self) -> Iterator[int]:
+        return self.of.inputs()
+
+    def fill(self, call: Filled) -> Any:
+        found = self.of.fill(call)
+        at = slice(*(fill(q, call) for q in self.at)) if self.at else None
+        some = [found[k] for k in self.chosen] if at is None else found[at]
+        return [part_at(q, self.path) for q in some]
+
+
+@dataclass(frozen=True, eq=False)
+class Element(Leaf):
+    """The tensor at `path` of element `index` of a list."""
+
+    about = "a list and an element of it"
+
+    of: Elements
+    index: Any
+    path: tuple[int, ...]
+
+    def inputs(self) -> Iterator[int]:
+        return self.of.inputs()
+
+    def fill(self, call: Filled) -> Any:
+        return part_at(self.of.fill(call)[fill(self.index, call)], self.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -430,7 +468,16 @@ def rows(tree: Any, call: Filled) -> list[Any]:
     """The elements of a list: one for every iteration."""
     if not isinstance(tree, tuple):
         return list(tree.fill(call))
-    return [again(tree, row) for row in zip(*(rows(q, call) for q in tree))]
+    made = lambda: [again(tree, row) for row in zip(*(rows(q, call) for q in tree))]  # noqa: E731
+    found: Any = call.once(("rows", id(tree)), made)
+    return list(found)
+
+
+def part_at(x: Any, path: Sequence[int]) -> Any:
+    """What lies in tuples."""
+    for k in path:
+        x = x[k]
+    return x
 
 
 def again(like: object, parts: Sequence[object]) -> object:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import paddle
 
+from dy2st.results.filled_lists import FilledLists, parts_of, values_of
 from dy2st.results.leaves import (
     Array,
     Chosen,
@@ -27,13 +28,10 @@ from dy2st.results.leaves import (
     Out,
     OutputPlan,
     Outside,
-    Rows,
     Same,
     Scalar,
     ShapeOf,
-    Values,
     View,
-    Views,
 )
 from dy2st.results.refusals import (
     holds_stand_in,
@@ -47,8 +45,8 @@ from dy2st.state.container_writes import from_outside
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.guards import is_constant
-from dy2st.state.stacked_run import Known, StackedRun, mapped
 from dy2st.state.stacked_run import Leaf as Collected
+from dy2st.state.stacked_run import StackedRun
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import elements, is_container, like_of
@@ -60,10 +58,10 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING, Location
-from dy2st.trace.view_chains import Recipe, chain_in_loop, chain_of, is_apart
+from dy2st.trace.view_chains import Recipe, chain_of
 from ir import Carry, Loc, Program, Scan, SourceError, Type, Value
 from ir.passes.provenance import Provenance, select
-from ir.types import I64, Dim
+from ir.types import I64
 
 
 class CopyWarning(UserWarning):
@@ -90,7 +88,7 @@ class Results:
         self.replayed: set[int] = set()
         self.leaves: dict[Value, Leaf] = {}
         self.containers: dict[int, tuple[object, object]] = {}
-        self.columns: dict[Value, Rows] = {}
+        self.lists = FilledLists(self)
         self.selectors: dict[Value, Value] = {}
         self.numbers: dict[Value, int] = {}
         self.arrays: dict[int, Array] = {}
@@ -158,6 +156,7 @@ class Results:
             self.shown[id(x)] = x
         if isinstance(x, FakeTensor):
             found.setdefault(x._value, False)
+            self.lists.note_tensor(x._value)
         elif type(x) is Either:
             self.collect(x.tensor, found)
         elif isinstance(x, dict):
@@ -165,11 +164,12 @@ class Results:
                 self.collect(q, found)
         elif isinstance(x, TraceList) and x.segmented:
             for part in x.parts():
-                tree = part.tree if isinstance(part, StackedRun) else part
                 if isinstance(part, StackedRun):
-                    found.update((v, True) for leaf in parts_of(tree) for v in values_of(leaf))
+                    leaves = parts_of(part.tree)
+                    found.update((v, True) for leaf in leaves for v in values_of(leaf))
+                    self.lists.note(part, self.lists.lists)
                 else:
-                    self.collect(tree, found)
+                    self.collect(part, found)
             self.collect_ends(x)
         elif isinstance(x, (list, tuple)) or is_container(x):
             for q in parts_in(x) if type(x) in (list, tuple) or is_container(x) else x:
@@ -199,7 +199,7 @@ class Results:
     def copied(self, value: Value) -> set[Value]:
         """The memory that a result shows in eager, while it is a copy here: an element that is
         taken from a list."""
-        found = self.trace.values.copies.get(value, ())
+        found = () if self.lists.is_element(value) else self.trace.values.copies.get(value, ())
         return {s for v in found for s in self.provenance.storages(v)}
 
     def visible(self, storage: Value) -> bool:
@@ -270,7 +270,7 @@ class Results:
         """A list or dict; one that stands in two places stays one."""
         if id(x) not in self.containers:
             if isinstance(x, TraceList) and x.segmented:
-                tree: Any = self.elements(x, what)
+                tree: Any = self.lists.elements(x, what)
             elif type(x) is dict:
                 tree = {k: self.tree(q, what) for k, q in x.items()}
             else:
@@ -292,73 +292,6 @@ class Results:
         if isinstance(tree, Refused):
             raise tree
         return tree
-
-    # ------------------------------------------------------------ lists that loops fill
-    def elements(self, x: TraceList, what: str) -> object:
-        """A list whose length only the call knows: its elements are slices of stacked tensors."""
-        parts = x.parts()
-        columns = [q for part in parts if isinstance(part, StackedRun) for q in parts_of(part.tree)]
-        if not any(self.others_show(v) for q in columns for v in values_of(q)):
-            whole = x.as_segment(self.trace)
-            if whole is not None:
-                return Elements((mapped(lambda q: self.column(q, whole.trip), whole.tree),))
-        return Elements(tuple(self.part(q, what) for q in parts))
-
-    def part(self, part: object, what: str) -> object:
-        if not isinstance(part, StackedRun):
-            return [self.tree(part, what)]
-        return mapped(lambda q: self.column(q, part.trip), part.tree)
-
-    def others_show(self, value: Value) -> bool:
-        """Whether other results, or the caller, know the memory of a list's element."""
-        own = {value}
-        found = self.provenance.storages(value)
-        mine = [s for s in found if s in own and self.listed.get(s) == own and not self.known(s)]
-        return any(self.visible(s) for s in found if s not in mine)
-
-    def column(self, q: Any, trip: Dim) -> Rows | Views | Values:
-        """The values of one leaf of a list's elements, one tensor or number per iteration."""
-        if isinstance(q, Known):
-            value = Number(q.value.dim) if is_symint(q.value) else q.value
-            return Values(value, q.loop, self.tree(self.trace.sym(trip), "the result"))
-        single = isinstance(q, Collected) and q.group == 0 and not q.number
-        if single and (found := self.views(q, trip)) is not None:
-            return found
-        if any(self.others_show(v) or self.twice(v) for v in values_of(q)):
-            whole = q.stacked(self.trace, 0)._value
-            self.warn_of_copy(q.cell.scan.loc if single else self.line(whole))
-        return self.rows(q)
-
-    def views(self, q: Collected, trip: Dim) -> Views | None:
-        """An element shows a tensor from outside of the loop; None where it does not."""
-        trace, home, frame = self.trace, self.home(q.inner), self.trace.values.frame_of[q.inner]
-        if not self.provenance.outermost(home) or frame.loop is None:
-            return None
-        recipe = chain_in_loop(trace, q.inner, home, frame)
-        if recipe is None or not self.visible(home) and is_apart(recipe, frame.loop.name):
-            return None
-        steps = self.tree(trace.sym(trip), "the result")
-        return Views(self.leaf(home), recipe, frame.loop.name, steps, q.stop_gradient)
-
-    def twice(self, value: Value) -> bool:
-        """Whether two iterations may append the same memory."""
-        p, loops = self.provenance, list(self.provenance.loops(value))[:1]
-        return any(
-            isinstance(p.ports.get(v, (None, None))[1], Carry) and p.ports[v][0] in loops
-            for v in p.reach(value)
-        ) or any(loops[0] not in p.loops(s) for s in p.objects(value) if loops)
-
-    def rows(self, q: Any) -> Rows:
-        """The stacked tensor of one leaf; two lists that get the same tensor in every iteration
-        share it."""
-        key = q.inner if isinstance(q, Collected) and q.group == 0 else None
-        if key is not None and key in self.columns:
-            return self.columns[key]
-        fake = q.stacked(self.trace, 0)
-        made = Rows(self.output(fake._value, fake.stop_gradient), q.number, fake.stop_gradient)
-        if key is not None:
-            self.columns[key] = made
-        return made
 
     # ------------------------------------------------------------ tensors
     def tensor(self, fake: FakeTensor) -> Leaf:
@@ -383,6 +316,9 @@ class Results:
     def new_leaf(self, value: Value, stop_gradient: bool) -> Leaf:
         if value in self.objects:
             return Same(self.objects[value])
+        element = self.lists.element(value, stop_gradient)
+        if element is not None:
+            return element
         home = self.home(value)
         if any(map(self.visible, self.copied(value))):
             self.warn_of_copy(self.line(value))
@@ -476,17 +412,3 @@ class Results:
         index = self.values.index(value)
         self.flags[index] = self.flags[index] and stop_gradient
         return index
-
-
-def parts_of(tree: object) -> Iterator[object]:
-    """What a segment's tree consists of."""
-    if isinstance(tree, tuple):
-        for q in tree:
-            yield from parts_of(q)
-    else:
-        yield tree
-
-
-def values_of(q: Any) -> Sequence[Value]:
-    """The tensors of which an iteration appends one or several."""
-    return () if q.number else q.members

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, make, stop
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace, current
-from ir import Scan, Stack, Value
+from ir import Scan, Size, Stack, Value
+from ir.analysis.ranges import slope
 from ir.types import Dim, substitute_dim
+
+#: parts of a list, which of its elements (a slice, or their numbers), and the place in a tuple
+Origin: TypeAlias = tuple[tuple[Any, ...], slice | tuple[int, ...], tuple[int, ...]]
 
 
 class ScanCell:
@@ -156,10 +160,13 @@ class Unstacked:
 class StackedRun:
     """`trip` elements; `tree` is a Leaf, or a tuple of trees for appended tuples. `loop`: the loop
     that has appended them, if all of them are there. `items`: those that have been read, each with
-    the frame that made it: an element is one object."""
+    the frame that made it: an element is one object. `origin`: the parts of the list that they
+    have been taken from, and which of its elements they are."""
 
-    def __init__(self, trip: Dim, tree: Any, loop: Loop | None = None) -> None:
-        self.trip, self.tree, self.loop = trip, tree, loop
+    def __init__(
+        self, trip: Dim, tree: Any, loop: Loop | None = None, origin: Origin | None = None
+    ) -> None:
+        self.trip, self.tree, self.loop, self.origin = trip, tree, loop, origin
         self.items: dict[int, tuple[Frame, Any]] = {}
 
     @property
@@ -173,9 +180,18 @@ class StackedRun:
         if known is not None and known[0] in trace.frames:
             return known[1]
         made = mapped(lambda leaf: leaf.item(trace, i), self.tree)
+        self.note(trace, i, made, ())
         if type(i) is int:
             self.items[i] = trace.frame, made
         return made
+
+    def note(self, trace: Trace, i: Any, made: Any, path: tuple[int, ...]) -> None:
+        """Note which element of the run the tensors of `made` are."""
+        if isinstance(made, tuple):
+            for k, q in enumerate(made):
+                self.note(trace, i, q, (*path, k))
+        elif isinstance(made, FakeTensor):
+            trace.values.picks[made._value] = (self, i, path)
 
     def stacked(self, trace: Trace, axis: int) -> Any:
         if isinstance(self.tree, tuple):
@@ -188,7 +204,32 @@ class StackedRun:
         def cut(leaf: Any) -> object:
             return Unstacked(leaf.stacked(trace, 0)[at], leaf.number, leaf.members)
 
-        return StackedRun(trace_length(self.tree, cut_tree := mapped(cut, self.tree)), cut_tree)
+        tree = mapped(cut, self.tree)
+        return StackedRun(trace_length(tree), tree, origin=((self,), at, ()))
+
+
+def taken(trace: Trace, loop: Loop, length: Dim, item: Any) -> Origin | None:
+    """Where the elements come from that iterations append again, one after the other; None for
+    others."""
+    parts = item if isinstance(item, tuple) else (item,)
+    picks: dict[Any, Any] = trace.values.picks
+    found = [q for q in (picks.get(getattr(q, "_value", None)) for q in parts) if q is not None]
+    if not found or len(found) < len(parts):
+        return None
+    (run, i, path), paths = found[0], [q[2] for q in found]
+    if any(q[0] is not run or q[1] is not i for q in found):
+        return None
+    if isinstance(item, tuple):
+        whole = len(run.tree) == len(item) if isinstance(run.tree, tuple) else False
+        path = () if whole and paths == [(k,) for k in range(len(item))] else None
+    if path is None or not is_symint(i):
+        return None
+    start, step = substitute_dim(i.dim, {loop.name: 0}), slope(i.dim, loop.name)
+    inside = isinstance(start, Size) and not start.names.isdisjoint(trace.sizes.loops)
+    end = start + step * length if step in (1, -1) else 0
+    if step not in (1, -1) or inside or step == -1 and end != -1:
+        return None
+    return (run,), slice(trace.sym(start), None if step == -1 else trace.sym(end), step), path
 
 
 def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
@@ -210,11 +251,13 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
             for k in range(len(first))
         ]  # fmt: skip
         trees = [q.tree for q in columns if q is not None]
-        return StackedRun(size, tuple(trees)) if len(trees) == len(columns) else None
+        whole = StackedRun(size, tuple(trees), origin=(tuple(parts), slice(None), ()))
+        return whole if len(trees) == len(columns) else None
     segments = [q for q in parts if isinstance(q, StackedRun)]
     members = [lift(trace, q)._value for q in parts if not isinstance(q, StackedRun)]
     members += [v for q in segments for v in q.tree.members]
-    return StackedRun(size, Unstacked(along_first_axis(trace, parts), False, members))
+    tree = Unstacked(along_first_axis(trace, parts), False, members)
+    return StackedRun(size, tree, origin=(tuple(parts), slice(None), ()))
 
 
 def along_first_axis(trace: Trace, parts: list[Any]) -> Any:
@@ -232,9 +275,43 @@ def along_first_axis(trace: Trace, parts: list[Any]) -> Any:
     return trace.fake(value, all(q.stop_gradient for q in pieces))
 
 
-def trace_length(tree: Any, new: Any) -> Dim:
+def sliced(trace: Trace, parts: list[Any], at: slice) -> list[Any] | None:
+    """The parts of a slice, as views of those it is taken from; where a length is no number, of
+    what all of them are joined to, which nobody may write. None for Python values in a run."""
+    sizes: list[Any] = [q.trip if isinstance(q, StackedRun) else 1 for q in parts]
+    ends = (at.start, at.stop, at.step)
+    runs = [q for q in parts if isinstance(q, StackedRun)]
+    if any(k is Known for q in runs for k in kinds_of(q)):
+        return None
+    if not all(type(n) is int for n in (*sizes, *(q for q in ends if q is not None))):
+        whole = joined(trace, parts)
+        if whole is not None and len(parts) > 1:
+            freeze(trace, whole)
+        return None if whole is None else [whole.slice(trace, at)]
+    out, chosen, first = list[Any](), range(sum(sizes))[at], 0
+    for q, n in zip(parts, sizes):
+        mine = [k - first for k in chosen if first <= k < first + n]
+        first += n
+        if mine and isinstance(q, StackedRun) and mine != list(range(n)):
+            stop = mine[-1] + chosen.step
+            q = q.slice(trace, slice(mine[0], stop if stop >= 0 else None, chosen.step))
+        out += [q] if mine else []
+    return out if chosen.step > 0 else out[::-1]
+
+
+def freeze(trace: Trace, run: StackedRun) -> None:
+    """The elements of a run are copies of those of other lists."""
+    if isinstance(run.tree, tuple):
+        for q in run.tree:
+            freeze(trace, StackedRun(run.trip, q))
+        return
+    for value in (run.tree.fake._value, *run.tree.members):
+        reason = "A part of a list, of elements and of what a loop has put there, has a copy of it."
+        trace.freeze(trace.root(value), reason, run.loop)
+
+
+def trace_length(leaf: Any) -> Dim:
     """The length of a sliced segment."""
-    leaf = new
     while isinstance(leaf, tuple):
         leaf = leaf[0]
     return leaf.fake._value.type.shape[0]

@@ -23,15 +23,10 @@ from dy2st.state.stacked_run import (
     between,
     joined,
     mapped,
+    sliced,
 )
 from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.scalar import (
-    RuntimeScalar,
-    check,
-    is_runtime_scalar,
-    negate,
-    stop,
-)
+from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, negate, stop
 from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
@@ -318,11 +313,13 @@ class TraceList(list):
         n = self.size()
         counted = isinstance(n, Size) and any(q in trace.sizes.counts for q in n.names)
         if counted and (at.start, at.stop) != (None, None) and at.step in (None, 1):
-            found = trace.hooks.call(between)(self, 0 if at.start is None else at.start, at.stop)
-            assert isinstance(found, TraceList)
-            return found
-        whole = self.as_segment(trace)
-        return TraceList(list(self)[at] if whole is None else [whole.slice(trace, at)])
+            made: TraceList = trace.hooks.call(between)(self, at.start or 0, at.stop)
+            for q in made.parts() if len(made.parts()) == 1 else ():
+                q.origin = (tuple(self.parts()), at, ())
+            return made
+        self.read_whole()
+        parts = sliced(trace, self.parts(), at)
+        return TraceList(list(self)[at] if parts is None else parts)
 
     def as_segment(self, trace: Trace) -> StackedRun | None:
         """The whole list as one segment; None for one of different or of Python values."""

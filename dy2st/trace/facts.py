@@ -63,6 +63,7 @@ class ValueFacts:
     how often each had been written. writes: how often a storage has been written. results: what a
     loop returns, with its length.
     copies: tensors that the program makes of others, where eager may have one of those themselves.
+    picks: elements that are read from a stacked run: the run, the index, and the place in a tuple.
     iterated: elements of lists that loops run over. became: what an object is after its shape or
     flag changed in place. heirs: storages that an input's object has after `contiguous()`, and that
     input. hosted: results of host calls, with the text of the call.
@@ -78,6 +79,7 @@ class ValueFacts:
     writes: dict[Value, int] = field(default_factory=dict)
     results: dict[Value, Dim] = field(default_factory=dict)
     copies: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    picks: dict[Value, tuple[Any, Any, tuple[int, ...]]] = field(default_factory=dict)
     iterated: set[Value] = field(default_factory=set)
     became: dict[Value, Value] = field(default_factory=dict)
     heirs: dict[Value, Value] = field(default_factory=dict)

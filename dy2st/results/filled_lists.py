@@ -1,0 +1,188 @@
+"""The lists of a result that loops have filled: which tensors their elements are.
+
+A list whose elements the results show once is rows of stacked tensors, new ones for each call. What
+other lists and results show of it, they take from the list that a call has made: a slice of it is
+a `Cut`, an element an `Element`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dy2st.results.leaves import (
+    Cut,
+    Element,
+    Elements,
+    Number,
+    Rows,
+    Values,
+    View,
+    Views,
+)
+from dy2st.state.stacked_run import Known, StackedRun, mapped
+from dy2st.state.stacked_run import Leaf as Collected
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.symint import is_symint
+from dy2st.trace.view_chains import chain_in_loop, is_apart
+from ir import Carry, Value
+from ir.types import Dim
+
+
+class FilledLists:
+    """`results`: those that are planned. `lists`: how many lists of them show a run, as a whole or
+    in a slice; `picked`: how many elements they show of it."""
+
+    def __init__(self, results: Any) -> None:
+        self.results, self.trace = results, results.trace
+        self.lists: Counter[StackedRun] = Counter()
+        self.picked: Counter[StackedRun] = Counter()
+        self.columns: dict[Value, Rows] = {}
+        self.trees: dict[StackedRun, Any] = {}
+
+    # ------------------------------------------------------------ what is shown
+    def note(self, run: StackedRun, count: Counter[StackedRun]) -> None:
+        """A result shows elements of a run, and so of those that it is taken from."""
+        count[run] += 1
+        for q in sources(run):
+            self.note(q, count)
+
+    def note_tensor(self, value: Value) -> None:
+        for q in self.trace.chain(value):
+            if q in self.trace.values.picks:
+                self.note(self.trace.values.picks[q][0], self.picked)
+
+    def again(self, run: StackedRun) -> bool:
+        """Whether results show elements of a run in two places."""
+        return self.lists[run] + self.picked[run] > 1 or any(map(self.again, sources(run)))
+
+    def is_listed(self, run: StackedRun) -> bool:
+        return self.lists[run] > 0 or any(map(self.is_listed, sources(run)))
+
+    def is_element(self, value: Value) -> bool:
+        """Whether a tensor is an element of a list that the results show."""
+        pick = self.trace.values.picks.get(value)
+        outermost = self.trace.values.frame_of.get(value) is self.trace.frames[0]
+        return pick is not None and outermost and self.is_listed(pick[0])
+
+    def is_pick(self, value: Value) -> bool:
+        """Whether iterations may append an element of a list that the results show."""
+        picks, reached = self.trace.values.picks, self.results.provenance.reach(value)
+        return any(q in picks and self.is_listed(picks[q][0]) for q in (value, *reached))
+
+    def element(self, value: Value, stop_gradient: bool) -> Element | View | None:
+        """The leaf of an element, or of a view of one; None for other tensors."""
+        found = next((q for q in self.trace.chain(value) if self.is_element(q)), None)
+        if found is None:
+            return None
+        if found is not value:
+            of = self.results.known_leaf(found, stop_gradient)
+            return View(of, self.results.recipe(value, found), stop_gradient)
+        run, index, path = self.trace.values.picks[value]
+        of = Elements((self.part(run, "the result"),))
+        return Element(of, self.results.tree(index, "the result"), path)
+
+    # ------------------------------------------------------------ plans
+    def elements(self, x: TraceList, what: str) -> object:
+        """A list whose length only the call knows: its elements are slices of stacked tensors."""
+        parts = x.parts()
+        runs = [q for q in parts if isinstance(q, StackedRun)]
+        columns = [q for run in runs for q in parts_of(run.tree)]
+        seen = any(self.others_show(v) for q in columns for v in values_of(q))
+        if not seen and not any(map(self.again, runs)):
+            whole = x.as_segment(self.trace)
+            if whole is not None:
+                return Elements((mapped(lambda q: self.column(q, whole.trip), whole.tree),))
+        return Elements(tuple(self.part(q, what) for q in parts))
+
+    def part(self, part: object, what: str) -> object:
+        if not isinstance(part, StackedRun):
+            return [self.results.tree(part, what)]
+        if part.origin is not None and self.again(part):
+            parts, at, path = part.origin
+            of = Elements(tuple(self.part(q, what) for q in parts))
+            ends = (at.start, at.stop, at.step) if isinstance(at, slice) else ()
+            chosen = () if isinstance(at, slice) else at
+            return Cut(of, tuple(self.results.tree(q, what) for q in ends), chosen, path)
+        if part not in self.trees:
+            self.trees[part] = mapped(lambda q: self.column(q, part.trip), part.tree)
+        return self.trees[part]
+
+    def others_show(self, value: Value) -> bool:
+        """Whether other results, or the caller, know the memory of a list's element."""
+        own = {value}
+        found = self.results.provenance.storages(value)
+        mine = [
+            s
+            for s in found
+            if s in own and self.results.listed.get(s) == own and not self.results.known(s)
+        ]
+        return any(self.results.visible(s) for s in found if s not in mine)
+
+    def column(self, q: Any, trip: Dim) -> Rows | Views | Values:
+        """The values of one leaf of a list's elements, one tensor or number per iteration."""
+        if isinstance(q, Known):
+            value = Number(q.value.dim) if is_symint(q.value) else q.value
+            return Values(value, q.loop, self.results.tree(self.trace.sym(trip), "the result"))
+        single = isinstance(q, Collected) and q.group == 0 and not q.number
+        if single and (found := self.views(q, trip)) is not None:
+            return found
+        if any(self.others_show(v) or self.twice(v) or self.is_pick(v) for v in values_of(q)):
+            whole = q.stacked(self.trace, 0)._value
+            self.results.warn_of_copy(q.cell.scan.loc if single else self.results.line(whole))
+        return self.rows(q)
+
+    def views(self, q: Collected, trip: Dim) -> Views | None:
+        """An element shows a tensor from outside of the loop; None where it does not."""
+        trace, home, frame = (
+            self.trace,
+            self.results.home(q.inner),
+            self.trace.values.frame_of[q.inner],
+        )
+        if not self.results.provenance.outermost(home) or frame.loop is None:
+            return None
+        recipe = chain_in_loop(trace, q.inner, home, frame)
+        if recipe is None or not self.results.visible(home) and is_apart(recipe, frame.loop.name):
+            return None
+        steps = self.results.tree(trace.sym(trip), "the result")
+        return Views(self.results.leaf(home), recipe, frame.loop.name, steps, q.stop_gradient)
+
+    def twice(self, value: Value) -> bool:
+        """Whether two iterations may append the same memory."""
+        p, loops = self.results.provenance, list(self.results.provenance.loops(value))[:1]
+        return any(
+            isinstance(p.ports.get(v, (None, None))[1], Carry) and p.ports[v][0] in loops
+            for v in p.reach(value)
+        ) or any(loops[0] not in p.loops(s) for s in p.objects(value) if loops)
+
+    def rows(self, q: Any) -> Rows:
+        """The stacked tensor of one leaf; two lists that get the same tensor in every iteration
+        share it."""
+        single = isinstance(q, Collected) and q.group == 0
+        fake: Any = None if single and q.inner in self.columns else q.stacked(self.trace, 0)
+        key = q.inner if single else fake._value
+        if key not in self.columns:
+            output = self.results.output(fake._value, fake.stop_gradient)
+            self.columns[key] = Rows(output, q.number, fake.stop_gradient)
+        return self.columns[key]
+
+
+def sources(run: StackedRun) -> Iterator[StackedRun]:
+    """The runs that a run is taken from."""
+    parts = run.origin[0] if run.origin is not None else ()
+    return (q for q in parts if isinstance(q, StackedRun))
+
+
+def parts_of(tree: object) -> Iterator[object]:
+    """What a segment's tree consists of."""
+    if isinstance(tree, tuple):
+        for q in tree:
+            yield from parts_of(q)
+    else:
+        yield tree
+
+
+def values_of(q: Any) -> Sequence[Value]:
+    """The tensors of which an iteration appends one or several."""
+    return () if q.number else q.members

@@ -1,0 +1,191 @@
+"""Elements of lists that loops have filled are one tensor in every list and result."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import warnings
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+
+def appended(x):
+    return [row * 2 for row in x]
+
+
+def stored(x):
+    u = [x[0] * 1, x[1] * 1, x[2] * 1, x[3] * 1]
+    for i in range(len(u)):
+        u[i] = u[i] * 0.5 + x[0]
+    return u
+
+
+def partly_stored(x):
+    u = [row * 1 for row in x]
+    for i in range(2):
+        u[i] = u[i] * 0.5 + x[0]
+    return u
+
+
+def replaced(x):
+    u = [x[k] * 1 for k in range(4)]
+    for row in x:
+        u.append(u[0] * 0.5 + row)
+        u.pop(0)
+    return u
+
+
+def ended_by_a_break(x):
+    u = []
+    for row in x:
+        u.append(row * 2)
+        if row.sum() > 12:
+            break
+    return u
+
+
+def ended_by_data(x):
+    u = []
+    while x.sum() > 2:
+        x = x * 0.5
+        u.append(x * 2)
+    return u
+
+
+def of_states(x):
+    u, h = [], x[0]
+    for row in x:
+        h = h + row
+        u.append(h)
+    return u
+
+
+def of_views(x):
+    return [row for row in x]
+
+
+def popped(u):
+    v = list(u)
+    return [[v.pop()], [v.pop(0)], v]
+
+
+def grown(u):
+    v = u[1:]
+    v.append(u[0] + 1)
+    v.insert(0, u[0] + 2)
+    return [v, v[1:3]]
+
+
+def rotated(u):
+    first, v = u[0], u[1:]
+    v.append(first)
+    return [v, [first]]
+
+
+def collected(u):
+    v = []
+    for q in u:
+        v.append(q)
+    return [v, [q for q in u], [*u], v[:2]]
+
+
+def written(u):
+    v = u[:]
+    v[0].add_(paddle.ones([2]))
+    u[1].zero_()
+    return [v]
+
+
+def joined(u):
+    v = [u[0] + 1] + u
+    return [u + [u[1] * 2], v, v[1:]]
+
+
+def backwards(u):
+    v = u.copy()
+    v.reverse()
+    return [v, u[::-1], [q for q in reversed(u)]]
+
+
+TAKES = {
+    "slice": lambda u: [u[:]],
+    "windows": lambda u: [u[1:], u[-2:], u[:2], u[::2], u[1:][1:]],
+    "elements": lambda u: [[u[0]], [u[-1]], [u[1]], [u[:][0]]],
+    "copies": lambda u: [list(u), u.copy(), list(tuple(u)), list(collections.deque(u))],
+    "other containers": lambda u: [[u[1:2][0]], list({"a": u[0], "b": u[1]}.values())],
+    "views of elements": lambda u: [[u[0][1:]], [u[1].reshape([1, -1])]],
+    "popped": popped, "grown": grown, "rotated": rotated, "collected": collected,
+    "written": written, "joined": joined, "backwards": backwards,
+}  # fmt: skip
+#: refused by name: the number of elements, or the memory that a write reaches, depends on data
+REFUSED = {(f, take) for f in ("ended_by_a_break", "ended_by_data")
+           for take in ("copies", "popped", "collected")} | {("replaced", "written")}  # fmt: skip
+FILLS = [appended, stored, partly_stored, replaced, ended_by_a_break, ended_by_data, of_states,
+         of_views]  # fmt: skip
+
+
+def same_objects(lists):
+    """Which tensors of two lists are one object."""
+    pairs = itertools.product(lists, repeat=2)
+    return [[[p is q for q in b] for p in a] for a, b in pairs]
+
+
+def outcome(f, x):
+    """The lists, which of their tensors are one, and all values after a write to each."""
+    lists = f(x)
+    before = [[q.numpy() for q in u] for u in lists]
+    for k, u in enumerate(lists):
+        if u:
+            u[0].add_(paddle.full([], 10.0 * (k + 1)))
+    return same_objects(lists), before, lists, x
+
+
+@pytest.mark.paired
+@pytest.mark.parametrize("take", TAKES)
+@pytest.mark.parametrize("fill", FILLS, ids=lambda f: f.__name__)
+def test_an_element_is_one_tensor_wherever_it_is(fill, take):
+    def f(x):
+        u = fill(x)
+        return [u, *TAKES[take](u)]
+
+    static = dy2st.to_static(f)
+    for seed in (1, 2):
+        paddle.seed(seed)
+        x = paddle.rand([4, 2]) * 4 + 1
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            have = check.outcome(lambda x: outcome(static, x), [x.clone()])
+        if any(q.category is dy2st.CopyWarning for q in told):
+            pytest.skip("a warning says that the elements are copies")
+        want = check.outcome(lambda x: outcome(f, x), [x.clone()])
+        if (fill.__name__, take) in REFUSED:
+            assert isinstance(have, dy2st.SourceError)
+            continue
+        assert type(have) is type(want)
+        if not isinstance(want, Exception):
+            assert have[0] == want[0]
+            check.same(have[1:], want[1:])
+
+
+def test_tuples_of_tensors_keep_their_parts():
+    def f(x):
+        u = [(row * 2, row + 1) for row in x]
+        return [q[0] for q in u], [b for _, b in u], [u[0][1]], [q for p in u[1:] for q in p]
+
+    x = paddle.rand([4, 2])
+    have, want = dy2st.to_static(f)(x), f(x)
+    check.same(have, want)
+    assert same_objects(have[:3]) == same_objects(want[:3])
+
+
+def test_a_list_joined_with_a_tensor_of_another_shape():
+    def f(x):
+        u = [row * 2 for row in x]
+        return u + [x], [x, *u][:2]
+
+    x = paddle.rand([4, 2])
+    check.same(dy2st.to_static(f)(x), f(x))
