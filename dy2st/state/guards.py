@@ -197,7 +197,7 @@ class Guards(ContainerGuards):
         """An object has these attributes, and perhaps some of those that the trace has stored."""
         others = tuple(k for k in fields if k not in stored)
         now = f"tuple(k for k in {self.ref(fields)} if k not in {self.ref_constant(stored)})"
-        self.terms["names", id(fields)] = f"{now} == {self.ref_constant(others)}"
+        self.terms["names", id(fields), stored] = f"{now} == {self.ref_constant(others)}"
 
     def array(self, x: np.ndarray) -> None:
         """An array from outside was read; if it was found at a place, that is checked already."""

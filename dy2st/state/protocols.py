@@ -165,7 +165,10 @@ def store_computed(trace: Trace, obj: Any, name: str, value: Any) -> bool:
     """Store through a property or descriptor of a user's class; False for anything else."""
     found = defined(obj, name)
     if isinstance(found, property) and isinstance(found.fset, types.FunctionType):
-        trace.hooks.call(found.fset)(obj, value)
+        sets = trace.hooks.call(found.fset)
+        sets(obj, value)
+        if isinstance(obj, paddle.nn.Layer) and not isinstance(value, (Tensor, paddle.nn.Layer)):
+            sets(obj, value)  # Layer.__setattr__ comes to the setter twice
         return True
     descriptor = found is not None and not isinstance(found, property)
     return descriptor and bool(special(trace, found, "__set__", obj, value))
