@@ -77,6 +77,7 @@ class StaticFunction:
         if current() is not None:
             return calls.fn(self.__dy2st_original__)(*args, **kwargs)
         cache = self.__dy2st_cache__
+        entry = signature = None
         try:
             signature = Signature(args, kwargs)
             for entry in cache.entries.get(signature.key, ()):
@@ -86,6 +87,7 @@ class StaticFunction:
                     return result
             return cache.call(signature)
         except Exception as error:
+            error = error if signature is None else cache.ended(entry, signature, error)
             raise shown(error, [q.errors for q in cache.reasons])  # noqa: B904
 
     def __deepcopy__(self, memo: dict[int, object]) -> StaticFunction:

@@ -32,7 +32,8 @@ class Failure:
     """The meaning of a nonzero result of the native code, with the user's line.
 
     impossible: the check is made all the same, but writes before it need no care. shown: values
-    in the text, which the code stores in the table.
+    in the text, which the code stores in the table. site: the number that the program has for the
+    error; the exception has it as an attribute of this name.
     """
 
     kind: type[BaseException]
@@ -40,6 +41,7 @@ class Failure:
     loc: Loc = UNKNOWN
     impossible: bool = False
     shown: tuple[tuple[Shown, Type], ...] = ()
+    site: int = 0
 
     def error(self, index: int = 0, values: Sequence[Any] = ()) -> BaseException:
         """The exception; its text has the `values`, or names the index that leaves its axis. Its
@@ -50,6 +52,8 @@ class Failure:
         text = worded(self.text, [q for q, _ in self.shown], values)
         text = text.replace("an index", f"index {index}", 1) if index else text
         error = self.kind(text)
+        if self.site:
+            vars(error)["site"] = self.site
         if not where or where in text:
             return error
         if not hasattr(error, "add_note"):

@@ -66,7 +66,9 @@ def _many(kind: Kind, length: int | None = None) -> Kind:
 _PAIR = _many(_is_count, 2)
 #: an attribute's kind by its name, or by `op.name` where an op has another one
 KINDS: dict[str, Kind] = {
-    **dict.fromkeys(("axis", "begin_norm_axis", "diagonal", "moves", "padding_idx"), is_integer),
+    **dict.fromkeys(
+        ("axis", "begin_norm_axis", "diagonal", "moves", "padding_idx", "site"), is_integer
+    ),
     **dict.fromkeys(("alpha", "beta", "bias", "epsilon", "negative_slope", "offset"), is_number),
     **dict.fromkeys(("scale", "slope", "start", "step", "threshold", "value"), is_number),
     **dict.fromkeys(("approximate", "bias_after_scale", "keepdim", "own"), _is_flag),

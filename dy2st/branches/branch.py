@@ -39,6 +39,7 @@ def trace_branch(
     get_state: GetState,
     set_state: SetState,
     facts: frozenset[PathCondition],
+    decided: tuple[int, bool] | None = None,
 ) -> Branch:
     """Run a branch in a frame of its own and undo it.
 
@@ -55,7 +56,8 @@ def trace_branch(
                 remedy="Write the recursion as a `while` loop.",
             )
         )
-    mark, before, frame = trace.undo_log.mark(), get_state(), Frame(branch=True, facts=facts)
+    mark, before = trace.undo_log.mark(), get_state()
+    frame = Frame(branch=True, facts=facts, decided=decided)
     trace.frames.append(frame)
     failed: Exception | None = None
     try:

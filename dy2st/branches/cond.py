@@ -11,6 +11,7 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dy2st.branches import endings
 from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
 from dy2st.branches.merge import Merge
 from dy2st.branches.unresolved import Unresolved
@@ -80,10 +81,17 @@ def decide(
     get_state: GetState,
     set_state: SetState,
     names: Sequence[str],
+    again: int | None = None,
 ) -> None:
-    """Run the side that `test` says, at run time."""
-    yes = trace_branch(trace, then, get_state, set_state, known(test, "implies"))
-    no = trace_branch(trace, orelse, get_state, set_state, negated(known(test, "implied")))
+    """Run the side that `test` says, at run time. `again`: the number of the decision, if it is
+    made once more."""
+    at = endings.decision(trace.frame) if again is None else again
+    assumed = endings.assumed(trace, test, at)
+    if assumed is not None:
+        return endings.follow(trace.frame, then if assumed else orelse)
+    facts = known(test, "implies"), negated(known(test, "implied"))
+    yes = trace_branch(trace, then, get_state, set_state, facts[0], (at, True))
+    no = trace_branch(trace, orelse, get_state, set_state, facts[1], (at, False))
     if yes.failed is not None or no.failed is not None:
         return fail(trace, test, yes, no, then, orelse, get_state, set_state)
     joiner = Merge(trace, test, yes, no, names)
@@ -117,7 +125,8 @@ def fail(
 ) -> None:
     """The side that raises is a check; the other one goes on. Where both raise, in a branch, that
     is how the branch ends."""
-    if yes.failed is not None and no.failed is not None and not trace.frame.branch:
+    nested = trace.frame.branch or trace.endings.ahead is not None
+    if yes.failed is not None and no.failed is not None and not nested:
         both = [k for k in EAGER if isinstance(yes.failed, k) and isinstance(no.failed, k)]
         raise Refused(
             source_error(both[0] if both else SourceError)(
@@ -139,15 +148,19 @@ def fail(
                 remedy="Write the loop with `while` in the function itself.",
             )
         )
-    check_attributes(error)
     ok = number.negate(test) if yes.failed is not None else test
     branch, block = (yes, then) if yes.failed is not None else (no, orelse)
-    if acts(branch) or shows_values(text_of(error)):
-        failing, none = reporting(trace, block, ok, get_state, set_state), lambda: None
+    site = endings.site(trace, branch, holds_values(error))
+    if not site:
+        check_attributes(error)
+    shows = shows_values(text_of(error)) and not (site and branch.written)
+    if acts(branch) or shows:
+        failing, none = reporting(trace, block, ok, site, get_state, set_state), lambda: None
         sides = (failing, none) if branch is yes else (none, failing)
-        decide(trace, test, *sides, lambda: (), lambda values: None, ())
+        again = branch.frame.decided[0]  # type: ignore[index]
+        decide(trace, test, *sides, lambda: (), lambda values: None, (), again)
     else:
-        report(trace, error, ok, described(text_of(error)))
+        report(trace, error, ok, site, described(text_of(error)))
     (orelse if branch is yes else then)()
 
 
@@ -162,7 +175,12 @@ def is_host_op(op: Op) -> bool:
 
 
 def reporting(
-    trace: Trace, block: Callable[[], object], ok: Any, get_state: GetState, set_state: SetState
+    trace: Trace,
+    block: Callable[[], object],
+    ok: Any,
+    site: int,
+    get_state: GetState,
+    set_state: SetState,
 ) -> Callable[[], None]:
     """A branch that raises an error whose text has values which the branch computes: it leaves
     nothing but the check."""
@@ -172,20 +190,24 @@ def reporting(
         try:
             block()
         except Exception as error:
-            report(trace, error, ok, *with_values(trace, text_of(error)))
+            report(trace, error, ok, site, *with_values(trace, text_of(error)))
         trace.undo_log.undo_to(mark)
         set_state(before)
 
     return run
 
 
-def report(trace: Trace, error: Exception, ok: Any, text: str, shown: Any = ()) -> None:
+def report(trace: Trace, error: Exception, ok: Any, site: int, text: str, shown: Any = ()) -> None:
     """The program raises this error unless `ok`: the nearest builtin class, with the name of the
-    user's class in the message. `shown`: `check`."""
+    user's class in the message. `site`, `shown`: `check`."""
     kind = next(k for k in type(error).__mro__ if getattr(builtins, k.__name__, None) is k)
-    trace.errors[kind.__name__, type(error).__name__] = error
+    trace.endings.errors[kind.__name__, type(error).__name__] = error
     text = text if kind is type(error) else f"{type(error).__name__}: {text}"
-    number.check(trace, ok.value, kind.__name__, text, shown=shown)
+    number.check(trace, ok.value, kind.__name__, text, shown=shown, site=site)
+
+
+def holds_values(error: Exception) -> bool:
+    return any(map(is_lazy, vars(error).values()))
 
 
 def check_attributes(error: Exception) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dy2st.compiled.arguments import argument_names
+from dy2st.compiled.endings import EARLY, Again, Path, as_raised
 from dy2st.compiled.entry import MISS, Entry
 from dy2st.compiled.reasons import (
     Case,
@@ -31,6 +32,8 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.user_stack import user_loc
 from ir import SourceError
 
+#: programs of one entry that end in an error
+MOST_ENDINGS = 8
 #: a trace stores stand-ins in the user's objects; CPython's syntax trees are built by one thread
 TRANSLATING = threading.RLock()
 MOST_PROGRAMS = 64
@@ -81,20 +84,55 @@ class Cache:
 
     def call(self, signature: Signature) -> Any:
         """The result of a call: of the entry that accepts it, or of a new one."""
-        while True:
-            made = self.made
-            for key in self.keys(signature):
-                for entry in self.entries.get(key, ()):
-                    result = entry.call(signature.leaves)
-                    if result is not MISS:
-                        entry.used = self.clock()
-                        return result
-            entry = self.translate(signature, made)
-            result = entry.call(signature.leaves)
+        entry: Entry | None = None
+        try:
+            while True:
+                made = self.made
+                for key in self.keys(signature):
+                    for entry in self.entries.get(key, ()):
+                        result = entry.call(signature.leaves)
+                        if result is not MISS:
+                            entry.used = self.clock()
+                            return result
+                entry = self.translate(signature, made)
+                result = entry.call(signature.leaves)
+                if result is not MISS:
+                    return result
+                if self.made == made + 1:  # no other thread has changed what the entry depends on
+                    raise AssertionError("a fresh translation does not accept its own arguments")
+        except Exception as error:
+            raise self.ended(entry, signature, error)  # noqa: B904
+
+    # ------------------------------------------------------------ calls that end in an error
+    def ended(self, entry: Entry | None, signature: Signature, error: Exception) -> Exception:
+        """The error of a call of `entry`, or of a translation, which has changed nothing: all is as
+        eager leaves it afterwards."""
+        site = vars(error).pop("site", 0)
+        entry = None if site == EARLY else entry
+        if not site or entry is not None and entry.executable.donated:
+            return error
+        again = Again() if entry is None or entry.again is None else entry.again
+        path = () if entry is None else again.paths[site - 1]
+        try:
+            result = self.ending(entry, signature, again, path)
+        except Exception as other:
+            return error if entry is not None or isinstance(other, SourceError) else other
+        return error if result is MISS else as_raised(result, error)
+
+    def ending(self, entry: Entry | None, signature: Signature, again: Again, path: Path) -> Any:
+        """What a program has as its result that does what a call does up to an error."""
+        known = entry.ends if entry is not None else []
+        for one in (q for p, q in known if p == path):
+            result = one.call(signature.leaves)
             if result is not MISS:
                 return result
-            if self.made == made + 1:  # no other thread has changed what the entry depends on
-                raise AssertionError("a fresh translation does not accept its own arguments")
+        with TRANSLATING:
+            made = translate(
+                self.function, signature, again.spec, again.dynamic, path=path,
+                unrolled=again.unrolled,
+            )  # fmt: skip
+        known[:] = [*known[1 - MOST_ENDINGS :], (path, made)]
+        return made.call(signature.leaves)
 
     def find(self, signature: Signature) -> Entry:
         """The entry that a call would use; it is made if there is none."""

@@ -19,6 +19,7 @@ from paddle.base import core
 from dy2st.compiled import backward_errors
 from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.compiled.autograd import Node
+from dy2st.compiled.endings import Again, Path
 from dy2st.compiled.errors import UsersErrors
 from dy2st.compiled.host_inputs import HostCalls
 from dy2st.compiled.reasons import Checks
@@ -48,7 +49,7 @@ class Translation:
     `traced` are all tensors that the trace met; `displayed_bound` those of `program`'s inputs.
     `loud` are the trace's inputs with a write that moves the version counter. `calls` are the host
     calls that are made in front of the program: their inputs are the last ones. `errors` are those
-    of the user that data may raise.
+    of the user that data may raise; `again` says how a program is made that ends in one.
     """
 
     program: Program
@@ -63,6 +64,7 @@ class Translation:
     loud: frozenset[Value] = frozenset()
     calls: HostCalls | None = None
     errors: UsersErrors = field(default_factory=dict)
+    again: Again | None = None
 
 
 class Entry:
@@ -97,7 +99,8 @@ class Entry:
         self.trainable = bool(made.training) or not all(made.plan.flags)
         self.verified: set[Any] = set()
         self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)
-        self.used = 0
+        self.used, self.again = 0, made.again
+        self.ends: list[tuple[Path, Entry]] = []
         self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
         made.guards.finish()
         self._check = _Writer(self, made).compile(only_check=True)

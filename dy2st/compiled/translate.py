@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import paddle
@@ -28,6 +28,7 @@ from dy2st.compiled.arguments import (
     is_computable,
 )
 from dy2st.compiled.collector import collector_waits
+from dy2st.compiled.endings import Again, Path, ending, noted
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.errors import in_words
 from dy2st.compiled.kernels import kernel
@@ -79,7 +80,8 @@ class Given:
     others or not contiguous, loops that may not be rolled, and why it was traced `again`. `arrays`:
     tensors on the memory of arguments that are NumPy arrays, which are `constants` if the function
     needs their elements. `kept`: the containers of the arguments, by `id`, if it finds one of them
-    elsewhere, too; `read`: those from outside that it appends to and reads."""
+    elsewhere, too; `read`: those from outside that it appends to and reads. `path`: the conditions
+    that lead to the error in which the program ends."""
 
     function: Callable[..., object]
     signature: Signature
@@ -94,6 +96,7 @@ class Given:
     constants: bool = False
     kept: frozenset[int] = frozenset()
     read: set[int] = dataclasses.field(default_factory=set)
+    path: Path | None = None
 
     def learn(self, stop: Shares | Unroll | AlsoRead | AlsoArgument) -> None:
         """What the next trace does otherwise; raises SourceError if there have been too many."""
@@ -148,13 +151,17 @@ def translate(
     dynamic: DynamicNumbers | None = None,
     checkpoint: Checkpoint = "none",
     donate: Sequence[str] = (),
+    path: Path | None = None,
+    unrolled: Mapping[object, str] | None = None,
 ) -> Entry:
     """Trace, optimise and compile; raises SourceError and leaves nothing changed.
 
     `dynamic`: the Python numbers that are inputs. `checkpoint`: how often loops keep their state
-    for the backward program. `donate`: parameters whose memory a call may use.
+    for the backward program. `donate`: parameters whose memory a call may use. `path`: the
+    conditions that lead to the error in which the program ends; `unrolled`: loops not to roll.
     """
-    given = Given(function, signature, spec, dynamic, checkpoint, donate)
+    given = Given(function, signature, spec, dynamic, checkpoint, donate, path=path)
+    given.unrolled.update(unrolled or {})
     try:
         return _declared(given)
     except Exception:
@@ -186,6 +193,7 @@ def _traced(given: Given) -> Entry:
     if given.dynamic is not None:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
     trace.unrolled = given.unrolled
+    trace.endings.ahead = None if given.path is None else list(given.path)
     trace.guards = Guards(Tensor)
     trace.guards.read = given.read
     trace.guards.hold = functools.partial(hold_elements, trace)
@@ -323,7 +331,8 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     if isinstance(owner, paddle.nn.Layer):
         trace.guards.layer(owner)
     mode = grad_enabled()
-    out = calls.fn(function)(*args, **kwargs)
+    call = functools.partial(calls.fn(function), *args, **kwargs)
+    out = noted(trace, call) if given.path is None else ending(trace, call)
     check_mode(mode)
     results = Results(trace, out, list(final_stores(trace)))
     plan = results.plan()
@@ -363,7 +372,8 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
     made = Translation(
         displayed, executable, bound, displayed_bound, traced, plan, trace.guards,
         make_report(trace.frames[0].notes, ends, policy, given.again, program=displayed), training,
-        frozenset(loud), calls, trace.errors,
+        frozenset(loud), calls, trace.endings.errors,
+        Again(given.spec, given.dynamic, dict(given.unrolled), trace.endings.paths),
     )  # fmt: skip
     return Entry(made, given.signature)
 

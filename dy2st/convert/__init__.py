@@ -13,7 +13,7 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.is_(a, b)  RT.is_not(a, b)  RT.in_(a, b)  RT.not_in(a, b)
     RT.fn(f)                                    the function to call instead of f
     RT.unzip(f, x)                              f(*x), where f was written `zip`
-    RT.subject(x)                               what a match statement looks at
+    RT.subject(x)                               what a match statement looks at, or what is raised
     RT.list_(x)  RT.dict_(x)  RT.set_(x)        a display or comprehension just made
     RT.receiver(obj, name)                      load_attr of what is only appended to
     RT.load_attr(obj, name)  RT.store_attr(value, obj, name)  RT.del_attr(obj, name)

@@ -240,6 +240,14 @@ class Convert(Expressions):
         message = self.thunk(node.msg) if node.msg else ast.Constant(None)
         return [self.statement(rt("assert_", self.thunk(node.test), message), node)]
 
+    def visit_Raise(self, node: ast.Raise) -> Stmts:
+        """Data may have chosen what is raised; a call has made it here."""
+        made = node.exc is None or isinstance(node.exc, ast.Call)
+        self.generic_visit(node)
+        if node.exc is not None and not made:
+            node.exc = place(rt("subject", node.exc), node.exc)
+        return [node]
+
     def statement(self, call: ast.expr, node: ast.AST) -> ast.stmt:
         return place(ast.Expr(place(call, node)), node)
 

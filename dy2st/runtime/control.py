@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dy2st.branches import endings
 from dy2st.branches.cond import check_not_trying, choose, condition, decide, settled_condition
 from dy2st.branches.unresolved import Unresolved, here, is_none, unreadable
 from dy2st.capture.dispatch import drop_ops
@@ -170,7 +171,7 @@ def truth_or(trace: Trace, x: Any, error: BaseException) -> object:
 
 
 def subject(x: object) -> Any:
-    """The subject of a `match`: patterns look at it without asking."""
+    """The subject of a `match`, or what is raised: Python looks at it without asking."""
     found = here(x)
     if type(found) is Unresolved:
         raise found.__dict__["error"]
@@ -301,8 +302,12 @@ def assert_(test: Callable[[], object], message: Callable[[], object] | None) ->
         value = settled_condition(trace, value)
     if trace is not None and is_runtime_scalar(value):
         check_not_trying(trace, value)
+        at = endings.decision(trace.frame)
+        if endings.assumed(trace, value, at) is not None:
+            raise AssertionError(*([] if message is None else [message()]))
         text, shown = with_values(trace, message() if message is not None else "")
-        return check(trace, value.value, "AssertionError", text, shown=shown)
+        site = endings.numbered(trace, (at, False))
+        return check(trace, value.value, "AssertionError", text, shown=shown, site=site)
     if not value:
         raise AssertionError(message()) if message is not None else AssertionError
     return None

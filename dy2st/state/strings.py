@@ -20,7 +20,7 @@ from dy2st.state.ownership import refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor, type_of
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
@@ -45,7 +45,8 @@ class Shown:
         """What stands for the value where it is not known."""
         if isinstance(self.value, FakeTensor):
             return f"<{self.value._value.type}>"
-        return repr(self.value) if isinstance(self.value, Tensor) else f"<{type_name(self.value)}>"
+        whole = isinstance(self.value, Tensor)
+        return f"<{type_of(self.value) if whole else type_name(self.value)}>"
 
 
 def type_name(x: object) -> str:

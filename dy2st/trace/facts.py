@@ -100,6 +100,17 @@ class Doubt:
     length: Dim | None = None
 
 
+@dataclass(eq=False)
+class Endings:
+    """errors: those that data may raise, by their builtin class and their own. paths: those raised
+    after the function has changed something, as the conditions that lead to each. ahead: in a trace
+    that ends in an error, the conditions on the way there that are still to come."""
+
+    errors: dict[tuple[str, str], Exception] = field(default_factory=dict)
+    paths: list[tuple[tuple[int, bool], ...]] = field(default_factory=list)
+    ahead: list[tuple[int, bool]] | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Lookup:
     """The elements of a sequence as rows of tensors of the program.

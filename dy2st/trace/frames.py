@@ -50,6 +50,8 @@ class Frame:
     places of the loop that require a gradient after some iterations. `facts` hold in a branch.
     `relied`: storages from outside of the block whose known elements it has read as Python numbers.
     `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
+    `decisions`: how many conditions on data it has come to; `decided`: of a branch, which of those
+    of the frame around it, and whether it holds.
     """
 
     builder: Builder = field(default_factory=Builder)
@@ -66,6 +68,8 @@ class Frame:
     wants: dict[int, list[Dim | None]] = field(default_factory=dict)
     trained: Collection[object] = ()
     facts: frozenset[Any] = frozenset()
+    decisions: int = 0
+    decided: tuple[int, bool] | None = None
     consts: dict[Value, Const] = field(default_factory=dict)
     stores: dict[tuple[object, ...], Location] = field(default_factory=dict)
     appends: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)

@@ -313,10 +313,11 @@ def check(
     message: str,
     caught: bool = True,
     shown: Sequence[tuple[Value, Shown]] = (),
+    site: int = 0,
 ) -> None:
     """The program fails at run time unless `ok`; raises Refused inside of a `try` statement, unless
     its handlers hardly wait for this error (`caught` is false). `shown`: the values in the message,
-    which has a HOLE for each."""
+    which has a HOLE for each. `site`: the number of the error in `trace.endings`, from 1."""
     if home.trying and caught:
         raise Refused(
             SourceError(
@@ -329,6 +330,8 @@ def check(
     attrs: dict[str, Any] = {"error": error, "message": message}
     if shown:
         attrs["shown"] = tuple(q for _, q in shown)
+    if site:
+        attrs["site"] = site
     home.emit("check", [ok, *(v for v, _ in shown)], attrs)
 
 

@@ -20,6 +20,7 @@ from dy2st.trace.facts import (
     Aliasing,
     ConvertedCalls,
     Doubt,
+    Endings,
     Hooks,
     Inputs,
     TracedObjects,
@@ -61,7 +62,7 @@ class Trace:
     autograd: what the program does not say of eager autograd.
     dynamic: keys of the Python numbers that are inputs.
     unrolled: the calls that lead to loops that may not be rolled, with the reasons.
-    errors: errors that data may raise, by their builtin class and their own.
+    endings: errors that data may raise, and how calls end in them.
     trying: how many `try` statements of the user are running.
     checkpoints: what single loops keep for the backward, by their line.
     """
@@ -83,7 +84,7 @@ class Trace:
         self.loop_facts: dict[Any, Any] = {}
         self.dynamic: set[tuple[Any, ...]] = set()
         self.unrolled: dict[object, str] = {}
-        self.errors: dict[tuple[str, str], Exception] = {}
+        self.endings = Endings()
         self.trying = 0
         self.checkpoints: dict[Loc, str | int] = {}
 

@@ -81,7 +81,7 @@ def check(low: Lowerer, op: Op) -> None:
     ok, *values = op.operands
     error = low.failure(exception(op.attrs["error"]), op.attrs["message"], op.loc, said=True)
     shown = tuple((q, v.type) for q, v in zip(op.attrs.get("shown", ()), values))
-    low.failures[-1] = replace(low.failures[-1], shown=shown)
+    low.failures[-1] = replace(low.failures[-1], shown=shown, site=op.attrs.get("site", 0))
     low.emit(Fail(low.env[ok], error, tuple(low.env[v] for v in values)))
 
 

@@ -419,7 +419,7 @@ op(
 
 
 def _check_types(
-    ok: Type, *values: Type, error: str, message: str, shown: Sequence[Shown] = ()
+    ok: Type, *values: Type, error: str, message: str, shown: Sequence[Shown] = (), site: int = 0
 ) -> tuple[Type, ...]:
     if ok != Type(BOOL):
         raise ShapeError(f"check of {ok}: it takes bool[]")
@@ -441,7 +441,12 @@ def _is_error(name: object) -> bool:
 
 
 def _check_ref(
-    ok: np.ndarray, *values: np.ndarray, error: str, message: str, shown: Sequence[Shown] = ()
+    ok: np.ndarray,
+    *values: np.ndarray,
+    error: str,
+    message: str,
+    shown: Sequence[Shown] = (),
+    site: int = 0,
 ) -> tuple[np.ndarray, ...]:
     if not ok:
         raise vars(builtins)[error](worded(message, shown, values))
@@ -449,7 +454,7 @@ def _check_ref(
 
 
 op(
-    "check(ok, *values, error, message, shown=())",
+    "check(ok, *values, error, message, shown=(), site=0)",
     types=_check_types,
     ref=_check_ref,
     effect=True,

@@ -217,7 +217,7 @@ def test_errors_carry_texts():
     def always(x):
         raise ValueError(f"mean {x.mean()} of {x.shape[0]}")
 
-    with pytest.raises(ValueError, match=r"mean <f32\[\]> of 4"):
+    with pytest.raises(ValueError, match=r"mean 0\.01\d* of 4"):
         dy2st.to_static(always)(X)
 
     def some(x):

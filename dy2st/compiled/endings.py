@@ -1,0 +1,88 @@
+"""Calls that end in an error of the user: what they leave behind.
+
+A program that fails has written nothing. Where eager has changed something before, another program
+is made for the first call that fails there: it ends in the error, which is its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from dy2st.branches.branch import raised
+from dy2st.branches.endings import has_changed
+from dy2st.state.dynamic_numbers import DynamicNumbers
+from dy2st.state.strings import PLAIN, Shown, Text, is_lazy
+from dy2st.trace.trace import Trace
+
+#: the `site` of an error that a trace has raised
+EARLY = -1
+#: numbers of conditions, and whether they hold
+Path: TypeAlias = tuple[tuple[int, bool], ...]
+
+
+@dataclass(frozen=True)
+class Again:
+    """What a translation was made with, and the errors that data may raise after a change."""
+
+    spec: Sequence[object] | None = None
+    dynamic: DynamicNumbers | None = None
+    unrolled: Mapping[object, str] | None = None
+    paths: Sequence[Path] = ()
+
+
+def noted(trace: Trace, call: Callable[[], object]) -> object:
+    """A call; what it raises says whether it has changed something before."""
+    try:
+        return call()
+    except Exception as error:
+        if raised(error) and (has_changed(trace) or any(map(is_lazy, error.args))):
+            vars(error)["site"] = EARLY
+        raise
+
+
+def ending(trace: Trace, call: Callable[[], object]) -> object:
+    """The error that a call raises, as a result: its class, arguments and attributes."""
+    try:
+        call()
+    except Exception as error:
+        if trace.endings.ahead or not raised(error):
+            raise
+        return (
+            type(error),
+            [*map(spelled, error.args)],
+            {k: spelled(v) for k, v in vars(error).items()},
+        )
+    raise RuntimeError("the error is not raised")
+
+
+def spelled(x: object) -> object:
+    """A text as its parts: strings, and values with how they are shown."""
+    if not isinstance(x, Text):
+        return False, x
+    parts = [(q.value, q.how, q.spec) if isinstance(q, Shown) else q for q in x.parts]
+    return True, parts
+
+
+def read(found: tuple[bool, Any]) -> object:
+    """What `spelled` has made of an object, with the values of a call."""
+    is_text, x = found
+    if not is_text:
+        return x
+    return "".join(q if isinstance(q, str) else PLAIN[q[1]](q[0], q[2]) for q in x)
+
+
+def as_raised(result: tuple[Any, Any, Any], error: Exception) -> Exception:
+    """The error that a program has ended in, in place of the one of the program that has failed."""
+    kind, args, fields = result
+    made: Exception = kind.__new__(kind)
+    made.args = tuple(map(read, args))
+    made.__dict__.update({k: read(v) for k, v in fields.items()})
+    made.__cause__ = error.__cause__
+    for note in getattr(error, "__notes__", ()):
+        made.add_note(note)  # type: ignore[attr-defined]
+    return made.with_traceback(error.__traceback__)
+
+
+__all__ = ["EARLY", "Again", "Path", "as_raised", "ending", "noted"]

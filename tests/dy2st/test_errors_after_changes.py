@@ -1,0 +1,236 @@
+"""What a function has changed before it raises is there when the caller has caught the error.
+
+The text of an assert is the user's here: PYTEST_DONT_REWRITE
+"""
+
+from __future__ import annotations
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+ONES = [paddle.ones([])]
+
+
+class Rejected(ValueError):
+    def __init__(self, message, value):
+        super().__init__(message)
+        self.value = value
+
+
+class Scope:
+    def __init__(self):
+        self.depth, self.seen = 0, []
+
+    def __enter__(self):
+        self.depth += 1
+
+    def __exit__(self, kind, *rest):
+        self.depth -= 1
+        self.seen.append(kind and kind.__name__)
+
+
+class Net(paddle.nn.Layer):
+    def __init__(self, body):
+        super().__init__()
+        self.body, self.n, self.log, self.found = body, 0, [], {}
+        self.scope, self.last = Scope(), None
+        self.register_buffer("steps", paddle.zeros([]))
+
+    def forward(self, x):
+        return self.body(self, x)
+
+    def state(self):
+        scope = self.scope.depth, self.scope.seen
+        return self.n, self.log, self.found, self.last, self.steps.clone(), scope
+
+
+def buffer(net, x):
+    net.steps.add_(paddle.ones([]))
+    if x.min() < 0:
+        raise ValueError("negative")
+    return x + net.steps
+
+
+def buffer_in_the_branch(net, x):
+    if x.min() < 0:
+        net.steps.add_(x.max().detach())
+        raise ValueError(f"negative {x}, {net.steps}")
+    return x + net.steps
+
+
+def counter(net, x):
+    net.n += 1
+    if x.min() < 0:
+        net.n += 10
+        raise KeyError("negative", net.n)
+    return x * net.n
+
+
+def containers(net, x):
+    net.found["sum"] = x.sum()
+    if x.min() < 0:
+        net.log.append(x.min())
+        net.found["late"] = [x, net.n]
+        raise RuntimeError(f"{net.log} {net.found['sum']:.2f}")
+    net.last = (x, net.n)
+    return x
+
+
+def printed(net, x):
+    print("begin", x.sum())
+    net.n += 1
+    if x.min() < 0:
+        print("negative")
+        raise ValueError("negative")
+    return x
+
+
+def argument(net, x):
+    x.add_(paddle.ones([]))
+    assert x.min() > 0, f"rows {x}"
+    return x * 2
+
+
+def attribute_of_the_error(net, x):
+    if x.min() < 0:
+        raise Rejected(f"of {x.shape}", x.min())
+    return x
+
+
+def several(net, x):
+    net.n += 1
+    net.found["a"], net.last = x * net.n, x.sum()
+    if x.min() < 0:
+        net.last = x.min()
+        if x.max() > 2:
+            net.steps.add_(x.max().detach())
+            raise RuntimeError(f"both {x}")
+        elif x.max() > 1:
+            raise OverflowError("middle %s" % x.max())  # noqa: UP031
+        net.last = x.max()
+    assert x.sum() < 40, (x.sum().item(), net.n)
+    return x + net.n
+
+
+def of_one_of_two_kinds(net, x):
+    net.n += 1
+    if x.min() < 0:
+        raise ValueError("early") if net.n < 3 else TypeError(f"late {net.n}")
+    return x
+
+
+def in_a_scope(net, x):
+    with net.scope:
+        net.scope.seen.append("in")
+        if x.min() < 0:
+            raise ValueError("negative")
+    return x * 2
+
+
+def after_a_loop(net, x):
+    h = x[0]
+    for row in x:
+        h = h + row
+        net.log.append(h)
+    net.last = h
+    if h.min() < 0:
+        raise ValueError(f"{h} of {len(net.log)}")
+    return h
+
+
+def random_numbers(net, x):
+    y = paddle.nn.functional.dropout(x, 0.5)
+    if x.min() < 0:
+        raise ValueError(f"{y}")
+    return y
+
+
+def helper(net, x):
+    net.n += 1
+    if x.min() < 0:
+        raise ValueError(f"negative after {net.n}")
+    return x
+
+
+def in_helpers(net, x):
+    y = helper(net, x + 5)
+    return helper(net, helper(net, y) - 5)
+
+
+def of_python(net, x):
+    net.n += 1
+    net.steps.add_(x.sum().detach())
+    if net.n % 2 == 0:
+        raise RuntimeError(f"{net.n} is even, sum {x.sum():.2f}")
+    return x * net.n
+
+
+BODIES = [buffer, buffer_in_the_branch, counter, containers, printed, argument, several, in_a_scope,
+          attribute_of_the_error, of_one_of_two_kinds, after_a_loop, random_numbers, in_helpers,
+          of_python]  # fmt: skip
+VALUES = ([1.0, 2.0, 3.0, 4.0], [-1.0, 2.0, 3.0, -4.0], [-1.0, 1.5, 1.0, 1.0],
+          [-1.0, 0.5, 0.5, 0.1], [10.0, 10.0, 10.0, 20.0], [-2.0, 2.0, 3.0, 4.0],
+          [1.0, 2.0, 0.5, 4.0])  # fmt: skip
+
+
+def outcome(f, net, values, gradient):
+    """The result or the error of a call with its attributes, and what it has left behind."""
+    x = paddle.to_tensor(values, stop_gradient=not gradient).reshape([2, 2])
+    try:
+        result = f(x)
+    except Exception as error:
+        result = type(error), str(error), error.args, getattr(error, "value", None)
+    return result, x, net.state(), paddle.get_rng_state()[0].current_seed()
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
+def test_changes_before_an_error_are_those_of_eager(body, gradient, capsys):
+    nets = [Net(body), Net(body)]
+    calls = nets[0].forward, dy2st.to_static(nets[1].forward)
+    runs = []
+    for net, call in zip(nets, calls):
+        paddle.seed(1)
+        runs.append(([outcome(call, net, values, gradient) for values in VALUES],
+                     capsys.readouterr().out, paddle.rand([2])))  # fmt: skip
+    want, have = runs
+    assert [q[0][:3] for q in have[0] if type(q[0]) is tuple] == [
+        q[0][:3] for q in want[0] if type(q[0]) is tuple
+    ]
+    check.same(have, want)
+
+
+def test_a_call_that_fails_again_is_translated_once(monkeypatch):
+    net = Net(counter)
+    static = dy2st.to_static(net.forward)
+    made = []
+    found = dy2st.compiled.cache.translate
+    monkeypatch.setattr(
+        dy2st.compiled.cache, "translate", lambda *a, **k: made.append(1) or found(*a, **k)
+    )
+    for _ in range(6):
+        with pytest.raises(KeyError):
+            static(-paddle.ones([2, 2]))
+    assert net.n == 66 and len(made) <= 5
+    with pytest.raises(KeyError):
+        static(-paddle.ones([2, 2]))
+    assert len(made) <= 5
+
+
+def test_a_loop_that_raises_changes_nothing():
+    """A limit: which iteration has raised is not known when the error is found."""
+
+    def body(net, x):
+        for row in x:
+            net.steps.add_(row.sum())
+            if row.min() < 0:
+                raise ValueError(f"row {row}")
+        return x
+
+    net = Net(body)
+    with pytest.raises(ValueError, match=r"-4\."):
+        dy2st.to_static(net.forward)(paddle.to_tensor([[1.0, 2.0], [3.0, -4.0]] * 8))
+    assert float(net.steps) == 0
