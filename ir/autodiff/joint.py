@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ir.autodiff.activity import Activity, is_float
 from ir.autodiff.appended import appended
 from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, cost_of, name_of
 from ir.autodiff.shared_states import share_states
+from ir.autodiff.stacked import cut_to, in_full_size, placed
 from ir.opdef import ShapeError
-from ir.ops.gradients import Contribution, Placed, added, zeros
+from ir.ops.gradients import Contribution, added, zeros
 from ir.passes.cloning import Copier
 from ir.program import (
     Carry,
@@ -59,6 +61,7 @@ class Reverse:
     computed_in: what `ir.autodiff.residuals.in_storage` finds.
     outputs: values that the caller gets, and may hand over.
     report: (value, policy, cost) for every forward value that the backward pass reads.
+    around: the loops in whose bodies the block is, the outermost first.
     """
 
     activity: Activity
@@ -70,6 +73,7 @@ class Reverse:
     outputs: Collection[object]
     report: list[str] = field(default_factory=list)
     behind_again: set[Node] = field(default_factory=set)
+    around: list[Scan] = field(default_factory=list)
 
     def fresh(self, size: str) -> str:
         """A name for a size of a copied loop."""
@@ -200,9 +204,9 @@ class Reverse:
 
 class _Loop:
     """The gradient of one loop: `ports` are those of the backward loop, `stacks` are new ones of
-    the forward loop, `prefix` is what begins the backward body, `behind` what follows the forward
-    loop. `sources` and `collected`: the ports that bring in a value of the forward body, and those
-    that collect one."""
+    the forward loop, `padding` is what ends its body and `behind` what follows it, `prefix` is what
+    begins the backward body. `sources` and `collected`: the ports that bring in a value of the
+    forward body, and those that collect one."""
 
     def __init__(self, shared: Reverse, s: Scan, grads: Grads, b: Block) -> None:
         self.shared, self.s, self.grads, self.b = shared, s, grads, b
@@ -213,7 +217,7 @@ class _Loop:
         self.stacks: list[Stack] = []
         self.sources = {p.inner: p for p in s.ins}
         self.collected = {p.inner: p for p in reversed(s.ports) if isinstance(p, Stack)}
-        self.prefix, self.behind = Block(), Block()
+        self.prefix, self.padding, self.behind = Block(), Block(), Block()
         self.body = Block()
         self.inner: Grads = {}
         self.first: dict[Port, Value] = {}
@@ -227,7 +231,9 @@ class _Loop:
             return [self.s]
         for p in self.s.ports:
             self.enter(p)
+        self.shared.around.append(self.s)
         ops = self.shared.block(self.s.body, self.inner, self.body)
+        self.shared.around.pop()
         makers, leaving = self.leave()
         self.appended = appended(self.s, self.body.ops)
         entering = {self.s.index, *self.sources}
@@ -256,8 +262,8 @@ class _Loop:
             self.b.append(loop)
         self.add_results()
         own = (replace(p, last=self.lasts[p]) if p in self.lasts else p for p in self.s.ports)
-        ports = in_order((*own, *self.stacks))
-        return [replace(self.s, ports=ports, body=tuple(ops)), *self.behind.ops]
+        ports, body = in_order((*own, *self.stacks)), (*ops, *self.padding.ops)
+        return [replace(self.s, ports=ports, body=body), *self.behind.ops]
 
     def hand_on(self) -> None:
         """No iteration: what a carry was before is what it is after."""
@@ -336,20 +342,9 @@ class _Loop:
         self.results.append((p.outer, outer, p))
         return (lambda v: Stack(outer, v, p.axis)), self.inner[p.inner]
 
-    def unreversed(self, p: Seq, g: Value) -> Value | Placed:
-        n = p.outer.type.shape[p.axis]
-        start = p.start + p.step * (self.length - 1)
-        if n == self.length and p.step == -1 and p.start == n - 1:
-            return g
-        if n == self.length and p.step == 1 and p.start == 0:
-            flipped: Value = self.b.slice(g, axis=p.axis, start=n - 1, length=n, step=-1)
-            return flipped
-        attrs = {"axis": p.axis, "start": start, "length": self.length, "step": -p.step}
-        return Placed("slice", g, (), attrs)
-
     def add_results(self) -> None:
         for target, g, seq in self.results:
-            part = g if seq is None else self.unreversed(seq, g)
+            part = g if seq is None else placed(self.b, seq, g, self.length)
             self.shared.add(self.b, self.grads, target, part)
 
     # -------- forward values in the backward body
@@ -365,8 +360,10 @@ class _Loop:
             start = p.start + p.step * (self.length - 1)
             self.ports.append(Seq(new, p.outer, p.axis, start, -p.step))
         else:
-            stack = self.stack_of(v)
-            self.ports.append(Seq(new, stack.outer, stack.axis, self.length - 1, -1))
+            stack = self.stack_of(in_full_size(self.padding, v, [self.s]))
+            whole = Value(stack.inner.type, v.name)
+            self.ports.append(Seq(whole, stack.outer, stack.axis, self.length - 1, -1))
+            return cut_to(self.prefix, whole, Copier(str, sizes=self.forward_size()).attr(v.type))
         return new
 
     def last_of(self, p: Carry) -> Value:
@@ -392,9 +389,7 @@ class _Loop:
 
     def forward_size(self) -> dict[str, Dim]:
         """The index of the forward loop, in types, by that of the backward loop."""
-        if not self.size:
-            return {}
-        return {self.s.size: self.length - 1 - Size.named(self.size)}
+        return {self.s.size: self.length - 1 - Size.named(self.size)} if self.size else {}
 
     def forward_index(self) -> Value:
         b = self.prefix
@@ -454,10 +449,13 @@ class _Branch:
     ) -> tuple[tuple[Node, ...], list[Value]]:
         wanted = [side.inner.get(p.inner) or zeros(side.body, p.inner.type) for p in targets]
         entering = [p.inner for p in self.c.ins]
-        ops, forward = side.body.ops, side.forward
-        return self.shared.hand_over(
-            ops, wanted, forward, entering, lambda v: 0, lambda v: self.bring(v, k), "keep"
+        ops, forward, prefix = side.body.ops, side.forward, Block()
+        bring = partial(self.bring, k=k, prefix=prefix)
+        sizes = {s.size: Size.named(s.size) for s in self.shared.around if s.size}
+        made, leaving = self.shared.hand_over(
+            ops, wanted, forward, entering, lambda v: 0, bring, "keep", sizes=sizes
         )
+        return (*prefix.ops, *made), leaving
 
     def outside(self, outer: Value) -> Value:
         """An outer value, inside of the backward branch."""
@@ -467,19 +465,21 @@ class _Branch:
         self.ins.append(Const(Value(outer.type, outer.name), outer))
         return self.ins[-1].inner
 
-    def bring(self, v: Value, k: int) -> Value:
+    def bring(self, v: Value, k: int, prefix: Block) -> Value:
         for p in self.c.ins:
             if p.inner is v:
                 return self.outside(p.outer)
         for j in (*self.c.outs, *self.joins):
             if (j.then, j.orelse)[k] is v:
                 return self.outside(j.outer)
-        nothing = Block()
-        other = zeros(nothing, v.type)
+        own, nothing = Block(), Block()
+        whole = in_full_size(own, v, self.shared.around)
+        other = zeros(nothing, whole.type)
+        self.more[k].extend(own.ops)
         self.more[1 - k].extend(nothing.ops)
-        pair = (v, other) if k == 0 else (other, v)
-        self.joins.append(Join(Value(v.type, v.name), *pair))
-        return self.outside(self.joins[-1].outer)
+        pair = (whole, other) if k == 0 else (other, whole)
+        self.joins.append(Join(Value(whole.type, v.name), *pair))
+        return cut_to(prefix, self.outside(self.joins[-1].outer), v.type)
 
 
 @dataclass(frozen=True, eq=False)

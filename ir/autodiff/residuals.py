@@ -4,7 +4,8 @@ Reuse: the value exists in the backward pass anyway: an input, a const or seq po
 the forward pass hands it over, a loop by stacking it in every iteration. Recompute: cheap
 elementwise ops and views, if their own operands exist or cost no more bytes; also every value whose
 size is known only inside its block, such as the stacks of a `while` inside another loop, and the
-segments of a checkpointed loop. Foreign kernels and other effects never run twice. Nothing is
+segments of a checkpointed loop. Foreign kernels and other effects never run twice: what they give
+in a size that moves with the index of the loop is kept (`ir.autodiff.stacked`). Nothing is
 recomputed from an input that the backward pass does not read anyway: the user may write to it in
 between, as eager allows then.
 """
@@ -159,7 +160,10 @@ class Chooser:
         if v not in self.maker:
             return False
         node = self.maker[v]
-        return isinstance(v, str) or bool(v.type.names & self.local) or self.again(node)
+        if isinstance(v, str) or self.again(node):
+            return True
+        found = v.type.names & self.local
+        return bool(found) and not (found <= set(self.own) and any(map(once_only, walk([node]))))
 
     def again_too(self, node: Node) -> list[Value | str]:
         """Mark a node for recomputation; returns the operands and sizes that it needs."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import paddle
 import paddle.nn.functional as F
 import pytest
+from paddle.static import InputSpec
 
 import dy2st
 from tests import check
@@ -84,11 +85,54 @@ def test_programs_do_not_grow_with_the_length():
     assert lines[0] == lines[1]
 
 
-def test_gradients_are_those_of_eager():
-    """With a gradient, the loop is unrolled."""
-    static = dy2st.to_static(largest)
-    x = check.data(5, 4)
-    (want, dx), (have, dy) = (check.step(q, [q_x := check.detached(x)], [q_x])
-                              for q in (largest, static))  # fmt: skip
-    check.same(have, want, rtol=1e-9, atol=1e-9)
-    check.close(dy[0], dx[0], 1e-9, "gradient")
+# ---------------------------------------------------------------- gradients
+def kernels_of_two_axes(x):
+    h = x[0]
+    for t in range(x.shape[0]):
+        rows = x[: t + 1] * h
+        weights = F.dropout(rows @ rows.T, 0.3)
+        h = h * 0.5 + (weights @ rows).mean(0) * paddle.logsumexp(rows, 0)
+    return h
+
+
+def kernels_under_a_condition(x):
+    """Where the condition does not hold, the slice has a negative length."""
+    h = x[0]
+    for t in range(x.shape[0]):
+        if t > 2:
+            rows = paddle.exp(x[: t - 2] * h)
+            rows = F.dropout(rows, 0.3) * paddle.sort(x[: t - 2], 0)
+            h = h * 0.9 + (rows * rows).sum(0) * 0.01
+        h = h * x[t]
+    return h
+
+
+def kernels_in_two_loops(x):
+    h = x[0]
+    for t in range(x.shape[0]):
+        for j in range(t):
+            rows = F.dropout(x[j : t + 1] * h, 0.3)
+            h = h * 0.9 + (rows * rows).sum(0) * 0.01
+    return h
+
+
+KERNELS = (kernels_of_two_axes, kernels_under_a_condition, kernels_in_two_loops)
+
+
+@pytest.mark.parametrize(
+    "f", [*KERNELS, dropped_attention, weights_drawn, largest, one_chosen], **names
+)
+@pytest.mark.parametrize("named", [False, True])
+def test_gradients_are_those_of_eager(f, named):
+    spec = [InputSpec([None, 4], "float64")] if named else None
+    static = dy2st.to_static(f, input_spec=spec)
+    for n in (7, 1, 2, 4):
+        x, y = check.data(n, 4, seed=n), check.data(n, 4, seed=n)
+        found = []
+        for g, q in ((f, x), (static, y)):
+            paddle.seed(n)
+            found.append((*check.step(g, [q], [q]), paddle.rand([2])))
+        (want, dx, tail), (have, dy, end) = found
+        check.same([have, end], [want, tail], rtol=1e-9, atol=1e-9)
+        check.close(dy[0], dx[0], 1e-9, "gradient")
+    assert not any(q.kind == "unrolled" for q in dy2st.report(static, check.data(7, 4)).loops)

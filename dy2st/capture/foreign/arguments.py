@@ -26,11 +26,11 @@ NUMBERS: dict[str, type] = {name: kind for kind, name in KEYS.items()}
 
 # ---------------------------------------------------------------- arguments as attributes
 class Template:
-    """Arguments as nested literals: tensors become operands, marked by their position. `moving`:
-    numbers in lists, which may be sizes, follow the index of a loop."""
+    """Arguments as nested literals: tensors become operands, marked by their position. Numbers in
+    lists, which may be sizes, may follow the index of a loop."""
 
-    def __init__(self, trace: Trace, name: str, moving: bool) -> None:
-        self.trace, self.name, self.moving = trace, name, moving
+    def __init__(self, trace: Trace, name: str) -> None:
+        self.trace, self.name = trace, name
         self.operands: list[Tensor] = []
 
     def of(self, a: Any) -> Any:
@@ -41,7 +41,7 @@ class Template:
         if is_symint(a):
             return self.symbol(a)
         if isinstance(a, (list, tuple)):
-            return tuple(q.dim if self.moving and is_symint(q) else self.of(q) for q in a)
+            return tuple(q.dim if is_symint(q) else self.of(q) for q in a)
         if isinstance(a, slice):
             return {"slice": (self.of(a.start), self.of(a.stop), self.of(a.step))}
         if a is Ellipsis:

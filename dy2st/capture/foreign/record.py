@@ -8,18 +8,16 @@ from typing import Any
 
 from dy2st.capture.detached_writes import write
 from dy2st.capture.foreign import gradient
-from dy2st.capture.foreign.arguments import Template, flatten
+from dy2st.capture.foreign.arguments import Template
 from dy2st.capture.foreign.probe import RANDOM, Probe, Unclear
 from dy2st.capture.foreign.refusals import another_type, refusal
 from dy2st.trace.emitter import Emitter, detached, grad_enabled
-from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
-from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import is_internal
 from ir import Type
 from ir.types import BF16
-from ir.uses import dim_names
 
 #: ops with results of floats that never require a gradient
 NO_GRADIENT = frozenset(
@@ -54,17 +52,14 @@ def record(
     cause: Exception | None,
 ) -> object:
     """Emit a foreign op for this call, or refuse it by name."""
-    fixed = requires_gradient(name, flatten([args, list(kwargs.values())]))
-    template = Template(trace, name, moving=not fixed)
+    template = Template(trace, name)
     literal = (
         tuple(template.of(a) for a in args),
         tuple((k, template.of(v)) for k, v in kwargs.items()),
     )
     if any(q._value.type.dtype == BF16 for q in template.operands):
         raise another_type(trace, name, "bfloat16")
-    if fixed:
-        refuse_moving(trace, name, [*(q._value.type for q in template.operands), literal])
-    known = [known_numbers(trace, q, fixed) for q in template.operands]
+    known = [trace.known(q._value) for q in template.operands]
     probe = Probe(trace, name, literal, [q._value.type for q in template.operands], known)
     try:
         with trace.pause():
@@ -83,28 +78,10 @@ def record(
     return _emit(trace, name, literal, template.operands, probed)
 
 
-def refuse_moving(trace: Trace, name: str, values: Sequence[object]) -> None:
-    """Raises NeedsConcrete for a size that moves with a loop's index: the gradient of the call
-    keeps what each iteration has computed, and that would differ in size."""
-    found = dim_names(values) & trace.sizes.loops.keys()
-    if found:
-        reason = f"a size that moves with the index is given to {name}, which runs Paddle's kernel"
-        raise NeedsConcrete(reason, [trace.sizes.loops[n] for n in found])
-
-
 def requires_gradient(name: str, arguments: Sequence[object]) -> bool:
     """Whether a result of a call with these arguments may require a gradient."""
     trained = any(isinstance(q, Tensor) and not q.stop_gradient for q in arguments)
     return trained and grad_enabled() and name not in NO_GRADIENT
-
-
-def known_numbers(trace: Trace, x: FakeTensor, fixed: bool) -> tuple[Any, ...] | None:
-    """The elements that stand-ins of a tensor have; `fixed`: they are the same in every
-    iteration."""
-    found = trace.elements(x._value)
-    if found is None or fixed and any(is_symint(q) and q.loops for q in found):
-        return None
-    return trace.known(x._value)
 
 
 def _informative(e: Exception) -> bool:
