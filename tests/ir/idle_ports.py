@@ -14,7 +14,7 @@ from ir.uses import counts, dim_names, has_effect, size_names, walk
 
 Source = Value | str
 #: ops that give zero for zeros
-LINEAR = {"add", "subtract", "neg", "sum", "cast", "assign", "concat", "stack", "tanh"}
+LINEAR = {"add", "subtract", "neg", "sum", "cast", "assign", "concat", "stack"}
 LINEAR |= {"reshape", "transpose", "slice", "index", "expand"}
 
 
@@ -120,8 +120,6 @@ def _filled(node: Node, found: set[Value]) -> Iterable[Value]:
 def _is_zero(op: Op, zeros: list[bool]) -> bool:
     if op.name == "full":
         return not op.attrs["value"]
-    if op.name in ("multiply", "matmul"):
-        return any(zeros)
     if op.name == "where":
         return all(zeros[1:])
     return op.name in LINEAR and all(zeros)
