@@ -17,12 +17,12 @@ from dy2st.branches.merge import Merge
 from dy2st.branches.unresolved import Unresolved
 from dy2st.state.arrays import tensor_of
 from dy2st.state.containers.either import Either
-from dy2st.state.ownership import refuse
+from dy2st.state.ownership import check_keys, refuse
 from dy2st.state.protocols import special
 from dy2st.state.strings import described, is_lazy, shows_values, text_of, with_values
 from dy2st.state.tree import UNDEF
 from dy2st.trace import scalar as number
-from dy2st.trace.emitter import lift
+from dy2st.trace.emitter import lift, uniform
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import scalar
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, known, negated
@@ -43,12 +43,14 @@ def condition(trace: Trace, value: Any) -> Any:
         return value.each(lambda x: condition(trace, x))
     value = tensor_of(value)
     if isinstance(value, Tensor):
-        return tensor_truth(trace, value)
+        known = uniform(trace, value._value) if type(value) is FakeTensor else None
+        return tensor_truth(trace, value) if known is None else bool(known > 0)
     if is_runtime_scalar(value):
         value = number.fixed(value)
         return number.truth(value) if is_runtime_scalar(value) else value
     if is_symint(value):
         return value != 0
+    check_keys(value)
     users = special(trace, value, "__bool__") or special(trace, value, "__len__")
     return condition(trace, users[0]) if users else bool(value)
 

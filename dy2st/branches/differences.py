@@ -8,6 +8,7 @@ from dy2st.branches.unresolved import remedy_of
 from dy2st.state.tree import describe
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import kind_of
+from dy2st.trace.undo import Location
 
 
 def difference(what: str, a: Any, b: Any) -> tuple[str, str, str]:
@@ -33,4 +34,31 @@ def difference(what: str, a: Any, b: Any) -> tuple[str, str, str]:
     )
 
 
-__all__ = ["difference"]
+def absence(place: Location, a: Any, b: Any) -> tuple[str, str, str]:
+    """The message, reason and remedy for a place that only one branch sets."""
+    return (
+        f"{place} is set in only one branch of a condition on data.",
+        f"It is {describe(a)} where the condition holds, {describe(b)} elsewhere.",
+        "Set it before the branch.",
+    )
+
+
+def lengths(target: str, a: str, b: str) -> tuple[str, str, str]:
+    """The same for containers that the branches leave with other keys or lengths."""
+    return (
+        target,
+        f"It has {a} where the condition holds, {b} elsewhere.",
+        "Change it in both branches alike, or select with `paddle.where`.",
+    )
+
+
+def changing_keys(what: str, a: Any) -> tuple[str, str, str]:
+    """The same for a dict or object whose keys a branch changes, and which is one of two."""
+    return (
+        f"{what} is a {type(a).__name__} that data chooses, and its keys change.",
+        "A branch of the condition deletes one, or sets one that was not there.",
+        "Change the keys after the branches, or set them before.",
+    )
+
+
+__all__ = ["absence", "changing_keys", "difference", "lengths"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.branches.branch import Branch, inside
-from dy2st.branches.differences import difference
+from dy2st.branches.differences import absence, changing_keys, difference, lengths
 from dy2st.branches.merge_either import merge_either
 from dy2st.branches.merge_lists import (
     ConditionalElement,
@@ -28,6 +28,7 @@ from dy2st.branches.unresolved import (
     alternatives,
     generated,
     plain,
+    resolve_under,
     unresolved,
 )
 from dy2st.state.container_writes import Contents
@@ -46,7 +47,7 @@ from dy2st.trace.scalar import RuntimeScalar, fixed, is_mixed, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint, settled_after
 from dy2st.trace.trace import Frame, Trace
-from dy2st.trace.undo import MISSING, Location
+from dy2st.trace.undo import MISSING, Item, Location
 from ir import Cond, Join, SourceError, Type, Value
 from ir.types import BOOL
 
@@ -69,7 +70,9 @@ class Merge:
 
     def join(self, name: str, a: Any, b: Any) -> Any:
         """The merged value of a place; raises Refused where the branches leave different types."""
-        if a is b or (is_constant(a) and same_constant(a, b)):
+        if a is b:
+            return a
+        if Unresolved not in (type(a), type(b)) and is_constant(a) and same_constant(a, b):
             return a
         if (id(a), id(b)) not in self.known:
             self.known[id(a), id(b)] = (a, b, self.joined(name, a, b))
@@ -82,6 +85,10 @@ class Merge:
     def joined(self, name: str, a: Any, b: Any) -> Any:
         """As `join`, for two different values; unresolved where they cannot be merged."""
         if type(a) is Unresolved or type(b) is Unresolved:
+            pairs = ((a, self.yes), (b, self.no))
+            a, b = (resolve_under(x, side.frame.facts) for x, side in pairs)
+            if type(a) is not Unresolved and type(b) is not Unresolved:
+                return self.join(name, a, b)
             return self.of_conflicts(name, a, b)
         try:
             return self.agreed(name, a, b)
@@ -104,7 +111,7 @@ class Merge:
         for pairs, missing, op in ((yes, self.no, "is"), (no, self.yes, "not")):
             for value, facts in pairs:
                 ran = {(op, self.test.value)}
-                half = self.half(name, value, missing) if isinstance(value, Tensor) else value
+                half = self.halves(name, value, missing)
                 out.append(Alternative(half, None if facts is None else facts | ran))
         return unresolved(error, tuple(out))
 
@@ -160,11 +167,7 @@ class Merge:
             return self.merged[key][2]
         one, two = parts_after(a, self.yes), parts_after(b, self.no)
         if one is None or two is None:
-            raise Disagree from self.stop(
-                f"{plain(name)} is a {type(a).__name__} that data chooses, and its keys change.",
-                "A branch of the condition deletes one, or sets one that was not there.",
-                "Change the keys after the branches, or set them before.",
-            )
+            raise Disagree from self.stop(*changing_keys(plain(name), a))
         out = rebuilt(self.trace, a, [self.agreed(name, x, y) for x, y in zip(one, two)])
         if is_value(a):
             return out
@@ -303,6 +306,18 @@ class Merge:
         """The frame of the branch that is not `missing`."""
         return (self.no if missing is self.yes else self.yes).frame
 
+    def halves(self, name: str, x: Any, missing: Branch) -> Any:
+        """As `half`, also in containers that the branch has made."""
+        if isinstance(x, Tensor):
+            return self.half(name, x, missing)
+        if not is_value(x) and not (is_container(x) and self.trace.home(x) is self.there(missing)):
+            return x
+        key = (id(x), id(missing))
+        if key not in self.merged:
+            parts = [self.halves(name, q, missing) for q in parts_of(x)]
+            self.merged[key] = (x, missing, rebuilt(self.trace, x, parts))
+        return self.merged[key][2]
+
     def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
         """A tensor of one branch, zeros if the other one ran."""
         if hasattr(x, "merged"):
@@ -352,20 +367,22 @@ class Merge:
             now = keep_dynamic(self.trace, place)
             a, b = (left_in(side, key, place, now) for side in (self.yes, self.no))
             if isinstance(place, Contents) and not same_keys(place, a, b):
-                raise self.stop(
-                    changed_keys(place),
-                    f"It has {keys(place, a)} where the condition holds, {keys(place, b)} "
-                    "elsewhere.",
-                    "Change it in both branches alike, or select with `paddle.where`.",
-                )
-            if (a is MISSING) is not (b is MISSING):
-                raise self.stop(
-                    f"{place} is set in only one branch of a condition on data.",
-                    f"It is {describe(a)} where the condition holds, {describe(b)} elsewhere.",
-                    "Set it before the branch.",
-                )
-            out.append((place, self.certain(str(place), a, b)))
+                raise self.stop(*lengths(changed_keys(place), keys(place, a), keys(place, b)))
+            out.append((place, self.left(place, a, b)))
         return out
+
+    def left(self, place: Location, a: Any, b: Any) -> Any:
+        """The value of a place after the branches."""
+        if isinstance(place, Contents):
+            return self.certain(str(place), a, b)
+        if (a is MISSING) is (b is MISSING):
+            return self.join(str(place), a, b)
+        error, partial = self.stop(*absence(place, a, b)), self.trace.objects.partial
+        private = isinstance(place.obj, dict) and not self.trace.outside_of_trace(place.obj)
+        if not isinstance(place, Item) or not private or not partial:
+            raise error
+        partial[-1].append(place.obj)
+        return self.apart(str(place), error, [(a, frozenset())], [(b, frozenset())], [])
 
     def check_order(self, places: dict[Any, Location]) -> None:
         """Refuse branches that add keys to a dict in different orders."""
@@ -401,8 +418,7 @@ class Merge:
                     "Whether it does depends on data.",
                     "Collect in a list of the branch and stack it there.",
                 )
-            items = [self.certain("an element of the list", x, y) for x, y in zip(a, b)]
-            if items:
+            if items := [self.certain("an element of the list", x, y) for x, y in zip(a, b)]:
                 out.append((target, items))
         return out
 

@@ -16,6 +16,7 @@ import paddle
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, negate
 from dy2st.trace.trace import current
+from dy2st.trace.undo import MISSING
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,15 @@ class Unresolved(FakeTensor):  # type: ignore[misc]
     @property  # type: ignore[misc]
     def stop_gradient(self) -> Any:  # type: ignore[override]
         return self.chosen().stop_gradient
+
+    @property
+    def name(self) -> str:
+        """A Layer asks for it when the value is stored in an attribute."""
+        return "unresolved" if current() is None else str(self.chosen().name)
+
+    def set_error(self) -> BaseException | None:
+        """The error to raise if the key of a dict that holds this may not be set."""
+        return self.__dict__["error"] if absent(here(self)) else None
 
     def chosen(self) -> Any:
         """The tensor that this is here; raises `error`."""
@@ -134,6 +144,12 @@ def alternatives(x: object) -> tuple[Alternative, ...]:
     return (Alternative(x, frozenset()),)
 
 
+def absent(x: object) -> tuple[Alternative, ...]:
+    """Says that `x` may be no item at all, if data decides whether there is one."""
+    missing = any(a.value is MISSING for a in alternatives(x))
+    return (Alternative(MISSING, None),) if missing else ()
+
+
 def resolve_under(x: object, facts: frozenset[PathCondition]) -> object:
     """The value of `x` where `facts` hold: one of its alternatives if they single one out."""
     if type(x) is not Unresolved:
@@ -168,6 +184,7 @@ def remedy_of(what: str, a: Any, b: Any) -> str:
 __all__ = [
     "Alternative",
     "Unresolved",
+    "absent",
     "alternatives",
     "generated",
     "unresolved",

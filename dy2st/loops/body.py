@@ -16,6 +16,7 @@ from dy2st.branches.cond import condition, decide
 from dy2st.branches.unresolved import (
     Alternative,
     Unresolved,
+    absent,
     alternatives,
     resolve_under,
     unreadable,
@@ -23,6 +24,7 @@ from dy2st.branches.unresolved import (
 )
 from dy2st.loops import concat_growth, eithers
 from dy2st.loops.appends import filled, gathered, segment, shortened
+from dy2st.loops.growth import learn_early
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
@@ -33,13 +35,12 @@ from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.ownership import note_contents
 from dy2st.state.stacked_run import StackedRun, taken
 from dy2st.state.traced_list import TraceList
-from dy2st.state.tree import UNDEF, elements, is_container, parts, tree
+from dy2st.state.tree import UNDEF, alike, elements, is_container, is_value, parts, tree
 from dy2st.trace.emitter import lift
 from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import (
     DTYPES,
-    PathCondition,
     RuntimeScalar,
     is_runtime_scalar,
     known,
@@ -52,7 +53,7 @@ from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
 from ir import ENDLESS, Size, Value
-from ir.types import BOOL, Dim, substitute_dim
+from ir.types import BOOL, Dim
 
 Item = Callable[[Any], Any]
 
@@ -124,7 +125,8 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
 
 class BodyTrace(LoopTrace):
     """One tentative trace of the body. `stale`: it has learned the number of iterations, which
-    it did not know when it began."""
+    it did not know when it began. `found`: places that it has found, with their values at its
+    end."""
 
     def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Any) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
@@ -133,6 +135,7 @@ class BodyTrace(LoopTrace):
         self.loop.open = code.test is not None or over.more is not None
         self.loop.cuttable = not self.loop.open and isinstance(over.trip, int) and over.uncut
         self.stale = False
+        self.found: dict[tuple[Any, ...], Any] = {}
 
     @property
     def names(self) -> Sequence[str]:
@@ -147,7 +150,8 @@ class BodyTrace(LoopTrace):
         for n, b in zip(self.names, before):
             if isinstance(b, TraceList) and b.segmented and not self.set_first(n):
                 b.split(trace)
-        old = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
+        found = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
+        old = {k: resolve_under(q, self.enters) for k, q in found.items()}
         depth = len(trace.frames)
         written: dict[Value, Any] = {}
         try:
@@ -161,10 +165,13 @@ class BodyTrace(LoopTrace):
             del trace.frames[depth:]
             trace.undo_log.undo_to(mark)
             self.code.set_state(state)
+            for k, after in self.found.items():
+                now = resolve_under(self.known.places[k].get(), self.enters)
+                learn_early(self, now, after, k)
         kind = "while" if self.count else "scan"
         trace.frame.notes.append((kind, site, reason))
         trace.adopt(self.frame, written)
-        self.commit(plan, state, old)
+        self.commit(plan, state, found)
 
     def trace_once(self, before: tuple[Any, ...], old: dict[Any, Any], asks: bool) -> LoopPorts:
         trace = self.trace
@@ -180,11 +187,16 @@ class BodyTrace(LoopTrace):
                 trace.store(place, held[k])
         self.code.set_state(stand_ins)
         index = trace.sym(Size.named(self.loop.name))
-        if asks:
+        if asks and not self.loop.fits:
             self.bound(self.code.more(trace, self.over, index), ahead=1)
             raise Retrace
         self.code.body(self.over.item(index))
-        self.end(self.code.more(trace, self.over, index + 1))
+        go = self.code.more(trace, self.over, index + 1)
+        if asks:
+            self.bound(go)
+            self.known.trip = 1 if go is False else self.known.trip
+            raise Retrace
+        self.end(go)
         after = self.code.get_state()
         new_places = self.learn_places() | columns.learn(self.frame, self.known.columns)
         rows = [
@@ -193,7 +205,10 @@ class BodyTrace(LoopTrace):
         ]
         places = self.known.places
         rows += [row for rows_of in queues for row in rows_of(self)]
-        rows += [(str(q), old[k], held[k], q.get(), k) for k, q in places.items() if k in held]
+        rows += [
+            (str(q), old[k], held[k], self.carried(held[k], q.get(), k), k)
+            for k, q in places.items() if k in held
+        ]  # fmt: skip
         plan = LoopPorts(self, rows, new_places or self.stale)
         if self.loop.trip == ENDLESS and self.tests is None:
             raise NeedsConcrete("its end follows from Python values, not from the index or data")
@@ -207,16 +222,26 @@ class BodyTrace(LoopTrace):
         """The value that the next iteration reads in a place, given the value at the end of the
         body."""
         if type(a) is Unresolved:
-            self.unreadable[path] = a.__dict__["error"]
+            self.unreadable[path], self.absent[path] = a.__dict__["error"], absent(a)
             whole, a = a, resolve_under(a, self.goes_on)
             others = [q for q in alternatives(whole) if q.value is not a]
             if type(a) is not Unresolved and len(others) == 1:
-                self.breaking[path] = others[0]
+                self.note_break(a, others[0], path)
         if type(a) is Unresolved and self.once:
             return p
         if is_symint(a) and path[0].endswith("=") and not self.certain:
             return make(self.trace, self.trace.index_value(a), a)
         return a
+
+    def note_break(self, a: Any, other: Alternative, path: tuple[Any, ...]) -> None:
+        """Note what is in a place after a `break`, and in the places in it."""
+        self.breaking[path] = other
+        if a is other.value or not (is_value(a) or is_container(a)) or not alike(a, other.value):
+            return
+        for k, q, old in zip(elements(a) or {}, parts(a), parts(other.value)):
+            inner = (*path, k)
+            self.unreadable[inner] = self.unreadable[path]
+            self.note_break(q, Alternative(old, other.facts), inner)
 
     def stand_in(self, x: Any, path: tuple[Any, ...]) -> Any:
         """`x` with a placeholder for each leaf. A container is itself, but for one that each
@@ -263,6 +288,9 @@ class BodyTrace(LoopTrace):
     # ------------------------------------------------------------ where it ends
     def end(self, go: Any) -> None:
         """Make the test after the body a go port, or a bound on the number of iterations."""
+        if self.known.assumed and go is not False and not self.has_bound(go):
+            self.known.trip, self.known.assumed = None, False
+            raise Retrace
         if go is False and is_runtime_scalar(self.go):
             self.tests = value_in(self.trace, False, BOOL)
             self.count = self.trace.sizes.new_count(0, self.loop.trip, self.trace.frames[-2])
@@ -293,7 +321,7 @@ class BodyTrace(LoopTrace):
         hold. `ahead`: as much before that iteration ends."""
         if not is_runtime_scalar(go):
             return
-        bounds = {c: self.bound_of(c, ahead) for c in go.implies}
+        bounds = self.bounds(go, ahead)
         found = [b for b in bounds.values() if b is not None]
         if not found:
             return
@@ -310,40 +338,6 @@ class BodyTrace(LoopTrace):
             return
         self.stale = self.known.trip != trip
         self.known.trip, self.known.exact = trip, exact
-
-    def bound_of(self, fact: PathCondition, ahead: int = 0) -> Dim | None:
-        """The largest trip count if `gap op 0` holds after each iteration but the last; None if
-        the comparison gives no bound."""
-        op, gap = fact
-        if op in ("is", "not"):
-            return None
-        name = self.loop.name
-        gap = substitute_dim(gap, {name: Size.named(name) + ahead})
-        start = substitute_dim(gap, {name: 0})
-        step = substitute_dim(gap, {name: 1}) - start
-        linear = isinstance(gap, Size) and all(m.count(name) < 2 for m, _ in gap.terms)
-        if not linear or not isinstance(step, int) or step == 0:
-            return None
-        if op in ("gt", "ge") or (op == "ne" and step < 0):
-            start, step, op = 0 - start, -step, {"gt": "lt", "ge": "le"}.get(op, op)
-        if step < 0 or op == "eq":
-            return None
-        if op == "le":
-            start = start - 1
-        return self.steps_below(start, step, op)
-
-    def steps_below(self, start: Dim, step: int, op: str) -> Dim | None:
-        """1 + the least i >= 0 for which `start + step * i` is not below 0 (for ne: is 0)."""
-        if isinstance(start, int):
-            if op == "ne" and (start > 0 or start % step):
-                return None
-            return 1 + max(0, -(start // step))
-        if step != 1 or any(n in self.trace.sizes.loops for n in start.names):
-            return None
-        if self.trace.sizes.settle(start) > 0:
-            return None
-        self.trace.require(0 - start, 0, "the end of a while loop")
-        return 1 - start
 
     # ------------------------------------------------------------ placeholders
     def placeholder(self, x: Any, path: tuple[Any, ...]) -> Any:
@@ -419,6 +413,7 @@ class BodyTrace(LoopTrace):
         for k in [k for k, q in known.items() if k[0] == "item" and id(q.obj) in whole]:
             del known[k]
         known.update(new)
+        self.found = {k: resolve_under(q.get(), self.goes_on) for k, q in new.items()}
         return bool(new)
 
     # ------------------------------------------------------------ the result
@@ -441,24 +436,18 @@ class BodyTrace(LoopTrace):
                 filled(trace, target, made, plan.fills[id(target)])
             elif chosen != []:
                 target.note_append(made)
-        for path, final in plan.finals.items():
-            if type(final) is concat_growth.Later:
-                plan.finals[path] = final.value(trace)
-                if is_runtime_scalar(self.go):
-                    made = plan.finals[path]._value
-                    trace.values.copies[made] = (final.source.init._value,)
         columns.leave(trace, self.frame.columns, self.loop.trip)
         for q in self.known.queues.values():
             q.replace_parts([plan.finals["list", id(q), k] for k in range(len(q.parts()))])
+        for path, error in self.unreadable.items():
+            plan.finals[path] = self.after_break(plan, path, error)
         for k, place in self.known.places.items():
-            if plan.finals[k] is not old[k]:
-                trace.store(place, plan.finals[k])
+            if plan.finals[k] is not resolve_under(old[k], self.enters):
+                trace.store(place, self.final(old[k], plan.finals[k]))
         for doubt in plan.doubtful:
             trace.doubt(doubt)
         for q in self.replaced:
             q.leave()
-        for path, error in self.unreadable.items():
-            plan.finals[path] = self.after_break(plan, path, error)
         finals = (plan.finals[(n,)] for n in self.names)
         self.code.set_state(tuple(map(self.final, before, finals)))
         for r in plan.needs_iteration:
@@ -467,14 +456,15 @@ class BodyTrace(LoopTrace):
     def after_break(self, plan: LoopPorts, path: tuple[Any, ...], error: BaseException) -> Any:
         """The value of a variable whose type is another one after a `break`: unresolved, with the
         loop's flag as the path condition of each value."""
+        other = self.absent.get(path, ())
         if path not in plan.broken:
-            return unreadable(error)
+            return unreadable(error, *other)
         flag, value = plan.broken[path]
         ended = plan.finals[(flag,)]
         if ended is True:
             return value
         if not is_runtime_scalar(ended):
-            return unreadable(error)
+            return unreadable(error, *other)
         broke, going = frozenset([("is", ended.value)]), frozenset([("not", ended.value)])
         parts = (Alternative(value, broke), Alternative(plan.finals[path], going))
         return unresolved(error, parts)
@@ -484,7 +474,8 @@ class BodyTrace(LoopTrace):
         read only where the loop ran."""
         if type(before) is not Unresolved:
             return after
-        return unreadable(before.__dict__["error"], Alternative(after, self.enters))
+        error = before.__dict__["error"]
+        return unreadable(error, Alternative(after, self.enters), *absent(before))
 
 
 def displayed(path: tuple[Any, ...]) -> str:

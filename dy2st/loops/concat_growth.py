@@ -314,7 +314,7 @@ def settle_first(plan: LoopRecord, name: str, source: Source, a: object) -> obje
         return settle_made(plan, name, source, a)
     if sum_of(q._value.type.shape[axis] for q in a.pieces) != step:
         raise source.unequal(name)
-    missed = broken_off(plan, a)
+    missed = broken_off(plan, source)
     if source.buffers and source.tail is None:
         return settle_buffer(plan, name, source, stored(plan, a), a.stop_gradient, missed)
     values = [trace.read_value(q._value) for q in a.pieces]
@@ -327,7 +327,32 @@ def settle_first(plan: LoopRecord, name: str, source: Source, a: object) -> obje
     outer = trace.new_value(piece.type.with_shape(shape), name, plan.outer)
     plan.stacks.append(Stack(outer, piece, axis))
     plan.blur(piece, outer)
-    return Later(source, outer, a.stop_gradient, missed)
+    with plan.behind():
+        return attached(plan, source, outer, a.stop_gradient, missed)
+
+
+def attached(
+    plan: LoopRecord, source: Source, pieces: Value, stop_gradient: bool, missed: Value | None
+) -> FakeTensor:
+    """The tensor with the pieces of all iterations, which are stacked along its axis."""
+    trace, axis, init = plan.trace, source.growth.axis, source.init._value
+    shape, value = list(pieces.type.shape), pieces
+    if source.growth.front:
+        n = shape[axis]
+        attrs = {"axis": axis, "start": n - 1, "length": n, "step": -1}
+        value = trace.emit("slice", [value], attrs)
+    shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
+    value = trace.emit("reshape", [value], {"shape": tuple(shape)})
+    parts = [value, init] if source.growth.front else [init, value]
+    value = trace.emit("concat", parts, {"axis": axis})
+    if missed is not None:
+        n = length_after(trace, source, pieces.type.shape[axis], missed)
+        start = value.type.shape[axis] - n if source.growth.front else 0
+        attrs = {"axis": axis, "start": start, "length": n, "step": 1}
+        value = trace.emit("slice", [value], attrs)
+    if is_runtime_scalar(plan.body_trace.go):
+        trace.values.copies[value] = (init,)
+    return trace.fake(value, stop_gradient)
 
 
 def returned(plan: LoopRecord, name: str, a: Grown) -> object:
@@ -345,11 +370,7 @@ def returned(plan: LoopRecord, name: str, a: Grown) -> object:
         kept = type(end) is Grown and end.source is source and end.same_pieces(a)
     if not kept:
         raise NeedsConcrete(f"{name} leaves the loop as an earlier part of a growing tensor")
-    source.first_buffer(plan.trace)
-    found = settle(plan, name, grown(source, ()), end)
-    if type(found) is Later:
-        raise NeedsConcrete(f"{name} leaves the loop behind the tensor that it is")
-    return found
+    return settle(plan, name, grown(source, ()), end)
 
 
 def equivalents(flag: Any) -> frozenset[PathCondition]:
@@ -359,19 +380,19 @@ def equivalents(flag: Any) -> frozenset[PathCondition]:
     return known(flag, "implies") & known(flag, "implied")
 
 
-def broken_off(plan: LoopRecord, a: Grown) -> Value | None:
+def broken_off(plan: LoopRecord, source: Source) -> Value | None:
     """1 after the loop if its last iteration ended in front of the concat, else 0; None if each
     iteration comes to it. What the last one has stored lies behind the end of the tensor."""
-    trace, path = plan.trace, a.source.path
+    trace, path = plan.trace, source.path
     other = plan.body_trace.breaking.get(path)
     if other is None:
         return None
     old, facts = other.value, tuple(other.facts or ())
-    unchanged = type(old) is Grown and old.source is a.source and not old.pieces
+    unchanged = type(old) is Grown and old.source is source and not old.pieces
     if not unchanged or len(facts) != 1 or facts[0][0] not in ("is", "not"):
         raise plan.body_trace.unreadable[path]
     ((op, flag),) = facts
-    a.source.ended = frozenset(facts)
+    source.ended = frozenset(facts)
     del plan.body_trace.breaking[path], plan.body_trace.unreadable[path]
     with trace.outside():
         none = trace.dim_value(0)
@@ -401,8 +422,13 @@ def settle_made(plan: LoopRecord, name: str, source: Source, a: object) -> objec
     buffer = source.first_buffer(plan.trace)
     attrs = {"axis": axis, "start": source.start(index + 1)}
     after = plan.trace.emit("set_slice", [buffer, value], attrs)
+    missed = broken_off(plan, source)
+    if missed is not None:
+        op, flag = next(iter(source.ended))
+        pair = [buffer, after] if op == "is" else [after, buffer]
+        after = plan.trace.emit("where", [plan.trace.read_value(flag), *pair], {})
     carry_tail(plan, source, value)
-    return settle_buffer(plan, name, source, after, bool(a.stop_gradient), None)
+    return settle_buffer(plan, name, source, after, bool(a.stop_gradient), missed)
 
 
 def carry_tail(plan: LoopRecord, source: Source, value: Value) -> None:
@@ -450,37 +476,8 @@ def sum_of(dims: Iterable[Dim]) -> Dim:
     return total
 
 
-class Later:
-    """The tensor is put together when the loop is in the program."""
-
-    def __init__(
-        self, source: Source, pieces: Value, stop_gradient: bool, missed: Value | None = None
-    ) -> None:
-        self.source, self.pieces, self.stop_gradient = source, pieces, stop_gradient
-        self.missed = missed
-
-    def value(self, trace: Trace) -> FakeTensor:
-        axis, init = self.source.growth.axis, self.source.init._value
-        shape, value = list(self.pieces.type.shape), self.pieces
-        if self.source.growth.front:
-            n = shape[axis]
-            attrs = {"axis": axis, "start": n - 1, "length": n, "step": -1}
-            value = trace.emit("slice", [value], attrs)
-        shape[axis : axis + 2] = [shape[axis] * shape[axis + 1]]
-        value = trace.emit("reshape", [value], {"shape": tuple(shape)})
-        parts = [value, init] if self.source.growth.front else [init, value]
-        value = trace.emit("concat", parts, {"axis": axis})
-        if self.missed is not None:
-            n = length_after(trace, self.source, self.pieces.type.shape[axis], self.missed)
-            start = value.type.shape[axis] - n if self.source.growth.front else 0
-            attrs = {"axis": axis, "start": start, "length": n, "step": 1}
-            value = trace.emit("slice", [value], attrs)
-        return trace.fake(value, self.stop_gradient)
-
-
 __all__ = [
     "Grown",
-    "Later",
     "attach",
     "item",
     "placeholder",

@@ -18,7 +18,7 @@ from dy2st.branches.cond import condition
 from dy2st.capture.foreign.iterators import advanced
 from dy2st.convert.unsupported import is_generator
 from dy2st.loops.iterables import Numbers, sequence_of
-from dy2st.state.ownership import note_contents, refuse
+from dy2st.state.ownership import check_keys, note_contents, refuse
 from dy2st.state.protocols import UserIterator, iterable_of, users_method
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
@@ -176,6 +176,7 @@ def is_outside(trace: Trace, x: object) -> bool:
 
 def check_made_here(trace: Trace, x: object) -> None:
     """An iterator from outside may not be used up by code that takes all of it."""
+    check_keys(x)
     if is_outside(trace, x):
         raise refuse(
             f"the function takes all that is left of a {type(x).__name__} that was there "

@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.branches.unresolved import Unresolved
+from dy2st.loops.record import LoopTrace
+from dy2st.state.tree import alike, elements, is_container, is_value, parts
+from dy2st.trace.fake_tensor import FakeTensor
 from ir import Cond, Op, Type, Value
 from ir.program import Node
 from ir.types import Dim, substitute_dim
@@ -35,20 +38,34 @@ def without(t: Type, axis: int) -> tuple[Any, ...]:
     return t.dtype, t.shape[:axis], t.shape[axis + 1 :]
 
 
-def learn(plan: LoopRecord, inner: Value, path: tuple[object, ...], stand_in: Value) -> bool:
+def learn(trace: LoopTrace, inner: Value, path: tuple[object, ...], stand_in: Value) -> bool:
     """Learn that a place grows, by a concat with itself or otherwise; False where it does not."""
-    known = plan.body_trace.known
+    known = trace.known
     if path in known.grown or path in known.refuted:
         return False
-    found = longer(plan.body_trace, [stand_in])
+    found = longer(trace, [stand_in])
     joined = [found[inner]] if inner in found else list(found.values())
-    growth = joined[-1][1] if joined else larger(plan.body_trace, stand_in.type, inner.type)
+    growth = joined[-1][1] if joined else larger(trace, stand_in.type, inner.type)
     if growth is None:
         return False
     if inner not in found:
         known.guessed.add(path)
     known.grown[path] = growth
     return True
+
+
+def learn_early(trace: LoopTrace, before: Any, after: Any, path: tuple[object, ...]) -> None:
+    """As `learn`, for a place that the trace has found: its tensor before the loop, or those in its
+    container, and what an iteration leaves there."""
+    if Unresolved in (type(before), type(after)):
+        return
+    if isinstance(before, FakeTensor) and isinstance(after, FakeTensor):
+        port = trace.frame.consts.get(before._value)
+        if port is not None and before._value.type != after._value.type:
+            learn(trace, after._value, path, port.inner)
+    elif (is_value(after) or is_container(after)) and alike(after, before):
+        for (k, x), y in zip((elements(after) or {}).items(), parts(before)):
+            learn_early(trace, y, x, (*path, k))
 
 
 def in_the_first(body_trace: LoopTrace, dim: Dim) -> Dim:
@@ -121,4 +138,4 @@ def concats(
             yield n, [outside.get(v, v) for v in n.operands]
 
 
-__all__ = ["Growth", "guess", "learn", "refute", "without"]
+__all__ = ["Growth", "guess", "learn", "learn_early", "refute", "without"]

@@ -18,7 +18,7 @@ from dy2st.loops.appends import collect, element_after, flat, learn_growth
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
-from dy2st.loops.record import LoopTrace
+from dy2st.loops.record import LoopTrace, pad
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import columns
 from dy2st.state.containers.taps import Tap
@@ -241,9 +241,11 @@ class LoopPorts(ContainerPorts):
             self.late_gradient(stand_in, a, path)
             return self.carry(name, stand_in, init, inner, a)
         read = stand_in._value in self.reads or "_asked" in stand_in.__dict__
-        if read and learn(self, inner, path, stand_in._value):
+        if read and learn(self.body_trace, inner, path, stand_in._value):
             self.late_gradient(stand_in, a, path)
             raise Retrace
+        if not read and self.moves(inner.type) and init.type == self.before_first(inner.type):
+            return self.moving(name, stand_in, init, inner, a)
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if read:
@@ -251,10 +253,19 @@ class LoopPorts(ContainerPorts):
             raise Mismatch(name, shown(init.type), shown(inner.type), self.made_at(a))
         return self.last(a, inner, name)
 
+    def moving(self, name: str, stand_in: Any, init: Value, inner: Value, a: FakeTensor) -> Any:
+        """A tensor whose size moves on from that before the loop, and that is read behind it."""
+        trace, value = self.trace, self.padded(inner)
+        with trace.outside():
+            room = pad(trace, trace.read_value(init), value.type.shape)
+        self.leave(a)
+        out = self.add_carry(trace.new_value(value.type, name, self.frame), room, value, name)
+        return self.object(a, self.cut(out, inner.type), self.stops(name, stand_in, a), init)
+
     def learn_early(self, b: FakeTensor, a: FakeTensor, inner: Value, path: Any) -> None:
         """What this trace shows of a place that has no placeholder yet."""
         start = self.trace.read_value(b._value)
-        if b._value.type == inner.type or learn(self, inner, path, start):
+        if b._value.type == inner.type or learn(self.body_trace, inner, path, start):
             self.late_gradient(b, a, path)
 
     def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,11 +17,12 @@ from dy2st.state.stacked_run import ScanCell
 from dy2st.state.tree import is_flag
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import PathCondition, is_runtime_scalar, known
+from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar, known
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Frame, Trace
-from ir import ENDLESS, Builder, Carry, Size, Stack, Value
-from ir.types import Dim
+from ir import ENDLESS, Builder, Carry, Size, Stack, Type, Value
+from ir.analysis.ranges import names_in
+from ir.types import Dim, substitute_dim
 
 
 @dataclasses.dataclass
@@ -36,9 +37,9 @@ class Learned:
     eithers: variables that data may give a number or a tensor, with the types of both;
     queues: lists from outside that the body shifts; fills: those that it stores at its index;
     columns: attributes of Layers that it stores;
-    buffers: those that it fills and reads; trip: the largest number of iterations, and whether it
-    is exact. guessed: places of `grown` that a trace which failed seemed to make longer; refuted:
-    those that do not grow.
+    buffers: those that it fills and reads; trip: the largest number of iterations, whether it is
+    exact, and whether it is assumed: a trace under it has to find it again. guessed: places of
+    `grown` that a trace which failed seemed to make longer; refuted: those that do not grow.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -56,6 +57,7 @@ class Learned:
     buffers: dict[int, Wanted] = dataclasses.field(default_factory=dict)
     trip: Dim | None = None
     exact: bool = False
+    assumed: bool = False
     guessed: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     refuted: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     peeled: int = 0
@@ -89,8 +91,9 @@ class LoopTrace:
     data decides, with their values before the loop. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
     for; replaced: those that are lists. once: the body runs at most once. breaking: the values of
-    places that differ after a `break`. goes_on: what holds if another iteration runs; ended: what
-    holds after the loop. count: the name of the number of iterations, if data decides it.
+    places that differ after a `break`; absent: items that are not there then. goes_on: what holds
+    if another iteration runs; ended: what holds after the loop. count: the name of the number of
+    iterations, if data decides it.
     """
 
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
@@ -101,6 +104,7 @@ class LoopTrace:
         self.frame.learned = known
         self.loop.frame = self.frame
         self.loop.peelable = go is True and known.peeled < 2
+        self.frame.facts = self.enters
         trace.values.frame_of[self.loop.index] = self.frame
         self.held: dict[int, tuple[Any, Any]] = {}
         self.paths: dict[Value, tuple[Any, ...]] = {}
@@ -111,6 +115,7 @@ class LoopTrace:
         self.once = False
         self.breaking: dict[tuple[Any, ...], Alternative] = {}
         self.unreadable: dict[tuple[Any, ...], BaseException] = {}
+        self.absent: dict[tuple[Any, ...], tuple[Alternative, ...]] = {}
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
         self.count = ""
@@ -135,6 +140,65 @@ class LoopTrace:
         """Whether the first iteration surely runs, if the trip allows it."""
         return self.go is True
 
+    # ------------------------------------------------------------ how often it runs
+    def has_bound(self, go: Any) -> bool:
+        found = self.bounds(go).values() if is_runtime_scalar(go) else ()
+        return any(n is not None for n in found)
+
+    def bounds(self, go: RuntimeScalar, ahead: int = 0) -> dict[PathCondition, Dim | None]:
+        """The largest trip count by each of the comparisons; None where there is none."""
+        return {c: self.bound_of(c, ahead) for c in go.implies}
+
+    def bound_of(self, fact: PathCondition, ahead: int = 0) -> Dim | None:
+        """The largest trip count if `gap op 0` holds after each iteration but the last; None if
+        the comparison gives no bound."""
+        op, gap = fact
+        if op in ("is", "not"):
+            return None
+        name = self.loop.name
+        gap = substitute_dim(gap, {name: Size.named(name) + ahead})
+        start = substitute_dim(gap, {name: 0})
+        step = substitute_dim(gap, {name: 1}) - start
+        linear = isinstance(gap, Size) and all(m.count(name) < 2 for m, _ in gap.terms)
+        if not linear or not isinstance(step, int) or step == 0:
+            return None
+        if op in ("gt", "ge") or (op == "ne" and step < 0):
+            start, step, op = 0 - start, -step, {"gt": "lt", "ge": "le"}.get(op, op)
+        if step < 0 or op == "eq":
+            return None
+        if op == "le":
+            start = start - 1
+        return self.steps_below(start, step, op)
+
+    def steps_below(self, start: Dim, step: int, op: str) -> Dim | None:
+        """1 + the least i >= 0 for which `start + step * i` is not below 0 (for ne: is 0)."""
+        if isinstance(start, int):
+            if op == "ne" and (start > 0 or start % step):
+                return None
+            return 1 + max(0, -(start // step))
+        if step != 1 or any(n in self.trace.sizes.loops for n in start.names):
+            return None
+        if self.trace.sizes.settle(start) > 0:
+            return None
+        self.trace.require(0 - start, 0, "the end of a while loop")
+        return 1 - start
+
+
+def at(dim: Dim, name: str, k: Dim) -> Dim:
+    """A size in iteration `k`."""
+    return substitute_dim(dim, {name: k})
+
+
+def pad(trace: Trace, value: Value, shape: Sequence[Dim]) -> Value:
+    """A tensor in front of zeros, so that it has this shape."""
+    for axis, (n, most) in enumerate(zip(value.type.shape, shape)):
+        if n != most:
+            dims = (*value.type.shape[:axis], most, *value.type.shape[axis + 1 :])
+            attrs = {"value": 0, "shape": dims, "dtype": value.type.dtype}
+            room = trace.emit("full", [], attrs)
+            value = trace.emit("set_slice", [room, value], {"axis": axis, "start": 0})
+    return value
+
 
 class LoopRecord:
     """The ports of one loop, as far as they are known.
@@ -157,6 +221,7 @@ class LoopRecord:
         self.outer = body_trace.trace.frames[-2]
         self.carries: dict[Value, Carry] = {}
         self.lasts: dict[Value, Value] = {}
+        self.lasts_cut: dict[Value, Value] = {}
         self.stacks: list[Stack] = []
         self.missed: dict[int, Value] = {}
         self.chosen: dict[int, list[int]] = {}
@@ -188,10 +253,13 @@ class LoopRecord:
 
     def add_last(self, inner: Value, name: str) -> Value:
         """The value after the loop; it may be undefined where data decides if the loop runs."""
-        if inner in self.lasts:
-            return self.lasts[inner]
+        if inner in self.lasts or inner in self.lasts_cut:
+            return self.lasts[inner] if inner in self.lasts else self.lasts_cut[inner]
         if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
             raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
+        if self.body_trace.certain and self.moves(inner.type):
+            self.lasts_cut[inner] = self.cut(self.add_last(self.padded(inner), name), inner.type)
+            return self.lasts_cut[inner]
         self.require_steady(inner, f"{name} leaves the loop")
         trace, go = self.trace, self.body_trace.go
         if self.body_trace.certain and not is_flag(name):
@@ -207,6 +275,38 @@ class LoopRecord:
             message = f"{name!r} is set only if the loop runs, which depends on data"
             trace.undefined.values[out] = (go.value, message)
         return out
+
+    def moves(self, t: Type) -> bool:
+        """Whether a size moves with the index, up to one that bounds it."""
+        name = self.body_trace.loop.name
+        moving = [d for d in t.shape if name in names_in(d)]
+        steps = [at(d, name, 1) - at(d, name, 0) for d in moving]
+        linear = all(isinstance(d, Size) and d.names == {name} for d in moving)
+        return bool(moving) and linear and all(isinstance(n, int) and n > 0 for n in steps)
+
+    def before_first(self, t: Type) -> Type:
+        """A type of which sizes move with the index, one iteration before the first."""
+        return t.with_shape(at(d, self.body_trace.loop.name, -1) for d in t.shape)
+
+    def padded(self, value: Value) -> Value:
+        """A tensor of which sizes move with the index, in front of zeros up to their bounds."""
+        self.body_trace.need_bound()
+        name, most = self.body_trace.loop.name, self.body_trace.loop.trip - 1
+        return pad(self.trace, value, [at(d, name, most) for d in value.type.shape])
+
+    def cut(self, value: Value, t: Type) -> Value:
+        """Behind the loop, what the last iteration has padded: of type `t`, as the body sees it."""
+        loop = self.body_trace.loop
+        with self.behind():
+            for axis, d in enumerate(t.shape):
+                if loop.name in names_in(d):
+                    n = at(d, loop.name, self.body_trace.length - 1)
+                    attrs = {"axis": axis, "start": 0, "length": n, "step": 1}
+                    value = self.trace.emit("slice", [value], attrs)
+        self.trace.freeze(
+            value, "It is a copy of what the last iteration of a loop has made.", loop
+        )
+        return value
 
     def require_steady(self, inner: Value, what: str) -> None:
         """Raises NeedsConcrete for a value of the body whose size differs between iterations."""

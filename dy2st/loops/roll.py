@@ -9,6 +9,7 @@ the `go` port; one on the index alone bounds the number of iterations.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -16,14 +17,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from dy2st.branches.cond import decide
+from dy2st.branches.unresolved import unreadable
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
 from dy2st.loops.growth import guess, refute
 from dy2st.state.containers.lookup import MOST_UNROLLED
+from dy2st.state.ownership import uncertain_keys
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
 from dy2st.trace.trace import Trace
-from dy2st.trace.user_stack import call_stack, is_internal
+from dy2st.trace.undo import MISSING
+from dy2st.trace.user_stack import call_stack, is_internal, variables
 from ir import ENDLESS, Require, Size, SourceError
 from ir.loc import source_error
 from ir.types import Dim
@@ -40,14 +44,47 @@ TIMES = ("", "once", "twice")
 # ---------------------------------------------------------------- running a loop
 def run(trace: Trace, over: Iterable, code: Code) -> None:
     """Roll the loop, after peeling a few iterations, or unroll it."""
-    site = trace.where()
-    Runner(trace, site, over, code).run()
+    site, partial = trace.where(), list[Any]()
+    trace.objects.partial.append(partial)
+    try:
+        Runner(trace, site, over, code).run()
+    finally:
+        trace.objects.partial.pop()
+    forget(trace, code, partial)
+
+
+def forget(trace: Trace, code: Code, partial: list[Any]) -> None:
+    """A dict of which data has decided the keys has no name any more: Python would read them."""
+    errors = {id(q): e for q in partial if (e := uncertain_keys(q)) is not None}
+    if not errors:
+        return
+    for cell in list(cells_of(code.body, set())):
+        value = getattr(cell, "cell_contents", None)
+        if id(value) in errors:
+            trace.undo_log.note(functools.partial(setattr, cell, "cell_contents", value))
+            cell.cell_contents = unreadable(errors[id(value)])
+    for values in variables():
+        for q in values:
+            if id(q) in errors:
+                raise errors[id(q)]
+
+
+def cells_of(f: Any, seen: set[int]) -> Iterator[Any]:
+    """The variables of enclosing functions that a loop's body uses."""
+    for cell in getattr(f, "__closure__", None) or ():
+        if id(cell) in seen:
+            continue
+        seen.add(id(cell))
+        yield cell
+        with contextlib.suppress(ValueError):  # not set yet
+            yield from cells_of(cell.cell_contents, seen)
 
 
 class Runner:
     """The attempts to roll one loop. `turns`: the iterations from which a comparison of the index
     is another. It may be the first of the `parts` of a loop that has been split, which `fills` a
-    window: its iterations run before the loop, as those that are peeled off."""
+    window: its iterations run before the loop, as those that are peeled off. `asked`: a trace has
+    looked for a bound."""
 
     def __init__(
         self, trace: Trace, site: Any, over: Iterable, code: Code, peeled: int = 0, parts: int = 0
@@ -57,6 +94,7 @@ class Runner:
         self.fills = False
         self.whole, self.peeled, self.why = over.trip, peeled, ""
         self.most = 2
+        self.asked = False
         self.first_stop: BaseException = NeedsConcrete("")
         self.first: BaseException | None = None
 
@@ -89,9 +127,11 @@ class Runner:
                 go = self.peel()
 
     def begins_as_none(self) -> bool:
-        """Whether the first iteration fills a place that is None: the others may be alike then."""
-        places = (q.get() for q in self.known().places.values())
-        return not self.peeled and any(q is None for q in (*self.code.get_state(), *places))
+        """Whether the first iteration fills a place that is None, or sets one that is not there:
+        the others may be alike then."""
+        places = [q.get() for q in self.known().places.values()]
+        found = any(q is None for q in (*self.code.get_state(), *places))
+        return not self.peeled and (found or any(q is MISSING for q in places))
 
     def turn(self) -> int:
         """The first iteration from which a comparison of the index is another; 0 for none, or where
@@ -149,8 +189,8 @@ class Runner:
 
     def rolled(self, go: Any) -> bool:
         """Try until nothing new is learned; False leaves the reason in `why`."""
-        known = self.known()
-        known.trip, known.exact = None, False  # the bound of another loop at this line
+        known, self.asked = self.known(), False
+        known.trip, known.exact, known.assumed = None, False, False  # of another loop at this line
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         unguessed: BaseException | None = None
         for traces in range(MOST_RETRACES + 1):
@@ -184,6 +224,8 @@ class Runner:
                 return self.failed(unguessed, body)
             if guess(body):
                 unguessed = stop
+            elif self.assume_bound(known, go):
+                continue
             elif not refute(body):
                 return self.failed(stop, body)
             elif unguessed is not None:
@@ -208,11 +250,26 @@ class Runner:
     def ask_for_bound(self, known: Learned, go: Any) -> None:
         """The test of an iteration may give a bound of the index once something is known of the
         places. Where it fails, so it does after the body, whose trace tells why."""
-        if self.over.trip != ENDLESS or known.trip is not None or not str(known):
-            return
+        if self.over.trip == ENDLESS and known.trip is None and str(known):
+            self.ask(BodyTrace(self.trace, self.over, self.code, known, go))
+
+    def assume_bound(self, known: Learned, go: Any) -> bool:
+        """After a trace that failed, perhaps for want of a bound: a trace in which slices up to the
+        index fit may come to a test that gives one. Whether it does; the next trace has to find
+        it again."""
+        if self.over.trip != ENDLESS or known.trip is not None or self.asked:
+            return False
+        self.asked = True
+        body = BodyTrace(self.trace, self.over, self.code, known, go)
+        body.loop.fits = True
+        self.ask(body)
+        known.assumed = known.trip is not None
+        return known.assumed
+
+    def ask(self, body: BodyTrace) -> None:
         try:
-            BodyTrace(self.trace, self.over, self.code, known, go).roll(self.site, "", asks=True)
-        except (Retrace, NeedsConcrete, Mismatch):
+            body.roll(self.site, "", asks=True)
+        except (Retrace, Refused, NeedsConcrete, Mismatch):
             return
         except Exception as e:
             if is_internal(e):
@@ -247,7 +304,7 @@ class Runner:
             what = "an inner loop, whose length moves with the index, has to be unrolled"
             peel = getattr(self.first_stop, "peel", True)
             raise NeedsConcrete(f"{what}: {self.why}", outer, peel)
-        bound = self.known().trip if endless else None
+        bound = self.known().trip if endless and not self.known().assumed else None
         few = bound if isinstance(bound, int) and 0 < bound <= MOST_UNROLLED else 0
         if (isinstance(self.over.trip, Size) or endless) and not few:
             raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)

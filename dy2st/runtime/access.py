@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dy2st.branches.unresolved import here
 from dy2st.capture.foreign.host import drawing
 from dy2st.capture.indexing.items import old_items
 from dy2st.loops.generators import iterated
@@ -51,7 +52,7 @@ from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of, plain_get
 
 # ---------------------------------------------------------------- containers
 def list_(items: list[Any]) -> list[object]:
-    return TraceList(items) if current() is not None else items
+    return TraceList(map(here, items)) if current() is not None else items
 
 
 def dict_(items: dict[Any, Any]) -> dict[Any, Any]:
@@ -83,7 +84,12 @@ def _made(x: object) -> Any:
 
 # ---------------------------------------------------------------- attributes
 def load_attr(obj: Any, name: str) -> object:
-    trace, obj = current(), settled(obj)
+    return here(loaded(settled(here(obj)), name))
+
+
+def loaded(obj: Any, name: str) -> object:
+    """`obj.name`, which may be unresolved."""
+    trace = current()
     if type(obj) is Either:
         return obj.each(lambda x: load_attr(x, name))
     if trace is not None and isinstance(obj, Tensor):
@@ -286,6 +292,11 @@ BUILTINS: dict[int, Any] = {
 
 # ---------------------------------------------------------------- items
 def load_item(obj: Any, index: Any) -> Any:
+    return here(item_of(here(obj), index))
+
+
+def item_of(obj: Any, index: Any) -> Any:
+    """`obj[index]`, which may be unresolved."""
     trace = current()
     if type(index) is Either:
         return index.each(lambda i: load_item(obj, i))

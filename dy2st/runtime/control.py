@@ -59,7 +59,7 @@ def for_(
     trace = current()
     if trace is None:
         return _python_for(iterable, body, test)
-    code = roll.Code(body, get_state, set_state, names, test)
+    code, iterable = roll.Code(body, get_state, set_state, names, test), here(iterable)
     over = sequence_of(trace, iterable, numbers=True)
     if over is not None:
         return roll.run(trace, over, code)

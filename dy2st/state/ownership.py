@@ -66,12 +66,25 @@ def note_contents(trace: Trace, x: object) -> None:
             "`dy2st.to_static(obj.method)`, instead of one of its class.",
         )
     check_strong(x)
+    check_keys(x)
     if trace.guards is None or isinstance(x, TraceList) or made_here(trace, x):
         return
     if id(x) in trace.objects.fields:
         return note_fields(trace, trace.objects.fields[id(x)], x)
     if not holds_fake(x) or any(k[0] == "item" and k[1] == id(x) for k in trace.objects.stored):
         trace.guards.contents(x)
+
+
+def check_keys(x: object) -> None:
+    """Refuse a read of a dict of which data has decided the keys."""
+    if isinstance(x, dict) and (error := uncertain_keys(x)) is not None:
+        raise error
+
+
+def uncertain_keys(x: dict[Any, Any]) -> BaseException | None:
+    """The error of a read of all keys of a dict, if data decides whether one is set."""
+    asked = (q.set_error() for q in dict.values(x) if hasattr(type(q), "set_error"))
+    return next((error for error in asked if error is not None), None)
 
 
 def check_strong(x: object) -> None:

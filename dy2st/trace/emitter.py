@@ -173,6 +173,53 @@ def size_elements(
     return []
 
 
+#: ops whose results are uniform where their operands are, besides elementwise ones
+SPREAD = frozenset("all any max min mean expand transpose reshape slice index".split()) | MOVED
+
+
+def spread(
+    trace: Trace, name: str, values: Sequence[Value], attrs: Any, results: Sequence[Value]
+) -> None:
+    """Know the number that all elements of a result are, if those of the operands are known so."""
+    if not any(v in trace.values.uniform for v in values):
+        return
+    numbers = [uniform(trace, v) for v in values]
+    if None in numbers or len(results) > 1:
+        return
+    before, after = product(values[0].type.shape), product(results[0].type.shape)
+    if name in SPREAD:
+        out = numbers[0] if len(set(numbers)) == 1 and before != 0 and after != 0 else None
+    elif name == "sum" and type(numbers[0]) is int and isinstance(before, int) and after != 0:
+        out = numbers[0] * before // after if isinstance(after, int) else None
+    elif name in FOLDED and OPS[name].kernel is not None:
+        shapes = [v.type.with_shape(()) for v in values]
+        out = folded(name, [[q] for q in numbers], [Value(t) for t in shapes], attrs)[0][0]
+    else:
+        out = None
+    if out is not None:
+        note_uniform(trace, results[0], out, values)
+
+
+def note_uniform(trace: Trace, value: Value, number: Any, sources: Sequence[Value] = ()) -> None:
+    root, since = trace.root(value), dict[Value, int]()
+    for v in sources:
+        since.update(trace.values.uniform.get(v, trace.values.elements.get(v, (0, {})))[1])
+    since[root] = trace.values.writes.get(root, 0)
+    trace.values.uniform[value] = number, since
+
+
+def uniform(trace: Trace, value: Value) -> Any:
+    """The number that all elements of a tensor of this frame are; None where it is not known."""
+    few = trace.values.elements.get(value)
+    one = few[0][0] if few is not None and len(set(few[0])) == 1 else None
+    found, since = (one, few[1]) if few is not None else trace.values.uniform.get(value, (None, {}))
+    homes, writes = trace.values.frame_of, trace.values.writes
+    fresh = all(
+        n == writes.get(root, 0) and homes[root] is trace.frame for root, n in since.items()
+    )
+    return found if fresh and type(found) in NUMBERS else None
+
+
 class Emitter:
     """Emits ops. `e.add(x, y)` takes and returns fake tensors."""
 
@@ -203,6 +250,7 @@ class Emitter:
             out = self.trace.emit(name, values, attrs)
             results = out if isinstance(out, tuple) else (out,)
             fold(self.trace, name, values, attrs, results)
+            spread(self.trace, name, values, attrs, results)
             stop = not self.passes(OPS[name], values, results)
             made = tuple(self.wrap(q, stop) for q in results)
             return made if isinstance(out, tuple) else made[0]
@@ -256,6 +304,8 @@ class Emitter:
         if small(out._value.type):
             number = dtype.numpy.type(value).item() if type(value) in NUMBERS else value
             self.trace.know(out._value, [number] * math.prod(out._value.type.concrete({})))
+        elif type(value) in NUMBERS and not dtype.widened:
+            note_uniform(self.trace, out._value, dtype.numpy.type(value).item())
         return out
 
     def elements(self, x: Any) -> tuple[Any, ...] | None:

@@ -60,8 +60,9 @@ class ValueFacts:
     variable. frozen: storages that may not be written, with the reason and the loop that took a
     copy where eager has the storage. written: storages that have been written. elements: what the
     trace knows of small tensors, constants and sizes, with the storages that it follows from and
-    how often each had been written. writes: how often a storage has been written. results: what a
-    loop returns, with its length.
+    how often each had been written. uniform: the same for the one number that all elements of a
+    larger constant are. writes: how often a storage has been written. results: what a loop
+    returns, with its length.
     copies: tensors that the program makes of others, where eager may have one of those themselves.
     picks: elements that are read from a stacked run: the run, the index, and the place in a tuple.
     iterated: elements of lists that loops run over. became: what an object is after its shape or
@@ -76,6 +77,7 @@ class ValueFacts:
     frozen: dict[Value, tuple[str, Loop | None]] = field(default_factory=dict)
     written: set[Value] = field(default_factory=set)
     elements: dict[Value, tuple[tuple[Any, ...], dict[Value, int]]] = field(default_factory=dict)
+    uniform: dict[Value, tuple[Any, dict[Value, int]]] = field(default_factory=dict)
     writes: dict[Value, int] = field(default_factory=dict)
     results: dict[Value, Dim] = field(default_factory=dict)
     copies: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
@@ -145,7 +147,8 @@ class TracedObjects:
     to. iterators: iterators it has made, each with its frame. fields: the
     objects whose `__dict__` has been read, by its `id`. lookups: sequences that are read at an
     index of the program, by `id`. picked: stand-ins for Layers that an index picks, by `id`, with
-    those. undecided: whether there is a value of which data decides if it is a tensor.
+    those. undecided: whether there is a value of which data decides if it is a tensor. partial: for
+    each running loop, the dicts of which a `break` on data decides the keys.
     """
 
     made: dict[int, Any] = field(default_factory=dict)
@@ -157,6 +160,7 @@ class TracedObjects:
     lookups: dict[int, Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)
     undecided: bool = False
+    partial: list[list[Any]] = field(default_factory=list)
 
 
 @dataclass(eq=False)

@@ -20,7 +20,8 @@ class Loop:
     last ones of a `cuttable` one. `settles`: after so many iterations its comparisons of the index
     are the same in all others. `turns`: the iterations from which one of them is another.
     `limit` is (step, most): `step` times the number stays below
-    or at `most`. `calls`: the calls that led to it, which are the same in another trace."""
+    or at `most`. `calls`: the calls that led to it, which are the same in another trace.
+    `fits`: slices up to the index are taken to lie on their axes, while a bound is looked for."""
 
     name: str
     trip: Dim
@@ -33,6 +34,7 @@ class Loop:
     turns: set[int] = field(default_factory=set)
     limit: tuple[int, Dim] | None = None
     calls: Any = None
+    fits: bool = False
 
 
 @dataclass(eq=False)

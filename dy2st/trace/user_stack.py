@@ -7,6 +7,7 @@ import linecache
 import os
 import sys
 import types
+from collections.abc import Collection, Iterator
 from typing import Any, NoReturn
 
 import numpy
@@ -52,6 +53,15 @@ def call_stack() -> tuple[tuple[types.CodeType, int], ...]:
             out.append((frame.f_code, frame.f_lasti))
         frame = frame.f_back
     return tuple(out)
+
+
+def variables() -> Iterator[Collection[Any]]:
+    """The values of the variables of each of the user's functions that are running."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if is_user_file(frame.f_code.co_filename):
+            yield frame.f_locals.values()
+        frame = frame.f_back
 
 
 def user_loc() -> Loc:

@@ -104,9 +104,85 @@ def grows_with_its_masks(ids, end):
     return ids
 
 
+def longer(cache, key):
+    return key if cache is None else paddle.concat([cache, key], 1)
+
+
+class Holder:
+    def __init__(self):
+        self.cache = None
+
+
+def fills_places_if_it_runs(ids, end):
+    """Data decides whether there is a first iteration, which runs apart."""
+    caches, pair, holder, token = {"k": None}, None, Holder(), ids[:, -1:]
+    t = paddle.zeros([], "int64")
+    while (token != end).all() and t < 9:
+        caches["k"] = longer(caches["k"], TABLE[token].sum(-1) % 7)
+        pair = [longer(None if pair is None else q, token + t) for q in pair or (None, None)]
+        holder.cache = longer(holder.cache, token)
+        token = (caches["k"].sum(1, keepdim=True) + pair[1].max() + holder.cache.min() + t) % 7
+        t = t + 1
+    if pair is None:
+        t = t - 1
+    return token, t
+
+
+def begins_for_certain(ids, end):
+    """The first test is about a constant."""
+    tokens, done = None, paddle.zeros([20, 1], "bool")
+    while not done.all():
+        tokens = longer(tokens, ids[:, -1:] if tokens is None else following(tokens, 1))
+        done = paddle.logical_or(done, (tokens[:, -1:] == end) | (tokens.sum() > 20))
+    return tokens
+
+
+def sets_a_key_behind_the_break(ids, end):
+    given, t = {"ids": ids}, 0
+
+    def update(given, token):
+        given["cache"] = longer(given.get("cache"), token)
+        return given
+
+    while t < 9:
+        last = given["cache"].sum(1, keepdim=True) if "cache" in given else ids[:, -1:]
+        token = (TABLE[last % 7].sum(-1) + t) % 7
+        ids = paddle.concat([ids, token], 1)
+        if (token == end).all():
+            break
+        given = update(given, token)
+        t += 1
+    return ids
+
+
+def reorders_behind_the_break(ids, end):
+    caches = [ids, ids + 1]
+    for t in range(9):
+        token = following(ids, t)
+        if (token == end).all():
+            break
+        ids = paddle.concat([paddle.flip(ids, [1]), token], 1)
+        caches = [paddle.concat([paddle.flip(q, [1]), token + q.max()], 1) for q in caches]
+        token = (token + caches[1].min()) % 7
+    return ids, token
+
+
+def keeps_the_last_of_many_sizes(ids, end):
+    row, weights = paddle.arange(12), ids
+    for t in range(9):
+        weights = row[: t + 3] * ids.sum()
+        other = row[: t + 2].unsqueeze(1) + weights[: t + 1]
+        ids = (ids + weights.max() + other.min()) % 7
+        if (ids[:, :1] == end).all():
+            break
+    return ids, weights, other
+
+
 FUNCTIONS = (
     returns_behind_the_concat, returns_before_the_concat, returns_more, returns_without_a_bound,
     returns_in_two_places, breaks_on_both_sides, returns_from_a_callee, grows_with_its_masks,
+    fills_places_if_it_runs, begins_for_certain, sets_a_key_behind_the_break,
+    reorders_behind_the_break, keeps_the_last_of_many_sizes,
 )  # fmt: skip
 
 
@@ -145,3 +221,53 @@ def test_an_earlier_part_of_the_tensor_is_not_the_tensor():
 
     with pytest.raises(dy2st.SourceError):
         dy2st.to_static(f)(paddle.to_tensor([[1, 2]]), paddle.to_tensor(3))
+
+
+@pytest.mark.parametrize("read", [len, lambda d: len([*d]), lambda d: d == {}, bool, dict])
+def test_keys_that_data_decides_are_not_read(read):
+    def f(x, limit):
+        given = {}
+        for _ in range(5):
+            x = x + given.get("x", 1)
+            if x > limit:
+                break
+            given["x"] = x
+        return x, read(given)
+
+    with pytest.raises(dy2st.SourceError, match="is set in only one branch"):
+        dy2st.to_static(f)(paddle.to_tensor(1.0), paddle.to_tensor(3.0))
+
+
+class Cached(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.proj, self.cache = paddle.nn.Linear(3, 3), None
+
+    def forward(self, x):
+        self.cache = longer(self.cache, self.proj(x).unsqueeze(1))
+        return paddle.tanh(x + self.cache.sum(1))
+
+
+class Stack(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.layers = paddle.nn.LayerList([Cached(), Cached()])
+
+    def forward(self, x, limit):
+        for layer in self.layers:
+            layer.cache = None
+        steps = paddle.zeros([])
+        while x.abs().sum() < limit and steps < 5:
+            for layer in self.layers:
+                x = layer(x)
+            steps = steps + 1
+        for layer in self.layers:
+            layer.cache = None
+        return x, steps
+
+
+def test_caches_of_layers_that_begin_as_none():
+    paddle.seed(1)
+    limits = iter([0.0, 1.0, 2.0, 9.0])
+    x = paddle.to_tensor([[0.1, 0.2, -0.1]])
+    check.parity(Stack(), lambda: [x, paddle.to_tensor(next(limits))], calls=4)

@@ -121,6 +121,8 @@ def bound(trace: Trace, at: Any, size: Any) -> Any:
     if unknown(at) or unknown(at < 0):
         return _clamped(trace, at, size)
     front = at + size if holds(at < 0, at) else at
+    if is_symint(front) and any(loop.fits for loop in front.loops):
+        return front
     if unknown(front < 0) or unknown(front > size):
         return _clamped(trace, at, size)
     if holds(front < 0, front):

@@ -180,7 +180,7 @@ def while_data(x):
 def while_fresh(x):
     s = {"h": v(0), "c": v(1)}
     a = s
-    while s["h"].sum() < 3:
+    while s["h"].sum() < 3 + x.sum():
         s = {"h": s["h"] + 1, "c": s["c"]}
     s["h"] = s["h"] * 2
     return s, a
@@ -246,11 +246,22 @@ def while_names_a_container(x):
 def while_names_a_container_that_is_read(x):
     s = {"h": v(0)}
     t = v(0)
-    while t.sum() < 3:
+    while t.sum() < 3 + x.sum():
         t = t + 1
         q = s
         q["h"] = q["h"] + x[0]
     return q
+
+
+@case("while")
+def while_names_a_container_and_surely_runs(x):
+    s = {"h": v(0)}
+    t = v(0)
+    while t.sum() < 3:
+        t = t + 1
+        q = s
+        q["h"] = q["h"] + x[0]
+    return q, q is s
 
 
 @case("scan")
