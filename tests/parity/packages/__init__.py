@@ -21,6 +21,7 @@ from tests.parity.packages import (
     memory,
     ocr,
     recognition,
+    search,
     synthesis,
 )
 
@@ -112,10 +113,7 @@ MODELS: dict[str, Model] = {
     "transformer_tts": Model(
         synthesis.TransformerTTS,
         lambda rng, t: [floats(rng, 1, 5, 4)],
-        refused=(
-            "depends on the iteration: `x \\+ self.alpha",
-            "positions up to a step of `while True`",
-        ),
+        unrolled=("iterates over a generator",),
     ),
     "tacotron": Model(
         synthesis.TacotronInference, lambda rng, t: [floats(rng, 5, 4)], unrolled=LAYERS
@@ -150,7 +148,6 @@ MODELS: dict[str, Model] = {
     "attention_decoder": Model(
         recognition.AttentionDecoder,
         lambda rng, t: [floats(rng, BATCH, 5, 4)],
-        refused=("different types in the branches", "a list of growing caches behind a break"),
     ),
     "rescoring": Model(
         recognition.Rescoring,
@@ -165,14 +162,10 @@ MODELS: dict[str, Model] = {
     ),
     # ------------------------------------------------------------ generation
     "greedy_search": Model(
-        generation.Generation,
-        prompt,
-        refused=("is set in only one branch", "keywords get a key behind a break"),
+        generation.Generation, prompt, unrolled=("iterates over a generator expression",)
     ),
     "sampling": Model(
-        generation.Sampling,
-        prompt,
-        refused=("is set in only one branch", "keywords get a key behind a break"),
+        generation.Sampling, prompt, unrolled=("iterates over a generator expression",)
     ),
     "cached_beam_search": Model(
         generation.BeamSearch, prompt, unrolled=("iterates over a generator expression",)
@@ -183,6 +176,9 @@ MODELS: dict[str, Model] = {
         lambda rng, t: [floats(rng, BATCH, 2 * t, 4)],
         unrolled=("`mems[i]` is in a short inner loop",),
     ),
+    # ------------------------------------------------------------ search
+    "formula_generator": Model(search.FormulaGenerator, lambda rng, t: [floats(rng, BATCH, 5, 4)]),
+    "joint_beam_search": Model(search.JointBeamSearch, lambda rng, t: [floats(rng, 6, 4)]),
     # ------------------------------------------------------------ memories
     "ntm": Model(memory.NTM, sequences(3), sequences(3)),
     "dnc": Model(memory.DNC, sequences(3), sequences(3)),
