@@ -19,6 +19,7 @@ from dy2st.branches.merge_lists import (
     elements,
     keys,
     left_in,
+    one_by_one,
     parts_after,
     same_keys,
 )
@@ -473,8 +474,11 @@ class Merge:
     def contents(self, side: Branch, key: int, target: TraceList) -> list[Any]:
         """The elements of a list at the end of a branch."""
         if key in side.changed:
-            return side.changed[key][1]
-        return [*target.parts(), *side.appends.get(key, (target, []))[1]]
+            found = side.changed[key][1]
+        else:
+            found = [*target.parts(), *side.appends.get(key, (target, []))[1]]
+        with inside(self.trace, side.frame):
+            return one_by_one(self.trace, found)
 
     def certain(self, name: str, a: Any, b: Any) -> Any:
         """As `join`, but an unresolved result is an error at once."""

@@ -20,7 +20,10 @@ from typing import Any
 from dy2st.branches.branch import Branch
 from dy2st.state import tree
 from dy2st.state.container_writes import Contents
+from dy2st.state.stacked_run import StackedRun, length_of
+from dy2st.state.traced_list import MOST_ELEMENTS
 from dy2st.trace.scalar import PathCondition, RuntimeScalar
+from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
 
@@ -85,6 +88,17 @@ def changed_keys(place: Contents) -> str:
     return f"the {what} on data."
 
 
+def one_by_one(trace: Trace, items: list[Any]) -> list[Any]:
+    """The elements that a loop has stored, if their number is known and small."""
+    total = length_of(items)
+    if type(total) is not int or total > MOST_ELEMENTS:
+        return items
+    out: list[Any] = []
+    for q in items:
+        out += [q.item(trace, k) for k in range(q.size)] if isinstance(q, StackedRun) else [q]
+    return out
+
+
 def keys(place: Contents, contents: Any) -> str:
     """The keys of a dict or the length of a list, in words."""
     if isinstance(place.obj, dict):
@@ -111,6 +125,7 @@ __all__ = [
     "elements",
     "keys",
     "left_in",
+    "one_by_one",
     "parts_after",
     "same_keys",
 ]

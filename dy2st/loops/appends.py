@@ -20,7 +20,7 @@ from dy2st.state.containers.either import Either
 from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
-from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, mapped
+from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, length_of, mapped
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import describe
 from dy2st.trace import scalar
@@ -65,13 +65,6 @@ def last_of(plan: LoopRecord, item: object) -> object:
     return item.item(trace, trace.sym(item.trip - 1))
 
 
-def size_of(items: Sequence[object]) -> Dim:
-    total: Dim = 0
-    for q in items:
-        total = total + (q.trip if isinstance(q, StackedRun) else 1)
-    return total
-
-
 def element_after(plan: LoopRecord, port: TapPort) -> Any:
     """The element in the place of a tap at the end of the iteration."""
     target, back = port.target, port.back
@@ -93,7 +86,7 @@ def learn_growth(plan: LoopRecord) -> bool:
     follows from the index then. Returns True if there was something new."""
     known, frame = plan.body_trace.known.growth, plan.frame
     lists = {k: q for k, (_, q) in frame.appends.items() if k not in frame.fills}
-    grows = {k: size_of(items) for k, items in lists.items() if items}
+    grows = {k: length_of(items) for k, items in lists.items() if items}
     read = {*frame.asked, *frame.picked, *frame.observed}
     new = {k: n for k, n in grows.items() if (known[k] != n if k in known else k in read)}
     new.update((k, 0) for k in frame.guessed if k not in grows and k not in known)
@@ -111,7 +104,7 @@ def learn_growth(plan: LoopRecord) -> bool:
 def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
     out: list[tuple[TraceList, Any, Dim]] = []
-    fills.check_unread(plan.frame)
+    fills.check_unread(plan.trace, plan.frame)
     plan.fills = dict(plan.frame.fills)
     for target, items in plan.frame.appends.values():
         if not items:
@@ -128,13 +121,14 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
             if target.buffer.wanted.learn(flat(items)):
                 reason = "elements of a list come to require a gradient"
                 raise NeedsConcrete(reason, [target.buffer.loop], again=True)
-            out.append((target, target.buffer, size_of(items)))
+            if not target.buffer.wanted.stores:
+                out.append((target, target.buffer, length_of(items)))
             continue
         single = len(items) == 1 and not isinstance(items[0], StackedRun)
         if single:
             out.append((target, items[0], 0))
         else:
-            out.append((target, grouped(plan, items), size_of(items)))
+            out.append((target, grouped(plan, items), length_of(items)))
     return out
 
 
@@ -346,5 +340,5 @@ def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
 
 __all__ = [
     "Group", "collect", "element_after", "filled", "gathered", "last_of", "learn_growth",
-    "segment", "shortened", "size_of",
+    "segment", "shortened",
 ]  # fmt: skip

@@ -406,8 +406,7 @@ class BodyTrace(LoopTrace):
         """Learn the attributes and items that the body has stored: the next trace carries them."""
         known = self.known.places
         own = {id(cell) for cell in getattr(self.code.set_state, "__closure__", None) or ()}
-        new = {k: q for k, q in self.frame.stores.items() if k not in known}
-        new = {k: q for k, q in new.items() if id(q.obj) not in own}
+        new = {k: q for k, q in self.frame.stores.items() if not (k in known or id(q.obj) in own)}
         whole = {id(q.obj) for q in (*known.values(), *new.values()) if isinstance(q, Contents)}
         new = {k: q for k, q in new.items() if isinstance(q, Contents) or id(q.obj) not in whole}
         for k in [k for k, q in known.items() if k[0] == "item" and id(q.obj) in whole]:
@@ -436,6 +435,7 @@ class BodyTrace(LoopTrace):
                 filled(trace, target, made, plan.fills[id(target)])
             elif chosen != []:
                 target.note_append(made)
+        buffers.leave(trace, self.frame, self.length)
         columns.leave(trace, self.frame.columns, self.loop.trip)
         for q in self.known.queues.values():
             q.replace_parts([plan.finals["list", id(q), k] for k in range(len(q.parts()))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,8 +47,32 @@ def sequence_of(trace: Trace, iterable: object, numbers: bool = False) -> Iterab
         iterable.read_whole()
         part = iterable.parts()[0] if len(iterable.parts()) == 1 else iterable.as_segment(trace)
         if part is not None:
-            return Iterable(part.trip, lambda i: part.item(trace, i))
+            return of_filled(trace, iterable, part)
     return of_elements(trace, iterable) if numbers else None
+
+
+def of_filled(trace: Trace, items: TraceList, part: StackedRun) -> Iterable:
+    """A loop over a list that loops have filled, whose elements are `part` when it begins. Those
+    that its body stores are read as in eager."""
+    begun = items.raw()
+
+    def item(i: Any) -> Any:
+        stored, now = items.pick(i), items.raw()
+        if not stored and len(now) == len(begun) and all(map(operator.is_, now, begun)):
+            return part.item(trace, i)
+        if items.size() != part.trip:
+            raise length_changes()
+        return items[i]
+
+    return Iterable(part.trip, item)
+
+
+def length_changes() -> BaseException:
+    return refuse(
+        "a list changes its length while a loop runs over it.",
+        "A loop over many elements has as many iterations as there are when it begins.",
+        "Loop over a copy, or use `while`.",
+    )
 
 
 def of_elements(trace: Trace, items: Any) -> Iterable | None:
@@ -68,11 +93,7 @@ def of_elements(trace: Trace, items: Any) -> Iterable | None:
         if type(i) is not int:
             return picked(trace, element_of(trace, items, i))
         if len(items) != n:
-            raise refuse(
-                "a list changes its length while a loop runs over it.",
-                "A loop over many elements has as many iterations as there are when it begins.",
-                "Loop over a copy, or use `while`.",
-            )
+            raise length_changes()
         return items[i]
 
     return Iterable(n, item)

@@ -38,7 +38,7 @@ MOST_RETRACES = 2
 MOST_PEELED = 64
 #: how often a loop is split in two
 MOST_PARTS = 3
-TIMES = ("", "once", "twice")
+TIMES = ("", "once", "twice", "three times", "four times")
 
 
 # ---------------------------------------------------------------- running a loop
@@ -193,7 +193,7 @@ class Runner:
         known.trip, known.exact, known.assumed = None, False, False  # of another loop at this line
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         unguessed: BaseException | None = None
-        for traces in range(MOST_RETRACES + 1):
+        for traces in itertools.takewhile(lambda k: k <= most_retraces(known), itertools.count()):
             self.ask_for_bound(known, go)
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
@@ -339,6 +339,11 @@ class Runner:
             self.code.body(self.over.item(i))
             go = self.code.more(self.trace, self.over, i + 1)
         return None
+
+
+def most_retraces(known: Learned) -> int:
+    """Two more for a list that is stored into, at a number that other traces have found."""
+    return MOST_RETRACES + 2 * any(q.stores for q in known.buffers.values())
 
 
 def unrolled(

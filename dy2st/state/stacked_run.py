@@ -240,7 +240,7 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
         return parts[0]
     trees = [q.tree if isinstance(q, StackedRun) else q for q in parts]
     trips = [q.trip if isinstance(q, StackedRun) else 0 for q in parts]
-    size: Dim = sum((q.trip if isinstance(q, StackedRun) else 1 for q in parts), 0)
+    size = length_of(parts)
     first = trees[0]
     if isinstance(first, tuple):
         if not all(type(t) is type(first) and len(t) == len(first) for t in trees):
@@ -258,6 +258,14 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
     members += [v for q in segments for v in q.tree.members]
     tree = Unstacked(along_first_axis(trace, parts), False, members)
     return StackedRun(size, tree, origin=(tuple(parts), slice(None), ()))
+
+
+def length_of(parts: Sequence[object]) -> Dim:
+    """How many elements there are in elements and segments."""
+    total: Dim = 0
+    for q in parts:
+        total = total + (q.trip if isinstance(q, StackedRun) else 1)
+    return total
 
 
 def along_first_axis(trace: Trace, parts: list[Any]) -> Any:
@@ -361,5 +369,5 @@ def kinds_of(part: object) -> list[type]:
 
 __all__ = [
     "Known", "Leaf", "ScanCell", "StackedRun", "Unstacked", "below", "between", "joined",
-    "kinds_of", "mapped",
+    "kinds_of", "length_of", "mapped",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.containers import buffers, fills, lookup, taps
+from dy2st.state.containers import buffers, filled, fills, lookup, taps
 from dy2st.state.containers.lookup import is_later
 from dy2st.state.stacked_run import (
     Leaf,
@@ -22,16 +22,17 @@ from dy2st.state.stacked_run import (
     below,
     between,
     joined,
+    length_of,
     mapped,
     sliced,
 )
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, negate, stop
-from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
+from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
 from dy2st.trace.undo import Item
-from ir import Size, SourceError
+from ir import Size
 from ir.types import Dim
 
 #: elements of a filled list that a loop carries one by one, and those of one that it shifts
@@ -56,6 +57,11 @@ class TraceList(list):
     def segmented(self) -> bool:
         return any(isinstance(q, StackedRun) for q in self.parts())
 
+    @property
+    def is_table(self) -> bool:
+        """Whether a loop holds the list in a tensor, and stores elements at any place."""
+        return self.buffer is not None and self.buffer.wanted.stores
+
     def parts(self) -> list[Any]:
         """Elements and segments; one segment while a loop holds the list in a tensor."""
         if self.buffer is not None and (trace := current()) is not None:
@@ -75,9 +81,7 @@ class TraceList(list):
                 total = total + Size.named(frame.loop.name) * frame.growth[id(self)]
             else:
                 frame.asked.add(id(self))
-        for q in self.raw():
-            total = total + (q.trip if isinstance(q, StackedRun) else 1)
-        return total
+        return total + length_of(self.raw())
 
     def grows_in_loop(self) -> bool:
         """Whether it came from outside into the body of a loop."""
@@ -152,6 +156,13 @@ class TraceList(list):
         inner = trace.frames[trace.frames.index(self.born) + 1 :]
         return [f for f in inner if not f.branch]
 
+    def pick(self, i: Any) -> bool:
+        """Note a read at index `i`; whether loops around are known to store elements."""
+        loops = self._loops_since_birth()
+        for f in loops if is_symint(i) else ():
+            f.picked.setdefault(id(self), self)
+        return self.is_table or any(id(self) in f.known_fills for f in loops)
+
     # ------------------------------------------------------------ growing
     def append(self, value: Any) -> None:
         trace = current()
@@ -198,9 +209,8 @@ class TraceList(list):
     def __setitem__(self, i: Any, value: Any) -> None:
         """A slot of a list from outside of a loop is a place that the loop may carry."""
         trace = current()
-        if self.buffer is not None:
-            raise NeedsConcrete("a list is read or changed while the loop fills it")
-        if trace is not None and fills.store(trace, self, i, value, self._loops_since_birth()):
+        loops = self._loops_since_birth()
+        if trace is not None and fills.store(trace, self, i, value, loops):
             return None
         if trace is not None and self.segmented:
             self.split(trace)
@@ -209,7 +219,7 @@ class TraceList(list):
         if not -len(self.parts()) <= i < len(self.parts()):
             raise IndexError("list assignment index out of range")
         self._use(changes=True)
-        for f in self._loops_since_birth() if i < 0 else ():
+        for f in loops if i < 0 else ():
             f.ends.add(id(self))
         if trace.private(self.born):
             return list.__setitem__(self, i, value)
@@ -245,10 +255,12 @@ class TraceList(list):
         if trace is None:
             return super().__getitem__(i)
         self._use()
+        if self.is_table and not isinstance(i, slice):
+            return self.buffer.item(trace, i, self.length())
         loops = self._loops_since_birth()
-        fill = fills.known(self, loops)
+        fill = fills.known(trace, self, loops)
         if fill is not None and not is_symint(i):
-            raise NeedsConcrete("a list is read or changed while the loop fills it")
+            raise fills.unfit(trace, self, loops)
         if isinstance(i, slice):
             return self._slice(trace, i, loops)
         if fill is not None:
@@ -270,8 +282,7 @@ class TraceList(list):
             if not self._is_first(i, loops):
                 self._observe("an item")
             return super().__getitem__(i)
-        for f in loops if is_symint(i) else ():
-            f.picked.setdefault(id(self), self)
+        self.pick(i)
         if taps.may_be_short(trace, self, i, loops):
             return taps.guess(trace, self, loops, i)
         return self._segment_item(trace, i)
@@ -291,8 +302,7 @@ class TraceList(list):
 
     def _is_old(self, trace: Trace, i: Any, loops: list[Frame]) -> bool:
         """Whether an index is surely one of an element from before the loops."""
-        n: Dim = sum((q.trip if isinstance(q, StackedRun) else 1 for q in self._old(loops)), 0)
-        return lookup.is_inside(trace, i, trace.sym(n))
+        return lookup.is_inside(trace, i, trace.sym(length_of(self._old(loops))))
 
     def _slice(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
         found = self._sliced(trace, at, loops)
@@ -432,54 +442,22 @@ def _changing(name: str) -> Callable[..., Any]:
             return None
         self._observe(name)
         if self.segmented and name == "sort":
-            return _on_filled(trace, self, name, args)
-        if self.segmented and name not in _KEEPING:
+            return filled.method(trace, self, name, args)
+        if self.segmented and name not in filled.KEEPING:
             self.split(trace, MOST_QUEUED if loops else MOST_ELEMENTS)
         if loops and name not in _READS and not all(id(self) in f.queues for f in loops):
             self._learn_queue(name, loops)
         if name not in _READS:
             self._note_change(trace)
         if self.segmented:
-            return _on_filled(trace, self, name, args)
+            return filled.method(trace, self, name, args)
         out = plain(self, *args, **kwargs)
         return TraceList(out) if type(out) is list else out
 
     return method
 
 
-def _on_filled(trace: Trace, self: TraceList, name: str, args: tuple[Any, ...]) -> object:
-    """The methods that keep a list of a loop's elements one piece."""
-    if name == "copy":
-        return TraceList(self.parts())
-    if name == "__add__":
-        other = args[0].parts() if isinstance(args[0], TraceList) else list(args[0])
-        return TraceList([*self.parts(), *other])
-    if name == "clear":
-        return list.clear(self)
-    if name == "insert" and args[0] == 0:
-        return list.insert(self, 0, args[1])
-    if name == "pop" and (not args or args[0] in (-1, 0)):
-        at = args[0] if args else -1
-        item, rest = self[at], self[1:] if at == 0 else self[:-1]
-        list.__setitem__(self, slice(None), rest.parts())
-        return item
-    if name == "reverse":
-        return list.__setitem__(self, slice(None), self[::-1].parts())
-    for q in self.parts():
-        if isinstance(q, StackedRun):
-            trace.unroll(q.loop, f"list.{name} is called on the list that it fills")
-    raise Refused(
-        SourceError(
-            f"list.{name} on a list that a loop has filled.",
-            trace.where(),
-            reason="The loop leaves one stacked tensor, not separate elements.",
-            remedy="Stack the list first and work on the tensor.",
-        )
-    )
-
-
 _replace_items = _changing("__setitem__")
-_KEEPING = ("copy", "__add__", "clear", "insert", "pop", "reverse")
 _READS = ("index", "count", "copy", "__contains__", "__add__", "__mul__", "__rmul__")
 _CHANGES = "insert pop remove clear sort reverse __setitem__ __delitem__ __iadd__ __imul__".split()
 for _name in (*_READS, *(q for q in _CHANGES if q != "__setitem__")):

@@ -6,7 +6,8 @@
 
 The elements are rows of a tensor that is made in front of the loop and written in place, so loops
 and branches inside of the loop carry it as they carry any storage. That a list needs one is learned
-by one trace of the body and known in the next.
+by one trace of the body and known in the next. So it is for one that the loop stores into at places
+that only the program knows (`table[order[t]] = h`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from dy2st.state.containers.lookup import PICKED, at_frame, outside, row
 from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import DTYPES, KINDS, RuntimeScalar, is_runtime_scalar, kind_of, value_in
+from dy2st.trace.scalar import (
+    DTYPES,
+    KINDS,
+    RuntimeScalar,
+    compare,
+    is_runtime_scalar,
+    kind_of,
+    stop,
+    value_in,
+)
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Frame, Loop, Trace
 from ir import ENDLESS, Size, Type, Value
@@ -34,13 +44,16 @@ MOST_CARRIED = 8
 class Wanted:
     """A list that a loop fills and reads. like: the types of the leaves of an element, each with
     whether it is a number. trained: the loop stores elements that require a gradient; data: numbers
-    that follow from data. needed: it is to be held in tensors."""
+    that follow from data. needed: it is to be held in tensors. stores: elements that are there are
+    replaced. buffer: the tensors of this trace."""
 
     target: Any
     like: Any
     trained: bool = False
     data: bool = False
     needed: bool = False
+    stores: bool = False
+    buffer: Buffer | None = None
 
     def learn(self, items: Sequence[Any]) -> bool:
         """Learn from the elements that an iteration has stored; whether there was something new."""
@@ -48,6 +61,12 @@ class Wanted:
         self.trained = self.trained or not all(map(stops, items))
         self.data = self.data or any(map(is_data, items))
         return known != (self.trained, self.data)
+
+    def decide(self, i: Any) -> bool:
+        """Learn from the index of a store whether data decides what the numbers are; whether that
+        is new."""
+        known, self.data = self.data, self.data or bool(getattr(i, "data", False))
+        return known != self.data
 
 
 def stops(x: Any) -> bool:
@@ -102,6 +121,43 @@ def want(trace: Trace, target: Any, loops: Sequence[Frame]) -> NeedsConcrete:
     if wanted is not None:
         known[id(target)], wanted.needed = wanted, True
     return NeedsConcrete(reason, [owner.loop], subject="an index", again=new)
+
+
+def want_stores(
+    trace: Trace, target: Any, loops: Sequence[Frame], i: Any = 0, items: Sequence[Any] = ()
+) -> NeedsConcrete:
+    """As `want`, for a list of which the loops replace elements, `i` of them by one of `items`."""
+    known = loops[0].learned.buffers
+    wanted = known.get(id(target)) or wanted_for(trace, target)
+    shifted = any(id(target) in (f.known_queues or ()) for f in loops)
+    new = wanted is not None and not wanted.stores and not shifted
+    if wanted is not None and new:
+        known[id(target)], wanted.needed, wanted.stores = wanted, True, True
+        wanted.learn(items)
+        wanted.decide(i)
+        for f in loops:
+            forget_slots(f.learned.places, target)
+            f.learned.fills.pop(id(target), None)
+    reason = "stores elements of a list"
+    return NeedsConcrete(reason, [loops[0].loop], subject="an index", again=new)
+
+
+def choose(trace: Trace, target: Any, i: Any, value: Any) -> None:
+    """`target[i] = value` at an index from data: each element is the old one or the new one."""
+    target.split(trace)
+    n = target.size()
+    if target.segmented or type(n) is not int:
+        raise stop(i, "a list index")
+    at = RuntimeScalar(value_of(trace, row(trace, i, n, "list assignment")), trace)
+    for k in range(n):
+        here, old = compare(trace, "eq", at, k), target[k]
+        target[k] = trace.hooks.choose(trace, here, lambda: value, lambda old=old: old)
+
+
+def forget_slots(places: dict[Any, Any], target: object) -> None:
+    """The elements are rows of tensors, and no places of their own."""
+    for key in [k for k in places if k[:2] == ("item", id(target))]:
+        del places[key]
 
 
 def leaf_type(trace: Trace, x: Any) -> tuple[Type, bool]:
@@ -176,6 +232,8 @@ class Rows(Unstacked):
         self.number, self.made = room.number, None
         self.members: tuple[Value, ...] = (*before, *room.stored)
         self.trace = trace
+        if room.buffer.wanted.stores:
+            assert self.fake is not None  # as the elements are now
 
     @property
     def fake(self) -> Any:  # type: ignore[override]
@@ -197,7 +255,7 @@ class Rows(Unstacked):
 
     def item(self, trace: Trace, i: Any) -> Any:
         """After the loop an element is one tensor."""
-        if self.room.buffer.frame not in trace.frames:
+        if self.room.buffer.frame not in trace.frames or self.room.buffer.wanted.stores:
             return super().item(trace, i)
         return self.room.item(trace, i if self.start == 0 else trace.sym(self.start) + i)
 
@@ -262,6 +320,18 @@ class Buffer:
         for room, part in paired(self.rooms, x):
             room.store(trace, index, part)
 
+    def replace(self, trace: Trace, i: Any, x: Any, n: Any) -> None:
+        """Store element `i` of the `n` that there are now."""
+        if not self.wanted.stores:
+            raise NeedsConcrete("a list is read or changed while the loop fills it")
+        pairs = paired(self.rooms, x)
+        new = self.wanted.learn([part for _, part in pairs])
+        if any(room.number for room, _ in pairs) and self.wanted.decide(i) or new:
+            raise NeedsConcrete("elements of a list change their kind", [self.loop], again=True)
+        index = value_of(trace, row(trace, i, n, "list assignment"))
+        for room, part in pairs:
+            room.store(trace, index, part)
+
     def item(self, trace: Trace, i: Any, n: Any) -> Any:
         """Element `i` of the `n` that there are now."""
         at = row(trace, i, n, "list")
@@ -290,7 +360,16 @@ def enter(trace: Trace, frame: Frame) -> None:
             if any(f.growth.get(id(target)) for f in around):
                 raise want(trace, target, around)
             trace.undo_log.note(functools.partial(setattr, target, "buffer", None))
-            target.buffer = Buffer(trace, wanted, frame)
+            target.buffer = wanted.buffer = Buffer(trace, wanted, frame)
 
 
-__all__ = ["MOST_CARRIED", "Buffer", "Wanted", "enter", "learn", "want"]
+def leave(trace: Trace, frame: Frame, length: Dim) -> None:
+    """The lists of which a loop has replaced elements have the others behind it."""
+    for wanted in frame.learned.buffers.values():
+        buffer, target = wanted.buffer, wanted.target
+        if wanted.stores and buffer is not None and buffer.frame is frame:
+            n = target.size() + length * frame.growth.get(id(target), 0)
+            target.replace_parts([buffer.run(trace, 0, n)])
+
+
+__all__ = ["MOST_CARRIED", "Buffer", "Wanted", "enter", "learn", "leave", "want", "want_stores"]

@@ -18,8 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dy2st.state.containers.lookup import at_frame
+from dy2st.state.containers import buffers
+from dy2st.state.containers.lookup import at_frame, is_later
 from dy2st.state.containers.taps import TapPort
+from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace
@@ -59,7 +61,12 @@ def fill_of(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Fill |
 
 
 def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame]) -> bool:
-    """Record `target[i] = value`; False if the loop does not fill the list."""
+    """Record `target[i] = value`; False if the element is a place of its own."""
+    if target.buffer is not None:
+        if isinstance(i, slice):
+            raise NeedsConcrete("a slice of a list is stored, of which the loop fills elements")
+        target.buffer.replace(trace, i, value, target.length())
+        return True
     fill = fill_of(trace, target, i, loops)
     frame, key = trace.frame, id(target)
     if fill is not None and frame.fills.get(key) == fill:
@@ -68,9 +75,26 @@ def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame])
         stored[0] = value
         return True
     if fill is None or key in frame.fills or key in frame.appends or key in frame.queues:
+        if is_later(i) and loops:
+            raise buffers.want_stores(trace, target, loops, i, parts_of(value))
+        if is_runtime_scalar(i) and i.data:
+            buffers.choose(trace, target, i, value)
+            return True
         return False
     record(trace, target, value, fill)
     return True
+
+
+def parts_of(x: Any) -> list[Any]:
+    return [p for q in x for p in parts_of(q)] if isinstance(x, tuple) else [x]
+
+
+def unfit(trace: Trace, target: Any, loops: Sequence[Frame]) -> NeedsConcrete:
+    """The loop reads elements that it fills, or stores others: it holds the list in a tensor."""
+    wanted = buffers.want_stores(trace, target, loops)
+    if wanted.again:
+        return wanted
+    return NeedsConcrete("a list is read or changed while the loop fills it")
 
 
 #: every iteration inserts its element in front of the list
@@ -97,11 +121,11 @@ def record(trace: Trace, target: Any, value: Any, fill: Fill) -> None:
     trace.undo_log.note(lambda: frame.appends.pop(key, None))
 
 
-def known(target: object, loops: Sequence[Frame]) -> Fill | None:
+def known(trace: Trace, target: Any, loops: Sequence[Frame]) -> Fill | None:
     """How the innermost of these loops fills the list, if that is known so far."""
     held = [f for f in loops if id(target) in f.known_fills or id(target) in f.fills]
     if held and held != [loops[-1]]:
-        raise NeedsConcrete("an inner loop reads a list that the outer one fills")
+        raise unfit(trace, target, loops)
     fill = None
     if held:
         fill = held[0].known_fills.get(id(target)) or held[0].fills[id(target)]
@@ -115,7 +139,7 @@ def read(trace: Trace, target: Any, i: Any, frame: Frame, fill: Fill) -> Any:
     head = Size.named(frame.loop.name) * fill.step + fill.start
     back = (head - i.dim) * fill.step
     if not isinstance(back, int):
-        raise NeedsConcrete("picks elements of a list that the loop fills", subject="an index")
+        raise unfit(trace, target, [frame])
     if back == 0 and id(target) in frame.fills:
         return (frame.appends[id(target)][1][0],)
     return (port(trace, target, frame, fill, back).fake,) if back > 0 else ()
@@ -134,7 +158,7 @@ def port(trace: Trace, target: Any, frame: Frame, fill: Fill, back: int) -> TapP
     return frame.tails[id(target), back]  # type: ignore[no-any-return]
 
 
-def check_unread(frame: Frame) -> None:
+def check_unread(trace: Trace, frame: Frame) -> None:
     """A list that the loop fills is read at its index only, one that grows in front not at all."""
     read_at = {*frame.picked, *frame.guessed, *frame.asked}
     for key, fill in frame.fills.items():
@@ -144,7 +168,7 @@ def check_unread(frame: Frame) -> None:
         stored = any(k[:2] == ("item", key) for k in frame.stores)
         read = key in frame.observed or key in frame.taken
         if tapped or stored or read or len(frame.appends[key][1]) > 1:
-            raise NeedsConcrete("a list is read or changed while the loop fills it")
+            raise unfit(trace, frame.appends[key][0], [frame])
 
 
 def learn(frame: Frame) -> bool:
