@@ -16,10 +16,12 @@ from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
 from dy2st.branches.merge import Merge
 from dy2st.branches.unresolved import Unresolved
 from dy2st.state.arrays import tensor_of
+from dy2st.state.containers import shrinks
 from dy2st.state.containers.either import Either
 from dy2st.state.ownership import check_keys, refuse
 from dy2st.state.protocols import special
 from dy2st.state.strings import described, is_lazy, shows_values, text_of, with_values
+from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import UNDEF
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift, uniform
@@ -51,6 +53,8 @@ def condition(trace: Trace, value: Any) -> Any:
     if is_symint(value):
         return value != 0
     check_keys(value)
+    if isinstance(value, TraceList) and shrinks.known(value, trace.frames):
+        return condition(trace, value.length() > 0)
     users = special(trace, value, "__bool__") or special(trace, value, "__len__")
     return condition(trace, users[0]) if users else bool(value)
 

@@ -15,7 +15,7 @@ import paddle
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.index_values import iterations
 from dy2st.loops.record import LoopRecord
-from dy2st.state.containers import buffers, fills
+from dy2st.state.containers import buffers, fills, shrinks
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
@@ -97,7 +97,7 @@ def learn_growth(plan: LoopRecord) -> bool:
     for key in new.keys() & lists.keys():
         target, items = frame.appends[key]
         buffers.learn(plan.trace, frame, target, leaves_of(items), known[key])
-    return fills.learn(frame) or bool(new or gone)
+    return any((fills.learn(frame), shrinks.learn(frame), new, gone))
 
 
 # ---------------------------------------------------------------- what one iteration appends
@@ -105,6 +105,7 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
     out: list[tuple[TraceList, Any, Dim]] = []
     fills.check_unread(plan.trace, plan.frame)
+    shrinks.check(plan.frame, plan.body_trace.tests is not None)
     plan.fills = dict(plan.frame.fills)
     for target, items in plan.frame.appends.values():
         if not items:

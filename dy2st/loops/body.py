@@ -28,7 +28,7 @@ from dy2st.loops.growth import learn_early
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
-from dy2st.state.containers import buffers, columns, lookup
+from dy2st.state.containers import buffers, columns, lookup, shrinks
 from dy2st.state.containers.buffers import Buffer
 from dy2st.state.containers.replaced import Replaced
 from dy2st.state.dynamic_numbers import keep_dynamic
@@ -168,8 +168,7 @@ class BodyTrace(LoopTrace):
             for k, after in self.found.items():
                 now = resolve_under(self.known.places[k].get(), self.enters)
                 learn_early(self, now, after, k)
-        kind = "while" if self.count else "scan"
-        trace.frame.notes.append((kind, site, reason))
+        trace.frame.notes.append(("while" if self.count else "scan", site, reason))
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
 
@@ -436,6 +435,7 @@ class BodyTrace(LoopTrace):
             elif chosen != []:
                 target.note_append(made)
         buffers.leave(trace, self.frame, self.length)
+        shrinks.leave(trace, self.frame, self.length)
         columns.leave(trace, self.frame.columns, self.loop.trip)
         for q in self.known.queues.values():
             q.replace_parts([plan.finals["list", id(q), k] for k in range(len(q.parts()))])

@@ -12,6 +12,7 @@ from dy2st.state.containers.buffers import Wanted
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.fills import Fill
 from dy2st.state.containers.replaced import Replaced
+from dy2st.state.containers.shrinks import Shrink
 from dy2st.state.containers.taps import Tap
 from dy2st.state.stacked_run import ScanCell
 from dy2st.state.tree import is_flag
@@ -32,13 +33,13 @@ class Learned:
     places: attributes and items that the body rebinds; steps: integers that move by a constant,
     with that step; numbers: Python numbers that become values of the program; maybe: variables that
     only some iterations define, with their type; trained: places whose tensors require gradients
-    only after some iterations; growth: elements that an iteration appends to a list; grown:
-    tensors that an iteration makes longer; fresh: containers that each iteration makes anew;
-    eithers: variables that data may give a number or a tensor, with the types of both;
-    queues: lists from outside that the body shifts; fills: those that it stores at its index;
-    columns: attributes of Layers that it stores;
-    buffers: those that it fills and reads; trip: the largest number of iterations, whether it is
-    exact, and whether it is assumed: a trace under it has to find it again. guessed: places of
+    only after some iterations; eithers: places that hold a number or a tensor, as data decides,
+    with the types of both; growth: elements that an iteration appends to a list; grown: tensors
+    that an iteration makes longer; fresh: containers that each iteration makes anew; shrinks: lists
+    out of which it takes elements; queues: lists from outside that the body shifts; fills: those
+    that it stores at its index; buffers: those that it fills and reads, or stores at any place;
+    columns: attributes of Layers that it stores; trip: the largest number of iterations, whether it
+    is exact, and whether it is assumed: a trace under it has to find it again. guessed: places of
     `grown` that a trace which failed seemed to make longer; refuted: those that do not grow.
     """
 
@@ -51,6 +52,7 @@ class Learned:
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
     grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    shrinks: dict[int, Shrink] = dataclasses.field(default_factory=dict)
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
     columns: dict[Any, Any] = dataclasses.field(default_factory=dict)
@@ -74,6 +76,7 @@ class Learned:
             "reads a list that it fills": self.growth,
             "makes a tensor longer": self.grown,
             "makes a container anew": self.fresh,
+            "takes elements out of a list": any(q.total for q in self.shrinks.values()),
             "shifts a list": self.queues,
             "stores the elements of a list": self.fills,
             "stores attributes of Layers": self.columns,

@@ -161,6 +161,7 @@ class Runner:
     def peel(self) -> Any:
         """Run the first iteration apart; returns whether there is another one."""
         self.peeled += 1
+        self.turns = {k - 1 for k in self.turns if k > 1}
         if isinstance(self.over.trip, Size):
             self.trace.require(self.over.trip, 1, "the first iteration of a loop runs apart")
         self.code.body(self.over.item(0))
@@ -342,8 +343,10 @@ class Runner:
 
 
 def most_retraces(known: Learned) -> int:
-    """Two more for a list that is stored into, at a number that other traces have found."""
-    return MOST_RETRACES + 2 * any(q.stores for q in known.buffers.values())
+    """Two more for a list that is stored into, at a number that other traces have found; one for a
+    queue that one trace has taken for a list that is emptied."""
+    queue = any(not q.total for q in known.shrinks.values())
+    return MOST_RETRACES + queue + 2 * any(q.stores for q in known.buffers.values())
 
 
 def unrolled(

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.containers import buffers, filled, fills, lookup, taps
+from dy2st.state.containers import buffers, filled, fills, lookup, shrinks, taps
 from dy2st.state.containers.lookup import is_later
 from dy2st.state.stacked_run import (
     Leaf,
@@ -81,6 +81,8 @@ class TraceList(list):
                 total = total + Size.named(frame.loop.name) * frame.growth[id(self)]
             else:
                 frame.asked.add(id(self))
+            if shrinks.known(self, [frame]):
+                total = total - sum(shrinks.taken(self, frame), 0)
         return total + length_of(self.raw())
 
     def grows_in_loop(self) -> bool:
@@ -114,8 +116,10 @@ class TraceList(list):
         queues[id(self)] = self
         raise Retrace
 
-    def _use(self, changes: bool = False) -> None:
-        """The list is read or changed."""
+    def _use(self, changes: bool = False, takes: bool = False) -> None:
+        """The list is read or changed; `takes`: an element is taken out of it."""
+        if changes and not takes and (stop := shrinks.changed(self, self._loops_since_birth())):
+            raise stop
         if self.watch is not None:
             self.watch.touched(self, changes)
         if changes and (trace := current()) is not None:
@@ -240,6 +244,8 @@ class TraceList(list):
     def __bool__(self) -> bool:
         """A list that is not empty stays so: loops only append to it."""
         self._use()
+        if shrinks.known(self, self._loops_since_birth()):
+            return bool(self.length() > 0)
         if not self.parts():
             self._observe("the truth")
             return False
@@ -261,6 +267,9 @@ class TraceList(list):
         fill = fills.known(trace, self, loops)
         if fill is not None and not is_symint(i):
             raise fills.unfit(trace, self, loops)
+        empties = shrinks.known(self, loops)
+        if empties is not None and not isinstance(i, slice):
+            return shrinks.item(trace, self, i, empties)
         if isinstance(i, slice):
             return self._slice(trace, i, loops)
         if fill is not None:
@@ -386,6 +395,8 @@ class TraceList(list):
             return
         loops = self._loops_since_birth()
         trace = current()
+        if stop := shrinks.changed(self, loops):
+            raise stop
         if what not in _CHANGES and trace is not None and taps.is_grown(self, loops):
             raise buffers.want(trace, self, loops)
         if what in ("iteration", "a slice"):
@@ -433,6 +444,9 @@ def _changing(name: str) -> Callable[..., Any]:
         trace = current()
         if trace is None:
             return plain(self, *args, **kwargs)
+        if name == "pop" and shrinks.takes(trace, self, args, self._loops_since_birth()):
+            self._use(changes=True, takes=True)
+            return shrinks.pop(trace, self, args, trace.frame)
         self._use(name not in _READS)
         if name == "sort" and kwargs.get("key") is not None:
             key = trace.hooks.call(kwargs["key"])

@@ -47,7 +47,8 @@ class Frame:
     short for it; `taken` those that it reads at a number of Python, `ends` those that it stores to
     from the end; `fills` those whose elements it stores at its index, and `known_fills` those that
     it is known to store so. `wants`: how far from their ends lists are read that it may turn out to
-    append to, None for no constant distance. `learned`: what earlier traces of the loop have found.
+    append to, None for no constant distance. `shrunk`: lists out of which it has taken elements,
+    with how many from the front and back. `learned`: what earlier traces of the loop have found.
     `tails`: carried elements, by the list's `id` and the distance from the end. `trained` has the
     places of the loop that require a gradient after some iterations. `facts` hold in a branch.
     `relied`: storages from outside of the block whose known elements it has read as Python numbers.
@@ -68,6 +69,7 @@ class Frame:
     known_queues: dict[int, Any] | None = None
     learned: Any = None
     wants: dict[int, list[Dim | None]] = field(default_factory=dict)
+    shrunk: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
     trained: Collection[object] = ()
     facts: frozenset[Any] = frozenset()
     decisions: int = 0

@@ -108,3 +108,19 @@ def strings(x):
 def test_other_lists_are_those_of_eager(f):
     static, x = dy2st.to_static(f), check.data(6, 3, dtype="float32", trained=False)
     check.same(static(x), f(x))
+
+
+def put_on_both_ends(x):
+    """Two iterations run apart before the comparison is seen to settle: it does no more then."""
+    ys = [x[0]]
+    for t in range(x.shape[0]):
+        ys.append(x[t] * 2)
+        if t > 1:
+            ys.append(x[t])
+        ys.insert(0, x[0] * 3)
+    return ys
+
+
+@pytest.mark.parametrize("n", [3, 4, 7])
+def test_a_loop_is_split_where_the_iterations_that_are_left_turn(n):
+    check.agree(put_on_both_ends, check.data(n, 2))

@@ -1,11 +1,13 @@
 """Random functions with lists in one loop: read at the index, at a distance from the end and as
-windows, appended to, shifted, stored into, under several names.
+windows, appended to, shifted, used as stacks and queues, stored into at any place, exchanged, under
+several names; a second loop may take them apart.
 
 `compare(seed)` calls one eagerly and translated, for tensors of two lengths.
 """
 
 from __future__ import annotations
 
+import collections
 import linecache
 import random
 import warnings
@@ -45,8 +47,17 @@ WINDOWS = (
 TESTS = ("t % 2 == 0", "t > 1", "t in [1, 3, 4]", "t == 2", "len(ys) < 4", "len(ys) > 3")
 KINDS = (
     "read read read append append append slice slice fill fill pop insert appends numbers inner "
-    "length alias rebind store window window whole hand_on ring shift"
+    "length alias rebind store window window whole hand_on ring shift "
+    "table table table front front queue queue stack exchange itself either branch rows"
 ).split()
+#: what a second loop does
+BEHIND = (
+    "for t in range(len(ys)): h = h * 0.5 + ys.pop()",
+    "while len(zs) > 1: h = h * 0.5 + zs.pop(0)",
+    "for q in ys[::-1]: h = h * 0.5 + q",
+    "for t in range(n): zs[t % len(zs)] = h = h * 0.5 + zs[int(at[t])]",
+)
+INDICES = ("order[t]", "int(at[t % n])", "t % 3", "-1 - t % 2", "t // 2", "int(at[t % n]) - 2")
 
 
 def source(seed: int) -> str:
@@ -61,10 +72,16 @@ def source(seed: int) -> str:
         f"    zs = {draw.choice(OTHERS)}",
         "    qs = [x[0] * k for k in range(10)]",
         "    fs = [0.1 * k for k in range(1, 13)]",
+        "    dq = deque([x[0], x[1] * 2, x[2]])",
+        "    at, s = (x.sum(1).abs() * 7).astype('int64') % 3, 0.0",
+        "    order = [(5 * k + 3) % 7 % n for k in range(12)]",
         f"    for t in {draw.choice(RANGES)}:",
     ]
-    end = "    return h, [q for q in ys if q is not None], [q for q in zs if q is not None]"
-    return "\n".join([*head, *(f"        {q}" for q in lines), end, ""])
+    behind = [f"    {draw.choice(BEHIND)}"] if draw.random() < 0.25 else []
+    some = "[q for q in {} if q is not None]"
+    end = f"    return h, {some.format('ys')}, {some.format('zs')}, list(dq) + [s]"
+    body = [f"        {line}" for q in lines for line in q.split("\n")]
+    return "\n".join([*head, *body, *behind, end, ""])
 
 
 def statement(draw: random.Random, kind: str) -> str:
@@ -98,6 +115,35 @@ def statement(draw: random.Random, kind: str) -> str:
         "hand_on": lambda: "zs, ys = ys, [h * 1, h * 2]",
         "ring": lambda: f"h = h * 0.5 + qs.pop(0); qs.append(h + {one}[-1])",
         "shift": lambda: f"for k in range(2): {one}[k] = {one}[k + 1]",
+        "table": lambda: f"{one}[{pick(INDICES)}] = h = h * 0.5 + {one}[{pick(INDICES)}]",
+        "front": lambda: f"{one}.insert(0, h * 0.5); {one} = {one}[:{pick('23')}]",
+        "queue": lambda: pick(
+            [
+                "dq.appendleft(h * 0.5); h = h + dq.pop()",
+                "dq.append(h * 2); h = h * 0.3 + dq.popleft()",
+                "h = h + dq[0]; dq.rotate(1); dq[-1] = h * 0.5",
+                "h = h + ys.pop(0); ys.append(h * 0.5)",
+            ]
+        ),
+        "stack": lambda: pick(
+            [
+                f"a = {one}.pop(); {one}.append(a + h * 0.5)",
+                f"b = {one}.pop(); a = {one}.pop(); {one} += [b * 0.5, a + h]",
+                f"if len({one}) > 2: h = h * 0.5 + {one}.pop()",
+            ]
+        ),
+        "exchange": lambda: "ys, zs = zs, ys",
+        "itself": lambda: (
+            f"for k, q in enumerate({one}): {one}[{pick(['k', 'k - 1', '0', '(k + 2) % 3'])}] = "
+            "q * 0.5 + h"
+        ),
+        "either": lambda: f"if h.sum() > 0: s = s {pick('+-')} h[0]\nh = h * 0.5 + s * 0.1",
+        "branch": lambda: f"if h.sum() > 0: {one}[{pick(['0', '-1', 't % 2'])}] = h * 0.5",
+        "rows": lambda: (
+            "row = [ys[0]]\n"
+            f"for k in range(1, {pick(['3', 'len(ys)'])}): row.append(ys[k] * 0.5 + row[k - 1])\n"
+            "ys = row"
+        ),
     }
     return made[kind]()
 
@@ -105,7 +151,7 @@ def statement(draw: random.Random, kind: str) -> str:
 def function(seed: int) -> Any:
     text, name = source(seed), f"<lists {seed}>"
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    space: dict[str, Any] = {"paddle": paddle}
+    space: dict[str, Any] = {"paddle": paddle, "deque": collections.deque}
     exec(compile(text, name, "exec"), space)
     return space["f"]
 
@@ -121,14 +167,18 @@ def compare(seed: int) -> str:
 def compared(f: Any, seed: int) -> str:
     static, kinds = dy2st.to_static(f), {"raises"}
     for n in LENGTHS:
-        x = paddle.to_tensor(np.random.default_rng(seed).normal(size=[n, 3]))
-        want, error = outcome(f, x)
+        array = np.random.default_rng(seed).normal(size=[n, 3])
+        x, y = (paddle.to_tensor(array, stop_gradient=False) for _ in "ab")
+        want, error = outcome(f, y)
         if error is not None:
             have, refused = outcome(static, x)
             assert refused is not None, f"eager raises {error!r}, the program gives {have}"
             continue
         have = static(x)
         same(have, want, f"length {n}")
+        for results in (have, want):
+            sum(w * q.sum() for w, q in enumerate(tensors(results), 1)).backward()
+        assert np.allclose(x.grad.numpy(), y.grad.numpy(), 1e-8, 1e-8), f"length {n}: the gradient"
         kinds.add("unrolled" if "unrolled" in str(dy2st.report(static, x)) else "equal")
     return next(k for k in ("unrolled", "equal", "raises") if k in kinds)
 
@@ -142,6 +192,13 @@ def outcome(f: Any, x: Any) -> tuple[Any, Exception | None]:
 
 def same(have: Any, want: Any, where: str) -> None:
     assert [len(q) for q in have[1:]] == [len(q) for q in want[1:]], f"{where}: lists differ"
-    pairs = zip((have[0], *have[1], *have[2]), (want[0], *want[1], *want[2]))
+    pairs = zip((have[0], *have[1], *have[2], *have[3]), (want[0], *want[1], *want[2], *want[3]))
     for k, (a, b) in enumerate(pairs):
-        assert np.allclose(a.numpy(), b.numpy(), 1e-9, 1e-9), f"{where}: tensor {k} differs"
+        assert isinstance(a, float) is isinstance(b, float), f"{where}: type of value {k} differs"
+        close = np.allclose(np.asarray(a), np.asarray(b), 1e-9, 1e-9)
+        assert close, f"{where}: value {k} differs"
+
+
+def tensors(results: Any) -> list[Any]:
+    found = (results[0], *results[1], *results[2], *results[3])
+    return [q for q in found if isinstance(q, paddle.Tensor) and not q.stop_gradient]

@@ -1,0 +1,131 @@
+"""Lists that were full before a loop, and out of which each iteration takes elements.
+
+    for x in xs:
+        skips.append(x)
+    for t in range(n):
+        h = f(h, skips.pop())           reads skips[n - 1 - t], and n - n elements are left
+
+How many elements an iteration takes from each end is learned by one trace of the body and known in
+the next. A list that the body changes in another way, too, is a queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dy2st.state.containers import taps
+from dy2st.state.stacked_run import length_of
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.trace import Frame, Trace
+from ir.types import Dim, Size
+
+
+@dataclass(frozen=True)
+class Shrink:
+    """An iteration takes so many elements of `whole` from the front and from the back; 0 and 0 if
+    the list is no such list."""
+
+    front: int
+    back: int
+    whole: Any = None
+
+    @property
+    def total(self) -> int:
+        return self.front + self.back
+
+
+def takes(trace: Trace, target: Any, args: Sequence[Any], loops: Sequence[Frame]) -> bool:
+    """Whether `target.pop(*args)` takes an element as every iteration of the loop does."""
+    if len(loops) != 1 or loops[0] is not trace.frame or loops[0].learned is None:
+        return False
+    frame, key = loops[0], id(target)
+    others = (frame.appends, frame.fills, frame.queues, frame.known_queues or (), frame.changed)
+    stored = any(place[:2] == ("item", key) for place in frame.stores)
+    if target.buffer is not None or stored or any(key in q for q in others):
+        return False
+    return tuple(args) in ((), (-1,), (0,)) and frame.learned.shrinks.get(key) != Shrink(0, 0)
+
+
+def pop(trace: Trace, target: Any, args: Sequence[Any], frame: Frame) -> Any:
+    """The element that this iteration takes."""
+    front = tuple(args) == (0,)
+    out = item(trace, target, 0 if front else -1, frame)
+    old = frame.shrunk.get(id(target), (target, 0, 0))
+    frame.shrunk[id(target)] = (target, old[1] + front, old[2] + (not front))
+    return out
+
+
+def known(target: object, loops: Sequence[Frame]) -> Frame | None:
+    """The loop that takes elements out of a list, as far as is known."""
+    for f in loops:
+        learned = None if f.learned is None else f.learned.shrinks.get(id(target))
+        if id(target) in f.shrunk or learned is not None and learned.total:
+            return f
+    return None
+
+
+def taken(target: object, frame: Frame) -> tuple[Dim, Dim]:
+    """How many elements have been taken from the front and from the back."""
+    _, front, back = frame.shrunk.get(id(target), (target, 0, 0))
+    shrink = frame.learned.shrinks.get(id(target))
+    if shrink is None or frame.loop is None:
+        return front, back
+    index = Size.named(frame.loop.name)
+    return index * shrink.front + front, index * shrink.back + back
+
+
+def item(trace: Trace, target: Any, i: Any, frame: Frame) -> Any:
+    """`target[i]` while the loop takes elements out of it."""
+    shrink = frame.learned.shrinks.get(id(target))
+    if not target.raw():
+        raise IndexError("pop from empty list")
+    if shrink is None or shrink.whole is None:
+        return taps.guess(trace, target, [frame])
+    begin = trace.sym(taken(target, frame)[0])
+    return shrink.whole[trace.sym(target.size()) + i + begin if i < 0 else i + begin]
+
+
+def changed(target: Any, loops: Sequence[Frame]) -> NeedsConcrete | None:
+    """What to raise where a list out of which a loop takes elements is changed, or read as a whole:
+    the next trace takes it for a queue."""
+    frame = known(target, loops)
+    if frame is None:
+        return None
+    frame.learned.shrinks[id(target)] = Shrink(0, 0)
+    return NeedsConcrete("a list is read or changed while the loop empties it", again=True)
+
+
+def learn(frame: Frame) -> bool:
+    """Learn how many elements an iteration takes; whether that is new."""
+    shrinks = frame.learned.shrinks
+    before = {k: (q.front, q.back) for k, q in shrinks.items()}
+    for k in before.keys() - frame.shrunk.keys():
+        shrinks[k] = Shrink(0, 0)
+    for k, (target, front, back) in frame.shrunk.items():
+        if before.get(k) != (front, back):
+            whole = type(target)(target.raw())
+            whole.born = target.born
+            shrinks[k] = Shrink(front, back, whole)
+    return before != {k: (q.front, q.back) for k, q in shrinks.items()}
+
+
+def check(frame: Frame, ended: bool) -> None:
+    """Refuse a loop that may take more elements than there are. `ended`: data ends it."""
+    for target, front, back in frame.shrunk.values():
+        assert frame.loop is not None
+        left = length_of(target.raw()) - frame.loop.trip * (front + back)
+        if ended or not isinstance(left, int) or left < 0:
+            raise NeedsConcrete("a loop takes elements out of a list, perhaps all of them")
+
+
+def leave(trace: Trace, frame: Frame, length: Dim) -> None:
+    """The elements that are left behind the loop."""
+    for target, front, back in frame.shrunk.values():
+        n = length_of(target.raw())
+        start, stop = (trace.sym(q) for q in (length * front, n - length * back))
+        target.replace_parts(target[start:stop].parts() if n != length * (front + back) else [])
+
+
+__all__ = ["Shrink", "changed", "check", "item", "known", "learn", "leave", "pop", "taken", "takes"]

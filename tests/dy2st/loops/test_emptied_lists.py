@@ -1,0 +1,115 @@
+"""Loops that take elements out of a list that was full before."""
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+
+def u_net(x):
+    skips, h = [], x[0]
+    for t in range(x.shape[0]):
+        h = paddle.tanh(h + x[t])
+        skips.append(h)
+    for t in range(x.shape[0]):
+        h = h * 0.5 + skips.pop() * t
+    return h, skips, len(skips)
+
+
+def until_empty(x):
+    skips, h, ys = [(x[0], x[0])], x[0], []
+    for t in range(x.shape[0]):
+        h = paddle.tanh(h + x[t])
+        skips.append((h, x[t]))
+    while len(skips) > 1:
+        q, t = skips.pop()
+        h = h * 0.5 + q * t + skips[-1][0]
+    while skips:
+        ys.append(skips.pop(0)[0] * h)
+    return h, ys, skips
+
+
+def from_both_ends(x):
+    q, h = [x[0] * k for k in range(30)], x[0]
+    r = q
+    for _ in range(x.shape[0]):
+        a, b = q.pop(), q.pop(0)
+        h = h * 0.5 + a * b + r[0] - r[-1] + q[2]
+    q.append(h)
+    return h, q, r
+
+
+def filled_again(x):
+    state = {"s": []}
+    s, h = state["s"], x[0]
+    for t in range(x.shape[0]):
+        s.append(h * t)
+    for _ in range(x.shape[0]):
+        h = h * 0.5 + state["s"].pop()
+    for t in range(x.shape[0]):
+        s.append(h * t)
+    for _ in range(x.shape[0]):
+        h = h * 0.5 + s.pop(0)
+    return h, state
+
+
+def in_branches(x):
+    s, h = [x[0] * k for k in range(12)], x[0]
+    if x.sum() > 0:
+        for _ in range(x.shape[0]):
+            h = h * 0.5 + s.pop()
+    else:
+        for _ in range(x.shape[0]):
+            h = h * 0.4 + s.pop(0)
+    return h, s
+
+
+def stack_machine(x):
+    st = [x[0], x[0] * 2]
+    for t in range(x.shape[0]):
+        b = st.pop()
+        a = st.pop()
+        st.append(a + x[t])
+        st.append(a * b)
+    return st
+
+
+@pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
+@pytest.mark.parametrize("n", [1, 2, 9])
+@pytest.mark.parametrize(
+    "f",
+    [u_net, until_empty, from_both_ends, filled_again, in_branches, stack_machine],
+    ids=lambda f: f.__name__,
+)
+def test_loops_that_empty_a_list_are_one_loop(f, n):
+    x = check.data(n, 3, seed=n)
+    static = check.agree(f, x)
+    assert n < 9 or "unrolled" not in str(dy2st.report(static, x))
+
+
+def also_read(x):
+    s, h = [x[0] * k for k in range(12)], x[0]
+    for _ in range(x.shape[0]):
+        h = h * 0.5 + s.pop() + sum(s) * 0.1
+    for t in range(x.shape[0]):
+        s.insert(0, h * t)
+        h = h * 0.5 + s.pop()
+    return h, s
+
+
+def test_a_list_that_is_also_read_or_changed():
+    check.agree(also_read, check.data(4, 3))
+
+
+def test_too_few_elements():
+    def f(x):
+        s = [x[0] * k for k in range(3)]
+        for _ in range(x.shape[0]):
+            x = x + s.pop()
+        return x
+
+    static = dy2st.to_static(f)
+    check.same(static(paddle.ones([3, 2])), f(paddle.ones([3, 2])))
+    with pytest.raises(IndexError, match="pop from empty list"):
+        static(paddle.ones([4, 2]))
