@@ -104,6 +104,8 @@ def learn_growth(plan: LoopRecord) -> bool:
 def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
     out: list[tuple[TraceList, Any, Dim]] = []
+    if plan.frame.changed.keys() - plan.frame.queues:
+        raise NeedsConcrete("a list from outside of the loop is changed as a whole")
     fills.check_unread(plan.trace, plan.frame)
     shrinks.check(plan.frame, plan.body_trace.tests is not None)
     plan.fills = dict(plan.frame.fills)

@@ -38,7 +38,7 @@ MOST_RETRACES = 2
 MOST_PEELED = 64
 #: how often a loop is split in two
 MOST_PARTS = 3
-TIMES = ("", "once", "twice", "three times", "four times")
+TIMES = ("", "once", "twice", "three times", "four times", "five times")
 
 
 # ---------------------------------------------------------------- running a loop

@@ -76,7 +76,7 @@ class TraceList(list):
         """How many elements there are now; in a loop that is known to grow the list, that follows
         from the loop's index."""
         total: Dim = 0
-        for frame in self._loops_since_birth():
+        for frame in self.loops_around():
             if id(self) in frame.growth and frame.loop is not None:
                 total = total + Size.named(frame.loop.name) * frame.growth[id(self)]
             else:
@@ -87,7 +87,7 @@ class TraceList(list):
 
     def grows_in_loop(self) -> bool:
         """Whether it came from outside into the body of a loop."""
-        return bool(self._loops_since_birth())
+        return bool(self.loops_around())
 
     def split(self, trace: Trace, most: int = MOST_ELEMENTS) -> None:
         """Its elements one by one, if their number is known and small; in the frame it lives in."""
@@ -118,7 +118,7 @@ class TraceList(list):
 
     def _use(self, changes: bool = False, takes: bool = False) -> None:
         """The list is read or changed; `takes`: an element is taken out of it."""
-        if changes and not takes and (stop := shrinks.changed(self, self._loops_since_birth())):
+        if changes and not takes and (stop := shrinks.changed(self, self.loops_around())):
             raise stop
         if self.watch is not None:
             self.watch.touched(self, changes)
@@ -152,7 +152,7 @@ class TraceList(list):
         if trace is not None and len(self) > 1 and not rows:
             trace.frame.notes.append(("unrolled", trace.where(), reason))
 
-    def _loops_since_birth(self) -> list[Frame]:
+    def loops_around(self) -> list[Frame]:
         """The loop bodies that are being traced and that the list comes into from outside."""
         trace = current()
         if trace is None or self.born not in trace.frames:
@@ -162,7 +162,7 @@ class TraceList(list):
 
     def pick(self, i: Any) -> bool:
         """Note a read at index `i`; whether loops around are known to store elements."""
-        loops = self._loops_since_birth()
+        loops = self.loops_around()
         for f in loops if is_symint(i) else ():
             f.picked.setdefault(id(self), self)
         return self.is_table or any(id(self) in f.known_fills for f in loops)
@@ -213,7 +213,7 @@ class TraceList(list):
     def __setitem__(self, i: Any, value: Any) -> None:
         """A slot of a list from outside of a loop is a place that the loop may carry."""
         trace = current()
-        loops = self._loops_since_birth()
+        loops = self.loops_around()
         if trace is not None and fills.store(trace, self, i, value, loops):
             return None
         if trace is not None and self.segmented:
@@ -244,7 +244,7 @@ class TraceList(list):
     def __bool__(self) -> bool:
         """A list that is not empty stays so: loops only append to it."""
         self._use()
-        if shrinks.known(self, self._loops_since_birth()):
+        if shrinks.known(self, self.loops_around()):
             return bool(self.length() > 0)
         if not self.parts():
             self._observe("the truth")
@@ -263,10 +263,10 @@ class TraceList(list):
         self._use()
         if self.is_table and not isinstance(i, slice):
             return self.buffer.item(trace, i, self.length())
-        loops = self._loops_since_birth()
+        loops = self.loops_around()
         fill = fills.known(trace, self, loops)
         if fill is not None and not is_symint(i):
-            raise fills.unfit(trace, self, loops)
+            raise fills.unfit(trace, self)
         empties = shrinks.known(self, loops)
         if empties is not None and not isinstance(i, slice):
             return shrinks.item(trace, self, i, empties)
@@ -393,7 +393,7 @@ class TraceList(list):
         """Reading the list's length or its elements from inside of a loop that may grow it."""
         if self.buffer is not None:
             return
-        loops = self._loops_since_birth()
+        loops = self.loops_around()
         trace = current()
         if stop := shrinks.changed(self, loops):
             raise stop
@@ -444,14 +444,14 @@ def _changing(name: str) -> Callable[..., Any]:
         trace = current()
         if trace is None:
             return plain(self, *args, **kwargs)
-        if name == "pop" and shrinks.takes(trace, self, args, self._loops_since_birth()):
+        if name == "pop" and shrinks.takes(trace, self, args, self.loops_around()):
             self._use(changes=True, takes=True)
             return shrinks.pop(trace, self, args, trace.frame)
         self._use(name not in _READS)
         if name == "sort" and kwargs.get("key") is not None:
             key = trace.hooks.call(kwargs["key"])
             kwargs["key"] = lambda x: key(x)
-        loops = self._loops_since_birth()
+        loops = self.loops_around()
         if name == "insert" and len(args) == 2 and fills.insert(trace, self, *args, loops=loops):
             return None
         self._observe(name)

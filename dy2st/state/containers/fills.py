@@ -44,8 +44,6 @@ class Fill:
 def fill_of(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Fill | None:
     """The fill that `target[i] = ...` belongs to, if every iteration surely stores its element."""
     frame = loops[-1] if loops and is_symint(i) else None
-    if target.segmented and len(loops) > 1:
-        return None
     loop = None if frame is None else frame.loop
     if loop is None or frame is not trace.frame or loop.open or not isinstance(loop.trip, int):
         return None
@@ -57,7 +55,11 @@ def fill_of(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Fill |
     if abs(fill.step) != 1 or third - after != fill.step:
         return None
     places, n = fill.places(loop.trip), target.size()
-    return fill if isinstance(n, int) and places[0] >= 0 and places[-1] < n else None
+    if not isinstance(n, int) or places[0] < 0 or places[-1] >= n:
+        return None
+    if target.segmented and len(loops) > 1:
+        target.split(trace)
+    return fill if len(loops) == 1 or not target.segmented else None
 
 
 def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame]) -> bool:
@@ -89,9 +91,9 @@ def parts_of(x: Any) -> list[Any]:
     return [p for q in x for p in parts_of(q)] if isinstance(x, tuple) else [x]
 
 
-def unfit(trace: Trace, target: Any, loops: Sequence[Frame]) -> NeedsConcrete:
+def unfit(trace: Trace, target: Any) -> NeedsConcrete:
     """The loop reads elements that it fills, or stores others: it holds the list in a tensor."""
-    wanted = buffers.want_stores(trace, target, loops)
+    wanted = buffers.want_stores(trace, target, target.loops_around())
     if wanted.again:
         return wanted
     return NeedsConcrete("a list is read or changed while the loop fills it")
@@ -106,7 +108,8 @@ def insert(trace: Trace, target: Any, at: Any, value: Any, *, loops: Sequence[Fr
     frame, key = trace.frame, id(target)
     one = len(loops) == 1 and loops[0] is frame and type(at) is int and at == 0
     loop = frame.loop if one else None
-    if loop is None or loop.open or key in frame.appends or key in frame.queues:
+    others = target.buffer is not None or key in frame.appends or key in frame.queues
+    if loop is None or loop.open or others:
         return False
     record(trace, target, value, FRONT)
     return True
@@ -125,7 +128,7 @@ def known(trace: Trace, target: Any, loops: Sequence[Frame]) -> Fill | None:
     """How the innermost of these loops fills the list, if that is known so far."""
     held = [f for f in loops if id(target) in f.known_fills or id(target) in f.fills]
     if held and held != [loops[-1]]:
-        raise unfit(trace, target, loops)
+        raise unfit(trace, target)
     fill = None
     if held:
         fill = held[0].known_fills.get(id(target)) or held[0].fills[id(target)]
@@ -139,7 +142,7 @@ def read(trace: Trace, target: Any, i: Any, frame: Frame, fill: Fill) -> Any:
     head = Size.named(frame.loop.name) * fill.step + fill.start
     back = (head - i.dim) * fill.step
     if not isinstance(back, int):
-        raise unfit(trace, target, [frame])
+        raise unfit(trace, target)
     if back == 0 and id(target) in frame.fills:
         return (frame.appends[id(target)][1][0],)
     return (port(trace, target, frame, fill, back).fake,) if back > 0 else ()
@@ -162,13 +165,13 @@ def check_unread(trace: Trace, frame: Frame) -> None:
     """A list that the loop fills is read at its index only, one that grows in front not at all."""
     read_at = {*frame.picked, *frame.guessed, *frame.asked}
     for key, fill in frame.fills.items():
-        if fill is FRONT and key in read_at:
-            raise NeedsConcrete("a list is read or changed while the loop fills it")
         tapped = any(k == key for k, _ in frame.tails) and frame.known_fills.get(key) != fill
         stored = any(k[:2] == ("item", key) for k in frame.stores)
-        read = key in frame.observed or key in frame.taken
+        read = key in frame.observed or key in frame.taken or fill is FRONT and key in read_at
         if tapped or stored or read or len(frame.appends[key][1]) > 1:
-            raise unfit(trace, frame.appends[key][0], [frame])
+            if fill is FRONT:
+                raise NeedsConcrete("a list is read or changed while the loop fills it")
+            raise unfit(trace, frame.appends[key][0])
 
 
 def learn(frame: Frame) -> bool:

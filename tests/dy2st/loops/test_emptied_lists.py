@@ -98,8 +98,28 @@ def also_read(x):
     return h, s
 
 
-def test_a_list_that_is_also_read_or_changed():
-    check.agree(also_read, check.data(4, 3))
+def beside_a_table(x):
+    """Five traces: a queue that looks like an emptied list at first, beside a list of places."""
+    ys, qs, h = [x[k % 2] for k in range(5)], [x[0] * k for k in range(10)], x[0]
+    for t in range(3):
+        ys[t + 1] = h + x[0]
+        h = h * 0.5 + qs.pop(0)
+        qs.append(h + ys[-1])
+    return h, ys, qs
+
+
+def put_in_front(x):
+    ys, h = [x[0], x[1], x[0] * 2], x[0]
+    for t in range(1, x.shape[0]):
+        h = h * 0.5 + ys[(t * 5) % (t + 1)]
+        ys.insert(0, h * 2)
+    return h, ys
+
+
+@pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
+@pytest.mark.parametrize("f", [also_read, beside_a_table, put_in_front], ids=lambda f: f.__name__)
+def test_a_list_that_is_also_read_or_changed(f):
+    check.agree(f, check.data(4, 3))
 
 
 def test_too_few_elements():

@@ -48,7 +48,7 @@ TESTS = ("t % 2 == 0", "t > 1", "t in [1, 3, 4]", "t == 2", "len(ys) < 4", "len(
 KINDS = (
     "read read read append append append slice slice fill fill pop insert appends numbers inner "
     "length alias rebind store window window whole hand_on ring shift "
-    "table table table front front queue queue stack exchange itself either branch rows"
+    "table table table front front queue queue stack exchange itself either branch rows nested nested"
 ).split()
 #: what a second loop does
 BEHIND = (
@@ -57,6 +57,7 @@ BEHIND = (
     "for q in ys[::-1]: h = h * 0.5 + q",
     "for t in range(n): zs[t % len(zs)] = h = h * 0.5 + zs[int(at[t])]",
 )
+NESTED = ("k % 3", "(k * 2 + t) % 3", "-1 - k % 2", "int(at[k % n])", "k % len(ys)", "-1", "t % 3")
 INDICES = ("order[t]", "int(at[t % n])", "t % 3", "-1 - t % 2", "t // 2", "int(at[t % n]) - 2")
 
 
@@ -139,6 +140,10 @@ def statement(draw: random.Random, kind: str) -> str:
         ),
         "either": lambda: f"if h.sum() > 0: s = s {pick('+-')} h[0]\nh = h * 0.5 + s * 0.1",
         "branch": lambda: f"if h.sum() > 0: {one}[{pick(['0', '-1', 't % 2'])}] = h * 0.5",
+        "nested": lambda: (
+            f"for k in range({pick(['2', '9', f'len({one})'])}): "
+            f"{one}[{pick(NESTED)}] = h * 0.5 + {one}[{pick(NESTED)}] * 0.5"
+        ),
         "rows": lambda: (
             "row = [ys[0]]\n"
             f"for k in range(1, {pick(['3', 'len(ys)'])}): row.append(ys[k] * 0.5 + row[k - 1])\n"
