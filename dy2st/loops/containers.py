@@ -11,6 +11,8 @@ from typing import Any
 
 from dy2st.branches.unresolved import Alternative, unreadable
 from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.state.containers import buffers
+from dy2st.state.containers.replaced import Replaced
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (
     UNDEF,
@@ -40,14 +42,19 @@ Row = tuple[str, Any, Any, Any, tuple[Any, ...]]
 class ContainerPorts(LoopRecord):
     """The containers among the places of a loop.
 
-    containers: by `id`, the containers that the body makes, with the ones before it and those after
-    the loop; shared: those that two places hold. doubtful: those after the loop that may be the
-    ones from before it.
+    begins, ends: the places before the loop and after the body. containers: by `id`, the containers
+    that the body makes, with the ones before it and those after the loop; shared: those that two
+    places hold. doubtful: those after the loop that may be the ones from before it.
     """
 
-    def __init__(self, body_trace: LoopTrace, ends: dict[tuple[Any, ...], Any]) -> None:
+    def __init__(
+        self,
+        body_trace: LoopTrace,
+        begins: dict[tuple[Any, ...], Any],
+        ends: dict[tuple[Any, ...], Any],
+    ) -> None:
         super().__init__(body_trace)
-        self.ends = ends
+        self.begins, self.ends = begins, ends
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
         self.shared: set[int] = set()
         self.doubtful: list[Doubt] = []
@@ -110,6 +117,12 @@ class ContainerPorts(LoopRecord):
             raise NeedsConcrete(f"{name} is a list that an inner loop fills")
         if not new and not (is_container(b) and alike(a, b)):
             raise Mismatch(name, describe(b), describe(a), peel=iterations_to_fill(b, a))
+        if not new and home is not self.frame and self.is_handed_on(a):
+            for q, other in self.begins.items():
+                if other is a or q == path:
+                    known.fresh.add(q)
+                    buffers.forget_slots(known.places, other)
+            raise Retrace
         if new and home is not self.frame and (home is None or home in self.trace.frames):
             return self.found(name, a)
         if home is not self.frame:
@@ -117,7 +130,36 @@ class ContainerPorts(LoopRecord):
         if not new and path not in self.body_trace.known.fresh:
             self.learn_fresh(b, a, path)
             self.settled_parts(name, b, p, a, path, learns=True)
-        return self.made_anew(a, b, self.settled_parts(name, b, p, a, path))
+        parts = self.settled_parts(name, b, p, a, path)
+        old = self.exchanged(path)
+        if old is None:
+            return self.made_anew(a, b, parts)
+        old.after = rebuilt(self.trace, a, parts, self.outer)
+        return old.first
+
+    def is_handed_on(self, a: Any) -> bool:
+        """Whether it is a list that another variable holds before the loop (`a, b = b, a`)."""
+        held = any(a is q for path, q in self.begins.items() if len(path) == 1)
+        return held and isinstance(a, TraceList) and id(a) not in self.trace.objects.doubts
+
+    def exchanged(self, path: tuple[Any, ...]) -> Replaced | None:
+        """The list that is in a place after a known number of iterations, which exchange it with
+        those in other places."""
+        body_trace = self.body_trace
+        lists, step = {q.path: q for q in body_trace.replaced}, dict[Any, Any]()
+        at = path
+        while at not in step:
+            after = self.ends.get(at)
+            step[at] = next((q.path for q in lists.values() if q.copy is after), None)
+            if step[at] is None:
+                return None
+            at = step[at]
+        length = body_trace.length
+        if at != path or len(step) == 1 or not body_trace.certain or not isinstance(length, int):
+            return None
+        for _ in range(length % len(step)):
+            at = step[at]
+        return lists[at]
 
     def is_changed(self, b: Any) -> bool:
         """Whether the body has changed a list from outside in place."""
@@ -125,8 +167,16 @@ class ContainerPorts(LoopRecord):
         return isinstance(b, TraceList) and bool(appended or id(b) in self.frame.queues)
 
     def check_replaced(self) -> None:
-        """A list that the body changes and replaces has one place, which gets another list."""
-        for q in self.body_trace.replaced:
+        """A list that the body changes and replaces has one place, which gets another list. Lists
+        that change places are changed if one of them is."""
+        every = self.body_trace.replaced
+        handed_on = any(self.value_at(q.path) is p.copy for q in every for p in every if p is not q)
+        if handed_on and any(q.changed for q in every):
+            for q in every:
+                q.changed = True
+            if any(q.seen for q in every):
+                raise every[0].stop()
+        for q in every:
             value = self.value_at(q.path)
             if q.changed and (value is q.copy or id(value) in self.shared):
                 raise q.stop()

@@ -56,7 +56,8 @@ class LoopPorts(ContainerPorts):
     def __init__(
         self, body_trace: LoopTrace, rows: Sequence[tuple[Any, ...]], new_places: bool = False
     ) -> None:
-        super().__init__(body_trace, {path: a for _, _, _, a, path in rows})
+        begins = {path: b for _, b, _, _, path in rows}
+        super().__init__(body_trace, begins, {path: a for _, _, _, a, path in rows})
         self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)

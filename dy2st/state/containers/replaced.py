@@ -21,7 +21,7 @@ from ir import SourceError
 class Replaced:
     """`copy` stands for a list that is `first` in the first iteration, and has `parts` when an
     iteration begins. `seen`: the body has read `first` by another name; `changed`: it has changed
-    the copy."""
+    the copy. `after`: a list like `first` behind a loop that has only exchanged it."""
 
     def __init__(
         self, trace: Trace, first: Any, copy: Any, path: tuple[Any, ...], reason: str, loop: Loop
@@ -31,6 +31,7 @@ class Replaced:
         self.parts = list(copy.parts())
         self.seen = first.watch is not None
         self.changed = self.left = False
+        self.after: Any = None
         for q in (first, copy):
             self.watch(q)
 
@@ -67,7 +68,9 @@ class Replaced:
 
     def leave(self) -> None:
         """The loop is in the program."""
-        if self.changed:
+        if self.after is not None:
+            self.first.replace_parts(self.after.raw())
+        elif self.changed:
             self.left = True
             self.watch(self.first)
             self.trace.doubt(Doubt(self.first, (), self.lost))

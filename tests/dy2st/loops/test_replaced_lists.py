@@ -311,3 +311,70 @@ def test_elements_that_change_their_place(f):
     """The elements that an iteration begins with are those before it changes the list."""
     for n in (1, 2, 3, 5):
         check.agree(f, check.data(n, 3, seed=n))
+
+
+def two_rows(x):
+    old, new = [x[0] * k for k in range(10)], [x[0] for _ in range(10)]
+    first = new
+    for t in range(x.shape[0]):
+        new[0] = old[0] + 1
+        for k in range(1, 10):
+            new[k] = paddle.minimum(old[k] + x[t], new[k - 1]) + old[k - 1] * 0.1
+        old, new = new, old
+    old.append(x[0])
+    return old, new, [q is first for q in (old, new)]
+
+
+def three_states(x):
+    a, b, c = [x[0], x[0] * 2], [x[0] * 3, x[0]], [x[0] * 4, x[0] * 5]
+    held = [a, b, c]
+    for t in range(x.shape[0]):
+        c[0] = a[0] + b[1] * 0.5
+        c[1] = x[t]
+        a, b, c = b, c, a
+    return held, [[p is q for q in held] for p in (a, b, c)]
+
+
+def until_large(x):
+    a, b = [abs(x[0]) + 0.1, x[0] * 2], [x[0] * 3, x[0] * 4]
+    while a[0].sum() < 30:
+        b[0] = a[0] * 2
+        b[1] = a[1] + 1
+        a, b = b, a
+    return a[0], a[1], b[0], b[1]
+
+
+def also_by_another_name(x):
+    a, b = [x[0], x[0] * 2], [x[0] * 3, x[0] * 4]
+    c = a
+    for t in range(x.shape[0]):
+        b[0] = a[0] + c[0] * x[t]
+        a, b = b, a
+    return a, b, c
+
+
+EXCHANGED = [two_rows, three_states, until_large]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("f", [*EXCHANGED, also_by_another_name], ids=lambda f: f.__name__)
+def test_lists_that_change_places(f, n):
+    x = check.data(n, 3, seed=n)
+    static = check.agree(f, x)
+    if f in EXCHANGED and n == 5:
+        assert "unrolled" not in str(dy2st.report(static, x))
+
+
+def test_lists_of_the_caller_that_change_places():
+    def f(x, a, b):
+        for t in range(x.shape[0]):
+            b[0] = a[0] + x[t]
+            a, b = b, a
+        return a[0]
+
+    static = dy2st.to_static(f)
+    for n in (3, 4, 3):
+        one, two = ([[check.data(3, seed=k)] for k in range(2)] for _ in "ab")
+        x = check.data(n, 3, seed=n)
+        check.same(static(x, *two), f(x, *one), 1e-9, 1e-9)
+        check.same(two, one, 1e-9, 1e-9)

@@ -48,7 +48,8 @@ TESTS = ("t % 2 == 0", "t > 1", "t in [1, 3, 4]", "t == 2", "len(ys) < 4", "len(
 KINDS = (
     "read read read append append append slice slice fill fill pop insert appends numbers inner "
     "length alias rebind store window window whole hand_on ring shift "
-    "table table table front front queue queue stack exchange itself either branch rows nested nested"
+    "table table table front front queue queue stack exchange itself either branch rows nested "
+    "nested"
 ).split()
 #: what a second loop does
 BEHIND = (
