@@ -25,11 +25,6 @@ def _between(b: Builder, g: Value, x: Value, low: float, high: float) -> list[Va
     return [masked(b, b.logical_and(above, b.less_than(x, number(b, high, x))), g)]
 
 
-def _outside(b: Builder, g: Value, x: Value, compare: str, limit: float) -> list[Value]:
-    """The gradient where `compare(|x|, limit)` holds."""
-    return [masked(b, getattr(b, compare)(b.abs(x), number(b, limit, x)), g)]
-
-
 elementwise(
     "hardtanh(x, *, min=-1.0, max=1.0)",
     "f",
@@ -53,29 +48,6 @@ elementwise(
     ],
     paddle="thresholded_relu",
     examples=(example("f32[3,4]", threshold=0.4), example("f64[7]", threshold=0.4, value=2.0)),
-)
-elementwise(
-    "hardshrink(x, *, threshold=0.5)",
-    "f",
-    lambda x, threshold: _holds(x, (x <= -threshold) | (x >= threshold)),
-    lambda x, threshold: x * (np.abs(x) >= x.dtype.type(threshold)),
-    grad=lambda b, g, y, x, threshold: _outside(b, g, x, "greater_equal", threshold),
-    paddle="hardshrink",
-    examples=(example("f32[3,4]"), example("f64[7]", threshold=0.8)),
-)
-elementwise(
-    "softshrink(x, *, threshold=0.5)",
-    "f",
-    lambda x, threshold: (
-        _holds(x - threshold, x > threshold) + _holds(x + threshold, x < -threshold)
-    ),
-    lambda x, threshold: (
-        (x - x.dtype.type(threshold)) * (x > x.dtype.type(threshold))
-        + (x + x.dtype.type(threshold)) * (x < -x.dtype.type(threshold))
-    ),
-    grad=lambda b, g, y, x, threshold: _outside(b, g, x, "greater_than", threshold),
-    paddle="softshrink",
-    examples=(example("f32[3,4]"), example("f64[7]", threshold=0.8)),
 )
 elementwise(
     "hardsigmoid(x, *, slope=1 / 6, offset=0.5)",

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along an axis, and linear recurrences.
+"""Running sums and products along an axis, and linear recurrences.
 
 `RUNNING` says how element k of a result comes from element k - 1 and element k of the operands, in
 the scalar language. From the end to the start: turn the operand and the result around with slices,
@@ -12,30 +12,17 @@ from typing import Any
 
 import numpy as np
 
-import ir.scalar.exponential as fn
 import ir.scalar.language as k
 from ir.opdef import ShapeError, axis_in, example, op
 from ir.ops.elementwise import require_kind, same_dtype
-from ir.ops.gradients import Picked, number
+from ir.ops.gradients import number
 from ir.program import Builder, Value
-from ir.types import I64, Type
-
-
-def log_add(a: k.Scalar, x: k.Scalar) -> k.Scalar:
-    """log(exp(a) + exp(x)); of two equal infinities that one, NaN where one is NaN."""
-    high, low = k.maximum(a, x), k.minimum(a, x)
-    gap = low - high
-    near = high + fn.log1p(fn.exp(gap))
-    return k.select(k.eq(gap, gap), near, k.select(k.eq(high, low), high, near))
-
+from ir.types import Type
 
 #: row -> element k from the result at k - 1 and the operands at k
 RUNNING: dict[str, Callable[..., k.Scalar]] = {
     "cumsum": lambda last, x: last + x,
     "cumprod": lambda last, x: last * x,
-    "cummax": k.maximum,
-    "cummin": k.minimum,
-    "logcumsumexp": log_add,
     "recurrence": lambda last, a, x: last * a + x,
 }
 
@@ -75,40 +62,6 @@ def _prod_grad(b: Builder, g: Value, y: Value, x: Value, axis: int) -> list[Valu
     return [b.multiply(_shifted(b, y, axis, 1.0), _backward(b, g, x, axis))]
 
 
-def _log_grad(b: Builder, g: Value, y: Value, x: Value, axis: int) -> list[Value]:
-    """dx[k] = sum of g[j] exp(x[k] - y[j]) over j >= k; no exponent is positive."""
-    ratio = b.exp(b.subtract(_shifted(b, y, axis, -np.inf), y))
-    return [b.multiply(b.exp(b.subtract(x, y)), _backward(b, g, ratio, axis))]
-
-
-def places_along(b: Builder, index: Value, axis: int) -> tuple[Value, ...]:
-    """Index tensors, one per axis, of the elements that `index` names along `axis`."""
-    shape, at = index.type.shape, axis % index.type.ndim
-    out = []
-    for a, n in enumerate(shape):
-        row = tuple(n if k == a else 1 for k in range(len(shape)))
-        own = b.expand(b.reshape(b.iota(n=n, dtype=I64), shape=row), shape=shape)
-        out.append(index if a == at else own)
-    return tuple(out)
-
-
-def last_change(b: Builder, x: Value, y: Value, axis: int) -> Value:
-    """Where the running extreme `y` of `x` was taken last, as i64 along `axis`."""
-    shape = x.type.shape
-    row = tuple(n if k == axis % len(shape) else 1 for k, n in enumerate(shape))
-    count = b.reshape(b.iota(n=shape[axis], dtype=I64), shape=row)
-    taken = b.equal(x, y)
-    if x.type.dtype.kind == "f":
-        taken = b.logical_or(taken, b.isnan(x))
-    new: Value = b.cummax(b.where(taken, count, b.full(value=0, dtype=I64)), axis=axis)
-    return new
-
-
-def _extreme_grad(b: Builder, g: Value, y: Value, x: Value, axis: int) -> list[Picked]:
-    index = last_change(b, x, y, axis)
-    return [Picked(g, places_along(b, index, axis), 0)]
-
-
 def _recurrence_grad(b: Builder, g: Value, y: Value, a: Value, x: Value, axis: int) -> list[Value]:
     dx = _backward(b, g, a, axis)
     return [b.multiply(dx, _shifted(b, y, axis, 0.0)), dx]
@@ -124,10 +77,6 @@ def _types(name: str, kinds: str) -> Callable[..., Type]:
         return xs[0]
 
     return types
-
-
-def _log_ref(x: np.ndarray, axis: int) -> np.ndarray:
-    return np.logaddexp.accumulate(x.astype(np.longdouble), axis).astype(x.dtype)
 
 
 def _recurrence_ref(a: np.ndarray, x: np.ndarray, axis: int) -> np.ndarray:
@@ -158,7 +107,6 @@ def _declare(name: str, kinds: str, ref: Any, grad: Any = None, low: float = -2.
 
 _declare("cumsum", "fi", lambda x, axis: np.cumsum(x, axis, dtype=x.dtype), _sum_grad)
 _declare("cumprod", "fi", lambda x, axis: np.cumprod(x, axis, dtype=x.dtype), _prod_grad)
-_declare("logcumsumexp", "f", _log_ref, _log_grad)
 op(
     "recurrence(a, x, *, axis)",
     types=_types("recurrence", "f"),
@@ -170,18 +118,4 @@ op(
         example("f32[0,4]", "f32[0,4]", axis=0),
     ),
 )
-for _name, _ref in (("cummax", np.maximum), ("cummin", np.minimum)):
-    op(
-        f"{_name}(x, *, axis)",
-        types=_types(_name, "fi"),
-        ref=lambda x, axis, _ref=_ref: _ref.accumulate(x, axis),
-        grad=_extreme_grad,
-        examples=(
-            example("f32[3,4]", axis=1),
-            example("i64[5,2,3]", axis=0),
-            example("f32[0,4]", axis=0),
-        ),
-    )
-
-
-__all__ = ["RUNNING", "last_change", "places_along", "reversed_"]
+__all__ = ["RUNNING", "reversed_"]

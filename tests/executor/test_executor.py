@@ -31,7 +31,7 @@ WIDE = targets.supported("avx512")  # then `wide` has nothing to add
 TARGETS = [n for n in targets.NAMES if targets.supported(n) and not (n == "wide" and WIDE)]
 FUNCTIONS = """exp expm1 log log2 log10 log1p tanh sigmoid erf sin cos rsqrt silu elu softplus gelu
 pow tan sinh cosh asin acos atan asinh acosh atanh erfinv logit""".split()
-SUMS = """logcumsumexp sum prod matmul conv mean softmax log_softmax layer_norm
+SUMS = """sum prod matmul conv mean softmax log_softmax layer_norm
 batch_norm sum_pool spread_pool max_unpool""".split()
 
 

@@ -42,16 +42,6 @@ def thresholded_relu(
     return e.thresholded_relu(x, threshold=at, value=below)
 
 
-@adapter("hardshrink")
-def hardshrink(e: Emitter, x: object, threshold: object = 0.5) -> FakeTensor:
-    return e.hardshrink(x, threshold=plain(threshold)[0])
-
-
-@adapter("softshrink")
-def softshrink(e: Emitter, x: object, threshold: object = 0.5) -> FakeTensor:
-    return e.softshrink(x, threshold=plain(threshold)[0])
-
-
 @adapter("hardsigmoid")
 def hardsigmoid(e: Emitter, x: object, slope: object = 0.2, offset: object = 0.5) -> FakeTensor:
     by, start = plain(slope, offset)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.capture.adapters.table import adapter, axes_of, dtype_of, int_of
+from dy2st.capture.adapters.table import adapter, axes_of, int_of
 from dy2st.capture.indexing.advanced import (
     counting,
     fitted,
@@ -312,40 +312,6 @@ def cumprod(
 ) -> FakeTensor:
     x, at = lined(e, x, dim, False)
     return running(e, "cumprod", x, at, exclusive, reverse, 1)
-
-
-@adapter("logcumsumexp")
-def logcumsumexp(
-    e: Emitter,
-    x: object,
-    axis: object = -1,
-    flatten: bool = False,
-    exclusive: bool = False,
-    reverse: bool = False,
-) -> FakeTensor:
-    x, at = lined(e, x, axis, flatten)
-    return running(e, "logcumsumexp", x, at, exclusive, reverse, float("-inf"))
-
-
-def _extreme(row: str) -> None:
-    @adapter(row)
-    def extreme(e: Emitter, x: object, axis: object = -1, dtype: object = paddle.int64) -> object:
-        """The values, and where they were taken last."""
-        x, at = lined(e, x, axis, False)
-        kind = dtype_of(dtype)
-        values = getattr(e, row)(x, axis=at)
-        shape = e.type(x).shape
-        line = tuple(n if k == at else 1 for k, n in enumerate(shape))
-        count = e.reshape(counting(e, shape[at]), shape=line)
-        taken = e.equal(x, values)
-        if e.type(x).dtype.kind == "f":
-            taken = e.logical_or(taken, e.isnan(x))
-        index = e.cummax(e.where(taken, count, e.full(0, I64)), axis=at)
-        return values, e.wrap(e.cast_to(index, kind)._value, e.stop_gradient)
-
-
-_extreme("cummax")
-_extreme("cummin")
 
 
 @adapter("roll")

@@ -142,6 +142,8 @@ def gradients(f, args):
     return out, [a.grad for a in args if isinstance(a, paddle.Tensor) and not a.stop_gradient]
 
 
+#: run on Paddle's kernel
+FOREIGN = ("cummax", "cummin", "logcumsumexp")
 #: eager Paddle's gradients write or read outside of their tensors
 VALUES_ONLY = {"scatter more rows", "put multiply", "put amax", "put amin", "put mean",
                "put mean alone", "masked_fill row"}  # fmt: skip
@@ -164,4 +166,4 @@ def test_values_and_gradients(name):
             list(want) if isinstance(want, tuple) else want,
         )
         check.same(got, grads)
-    assert dy2st.report(static, *two).foreign == ()
+    assert bool(dy2st.report(static, *two).foreign) == name.startswith(FOREIGN)

@@ -105,8 +105,6 @@ KINKS = {
     "softplus": ("softplus", {"threshold": 0.5}, [[0.0, 1.0]], [[0.5, 1.0]]),
     "hardtanh": ("hardtanh", {"min": -0.5, "max": 0.5}, [[-1, -0.5, 0, 0.5]], [[0, 0, 1, 0]]),
     "thresholded_relu": ("thresholded_relu", {"threshold": 0.5}, [[0, 0.5, 1]], [[0, 0, 1]]),
-    "hardshrink": ("hardshrink", {}, [[-0.5, 0, 0.5, 1]], [[1, 0, 1, 1]]),
-    "softshrink": ("softshrink", {}, [[-1, -0.5, 0.5, 1]], [[1, 0, 0, 1]]),
     "hardsigmoid": ("hardsigmoid", {"slope": 0.25}, [[-2, 0, 2]], [[0, 0.25, 0]]),
     "hardswish": ("hardswish", {}, [[-3.0, 0.0, 3.0]], [[0, 0.5, 1]]),
     "copysign": ("copysign", {}, [[-2, 0, 2], [1, 1, -1]], [[-1, 0, -1], [0, 0, 0]]),
