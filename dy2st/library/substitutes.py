@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from dy2st.library import decoding, integer_math, layer_stacks, recurrent, scatter, static_nn
-from dy2st.state.containers import queues
+from dy2st.state.protocols import CONVERTED
 
 REWRITTEN: dict[Any, Any] = {
     **recurrent.REWRITTEN,
@@ -13,6 +14,6 @@ REWRITTEN: dict[Any, Any] = {
     **decoding.REWRITTEN,
     **integer_math.REWRITTEN,
     **scatter.REWRITTEN,
-    **queues.REWRITTEN,
+    **{f: f for k in CONVERTED for f in vars(k).values() if isinstance(f, types.FunctionType)},
     **layer_stacks.REWRITTEN,
 }

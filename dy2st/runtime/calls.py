@@ -56,7 +56,7 @@ CONTAINERS = (
 )  # fmt: skip
 BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
-OPAQUE = (queue.SimpleQueue, weakref.ReferenceType)
+OPAQUE = (queue.Queue, queue.SimpleQueue, weakref.ReferenceType)
 REGISTRATION = frozenset(
     "register_buffer add_parameter add_sublayer register_forward_pre_hook "
     "register_forward_post_hook to set_state_dict load_dict".split()
@@ -241,8 +241,18 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
                 trace.guards.cell(cell, name, value, name not in new.__dy2st_receivers__)
 
 
+def check_opaque(x: object) -> None:
+    if isinstance(x, OPAQUE):
+        raise refuse(
+            f"a {type(x).__name__} is used.",
+            "What it holds cannot be looked at without changing it, or may go away between calls.",
+            "Hold the object itself in an attribute, and use a list or a deque for a queue.",
+        )
+
+
 def method(trace: Trace, f: types.MethodType) -> Any:
     owner = f.__self__
+    check_opaque(owner)
     held = isinstance(owner, HOLDERS) and f.__name__ in MUTATORS and not made_here(trace, owner)
     if isinstance(owner, Layer) and f.__name__ in REGISTRATION or held:
         raise refuse(
@@ -307,12 +317,8 @@ def other(trace: Trace, f: Any) -> Any:
         return running_through(str_method(f, owner))
     if isinstance(f, operator.itemgetter):
         return functools.partial(access.items_of, f)
-    if isinstance(f, OPAQUE) or isinstance(owner, OPAQUE):
-        raise refuse(
-            f"a {type(f if isinstance(f, OPAQUE) else owner).__name__} is used.",
-            "What it holds cannot be looked at without changing it, or may go away between calls.",
-            "Hold the object itself in an attribute, and use a list or a deque for a queue.",
-        )
+    check_opaque(f)
+    check_opaque(owner)
     if isinstance(owner, BaseException) and made_here(trace, owner) and f.__name__ == "__init__":
         return f
     if isinstance(f, BOUND) and (kind_of(owner) is not None or f.__name__ in access.STORES):

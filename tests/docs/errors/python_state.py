@@ -352,16 +352,6 @@ def hook_that_is_always_called(x):
     return hooked(x)
 
 
-tasks = queue.Queue(1)
-
-
-@example(X, ends=False)
-def waits_for_a_full_queue(x):
-    tasks.put(x)
-    tasks.put(x)
-    return x
-
-
 @example(X)
 def makes_a_queue(x):
     waiting = queue.Queue(1)

@@ -489,6 +489,7 @@ REFUSED = {
     ("set", "pop"): "which element goes is not determined",
     ("set subclass", "pop"): "which element goes is not determined",
     ("SimpleQueue", ""): "it cannot be looked at without changing it",
+    **{(q, ""): "it is for other threads" for q in ("Queue", "LifoQueue", "PriorityQueue")},
     ("", "weakref"): "the object may go away between calls",
     ("UserList", "heappush"): "raises TypeError in eager",
     ("UserList", "heappop"): "raises TypeError in eager",
