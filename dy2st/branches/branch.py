@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from dy2st.convert.syntax import RT
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import PathCondition
 from dy2st.trace.signals import Refused
@@ -98,14 +99,14 @@ def inside(trace: Trace, frame: Frame) -> Iterator[None]:
 
 
 def raised(e: Exception) -> bool:
-    """Whether a `raise` or `assert` statement of user code raised it."""
+    """Whether a `raise` or `assert` statement of converted code raised it."""
     at = innermost(e)
     if at is None:
         return False
     code = at.tb_frame.f_code
     if code.co_name == "assert_" and isinstance(e, AssertionError):
         return True
-    return is_user_file(code.co_filename) and is_raise(at)
+    return (is_user_file(code.co_filename) or RT in code.co_freevars) and is_raise(at)
 
 
 __all__ = ["GetState", "SetState", "Branch", "inside", "trace_branch"]

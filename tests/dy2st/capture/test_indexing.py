@@ -160,7 +160,7 @@ def test_an_index_out_of_range_raises_and_changes_nothing(name, bad):
     """Eager Paddle reads and writes other memory in most of these."""
     static, x = dy2st.to_static(OUTSIDE[name]), paddle.to_tensor(X.numpy())
     static(paddle.to_tensor(X.numpy()), paddle.to_tensor([0, -1]))
-    with pytest.raises(IndexError, match="out of range"):
+    with pytest.raises((IndexError, RuntimeError), match="out of (range|bounds)"):
         static(x, paddle.to_tensor(bad))
     check.same(x, X, 0.0, 0.0)
 
