@@ -55,27 +55,11 @@ def index_fill_(x: Tensor, index: Tensor, axis: int, value: Tensor, name: object
     return x
 
 
-def two_names(f: Any) -> object:
-    """`f(x, y)`, whose operands are also called `input` and `other`."""
-
-    def call(
-        x: Tensor | None = None,
-        y: Tensor | None = None,
-        name: object = None,
-        *,
-        input: Tensor | None = None,
-        other: Any = None,
-    ) -> Any:
-        return f(x if input is None else input, y if other is None else other)
-
-    return call
-
-
-_OWN = {paddle.gcd_: gcd_}
-_OWN.update({f: f.__wrapped__ for f in (paddle.gcd, paddle.lcm, paddle.lcm_)})
+_OWN = (paddle.gcd, paddle.gcd_, paddle.lcm, paddle.lcm_)
 REWRITTEN: dict[Any, Any] = {
-    **{f: two_names(own) for f, own in _OWN.items()},
-    **{own: own for own in _OWN.values()},
+    **{f: f for own in _OWN for f in (own, own.__wrapped__)},
+    paddle.gcd_.__wrapped__: gcd_,
+    gcd_: gcd_,
     F.embedding_renorm_: embedding_renorm_,
     paddle.index_fill_: index_fill_,
 }
