@@ -36,16 +36,6 @@ def full(
     return e.full(value, kind, dims)
 
 
-@adapter("zeros")
-def zeros(e: Emitter, shape: object, dtype: object = None, place: object = None) -> FakeTensor:
-    return full(e, shape, 0, dtype, place)
-
-
-@adapter("ones")
-def ones(e: Emitter, shape: object, dtype: object = None, place: object = None) -> FakeTensor:
-    return full(e, shape, 1, dtype, place)
-
-
 @adapter("full_like")
 def full_like(
     e: Emitter, x: Tensor, value: object, dtype: Any = None, place: object = None
@@ -57,14 +47,18 @@ def full_like(
     return out
 
 
-@adapter("zeros_like")
-def zeros_like(e: Emitter, x: object, dtype: object = None, place: object = None) -> FakeTensor:
-    return full_like(e, x, 0, dtype, place)
+def _filled(name: str, value: int) -> None:
+    @adapter(name)
+    def filled(e: Emitter, shape: object, dtype: object = None, place: object = None) -> FakeTensor:
+        return full(e, shape, value, dtype, place)
+
+    @adapter(f"{name}_like")
+    def filled_like(e: Emitter, x: Any, dtype: object = None, place: object = None) -> FakeTensor:
+        return full_like(e, x, value, dtype, place)
 
 
-@adapter("ones_like")
-def ones_like(e: Emitter, x: object, dtype: object = None, place: object = None) -> FakeTensor:
-    return full_like(e, x, 1, dtype, place)
+_filled("zeros", 0)
+_filled("ones", 1)
 
 
 @adapter("arange")
