@@ -24,6 +24,7 @@ class SizeFacts:
     counts: the least and the largest number of iterations of a while loop, by name.
     count_homes: the frame in which a count is known.
     hints: the size of the call that is traced, for each named size of the arguments.
+    streamed: whether sizes are those of a sequence of chunks: the program is only captured.
     rooms: sizes that nothing bounds: the largest number of iterations of a `while` loop that makes
     tensors longer.
     births: for indices and counts, the order in which they were named: a bound names older ones.
@@ -34,6 +35,7 @@ class SizeFacts:
     count_homes: dict[str, Frame] = field(default_factory=dict)
     hints: dict[str, int] = field(default_factory=dict)
     births: dict[str, int] = field(default_factory=dict)
+    streamed: bool = False
     rooms: list[str] = field(default_factory=list)
     counter: Iterator[int] = field(default_factory=itertools.count)
 

@@ -106,6 +106,69 @@ def depthwise_conv2d(
     )
 
 
+# ---------------------------------------------------------------- padding
+@adapter("pad3d")
+def pad3d(
+    e: Emitter,
+    x: object,
+    paddings: object,
+    mode: str = "constant",
+    pad_value: float = 0.0,
+    data_format: str = "NCDHW",
+) -> object:
+    """Paddle counts from the last axis: left, right, top, bottom, front, back."""
+    if not isinstance(paddings, (list, tuple)) or mode not in PADDED or e.type(x).ndim != 5:
+        raise NoRow(f"padding of {e.type(x)} by {mode}")
+    last = 4 if data_format == "NCDHW" else 3
+    out = x
+    for k in range(3):
+        low, high = int_of(paddings[2 * k]), int_of(paddings[2 * k + 1])
+        out = padded(e, out, last - k, (low, high), mode, pad_value)
+    return e.assign(x) if out is x else out
+
+
+@adapter("pad")
+def pad(e: Emitter, x: object, paddings: object, pad_value: object = 0.0) -> object:
+    """The first axis first."""
+    if not isinstance(paddings, (list, tuple)) or not isinstance(pad_value, (int, float)):
+        raise NoRow("padding by tensors")
+    out = x
+    for axis in range(e.type(x).ndim):
+        ends = int_of(paddings[2 * axis]), int_of(paddings[2 * axis + 1])
+        out = padded(e, out, axis, ends, "constant", pad_value)
+    return e.assign(x) if out is x else out
+
+
+PADDED = ("constant", "replicate", "reflect")
+
+
+def padded(e: Emitter, x: Any, axis: int, ends: tuple[int, int], mode: str, value: float) -> Any:
+    """With so many elements before and behind an axis."""
+    low, high = ends
+    if min(low, high) < 0:
+        raise NoRow("padding that leaves out elements")
+    if low == high == 0:
+        return x
+    before = [edge(e, x, axis, low, False, mode, value)] if low else []
+    behind = [edge(e, x, axis, high, True, mode, value)] if high else []
+    return e.concat(*before, x, *behind, axis=axis)
+
+
+def edge(
+    e: Emitter, x: Any, axis: int, count: int, last: bool, mode: str, value: float
+) -> FakeTensor:
+    """So many elements before an axis, or behind it."""
+    t = e.type(x)
+    n, shape = t.shape[axis], (*t.shape[:axis], count, *t.shape[axis + 1 :])
+    if mode == "constant":
+        return e.full(value if t.dtype.kind == "f" else int(value), t.dtype, shape)
+    if mode == "reflect":
+        start = n - 2 if last else count
+        return e.slice(x, axis=axis, start=start, length=count, step=-1)
+    one = e.slice(x, axis=axis, start=n - 1 if last else 0, length=1)
+    return e.expand(one, shape=shape)
+
+
 # ---------------------------------------------------------------- pooling
 @adapter("pool2d")
 def pool2d(
@@ -125,6 +188,8 @@ def pool2d(
     sizes = image(e, x, data_format)[2:]
     if isinstance(kernel_size, FakeTensor):
         raise NoRow("a window that is a tensor")
+    if not all(isinstance(d, int) for d in sizes) and not e.trace.sizes.streamed:
+        raise NoRow("a plane of named sizes")
     taps, stride = pair_of(kernel_size), pair_of(strides)
     if global_pooling or (adaptive and taps == (1, 1)):
         return whole_plane(e, x, pooling_type)
