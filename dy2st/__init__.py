@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dy2st.functional.scanning import scan
     from dy2st.inspection import code, explain, program, report
     from dy2st.results.planner import CopyWarning
+    from dy2st.streaming.api import stream
     from ir import Dy2stError, SourceError
 
 _HOME = {
@@ -50,13 +51,14 @@ _HOME = {
     "report": "dy2st.inspection",
     "save": "dy2st.export.save",
     "scan": "dy2st.functional.scanning",
+    "stream": "dy2st.streaming.api",
     "taps": "dy2st.functional.arguments",
     "to_static": "dy2st.api",
     "while_loop": "dy2st.functional.branching",
 }
 _NEED_PADDLE = frozenset(
     "AliasWarning CopyWarning Explanation RecompileWarning StaticFunction code cond explain "
-    "flex_scan nn program report save scan taps to_static while_loop".split()
+    "flex_scan nn program report save scan stream taps to_static while_loop".split()
 )
 __version__ = "0.1.0"
 __all__ = [
@@ -83,6 +85,7 @@ __all__ = [
     "report",
     "save",
     "scan",
+    "stream",
     "taps",
     "to_static",
     "while_loop",

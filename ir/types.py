@@ -201,6 +201,15 @@ def divide(a: Dim, b: Dim) -> Dim | None:
     return out
 
 
+def floor_divide(a: Dim, k: int) -> Dim | None:
+    """`a // k`, if that is a polynomial."""
+    if not isinstance(a, Size):
+        return a // k
+    rest = a.substitute(dict.fromkeys(a.names, 0))
+    exact = divide(a - rest, k)
+    return None if exact is None or isinstance(rest, Size) else exact + rest // k
+
+
 def _without(m: Monomial, names: Monomial) -> Monomial | None:
     """m / names, if it is a monomial."""
     rest = list(m)

@@ -129,7 +129,13 @@ def add_argument(trace: Trace, tensor: Tensor, name: str, spec: Any) -> FakeTens
     if spec is not None:
         check_spec(tensor, name, spec)
         for axis, d in enumerate(spec.shape):
-            if d is None or int(d) < 0:
+            if isinstance(d, Size):
+                trace.sizes.streamed = True
+                trace.sizes.hints |= {
+                    name: shape[axis] // d.evaluate({name: 1}) for name in d.names
+                }
+                shape[axis] = d
+            elif d is None or int(d) < 0:
                 size = re.sub(r"\W", "_", f"{name}_{axis}")
                 trace.sizes.hints[size] = shape[axis]
                 shape[axis] = Size.named(size)
@@ -138,7 +144,8 @@ def add_argument(trace: Trace, tensor: Tensor, name: str, spec: Any) -> FakeTens
 
 def check_spec(tensor: Tensor, name: str, spec: Any) -> None:
     fits = len(spec.shape) == len(tensor.shape) and all(
-        d is None or int(d) < 0 or int(d) == int(n) for d, n in zip(spec.shape, tensor.shape)
+        d is None or isinstance(d, Size) or int(d) < 0 or int(d) == int(n)
+        for d, n in zip(spec.shape, tensor.shape)
     )
     if not fits or spec.dtype != tensor.dtype:
         raise Refused(

@@ -54,6 +54,7 @@ from dy2st.trace.fake_tensor import NoElementType, Tensor, make_fake
 from dy2st.trace.signals import (
     AlsoArgument,
     AlsoRead,
+    Captured,
     InternalError,
     NeedsConcrete,
     Refused,
@@ -81,7 +82,7 @@ class Given:
     tensors on the memory of arguments that are NumPy arrays, which are `constants` if the function
     needs their elements. `kept`: the containers of the arguments, by `id`, if it finds one of them
     elsewhere, too; `read`: those from outside that it appends to and reads. `path`: the conditions
-    that lead to the error in which the program ends."""
+    that lead to the error in which the program ends. `captured_only`: it ends with `Captured`."""
 
     function: Callable[..., object]
     signature: Signature
@@ -97,6 +98,7 @@ class Given:
     kept: frozenset[int] = frozenset()
     read: set[int] = dataclasses.field(default_factory=set)
     path: Path | None = None
+    captured_only: bool = False
 
     def learn(self, stop: Shares | Unroll | AlsoRead | AlsoArgument) -> None:
         """What the next trace does otherwise; raises SourceError if there have been too many."""
@@ -172,6 +174,19 @@ def translate(
         with contextlib.suppress(Exception):
             return _declared(given)
         raise
+
+
+def capture(
+    function: Callable[..., object], signature: Signature, spec: Sequence[object]
+) -> tuple[Program, OutputPlan, list[TracedInput]]:
+    """The program as it was recorded, the plan of its outputs, and its inputs; it is not compiled,
+    and nothing is changed. Raises SourceError."""
+    given = Given(function, signature, spec, None, "none", (), captured_only=True)
+    try:
+        _declared(given)
+    except Captured as found:
+        return found.program, found.plan, found.inputs  # type: ignore[return-value]
+    raise AssertionError("a translation has gone on")
 
 
 def _declared(given: Given) -> Entry:
@@ -266,6 +281,8 @@ def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
     try:
         with converted_methods(trace):
             captured = _captured(trace, given)
+        if given.captured_only:
+            raise Captured(*captured, [*trace.inputs.by_id.values()])
         entry = _compiled(trace, given, *captured)
         done = True
     except Shares as stop:

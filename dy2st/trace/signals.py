@@ -96,6 +96,15 @@ class AlsoArgument(BaseException):
         self.container = container
 
 
+class Captured(BaseException):
+    """Ends a translation that stops where the program has been recorded: the program, the plan of
+    its outputs and the inputs."""
+
+    def __init__(self, program: object, plan: object, inputs: Sequence[TracedInput]) -> None:
+        super().__init__("captured")
+        self.program, self.plan, self.inputs = program, plan, list(inputs)
+
+
 class InternalError(BaseException):
     """Carries a defect of dy2st through the user's code to the boundary that raises it."""
 

@@ -20,7 +20,7 @@ from ir.opdef import Example, ShapeError, assume, example, op, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import zeros
 from ir.program import Builder, Value
-from ir.types import Dim, Size, Type, divide
+from ir.types import Dim, Size, Type, divide, floor_divide
 
 Pair: TypeAlias = tuple[int, int]
 Attrs: TypeAlias = dict[str, tuple[Any, ...]]
@@ -32,7 +32,7 @@ def windows(n: Dim, k: Dim, stride: int, padding: tuple[Dim, Dim], dilation: int
     """How many windows of `k` taps there are along an axis of `n` pixels."""
     gap = n + padding[0] + padding[1] - dilation * (k - 1) - 1
     assume(gap, ">=", 0)
-    steps = gap // stride if isinstance(gap, int) else divide(gap, stride)
+    steps = floor_divide(gap, stride)
     if steps is None:
         raise ShapeError(f"{n} pixels in steps of {stride}: their number depends on {n}")
     return steps + 1
@@ -239,8 +239,6 @@ Reference = Callable[..., np.ndarray]
 
 def pooled(x: Type, taps: Pair, stride: Pair, padding: Padding) -> Type:
     require_image("pooling", x)
-    if not all(isinstance(d, int) for d in x.shape[2:]):
-        raise ShapeError(f"pooling of {x}: named sizes of pixels")
     if any(p < 0 for pair in padding for p in pair):  # type: ignore[operator]
         raise ShapeError(f"pooling with padding {padding}")
     dims = [windows(*q, 1) for q in zip(x.shape[2:], taps, stride, padding)]

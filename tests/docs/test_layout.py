@@ -32,7 +32,7 @@ FLOORS = {
         "",
         "analysis",
         "passes",
-        "autodiff",
+        "autodiff streaming",
     ],
     "executor": [
         "memory allocation",
@@ -59,6 +59,7 @@ FLOORS = {
         "compiled",
         "api inspection functional",
         "nn",
+        "streaming",
         "export",
         "",
     ],

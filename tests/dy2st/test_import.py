@@ -13,7 +13,7 @@ import dy2st
 ROOT = Path(dy2st.__file__).parent.parent
 NEED_PADDLE = (
     "AliasWarning CopyWarning Explanation RecompileWarning StaticFunction code cond explain "
-    "flex_scan nn program report save scan taps to_static while_loop"
+    "flex_scan nn program report save scan stream taps to_static while_loop"
 ).split()
 BLOCK_PADDLE = "import sys; sys.modules['paddle'] = None\n"
 

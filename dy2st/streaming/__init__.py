@@ -1,0 +1,1 @@
+"""Models of whole sequences, run chunk by chunk."""

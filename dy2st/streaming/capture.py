@@ -1,0 +1,206 @@
+"""From a function on whole sequences to the program of one chunk.
+
+The function is traced for a sequence of `stream_units` units of `frames` frames. A chunk is one
+unit, or any number of them if its length stays open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import paddle
+
+from dy2st.compiled.arguments import argument_names
+from dy2st.compiled.translate import capture, functional, prune_inputs
+from dy2st.results import leaves
+from dy2st.state.signature import Signature
+from dy2st.streaming.program import Chunked, Parts, Require
+from dy2st.trace.fake_tensor import Tensor
+from ir import Builder, Input, Program, SourceError, Value
+from ir.analysis.history import History
+from ir.passes import expand, simplify, undistinguished
+from ir.streaming import QUANTUM, stream
+from ir.types import BOOL, Dim, Size, Type
+
+#: the sequence that stands for all while Python is traced has about so many frames
+TYPICAL_FRAMES = 1 << 12
+#: the name of the units of one call
+UNITS = "units"
+
+
+@dataclass(frozen=True)
+class Sequence_:
+    """An argument as `paddle.static.InputSpec` describes one; dims may be sizes of a stream."""
+
+    shape: tuple[Dim, ...]
+    dtype: object
+    name: str
+
+
+def translated(
+    function: Any,
+    tensors: Sequence[tuple[Sequence[int], object]],
+    axes: Mapping[object, int],
+    chunk: int | None,
+) -> Parts:
+    """The parts of a streaming program.
+
+    Args:
+        function: a function or a bound method.
+        tensors: shape and dtype of each argument; what a shape says of the time is ignored.
+        axes: the axis of time of arguments, by name or number.
+        chunk: frames in a call; None leaves them open.
+
+    Raises SourceError for what cannot be translated, or cannot be streamed.
+    """
+    frames = chunk or 1
+    units = max(3, TYPICAL_FRAMES // frames)
+    names = names_of(function, tensors)
+    at = axes_by_name(names, tensors, axes)
+    specs, values = [], []
+    for name, (shape, dtype) in zip(names, tensors):
+        dims: list[Any] = [int(d) for d in shape]
+        sizes = list(dims)
+        if name in at:
+            dims[at[name]] = Size.named(QUANTUM) * frames
+            sizes[at[name]] = units * frames
+        specs.append(Sequence_(tuple(dims), dtype, name))
+        values.append(paddle.zeros(sizes, dtype))
+    with paddle.no_grad():
+        raw, plan, inputs = capture(function, Signature(values, {}), specs)
+    program, bound = pure(raw, inputs)
+    program, tree = with_results(program, plan)
+    requires = checked(program, frames)
+    streamed = stream(program, Size.named(UNITS) if chunk is None else 1, frames)
+    kinds = [i.kind for i in program.inputs]
+    weights = {k: array(q.tensor) for k, q in enumerate(bound) if kinds[k] != "arg"}
+    chunked = Chunked(chunk, frames, at, tree, streamed.outputs, requires, streamed.agreeing)
+    return Parts(streamed.program, chunked, weights, {s.name: s.initial for s in streamed.states})
+
+
+def names_of(function: Any, tensors: Sequence[object]) -> list[str]:
+    zeros = [paddle.zeros([1]) for _ in tensors]
+    return argument_names(function, Signature(zeros, {}))
+
+
+def axes_by_name(
+    names: Sequence[str],
+    tensors: Sequence[tuple[Sequence[int], object]],
+    axes: Mapping[object, int],
+) -> dict[str, int]:
+    """The axis of time of each argument that has one; raises TypeError for unknown arguments."""
+    found = {}
+    for key, axis in axes.items():
+        name = names[key] if isinstance(key, int) and key < len(names) else key
+        if name not in names:
+            raise TypeError(f"the function has no argument {key!r}; it takes {', '.join(names)}")
+        shape = tensors[names.index(str(name))][0]
+        if not -len(shape) <= axis < len(shape):
+            raise TypeError(f"{name} has no axis {axis}: it has {len(shape)} axes")
+        found[str(name)] = axis % len(shape)
+    return found
+
+
+def pure(raw: Program, inputs: Sequence[Any]) -> tuple[Program, list[Any]]:
+    """Primitive ops that write nothing, and what each input is bound to."""
+    for q in inputs:
+        if q.kind in ("rng", "host"):
+            raise SourceError(
+                "a function that draws random numbers, or calls Python again on every call, cannot "
+                "be streamed.",
+                reason=f"It reads {q.name}.",
+                remedy="Call `.eval()` first.",
+            )
+        if q.share is not None:
+            raise SourceError(
+                f"{q.name}, which shares memory with another input, cannot be streamed."
+            )
+    marker = Input(Value(Type(BOOL, (Size.named(QUANTUM),))), "arg", "units of the sequence")
+    program = replace(raw, inputs=(*raw.inputs, marker))
+    program = undistinguished(functional(program, History(program)))
+    program = simplify(expand(program))
+    program, bound = prune_inputs(replace(program, inputs=program.inputs[:-1]), list(inputs))
+    return program, bound
+
+
+def with_results(program: Program, plan: leaves.OutputPlan) -> tuple[Program, Any]:
+    """The program whose outputs are the tensors of the result, and the tree of their numbers."""
+    b = Builder()
+    outputs: list[Value] = []
+
+    def tensor(leaf: leaves.Leaf) -> Value:
+        if isinstance(leaf, leaves.Out):
+            found = program.outputs[leaf.index]
+            if isinstance(found, Value):
+                return found
+        if isinstance(leaf, leaves.View):
+            value = tensor(leaf.of)
+            for name, attrs in leaf.recipe:
+                (value,) = b.emit(name, [value], dict(attrs))
+            return value
+        raise SourceError(
+            f"a function that returns {leaf.about} cannot be streamed.",
+            reason="The results of a streaming program are tensors that it computes.",
+        )
+
+    def tree(part: Any) -> Any:
+        if isinstance(part, leaves.Leaf):
+            outputs.append(tensor(part))
+            return ["out", len(outputs) - 1]
+        if isinstance(part, dict):
+            return ["dict", [[k, tree(q)] for k, q in part.items()]]
+        if isinstance(part, (list, tuple)):
+            return ["list" if isinstance(part, list) else "tuple", [tree(q) for q in part]]
+        if part is None or isinstance(part, (bool, int, float, str)):
+            return ["constant", part]
+        raise SourceError(f"a function that returns a {type(part).__name__} cannot be streamed.")
+
+    found = tree(plan.result)
+    if plan.stores:
+        raise SourceError(
+            f"a function that stores {plan.stores[0][0]} cannot be streamed.",
+            reason="A call of the whole function stores it once.",
+            remedy="Return it instead.",
+        )
+    program = replace(program, ops=(*program.ops, *b.ops), outputs=tuple(outputs))
+    return simplify(expand(program)), found
+
+
+def checked(program: Program, frames: int) -> tuple[Require, ...]:
+    """What the function assumes of the length of a sequence."""
+    out = []
+    for r in program.requires:
+        gap = r.left - r.right
+        at_0, at_1 = (gap if isinstance(gap, int) else gap.evaluate({QUANTUM: k}) for k in (0, 1))
+        if r.relation == "==":
+            raise SourceError(
+                "a function that is for one length of the sequence only cannot be streamed.",
+                r.loc,
+                reason=f"It needs {r} ({r.reason}).",
+                remedy="Do not decide on the length of the sequence.",
+            )
+        out.append(Require(r.relation, at_1 - at_0, at_0 * frames, f"{r.reason}, {r.loc}"))
+    return tuple(out)
+
+
+def array(tensor: Tensor) -> np.ndarray:
+    return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
+
+
+def shapes(spec: Sequence[Any], axes: Mapping[object, int]) -> list[tuple[list[int], object]]:
+    """Shape and dtype of each argument by an input_spec, whose open dims are those of time."""
+    out = []
+    for k, s in enumerate(spec):
+        axis = axes.get(s.name, axes.get(k))
+        dims = [1 if d is None or int(d) < 0 else int(d) for d in s.shape]
+        open_ = {a for a, d in enumerate(s.shape) if d is None or int(d) < 0}
+        if open_ - ({axis % len(dims)} if axis is not None else set()):
+            raise TypeError(f"{s.name}: only the axis of time may be open in {s}")
+        out.append((dims, s.dtype))
+    return out
+
+
+__all__ = ["shapes", "translated"]

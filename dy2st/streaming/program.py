@@ -1,0 +1,334 @@
+"""A streaming program: called with the next chunk, it returns the frames that it can.
+
+It needs no Paddle. The buffers of the program are its whole state; they are written in place.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import executor
+from ir import Program, Type
+from ir.passes import run as run_passes
+from ir.streaming import Length, Output
+from ir.types import Size, evaluate_dim
+
+#: what the first two buffers hold: units so far, and the frames of the sequence
+CLOCK, END = "units", "frames of the sequence"
+
+
+@dataclass(frozen=True)
+class Require:
+    """`factor * frames + rest` is >= 0, or != 0, for the frames of every sequence."""
+
+    relation: str
+    factor: int
+    rest: int
+    reason: str
+
+    def holds(self, frames: int) -> bool:
+        gap = self.factor * frames + self.rest
+        return gap >= 0 if self.relation == ">=" else gap != 0
+
+
+@dataclass(frozen=True)
+class Chunked:
+    """What a streaming program is besides its program.
+
+    chunk: frames in a call, None if any number.
+    frames: frames in a unit.
+    axes: the axis of time of the arguments that have one.
+    tree: the result, a tree of the numbers of outputs.
+    requires, agreeing: what a sequence of any length has to fulfil.
+    """
+
+    chunk: int | None
+    frames: int
+    axes: dict[str, int]
+    tree: Any
+    outputs: tuple[Output, ...]
+    requires: tuple[Require, ...]
+    agreeing: tuple[tuple[Length, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A streaming program as data: `weights` by the number of their input, buffers by name."""
+
+    program: Program
+    chunked: Chunked
+    weights: Mapping[int, np.ndarray]
+    initial: Mapping[str, np.ndarray]
+
+
+class StreamingProgram:
+    """A program that takes a sequence chunk by chunk.
+
+    Attributes:
+        program: the program of one call (`print` shows its text); its buffers are the state.
+        arguments: names of the tensor arguments, in order.
+        chunk: the frames in a call; None if a call may have any number.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts, self.program = parts, parts.program
+        self.chunked = parts.chunked
+        self.chunk, self.frames = parts.chunked.chunk, parts.chunked.frames
+        self.arguments = tuple(i.name for i in self.program.inputs if i.kind == "arg")
+        self._run = self._compiled()
+        self._state = {k: a.copy() for k, a in parts.initial.items()}
+        self._given = {i.name: i for i in self.program.inputs if i.kind == "arg"}
+        self._fixed = {
+            k: parts.weights[k] if k in parts.weights else self._state[i.name]
+            for k, i in enumerate(self._run.inputs)
+            if i.kind != "arg"
+        }
+        self._addresses = [
+            self._fixed[k].ctypes.data if k in self._fixed else 0
+            for k in range(len(self._run.inputs))
+        ]
+        self._slots = [
+            (k, i.name, i.value.type) for k, i in enumerate(self._run.inputs) if i.kind == "arg"
+        ]
+        self._types = [v.type for v in self.program.outputs]
+        self._back: Callable[[np.ndarray], Any] = _same
+
+    def _compiled(self) -> Any:
+        return executor.compile(run_passes(self.program, start_at="expand"))
+
+    # ------------------------------------------------------------ what it is
+    @property
+    def delay(self) -> Any:
+        """How many frames of each result come before its first frame of data; a tree like the
+        result, None for what has no time."""
+        found = [o.delay if o.axis is not None else None for o in self.chunked.outputs]
+        return filled(self.chunked.tree, found)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The buffers by name: those of the program, not copies."""
+        return dict(self._state)
+
+    # ------------------------------------------------------------ state
+    def reset(self) -> None:
+        """Begin a new sequence."""
+        for name, a in self._state.items():
+            a[...] = self.parts.initial[name]
+
+    def snapshot(self) -> dict[str, np.ndarray]:
+        """A copy of the state, for `restore`."""
+        return {k: a.copy() for k, a in self._state.items()}
+
+    def restore(self, snapshot: Mapping[str, np.ndarray]) -> None:
+        """Go on from a snapshot; raises ValueError for one of another program."""
+        same = {k: (a.shape, a.dtype) for k, a in self._state.items()}
+        if {k: (a.shape, a.dtype) for k, a in snapshot.items()} != same:
+            raise ValueError("the snapshot is one of another program")
+        for k, a in self._state.items():
+            a[...] = snapshot[k]
+
+    # ------------------------------------------------------------ calls
+    def __call__(self, *args: Any, out: Sequence[np.ndarray] | None = None, **kwargs: Any) -> Any:
+        """The result for the next chunk, of which the first `delay` frames are no data.
+
+        Args:
+            args, kwargs: arrays or Paddle tensors; those with a time have `chunk` frames.
+            out: arrays for the tensors of the result, in order. Nothing is allocated then.
+
+        Raises:
+            TypeError: a missing argument, or one of another dtype.
+            ValueError: another shape.
+        """
+        outputs = self._step(self._bind(args, kwargs), out)
+        return filled(self.chunked.tree, [self._back(a) for a in outputs])
+
+    def flush(self, *args: Any, **kwargs: Any) -> Any:
+        """End the sequence: the frames that are left. The next call begins a new sequence.
+
+        Args:
+            args, kwargs: the last frames, any number of them; nothing if there are none left.
+
+        Raises:
+            ValueError: the function does not take a sequence of this length.
+        """
+        rest = self._last(args, kwargs)
+        count = self._frames_in(rest) if rest else 0
+        size = self.chunk or max(self.frames, count)
+        parts: list[list[np.ndarray]] = []
+        whole = count // size * size
+        for at in range(0, whole if self.chunk else 0, size):
+            parts.append(self._step(self._cut(rest, at, size)))
+        at = whole if self.chunk else 0
+        frames = int(self._state[CLOCK]) * self.frames + count - at
+        begun = int(self._state[CLOCK]) - (whole // self.frames if self.chunk else 0)
+        self._check(frames)
+        self._state[END][...] = frames
+        tail = self._cut(rest, at, size) if rest and count > at else None
+        while tail is not None or not self._is_out(frames):
+            parts.append(self._step(tail if tail is not None else self._silence(rest, size)))
+            tail = None
+        if not parts:
+            snapshot = self.snapshot()
+            parts.append(self._step(self._silence(rest, size)))
+            self.restore(snapshot)
+        outputs = [
+            self._joined(k, [p[k] for p in parts], begun, frames) for k in range(len(self._types))
+        ]
+        self.reset()
+        return filled(self.chunked.tree, [self._back(a) for a in outputs])
+
+    def _check(self, frames: int) -> None:
+        for r in self.chunked.requires:
+            if not r.holds(frames):
+                raise ValueError(
+                    f"{self.program.name} does not take a sequence of {frames} frames as it takes "
+                    f"longer ones ({r.reason})"
+                )
+        if any(len({q.of(frames) for q in lengths}) > 1 for lengths in self.chunked.agreeing):
+            raise ValueError(
+                f"how long a tensor of {self.program.name} is for {frames} frames does not follow "
+                f"from its size for multiples of {self.frames}: end the sequence at one"
+            )
+
+    def _is_out(self, frames: int) -> bool:
+        """Whether every frame of data has come out."""
+        units = int(self._state[CLOCK])
+        streams = (o for o in self.chunked.outputs if o.axis is not None)
+        return all(units * o.rate - o.delay >= o.length.of(frames) for o in streams)
+
+    def _joined(self, k: int, parts: list[np.ndarray], begun: int, frames: int) -> np.ndarray:
+        """The frames of output k that these calls gave, up to its last frame of data."""
+        o = self.chunked.outputs[k]
+        if o.axis is None:
+            return parts[-1]
+        left = o.delay + o.length.of(frames) - begun * o.rate
+        joined = np.concatenate(parts, o.axis)
+        return np.ascontiguousarray(joined[(slice(None),) * o.axis + (slice(0, max(0, left)),)])
+
+    # ------------------------------------------------------------ arguments
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The arguments of a call by name."""
+        given = self._named(args, kwargs)
+        if len(given) < len(self.arguments):
+            raise self._takes()
+        return {name: self._array(name, x) for name, x in given.items()}
+
+    def _last(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The arguments of `flush`: of those with a time any number of frames."""
+        given = self._named(args, kwargs)
+        needed = set(self.arguments) if given else set(self.arguments) - set(self.chunked.axes)
+        if needed - set(given):
+            raise self._takes()
+        return {name: self._array(name, x, frames=False) for name, x in given.items()}
+
+    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(zip(self.arguments, args))
+        twice = set(kwargs) & set(given)
+        if len(args) > len(self.arguments) or set(kwargs) - set(self.arguments) or twice:
+            raise self._takes()
+        return {**given, **kwargs}
+
+    def _takes(self) -> TypeError:
+        return TypeError(f"the program takes {', '.join(self.arguments)}")
+
+    def _array(self, name: str, x: Any, frames: bool = True) -> np.ndarray:
+        tensor = not isinstance(x, np.ndarray) and hasattr(x, "numpy")
+        self._back = _tensor if tensor else _same
+        x = np.asarray(x.numpy() if tensor else x)
+        self._fits(name, x, frames)
+        return x if x.flags.carray else np.array(x, order="C")
+
+    def _fits(self, name: str, x: np.ndarray, frames: bool = True) -> None:
+        want = self._given[name].value.type
+        if x.dtype != want.dtype.numpy:
+            raise TypeError(f"{name} is {x.dtype}, the program takes {want.dtype.numpy}")
+        axis = self.chunked.axes.get(name, -1)
+        dims = [d for k, d in enumerate(want.shape) if k != axis or frames and isinstance(d, int)]
+        have = [d for k, d in enumerate(x.shape) if k != axis or frames and self.chunk is not None]
+        if have != dims or x.ndim != want.ndim:
+            what = f"{self.chunk} frames" if self.chunk else "frames"
+            raise ValueError(
+                f"{name} has the shape {list(x.shape)}, the program takes {what}: {want}"
+            )
+
+    def _frames_in(self, arrays: Mapping[str, np.ndarray]) -> int:
+        found = {arrays[n].shape[a] for n, a in self.chunked.axes.items() if n in arrays}
+        if len(found) > 1:
+            raise ValueError(f"the arguments have different numbers of frames: {sorted(found)}")
+        return found.pop() if found else 0
+
+    def _cut(self, arrays: Mapping[str, np.ndarray], at: int, size: int) -> dict[str, np.ndarray]:
+        """Frames `at` to `at + size`; zeros behind the last one."""
+        out = {}
+        for name, x in arrays.items():
+            axis = self.chunked.axes.get(name)
+            if axis is None:
+                out[name] = np.ascontiguousarray(x)
+                continue
+            part = x[(slice(None),) * axis + (slice(at, at + size),)]
+            room = np.zeros((*x.shape[:axis], size, *x.shape[axis + 1 :]), x.dtype)
+            room[(slice(None),) * axis + (slice(0, part.shape[axis]),)] = part
+            out[name] = room
+        return out
+
+    def _silence(self, arrays: Mapping[str, np.ndarray], size: int) -> dict[str, np.ndarray]:
+        out = {}
+        for name, i in self._given.items():
+            if name not in self.chunked.axes:
+                out[name] = arrays[name]
+                continue
+            dims = i.value.type.shape
+            shape = [
+                d if isinstance(d, int) and k != self.chunked.axes[name] else size
+                for k, d in enumerate(dims)
+            ]
+            out[name] = np.zeros(shape, i.value.type.dtype.numpy)
+        return out
+
+    # ------------------------------------------------------------ the native call
+    def _step(
+        self, arrays: Mapping[str, np.ndarray], out: Sequence[np.ndarray] | None = None
+    ) -> list[np.ndarray]:
+        addresses, sizes = self._addresses, []
+        for k, name, _ in self._slots:
+            addresses[k] = arrays[name].ctypes.data
+        if self.chunk is None:
+            sizes = [self._frames_in(arrays) // self.frames]
+        outputs = list(out) if out is not None else self._rooms(sizes)
+        self._run.run(sizes, addresses, [a.ctypes.data for a in outputs])
+        return outputs
+
+    def _rooms(self, sizes: Sequence[int]) -> list[np.ndarray]:
+        named = dict(zip(self._run.sizes, sizes))
+        return [np.empty(_shape(t, named), t.dtype.numpy) for t in self._types]
+
+
+def _shape(t: Type, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(evaluate_dim(d, sizes) if isinstance(d, Size) else d for d in t.shape)
+
+
+def filled(tree: Any, outputs: Sequence[Any]) -> Any:
+    """The tree of a result with these values for outputs."""
+    kind, part = tree
+    if kind == "out":
+        return outputs[part]
+    if kind == "dict":
+        return {k: filled(q, outputs) for k, q in part}
+    if kind == "constant":
+        return part
+    return (list if kind == "list" else tuple)(filled(q, outputs) for q in part)
+
+
+def _same(a: np.ndarray) -> Any:
+    return a
+
+
+def _tensor(a: np.ndarray) -> Any:
+    return sys.modules["paddle"].to_tensor(a)
+
+
+__all__ = ["Chunked", "Parts", "Require", "StreamingProgram", "filled"]

@@ -1,0 +1,201 @@
+"""The rules of ops, and what rows say of themselves.
+
+A rule takes the op and its operands as chunks and returns a chunk for each result. Rows that work
+element by element, reductions over other axes and views whose axes merely follow the stream need
+none: the row says where each axis goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from ir.opdef import view_rule
+from ir.program import Op, Value
+from ir.streaming.chunks import Chunk, Chunks, refuse
+from ir.streaming.facts import QUANTUM, Final, Head, Stream, mentions, slope
+from ir.types import Dim, Size, Type
+from ir.uses import dim_names
+
+Rule: TypeAlias = Callable[[Chunks, Op, Sequence[Chunk]], "Sequence[Chunk]"]
+RULES: dict[str, Rule] = {}
+#: the rules that take streams with frames before their first chunk
+MOVES: set[str] = set()
+
+
+def rule(*names: str, moves: bool = False) -> Callable[[Rule], Rule]:
+    """Declare the rule of rows that move frames, or whose axes do not follow from the row.
+    `moves`: it takes streams with a negative delay as well."""
+
+    def declare(f: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, f))
+        MOVES.update(names if moves else ())
+        return f
+
+    return declare
+
+
+def apply(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
+    """The chunks of an op with a stream among its operands, or whose type grows with it; raises
+    SourceError if it cannot be streamed."""
+    if any(isinstance(x.fact, Final) for x in xs):
+        refuse(
+            op.loc,
+            f"`{op.name}` of the last state of a loop over time",
+            "It is known at the end only.",
+            "Return the state, or use the state of every frame.",
+        )
+    found = RULES.get(op.name)
+    whole = found is None and op.row.views and len(op.operands) == 1
+    if op.name not in MOVES and not whole:
+        xs = waiting(c, xs)
+    if found is not None:
+        return found(c, op, xs)
+    row = op.row
+    if row.kernel is not None:
+        return elementwise(c, op, xs)
+    if row.reduce is not None:
+        return reduction(c, op, xs)
+    if row.views and len(op.operands) == 1:
+        return tracked_view(c, op, xs[0])
+    refuse(op.loc, f"`{op.name}` over time", "There is no rule for it.")
+
+
+def waiting(c: Chunks, xs: Sequence[Chunk]) -> list[Chunk]:
+    """Streams late enough that what comes from the first frames is there for all of them."""
+    ready = max((x.fact.ready for x in xs if isinstance(x.fact, Head)), default=0)
+    out = []
+    for x in xs:
+        if isinstance(x.fact, Stream):
+            x = c.settled(x)
+            x = c.delayed(x, max(x.stream.delay, ready * x.stream.rate))
+        out.append(x)
+    return out
+
+
+def chunk_dim(d: Dim, units: Dim) -> Dim:
+    """A dim of a whole value as one of its chunk."""
+    return slope(d) * units if mentions(d) else d
+
+
+def chunk_attrs(c: Chunks, op: Op) -> dict[str, Any]:
+    """The attributes of an op on chunks."""
+
+    def new(value: Any) -> Any:
+        if isinstance(value, Size):
+            return chunk_dim(value, c.units)
+        if isinstance(value, tuple):
+            return tuple(map(new, value))
+        return value
+
+    return {k: new(v) for k, v in op.attrs.items()}
+
+
+def grows(op: Op) -> bool:
+    """Whether an attribute of an op depends on the length of the sequence."""
+    return QUANTUM in dim_names(tuple(op.attrs.values()))
+
+
+def emit(c: Chunks, op: Op, values: Sequence[Value], **attrs: Any) -> Value:
+    (new,) = c.b.emit(op.name, values, {**op.attrs, **attrs}, op.results[0].name)
+    return new
+
+
+def elementwise(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
+    """Axes are aligned from the right."""
+    ndim = op.result.type.ndim
+    axes = [
+        x.stream.axis + ndim - x.value.type.ndim if isinstance(x.fact, Stream) else 0 for x in xs
+    ]
+    if len(xs) == 1 and isinstance(xs[0].fact, Stream) and op.name == "assign":
+        return [Chunk(emit(c, op, [xs[0].value]), xs[0].fact)]
+    xs, s = c.aligned(xs, axes)
+    if op.row.divides and op.result.type.dtype.kind != "f" and isinstance(xs[1].fact, Stream):
+        xs = [xs[0], c.masked(xs[1], 1)]
+    return [Chunk(emit(c, op, [x.value for x in xs]), s)]
+
+
+def reduction(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
+    """A reduction over other axes than time."""
+    (x,) = xs
+    ndim = x.value.type.ndim
+    axes = {a % ndim for a in op.attrs["axes"]} or set(range(ndim))
+    s = x.stream
+    if s.axis in axes:
+        refuse(
+            op.loc,
+            f"`{op.name}` over time",
+            "It needs the whole sequence before its first result.",
+            "Reduce over a window of frames, or use a running statistic (`cumsum`).",
+        )
+    kept = op.attrs["keepdim"]
+    axis = s.axis if kept else s.axis - sum(a < s.axis for a in axes)
+    return [Chunk(emit(c, op, [x.value]), moved(s, axis))]
+
+
+def moved(s: Stream, axis: int) -> Stream:
+    """The fact of an op that computes along other axes."""
+    return replace(s, axis=axis, outside=None)
+
+
+def tracked_view(c: Chunks, op: Op, x: Chunk) -> Sequence[Chunk]:
+    """A view that has the time in one axis, from its first frame to its last: its strides say
+    where."""
+    s, whole = x.stream, op.operands[0].type
+    strides = tuple(Size.named(f"stride{k}") for k in range(whole.ndim))
+    of_result = view_rule(op.name).strides(whole, op.result.type, strides, **op.attrs)
+    offset = view_rule(op.name).offset(strides, **op.attrs)
+    at = (
+        []
+        if of_result is None
+        else [
+            k
+            for k, (stride, d) in enumerate(zip(of_result, op.result.type.shape))
+            if stride == strides[s.axis] and d == whole.shape[s.axis]
+        ]
+    )
+    in_offset = isinstance(offset, Size) and f"stride{s.axis}" in offset.names
+    if len(at) != 1 or in_offset or grows(op) and op.name != "expand":
+        refuse(op.loc, f"`{op.name}` over time", "It moves frames in a way that has no rule.")
+    return [Chunk(emit(c, op, [x.value]), replace(s, axis=at[0]))]
+
+
+def result_type(c: Chunks, t: Type) -> Type:
+    """The type of the chunk of a whole value."""
+    return t.with_shape(chunk_dim(d, c.units) for d in t.shape)
+
+
+def time_axis(op: Op, t: Type) -> int:
+    """The axis of a type that grows with the sequence; refused if there are two."""
+    axes = [k for k, d in enumerate(t.shape) if mentions(d)]
+    if len(axes) != 1:
+        refuse(
+            op.loc,
+            f"`{op.name}`, whose result {t} has the time along {len(axes)} axes",
+            "It grows with the square of the sequence.",
+            "Limit the context: attend to a window of frames.",
+        )
+    return axes[0]
+
+
+def ready(xs: Sequence[Chunk]) -> Head | None:
+    """The fact of what is computed from values that are no streams."""
+    found = [x.fact.ready for x in xs if isinstance(x.fact, Head)]
+    return Head(max(found)) if found else None
+
+
+__all__ = [
+    "RULES",
+    "apply",
+    "chunk_attrs",
+    "chunk_dim",
+    "elementwise",
+    "emit",
+    "grows",
+    "moved",
+    "ready",
+    "result_type",
+    "rule",
+    "time_axis",
+]

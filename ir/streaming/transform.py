@@ -1,0 +1,171 @@
+"""A program of a whole sequence becomes one that takes it chunk by chunk.
+
+`stream` walks the program once. Every value becomes a chunk and what is known of it
+(`ir.streaming.facts`); rules (`ir.streaming.rules`) emit what stands for an op. Afterwards no node
+names the size of the sequence, and the type of every value is checked against the one that its
+whole value has for one unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ir.loc import VerifyError
+from ir.program import Cond, Input, Node, Op, Program, Scan, Slot, Value
+from ir.streaming import cumulative, layout, loops, making, windows
+from ir.streaming.chunks import Chunk, Chunks, NeedsUnrolling, State, refuse
+from ir.streaming.facts import QUANTUM, Final, Length, Stream, constant, mentions, slope
+from ir.streaming.rules import apply, ready, result_type
+from ir.types import Dim, Type
+from ir.uses import size_names, walk
+
+FAMILIES = (cumulative, layout, loops, making, windows)
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of a streaming program. `axis` is None for one that is no stream; `final` if it is
+    the state after the frames so far. A stream has `rate` frames for each unit, of which the first
+    `delay` are no data, and `length` frames of data altogether."""
+
+    axis: int | None = None
+    rate: int = 0
+    delay: int = 0
+    length: Length = Length()
+    final: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """The program for one call, the buffers that it keeps, and what its outputs are. `agreeing`:
+    lengths that have to be equal for a sequence."""
+
+    program: Program
+    states: tuple[State, ...]
+    outputs: tuple[Output, ...]
+    agreeing: tuple[tuple[Length, ...], ...] = ()
+
+
+class Transform:
+    """One walk. `env`: the chunk of every value of the old program so far."""
+
+    def __init__(self, units: Dim, frames: int) -> None:
+        self.c = Chunks(units, frames)
+        self.env: dict[Value, Chunk] = {}
+
+    def chunks(self, values: Iterable[Value]) -> list[Chunk]:
+        return [self.env[v] for v in values]
+
+    def nodes(self, ops: Sequence[Node]) -> None:
+        for node in ops:
+            self.c.b.loc = node.loc
+            if isinstance(node, Scan):
+                loops.scan(self, node)
+            elif isinstance(node, Cond):
+                loops.cond(self, node)
+            else:
+                assert isinstance(node, Op)
+                self.op(node)
+
+    def op(self, op: Op) -> None:
+        xs = self.chunks(op.operands)
+        if op.name == "foreign":
+            refuse(
+                op.loc,
+                f"`{op.attrs['call']}`, which runs on Paddle's own kernel",
+                "Nothing is known of how it moves frames.",
+            )
+        moving = any(isinstance(x.fact, (Stream, Final)) for x in xs)
+        if moving or QUANTUM in size_names(op):
+            made = apply(self.c, op, xs)
+        else:
+            values = self.c.b.emit(op.name, [x.value for x in xs], op.attrs)
+            made = [Chunk(v, ready(xs)) for v in values]
+        self.define(op.results, made)
+
+    def define(self, old: Sequence[Value], new: Sequence[Chunk]) -> None:
+        """The chunks of values; their types are those of the whole values for so many units."""
+        for v, x in zip(old, new, strict=True):
+            want = result_type(self.c, v.type)
+            if x.value.type != want:
+                raise VerifyError(f"a chunk of {v.type} is {x.value.type}, not {want}")
+            if isinstance(x.fact, Stream) != any(map(mentions, v.type.shape)):
+                raise VerifyError(f"a chunk of {v.type} has the fact {x.fact}")
+            self.env[v] = x
+            if isinstance(x.fact, Stream):
+                known = self.c.lengths.setdefault((x.fact.rate, x.fact.rest), [])
+                known += [x.fact.length] if x.fact.length not in known else []
+
+
+def stream(program: Program, units: Dim, frames: int) -> Streamed:
+    """The program that takes `units` units of `frames` frames of the sequence.
+
+    `program` is functional and without composite ops; its inputs that grow with QUANTUM are the
+    sequence. Raises SourceError for an op that cannot be streamed.
+    """
+    t = Transform(units, frames)
+    inputs = [_input(t, i) for i in program.inputs]
+    if program.writes:
+        name = next(i.name for i in program.inputs if i.value is program.writes[0][0])
+        refuse(
+            t.c.b.loc,
+            f"a write to {name}",
+            "A call of the whole model writes it once.",
+            "Call `.eval()` first, or keep what is counted outside of the model.",
+        )
+    try:
+        t.nodes(program.ops)
+        outputs = [_output(t, v) for v in program.outputs]
+    except NeedsUnrolling as e:
+        refuse(e.loc, f"a part of a loop or branch that needs {e.why}")
+    c = t.c
+    step = c.b.size(n=units) if not isinstance(units, int) else c.number(units)
+    c.keep(c.clock, c.b.add(c.clock, step))
+    held = tuple(Input(s.value, "buffer", s.name) for s in c.states)
+    new = Program(
+        program.name,
+        (*inputs, *held),
+        tuple(c.b.ops),
+        tuple(x.value for x in outputs),
+        tuple(c.writes),
+        tuple(c.b.requires),
+    )
+    found = {QUANTUM} & set().union(*map(size_names, walk(new.ops)))
+    if found:
+        raise VerifyError("a node of a streaming program names the size of the sequence")
+    agreeing = tuple(tuple(c.lengths[q]) for q in sorted(c.assumed) if len(c.lengths[q]) > 1)
+    return Streamed(new, tuple(c.states), tuple(map(_described, outputs)), agreeing)
+
+
+def _input(t: Transform, i: Input) -> Input:
+    v, shape = i.value, i.value.type.shape
+    at = [k for k, d in enumerate(shape) if mentions(d)]
+    if not at:
+        t.env[v] = Chunk(v)
+        return i
+    (axis,) = at
+    assert slope(shape[axis]) == t.c.frames and constant(shape[axis]) == 0
+    new = Value(Type(v.type.dtype, result_type(t.c, v.type).shape), v.name)
+    outside = 0.0
+    t.env[v] = Chunk(new, Stream(axis, t.c.frames, 0, 0, Length(), outside=outside))
+    t.c.lengths[t.c.frames, 0] = [Length()]
+    return Input(new, i.kind, i.name)
+
+
+def _output(t: Transform, v: Value | Slot) -> Chunk:
+    assert isinstance(v, Value)
+    x = t.env[v]
+    if isinstance(x.fact, Stream):
+        x = t.c.plain(t.c.settled(x), "a result")
+    return x
+
+
+def _described(x: Chunk) -> Output:
+    s = x.fact
+    if isinstance(s, Stream):
+        return Output(s.axis, s.rate, s.delay, s.length)
+    return Output(final=isinstance(s, Final))
+
+
+__all__ = ["Output", "State", "Streamed", "Transform", "stream"]

@@ -1,0 +1,37 @@
+"""What the rules of loops and branches see of the walk over a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from ir.loc import Loc
+from ir.program import Builder, Carry, Const, Node, Seq, Value
+from ir.streaming.chunks import Chunk, Chunks
+
+#: the ports through which a loop reads
+In: TypeAlias = Const | Seq | Carry
+
+
+class Walk(Protocol):
+    """What walks the program (`ir.streaming.transform.Transform`)."""
+
+    c: Chunks
+    env: dict[Value, Chunk]
+
+    def nodes(self, ops: Sequence[Node]) -> None: ...
+    def define(self, old: Sequence[Value], new: Sequence[Chunk]) -> None: ...
+
+
+def in_block(t: Walk, loc: Loc, emit: Callable[[], None]) -> Builder:
+    """A block of its own for what `emit` emits."""
+    outer, inner = t.c.b, Builder(loc)
+    t.c.b = inner
+    try:
+        emit()
+    finally:
+        t.c.b = outer
+    return inner
+
+
+__all__ = ["In", "Walk", "in_block"]
