@@ -455,7 +455,9 @@ def compare(seed: int, kind: type = Interpreted) -> str:
             continue
         text = f"{stack}, chunks of {chunk}, {frames} frames, delay {s.delay}"
         assert have.shape == want.shape, f"{text}: {have.shape}, not {want.shape}"
-        error = np.abs(have - want) / np.maximum(1, np.abs(want))
+        with np.errstate(invalid="ignore"):
+            error = np.abs(have - want) / np.maximum(1, np.abs(want))
+        error[(have == want) | (np.isnan(have) & np.isnan(want))] = 0
         at = int(np.argmax(error.max((0, 1)))) if error.size else 0
         assert error.size == 0 or error.max() < 1e-4, f"{text}: off by {error.max()} at frame {at}"
         done += 1

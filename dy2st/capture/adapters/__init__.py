@@ -12,6 +12,7 @@ from dy2st.capture.adapters import (
     nn,
     strided,
     tensors,
+    transposed,
 )
 from dy2st.capture.adapters.elementwise import COMPARISONS, arithmetic, comparison, exponent
 from dy2st.capture.adapters.table import ADAPTERS
@@ -29,4 +30,5 @@ __all__ = [
     "gather_scatter",
     "tensors",
     "strided",
+    "transposed",
 ]
