@@ -69,6 +69,7 @@ from ir.analysis.alias import AliasError
 from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
 from ir.passes import run as run_passes
+from ir.types import Dim
 from ir.uses import walk
 
 #: how often a program is traced again for what a trace has found
@@ -178,14 +179,14 @@ def translate(
 
 def capture(
     function: Callable[..., object], signature: Signature, spec: Sequence[object]
-) -> tuple[Program, OutputPlan, list[TracedInput]]:
-    """The program as it was recorded, the plan of its outputs, and its inputs; it is not compiled,
-    and nothing is changed. Raises SourceError."""
+) -> tuple[Program, OutputPlan, list[TracedInput], list[tuple[Dim, Dim]]]:
+    """The program as it was recorded, the plan of its outputs, its inputs, and the sizes that
+    Python divided, with what by; it is not compiled, and nothing is changed. Raises SourceError."""
     given = Given(function, signature, spec, None, "none", (), captured_only=True)
     try:
         _declared(given)
     except Captured as found:
-        return found.program, found.plan, found.inputs  # type: ignore[return-value]
+        return found.found  # type: ignore[return-value]
     raise AssertionError("a translation has gone on")
 
 
@@ -282,7 +283,7 @@ def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
         with converted_methods(trace):
             captured = _captured(trace, given)
         if given.captured_only:
-            raise Captured(*captured, [*trace.inputs.by_id.values()])
+            raise Captured(*captured, trace.inputs.by_id.values(), trace.sizes.divided)
         entry = _compiled(trace, given, *captured)
         done = True
     except Shares as stop:

@@ -16,13 +16,16 @@ import executor
 from dy2st.export.limits import FileError, check_program, check_text
 from dy2st.export.manifest import read
 from dy2st.export.results import Call, Reader
+from dy2st.streaming.file import restored
 from ir import Input, Program, Size, parse, verify
 from ir.analysis.conditions import with_requires
 from ir.passes import run as run_passes
 
 
-def load(path: str | os.PathLike[str]) -> LoadedProgram:
+def load(path: str | os.PathLike[str]) -> Any:
     """Load a saved program and compile it for this machine; Paddle is not needed.
+
+    Returns a `LoadedProgram`, or the `StreamingProgram` that was saved, at the start of a sequence.
 
     Nothing in the file is trusted: what it holds is checked, and bounded by
     `dy2st.export.limits.Limits`.
@@ -38,6 +41,8 @@ def load(path: str | os.PathLike[str]) -> LoadedProgram:
         check_text(text)
         program = verify(parse(text))
         check_program(program)
+        if "stream" in manifest:
+            return restored(program, manifest, weights)
         return LoadedProgram(program, manifest, weights)
     except FileError as e:
         raise FileError(f"{path} is no saved program: {e}") from e

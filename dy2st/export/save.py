@@ -14,23 +14,37 @@ from dy2st.compiled.entry import Entry
 from dy2st.export.manifest import write
 from dy2st.results.leaves import Saved
 from dy2st.results.leaves import save as saved
+from dy2st.streaming.api import LazyStream
+from dy2st.streaming.file import entries
+from dy2st.streaming.program import StreamingProgram
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.undo import Location
 from ir import Dy2stError, Program
 
 
-def save(function: object, path: str | os.PathLike[str], input_spec: Sequence[object]) -> None:
-    """Save a translated function or Layer to one file.
+def save(
+    function: object, path: str | os.PathLike[str], input_spec: Sequence[object] | None = None
+) -> None:
+    """Save a translated function or Layer, or a streaming program, to one file.
 
     Args:
-        function: a result of `to_static`, or a function or Layer that `to_static` would take.
+        function: a result of `to_static` or `stream`, or a function or Layer that `to_static` would
+            take.
         path: the file to write; it appears whole or not at all.
-        input_spec: `paddle.static.InputSpec` for each tensor argument; dims of None stay open.
+        input_spec: `paddle.static.InputSpec` for each tensor argument; dims of None stay open. A
+            streaming program has one.
 
     Raises:
         SourceError: the function cannot be translated for these inputs.
         Dy2stError: the program needs Paddle's own kernels, or carries Python state.
     """
+    if isinstance(function, LazyStream):
+        function = function.program_made()
+    if isinstance(function, StreamingProgram):
+        write(path, *entries(function))
+        return
+    if input_spec is None:
+        raise TypeError("save takes an input_spec, but for a streaming program")
     write(path, *parts_of(function, input_spec))
 
 

@@ -40,13 +40,21 @@ class Sequence_:
     name: str
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The program of a whole sequence, and its weights by the number of their input."""
+
+    program: Program
+    weights: Mapping[int, np.ndarray]
+
+
 def translated(
     function: Any,
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int | None,
-) -> Parts:
-    """The parts of a streaming program.
+) -> tuple[Parts, Whole]:
+    """The parts of a streaming program, and the program of the whole sequence.
 
     Args:
         function: a function or a bound method.
@@ -70,15 +78,16 @@ def translated(
         specs.append(Sequence_(tuple(dims), dtype, name))
         values.append(paddle.zeros(sizes, dtype))
     with paddle.no_grad():
-        raw, plan, inputs = capture(function, Signature(values, {}), specs)
-    program, bound = pure(raw, inputs)
-    program, tree = with_results(program, plan)
-    requires = checked(program, frames)
+        raw, plan, inputs, divided = capture(function, Signature(values, {}), specs)
+    program, tree = with_results(pure(raw, inputs), plan, inputs)
+    program, bound = prune_inputs(program, inputs)
+    requires = (*checked(program, frames), *multiples(divided, frames))
     streamed = stream(program, Size.named(UNITS) if chunk is None else 1, frames)
     kinds = [i.kind for i in program.inputs]
     weights = {k: array(q.tensor) for k, q in enumerate(bound) if kinds[k] != "arg"}
     chunked = Chunked(chunk, frames, at, tree, streamed.outputs, requires, streamed.agreeing)
-    return Parts(streamed.program, chunked, weights, {s.name: s.initial for s in streamed.states})
+    initial = {s.name: s.initial for s in streamed.states}
+    return Parts(streamed.program, chunked, weights, initial), Whole(program, weights)
 
 
 def names_of(function: Any, tensors: Sequence[object]) -> list[str]:
@@ -104,8 +113,8 @@ def axes_by_name(
     return found
 
 
-def pure(raw: Program, inputs: Sequence[Any]) -> tuple[Program, list[Any]]:
-    """Primitive ops that write nothing, and what each input is bound to."""
+def pure(raw: Program, inputs: Sequence[Any]) -> Program:
+    """A program that writes nothing."""
     for q in inputs:
         if q.kind in ("rng", "host"):
             raise SourceError(
@@ -121,12 +130,12 @@ def pure(raw: Program, inputs: Sequence[Any]) -> tuple[Program, list[Any]]:
     marker = Input(Value(Type(BOOL, (Size.named(QUANTUM),))), "arg", "units of the sequence")
     program = replace(raw, inputs=(*raw.inputs, marker))
     program = undistinguished(functional(program, History(program)))
-    program = simplify(expand(program))
-    program, bound = prune_inputs(replace(program, inputs=program.inputs[:-1]), list(inputs))
-    return program, bound
+    return replace(program, inputs=program.inputs[:-1])
 
 
-def with_results(program: Program, plan: leaves.OutputPlan) -> tuple[Program, Any]:
+def with_results(
+    program: Program, plan: leaves.OutputPlan, inputs: Sequence[Any]
+) -> tuple[Program, Any]:
     """The program whose outputs are the tensors of the result, and the tree of their numbers."""
     b = Builder()
     outputs: list[Value] = []
@@ -136,6 +145,9 @@ def with_results(program: Program, plan: leaves.OutputPlan) -> tuple[Program, An
             found = program.outputs[leaf.index]
             if isinstance(found, Value):
                 return found
+        if isinstance(leaf, leaves.Same):
+            value: Value = inputs[leaf.index].value
+            return value
         if isinstance(leaf, leaves.View):
             value = tensor(leaf.of)
             for name, attrs in leaf.recipe:
@@ -173,8 +185,7 @@ def checked(program: Program, frames: int) -> tuple[Require, ...]:
     """What the function assumes of the length of a sequence."""
     out = []
     for r in program.requires:
-        gap = r.left - r.right
-        at_0, at_1 = (gap if isinstance(gap, int) else gap.evaluate({QUANTUM: k}) for k in (0, 1))
+        at_0, at_1 = line(r.left - r.right)
         if r.relation == "==":
             raise SourceError(
                 "a function that is for one length of the sequence only cannot be streamed.",
@@ -186,6 +197,29 @@ def checked(program: Program, frames: int) -> tuple[Require, ...]:
     return tuple(out)
 
 
+def multiples(divided: Sequence[tuple[Dim, Dim]], frames: int) -> tuple[Require, ...]:
+    """What Python's divisions of sizes assume of the length of a sequence: nothing is left."""
+    out = {}
+    for dim, by in divided:
+        at_0, at_1 = line(dim)
+        if not isinstance(by, int):
+            raise SourceError(
+                f"a function that divides the size {dim} by another size cannot be streamed."
+            )
+        why = f"Python divides a number of frames by {by}"
+        out[dim, by] = Require("multiple", at_1 - at_0, at_0 * frames, why, abs(by) * frames)
+    return tuple(out.values())
+
+
+def line(dim: Dim) -> tuple[int, int]:
+    """A size for no units, and for one; it is on a line with them."""
+    names = dim.names if isinstance(dim, Size) else frozenset()
+    if names - {QUANTUM} or any(len(m) > 1 for m, _ in getattr(dim, "terms", ())):
+        raise SourceError(f"a function that decides on the size {dim} cannot be streamed.")
+    at_0, at_1 = (dim if isinstance(dim, int) else dim.evaluate({QUANTUM: k}) for k in (0, 1))
+    return at_0, at_1
+
+
 def array(tensor: Tensor) -> np.ndarray:
     return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
 
@@ -195,6 +229,7 @@ def shapes(spec: Sequence[Any], axes: Mapping[object, int]) -> list[tuple[list[i
     out = []
     for k, s in enumerate(spec):
         axis = axes.get(s.name, axes.get(k))
+        axis = next(iter(axes.values())) if axis is None and len(spec) == len(axes) == 1 else axis
         dims = [1 if d is None or int(d) < 0 else int(d) for d in s.shape]
         open_ = {a for a, d in enumerate(s.shape) if d is None or int(d) < 0}
         if open_ - ({axis % len(dims)} if axis is not None else set()):
@@ -203,4 +238,4 @@ def shapes(spec: Sequence[Any], axes: Mapping[object, int]) -> list[tuple[list[i
     return out
 
 
-__all__ = ["shapes", "translated"]
+__all__ = ["UNITS", "Whole", "shapes", "translated"]

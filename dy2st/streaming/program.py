@@ -22,18 +22,24 @@ from ir.types import Size, evaluate_dim
 CLOCK, END = "units", "frames of the sequence"
 
 
+#: units without data that a call of `flush` feeds at once, where their number is open
+LONGEST_SILENCE = 16
+
+
 @dataclass(frozen=True)
 class Require:
-    """`factor * frames + rest` is >= 0, or != 0, for the frames of every sequence."""
+    """`factor * frames + rest` is >= 0, != 0 or a multiple of `unit`, for the frames of every
+    sequence."""
 
     relation: str
     factor: int
     rest: int
     reason: str
+    unit: int = 1
 
     def holds(self, frames: int) -> bool:
         gap = self.factor * frames + self.rest
-        return gap >= 0 if self.relation == ">=" else gap != 0
+        return {">=": gap >= 0, "!=": gap != 0, "multiple": gap % self.unit == 0}[self.relation]
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,12 @@ class StreamingProgram:
         return filled(self.chunked.tree, found)
 
     def state(self) -> dict[str, np.ndarray]:
-        """The buffers by name: those of the program, not copies."""
-        return dict(self._state)
+        """The buffers by name, to look at: they change with every call."""
+        out = {}
+        for name, a in self._state.items():
+            out[name] = a.view()
+            out[name].flags.writeable = False
+        return out
 
     # ------------------------------------------------------------ state
     def reset(self) -> None:
@@ -155,38 +165,57 @@ class StreamingProgram:
         Raises:
             ValueError: the function does not take a sequence of this length.
         """
-        rest = self._last(args, kwargs)
-        count = self._frames_in(rest) if rest else 0
-        size = self.chunk or max(self.frames, count)
-        parts: list[list[np.ndarray]] = []
-        whole = count // size * size
-        for at in range(0, whole if self.chunk else 0, size):
-            parts.append(self._step(self._cut(rest, at, size)))
-        at = whole if self.chunk else 0
-        frames = int(self._state[CLOCK]) * self.frames + count - at
-        begun = int(self._state[CLOCK]) - (whole // self.frames if self.chunk else 0)
+        outputs = self.tail(self._last(args, kwargs))
+        return filled(self.chunked.tree, [self._back(a) for a in outputs])
+
+    def outputs(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The results of the next chunk, in order."""
+        return self._step({n: np.ascontiguousarray(a) for n, a in arrays.items()})
+
+    def part(
+        self, arrays: Mapping[str, np.ndarray], at: int, count: int | None
+    ) -> dict[str, np.ndarray]:
+        """`count` frames of the arguments from `at` on, or all that are left."""
+        end = None if count is None else at + count
+        return {
+            n: a[(slice(None),) * self.chunked.axes[n] + (slice(at, end),)]
+            if n in self.chunked.axes
+            else a
+            for n, a in arrays.items()
+        }
+
+    def tail(self, rest: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The results of `flush`, in order, for the last frames of the arguments."""
+        count = self.frames_in(rest)
+        size = self.chunk or max(LONGEST_SILENCE * self.frames, count)
+        begun = self._units()
+        frames = begun * self.frames + count
         self._check(frames)
+        parts: list[list[np.ndarray]] = []
+        at = 0
+        while self.chunk and count - at >= size:
+            parts.append(self._step(self._cut(rest, at, size)))
+            at += size
         self._state[END][...] = frames
-        tail = self._cut(rest, at, size) if rest and count > at else None
-        while tail is not None or not self._is_out(frames):
-            parts.append(self._step(tail if tail is not None else self._silence(rest, size)))
-            tail = None
-        if not parts:
-            snapshot = self.snapshot()
+        if count > at:
+            parts.append(self._step(self._cut(rest, at, size)))
+        while not parts or not self._is_out(frames):
             parts.append(self._step(self._silence(rest, size)))
-            self.restore(snapshot)
         outputs = [
             self._joined(k, [p[k] for p in parts], begun, frames) for k in range(len(self._types))
         ]
         self.reset()
-        return filled(self.chunked.tree, [self._back(a) for a in outputs])
+        return outputs
+
+    def _units(self) -> int:
+        return int(self._state[CLOCK])
 
     def _check(self, frames: int) -> None:
         for r in self.chunked.requires:
             if not r.holds(frames):
                 raise ValueError(
                     f"{self.program.name} does not take a sequence of {frames} frames as it takes "
-                    f"longer ones ({r.reason})"
+                    f"longer ones, or multiples of {self.frames} ({r.reason})"
                 )
         if any(len({q.of(frames) for q in lengths}) > 1 for lengths in self.chunked.agreeing):
             raise ValueError(
@@ -196,7 +225,7 @@ class StreamingProgram:
 
     def _is_out(self, frames: int) -> bool:
         """Whether every frame of data has come out."""
-        units = int(self._state[CLOCK])
+        units = self._units()
         streams = (o for o in self.chunked.outputs if o.axis is not None)
         return all(units * o.rate - o.delay >= o.length.of(frames) for o in streams)
 
@@ -255,7 +284,8 @@ class StreamingProgram:
                 f"{name} has the shape {list(x.shape)}, the program takes {what}: {want}"
             )
 
-    def _frames_in(self, arrays: Mapping[str, np.ndarray]) -> int:
+    def frames_in(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """The frames of the arguments that are sequences; raises ValueError if they differ."""
         found = {arrays[n].shape[a] for n, a in self.chunked.axes.items() if n in arrays}
         if len(found) > 1:
             raise ValueError(f"the arguments have different numbers of frames: {sorted(found)}")
@@ -297,14 +327,33 @@ class StreamingProgram:
         for k, name, _ in self._slots:
             addresses[k] = arrays[name].ctypes.data
         if self.chunk is None:
-            sizes = [self._frames_in(arrays) // self.frames]
-        outputs = list(out) if out is not None else self._rooms(sizes)
+            sizes = [self.frames_in(arrays) // self.frames]
+        outputs = self._rooms(sizes) if out is None else self._given_rooms(out, sizes, arrays)
         self._run.run(sizes, addresses, [a.ctypes.data for a in outputs])
         return outputs
+
+    def _given_rooms(
+        self, out: Sequence[np.ndarray], sizes: Sequence[int], arrays: Mapping[str, np.ndarray]
+    ) -> list[np.ndarray]:
+        """The caller's arrays for the results; raises ValueError if they do not fit."""
+        named = dict(zip(self._run.sizes, sizes))
+        fit = len(out) == len(self._types)
+        if not fit or not all(_fits(a, t, named) for a, t in zip(out, self._types)):
+            want = [f"{t.dtype}{list(_shape(t, named))}" for t in self._types]
+            raise ValueError(f"out= takes contiguous arrays {', '.join(want)}")
+        for k, a in enumerate(out):
+            others = (*arrays.values(), *out[:k])
+            if any(np.may_share_memory(a, q) for q in others):
+                raise ValueError("an array of out= shares memory with another array of the call")
+        return list(out)
 
     def _rooms(self, sizes: Sequence[int]) -> list[np.ndarray]:
         named = dict(zip(self._run.sizes, sizes))
         return [np.empty(_shape(t, named), t.dtype.numpy) for t in self._types]
+
+
+def _fits(a: np.ndarray, t: Type, sizes: Mapping[str, int]) -> bool:
+    return a.flags.carray and a.dtype == t.dtype.numpy and a.shape == _shape(t, sizes)
 
 
 def _shape(t: Type, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -323,6 +372,25 @@ def filled(tree: Any, outputs: Sequence[Any]) -> Any:
     return (list if kind == "list" else tuple)(filled(q, outputs) for q in part)
 
 
+def leaves_of(tree: Any, result: Any) -> list[Any]:
+    """The tensors of a result that has this tree, by their number."""
+    found: dict[int, Any] = {}
+
+    def visit(tree: Any, result: Any) -> None:
+        kind, part = tree
+        if kind == "out":
+            found[part] = result
+        elif kind == "dict":
+            for key, q in part:
+                visit(q, result[key])
+        elif kind != "constant":
+            for q, r in zip(part, result):
+                visit(q, r)
+
+    visit(tree, result)
+    return [found[k] for k in range(len(found))]
+
+
 def _same(a: np.ndarray) -> Any:
     return a
 
@@ -331,4 +399,4 @@ def _tensor(a: np.ndarray) -> Any:
     return sys.modules["paddle"].to_tensor(a)
 
 
-__all__ = ["Chunked", "Parts", "Require", "StreamingProgram", "filled"]
+__all__ = ["Chunked", "Parts", "Require", "StreamingProgram", "filled", "leaves_of"]

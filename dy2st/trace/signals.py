@@ -98,11 +98,13 @@ class AlsoArgument(BaseException):
 
 class Captured(BaseException):
     """Ends a translation that stops where the program has been recorded: the program, the plan of
-    its outputs and the inputs."""
+    its outputs, the inputs, and the sizes that Python divided."""
 
-    def __init__(self, program: object, plan: object, inputs: Sequence[TracedInput]) -> None:
+    def __init__(
+        self, program: object, plan: object, inputs: Iterable[TracedInput], divided: object
+    ) -> None:
         super().__init__("captured")
-        self.program, self.plan, self.inputs = program, plan, list(inputs)
+        self.found = program, plan, list(inputs), divided
 
 
 class InternalError(BaseException):

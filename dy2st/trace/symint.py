@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import bisect
 import operator
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, NoReturn
 
 from dy2st.trace import scalar
@@ -130,6 +132,8 @@ for _name in ("add", "sub", "mul"):
 def _division(name: str) -> Callable[[SymInt, object], object]:
     def method(self: SymInt, other: object) -> object:
         exact = divide(self.dim, dim_of(other)) if is_symint(other) or type(other) is int else None
+        if exact is not None and self.home.sizes.streamed and name != "truediv":
+            self.home.sizes.divided.append((self.dim, dim_of(other)))
         if exact is not None and name == "floordiv":
             return make(exact, self.home)
         if exact is not None and name == "mod":
@@ -297,7 +301,8 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
         ends = bounds(gap, home)
         known = None if ends is None else _decide(op, *ends, home)
         if known is not None and ends is not None:
-            home.require_branch(op, *ends, known)
+            if not (home.sizes.streamed and _is_shortcut(op, known, sys._getframe(1))):
+                home.require_branch(op, *ends, known)
             return known
         if ends is not None and home.sizes.settle(ends[1]) < home.sizes.settle(ends[0]):
             reason = "a loop inside of this one runs no iteration for the sizes of this call"
@@ -311,6 +316,13 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
         return affine_comparison(home, op, gap, self, other)
 
     return method
+
+
+def _is_shortcut(op: str, known: bool, caller: FrameType) -> bool:
+    """Whether Paddle's own code asks if a size is some number, which it is not: both its branches
+    compute the same, as `if new_shape == x.shape: return x`."""
+    differs = known == (op == "ne") and op in ("eq", "ne")
+    return differs and str(caller.f_globals.get("__name__")).startswith("paddle.")
 
 
 def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: object) -> scalar.RuntimeScalar:

@@ -16,7 +16,17 @@ from ir.opdef import OPS, ShapeError, ViewRule, assume, axis_in, example, op
 from ir.ops.gradients import Placed, Scattered
 from ir.ops.views import write_row
 from ir.program import Builder, Value
-from ir.types import I64, Dim, Size, Strides, Type, contiguous, divide, is_natural, product
+from ir.types import (
+    I64,
+    Dim,
+    Size,
+    Strides,
+    Type,
+    contiguous,
+    floor_divide,
+    is_natural,
+    product,
+)
 
 Dims = tuple[Dim, ...]
 
@@ -132,7 +142,7 @@ def _unfold_types(x: Type, axis: int, size: int, step: int) -> Type:
         assume(n, ">=", size)
     except ShapeError:
         raise ShapeError(f"unfold: a window of {size} along axis {at} of {x}") from None
-    gaps = divide(n - size, step) if isinstance(n, Size) else (n - size) // step
+    gaps = floor_divide(n - size, step)
     if gaps is None:
         raise ShapeError(f"unfold of {x}: how many windows every {step} elements?")
     return x.with_shape((*x.shape[:at], gaps + 1, *x.shape[at + 1 :], size))

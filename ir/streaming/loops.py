@@ -253,7 +253,7 @@ def cond(t: Walk, s: Cond) -> None:
     t.define([j.outer for j in s.outs], results)
 
 
-def joined_branches(s: Cond, a: Fact | None, b: Fact | None, test: Head | None) -> Fact | None:
+def joined_branches(s: Cond, a: Fact | None, b: Fact | None, test: Fact | None) -> Fact | None:
     if isinstance(a, Stream) and isinstance(b, Stream):
         if test is not None:
             refuse(s.loc, "a branch on the first frames", "Frames that come before are no data.")
@@ -266,6 +266,8 @@ def joined_branches(s: Cond, a: Fact | None, b: Fact | None, test: Head | None) 
             )
         same = a.uniform and b.uniform
         return replace(moving[0], outside=None, fill=None, uniform=same)
+    if any(isinstance(f, Final) for f in (a, b, test)):
+        refuse(s.loc, "a branch on data over the last state of a loop over time")
     heads = [f for f in (a, b, test) if isinstance(f, Head)]
     return Head(max(f.ready for f in heads)) if heads else a
 

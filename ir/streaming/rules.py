@@ -179,8 +179,10 @@ def time_axis(op: Op, t: Type) -> int:
     return axes[0]
 
 
-def ready(xs: Sequence[Chunk]) -> Head | None:
+def ready(xs: Sequence[Chunk]) -> Head | Final | None:
     """The fact of what is computed from values that are no streams."""
+    if any(isinstance(x.fact, Final) for x in xs):
+        return Final()
     found = [x.fact.ready for x in xs if isinstance(x.fact, Head)]
     return Head(max(found)) if found else None
 

@@ -76,7 +76,7 @@ class Transform:
                 f"`{op.attrs['call']}`, which runs on Paddle's own kernel",
                 "Nothing is known of how it moves frames.",
             )
-        moving = any(isinstance(x.fact, (Stream, Final)) for x in xs)
+        moving = any(isinstance(x.fact, Stream) for x in xs)
         if moving or QUANTUM in size_names(op):
             made = apply(self.c, op, xs)
         else:

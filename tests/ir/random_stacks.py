@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dy2st.streaming.check import fed
 from dy2st.streaming.program import Chunked, Parts, StreamingProgram
 from ir import (
     Builder,
@@ -331,6 +332,41 @@ def masked(b, x, a):
     return plane(b, b.divide(b.sum_pool(image(b, x), **attrs), b.sum_pool(ones, **attrs)))
 
 
+def deconv(b, x, a):
+    """A transposed convolution: phases as channels, interleaved and cut."""
+    taps, s, low, high = a
+    n, c, _ = x.type.shape
+    y = b.conv(image(b, x), b.weight(s * 3, c, 1, taps), padding=((0, 0), (taps - 1, taps - 1)))
+    t = y.type.shape[3]
+    y = b.transpose(b.reshape(y, shape=(n, s, 3, t)), perm=(0, 2, 3, 1))
+    y = b.add(b.reshape(y, shape=(n, 3, t * s)), b.weight(3, 1))
+    return cut(b, y, (low, high, 1))
+
+
+def frames(b, x, a):
+    """Windows of frames, as of a short-time Fourier transform, and a product over each."""
+    size, step = a
+    y = b.unfold(x, axis=2, size=size, step=step)
+    return b.reshape(b.matmul(y, b.weight(size, 1)), shape=y.type.shape[:3])
+
+
+def attend(b, x, a):
+    """Attention of each frame to the ones just before it."""
+    y = b.transpose(x, perm=(0, 2, 1))
+    n, t, c = y.type.shape
+    keys = b.unfold(
+        b.concat(b.full(value=0.0, shape=(n, a - 1, c), dtype=F32), y, axis=1),
+        axis=1,
+        size=a,
+        step=1,
+    )
+    scores = b.matmul(b.reshape(y, shape=(n, t, 1, c)), keys)
+    weights = b.divide(b.sigmoid(scores), b.sum(b.sigmoid(scores), axes=(3,), keepdim=True))
+    return b.transpose(
+        b.reshape(b.matmul(weights, keys, trans_y=True), shape=(n, t, c)), perm=(0, 2, 1)
+    )
+
+
 def _pads(r, extent):
     return (r.randint(0, extent), r.randint(0, extent))
 
@@ -368,6 +404,9 @@ LAYERS = {
         first,
         places,
         masked,
+        deconv,
+        frames,
+        attend,
     )
 }
 ONE = lambda a: 1  # noqa: E731
@@ -406,29 +445,40 @@ KINDS = {
     "first": (lambda r: r.randint(0, 3), ONE),
     "places": (lambda r: r.choice(["table", "iota"]), ONE),
     "masked": (lambda r: r.randint(1, 4), ONE),
+    "deconv": (lambda r: (r.randint(1, 3), r.randint(2, 3), r.randint(0, 2), r.randint(0, 2)), ONE),
+    "frames": (lambda r: (r.randint(1, 6), r.choice([1, 2, 3])), lambda a: a[1]),
+    "attend": (lambda r: r.randint(1, 4), ONE),
 }
 
 
 # ---------------------------------------------------------------- comparison
-def streamed(stack: Stack_, chunk: int, kind: type = Interpreted) -> StreamingProgram:
+def streamed(
+    stack: Stack_, chunk: int, kind: type = Interpreted, fixed: bool = True
+) -> StreamingProgram:
+    """The stack for chunks of a number of frames, or for any number of such units."""
     program, weights = stack.build(Size.named(QUANTUM) * chunk)
-    made = stream(program, 1, chunk)
+    made = stream(program, 1 if fixed else Size.named("units"), chunk)
     parts = Parts(
         made.program,
-        Chunked(chunk, chunk, {"x": 2}, ["out", 0], made.outputs, (), made.agreeing),
+        Chunked(
+            chunk if fixed else None, chunk, {"x": 2}, ["out", 0], made.outputs, (), made.agreeing
+        ),
         {k + 1: w for k, w in enumerate(weights)},
         {s.name: s.initial for s in made.states},
     )
     return kind(parts)
 
 
-def by_chunks(s: StreamingProgram, x: np.ndarray) -> np.ndarray:
+def by_chunks(s: StreamingProgram, x: np.ndarray, rng: random.Random) -> np.ndarray:
     """All frames of data that come out."""
-    chunk, (o,) = s.chunk, s.chunked.outputs
-    count = x.shape[2] // chunk
-    outs = [s(np.ascontiguousarray(x[:, :, k * chunk : (k + 1) * chunk])) for k in range(count)]
-    outs.append(s.flush(x[:, :, count * chunk :]) if x.shape[2] % chunk else s.flush())
-    return np.concatenate(outs, o.axis)[:, :, o.delay :]
+    frames = x.shape[2]
+    cuts = [s.chunk] * (frames // s.chunk) if s.chunk else []
+    while not s.chunk and sum(cuts) < frames:
+        cuts.append(rng.randint(1, frames - sum(cuts)))
+    if cuts and rng.random() < 0.3:
+        cuts.pop()
+    (have,) = fed(s, {"x": x}, cuts)
+    return have
 
 
 def compare(seed: int, kind: type = Interpreted) -> str:
@@ -436,7 +486,8 @@ def compare(seed: int, kind: type = Interpreted) -> str:
     rng = random.Random(-seed - 1)
     stack = Stack_(seed, rng.randint(1, 8))
     chunk = stack.unit * rng.choice([1, 1, 2, 3, 5])
-    s = streamed(stack, chunk, kind)
+    fixed = stack.unit > 1 or rng.random() < 0.5
+    s = streamed(stack, chunk if fixed else 1, kind, fixed)
     done = 0
     for _ in range(3):
         frames = rng.choice([rng.randint(0, 12), rng.randint(0, 60), rng.randint(60, 260)])
@@ -449,7 +500,7 @@ def compare(seed: int, kind: type = Interpreted) -> str:
             continue
         ((want,), _) = evaluate(whole, [x, *weights])
         try:
-            have = by_chunks(s, x)
+            have = by_chunks(s, x, rng)
         except ValueError:
             s.reset()
             continue

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from dy2st.streaming.check import fed
 from ir import SourceError, evaluate, parse
 from ir.streaming import QUANTUM, Length, stream
 from ir.uses import size_names, walk
-from tests.ir.random_stacks import Stack_, by_chunks, compare, streamed
+from tests.ir.random_stacks import Stack_, compare, streamed
 
 
 @pytest.mark.parametrize("block", range(20))
@@ -144,6 +145,6 @@ def test_a_snapshot_goes_on_where_it_was_taken():
     assert np.array_equal(s(x[:, :, 4:6]), first)
     s.reset()
     (want,), _ = evaluate(stack.build(12)[0], [x, *stack.build(12)[1]])
-    assert np.allclose(by_chunks(s, x), want, atol=1e-5)
+    assert np.allclose(fed(s, {"x": x}, [2] * 6)[0], want, atol=1e-5)
     with pytest.raises(ValueError, match="another program"):
         s.restore({})
