@@ -45,6 +45,7 @@ def running(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     x = c.plain(xs[-1], "a running value")
     if s.uniform or s.delay > 0:
         x = c.masked(x, start)
+        xs = [c.masked(q, 0) if isinstance(q.fact, Stream) else q for q in xs]
     t = x.value.type
     shape = (*t.shape[:axis], 1, *t.shape[axis + 1 :])
     state = c.state(f"{op.name} at {op.loc}", np.full(c.numbers(shape), start, t.dtype.numpy))
