@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 
-from executor import cpu
+from executor import cpu, gpu
 from executor.backend import named, register, require_kernels
 from executor.executable import Executable
 from executor.host_calls import Foreign, HostCall
@@ -52,8 +52,8 @@ def compile(
     poison: fill memory with NaN where its content is dead; None asks `DY2ST_POISON`.
     backend: the name of the backend that compiles it (`executor.backend`).
 
-    Raises NotImplementedError for an op without a kernel, and ValueError for a program with
-    foreign ops and no `foreign`, and for an unknown backend.
+    Raises NotImplementedError for an op without a kernel, or what the backend cannot do, and
+    ValueError for a program with foreign ops and no `foreign`, and for an unknown backend.
     """
     if foreign is None and any(n.name == "foreign" for n in walk(program.ops)):
         raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
@@ -71,6 +71,9 @@ def _compiled(
     backend: str,
 ) -> Executable | Interpreted:
     if growing(program.ops):
+        if not named(backend).memory.on_host:
+            what = "results that grow without a bound"
+            raise NotImplementedError(f"{backend}: {program.name} has {what}")
         segment = partial(native, poison=poison, backend=backend, foreign=foreign)
         return Interpreted(program, segment)
     return native(program, donated, poison, backend, foreign)
@@ -105,6 +108,7 @@ __all__ = [
     "compile",
     "conv",
     "cpu",
+    "gpu",
     "native",
     "gather_scatter",
     "pooling",

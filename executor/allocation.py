@@ -24,6 +24,11 @@ class Memory(Protocol):
         """Of a block and of every buffer in it, in bytes; a power of two."""
         ...
 
+    @property
+    def on_host(self) -> bool:
+        """Whether this process can read it."""
+        ...
+
     def allocate(self, size: int) -> Block:
         """A block of at least `size` bytes, with any content."""
         ...
@@ -33,6 +38,7 @@ class HostMemory:
     """Memory of this process, aligned to the lines of the caches."""
 
     alignment = 64
+    on_host = True
 
     def allocate(self, size: int) -> Block:
         self.require(size)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from executor.cpu import half
 from executor.cpu.llvm_text import Function, element, literal
 from executor.cpu.target import Target
+from ir.scalar import half
 from ir.scalar.language import Number, Scalar, input_, nodes
 from ir.types import BOOL, F16, F32, F64, I16, I32, I64, DType
 

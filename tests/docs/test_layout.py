@@ -44,7 +44,7 @@ FLOORS = {
         "segmented",
         "rooms",
         "backend",
-        "cpu",
+        "cpu gpu",
         "",
     ],
     "dy2st": [

@@ -303,18 +303,18 @@ program p(%w: f32[5,3] param "w", %ids: i64[B] arg "ids", %n: i64[] arg "n", %s:
 """
 
 
+BAD_DATA = [
+    ([0, 5], 1, IndexError, r"embedding.*model.py:7"),
+    ([-1], 1, IndexError, "embedding"),
+    ([2**40], 1, IndexError, "embedding"),
+    ([1], 5, IndexError, r"dynamic_index.*model.py:9"),
+    ([1], -6, IndexError, "dynamic_index"),
+    ([1], 0, ZeroDivisionError, r"integer division by zero.*model.py:11"),
+]
+
+
 @pytest.mark.quick("IndexError-embedding")
-@pytest.mark.parametrize(
-    "ids, n, error, words",
-    [
-        ([0, 5], 1, IndexError, r"embedding.*model.py:7"),
-        ([-1], 1, IndexError, "embedding"),
-        ([2**40], 1, IndexError, "embedding"),
-        ([1], 5, IndexError, r"dynamic_index.*model.py:9"),
-        ([1], -6, IndexError, "dynamic_index"),
-        ([1], 0, ZeroDivisionError, r"integer division by zero.*model.py:11"),
-    ],
-)
+@pytest.mark.parametrize("ids, n, error, words", BAD_DATA)
 def test_bad_data_is_an_error_and_writes_nothing(ids, n, error, words, on_target):
     run = executor.compile(ir.parse(PICKED))
     s = np.ones(2, np.float32)

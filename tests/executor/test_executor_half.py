@@ -8,7 +8,6 @@ import pytest
 import executor
 import ir
 from executor import cpu
-from executor.cpu import half
 from executor.cpu import target as targets
 from executor.cpu.codegen import source
 from executor.cpu.jit import assembly
@@ -18,6 +17,7 @@ from executor.lower.program import lower
 from executor.plan.arena import layout
 from ir.opdef import OPS, ShapeError
 from ir.scalar import evaluate as kernel_numpy
+from ir.scalar import half
 from ir.scalar import language as k
 from ir.types import BF16, BOOL, DTYPES, F16, F32, I16, U8
 from tests.executor.launch_machine import CHECKED, CHECKED_CPU

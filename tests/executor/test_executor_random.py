@@ -447,9 +447,9 @@ def double(op, xs, sizes):
     return [xs[0] * 2]
 
 
-def check(p: Program, seed: int) -> None:
+def check(p: Program, seed: int, backend: str = "cpu") -> None:
     rng = np.random.default_rng(seed)
-    run = executor.compile(p, called(double))
+    run = executor.compile(p, called(double), backend=backend)
     for b, t in ((2, 3), (1, 1), (3, 0), (0, 2), (5, 7)):
         xs = arrays(p, {"B": b, "T": t}, rng)
         own = [x.copy() for x in xs]

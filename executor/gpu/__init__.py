@@ -1,0 +1,18 @@
+"""The GPU backend: CUDA C++ text for NVRTC and the driver. The modules listed first register
+kernels."""
+
+from executor.gpu.backend import Gpu, require
+from executor.gpu.driver import DriverError
+from executor.gpu.kernels import elementwise, indexed, products, reduce
+from executor.gpu.runtime import HostCopyWarning
+
+__all__ = [
+    "elementwise",
+    "indexed",
+    "products",
+    "reduce",
+    "DriverError",
+    "Gpu",
+    "HostCopyWarning",
+    "require",
+]

@@ -1,0 +1,69 @@
+"""The GPU as a backend: CUDA C++ text, compiled by NVRTC, run by the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from executor.allocation import Block, Memory
+from executor.backend import register
+from executor.gpu.codegen import source
+from executor.gpu.driver import driver
+from executor.gpu.kernel_builder import KERNELS
+from executor.gpu.nvrtc import compiler, machine_code
+from executor.gpu.preamble import THREADS
+from executor.gpu.runtime import Native
+from executor.gpu.schedule import Device, every, schedule
+from executor.launches import Call, Lowered
+from executor.plan.arena import Layout
+from ir.types import Type
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Memory of the GPU."""
+
+    alignment: int = 256
+    on_host: bool = False
+
+    def allocate(self, size: int) -> Block:
+        return driver().allocate(size)
+
+
+@dataclass(frozen=True)
+class Gpu:
+    name: str = "gpu"
+    memory: Memory = DeviceMemory()
+
+    @property
+    def families(self) -> Collection[type]:
+        return KERNELS
+
+    def joins_images(self, t: Type) -> bool:
+        return False
+
+    def legalize(self, lowered: Lowered) -> Lowered:
+        """Every launch has a kernel as it is. Raises NotImplementedError for calls of Python."""
+        for x in every(lowered.launches):
+            if isinstance(x, Call):
+                op = lowered.calls[x.number][0]
+                raise NotImplementedError(f"{op.name} at {op.loc} runs Python, a GPU cannot")
+        return lowered
+
+    def build(self, lowered: Lowered, layout: Layout) -> Native:
+        """Raises `DriverError` where a driver, a GPU or NVRTC is missing."""
+        own = driver()
+        device = Device(own.multiprocessors, min(THREADS, own.threads))
+        planned = schedule(lowered.launches, layout, device)
+        text = source(lowered, layout, planned)
+        image = machine_code(text.text, own.architecture)
+        return Native(own, device, lowered, planned, text, image)
+
+
+def require() -> None:
+    """Raises `DriverError` where no program can run: without driver, GPU or NVRTC."""
+    driver()
+    compiler()
+
+
+register(Gpu())

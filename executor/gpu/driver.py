@@ -1,0 +1,213 @@
+"""The CUDA driver by ctypes; `DY2ST_CUDA_LIBRARY` names another library of its interface."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from executor.allocation import Block
+
+Pointer, U64, U32, Int, Size = (
+    ctypes.c_void_p,
+    ctypes.c_uint64,
+    ctypes.c_uint,
+    ctypes.c_int,
+    ctypes.c_size_t,
+)
+LIBRARY = "libcuda.so.1"
+OUT_OF_MEMORY = 2
+#: numbers of attributes
+THREADS_OF_BLOCK, MULTIPROCESSORS, MAJOR, MINOR, COOPERATIVE = 1, 16, 75, 76, 95
+MEMORY_TYPE, ON_DEVICE = 2, 2
+
+
+class DriverError(RuntimeError):
+    """The GPU, its driver or its compiler is missing, or refuses what it is asked."""
+
+
+class Driver:
+    """The first GPU. Its memory and streams are those of its primary context, which Paddle uses
+    too. A thread holds `lock` while it uses the stream."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self.library = ctypes.CDLL(path)
+        except OSError as e:
+            raise DriverError(f'device="gpu" needs the CUDA driver: {e}') from None
+        self._local, self.lock = threading.local(), threading.RLock()
+        count, context, stream = Int(), Pointer(), Pointer()
+        self.call("cuInit", U32(0))
+        self.call("cuDeviceGetCount", ctypes.byref(count))
+        if not count.value:
+            raise DriverError('device="gpu" needs a GPU, the CUDA driver finds none')
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), Int(0))
+        self.context = context
+        self.enter()
+        self.call("cuStreamCreate", ctypes.byref(stream), U32(1))
+        self.stream = stream
+        if not self.attribute(COOPERATIVE):
+            raise DriverError('device="gpu" needs a GPU whose blocks can wait for each other')
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Raises MemoryError where the device has too little memory, else DriverError."""
+        code = getattr(self.library, name)(*arguments)
+        if code == OUT_OF_MEMORY:
+            raise MemoryError(f"the GPU has too little memory ({name})")
+        if code:
+            raise DriverError(f"{name}: {self.error_name(code)}")
+
+    def error_name(self, code: int) -> str:
+        text = ctypes.c_char_p()
+        failed = self.library.cuGetErrorName(Int(code), ctypes.byref(text))
+        return f"CUDA error {code}" if failed or not text.value else text.value.decode()
+
+    def enter(self) -> None:
+        """Before a thread's first call that needs the context."""
+        if not getattr(self._local, "entered", False):
+            self.call("cuCtxSetCurrent", self.context)
+            self._local.entered = True
+
+    def attribute(self, which: int) -> int:
+        value = Int()
+        self.call("cuDeviceGetAttribute", ctypes.byref(value), Int(which), Int(0))
+        return value.value
+
+    @cached_property
+    def multiprocessors(self) -> int:
+        return self.attribute(MULTIPROCESSORS)
+
+    @cached_property
+    def threads(self) -> int:
+        """The most threads of a block."""
+        return self.attribute(THREADS_OF_BLOCK)
+
+    @cached_property
+    def architecture(self) -> str:
+        return f"sm_{self.attribute(MAJOR)}{self.attribute(MINOR)}"
+
+    # ------------------------------------------------------------ memory
+    def allocate(self, size: int) -> DeviceBlock:
+        self.enter()
+        pointer = U64()
+        self.call("cuMemAlloc_v2", ctypes.byref(pointer), Size(max(size, 1)))
+        return DeviceBlock(self, pointer.value, size)
+
+    def pinned(self, size: int) -> PinnedBlock:
+        self.enter()
+        pointer = Pointer()
+        self.call("cuMemAllocHost_v2", ctypes.byref(pointer), Size(max(size, 1)))
+        return PinnedBlock(self, pointer.value or 0)
+
+    def on_device(self, address: int) -> bool:
+        kind = U32()
+        code = self.library.cuPointerGetAttribute(
+            ctypes.byref(kind), Int(MEMORY_TYPE), U64(address)
+        )
+        return code == 0 and kind.value == ON_DEVICE
+
+    def upload(self, to: int, source: int, size: int) -> None:
+        self.call("cuMemcpyHtoDAsync_v2", U64(to), Pointer(source), Size(size), self.stream)
+
+    def download(self, to: int, source: int, size: int) -> None:
+        self.call("cuMemcpyDtoHAsync_v2", Pointer(to), U64(source), Size(size), self.stream)
+
+    def synchronize(self) -> None:
+        self.call("cuStreamSynchronize", self.stream)
+
+    # ------------------------------------------------------------ kernels
+    def load(self, image: bytes) -> Module:
+        self.enter()
+        module = Pointer()
+        self.call("cuModuleLoadData", ctypes.byref(module), image)
+        return Module(self, module)
+
+    def capture(self, enqueue: Callable[[], None]) -> Graph:
+        """A graph of the work that `enqueue` gives to the stream."""
+        self.enter()
+        graph, executable = Pointer(), Pointer()
+        relaxed = Int(2)
+        self.call("cuStreamBeginCapture_v2", self.stream, relaxed)
+        try:
+            enqueue()
+        finally:
+            self.call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
+        try:
+            self.call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, U64(0))
+        finally:
+            self.call("cuGraphDestroy", graph)
+        return Graph(self, executable)
+
+
+class _Owned:
+    """Something of the driver that goes away with the object."""
+
+    release = ""
+
+    def __init__(self, driver: Driver, handle: Any) -> None:
+        self.driver, self.handle = driver, handle
+
+    def __del__(self) -> None:
+        try:
+            self.driver.enter()
+            getattr(self.driver.library, self.release)(self.handle)
+        except (AttributeError, DriverError):
+            return  # the interpreter ends, or the context is gone with its memory
+
+
+class DeviceBlock(_Owned, Block):
+    """Memory of the GPU."""
+
+    release = "cuMemFree_v2"
+
+    def __init__(self, driver: Driver, address: int, size: int) -> None:
+        super().__init__(driver, U64(address))
+        self._address, self.size = address, size
+
+    @property
+    def address(self) -> int:
+        return self._address
+
+
+class PinnedBlock(_Owned):
+    """Memory of the host that the GPU can reach."""
+
+    release = "cuMemFreeHost"
+
+    def __init__(self, driver: Driver, address: int) -> None:
+        super().__init__(driver, Pointer(address))
+        self.address = address
+
+
+class Graph(_Owned):
+    release = "cuGraphExecDestroy"
+
+    def launch(self) -> None:
+        self.driver.call("cuGraphLaunch", self.handle, self.driver.stream)
+
+
+class Module(_Owned):
+    """Compiled kernels."""
+
+    release = "cuModuleUnload"
+
+    def function(self, name: str) -> ctypes.c_void_p:
+        function = Pointer()
+        self.driver.call("cuModuleGetFunction", ctypes.byref(function), self.handle, name.encode())
+        return function
+
+
+_DRIVERS: dict[str, Driver] = {}
+_LOCK = threading.Lock()
+
+
+def driver() -> Driver:
+    """The driver of this process. Raises DriverError where there is none, or no GPU."""
+    path = os.environ.get("DY2ST_CUDA_LIBRARY") or LIBRARY
+    with _LOCK:
+        if path not in _DRIVERS:
+            _DRIVERS[path] = Driver(path)
+        return _DRIVERS[path]

@@ -1,0 +1,227 @@
+"""What kernels are made of: a device function that all threads of a grid run together.
+
+A kernel is text with the shapes and strides that are numbers in it; addresses, and sizes that are
+names, are arguments, so that equal launches on other memory have one function. An element of the
+results belongs to one thread: element i, row-major, to thread i modulo the number of threads.
+Launches that meet only in such elements need no barrier between them (`Kernel.own`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from executor.gpu.preamble import THREADS
+from executor.gpu.scalars import Expressions, memory_type
+from executor.launches import Launch
+from executor.memory import View, collapse
+from ir.scalar.language import Scalar
+from ir.types import BOOL, Dim, DType, product
+
+#: an integer: known, or the name of one
+Int: TypeAlias = int | str
+NARROW = 1 << 31
+
+
+def mul(a: Int, b: Int) -> Int:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    if a == 0 or b == 0:
+        return 0
+    return b if a == 1 else a if b == 1 else f"{factor(a)} * {factor(b)}"
+
+
+def factor(a: Int) -> str:
+    text = str(a)
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
+
+
+def add(*terms: Int) -> Int:
+    known = sum(t for t in terms if isinstance(t, int))
+    names = [t for t in terms if isinstance(t, str)]
+    if not names:
+        return known
+    return " + ".join([*names, *([str(known)] if known else [])])
+
+
+@dataclass
+class Kernel:
+    """A kernel under construction, and what its caller passes. `own` are the views of which each
+    thread touches only the elements that belong to it; `work` are threads that it can use."""
+
+    actual: list[View | Dim] = field(default_factory=list)
+    own: list[View] = field(default_factory=list)
+    work: Dim = 0
+    _parameters: list[str] = field(default_factory=list)
+    _lines: list[str] = field(default_factory=list)
+    _names: int = 0
+    _depth: int = 1
+
+    # ------------------------------------------------------------ arguments
+    def pointer(self, view: View) -> str:
+        return self._argument(view, f"{memory_type(view.dtype)}* ")
+
+    def number(self, value: Dim) -> Int:
+        return value if isinstance(value, int) else self._argument(value, "i64 ")
+
+    def numbers(self, dims: Sequence[Dim]) -> list[Int]:
+        return [self.number(d) for d in dims]
+
+    def _argument(self, value: View | Dim, kind: str) -> str:
+        name = f"a{len(self.actual)}"
+        self.actual.append(value)
+        self._parameters.append(kind + name)
+        return name
+
+    # ------------------------------------------------------------ text
+    def emit(self, line: str) -> None:
+        self._lines.append("  " * self._depth + line)
+
+    def fresh(self) -> str:
+        self._names += 1
+        return f"v{self._names}"
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        self.emit(head + " {")
+        self._depth += 1
+        yield
+        self._depth -= 1
+        self.emit("}")
+
+    def let(self, value: Int, kind: str = "i64") -> Int:
+        if isinstance(value, int) or value.isidentifier():
+            return value
+        name = self.fresh()
+        self.emit(f"const {kind} {name} = {value};")
+        return name
+
+    def text(self, name: str) -> str:
+        parameters = ", ".join(["const Grid& g", *self._parameters])
+        return "\n".join([f"DEV void {name}({parameters}) {{", *self._lines, "}", ""])
+
+    # ------------------------------------------------------------ loops
+    @contextmanager
+    def loop(
+        self, count: Int, kind: str = "i64", first: str = "0", step: str = "1"
+    ) -> Iterator[str]:
+        name = self.fresh()
+        with self.block(f"for ({kind} {name} = {first}; {name} < {count}; {name} += {step})"):
+            yield name
+
+    @contextmanager
+    def nest(
+        self, dims: Sequence[Int], strides: Sequence[Sequence[Int]], start: Sequence[Int] = ()
+    ) -> Iterator[list[Int]]:
+        """Loops of one thread over all of `dims`; gives the offset of every operand."""
+        at: list[Int] = list(start) or [0] * len(strides)
+        if not dims:
+            yield at
+            return
+        with self.loop(dims[0]) as i:
+            moved = [self.let(add(o, mul(i, s[0]))) for o, s in zip(at, strides)]
+            with self.nest(dims[1:], [s[1:] for s in strides], moved) as inner:
+                yield inner
+
+    @contextmanager
+    def each(
+        self,
+        shape: Sequence[Dim],
+        strides: Sequence[Sequence[Dim]],
+        by: tuple[str, str] = ("g.thread", "g.threads"),
+    ) -> Iterator[list[Int]]:
+        """The elements of `shape` that belong to a thread; gives the offset of every operand.
+
+        by: the first element, and the distance of two.
+        """
+        dims, rows = collapse(shape, strides)
+        kind = "i32" if _narrow(dims) else "i64"
+        n, steps = self.numbers(dims), [self.numbers(r) for r in rows]
+        self._use(product(dims) * (THREADS if by[0] == "blockIdx.x" else 1))
+        count = self.let(_product(n))
+        with self.loop(count, "i64", *by) as place:
+            yield self.decoded(place, n, steps, kind)
+
+    def _use(self, threads: Dim) -> None:
+        if isinstance(self.work, int) and isinstance(threads, int):
+            self.work = max(self.work, threads)
+        elif isinstance(self.work, int):
+            self.work = threads
+
+    def decoded(
+        self, place: str, dims: Sequence[Int], rows: Sequence[Sequence[Int]], kind: str = "i64"
+    ) -> list[Int]:
+        """The offsets of the element with number `place`, row-major."""
+        rest, parts = place, []
+        if kind == "i32" and len(dims) > 1:
+            rest = self.fresh()
+            self.emit(f"const i32 {rest} = (i32){place};")
+        for d in reversed(dims[1:]):
+            parts.append(self.let(f"{rest} % {d}", kind))
+            rest = str(self.let(f"{rest} / {d}", kind))
+        index = [rest, *reversed(parts)] if dims else []
+        return [self.let(add(*map(mul, index, row))) for row in rows]
+
+    # ------------------------------------------------------------ elements
+    def load(self, pointer: str, dtype: DType, at: Int) -> str:
+        """As a value in a register."""
+        name = self.fresh()
+        if dtype == BOOL:
+            self.emit(f"const bool {name} = {pointer}[{at}] != 0;")
+        else:
+            self.emit(f"const {memory_type(dtype)} {name} = {pointer}[{at}];")
+        return name
+
+    def store(self, pointer: str, at: Int, value: str) -> None:
+        self.emit(f"{pointer}[{at}] = {value};")
+
+    def read(self, pointer: str, dtype: DType, at: Int) -> str:
+        """As `load`, in the compute type."""
+        x = self.load(pointer, dtype, at)
+        return self.expressions().cast(x, dtype, dtype.compute)
+
+    def write(self, pointer: str, dtype: DType, at: Int, value: str) -> None:
+        """As `store`, of a value in the compute type."""
+        self.store(pointer, at, self.expressions().cast(value, dtype.compute, dtype))
+
+    def evaluate(self, roots: Sequence[Scalar], inputs: Sequence[str], error: int = 0) -> list[str]:
+        zero = f"fail(g, {error})" if error else ""
+        return self.expressions(zero).evaluate(roots, inputs)
+
+    def expressions(self, zero: str = "") -> Expressions:
+        return Expressions(self.emit, self.fresh, zero)
+
+
+def _product(dims: Sequence[Int]) -> Int:
+    total: Int = 1
+    for d in dims:
+        total = mul(total, d)
+    return total
+
+
+def _narrow(dims: Sequence[Dim]) -> bool:
+    """Whether numbers of elements fit 32 bits."""
+    count = product(dims)
+    return isinstance(count, int) and count < NARROW
+
+
+def injective(v: View) -> bool:
+    """Whether all places of a view have elements of their own."""
+    return all(s != 0 or d == 1 for d, s in zip(v.shape, v.strides))
+
+
+Maker: TypeAlias = Callable[[Launch], Kernel]
+KERNELS: dict[type, Maker] = {}
+
+
+def kernel_for(kind: type) -> Callable[[Callable[..., Kernel]], Callable[..., Kernel]]:
+    """Register the kernel of a kind of launch."""
+
+    def put(make: Callable[..., Kernel]) -> Callable[..., Kernel]:
+        assert kind not in KERNELS, f"two kernels of {kind.__name__}"
+        KERNELS[kind] = make
+        return make
+
+    return put

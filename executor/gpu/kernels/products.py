@@ -1,0 +1,122 @@
+"""Products of matrices and convolutions: a thread for each result, which sums in the compute
+type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
+from executor.gpu.scalars import register_type
+from executor.launches import Contract, Conv, Gemm
+from executor.memory import View
+from ir.types import Dim, DType
+
+
+class _Sum:
+    """The sum of products of elements of `x` and `y`, in a register."""
+
+    def __init__(self, kernel: Kernel, x: View, y: View) -> None:
+        self.kernel, self.views = kernel, (x, y)
+        self.pointers = [kernel.pointer(v) for v in (x, y)]
+        self.dtype: DType = x.dtype.compute
+        self.name = ""
+
+    def start(self, value: str = "0") -> None:
+        self.name = self.kernel.fresh()
+        self.kernel.emit(f"{register_type(self.dtype)} {self.name} = {value};")
+
+    def take(self, *at: Int) -> None:
+        a, b = (self.kernel.read(p, v.dtype, o) for p, v, o in zip(self.pointers, self.views, at))
+        if self.dtype.kind == "f":
+            fma = "fmaf" if self.dtype.bits == 32 else "fma"
+            self.kernel.emit(f"{self.name} = {fma}({a}, {b}, {self.name});")
+        else:
+            self.kernel.emit(f"{self.name} += {a} * {b};")
+
+
+@kernel_for(Gemm)
+def gemm_kernel(x: Gemm) -> Kernel:
+    kernel = Kernel()
+    total, out = _Sum(kernel, x.x, x.y), kernel.pointer(x.c)
+    batch = x.c.ndim - 2
+    left, right = (v.expand((*x.c.shape[:-2], *v.shape[-2:])) for v in (x.x, x.y))
+    over_x: Sequence[Dim] = (*left.strides[:batch], left.strides[-2], 0)
+    over_y: Sequence[Dim] = (*right.strides[:batch], 0, right.strides[-1])
+    depth = kernel.number(x.x.shape[-1])
+    steps = [[kernel.number(left.strides[-1])], [kernel.number(right.strides[-2])]]
+    rows = [over_x, over_y, x.c.strides]
+    first = "" if x.initial is None else kernel.pointer(x.initial)
+    if x.initial is not None:
+        rows.append(x.initial.strides)
+    with kernel.each(x.c.shape, rows) as (a, b, to, *initial):
+        start = "0"
+        if x.initial is not None:
+            start = kernel.read(first, x.initial.dtype, initial[0])
+        total.start()
+        with kernel.nest([depth], steps, [a, b]) as at:
+            total.take(*at)
+        kernel.write(out, x.c.dtype, to, f"({total.name} + {start})" if first else total.name)
+    kernel.own += [x.c] if x.initial is None else [x.c, x.initial]
+    return kernel
+
+
+@kernel_for(Contract)
+def contract_kernel(x: Contract) -> Kernel:
+    kernel = Kernel()
+    total, out = _Sum(kernel, x.x, x.y), kernel.pointer(x.out)
+    over_x = (*x.x.strides[:2], 0)
+    over_y = (x.y.strides[0], 0, x.y.strides[-1])
+    places = kernel.numbers(x.x.shape[2:])
+    steps = [kernel.numbers(x.x.strides[2:]), kernel.numbers(x.y.strides[1:-1])]
+    with kernel.each(x.out.shape, [over_x, over_y, x.out.strides]) as (a, b, to):
+        total.start()
+        with kernel.nest(places, steps, [a, b]) as at:
+            total.take(*at)
+        kernel.write(out, x.out.dtype, to, total.name)
+    kernel.own.append(x.out)
+    return kernel
+
+
+@kernel_for(Conv)
+def conv_kernel(x: Conv) -> Kernel:
+    """Axes: x [g, b, c, m, y, z], w [g, r, c, i, j], out [g, b, r, m, p, q]."""
+    kernel = Kernel()
+    total, out = _Sum(kernel, x.x, x.w), kernel.pointer(x.out)
+    a, w = x.x.strides, x.w.strides
+    unit = ((0, 0, 0, 0, 1, 0), (0, 0, 0, 0, 0, 1))
+    over_x, over_w = (a[0], a[1], 0, a[3], 0, 0), (w[0], 0, w[1], 0, 0, 0)
+    limits = kernel.numbers(x.x.shape[-2:])
+    before = kernel.numbers(x.before)
+    moves = kernel.numbers((a[2], w[2], a[4], a[5], w[3], w[4]))
+    channels, *taps = kernel.numbers(x.w.shape[2:])
+    with kernel.each(x.out.shape, [over_x, over_w, *unit, x.out.strides]) as at:
+        start, weights, p, q, to = at
+        total.start()
+        with kernel.loop(channels) as c:
+            with _inside(kernel, taps[0], p, 0, x, before, limits) as (i, y):
+                with _inside(kernel, taps[1], q, 1, x, before, limits) as (j, z):
+                    pixel = add(start, mul(c, moves[0]), mul(y, moves[2]), mul(z, moves[3]))
+                    tap = add(weights, mul(c, moves[1]), mul(i, moves[4]), mul(j, moves[5]))
+                    total.take(pixel, tap)
+        kernel.write(out, x.out.dtype, to, total.name)
+    kernel.own.append(x.out)
+    return kernel
+
+
+@contextmanager
+def _inside(
+    kernel: Kernel,
+    taps: Int,
+    place: Int,
+    axis: int,
+    x: Conv,
+    before: Sequence[Int],
+    limits: Sequence[Int],
+) -> Iterator[tuple[Int, Int]]:
+    """A loop over the taps of an axis, and the pixel of each that there is."""
+    with kernel.loop(taps) as i:
+        first = mul(f"({place})", x.stride[axis])
+        at = kernel.let(f"{first} + {mul(i, x.dilation[axis])} - {before[axis]}")
+        with kernel.block(f"if ({at} >= 0 && {at} < {limits[axis]})"):
+            yield i, at

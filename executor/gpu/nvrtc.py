@@ -1,0 +1,160 @@
+"""NVRTC by ctypes: CUDA C++ text to machine code, kept in a private folder between runs.
+
+`DY2ST_NVRTC_LIBRARY` names the library; else that of a package is taken (`pip install
+nvidia-cuda-nvrtc-cu12`), or the system's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from executor.gpu.driver import DriverError
+
+OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
+PACKAGES = ("nvidia/cu13/lib/libnvrtc.so.1?", "nvidia/cuda_nvrtc/lib/libnvrtc.so.1?")
+SYSTEM = ("libnvrtc.so.13", "libnvrtc.so.12")
+#: bytes of the folder, beyond which the files that were not used for the longest time go
+MOST_BYTES = 256 << 20
+
+
+class Compiler:
+    def __init__(self, path: str) -> None:
+        for builtins in sorted(glob.glob(os.path.join(os.path.dirname(path), "libnvrtc-b*.so.*"))):
+            ctypes.CDLL(builtins, mode=ctypes.RTLD_GLOBAL)  # NVRTC 13.0 does not find it itself
+        self.library = ctypes.CDLL(path)
+        self.library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def call(self, name: str, *arguments: Any) -> None:
+        code = getattr(self.library, name)(*arguments)
+        if code:
+            text = self.library.nvrtcGetErrorString(code) or b""
+            raise DriverError(f"{name}: {text.decode()}")
+
+    @cached_property
+    def version(self) -> str:
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self.call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        return f"{major.value}.{minor.value}"
+
+    def compile(self, text: str, architecture: str, options: tuple[str, ...] = OPTIONS) -> bytes:
+        """Machine code for `architecture`. Raises DriverError with the compiler's words."""
+        return self.compiled(text, architecture, options)[0]
+
+    def compiled(
+        self, text: str, architecture: str, options: tuple[str, ...] = OPTIONS
+    ) -> tuple[bytes, str]:
+        """Machine code, and what the compiler says."""
+        program = ctypes.c_void_p()
+        name = b"program.cu"
+        create = (ctypes.byref(program), text.encode(), name, 0, None, None)
+        self.call("nvrtcCreateProgram", *create)
+        flags = [f.encode() for f in (f"--gpu-architecture={architecture}", *options)]
+        try:
+            given = (ctypes.c_char_p * len(flags))(*flags)
+            failed = self.library.nvrtcCompileProgram(program, len(flags), given)
+            log = self._part(program, "ProgramLog").rstrip(b"\0").decode()
+            if failed:
+                raise DriverError(f"a kernel cannot be compiled: {log}")
+            return self._part(program, "CUBIN"), log
+        finally:
+            self.call("nvrtcDestroyProgram", ctypes.byref(program))
+
+    def _part(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        self.call(f"nvrtcGet{what}Size", program, ctypes.byref(size))
+        out = ctypes.create_string_buffer(size.value)
+        self.call(f"nvrtcGet{what}", program, out)
+        return out.raw
+
+
+_COMPILERS: dict[str, Compiler] = {}
+_LOCK = threading.Lock()
+
+
+def compiler() -> Compiler:
+    """Raises DriverError where there is no NVRTC."""
+    named = os.environ.get("DY2ST_NVRTC_LIBRARY")
+    with _LOCK:
+        for path in [named] if named else _candidates():
+            if path in _COMPILERS:
+                return _COMPILERS[path]
+            try:
+                _COMPILERS[path] = Compiler(path)
+            except OSError:
+                continue
+            return _COMPILERS[path]
+    what = f"{named} cannot be opened" if named else "pip install nvidia-cuda-nvrtc-cu12"
+    raise DriverError(f'device="gpu" needs the library NVRTC: {what}')
+
+
+def _candidates() -> Iterator[str]:
+    for folder in sys.path:
+        for pattern in PACKAGES:
+            yield from sorted(glob.glob(os.path.join(folder, pattern)), reverse=True)
+    yield from SYSTEM
+
+
+# ---------------------------------------------------------------- the folder
+def machine_code(text: str, architecture: str) -> bytes:
+    """As `Compiler.compile`; what has been compiled once is read from the folder."""
+    made = compiler()
+    key = "\0".join([text, architecture, made.version, *OPTIONS])
+    folder = _private(cache_folder())
+    if folder is None:
+        return made.compile(text, architecture)
+    path = folder / f"{blake2b(key.encode(), digest_size=20).hexdigest()}.cubin"
+    try:
+        code = path.read_bytes()
+        os.utime(path)
+    except OSError:
+        code = made.compile(text, architecture)
+        _keep(path, code)
+    return code
+
+
+def cache_folder() -> Path:
+    """`DY2ST_CACHE`, or a folder of the user."""
+    named = os.environ.get("DY2ST_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(named) if named else Path(base) / "dy2st"
+
+
+def _private(folder: Path) -> Path | None:
+    """The folder, if it is there and nobody else can write it."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.stat()
+    except OSError:
+        return None
+    return folder if about.st_uid == os.getuid() and not about.st_mode & 0o022 else None
+
+
+def _keep(path: Path, code: bytes) -> None:
+    """In one step, for other processes; a full disk is no error."""
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as f:
+            f.write(code)
+        os.replace(f.name, path)
+        _shrink(path.parent)
+    except OSError:
+        return
+
+
+def _shrink(folder: Path) -> None:
+    files = [(p.stat().st_mtime, p.stat().st_size, p) for p in folder.glob("*.cubin")]
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= MOST_BYTES:
+            return
+        path.unlink(missing_ok=True)
+        total -= size

@@ -1,0 +1,196 @@
+"""A compiled program on the GPU: one graph of its kernels, and the calls of it.
+
+A call copies the table to the device, launches the graph, and copies the table back. Tensors on the
+host are copied too, with a warning that counts them; written inputs go back only if the call has
+not failed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from executor.executable import Table, output_bounds
+from executor.gpu.codegen import Source
+from executor.gpu.driver import U32, Driver, Module, Pointer
+from executor.gpu.preamble import SHARED
+from executor.gpu.schedule import Device, Schedule, every
+from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, SHOWN
+from executor.gpu.validate import validate
+from executor.launches import CODE_BITS, Lowered, results
+from executor.plan.arena import aligned
+from ir import Slot
+from ir.messages import MOST_SHOWN
+from ir.types import Dim, evaluate_dim
+
+
+class HostCopyWarning(UserWarning):
+    """Tensors on the host are copied to the GPU and back in every call."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An input or output: its entry in the table, its bytes, and which way it is copied."""
+
+    entry: int
+    size: Dim
+    read: bool
+    written: bool
+
+
+def arguments(lowered: Lowered) -> tuple[Argument, ...]:
+    table, program = Table.of(lowered.program), lowered.program
+    written = {v.buffer for x in every(lowered.launches) for v in results(x)}
+    kept = {target for target, _ in program.writes}
+    out = [
+        Argument(table.inputs + k, b.size, True, b in written and i.value in kept)
+        for k, (b, i) in enumerate(zip(lowered.inputs, program.inputs))
+    ]
+    bounds = output_bounds(program)
+    for k, (v, n) in enumerate(zip(program.outputs, bounds)):
+        if isinstance(v, Slot):
+            continue
+        assert n is not None
+        out.append(Argument(table.outputs + k, n * v.type.dtype.size, False, True))
+    return tuple(out)
+
+
+@dataclass(frozen=True)
+class Copied:
+    """An argument at an `address` of the host, and its `place` on the device."""
+
+    argument: Argument
+    address: int
+    place: int
+    size: int
+
+
+class Staging:
+    """Memory of the device for tensors of the host, kept between calls."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver, self.capacity = driver, -1
+
+    def reserve(self, size: int) -> int:
+        if size > self.capacity:
+            self.block = self.driver.allocate(size)
+            self.capacity = size
+        return self.block.address
+
+
+class Run:
+    """What one call at a time needs: a table on both sides, and the graph that uses them."""
+
+    def __init__(self, native: Native) -> None:
+        driver, words = native.driver, native.source.table.words
+        self.staging = Staging(driver)
+        self.host = driver.pinned(8 * words)
+        self.device = driver.allocate(8 * words)
+        self.words: Any = (ctypes.c_int64 * words).from_address(self.host.address)
+        self.pointer = ctypes.c_uint64(self.device.address)
+        self.graph = driver.capture(lambda: native.enqueue(self))
+
+
+class Native:
+    """Compiled code of a program (`executor.executable.Native`)."""
+
+    def __init__(
+        self, driver: Driver, device: Device, lowered: Lowered, schedule: Schedule, source: Source,
+        image: bytes,
+    ) -> None:  # fmt: skip
+        validate(schedule, device)
+        self.driver, self.device, self.schedule, self.source = driver, device, schedule, source
+        self.name, self.sizes = lowered.program.name, lowered.program.sizes
+        self.arguments = arguments(lowered)
+        self.module: Module = driver.load(image)
+        self.functions = [self.module.function(s.name) for s in schedule.stages]
+        self._runs: list[Run] = []
+        self._warned = False
+
+    def enqueue(self, run: Run) -> None:
+        """What a call does on the device, for its graph."""
+        driver, size = self.driver, 8 * self.source.table.words
+        driver.upload(run.device.address, run.host.address, size)
+        given = (Pointer * 1)(ctypes.addressof(run.pointer))
+        for stage, function in zip(self.schedule.stages, self.functions):
+            shape = [U32(n) for n in (stage.blocks, 1, 1, self.device.threads, 1, 1, SHARED)]
+            if stage.cooperative:
+                driver.call("cuLaunchCooperativeKernel", function, *shape, driver.stream, given)
+            else:
+                driver.call("cuLaunchKernel", function, *shape, driver.stream, given, None)
+        driver.download(run.host.address, run.device.address, size)
+
+    def run(self, address: int) -> int:
+        """Run on the table of a call; 0 or the failure's number. Calls of other threads wait."""
+        with self.driver.lock:
+            self.driver.enter()
+            try:
+                run = self._runs.pop()
+            except IndexError:
+                run = Run(self)
+            code = self._call(run, address)
+            self._runs.append(run)
+            return code
+
+    def _call(self, run: Run, address: int) -> int:
+        own = self.source.table
+        given, call = run.host.address + 8 * CALL, own.call
+        ctypes.memset(run.host.address, 0, 8 * own.words)
+        ctypes.memset(run.host.address, 0xFF, 8 * INDEX)
+        ctypes.memmove(given, address, 8 * call.asks)
+        copied = self._placed(run)
+        for c in copied:
+            if c.argument.read:
+                self.driver.upload(c.place, c.address, c.size)
+        run.graph.launch()
+        self.driver.synchronize()
+        found = 8 * (call.asks - call.counts)
+        ctypes.memmove(address + 8 * call.counts, given + 8 * call.counts, found)
+        ctypes.memmove(address + 8 * call.shown, run.host.address + 8 * SHOWN, 8 * MOST_SHOWN)
+        code = failure(run.words)
+        if code == 0:
+            for c in copied:
+                if c.argument.written:
+                    self.driver.download(c.address, c.place, c.size)
+            self.driver.synchronize()
+        return code
+
+    def _placed(self, run: Run) -> list[Copied]:
+        """The arguments that lie on the host; the table gets their places on the device."""
+        words = run.words[CALL : CALL + self.source.table.call.asks]
+        sizes = dict(zip(self.sizes, words))
+        found, total = [], 0
+        for a in self.arguments:
+            size = max(0, evaluate_dim(a.size, sizes))
+            if size and not self.driver.on_device(words[a.entry]):
+                found.append(Copied(a, words[a.entry], total, size))
+                total += aligned(size, 256)
+        base = run.staging.reserve(total) if found else 0
+        out = [replace(c, place=base + c.place) for c in found]
+        for c in out:
+            run.words[CALL + c.argument.entry] = c.place
+        if out and not self._warned:
+            self._warned = True
+            text = _copies(self.name, [c.argument for c in out])
+            warnings.warn(text, HostCopyWarning, stacklevel=2)
+        return out
+
+
+def _copies(name: str, found: Sequence[Argument]) -> str:
+    to, back = sum(a.read for a in found), sum(a.written for a in found)
+    return (
+        f"{name}: tensors on the host are copied in every call, {to} to the GPU and {back} back; "
+        "give tensors that lie on the GPU"
+    )
+
+
+def failure(words: Sequence[int]) -> int:
+    """The number of the first failure, with the index that it tells; 0 if there is none."""
+    least = min(w & NONE for w in words[FAILURES:INDEX])
+    if least == NONE:
+        return 0
+    index = words[INDEX] if least & INDEXED else 0
+    return (index << CODE_BITS) | (least & CODE)

@@ -1,0 +1,316 @@
+"""The schedule of a program on a GPU: kernels, and where their blocks wait for each other.
+
+A launch outside of loops and branches is a kernel of its own; a loop or branch there is one kernel
+that stays on the device: its blocks walk the launches inside together. A barrier stands only where
+a launch touches what another one has touched since the last barrier, so that the order shows. The
+schedule is data: `executor.gpu.validate` proves it, and `str` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from executor.gpu.hazards import OPEN, Access, Hazards, Step, Touches
+from executor.gpu.kernel_builder import KERNELS, Kernel
+from executor.launches import (
+    Addresses,
+    Branch,
+    Check,
+    Fail,
+    Index,
+    Launch,
+    Loop,
+    Number64,
+    When,
+    blocks,
+)
+from executor.memory import View
+from executor.plan.arena import Layout
+from ir.types import Dim, Size
+
+#: launches that one thread does, or that all do alike
+SCALAR = (Check, Fail, Index, Number64, Addresses)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A launch, or the part of one that all threads do alike: reading a test.
+
+    fails: some threads may find a failure that others do not know of. commits: it writes an input.
+    """
+
+    launch: Launch
+    kernel: Kernel | None
+    accesses: tuple[Access, ...]
+    fails: bool = False
+    commits: bool = False
+
+    def __str__(self) -> str:
+        parts = [type(self.launch).__name__.lower()]
+        for word, write in (("reads", False), ("writes", True)):
+            found = [str(a) for a in self.accesses if a.write == write]
+            parts += [f"{word} {', '.join(found)}"] if found else []
+        return "; ".join([*parts, *(["may fail"] if self.fails else [])])
+
+
+@dataclass(frozen=True, eq=False)
+class Barrier:
+    """Every block waits until `arrivals` blocks are there."""
+
+    arrivals: int
+
+    def __str__(self) -> str:
+        return f"barrier of {self.arrivals}"
+
+
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """A loop: `head` is done before each iteration and once at the end."""
+
+    launch: Loop
+    head: tuple[Node, ...]
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A branch, or what runs only if a number says so; behind `head`, which reads the test."""
+
+    launch: Branch | When
+    head: tuple[Node, ...]
+    sides: tuple[tuple[Node, ...], ...]
+
+
+Node: TypeAlias = Task | Barrier | Repeat | Choice
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kernel: `cooperative` if its blocks wait for each other."""
+
+    name: str
+    blocks: int
+    cooperative: bool
+    body: tuple[Node, ...]
+
+    def __str__(self) -> str:
+        kind = "stays on the device, " if self.cooperative else ""
+        return "\n".join([f"{self.name}: {kind}{_count(self.blocks, 'block')}", *lines(self.body)])
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def lines(nodes: Sequence[Node], depth: int = 1) -> Iterator[str]:
+    pad = "  " * depth
+    for n in nodes:
+        if isinstance(n, Repeat):
+            yield from lines(n.head, depth)
+            yield f"{pad}loop {n.launch.index} < {n.launch.trip}"
+            yield from lines(n.body, depth + 1)
+        elif isinstance(n, Choice):
+            yield from lines(n.head, depth)
+            for word, side in zip(("then", "else"), n.sides):
+                yield pad + word
+                yield from lines(side, depth + 1)
+        else:
+            yield pad + str(n)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    stages: tuple[Stage, ...]
+    hazards: Hazards
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.stages))
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a schedule must know of a GPU: `resident` blocks of `threads` can run together."""
+
+    resident: int
+    threads: int
+
+
+def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Schedule:
+    made = {id(x): _kernel(x) for x in every(launches)}
+    loops = [x for x in every(launches) if isinstance(x, Loop)]
+    bits = {n for x in loops for n in (x.parity, x.after, x.parity + OPEN)}
+    hazards = Hazards(frozenset(bits))
+    planner = _Planner(Touches(layout), hazards, made)
+    stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]
+    return Schedule(tuple(stages), hazards)
+
+
+def every(launches: Sequence[Launch]) -> Iterator[Launch]:
+    for x in launches:
+        yield x
+        for inside in blocks(x):
+            yield from every(inside)
+
+
+def parts(nodes: Sequence[Node]) -> Iterator[Node]:
+    """The nodes, and those inside of them."""
+    for n in nodes:
+        yield n
+        inside: tuple[Sequence[Node], ...] = ()
+        if isinstance(n, Repeat):
+            inside = (n.head, n.body)
+        elif isinstance(n, Choice):
+            inside = (n.head, *n.sides)
+        for part in inside:
+            yield from parts(part)
+
+
+def groups(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
+    """Launches of one kernel each: numbers next to each other are found in one."""
+    run: list[Launch] = []
+    for x in launches:
+        if isinstance(x, SCALAR):
+            run.append(x)
+            continue
+        if run:
+            yield run
+        run = []
+        yield [x]
+    if run:
+        yield run
+
+
+def _kernel(x: Launch) -> Kernel | None:
+    return KERNELS[type(x)](x) if type(x) in KERNELS else None
+
+
+def _blocks(kernels: Sequence[Kernel | None], device: Device, most: int) -> int:
+    """Blocks for the most work of any of the kernels."""
+    work: Dim = 1
+    for k in kernels:
+        if k is not None and isinstance(work, int):
+            work = max(work, k.work) if isinstance(k.work, int) else k.work
+    if isinstance(work, Size):
+        return most
+    return max(1, min(most, -(-work // device.threads)))
+
+
+Pending: TypeAlias = frozenset[Access | str]
+#: among what is pending: a failure that some threads may have found
+FAILED = "failed"
+
+
+@dataclass
+class _Planner:
+    touches: Touches
+    hazards: Hazards
+    kernels: dict[int, Kernel | None]
+    blocks: int = 1
+
+    def stage(self, number: int, group: Sequence[Launch], device: Device) -> Stage:
+        """All blocks run together if one waits for others."""
+        kernels = [self.kernels[id(x)] for x in every(group)]
+        self.blocks = _blocks(kernels, device, device.resident)
+        body, _ = self.block(group, frozenset())
+        waits = any(isinstance(n, Barrier) for n in parts(body))
+        count = self.blocks if waits else _blocks(kernels, device, 8 * device.resident)
+        return Stage(f"k{number}", count, waits and count > 1, body)
+
+    def block(
+        self, launches: Sequence[Launch], pending: Pending
+    ) -> tuple[tuple[Node, ...], Pending]:
+        """The launches with barriers; what is pending behind them."""
+        out: list[Node] = []
+        for x in launches:
+            nodes, pending = self.node(x, pending)
+            out += nodes
+        return tuple(out), pending
+
+    def node(self, x: Launch, pending: Pending) -> tuple[Sequence[Node], Pending]:
+        if isinstance(x, Loop):
+            return self.loop(x, pending)
+        if isinstance(x, (When, Branch)):
+            test = [x.test] if isinstance(x, Branch) else []
+            head, pending = self.put(self.reading(x, test), pending)
+            sides = [self.block(b, pending) for b in blocks(x)]
+            after = frozenset().union(*(p for _, p in sides))
+            if isinstance(x, When):
+                after |= pending
+            return [Choice(x, head, tuple(n for n, _ in sides))], after
+        return self.put(self.task(x), pending)
+
+    def loop(self, x: Loop, pending: Pending) -> tuple[Sequence[Node], Pending]:
+        """What is pending when an iteration begins grows until it stays."""
+        step = step_of(x)
+        while True:
+            test = self.reading(x, [] if x.go is None else [x.go])
+            head, inside = self.put(test, pending)
+            body, after = self.block(x.body, inside)
+            again = pending | earlier(after, step)
+            if again == pending:
+                break
+            pending = again
+        return [Repeat(x, head, body)], outside(pending | inside, step)
+
+    def reading(self, x: Launch, tests: Sequence[View]) -> Task:
+        accesses = (a for v in tests for a in self.touches.touched(v, False))
+        return Task(x, None, tuple(accesses))
+
+    def task(self, x: Launch) -> Task:
+        kernel = self.kernels[id(x)]
+        own = [] if kernel is None else kernel.own
+        accesses = tuple(self.touches.of(x, own))
+        error = getattr(x, "error", 0)
+        fails = bool(error) and not isinstance(x, SCALAR)
+        commits = any(a.write and a.space[0] == "input" for a in accesses)
+        return Task(x, kernel, accesses, fails, commits)
+
+    def put(self, task: Task, pending: Pending) -> tuple[tuple[Node, ...], Pending]:
+        """The task, behind a barrier if it needs one; a task that does nothing is left out."""
+        if not task.accesses and isinstance(task.launch, (Loop, When, Branch)):
+            return (), pending
+        touched = pending_after(task)
+        if not conflicts(self.hazards, task, pending):
+            return (task,), pending | touched
+        return (Barrier(self.blocks), task), touched
+
+
+def pending_after(task: Task) -> Pending:
+    """What a task leaves pending."""
+    failed: frozenset[str] = frozenset([FAILED] if task.fails else [])
+    return frozenset(task.accesses) | failed
+
+
+def conflicts(hazards: Hazards, task: Task, pending: Pending) -> bool:
+    """Whether a barrier must stand before the task."""
+    if task.commits and FAILED in pending:
+        return True
+    return any(
+        hazards.between(a, b) for b in task.accesses for a in pending if isinstance(a, Access)
+    )
+
+
+def bound(x: Launch) -> Iterator[str]:
+    """The symbols that a launch binds."""
+    if isinstance(x, Index):
+        yield x.symbol
+    if isinstance(x, Loop):
+        yield from filter(None, (x.index, x.parity, x.after, x.count))
+
+
+def step_of(x: Loop) -> Step:
+    lost = frozenset(n for q in every(x.body) for n in bound(q))
+    return Step(x.index, x.parity, lost)
+
+
+def earlier(pending: Pending, step: Step) -> Pending:
+    """What is pending in the next iteration."""
+    return frozenset(a.earlier(step) if isinstance(a, Access) else a for a in pending)
+
+
+def outside(pending: Pending, step: Step) -> Pending:
+    """What is pending behind the loop."""
+    names = {step.index, step.parity, *step.lost}
+    return frozenset(a.outside(names) if isinstance(a, Access) else a for a in pending)

@@ -1,0 +1,43 @@
+"""The table of a program in device memory: words of 64 bits that all of its kernels are given.
+
+Failures come first, then values for the message of one, then the words of
+`executor.executable.Table` up to the counts of loops, then cells: numbers that one kernel finds for
+a later one. Last are the counters of the kernels' barriers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from executor.executable import Table
+from executor.launches import CODE_BITS
+from ir.messages import MOST_SHOWN
+
+#: a word of failures holds the order of the launch that fails, whether an index is told, and the
+#: number of the error; the least word is the failure that the CPU would meet first
+CODE = (1 << CODE_BITS) - 1
+INDEXED = 1 << CODE_BITS
+ORDER = CODE_BITS + 1
+#: what it holds where nothing has failed
+NONE = (1 << 64) - 1
+
+FAILURES, INDEX, SHOWN = 0, 4, 5
+CALL = SHOWN + MOST_SHOWN
+
+
+@dataclass(frozen=True)
+class DeviceTable:
+    """Where the words of one program are; `cells` by the name of a symbol."""
+
+    call: Table
+    cells: Mapping[str, int]
+    kernels: int
+
+    @property
+    def counters(self) -> int:
+        return CALL + self.call.asks + len(self.cells)
+
+    @property
+    def words(self) -> int:
+        return self.counters + self.kernels

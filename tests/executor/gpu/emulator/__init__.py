@@ -1,0 +1,76 @@
+"""A GPU that is not there: stand-ins for the CUDA driver and NVRTC that run kernels on fibers.
+
+`installed` builds them with the C++ compiler of the host (g++, clang++, or the one of the package
+ziglang) and names them in the environment, before anything else asks for a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SHIM, RUNTIME = HERE / "shim.h", HERE / "runtime.cpp"
+FLAGS = ["-std=c++17", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fwrapv"]
+#: what `counted` counts
+KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS = range(5)
+
+
+@cache
+def compiler() -> list[str] | None:
+    """The command of a C++ compiler."""
+    for name in ("g++", "clang++"):
+        if shutil.which(name):
+            return [name]
+    zig = [sys.executable, "-m", "ziglang", "c++"]
+    found = subprocess.run([*zig, "--version"], capture_output=True).returncode == 0
+    return zig if found else None
+
+
+@cache
+def folder() -> Path:
+    """Compiled code, kept between runs."""
+    path = Path(tempfile.gettempdir()) / f"dy2st-emulator-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
+
+
+def version() -> int:
+    text = (SHIM.read_text() + RUNTIME.read_text()).encode() + str(compiler()).encode()
+    return int.from_bytes(blake2b(text, digest_size=3).digest(), "big")
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The stand-ins, in the environment of this process from here on."""
+    command = compiler()
+    assert command is not None
+    path = folder() / f"runtime-{version()}.so"
+    if not path.exists():
+        new = path.with_suffix(f".{os.getpid()}")
+        build = [*command, *FLAGS, "-O2", "-o", str(new), str(RUNTIME), "-ldl"]
+        subprocess.run(build, check=True)
+        new.replace(path)
+    kernels = [*command, *FLAGS, "-O1", "-include", str(SHIM), "-Wl,--no-as-needed", str(path)]
+    os.environ.update(
+        DY2ST_CUDA_LIBRARY=str(path),
+        DY2ST_NVRTC_LIBRARY=str(path),
+        DY2ST_CACHE=str(folder()),
+        EMULATOR_COMPILER=" ".join(kernels),
+        EMULATOR_VERSION=str(version()),
+    )
+    made = ctypes.CDLL(str(path))
+    made.emu_count.restype = ctypes.c_uint64
+    return made
+
+
+def counted() -> list[int]:
+    """How many there were in this process of each."""
+    return [library().emu_count(k) for k in range(5)]

@@ -1,0 +1,394 @@
+// Stand-in for the CUDA driver and for NVRTC, for tests without a GPU.
+//
+// Kernels run on fibers, one per CUDA thread: barriers, co-residency, shared memory. Fresh memory
+// holds NaN bytes, and bytes around an allocation are watched. With a seed above 0 warps run in a
+// random order, each as far ahead as it can, odd seeds with the lanes of a warp reversed; seed 0
+// runs them in order. Work runs when it is enqueued, except while a stream is captured.
+//
+// Not modelled: the weak memory model, timing, work of the host beside the device.
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "shim.h"
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
+
+// ---------------------------------------------------------------- fibers
+#ifdef __x86_64__
+extern "C" void emu_switch(void** save, void* to);
+asm(".text\n.globl emu_switch\nemu_switch:\n"
+    "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
+    "movq %rsp,(%rdi)\nmovq %rsi,%rsp\n"
+    "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
+struct Context {
+  void* at = nullptr;
+  void start(u8* stack, size_t size, void (*main)()) {
+    void** top = (void**)(((size_t)(stack + size)) & ~(size_t)63);
+    *--top = nullptr;
+    *--top = (void*)main;
+    for (int r = 0; r < 6; r++) *--top = nullptr;
+    at = top;
+  }
+  static void change(Context& from, Context& to) { emu_switch(&from.at, to.at); }
+};
+#else
+#include <ucontext.h>
+struct Context {
+  ucontext_t at;
+  void start(u8* stack, size_t size, void (*main)()) {
+    getcontext(&at);
+    at.uc_stack.ss_sp = stack, at.uc_stack.ss_size = size, at.uc_link = nullptr;
+    makecontext(&at, main, 0);
+  }
+  static void change(Context& from, Context& to) { swapcontext(&from.at, &to.at); }
+};
+#endif
+
+struct Barrier {
+  u32 count = 0, generation = 0;
+};
+struct Block {
+  Barrier barrier;
+  std::vector<u8> shared;
+  size_t live = 0;
+};
+struct Fiber : Lane {
+  Context context;
+  Block* owner = nullptr;
+  bool done = false;
+};
+
+extern "C" {
+Lane* emu_lane;
+Index3 emu_grid, emu_block;
+}
+static const size_t STACK = 64 * 1024;
+static Context scheduler;
+static u64 progress;
+static void* entry;
+static void* argument;
+static std::recursive_mutex lock;
+typedef std::lock_guard<std::recursive_mutex> Guard;
+
+extern "C" void emu_moved() { progress++; }
+extern "C" void emu_yield() { Context::change(((Fiber*)emu_lane)->context, scheduler); }
+extern "C" void emu_syncthreads() {
+  Block* b = ((Fiber*)emu_lane)->owner;
+  u32 generation = b->barrier.generation;
+  progress++;
+  if (++b->barrier.count == b->live) b->barrier.count = 0, b->barrier.generation++;
+  while (b->barrier.generation == generation) emu_yield();
+  progress++;
+}
+static void fiber_main() {
+  ((void (*)(void*))entry)(argument);
+  Fiber* f = (Fiber*)emu_lane;
+  f->done = true;
+  progress++;
+  for (;;) emu_yield();
+}
+
+struct Stacks {
+  u8* memory = nullptr;
+  size_t count = 0;
+  u8* reserve(size_t n) {
+    if (n > count) {
+      if (memory) munmap(memory, count * STACK);
+      count = n;
+      memory = (u8*)mmap(nullptr, count * STACK, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    return memory;
+  }
+};
+static Stacks stacks;
+
+// Blocks that run together, to their end; false if no fiber can make progress.
+static bool run_wave(u32 first, u32 blocks, size_t shared, int seed) {
+  u32 threads = emu_block.x, warps = (threads + 31) / 32;
+  std::vector<Block> block(blocks);
+  std::vector<Fiber> fibers((size_t)blocks * threads);
+  u8* memory = stacks.reserve(fibers.size());
+  for (u32 b = 0; b < blocks; b++) {
+    block[b].shared.assign(shared, 0xFF);
+    block[b].live = threads;
+    for (u32 t = 0; t < threads; t++) {
+      size_t at = (size_t)b * threads + t;
+      Fiber& f = fibers[at];
+      f.thread = {t, 0, 0}, f.block = {first + b, 0, 0};
+      f.owner = &block[b], f.shared = block[b].shared.data();
+      f.context.start(memory + at * STACK, STACK, fiber_main);
+    }
+  }
+  std::vector<u32> order(blocks * warps);
+  for (u32 i = 0; i < order.size(); i++) order[i] = i;
+  u32 state = (u32)seed * 2654435761u + 1;
+  size_t left = fibers.size();
+  while (left) {
+    u64 before = progress;
+    for (u32 i = seed > 0 ? order.size() - 1 : 0; i > 0; i--) {
+      state = state * 1664525u + 1013904223u;
+      std::swap(order[i], order[(state >> 8) % (i + 1)]);
+    }
+    for (u32 w : order) {
+      u32 lane = w % warps * 32, lanes = std::min(32u, threads - lane);
+      Fiber* base = &fibers[(size_t)(w / warps) * threads + lane];
+      u64 moved;
+      do {
+        moved = progress;
+        for (u32 l = 0; l < lanes; l++) {
+          Fiber& f = base[seed > 0 && seed % 2 ? lanes - 1 - l : l];
+          if (f.done) continue;
+          emu_lane = &f;
+          Context::change(scheduler, f.context);
+          left -= f.done;
+        }
+      } while (progress != moved);
+    }
+    if (left && progress == before) return false;
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------- the device
+enum Result {
+  OK = 0,
+  INVALID_VALUE = 1,
+  OUT_OF_MEMORY = 2,
+  INVALID_IMAGE = 200,
+  NOT_FOUND = 500,
+  ILLEGAL_ADDRESS = 700,
+  LAUNCH_FAILED = 719,
+  TOO_LARGE = 720,
+};
+static const size_t GUARD = 256;
+static const u8 MARK = 0xA5;
+struct Stream {
+  std::vector<std::function<int()>>* capture = nullptr;
+};
+typedef std::vector<std::function<int()>> Graph;
+static std::map<u64, size_t> memory;
+static size_t used;
+// what tests ask for: see emu_count
+static u64 counts[5];
+enum { KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS };
+
+static int setting(const char* name, int otherwise) {
+  const char* v = getenv(name);
+  return v ? atoi(v) : otherwise;
+}
+static int multiprocessors() { return setting("EMULATOR_SMS", 3); }
+static bool guards_hold() {
+  for (auto& m : memory) {
+    u8 *low = (u8*)m.first - GUARD, *high = (u8*)m.first + m.second;
+    for (size_t k = 0; k < GUARD; k++)
+      if (low[k] != MARK || high[k] != MARK) return false;
+  }
+  return true;
+}
+static int enqueue(void* s, std::function<int()> work) {
+  Stream* stream = (Stream*)s;
+  if (stream && stream->capture) {
+    stream->capture->push_back(work);
+    return OK;
+  }
+  return work();
+}
+static int launch(void* f, u32 gx, u32 bx, u32 shared, void* s, void** args, bool cooperative) {
+  if (!gx || !bx || bx > 1024 || shared > 48 * 1024) return INVALID_VALUE;
+  void* given = *(void**)args[0];
+  return enqueue(s, [=] {
+    counts[KERNELS]++;
+    counts[COOPERATIVE] += cooperative;
+    entry = f, argument = given;
+    emu_grid = {gx, 1, 1}, emu_block = {bx, 1, 1};
+    u32 wave = multiprocessors();
+    for (u32 at = 0; at < gx; at += wave)
+      if (!run_wave(at, std::min(wave, gx - at), shared, setting("EMULATOR_SEED", 1)))
+        return (int)LAUNCH_FAILED;
+    return (int)OK;
+  });
+}
+
+extern "C" {
+u64 emu_count(int which) { return counts[which]; }
+int cuInit(u32) { return OK; }
+int cuDriverGetVersion(int* v) { return *v = 13000, OK; }
+int cuDeviceGetCount(int* n) { return *n = 1, OK; }
+int cuDeviceGet(int* d, int i) { return *d = i, i ? INVALID_VALUE : OK; }
+int cuDeviceGetName(char* name, int n, int) { return snprintf(name, n, "emulator"), OK; }
+int cuDeviceGetAttribute(int* v, int which, int) {
+  switch (which) {
+    case 1: *v = setting("EMULATOR_THREADS", 8); break;                  // threads of a block
+    case 16: *v = multiprocessors(); break;  // multiprocessors
+    case 75: *v = 9; break;                  // compute capability
+    case 95: *v = 1; break;                  // cooperative launches
+    default: *v = 0;
+  }
+  return OK;
+}
+int cuDevicePrimaryCtxRetain(void** c, int) { return *c = (void*)1, OK; }
+int cuCtxSetCurrent(void*) { return OK; }
+int cuGetErrorName(int e, const char** name) {
+  static const std::map<int, const char*> names = {
+      {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE"},    {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
+      {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
+      {TOO_LARGE, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"}};
+  auto found = names.find(e);
+  return *name = found == names.end() ? nullptr : found->second, OK;
+}
+int cuMemAlloc_v2(u64* p, size_t n) {
+  Guard guard(lock);
+  counts[ALLOCATIONS]++;
+  size_t room = (n + 255) / 256 * 256;
+  if (used + room > (size_t)setting("EMULATOR_MEGABYTES", 1024) << 20) return OUT_OF_MEMORY;
+  u8* base = (u8*)aligned_alloc(256, room + 2 * GUARD);
+  if (!base) return OUT_OF_MEMORY;
+  memset(base, MARK, room + 2 * GUARD);
+  memset(base + GUARD, 0xFF, n);
+  *p = (u64)(base + GUARD);
+  memory[*p] = n;
+  used += room;
+  return OK;
+}
+int cuMemFree_v2(u64 p) {
+  Guard guard(lock);
+  auto found = memory.find(p);
+  if (found == memory.end()) return INVALID_VALUE;
+  bool whole = guards_hold();
+  memset((void*)p, 0xFF, found->second);
+  used -= (found->second + 255) / 256 * 256;
+  memory.erase(found);
+  free((u8*)p - GUARD);
+  return whole ? OK : ILLEGAL_ADDRESS;
+}
+int cuMemAllocHost_v2(void** p, size_t n) { return *p = malloc(n), *p ? OK : OUT_OF_MEMORY; }
+int cuMemFreeHost(void* p) { return free(p), OK; }
+int cuPointerGetAttribute(u32* v, int, u64 p) {
+  Guard guard(lock);
+  auto next = memory.upper_bound(p);
+  if (next == memory.begin()) return INVALID_VALUE;
+  --next;
+  return *v = 2, p < next->first + std::max<size_t>(next->second, 1) ? OK : INVALID_VALUE;
+}
+int cuMemcpyHtoDAsync_v2(u64 d, const void* h, size_t n, void* s) {
+  Guard guard(lock);
+  return enqueue(s, [=] { return memcpy((void*)d, h, n), OK; });
+}
+int cuMemcpyDtoHAsync_v2(void* h, u64 d, size_t n, void* s) {
+  Guard guard(lock);
+  return enqueue(s, [=] { return memcpy(h, (void*)d, n), OK; });
+}
+// An image is the word IMAGE, its length and a shared library.
+static const u64 IMAGE = 0x3154494d45544144ull;
+int cuModuleLoadData(void** m, const void* image) {
+  const u64* head = (const u64*)image;
+  if (head[0] != IMAGE) return INVALID_IMAGE;
+  char path[] = "/tmp/emulatorXXXXXX";
+  int fd = mkstemp(path);
+  if (fd < 0) return OUT_OF_MEMORY;
+  bool written = write(fd, head + 2, head[1]) == (ssize_t)head[1];
+  *m = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  if (!*m) fprintf(stderr, "%s\n", dlerror());
+  close(fd), unlink(path);
+  return *m ? OK : INVALID_IMAGE;
+}
+int cuModuleUnload(void* m) { return dlclose(m) ? INVALID_VALUE : OK; }
+int cuModuleGetFunction(void** f, void* m, const char* name) {
+  return *f = dlsym(m, name), *f ? OK : NOT_FOUND;
+}
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void*, int, size_t) { return *n = 1, OK; }
+int cuLaunchKernel(void* f, u32 gx, u32, u32, u32 bx, u32, u32, u32 shared, void* s, void** a,
+                   void**) {
+  Guard guard(lock);
+  return launch(f, gx, bx, shared, s, a, false);
+}
+int cuLaunchCooperativeKernel(void* f, u32 gx, u32, u32, u32 bx, u32, u32, u32 shared, void* s,
+                              void** a) {
+  Guard guard(lock);
+  if ((int)gx > multiprocessors()) return TOO_LARGE;
+  return launch(f, gx, bx, shared, s, a, true);
+}
+int cuStreamCreate(void** s, u32) { return *s = new Stream, OK; }
+int cuStreamSynchronize(void*) {
+  Guard guard(lock);
+  counts[SYNCHRONISATIONS]++;
+  return guards_hold() ? OK : ILLEGAL_ADDRESS;
+}
+int cuStreamBeginCapture_v2(void* s, int) { return ((Stream*)s)->capture = new Graph, OK; }
+int cuStreamEndCapture(void* s, void** g) {
+  *g = ((Stream*)s)->capture;
+  ((Stream*)s)->capture = nullptr;
+  return OK;
+}
+int cuGraphInstantiateWithFlags(void** e, void* g, u64) { return *e = new Graph(*(Graph*)g), OK; }
+int cuGraphDestroy(void* g) { return delete (Graph*)g, OK; }
+int cuGraphExecDestroy(void* g) { return delete (Graph*)g, OK; }
+int cuGraphLaunch(void* g, void*) {
+  Guard guard(lock);
+  counts[GRAPHS]++;
+  for (auto& work : *(Graph*)g)
+    if (int error = work()) return error;
+  return OK;
+}
+
+// ---------------------------------------------------------------- NVRTC
+// EMULATOR_COMPILER is a command that makes the shared library $1 of the C++ text $0.
+struct Program {
+  std::string text, log, image;
+};
+int nvrtcVersion(int* major, int* minor) { return *major = 0, *minor = setting("EMULATOR_VERSION", 0), 0; }
+const char* nvrtcGetErrorString(int) { return "the compiler of the emulator failed"; }
+int nvrtcCreateProgram(void** p, const char* text, const char*, int, void*, void*) {
+  return *p = new Program{text, "", ""}, 0;
+}
+int nvrtcDestroyProgram(void** p) { return delete (Program*)*p, 0; }
+int nvrtcCompileProgram(void* program, int, const char**) {
+  Program* p = (Program*)program;
+  char folder[] = "/tmp/emulatorXXXXXX";
+  if (!mkdtemp(folder)) return 1;
+  std::string base = folder, source = base + "/k.cpp", library = base + "/k.so";
+  FILE* f = fopen(source.c_str(), "w");
+  fwrite(p->text.data(), 1, p->text.size(), f);
+  fclose(f);
+  std::string command = std::string(getenv("EMULATOR_COMPILER")) + " -o " + library + " " + source;
+  if (FILE* out = popen((command + " 2>&1").c_str(), "r")) {
+    char line[4096];
+    while (size_t n = fread(line, 1, sizeof line, out)) p->log.append(line, n);
+    pclose(out);
+  }
+  std::string body;
+  if (FILE* made = fopen(library.c_str(), "r")) {
+    char part[65536];
+    while (size_t n = fread(part, 1, sizeof part, made)) body.append(part, n);
+    fclose(made);
+  }
+  unlink(source.c_str()), unlink(library.c_str()), rmdir(folder);
+  if (body.empty()) return 6;
+  u64 head[2] = {IMAGE, body.size()};
+  p->image.assign((char*)head, sizeof head);
+  p->image += body;
+  return 0;
+}
+int nvrtcGetProgramLogSize(void* p, size_t* n) { return *n = ((Program*)p)->log.size() + 1, 0; }
+int nvrtcGetProgramLog(void* p, char* out) { return strcpy(out, ((Program*)p)->log.c_str()), 0; }
+int nvrtcGetCUBINSize(void* p, size_t* n) { return *n = ((Program*)p)->image.size(), 0; }
+int nvrtcGetCUBIN(void* p, char* out) {
+  Program* q = (Program*)p;
+  return memcpy(out, q->image.data(), q->image.size()), 0;
+}
+}
