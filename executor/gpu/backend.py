@@ -13,7 +13,8 @@ from executor.gpu.kernel_builder import KERNELS
 from executor.gpu.nvrtc import compiler, machine_code
 from executor.gpu.preamble import THREADS
 from executor.gpu.runtime import Native
-from executor.gpu.schedule import Device, every, schedule
+from executor.gpu.schedule import Device, Schedule, every, schedule
+from executor.gpu.validate import validate
 from executor.launches import Call, Lowered
 from executor.plan.arena import Layout
 from ir.types import Type
@@ -50,11 +51,15 @@ class Gpu:
                 raise NotImplementedError(f"{op.name} at {op.loc} runs Python, a GPU cannot")
         return lowered
 
+    def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:
+        return schedule(lowered.launches, layout, device)
+
     def build(self, lowered: Lowered, layout: Layout) -> Native:
         """Raises `DriverError` where a driver, a GPU or NVRTC is missing."""
         own = driver()
         device = Device(own.multiprocessors, min(THREADS, own.threads))
-        planned = schedule(lowered.launches, layout, device)
+        planned = self.schedule(lowered, layout, device)
+        validate(planned, device)
         text = source(lowered, layout, planned)
         image = machine_code(text.text, own.architecture)
         return Native(own, device, lowered, planned, text, image)

@@ -19,7 +19,6 @@ from executor.gpu.driver import U32, Driver, Module, Pointer
 from executor.gpu.preamble import SHARED
 from executor.gpu.schedule import Device, Schedule, every
 from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, SHOWN
-from executor.gpu.validate import validate
 from executor.launches import CODE_BITS, Lowered, results
 from executor.plan.arena import aligned
 from ir import Slot
@@ -101,7 +100,6 @@ class Native:
         self, driver: Driver, device: Device, lowered: Lowered, schedule: Schedule, source: Source,
         image: bytes,
     ) -> None:  # fmt: skip
-        validate(schedule, device)
         self.driver, self.device, self.schedule, self.source = driver, device, schedule, source
         self.name, self.sizes = lowered.program.name, lowered.program.sizes
         self.arguments = arguments(lowered)
