@@ -20,6 +20,7 @@ from dy2st.runtime import calls
 from dy2st.state.ownership import TRANSLATIONS
 from dy2st.state.signature import Signature, spec_signatures
 from dy2st.trace.trace import current
+from executor import require_device
 from ir import Program, SourceError
 
 
@@ -31,6 +32,7 @@ class StaticFunction:
         input_spec: `paddle.static.InputSpec` for each tensor argument; a dim of None is any size.
         checkpoint: the residuals of loops (`to_static`).
         donate: names of parameters whose tensors the caller gives up (`to_static`).
+        device: where programs run (`to_static`).
     """
 
     def __init__(
@@ -39,11 +41,12 @@ class StaticFunction:
         input_spec: Sequence[object] | None,
         checkpoint: str | int = "none",
         donate: Sequence[str] = (),
+        device: str = "cpu",
     ) -> None:
         functools.update_wrapper(self, function)
         spec = None if input_spec is None else tuple(input_spec)
         self.__dy2st_original__ = function
-        self.__dy2st_cache__ = Cache(function, spec, checkpoint, donate)
+        self.__dy2st_cache__ = Cache(function, spec, checkpoint, donate, device)
         self.__dy2st_bound__: dict[int, tuple[object, StaticFunction]] = {}
 
     def __get__(self, obj: object, owner: object = None) -> Any:
@@ -191,6 +194,7 @@ def to_static(
     input_spec: Sequence[object] | None = None,
     checkpoint: str | int = "none",
     donate: Sequence[str] = (),
+    device: str = "cpu",
     **options: object,
 ) -> Any:
     """Translate a function, a method or the `forward` of a Layer.
@@ -210,53 +214,65 @@ def to_static(
             gradients may use their memory for other values; after it, also if it fails, their
             content and that of tensors that share their memory is undefined. A program in which a
             tensor grows without a bound needs them whole, for it may start again.
+        device: "cpu", or "gpu": the programs run on the first GPU, and tensors on the host are
+            copied there and back in each call, with an `executor.gpu.HostCopyWarning`.
         options: accepted for compatibility with `paddle.jit.to_static` and ignored: `full_graph`,
             `backend`, `build_strategy`.
 
     Raises:
         TypeError: an unknown option, or an object that cannot be translated.
-        ValueError: a checkpoint that is neither "none", "sqrt" nor a positive number, or a name in
-            `donate` that is no parameter.
+        ValueError: a checkpoint that is neither "none", "sqrt" nor a positive number, a device that
+            is neither "cpu" nor "gpu", or a name in `donate` that is no parameter.
+        executor.gpu.DriverError: a GPU is asked for, and it, its driver or NVRTC is missing.
     """
     if checkpoint not in ("none", "sqrt") and not (type(checkpoint) is int and checkpoint > 0):
         raise ValueError(f'checkpoint is "none", "sqrt" or a positive int, not {checkpoint!r}')
+    require_device(device)
     unknown = set(options) - {"full_graph", "backend", "build_strategy"}
     if unknown:
         raise TypeError(f"to_static has no option {sorted(unknown)[0]!r}")
     if function is None:
         return functools.partial(
-            to_static, input_spec=input_spec, checkpoint=checkpoint, donate=donate
+            to_static, input_spec=input_spec, checkpoint=checkpoint, donate=donate, device=device
         )
     if isinstance(function, calls.PaddleStatic):
         function = function.dygraph_function
     if isinstance(function, StaticFunction):
-        same = checkpoint == function.__dy2st_cache__.options[0] and not donate
-        if input_spec is None and same:
+        before, _, own = function.__dy2st_cache__.options
+        if input_spec is None and (checkpoint, device) == (before, own) and not donate:
             return function
-        return _static(function.__dy2st_original__, input_spec, checkpoint, donate)
+        return _static(function.__dy2st_original__, input_spec, checkpoint, donate, device)
     if isinstance(function, paddle.nn.Layer):
-        return _layer(function, input_spec, checkpoint, donate)
+        return _layer(function, input_spec, checkpoint, donate, device)
     if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(_static(function.__func__, input_spec, checkpoint, donate))
+        return type(function)(_static(function.__func__, input_spec, checkpoint, donate, device))
     if not isinstance(function, (types.FunctionType, types.MethodType)):
         raise TypeError(f"to_static takes a function, a method or a Layer, not {function!r}")
-    return _static(function, input_spec, checkpoint, donate)
+    return _static(function, input_spec, checkpoint, donate, device)
 
 
 def _static(
-    function: Any, input_spec: Sequence[Any] | None, checkpoint: str | int, donate: Sequence[str]
+    function: Any,
+    input_spec: Sequence[Any] | None,
+    checkpoint: str | int,
+    donate: Sequence[str],
+    device: str,
 ) -> StaticFunction:
     names = check_names(function, donate) if donate else ()
-    return StaticFunction(function, input_spec, checkpoint, names)
+    return StaticFunction(function, input_spec, checkpoint, names, device)
 
 
 def _layer(
-    layer: Any, input_spec: Sequence[object] | None, checkpoint: str | int, donate: Sequence[str]
+    layer: Any,
+    input_spec: Sequence[object] | None,
+    checkpoint: str | int,
+    donate: Sequence[str],
+    device: str,
 ) -> object:
     forward = layer.forward
     if isinstance(forward, calls.PaddleStatic):
         forward = forward.dygraph_function
     original = getattr(forward, "__dy2st_original__", forward)
-    static = _static(original, input_spec, checkpoint, donate)
+    static = _static(original, input_spec, checkpoint, donate, device)
     object.__setattr__(layer, "forward", static)
     return layer

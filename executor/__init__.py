@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from executor import cpu, gpu
-from executor.backend import named, register, require_kernels
+from executor.backend import Unsupported, named, register, require_kernels
 from executor.executable import Executable
 from executor.host_calls import Foreign, HostCall
 from executor.lower import (
@@ -30,7 +30,7 @@ from executor.poison import poisoned, wanted
 from executor.rooms import Expanding, Replay
 from executor.segmented.interpreter import Interpreted
 from executor.segmented.partition import growing
-from ir import Program
+from ir import Program, Scan
 from ir.uses import walk
 
 
@@ -52,8 +52,8 @@ def compile(
     poison: fill memory with NaN where its content is dead; None asks `DY2ST_POISON`.
     backend: the name of the backend that compiles it (`executor.backend`).
 
-    Raises NotImplementedError for an op without a kernel, or what the backend cannot do, and
-    ValueError for a program with foreign ops and no `foreign`, and for an unknown backend.
+    Raises NotImplementedError for an op without a kernel, `Unsupported` for what the backend cannot
+    do, and ValueError for a program with foreign ops and no `foreign`, and for an unknown backend.
     """
     if foreign is None and any(n.name == "foreign" for n in walk(program.ops)):
         raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
@@ -63,6 +63,15 @@ def compile(
     return _compiled(program, foreign, donated, poison, backend)
 
 
+def require_device(device: str) -> None:
+    """Raises ValueError for what is neither "cpu" nor "gpu", and `executor.gpu.DriverError` where a
+    GPU is asked for and cannot be used."""
+    if device not in ("cpu", "gpu"):
+        raise ValueError(f'device is "cpu" or "gpu", not {device!r}')
+    if device == "gpu":
+        gpu.require()
+
+
 def _compiled(
     program: Program,
     foreign: Foreign | None,
@@ -70,10 +79,12 @@ def _compiled(
     poison: bool | None,
     backend: str,
 ) -> Executable | Interpreted:
-    if growing(program.ops):
+    grown = growing(program.ops)
+    if grown:
         if not named(backend).memory.on_host:
-            what = "results that grow without a bound"
-            raise NotImplementedError(f"{backend}: {program.name} has {what}")
+            loops = (n for n in walk(program.ops) if isinstance(n, Scan) and n.count in grown)
+            text = f"a {backend.upper()} cannot collect results of a loop without a bound"
+            raise Unsupported(text, next(loops).loc)
         segment = partial(native, poison=poison, backend=backend, foreign=foreign)
         return Interpreted(program, segment)
     return native(program, donated, poison, backend, foreign)
@@ -103,6 +114,7 @@ def native(
 
 __all__ = [
     "Executable",
+    "Unsupported",
     "branches",
     "calls",
     "compile",
@@ -114,6 +126,7 @@ __all__ = [
     "pooling",
     "matmul",
     "register",
+    "require_device",
     "movement",
     "loops",
 ]

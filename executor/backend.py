@@ -19,6 +19,15 @@ from executor.executable import Native
 from executor.launches import STRUCTURE, Launch, Lowered, blocks
 from executor.lower.lowerer import Machine
 from executor.plan.arena import Layout
+from ir.loc import UNKNOWN, Loc
+
+
+class Unsupported(NotImplementedError):
+    """A program needs what a backend cannot do, at `loc`."""
+
+    def __init__(self, text: str, loc: Loc = UNKNOWN) -> None:
+        super().__init__(f"{text} ({loc})" if loc.line > 0 else text)
+        self.text, self.loc = text, loc
 
 
 class Backend(Machine, Protocol):

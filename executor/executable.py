@@ -64,6 +64,11 @@ class Native(Protocol):
     @property
     def run(self) -> Callable[[int], int]: ...
 
+    @property
+    def report(self) -> str:
+        """How it runs, for people to read; empty if there is nothing to say."""
+        ...
+
 
 class Frame:
     """The memory of one call: the table, and an arena of at least `capacity` bytes.
@@ -141,6 +146,10 @@ class Executable:
         self._run = native.run
         self._frames: list[Frame] = []
         self._bytes: dict[tuple[int, ...], int] = {}
+
+    @property
+    def report(self) -> str:
+        return self.native.report
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]:
         """How many elements each output needs memory for; None is for `Interpreted` only."""

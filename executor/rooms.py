@@ -77,7 +77,7 @@ class Expanding:
         self.sizes, self.inputs, self.outputs = self.program.sizes, whole.inputs, whole.outputs
         self.rooms = whole.program.rooms
         self.counts: tuple[str, ...] = (*whole.counts, *self.rooms)
-        self.copies, self.donated = whole.copies, whole.donated
+        self.copies, self.donated, self.report = whole.copies, whole.donated, whole.report
         self._bounds = output_bounds(self.program)
         self._first = dict.fromkeys(self.rooms, ROOM)
         loops = (n for n in whole.program.ops if isinstance(n, Scan) and n.count)

@@ -209,13 +209,15 @@ def parity(
     make_args: Callable[[], Sequence[Any]],
     input_spec: Any = None,
     calls: int = 3,
+    device: str = "cpu",
     **bounds: float,
 ) -> Any:
     """`layer` translated gives what `layer` gives, for several calls in a row.
 
     Returns the translated layer. Where eager raises, the translated call must raise too.
     """
-    eager, static = copy.deepcopy(layer), dy2st.to_static(copy.deepcopy(layer), input_spec)
+    eager = copy.deepcopy(layer)
+    static = dy2st.to_static(copy.deepcopy(layer), input_spec, device=device)
     for k in range(calls):
         one = make_args()
         two = [q.clone() if isinstance(q, paddle.Tensor) else copy.deepcopy(q) for q in one]

@@ -55,8 +55,8 @@ def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
 class Cache:
     """The entries of a function, and what its calls have shown of its numbers.
 
-    `options`: `checkpoint` and `donate` of `to_static`. `clock` gives each use of an entry its
-    time.
+    `options`: `checkpoint`, `donate` and `device` of `to_static`. `clock` gives each use of an
+    entry its time.
     """
 
     def __init__(
@@ -65,9 +65,10 @@ class Cache:
         input_spec: Sequence[object] | None,
         checkpoint: str | int,
         donate: Sequence[str],
+        device: str = "cpu",
     ) -> None:
         self.function, self.input_spec = function, input_spec
-        self.options = checkpoint, tuple(donate)
+        self.options = checkpoint, tuple(donate), device
         self.entries: dict[object, tuple[Entry, ...]] = {}
         self.numbers = DynamicNumbers()
         self.reasons: dict[Entry, Reason] = {}
@@ -128,8 +129,8 @@ class Cache:
                 return result
         with TRANSLATING:
             made = translate(
-                self.function, signature, again.spec, again.dynamic, path=path,
-                unrolled=again.unrolled,
+                self.function, signature, again.spec, again.dynamic, device=self.options[2],
+                path=path, unrolled=again.unrolled,
             )  # fmt: skip
         known[:] = [*known[1 - MOST_ENDINGS :], (path, made)]
         return made.call(signature.leaves)

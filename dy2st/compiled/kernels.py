@@ -1,4 +1,4 @@
-"""Foreign ops when a program runs: what the executor calls for them.
+"""Programs compiled for a device, and foreign ops when they run: what the executor calls for them.
 
 Operands are tensors on the program's own memory, made once for memory that is used again; a result
 is copied to where the program wants it.
@@ -12,13 +12,28 @@ from functools import partial
 
 import numpy as np
 
+import executor
 from dy2st.capture.foreign import gradient
 from dy2st.capture.foreign.arguments import flatten, reads_numbers
 from dy2st.capture.foreign.run import HOST_CALLS, arguments, function, is_void, run
 from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.trace.fake_tensor import Tensor, dtype_from
+from dy2st.trace.signals import Refused
 from executor.host_calls import Place
-from ir import Dy2stError, Op
+from executor.rooms import Expanding
+from executor.segmented.interpreter import Interpreted
+from ir import Dy2stError, Op, Program, SourceError
+
+
+def compiled(
+    program: Program, device: str, donated: Collection[int] = ()
+) -> executor.Executable | Interpreted | Expanding:
+    """Raises `Refused` for what the device cannot run."""
+    try:
+        return executor.compile(program, kernel, donated, backend=device)
+    except executor.Unsupported as e:
+        remedy = 'Translate this function with device="cpu".'
+        raise Refused(SourceError(f"{e.text}.", e.loc, remedy=remedy)) from None
 
 
 def kernel(

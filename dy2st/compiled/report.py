@@ -41,7 +41,7 @@ class Report:
     are ops without a row, by name. `chains` are the storages of parameters, buffers and arguments,
     written or only read; `residuals` has a line for each value that the backward pass reads;
     `retraced` says why the function, or the body of a loop, was traced again; `hosted` are the host
-    calls, by name."""
+    calls, by name; `schedule` has the kernels of a GPU, and where they wait."""
 
     loops: tuple[LoopNote, ...]
     foreign: tuple[tuple[str, Loc], ...]
@@ -50,6 +50,7 @@ class Report:
     residuals: tuple[str, ...] = ()
     retraced: tuple[str, ...] = ()
     hosted: tuple[tuple[str, Loc], ...] = ()
+    schedule: str = ""
 
     @property
     def foreign_counts(self) -> dict[str, int]:
@@ -73,6 +74,8 @@ class Report:
             lines += [f"read by the backward: {len(self.residuals)}"]
             lines += [f"  {q}" for q in self.residuals]
         lines += [f"traced again: {q}" for q in self.retraced]
+        if self.schedule:
+            lines += ["schedule:", *(f"  {q}" for q in self.schedule.split("\n"))]
         return "\n".join(lines)
 
 
@@ -102,6 +105,7 @@ def make_report(
     retraced: Sequence[str] = (),
     *,
     program: Program,
+    schedule: str = "",
 ) -> Report:
     """From a trace's notes (kind, place, text), and the program that came of them."""
     made: dict[Loc, list[Scan]] = {}
@@ -119,7 +123,7 @@ def make_report(
     hosted = dict.fromkeys((text, loc) for kind, loc, text in notes if kind == "host")
     return Report(
         loops, foreign, tuple(conds), tuple(chains), tuple(residuals), (*retraced, *again),
-        tuple(hosted),
+        tuple(hosted), schedule,
     )  # fmt: skip
 
 

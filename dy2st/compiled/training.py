@@ -17,10 +17,9 @@ import paddle
 from paddle.autograd import PyLayer
 from paddle.base import core
 
-import executor
 from dy2st.compiled.backward_errors import raises
 from dy2st.compiled.collector import collector_waits
-from dy2st.compiled.kernels import kernel
+from dy2st.compiled.kernels import compiled
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -91,6 +90,7 @@ class Training:
     results: int
     checkpoint: Checkpoint
     spare: Spare = field(default_factory=Spare)
+    device: str = "cpu"
     _lock: Any = field(default_factory=threading.Lock)
     _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class Training:
         backward = self.gradient.backward
         program = with_arrived(backward, given, arrived)
         read = frozenset(k - given for k in inputs_read(program) if k >= given)
-        run = executor.compile(self.finished(program), kernel)
+        run = compiled(self.finished(program), self.device)
         return Backward(run, read, unreached(backward, given, arrived))
 
     @property
@@ -154,6 +154,7 @@ def prepare(
     bound: Sequence[TracedInput],
     checkpoint: Checkpoint,
     quiet: Collection[Value] = (),
+    device: str = "cpu",
 ) -> Training | str:
     """The two programs; or why there is no backward program, empty if nothing asks for one.
 
@@ -190,7 +191,7 @@ def prepare(
             raise refused_write(first.name, trace.aliasing.attached[first.value], e) from None
         return str(e)
     pairs = tuple(zip(written, range(results, len(extended.outputs))))
-    return Training(gradient, tuple(of), tuple(wrt), pairs, results, checkpoint)
+    return Training(gradient, tuple(of), tuple(wrt), pairs, results, checkpoint, device=device)
 
 
 def asks(q: TracedInput) -> bool:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import paddle
 
-import executor
 from dy2st.branches.cond import choose
 from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
@@ -31,7 +30,7 @@ from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.endings import Again, Path, ending, noted
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.errors import in_words
-from dy2st.compiled.kernels import kernel
+from dy2st.compiled.kernels import compiled
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
 from dy2st.results.donation import given_up
@@ -91,6 +90,7 @@ class Given:
     dynamic: DynamicNumbers | None
     checkpoint: Checkpoint
     donate: Sequence[str]
+    device: str = "cpu"
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
     unrolled: dict[object, str] = dataclasses.field(default_factory=dict)
     again: list[str] = dataclasses.field(default_factory=list)
@@ -154,16 +154,18 @@ def translate(
     dynamic: DynamicNumbers | None = None,
     checkpoint: Checkpoint = "none",
     donate: Sequence[str] = (),
+    device: str = "cpu",
     path: Path | None = None,
     unrolled: Mapping[object, str] | None = None,
 ) -> Entry:
     """Trace, optimise and compile; raises SourceError and leaves nothing changed.
 
     `dynamic`: the Python numbers that are inputs. `checkpoint`: how often loops keep their state
-    for the backward program. `donate`: parameters whose memory a call may use. `path`: the
-    conditions that lead to the error in which the program ends; `unrolled`: loops not to roll.
+    for the backward program. `donate`: parameters whose memory a call may use. `device`: where the
+    programs run. `path`: the conditions that lead to the error in which the program ends;
+    `unrolled`: loops not to roll.
     """
-    given = Given(function, signature, spec, dynamic, checkpoint, donate, path=path)
+    given = Given(function, signature, spec, dynamic, checkpoint, donate, device, path=path)
     given.unrolled.update(unrolled or {})
     try:
         return _declared(given)
@@ -372,7 +374,9 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
         links = history.chains()
         quiet = {program.inputs[q.index].value for q in links if q.quiet}
         loud = {program.inputs[q.index].value for q in links if q.loud}
-        training = prepare(trace, plan, displayed, displayed_bound, given.checkpoint, quiet)
+        training = prepare(
+            trace, plan, displayed, displayed_bound, given.checkpoint, quiet, given.device
+        )
         donated: list[int] = []
         if isinstance(training, Training):
             optimised, bound = training.forward, displayed_bound
@@ -383,14 +387,16 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             )
             donated = given_up(given.donate, plan, traced, optimised, bound)
         check_arrays(bound, optimised, isinstance(training, Training), signature.leaves)
-        executable = executor.compile(optimised, kernel, donated)
+        executable = compiled(optimised, given.device, donated)
     ends = finished_chains(program, links, traced, plan, training, copies_of(executable))
     policy = training.gradient.report if isinstance(training, Training) else ()
     assert trace.guards is not None
     made = Translation(
         displayed, executable, bound, displayed_bound, traced, plan, trace.guards,
-        make_report(trace.frames[0].notes, ends, policy, given.again, program=displayed), training,
-        frozenset(loud), calls, trace.endings.errors,
+        make_report(
+            trace.frames[0].notes, ends, policy, given.again, program=displayed,
+            schedule=executable.report,
+        ), training, frozenset(loud), calls, trace.endings.errors,
         Again(given.spec, given.dynamic, dict(given.unrolled), trace.endings.paths),
     )  # fmt: skip
     return Entry(made, given.signature)

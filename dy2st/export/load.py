@@ -17,15 +17,17 @@ from dy2st.export.limits import FileError, check_program, check_text
 from dy2st.export.manifest import read
 from dy2st.export.results import Call, Reader
 from dy2st.streaming.file import restored
-from ir import Input, Program, Size, parse, verify
+from ir import Input, Program, Size, SourceError, parse, verify
 from ir.analysis.conditions import with_requires
 from ir.passes import run as run_passes
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     """Load a saved program and compile it for this machine; Paddle is not needed.
 
     Returns a `LoadedProgram`, or the `StreamingProgram` that was saved, at the start of a sequence.
+
+    device: "cpu", or "gpu": it runs on the first GPU, to which arrays are copied in each call.
 
     Nothing in the file is trusted: what it holds is checked, and bounded by
     `dy2st.export.limits.Limits`.
@@ -33,7 +35,10 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises:
         FileError: the file is damaged, or of another version.
         OSError: the file cannot be read.
+        ValueError: a device that is neither "cpu" nor "gpu".
+        executor.gpu.DriverError: a GPU is asked for, and it, its driver or NVRTC is missing.
     """
+    executor.require_device(device)
     with open(path, "rb"):
         pass
     try:
@@ -42,8 +47,16 @@ def load(path: str | os.PathLike[str]) -> Any:
         program = verify(parse(text))
         check_program(program)
         if "stream" in manifest:
+            if device != "cpu":
+                raise executor.Unsupported(
+                    "streaming programs run on the CPU: load it without `device`"
+                )
             return restored(program, manifest, weights)
-        return LoadedProgram(program, manifest, weights)
+        return LoadedProgram(program, manifest, weights, device)
+    except executor.gpu.DriverError:
+        raise
+    except executor.Unsupported as e:
+        raise SourceError(f"{e.text}.", e.loc) from None
     except FileError as e:
         raise FileError(f"{path} is no saved program: {e}") from e
     except Exception as e:
@@ -60,7 +73,11 @@ class LoadedProgram:
     """
 
     def __init__(
-        self, program: Program, manifest: Mapping[str, Any], weights: Mapping[str, np.ndarray]
+        self,
+        program: Program,
+        manifest: Mapping[str, Any],
+        weights: Mapping[str, np.ndarray],
+        device: str = "cpu",
     ) -> None:
         self.arguments = tuple(i.name for i in program.inputs if i.kind == "arg")
         if len(set(self.arguments)) < len(self.arguments):
@@ -81,7 +98,7 @@ class LoadedProgram:
                 what = part.type or "what is no tensor"
                 raise FileError(f"it stores {what} to {program.inputs[target].name}")
         self._initial = {k: a.copy() for k, a in self._fixed.items()}
-        self._run = executor.compile(run_passes(program, start_at="expand"))
+        self._run = executor.compile(run_passes(program, start_at="expand"), backend=device)
 
     @staticmethod
     def _weight(k: int, i: Input, weights: Mapping[str, np.ndarray]) -> np.ndarray:

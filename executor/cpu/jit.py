@@ -41,6 +41,8 @@ class Native:
     The object owns the code: whoever keeps `run` must keep the object.
     """
 
+    report = ""
+
     def __init__(self, source: Source, target: Target) -> None:
         self.code = compiled(source, target)
         function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)

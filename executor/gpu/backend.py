@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from executor.allocation import Block, Memory
-from executor.backend import register
+from executor.backend import Unsupported, register
 from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
@@ -44,11 +44,12 @@ class Gpu:
         return False
 
     def legalize(self, lowered: Lowered) -> Lowered:
-        """Every launch has a kernel as it is. Raises NotImplementedError for calls of Python."""
+        """Every launch has a kernel as it is. Raises `Unsupported` for calls of Python."""
         for x in every(lowered.launches):
             if isinstance(x, Call):
                 op = lowered.calls[x.number][0]
-                raise NotImplementedError(f"{op.name} at {op.loc} runs Python, a GPU cannot")
+                name = op.attrs.get("call") or op.name
+                raise Unsupported(f"a GPU cannot run {name!r}: Python calls it on the host", op.loc)
         return lowered
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:

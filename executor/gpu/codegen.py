@@ -17,7 +17,7 @@ from executor.gpu.kernel_builder import Kernel, add, factor, mul
 from executor.gpu.preamble import TEXT, THREADS
 from executor.gpu.scalars import memory_type
 from executor.gpu.schedule import Barrier, Choice, Node, Repeat, Schedule, Stage, Task
-from executor.gpu.table import CALL, SHOWN, DeviceTable
+from executor.gpu.table import CALL, DeviceTable, first_cell, shown
 from executor.launches import (
     Addresses,
     Branch,
@@ -73,8 +73,7 @@ class _Program:
 
     def cell(self, name: str) -> int:
         """The word of a number that one kernel finds for another one."""
-        first = CALL + self.call.asks
-        return self.cells.setdefault(name, first + len(self.cells))
+        return self.cells.setdefault(name, first_cell(self.call) + len(self.cells))
 
     def function(self, kernel: Kernel) -> str:
         """Kernels with equal text are one function."""
@@ -280,10 +279,21 @@ class _Stage:
     def fail(self, x: Fail) -> None:
         with self.stops(f"!*{self.pointer(x.unless)}"):
             with self.braces("if (!g.thread)"):
-                for k, v in enumerate(x.shown, SHOWN):
-                    kind = memory_type(v.dtype)
-                    self.emit(f"*({kind}*)(table + {k}) = *{self.pointer(v)};")
+                at = shown(self.program.call)
+                for v in x.shown:
+                    at += self.store_shown(v, at)
                 self.emit(f"fail(g, {x.error});")
+
+    def store_shown(self, v: View, at: int) -> int:
+        """Store a value of a message in the table; returns how many words it has."""
+        kind = memory_type(v.dtype)
+        if not v.shape:
+            self.emit(f"*({kind}*)(table + {at}) = *{self.pointer(v)};")
+            return 1
+        words = [f"(i64){self.pointer(v)}", *map(self.number, (*v.shape, *v.strides))]
+        for k, word in enumerate(words, at):
+            self.emit(f"table[{k}] = {word};")
+        return len(words)
 
     def number64(self, x: Number64) -> None:
         self.emit(f"if (!g.thread) *{self.pointer(x.out)} = {self.number(x.value)};")

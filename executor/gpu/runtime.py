@@ -18,11 +18,10 @@ from executor.gpu.codegen import Source
 from executor.gpu.driver import U32, Driver, Module, Pointer
 from executor.gpu.preamble import SHARED
 from executor.gpu.schedule import Device, Schedule, every
-from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, SHOWN
-from executor.launches import CODE_BITS, Lowered, results
+from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, shown
+from executor.launches import CODE_BITS, Failure, Lowered, results
 from executor.plan.arena import aligned
 from ir import Slot
-from ir.messages import MOST_SHOWN
 from ir.types import Dim, evaluate_dim
 
 
@@ -90,6 +89,7 @@ class Run:
         self.device = driver.allocate(8 * words)
         self.words: Any = (ctypes.c_int64 * words).from_address(self.host.address)
         self.pointer = ctypes.c_uint64(self.device.address)
+        self.shown: list[object] = []
         self.graph = driver.capture(lambda: native.enqueue(self))
 
 
@@ -102,11 +102,15 @@ class Native:
     ) -> None:  # fmt: skip
         self.driver, self.device, self.schedule, self.source = driver, device, schedule, source
         self.name, self.sizes = lowered.program.name, lowered.program.sizes
-        self.arguments = arguments(lowered)
+        self.arguments, self.failures = arguments(lowered), lowered.failures
         self.module: Module = driver.load(image)
         self.functions = [self.module.function(s.name) for s in schedule.stages]
         self._runs: list[Run] = []
         self._warned = False
+
+    @property
+    def report(self) -> str:
+        return str(self.schedule)
 
     def enqueue(self, run: Run) -> None:
         """What a call does on the device, for its graph."""
@@ -147,14 +151,38 @@ class Native:
         self.driver.synchronize()
         found = 8 * (call.asks - call.counts)
         ctypes.memmove(address + 8 * call.counts, given + 8 * call.counts, found)
-        ctypes.memmove(address + 8 * call.shown, run.host.address + 8 * SHOWN, 8 * MOST_SHOWN)
         code = failure(run.words)
+        if code:
+            self._show(run, self.failures[(code & CODE) - 1], address + 8 * call.shown)
         if code == 0:
             for c in copied:
                 if c.argument.written:
                     self.driver.download(c.address, c.place, c.size)
             self.driver.synchronize()
         return code
+
+    def _show(self, run: Run, failure: Failure, address: int) -> None:
+        """The values for the message of a failure go to the table of the call; tensors to the host,
+        where they stay until the next failure."""
+        at, run.shown = shown(self.source.table.call), []
+        for _, t in failure.shown:
+            count = 1 + 2 * t.ndim
+            words = list(run.words[at : at + count])
+            if t.ndim and 0 not in words[1 : 1 + t.ndim]:
+                words[0] = self._brought(run, words[0], t.dtype.size, words[1:])
+            (ctypes.c_int64 * count).from_address(address)[:] = words
+            at, address = at + count, address + 8 * count
+
+    def _brought(self, run: Run, address: int, size: int, lie: Sequence[int]) -> int:
+        """Where the first element of a tensor is in memory of the host that has all of them."""
+        reach = [(d - 1) * s for d, s in zip(lie, lie[len(lie) // 2 :])]
+        low = sum(r for r in reach if r < 0) * size
+        high = (sum(r for r in reach if r > 0) + 1) * size
+        memory = ctypes.create_string_buffer(high - low)
+        run.shown.append(memory)
+        self.driver.download(ctypes.addressof(memory), address + low, high - low)
+        self.driver.synchronize()
+        return ctypes.addressof(memory) - low
 
     def _placed(self, run: Run) -> list[Copied]:
         """The arguments that lie on the host; the table gets their places on the device."""

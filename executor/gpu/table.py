@@ -1,8 +1,8 @@
 """The table of a program in device memory: words of 64 bits that all of its kernels are given.
 
-Failures come first, then values for the message of one, then the words of
-`executor.executable.Table` up to the counts of loops, then cells: numbers that one kernel finds for
-a later one. Last are the counters of the kernels' barriers.
+Failures come first, then the words of `executor.executable.Table` up to the counts of loops, then
+values for the message of a failure, then cells: numbers that one kernel finds for a later one. Last
+are the counters of the kernels' barriers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from executor.executable import Table
 from executor.launches import CODE_BITS
-from ir.messages import MOST_SHOWN
 
 #: a word of failures holds the order of the launch that fails, whether an index is told, and the
 #: number of the error; the least word is the failure that the CPU would meet first
@@ -22,8 +21,16 @@ ORDER = CODE_BITS + 1
 #: what it holds where nothing has failed
 NONE = (1 << 64) - 1
 
-FAILURES, INDEX, SHOWN = 0, 4, 5
-CALL = SHOWN + MOST_SHOWN
+FAILURES, INDEX, CALL = 0, 4, 5
+
+
+def shown(call: Table) -> int:
+    """Where the values for a message are."""
+    return CALL + call.asks
+
+
+def first_cell(call: Table) -> int:
+    return shown(call) + call.calls - call.shown
 
 
 @dataclass(frozen=True)
@@ -36,7 +43,7 @@ class DeviceTable:
 
     @property
     def counters(self) -> int:
-        return CALL + self.call.asks + len(self.cells)
+        return first_cell(self.call) + len(self.cells)
 
     @property
     def words(self) -> int:

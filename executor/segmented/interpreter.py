@@ -31,11 +31,13 @@ from ir.types import evaluate_dim, product
 
 
 class Interpreted:
-    """Like `Executable`.
+    """Like `Executable`, without a `report`.
 
     Where an output's type names a count, `bounds` says None. The caller passes None for its
     address, and finds the array in the result of `run`.
     """
+
+    report = ""
 
     def __init__(self, program: Program, compile_: Compile) -> None:
         self.program = program

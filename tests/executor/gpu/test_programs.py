@@ -295,8 +295,10 @@ program p(%x: f32[3] arg "x") {
 
 def test_what_a_gpu_cannot_run_is_refused_before_anything_runs():
     double = called(lambda op, xs, sizes: [2 * xs[0]])
-    with pytest.raises(NotImplementedError, match="foreign at model.py:3 runs Python"):
+    with pytest.raises(NotImplementedError, match="cannot run 'double': .*model.py:3"):
         executor.compile(ir.parse(FOREIGN), double, backend="gpu")
     endless = control.parsed(control.COLLECT, TRIP="", LAST="")
-    with pytest.raises(NotImplementedError, match="p has results that grow without a bound"):
+    with pytest.raises(
+        NotImplementedError, match="a GPU cannot collect results of a loop without.*model.py:3"
+    ):
         executor.compile(endless, backend="gpu")

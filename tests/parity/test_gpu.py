@@ -1,0 +1,176 @@
+"""Functions and Layers on the emulated GPU: results, writes, gradients and saved files are those of
+eager Paddle, and what it cannot run is refused before anything has changed."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import numpy as np
+import paddle
+import pytest
+from paddle.static import InputSpec
+
+import dy2st
+from executor.gpu import DriverError, HostCopyWarning
+from tests import check
+from tests.executor.gpu import emulator
+from tests.parity.programs import PROGRAMS
+from tests.parity.test_programs import compare, length, rows, sizes_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::executor.gpu.HostCopyWarning"),
+    pytest.mark.skipif(emulator.compiler() is None, reason="no C++ compiler"),
+]
+
+
+@pytest.fixture(autouse=True)
+def gpu(request):
+    emulator.library()
+
+
+class Cell(paddle.nn.Layer):
+    """A recurrent cell with a buffer that counts calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.ih, self.hh = paddle.nn.Linear(3, 5), paddle.nn.Linear(5, 5)
+        self.register_buffer("calls", paddle.zeros([], "int64"))
+
+    def forward(self, x):
+        h, ys = paddle.zeros([x.shape[1], 5]), []
+        for t in range(x.shape[0]):
+            h = paddle.tanh(self.ih(x[t]) + self.hh(h))
+            ys.append(h)
+        self.calls.add_(paddle.to_tensor(1))
+        return paddle.stack(ys), h
+
+
+class Until(paddle.nn.Layer):
+    def forward(self, h, w, limit):
+        steps = 0
+        while h.abs().max() > limit:
+            h = paddle.tanh(paddle.matmul(h, w))
+            if h.sum() > 1:
+                h = h - 0.5
+            steps += 1
+        return h, steps
+
+
+class InPlace(paddle.nn.Layer):
+    def forward(self, x, i):
+        for t in range(x.shape[0]):
+            x[t] = x[t] * 2 + x[i]
+        return x.sum()
+
+
+# ---------------------------------------------------------------- results, writes, gradients
+def test_a_recurrent_layer_and_its_buffer():
+    cell = Cell()
+    with paddle.no_grad():
+        check.parity(cell, lambda: [paddle.randn([4, 2, 3])], device="gpu")
+
+
+def test_gradients_of_a_recurrent_layer():
+    eager = Cell()
+    static = dy2st.to_static(copy.deepcopy(eager), device="gpu")
+    for _ in range(2):
+        x = paddle.randn([4, 2, 3])
+        for layer in (eager, static):
+            ys, h = layer(x)
+            (ys.sum() + (h * h).sum()).backward()
+    for a, b in zip(eager.parameters(), static.parameters()):
+        np.testing.assert_allclose(b.grad.numpy(), a.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_while_on_data_and_a_branch():
+    check.parity(
+        Until(),
+        lambda: [paddle.randn([2, 4]) * 2, paddle.randn([4, 4]) / 2, paddle.to_tensor(0.9)],
+        device="gpu",
+    )
+
+
+def test_writes_to_an_argument():
+    check.parity(InPlace(), lambda: [paddle.randn([4, 3]), paddle.to_tensor(1)], device="gpu")
+
+
+def test_an_index_from_data_out_of_range_names_the_line_and_writes_nothing():
+    static = dy2st.to_static(InPlace(), device="gpu")
+    x = paddle.randn([4, 3])
+    before = x.numpy()
+    with pytest.raises(IndexError, match=r"test_gpu.py|index 9") as caught:
+        static(x, paddle.to_tensor(9))
+    assert "test_gpu.py" in str(getattr(caught.value, "__notes__", "")) + str(caught.value)
+    np.testing.assert_array_equal(x.numpy(), before)
+
+
+@pytest.mark.sampled(every=6)
+@pytest.mark.parametrize("name", rows(lambda p: p.sizes))
+def test_programs_of_the_table(name):
+    """The few that a GPU refuses say why."""
+    p = PROGRAMS[name]
+    new, eager = dy2st.to_static(p.make(), device="gpu"), p.make()
+    try:
+        for call in range(p.calls):
+            eager = compare(new, eager, p, sizes_of(length(p)), call)
+    except dy2st.SourceError as e:
+        assert "a GPU cannot" in str(e)
+        pytest.skip("refused by name")
+
+
+# ---------------------------------------------------------------- saved files
+def test_a_saved_program_runs_on_the_gpu(tmp_path):
+    cell = dy2st.to_static(Cell())
+    dy2st.save(cell, tmp_path / "cell", input_spec=[InputSpec([None, None, 3], "float32", "x")])
+    here, there = (dy2st.load(tmp_path / "cell", device=d) for d in ("cpu", "gpu"))
+    for t in (1, 5):
+        x = np.random.default_rng(t).normal(size=(t, 2, 3)).astype("f4")
+        for a, b in zip(here(x), there(x)):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    assert int(there.buffers["calls"]) == 2
+
+
+# ---------------------------------------------------------------- what is said, and refused
+def test_the_report_has_the_schedule():
+    static = dy2st.to_static(Cell(), device="gpu")
+    with paddle.no_grad():
+        text = str(dy2st.report(static, paddle.randn([4, 2, 3])))
+    assert "schedule:" in text and "loop #i1 < 4" in text and "barrier of" in text
+    assert "schedule" not in str(dy2st.report(dy2st.to_static(Cell()), paddle.randn([4, 2, 3])))
+
+
+def test_tensors_on_the_host_are_counted():
+    static = dy2st.to_static(Until(), device="gpu")
+    given = paddle.ones([2, 4]), paddle.eye(4), paddle.to_tensor(0.9)
+    with pytest.warns(HostCopyWarning, match="forward: .* to the GPU and"):
+        static(*given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        static(*given)
+
+
+def svd(x):
+    y = x + 1
+    return paddle.linalg.svd(y)[1]
+
+
+def test_a_kernel_of_paddle_is_refused_with_its_line():
+    static = dy2st.to_static(svd, device="gpu")
+    with pytest.raises(dy2st.SourceError, match="a GPU cannot run 'svd'") as caught:
+        static(paddle.ones([3, 3]))
+    assert 'Translate this function with device="cpu"' in str(caught.value)
+    assert "return paddle.linalg.svd(y)[1]" in str(caught.value)
+
+
+def test_a_missing_driver_is_named_before_anything_is_translated(monkeypatch, tmp_path):
+    cell = dy2st.to_static(Cell())
+    dy2st.save(cell, tmp_path / "cell", input_spec=[InputSpec([2, 2, 3], "float32", "x")])
+    monkeypatch.setenv("DY2ST_CUDA_LIBRARY", "libnothing.so")
+    with pytest.raises(DriverError, match="needs the CUDA driver"):
+        dy2st.to_static(Cell(), device="gpu")
+    with pytest.raises(DriverError, match="needs the CUDA driver"):
+        dy2st.load(tmp_path / "cell", device="gpu")
+    with pytest.raises(ValueError, match='device is "cpu" or "gpu", not \'tpu\''):
+        dy2st.to_static(Cell(), device="tpu")
+    assert cell(paddle.ones([2, 2, 3]))[1].shape == [2, 5]
