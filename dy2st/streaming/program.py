@@ -81,12 +81,12 @@ class StreamingProgram:
         chunk: the frames in a call; None if a call may have any number.
     """
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, compiled: Any = None) -> None:
         self.parts, self.program = parts, parts.program
         self.chunked = parts.chunked
         self.chunk, self.frames = parts.chunked.chunk, parts.chunked.frames
         self.arguments = tuple(i.name for i in self.program.inputs if i.kind == "arg")
-        self._run = self._compiled()
+        self._run = self._compiled() if compiled is None else compiled
         self._state = {k: a.copy() for k, a in parts.initial.items()}
         self._given = {i.name: i for i in self.program.inputs if i.kind == "arg"}
         self._fixed = {
@@ -140,6 +140,14 @@ class StreamingProgram:
             raise ValueError("the snapshot is one of another program")
         for k, a in self._state.items():
             a[...] = snapshot[k]
+
+    def another(self) -> StreamingProgram:
+        """The same program at the start of a sequence of its own: weights and code are shared."""
+        return StreamingProgram(self.parts, self._run)
+
+    def batch(self, count: int) -> StreamBatch:
+        """So many independent streams, called together."""
+        return StreamBatch([self.another() for _ in range(count)])
 
     # ------------------------------------------------------------ calls
     def __call__(self, *args: Any, out: Sequence[np.ndarray] | None = None, **kwargs: Any) -> Any:
@@ -206,6 +214,10 @@ class StreamingProgram:
         ]
         self.reset()
         return outputs
+
+    def joined(self, parts: Sequence[Any]) -> Any:
+        """Results of several streams along the first axis, as a call gives them."""
+        return self._back(np.concatenate([np.asarray(p) for p in parts]))
 
     def _units(self) -> int:
         return int(self._state[CLOCK])
@@ -352,6 +364,47 @@ class StreamingProgram:
         return [np.empty(_shape(t, named), t.dtype.numpy) for t in self._types]
 
 
+class StreamBatch:
+    """Independent streams of one program, each with its own state: row k of every argument that is
+    a sequence is the chunk of stream k, and its other axes are those of the program for a batch of
+    one. A stream may begin and end while others go on.
+    """
+
+    def __init__(self, streams: Sequence[StreamingProgram]) -> None:
+        self.streams = tuple(streams)
+
+    def __call__(self, *args: Any) -> Any:
+        """The results of all streams for their next chunks, along the first axis."""
+        first = self.streams[0]
+        for name, x in zip(first.arguments, args):
+            if name in first.chunked.axes and len(x) != len(self.streams):
+                raise ValueError(f"{name} has {len(x)} rows, there are {len(self.streams)} streams")
+        found = []
+        for k, s in enumerate(self.streams):
+            own = (x[k : k + 1] if n in s.chunked.axes else x for n, x in zip(s.arguments, args))
+            found.append(leaves_of(s.chunked.tree, s(*own)))
+        joined = [first.joined([parts[q] for parts in found]) for q in range(len(found[0]))]
+        return filled(first.chunked.tree, joined)
+
+    def flush(self, stream: int, *args: Any, **kwargs: Any) -> Any:
+        """End one stream; its next chunk begins a new sequence. As `StreamingProgram.flush`."""
+        return self.streams[stream].flush(*args, **kwargs)
+
+    def reset(self, stream: int | None = None) -> None:
+        """Begin a new sequence in one stream, or in all."""
+        for s in self.streams if stream is None else (self.streams[stream],):
+            s.reset()
+
+    def snapshot(self) -> list[dict[str, np.ndarray]]:
+        """Copies of all states, for `restore`."""
+        return [s.snapshot() for s in self.streams]
+
+    def restore(self, snapshot: Sequence[Mapping[str, np.ndarray]]) -> None:
+        """Go on from a snapshot."""
+        for s, one in zip(self.streams, snapshot, strict=True):
+            s.restore(one)
+
+
 def _fits(a: np.ndarray, t: Type, sizes: Mapping[str, int]) -> bool:
     return a.flags.carray and a.dtype == t.dtype.numpy and a.shape == _shape(t, sizes)
 
@@ -399,4 +452,4 @@ def _tensor(a: np.ndarray) -> Any:
     return sys.modules["paddle"].to_tensor(a)
 
 
-__all__ = ["Chunked", "Parts", "Require", "StreamingProgram", "filled", "leaves_of"]
+__all__ = ["Chunked", "Parts", "Require", "StreamBatch", "StreamingProgram", "filled", "leaves_of"]

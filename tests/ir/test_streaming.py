@@ -7,7 +7,8 @@ from dy2st.streaming.check import fed
 from ir import SourceError, evaluate, parse
 from ir.streaming import QUANTUM, Length, stream
 from ir.uses import size_names, walk
-from tests.ir.random_stacks import Stack_, compare, streamed
+from tests.ir.random_stacks import Stack_
+from tests.ir.streamed_stacks import compare, streamed
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # frames that are no data hold anything

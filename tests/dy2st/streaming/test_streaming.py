@@ -154,6 +154,28 @@ def test_calls_that_do_not_fit():
         odd.flush(np.ones([1, 7], "float32"))
 
 
+def test_a_batch_of_independent_streams():
+    """Stream 1 begins and ends while stream 0 goes on."""
+    layer = model("MDTC")
+    s = dy2st.stream(layer, {"x": 1}, 5, input_spec=spec([1, None, 10]))
+    streams = s.batch(2)
+    a, b = sequence([2, None, 10], 1, 20), sequence([1, None, 10], 1, 8, seed=1)
+    outs = [streams(paddle.to_tensor(a[:, :5])), streams(paddle.to_tensor(a[:, 5:10]))]
+    streams.reset(1)
+    a[1:, 10:15] = b[:, :5]
+    outs.append(streams(paddle.to_tensor(a[:, 10:15])))
+    tail = streams.flush(1, paddle.to_tensor(b[:, 5:]))
+    outs.append(streams(paddle.to_tensor(a[:, 15:])))
+    with paddle.no_grad():
+        want = layer(paddle.to_tensor(a[:1])).numpy(), layer(paddle.to_tensor(b)).numpy()
+    whole = paddle.concat(outs, 1).numpy()
+    assert whole[:1] == pytest.approx(want[0], abs=1e-5)
+    ended = np.concatenate([outs[2].numpy()[1:], tail.numpy()], 1)
+    assert ended == pytest.approx(want[1], abs=1e-5)
+    with pytest.raises(ValueError, match="2 streams"):
+        streams(paddle.to_tensor(a[:1, :5]))
+
+
 # ---------------------------------------------------------------- files
 @pytest.mark.parametrize("chunk", [10, None])
 def test_a_saved_program_goes_on_without_paddle(chunk, tmp_path):
