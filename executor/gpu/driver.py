@@ -86,6 +86,12 @@ class Driver:
         return self.attribute(THREADS_OF_BLOCK)
 
     @cached_property
+    def name(self) -> str:
+        text = ctypes.create_string_buffer(256)
+        self.call("cuDeviceGetName", text, Int(len(text)), Int(0))
+        return text.value.decode()
+
+    @cached_property
     def architecture(self) -> str:
         return f"sm_{self.attribute(MAJOR)}{self.attribute(MINOR)}"
 

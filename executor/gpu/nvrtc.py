@@ -6,13 +6,14 @@ nvidia-cuda-nvrtc-cu12`), or the system's.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
 import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -84,20 +85,26 @@ _LOCK = threading.Lock()
 def compiler() -> Compiler:
     """Raises DriverError where there is no NVRTC."""
     named = os.environ.get("DY2ST_NVRTC_LIBRARY")
+    found = first_of([named]) if named else first_of(installed())
+    if found is None:
+        what = f"{named} cannot be opened" if named else "pip install nvidia-cuda-nvrtc-cu12"
+        raise DriverError(f'device="gpu" needs the library NVRTC: {what}')
+    return found
+
+
+def first_of(paths: Iterable[str]) -> Compiler | None:
+    """The first library that can be opened."""
     with _LOCK:
-        for path in [named] if named else _candidates():
-            if path in _COMPILERS:
+        for path in paths:
+            with contextlib.suppress(OSError):
+                if path not in _COMPILERS:
+                    _COMPILERS[path] = Compiler(path)
                 return _COMPILERS[path]
-            try:
-                _COMPILERS[path] = Compiler(path)
-            except OSError:
-                continue
-            return _COMPILERS[path]
-    what = f"{named} cannot be opened" if named else "pip install nvidia-cuda-nvrtc-cu12"
-    raise DriverError(f'device="gpu" needs the library NVRTC: {what}')
+    return None
 
 
-def _candidates() -> Iterator[str]:
+def installed() -> Iterator[str]:
+    """Where NVRTC may be: in a package, or the system's."""
     for folder in sys.path:
         for pattern in PACKAGES:
             yield from sorted(glob.glob(os.path.join(folder, pattern)), reverse=True)

@@ -1,0 +1,79 @@
+"""The same texts compiled by NVRTC, where it is installed: no headers, all architectures."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from executor.gpu.backend import Gpu
+from executor.gpu.codegen import source
+from executor.gpu.nvrtc import OPTIONS, cache_folder, first_of, installed, machine_code
+from executor.gpu.schedule import Device, schedule
+from executor.lower.program import lower
+from executor.plan.arena import layout
+from tests.executor.gpu.test_programs import ADDED, LIF, RNN, parsed
+from tests.executor.test_executor import ROWS, examples_program
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
+H200 = Device(resident=132, threads=256)
+
+
+def text_of(program) -> str:
+    machine = Gpu()
+    lowered = machine.legalize(lower(program, machine))
+    plan = layout(lowered.launches, machine.memory.alignment)
+    return source(lowered, plan, schedule(lowered.launches, plan, H200)).text
+
+
+def compiled(text, architecture):
+    compiler = first_of(installed())
+    if compiler is None:
+        pytest.skip("no NVRTC")
+    code, log = compiler.compiled(text, architecture, (*OPTIONS, "--ptxas-options=-v"))
+    registers = [int(n) for n in re.findall(r"Used (\d+) registers", log)]
+    assert code.startswith(b"\x7fELF") and max(registers) <= 255
+    return log
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("program", [LIF, RNN, ADDED], ids=["lif", "rnn", "added"])
+def test_loops_and_branches(program, architecture):
+    assert not re.search(r"[1-9]\d* bytes spill", compiled(text_of(parsed(program)), architecture))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_rows(name):
+    compiled(text_of(examples_program(name)[0]), "sm_90")
+
+
+# ---------------------------------------------------------------- the folder
+def test_a_text_is_compiled_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("DY2ST_CACHE", str(tmp_path / "cache"))
+    text = text_of(parsed(LIF))
+    code = machine_code(text, "sm_90")
+    (file,) = cache_folder().iterdir()
+    assert cache_folder().stat().st_mode & 0o077 == 0 and file.read_bytes() == code
+    file.write_bytes(b"known")
+    assert machine_code(text, "sm_90") == b"known"
+    assert machine_code(text, "sm_80") != b"known"
+
+
+def test_a_folder_that_others_can_write_is_not_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("DY2ST_CACHE", str(tmp_path))
+    text = text_of(parsed(LIF))
+    code = machine_code(text, "sm_90")
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"foreign")
+    tmp_path.chmod(0o777)
+    assert machine_code(text, "sm_90") == code
+
+
+def test_the_folder_is_bounded(monkeypatch, tmp_path):
+    monkeypatch.setenv("DY2ST_CACHE", str(tmp_path))
+    monkeypatch.setattr("executor.gpu.nvrtc.MOST_BYTES", 1 << 20)
+    (tmp_path / "old.cubin").write_bytes(bytes(1 << 20))
+    machine_code(text_of(parsed(LIF)), "sm_90")
+    (file,) = tmp_path.iterdir()
+    assert file.name != "old.cubin"
