@@ -217,6 +217,10 @@ class _Stage:
 
     def repeat(self, n: Repeat) -> None:
         x = n.launch
+        if n.kernel is not None:
+            self.call(n.kernel)
+            self.bind(x.after, f"({self.number(x.trip)} > 0 ? {self.number(x.trip)} : 0) & 1")
+            return
         i, trip, outer = self.fresh("i"), self.fresh("n"), dict(self.symbols)
         self.emit(f"i64 {i} = 0;")
         self.emit(f"const i64 {trip} = {self.number(x.trip)};")
@@ -255,12 +259,15 @@ class _Stage:
         if kernel is None:
             SCALARS[type(x)](self, x)
             return
+        if n.fails:
+            self.emit("g.order++;")
+        self.call(kernel)
+
+    def call(self, kernel: Kernel) -> None:
         arguments = [
             self.pointer(q) if isinstance(q, View) else f"(i64)({self.number(q)})"
             for q in kernel.actual
         ]
-        if n.fails:
-            self.emit("g.order++;")
         self.emit(f"{self.program.function(kernel)}({', '.join(['g', *arguments])});")
 
     # ------------------------------------------------------------ launches of one thread

@@ -112,6 +112,16 @@ class Kernel:
             yield name
 
     @contextmanager
+    def unrolled(self, steps: int, first: str, count: Int) -> Iterator[tuple[str, str]]:
+        """A loop that is written out, over `steps` numbers from `first` on, as far as they are
+        below `count`; gives how many there were before, and the number."""
+        u = self.fresh()
+        self.emit("#pragma unroll")
+        with self.block(f"for (i32 {u} = 0; {u} < {steps}; {u}++)"):
+            with self.block(f"if ({first} + {u} < {count})"):
+                yield u, str(self.let(f"{first} + {u}"))
+
+    @contextmanager
     def nest(
         self, dims: Sequence[Int], strides: Sequence[Sequence[Int]], start: Sequence[Int] = ()
     ) -> Iterator[list[Int]]:
@@ -167,11 +177,15 @@ class Kernel:
     # ------------------------------------------------------------ elements
     def load(self, pointer: str, dtype: DType, at: Int) -> str:
         """As a value in a register."""
+        return self.loaded(f"{pointer}[{at}]", dtype)
+
+    def loaded(self, element: str, dtype: DType) -> str:
+        """What an element in memory is in a register."""
         name = self.fresh()
         if dtype == BOOL:
-            self.emit(f"const bool {name} = {pointer}[{at}] != 0;")
+            self.emit(f"const bool {name} = {element} != 0;")
         else:
-            self.emit(f"const {memory_type(dtype)} {name} = {pointer}[{at}];")
+            self.emit(f"const {memory_type(dtype)} {name} = {element};")
         return name
 
     def store(self, pointer: str, at: Int, value: str) -> None:

@@ -19,7 +19,8 @@ from executor.gpu.driver import U32, Driver, Module, Pointer
 from executor.gpu.preamble import SHARED
 from executor.gpu.schedule import Device, Schedule, every
 from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, shown
-from executor.launches import CODE_BITS, Failure, Lowered, results
+from executor.launches import CODE_BITS, Failure, Lowered, results, views
+from executor.memory import memory_of
 from executor.plan.arena import aligned
 from ir import Slot
 from ir.types import Dim, evaluate_dim
@@ -42,9 +43,10 @@ class Argument:
 def arguments(lowered: Lowered) -> tuple[Argument, ...]:
     table, program = Table.of(lowered.program), lowered.program
     written = {v.buffer for x in every(lowered.launches) for v in results(x)}
+    touched = {b for x in every(lowered.launches) for v in views(x) for b in memory_of(v.buffer)}
     kept = {target for target, _ in program.writes}
     out = [
-        Argument(table.inputs + k, b.size, True, b in written and i.value in kept)
+        Argument(table.inputs + k, b.size, b in touched, b in written and i.value in kept)
         for k, (b, i) in enumerate(zip(lowered.inputs, program.inputs))
     ]
     bounds = output_bounds(program)
@@ -191,7 +193,8 @@ class Native:
         found, total = [], 0
         for a in self.arguments:
             size = max(0, evaluate_dim(a.size, sizes))
-            if size and not self.driver.on_device(words[a.entry]):
+            moves = size and (a.read or a.written)
+            if moves and not self.driver.on_device(words[a.entry]):
                 found.append(Copied(a, words[a.entry], total, size))
                 total += aligned(size, 256)
         base = run.staging.reserve(total) if found else 0

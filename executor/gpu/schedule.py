@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from executor.gpu.hazards import OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
+from executor.gpu.kernels.scan import lanes_of, scan_kernel
 from executor.launches import (
     Addresses,
     Branch,
@@ -67,11 +68,13 @@ class Barrier:
 
 @dataclass(frozen=True, eq=False)
 class Repeat:
-    """A loop: `head` is done before each iteration and once at the end."""
+    """A loop: `head` is done before each iteration and once at the end. With a `kernel` each thread
+    runs all iterations for an element of its own before those of the next one."""
 
     launch: Loop
     head: tuple[Node, ...]
     body: tuple[Node, ...]
+    kernel: Kernel | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +112,8 @@ def lines(nodes: Sequence[Node], depth: int = 1) -> Iterator[str]:
     for n in nodes:
         if isinstance(n, Repeat):
             yield from lines(n.head, depth)
-            yield f"{pad}loop {n.launch.index} < {n.launch.trip}"
+            how = "" if n.kernel is None else ", each element by itself"
+            yield f"{pad}loop {n.launch.index} < {n.launch.trip}{how}"
             yield from lines(n.body, depth + 1)
         elif isinstance(n, Choice):
             yield from lines(n.head, depth)
@@ -186,6 +190,16 @@ def _kernel(x: Launch) -> Kernel | None:
     return KERNELS[type(x)](x) if type(x) in KERNELS else None
 
 
+def _waits(n: Repeat) -> int:
+    return sum(isinstance(q, Barrier) for q in parts((n,)))
+
+
+def _scan(x: Loop, nodes: Sequence[Node]) -> Kernel | None:
+    """The kernel of a loop whose lanes never meet."""
+    lanes = lanes_of(x) if all(isinstance(n, Task) for n in nodes) else None
+    return None if lanes is None else scan_kernel(lanes)
+
+
 def _blocks(kernels: Sequence[Kernel | None], device: Device, most: int) -> int:
     """Blocks for the most work of any of the kernels."""
     work: Dim = 1
@@ -242,17 +256,24 @@ class _Planner:
         return self.put(self.task(x), pending)
 
     def loop(self, x: Loop, pending: Pending) -> tuple[Sequence[Node], Pending]:
+        """One barrier before the loop is better than one in it for what was pending before."""
+        here, alone = self.repeat(x, pending), self.repeat(x, frozenset())
+        if _waits(here[0]) == _waits(alone[0]):
+            return [here[0]], here[1]
+        return [Barrier(self.blocks), alone[0]], alone[1]
+
+    def repeat(self, x: Loop, pending: Pending) -> tuple[Repeat, Pending]:
         """What is pending when an iteration begins grows until it stays."""
         step = step_of(x)
+        test = self.reading(x, [] if x.go is None else [x.go])
         while True:
-            test = self.reading(x, [] if x.go is None else [x.go])
             head, inside = self.put(test, pending)
             body, after = self.block(x.body, inside)
             again = pending | earlier(after, step)
             if again == pending:
-                break
+                made = Repeat(x, head, body, _scan(x, (*head, *body)))
+                return made, outside(pending | inside, step)
             pending = again
-        return [Repeat(x, head, body)], outside(pending | inside, step)
 
     def reading(self, x: Launch, tests: Sequence[View]) -> Task:
         accesses = (a for v in tests for a in self.touches.touched(v, False))

@@ -79,6 +79,8 @@ class _Walk:
         return pending | pending_after(n)
 
     def loop(self, n: Repeat, pending: Pending) -> Pending:
+        if n.kernel is not None and any(isinstance(q, Barrier) for q in parts((*n.head, *n.body))):
+            raise ScheduleError(f"{self.stage.name}: a barrier in a loop of lanes by themselves")
         step = step_of(n.launch)
         known: Pending = frozenset()
         while True:

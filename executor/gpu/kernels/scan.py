@@ -1,0 +1,173 @@
+"""The family scan_elem: a loop of elementwise launches whose lanes never meet.
+
+Each thread runs all iterations for one element after the other. What the loop carries stays in
+registers from the first iteration to the last; tensors that it reads step by step are loaded for
+several iterations at once, so that memory answers them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from executor.gpu.kernel_builder import Kernel, add, injective, mul
+from executor.gpu.scalars import memory_type
+from executor.launches import Loop, Map
+from executor.memory import Buffer, Element, View
+from ir.scalar.language import nodes
+from ir.types import Dim, Size, substitute_dim
+
+#: values that are loaded ahead of their iterations, of all tensors together, and iterations
+AHEAD, MOST_STEPS = 16, 8
+#: primitives of a body that is not written several times
+LONG = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """A loop that the family covers."""
+
+    loop: Loop
+    maps: tuple[Map, ...]
+
+    @cached_property
+    def views(self) -> tuple[View, ...]:
+        return tuple(dict.fromkeys(v for m in self.maps for v in (*m.ins, *m.outs)))
+
+    @cached_property
+    def written(self) -> frozenset[Buffer]:
+        return frozenset(v.buffer for m in self.maps for v in m.outs)
+
+    def moves(self, v: View) -> bool:
+        return self.loop.index in _names(v.offset)
+
+    def apart(self, v: View) -> bool:
+        """Whether the loop touches the memory of a view through this view only."""
+        others = (q for q in self.views if q != v)
+        return all(v.buffer is not q.buffer for q in others)
+
+    @cached_property
+    def states(self) -> tuple[View, ...]:
+        """What stays in registers: the places that each iteration writes."""
+        own = (v for m in self.maps for v in m.outs if not self.moves(v) and self.apart(v))
+        return tuple(dict.fromkeys(own))
+
+    @cached_property
+    def streams(self) -> tuple[View, ...]:
+        """What the loop reads step by step, and does not write."""
+        read = (v for m in self.maps for v in m.ins if self.moves(v))
+        return tuple(v for v in dict.fromkeys(read) if v.buffer not in self.written)
+
+    @property
+    def steps(self) -> int:
+        """Iterations whose loads are done together."""
+        roots = [r for m in self.maps for r in m.roots]
+        if len(nodes(roots)) > LONG or not self.streams:
+            return 1
+        return max(1, min(MOST_STEPS, AHEAD // len(self.streams)))
+
+
+def lanes_of(x: Loop) -> Lanes | None:
+    """The loop, if the family covers it; a schedule has found that it needs no barrier."""
+    maps = tuple(q for q in x.body if isinstance(q, Map) and not q.error)
+    if x.go is not None or x.count or len(maps) < len(x.body):
+        return None
+    lanes = Lanes(x, maps)
+    plain = len({m.shape for m in maps}) == 1 and all(map(injective, _results(maps)))
+    return lanes if plain and all(_linear(x, v) for v in lanes.views) else None
+
+
+def _results(maps: Sequence[Map]) -> Iterator[View]:
+    return (v for m in maps for v in m.outs)
+
+
+def _linear(x: Loop, v: View) -> bool:
+    """Whether a view moves evenly from iteration to iteration."""
+    if isinstance(v.buffer, Element):
+        return False
+    fixed = [*v.shape, *v.strides]
+    if any({x.index, x.parity} & _names(d) for d in fixed) or x.parity in _names(v.offset):
+        return False
+    return x.index not in _names(_step(x, v))
+
+
+def _names(d: Dim) -> frozenset[str]:
+    return d.names if isinstance(d, Size) else frozenset()
+
+
+def _at(x: Loop, v: View, index: Dim) -> Dim:
+    return substitute_dim(v.offset, {x.index: index})
+
+
+def _step(x: Loop, v: View) -> Dim:
+    return _at(x, v, Size.named(x.index) + 1) - v.offset
+
+
+def scan_kernel(lanes: Lanes) -> Kernel:
+    return _Scan(lanes).kernel
+
+
+class _Scan:
+    """`registers` are the names of values that are in registers, by their view."""
+
+    def __init__(self, lanes: Lanes) -> None:
+        x, kernel = lanes.loop, Kernel()
+        self.lanes, self.kernel = lanes, kernel
+        views = lanes.views
+        self.pointers = {
+            v: kernel.pointer(replace(v, offset=_at(x, v, 0)) if lanes.moves(v) else v)
+            for v in views
+        }
+        self.moves = {v: kernel.number(_step(x, v)) for v in views if lanes.moves(v)}
+        trip = kernel.number(x.trip)
+        shape = lanes.maps[0].shape
+        with kernel.each(shape, [v.expand(shape).strides for v in views]) as at:
+            self.places = dict(zip(views, at))
+            self.registers = {v: self.loaded(v) for v in lanes.states}
+            self.iterations(trip)
+            for v, name in self.registers.items():
+                kernel.store(self.pointers[v], self.places[v], name)
+        kernel.own += filter(injective, views)
+
+    def loaded(self, v: View) -> str:
+        name = self.kernel.fresh()
+        value = f"{self.pointers[v]}[{self.places[v]}]"
+        self.kernel.emit(f"{memory_type(v.dtype)} {name} = {value};")
+        return name
+
+    def iterations(self, trip: int | str) -> None:
+        kernel, steps = self.kernel, self.lanes.steps
+        if steps == 1:
+            with kernel.loop(trip) as t:
+                self.body(t, {})
+            return
+        ahead = {v: kernel.fresh() for v in self.lanes.streams}
+        for v, name in ahead.items():
+            kernel.emit(f"{memory_type(v.dtype)} {name}[{steps}];")
+        with kernel.loop(trip, step=str(steps)) as t:
+            with kernel.unrolled(steps, t, trip) as (u, now):
+                for v, name in ahead.items():
+                    kernel.emit(f"{name}[{u}] = {self.element(v, now)};")
+            with kernel.unrolled(steps, t, trip) as (u, now):
+                self.body(now, {v: f"{name}[{u}]" for v, name in ahead.items()})
+
+    def element(self, v: View, t: str) -> str:
+        place = self.places[v]
+        moved = add(place, mul(self.moves[v], t)) if v in self.moves else place
+        return f"{self.pointers[v]}[{moved}]"
+
+    def body(self, t: str, ahead: dict[View, str]) -> None:
+        """An iteration."""
+        kernel = self.kernel
+        for m in self.lanes.maps:
+            ins = [self.value(v, t, ahead) for v in m.ins]
+            for v, value in zip(m.outs, kernel.evaluate(m.roots, ins)):
+                if v in self.registers:
+                    kernel.emit(f"{self.registers[v]} = {value};")
+                    continue
+                kernel.emit(f"{self.element(v, t)} = {value};")
+
+    def value(self, v: View, t: str, ahead: dict[View, str]) -> str:
+        found = ahead.get(v) or self.registers.get(v) or self.element(v, t)
+        return self.kernel.loaded(found, v.dtype)
