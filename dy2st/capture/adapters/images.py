@@ -236,14 +236,35 @@ def whole_plane(e: Emitter, x: object, how: str) -> FakeTensor:
     return e.max_pool(x, taps=sizes, stride=(1, 1), padding=((0, 0), (0, 0)))
 
 
+#: windows along both axes that are summed up one by one
+UNEQUAL = 32
+
+
 def adapted(e: Emitter, x: object, count: tuple[int, int], how: str) -> FakeTensor:
-    """So many windows of equal size along each axis."""
-    sizes = e.type(x).shape[2:]
-    if how != "avg" or not all(isinstance(d, int) and d % n == 0 for d, n in zip(sizes, count)):
+    """So many windows along each axis, of equal size or not; they may overlap by a pixel."""
+    sizes, plain = e.type(x).shape[2:], ((0, 0), (0, 0))
+    if how != "avg" or not all(isinstance(d, int) for d in sizes):
         raise NoRow(f"{count} windows over {sizes}")
-    taps = tuple(d // n for d, n in zip(sizes, count))  # type: ignore[operator]
-    total = e.sum_pool(x, taps=taps, stride=taps, padding=((0, 0), (0, 0)))
-    return e.divide(total, e.full(float(taps[0] * taps[1]), e.type(x).dtype))
+    if all(d % n == 0 for d, n in zip(sizes, count)):  # type: ignore[operator]
+        taps = tuple(d // n for d, n in zip(sizes, count))  # type: ignore[operator]
+        total = e.sum_pool(x, taps=taps, stride=taps, padding=plain)
+        return e.divide(total, e.full(float(taps[0] * taps[1]), e.type(x).dtype))
+    if sum(count) > UNEQUAL:
+        raise NoRow(f"{count} windows of different sizes")
+    ones = e.full(1.0, e.type(x).dtype, (1, 1, *sizes))
+    return e.divide(*(unequal(e, v, count) for v in (x, ones)))
+
+
+def unequal(e: Emitter, x: object, count: tuple[int, int]) -> object:
+    """The sums of the windows, along one axis after the other."""
+    for axis, n in zip((2, 3), count):
+        d, rows = e.type(x).shape[axis], []
+        for k in range(n):
+            first, end = k * d // n, -(-(k + 1) * d // n)
+            part = e.slice(x, axis=axis, start=first, length=end - first)
+            rows.append(e.sum(part, axes=(axis,), keepdim=True))
+        x = rows[0] if n == 1 else e.concat(*rows, axis=axis)
+    return x
 
 
 # ---------------------------------------------------------------- batch norm

@@ -201,6 +201,7 @@ POOLS = {
     "max, ceil": lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
     "average, ceil": lambda x: F.avg_pool2d(x, 3, (2, 3), 1, ceil_mode=True),
     "average, ceil, inclusive": lambda x: F.avg_pool2d(x, 3, 2, 0, ceil_mode=True, exclusive=False),
+    "adaptive, unequal": lambda x: F.adaptive_avg_pool2d(x, (3, 12)),
     "adaptive": lambda x: F.adaptive_avg_pool2d(x, (4, 2)),
     "global": lambda x: F.adaptive_avg_pool2d(x, 1),
     "large, max": lambda x: F.max_pool2d(x, (8, 9)),
@@ -252,7 +253,6 @@ def test_pooling_of_a_named_batch():
         lambda x: F.max_pool2d(x, 2, return_mask=True)[0],
         lambda x: F.max_pool2d(x, 1, 4, 3, ceil_mode=True),
         lambda x: F.avg_pool2d(x, 2, data_format="NHWC"),
-        lambda x: F.adaptive_avg_pool2d(x, (3, 12)),
     ],
 )
 def test_pooling_without_a_row_is_left_to_paddle(f):
