@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from dy2st.state.strings import is_lazy
-from dy2st.trace.user_stack import is_internal, is_own_file, is_user_file
-from ir import SourceError
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.user_stack import is_internal, is_own_file, is_user_file, raised_at
+from ir import Loc, SourceError
 from ir.analysis.alias import AliasError
 
 #: errors of the user's classes that data may raise, by the builtin class and the class's name
@@ -80,3 +81,41 @@ def in_words(e: AliasError) -> str:
 
 
 __all__ = ["UsersErrors", "in_words", "shown", "users_error"]
+
+
+def stopped(stop: NeedsConcrete) -> SourceError:
+    """A need that no loop has met."""
+    what = stop.reason
+    for tried in ("the loop", "the block", "a loop"):
+        what = what.replace(tried, "a branch on data")
+    if stop.loops or what == stop.reason:
+        return SourceError(
+            "a size or an index of the program is needed as a plain number.",
+            raised_at(stop),
+            reason=sentence(stop.reason),
+            remedy="Give open sizes as numbers in input_spec, bound a loop that data ends "
+            "(`for t in range(n): ... break`), or compute with tensors.",
+        )
+    return SourceError(
+        f"{what}.",
+        raised_at(stop),
+        reason="Both branches are traced before it is known which one runs.",
+        remedy="Do this before the branch.",
+    )
+
+
+def unstable(function: Callable[..., object], what: str) -> SourceError:
+    """A translation does not hold for the call that it was made for."""
+    code: types.CodeType | None = getattr(function, "__code__", None)
+    return SourceError(
+        f"the function reads and changes {what} in a way that is not followed.",
+        None if code is None else Loc(code.co_filename, code.co_firstlineno, function=code.co_name),
+        reason="At the beginning of the call it was another one than where the function read it: "
+        "it has been changed through another name, or reading changes it.",
+        remedy="Read and change it through one name, by assignments and methods of lists and "
+        "dicts.",
+    )
+
+
+def sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""

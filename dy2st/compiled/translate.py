@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import types
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -29,7 +28,7 @@ from dy2st.compiled.arguments import (
 from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.endings import Again, Path, ending, noted
 from dy2st.compiled.entry import Entry, Translation, number_tensor
-from dy2st.compiled.errors import in_words
+from dy2st.compiled.errors import in_words, stopped, unstable
 from dy2st.compiled.kernels import compiled
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
@@ -63,7 +62,7 @@ from dy2st.trace.signals import (
 )
 from dy2st.trace.trace import Loop, Trace, TracedInput, active
 from dy2st.trace.user_stack import raised_at, user_loc
-from ir import Input, Loc, Program, Scan, SourceError, Value
+from ir import Input, Program, Scan, SourceError, Value
 from ir.analysis.alias import AliasError
 from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
@@ -255,27 +254,6 @@ def unset(trace: Trace, error: UnboundLocalError) -> SourceError | None:
     )
 
 
-def stopped(stop: NeedsConcrete) -> SourceError:
-    """A need that no loop has met."""
-    what = stop.reason
-    for tried in ("the loop", "the block", "a loop"):
-        what = what.replace(tried, "a branch on data")
-    if stop.loops or what == stop.reason:
-        return SourceError(
-            "a size or an index of the program is needed as a plain number.",
-            raised_at(stop),
-            reason=sentence(stop.reason),
-            remedy="Give open sizes as numbers in input_spec, bound a loop that data ends "
-            "(`for t in range(n): ... break`), or compute with tensors.",
-        )
-    return SourceError(
-        f"{what}.",
-        raised_at(stop),
-        reason="Both branches are traced before it is known which one runs.",
-        remedy="Do this before the branch.",
-    )
-
-
 def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
     """One trace, after which the user's objects are as they were; what code that is not converted
     had stored in them."""
@@ -315,19 +293,6 @@ def check_holds(guards: Guards, given: Given, entry: Entry, leaked: list[str]) -
     if not holds:
         found = entry.checks.changes(leaves)
         raise Refused(unstable(given.function, found[0].name if found else "state"))
-
-
-def unstable(function: Callable[..., object], what: str) -> SourceError:
-    """A translation does not hold for the call that it was made for."""
-    code: types.CodeType | None = getattr(function, "__code__", None)
-    return SourceError(
-        f"the function reads and changes {what} in a way that is not followed.",
-        None if code is None else Loc(code.co_filename, code.co_firstlineno, function=code.co_name),
-        reason="At the beginning of the call it was another one than where the function read it: "
-        "it has been changed through another name, or reading changes it.",
-        remedy="Read and change it through one name, by assignments and methods of lists and "
-        "dicts.",
-    )
 
 
 def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
@@ -400,10 +365,6 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
         Again(given.spec, given.dynamic, dict(given.unrolled), trace.endings.paths),
     )  # fmt: skip
     return Entry(made, given.signature)
-
-
-def sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
 
 
 def functional(program: Program, history: History) -> Program:
