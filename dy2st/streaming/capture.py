@@ -27,6 +27,8 @@ from ir.types import BOOL, Dim, Size, Type
 
 #: the sequence that stands for all while Python is traced has about so many frames
 TYPICAL_FRAMES = 1 << 12
+#: how many times the chunk a chunk may have to be for the strides
+FACTORS = (2, 3, 4, 5, 6, 8)
 #: the name of the units of one call
 UNITS = "units"
 
@@ -64,6 +66,45 @@ def translated(
 
     Raises SourceError for what cannot be translated, or cannot be streamed.
     """
+    try:
+        return _translated(function, tensors, axes, chunk)
+    except SourceError as error:
+        whole = f"{error.message} {error.reason}"
+        if "translated" not in whole and "Paddle's own kernel" not in whole:
+            raise
+        factor = next(
+            (k for k in FACTORS if _streams(function, tensors, axes, k * (chunk or 1))), 0
+        )
+        if not factor:
+            raise
+        raise SourceError(
+            f"a chunk of {chunk or 'any number of'} frames cannot be streamed.",
+            error.loc,
+            reason="It is no multiple of the frames that the windows here move by.",
+            remedy=f"Give a multiple of all strides together: `chunk={factor * (chunk or 1)}`.",
+        ) from None
+
+
+def _streams(
+    function: Any,
+    tensors: Sequence[tuple[Sequence[int], object]],
+    axes: Mapping[object, int],
+    chunk: int,
+) -> bool:
+    """Whether a function can be streamed in chunks of this size."""
+    try:
+        _translated(function, tensors, axes, chunk)
+    except SourceError:
+        return False
+    return True
+
+
+def _translated(
+    function: Any,
+    tensors: Sequence[tuple[Sequence[int], object]],
+    axes: Mapping[object, int],
+    chunk: int | None,
+) -> tuple[Parts, Whole]:
     frames = chunk or 1
     units = max(3, TYPICAL_FRAMES // frames)
     names = names_of(function, tensors)

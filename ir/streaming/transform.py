@@ -75,6 +75,7 @@ class Transform:
                 op.loc,
                 f"`{op.attrs['call']}`, which runs on Paddle's own kernel",
                 "Nothing is known of how it moves frames.",
+                "Write it with ops that have a row (docs/limits.md).",
             )
         moving = any(isinstance(x.fact, Stream) for x in xs)
         if moving or QUANTUM in size_names(op):

@@ -1,0 +1,179 @@
+"""Functions on whole sequences as users write them: streamed they equal eager, or are refused."""
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+from paddle.static import InputSpec
+
+import dy2st
+from dy2st.streaming.check import fed
+from ir.uses import walk
+
+paddle.seed(1)
+LSTM, CELL, BOTH = nn.LSTM(3, 4), nn.RNN(nn.GRUCell(3, 4)), nn.GRU(3, 4, direction="bidirect")
+ATTENTION = nn.MultiHeadAttention(4, 2)
+
+
+def no_first_state(x):
+    h, ys = None, []
+    for t in range(x.shape[1]):
+        h = x[:, t] if h is None else 0.5 * h + x[:, t]
+        ys.append(h)
+    return paddle.stack(ys, 1)
+
+
+def written_in_place(x):
+    out, h = paddle.zeros_like(x), paddle.zeros([x.shape[0], x.shape[2]])
+    for t in range(x.shape[1]):
+        h = paddle.tanh(h + x[:, t])
+        out[:, t] = h
+    return out
+
+
+def frame_before(x):
+    return paddle.stack([x[:, t] - x[:, t - 1] for t in range(1, x.shape[1])], 1)
+
+
+def decided_by_data(x):
+    ys, h = [], paddle.zeros([1, 3])
+    for t in range(x.shape[1]):
+        if x[0, t, 0] > 0:
+            h = h + x[:, t]
+        else:
+            h = h * 0.5
+        ys.append(h)
+    return paddle.stack(ys, 1)
+
+
+def three_frames(x):
+    p = paddle.concat([paddle.zeros_like(x[:, :2]), x], 1)
+    return paddle.concat([p[:, :-2], p[:, 1:-1], p[:, 2:]], -1)
+
+
+def sines(x):
+    at = paddle.arange(0, x.shape[1], dtype="float32").unsqueeze(1)
+    return x + paddle.sin(at * paddle.ones([1, 3]))
+
+
+def running_mean(x):
+    n = paddle.arange(1, x.shape[1] + 1, dtype="float32").reshape([1, -1, 1])
+    return x - paddle.cumsum(x, 1) / n
+
+
+def channels_first(f):
+    return lambda x: f(x.transpose([0, 2, 1])).transpose([0, 2, 1])
+
+
+def padded(mode):
+    return channels_first(lambda x: F.pad(x, [2, 0], mode=mode, data_format="NCL"))
+
+
+STREAMED = {
+    "no first state": no_first_state,
+    "written in place": written_in_place,
+    "the frame before": frame_before,
+    "a branch on data": decided_by_data,
+    "three frames": three_frames,
+    "sines": sines,
+    "running mean": running_mean,
+    "differences": lambda x: x[:, 1:] - x[:, :-1],
+    "without the last": lambda x: x[:, :-3] * 2,
+    "LSTM": lambda x: LSTM(x)[0],
+    "RNN of a cell": lambda x: CELL(x)[0],
+    "average pooling": channels_first(lambda x: F.avg_pool1d(x, 3, 1, 1)),
+    "largest of three": channels_first(lambda x: F.max_pool1d(x, 3, 1, 1)),
+    "windows": lambda x: x[:, :, 0].unfold(1, 4, 2) @ paddle.ones([4, 5]),
+    "reflected": padded("reflect"),
+    "replicated": padded("replicate"),
+    "batch and time in one axis": lambda x: (x.reshape([-1, 3]) @ paddle.ones([3, 3])).reshape(
+        [1, -1, 3]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_an_idiom_by_chunks_is_that_of_eager(name):
+    f = STREAMED[name]
+    s = dy2st.stream(f, {0: 1}, 4, [InputSpec([1, None, 3], "float32", "x")])
+    for frames in (12, 13, 5):
+        x = np.random.default_rng(frames).standard_normal((1, frames, 3)).astype("float32")
+        with paddle.no_grad():
+            want = f(paddle.to_tensor(x)).numpy()
+        (have,) = fed(s, {s.arguments[0]: x}, [4] * (frames // 4))
+        assert have.shape == want.shape
+        assert have == pytest.approx(want, abs=1e-5)
+
+
+def test_sizes_that_python_computes_are_numbers_inside_and_outside_of_loops():
+    """Also one like `1 + S/160 - min(2, S/160 - 1)`, and a tensor [S/160, 4] in a loop's port."""
+
+    def f(x):
+        n = x.shape[1] // 160
+        z, y = paddle.arange(n * 4, dtype="float32").reshape([n, 4]), x.reshape([n, 160])[:, :4]
+        rows = paddle.zeros([1 + n - min(2, n - 1), 4]) + y[: 1 + n - min(2, n - 1)]
+        for _ in range(3):
+            y = paddle.tanh(y + 0 * z)
+        return y, rows
+
+    s = dy2st.stream(f, {"x": 1}, 640, [InputSpec([1, None], "float32", "x")])
+    shapes = {str(r.type) for n in walk(s.program.ops) for r in n.results}
+    assert all("stream_units" not in q for q in shapes)
+    assert s.delay == (0, 1)
+    assert s.check_stream(np.random.default_rng(0).standard_normal((1, 3200)).astype("float32"))
+
+
+def bidirectional(x):
+    return BOTH(x)[0]
+
+
+def normalised(x):
+    return x - x.mean(1, keepdim=True)
+
+
+def last_frame(x):
+    return x[:, -1] * 2
+
+
+def attention(x):
+    return ATTENTION(paddle.concat([x, x[:, :, :1]], -1))
+
+
+def turned(x):
+    return paddle.flip(x, [1])
+
+
+def reflected_end(x):
+    return F.pad(x.transpose([0, 2, 1]), [0, 2], mode="reflect", data_format="NCL")
+
+
+def number_of_frames(x):
+    return x / (x.shape[1] * 1.0)
+
+
+def odd_stride(x):
+    return F.conv1d(x.transpose([0, 2, 1]), paddle.ones([3, 3, 3]), stride=3)
+
+
+#: function -> what is said of it, and of the remedy
+REFUSED = {
+    bidirectional: ("runs backwards over time", "the forward half"),
+    normalised: ("`sum` over time", "running statistic"),
+    last_frame: ("a frame at the end", "flush"),
+    attention: ("time along two axes", "window of frames"),
+    turned: ("read backwards", "causal model"),
+    reflected_end: ("begins at the end", ""),
+    number_of_frames: ("the length of the sequence", "counter"),
+    odd_stride: ("a chunk of 4 frames", "`chunk=12`"),
+}
+
+
+@pytest.mark.parametrize("f", REFUSED, ids=lambda f: f.__name__)
+def test_what_needs_the_end_is_refused_with_its_line(f):
+    with pytest.raises(dy2st.SourceError) as e:
+        dy2st.stream(f, {"x": 1}, 4, [InputSpec([1, None, 3], "float32", "x")])
+    message, remedy = REFUSED[f]
+    assert message in e.value.message
+    assert remedy in e.value.remedy
+    assert e.value.loc.file == __file__
