@@ -209,7 +209,9 @@ class FakeArray:
             return (x if own else y)._with(UFUNCS[ufunc], y if own else x, not own)
         raise _refused(f"numpy.{ufunc.__name__}")
 
-    def __array_function__(self, function: Any, *rest: Any) -> Any:
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if function in METHODS and args and args[0] is self:
+            return getattr(self, METHODS[function])(*args[1:], **kwargs)
         raise _refused(f"{function.__module__}.{function.__name__}")
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -309,8 +311,13 @@ def _reduction(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in "sum mean max min argmax argmin any all".split():
+REDUCTIONS = "sum mean max min argmax argmin any all".split()
+for _name in REDUCTIONS:
     setattr(FakeArray, _name, _reduction(_name))
+#: functions of NumPy that are a method of their first argument
+METHODS: dict[Any, str] = {
+    getattr(np, q): q for q in (*REDUCTIONS, "copy", "ravel", "reshape", "transpose")
+}
 for _name in "pow floordiv mod divmod matmul and or xor lshift rshift invert".split():
     for _form in ("", "r", "i"):
         setattr(FakeArray, f"__{_form}{_name}__", _other(_name))
