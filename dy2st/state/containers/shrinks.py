@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dy2st.state.containers import taps
+from dy2st.state.containers.lookup import is_inside
 from dy2st.state.stacked_run import length_of
+from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Frame, Trace
 from ir.types import Dim, Size
@@ -83,8 +85,12 @@ def item(trace: Trace, target: Any, i: Any, frame: Frame) -> Any:
         raise IndexError("pop from empty list")
     if shrink is None or shrink.whole is None:
         return taps.guess(trace, target, [frame])
-    begin = trace.sym(taken(target, frame)[0])
-    return shrink.whole[trace.sym(target.size()) + i + begin if i < 0 else i + begin]
+    begin, n = trace.sym(taken(target, frame)[0]), trace.sym(target.size())
+    if is_inside(trace, i, n):
+        return shrink.whole[i + begin]
+    if is_runtime_scalar(i) or not is_inside(trace, i + n, n):
+        raise NeedsConcrete("may be out of range", [frame.loop], subject="an index")
+    return shrink.whole[i + n + begin]
 
 
 def changed(target: Any, loops: Sequence[Frame]) -> NeedsConcrete | None:

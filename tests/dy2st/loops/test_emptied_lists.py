@@ -133,3 +133,18 @@ def test_too_few_elements():
     check.same(static(paddle.ones([3, 2])), f(paddle.ones([3, 2])))
     with pytest.raises(IndexError, match="pop from empty list"):
         static(paddle.ones([4, 2]))
+
+
+def test_an_index_that_has_been_taken_away():
+    def f(x, n):
+        s, h = [x[0] * k for k in range(6)], x[0]
+        for t in range(n):
+            h = h * 0.5 + s[t + 1]
+            s.pop()
+        return h, s
+
+    static, x = dy2st.to_static(f), check.data(1, 3)
+    for n in (2, 3):
+        check.same(static(x, n), f(x, n), 1e-9, 1e-9)
+    with pytest.raises(IndexError, match="list index out of range"):
+        static(x, 4)
