@@ -15,6 +15,7 @@ import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import known, negated
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
@@ -123,7 +124,7 @@ def first(values: Iterable[Any]) -> Either | None:
 
 
 def parts_of(x: Any) -> Any:
-    return x.parts() if hasattr(x, "parts") else x
+    return x.raw() if type(x) is TraceList else x
 
 
 def replaced(x: Any, one: Either, value: Any) -> Any:
