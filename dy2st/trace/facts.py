@@ -188,12 +188,7 @@ class Aliasing:
 
 @dataclass(eq=False)
 class ConvertedCalls:
-    """Functions whose globals and cells have guards, and the code of converted functions.
-
-    generators: for each random generator that the function makes, by `id`, what holds the one that
-    a call of the program makes.
-    """
+    """Functions whose globals and cells have guards, and the code of converted functions."""
 
     functions: set[object] = field(default_factory=set)
     codes: set[object] = field(default_factory=set)
-    generators: dict[int, Any] = field(default_factory=dict)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -122,7 +121,11 @@ def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, An
     if generator_of(f) is not None:
         return drawn(trace, f, name, args, kwargs)
     if makes(f):
-        return made_generator(trace, f, name, args, kwargs)
+        raise refuse(
+            f"{name}() in a translated function.",
+            "Every call of the program would have to make the generator again.",
+            "Make it outside of the translated function, and draw from it in the function.",
+        )
     if acts(f):
         callee = Callee.of(name, action(trace, f), acts, True, Result("nothing"))
         return recorded(trace, callee, args, kwargs)
@@ -194,12 +197,10 @@ def drawing(f: Any) -> Any:
 def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """A call of a method of a random generator."""
     owner, method = generator_of(f), f.__name__
-    box = trace.calls.generators.get(id(owner))
-    function = f if box is None else box.method(method)
     if kwargs.get("out") is not None:
         raise refuse(f"{name}(out=...).", "It writes into an array.", "Use what it returns.")
     if method == "shuffle":
-        return shuffled(trace, function, box or owner, name, *args, **kwargs)
+        return shuffled(trace, f, owner, name, *args, **kwargs)
     if method in ("choice", "choices", "sample") and isinstance(owner, random.Random):
         named = {k: q for k, q in kwargs.items() if k not in ("population", "seq")}
         population = args[0] if args else kwargs.get("population", kwargs.get("seq"))
@@ -220,7 +221,7 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
     result = probed(f, name, lambda sizes: rebuilt(literal, ones, sizes), names, exact)
     if result.type is not None and result.type.shape and not exact:
         check_sizes(f, name, literal, template.operands, names, result)
-    callee = Callee.of(name, function, box or owner, False, result)
+    callee = Callee.of(name, f, owner, False, result)
     return emitted(trace, callee, literal, template.operands)
 
 
@@ -242,44 +243,6 @@ def check_sizes(
             " do, `n // 2` and numbers read from tensors do not.",
             "Draw an array of the largest size, and take a part of it.",
         )
-
-
-class Made(threading.local):
-    """Holds a random generator that the function makes: on each thread that of the running call."""
-
-    generator: Any = None
-
-    def method(self, name: str) -> Callable[..., Any]:
-        return lambda *args, **kwargs: getattr(self.generator, name)(*args, **kwargs)
-
-    def maker(self, f: Callable[..., Any]) -> Callable[..., None]:
-        def make(*args: Any, **kwargs: Any) -> None:
-            self.generator = f(*args, **kwargs)
-
-        return make
-
-
-def made_generator(
-    trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
-    """A random generator, which every call of the program makes again. The one that is returned
-    only tells the trace what its methods give."""
-    box = Made()
-    template = Arguments(trace, name, tensors=False)
-    literal = template.all(args, kwargs)
-    if sizes_in(literal) or template.operands or any(isinstance(q, Held) for q in flat(literal)):
-        raise refuse(
-            f"{name}() of anything but numbers that are known.",
-            "Every call of the program makes the generator again.",
-            "Seed it with a number, or make it outside of the translated function.",
-        )
-    positional, named = rebuilt(literal, (), {})
-    stand_in = f(*positional, **named)
-    callee = Callee.of(name, box.maker(f), box, False, Result("nothing"))
-    emitted(trace, callee, literal, [])
-    trace.make(stand_in)
-    trace.calls.generators[id(stand_in)] = box
-    return stand_in
 
 
 def shuffled(

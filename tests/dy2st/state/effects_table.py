@@ -203,7 +203,7 @@ HOST = {
         random.triangular(0, 1, 0.5); random.uniform(0, s.f); random.vonmisesvariate(0, 1);
         random.weibullvariate(1, 2); random.seed(s.i); random.getstate()[1][0]; s.rng.random();
         s.rng.randint(0, 100); s.rng.gauss(0, 1); s.rng.uniform(0, 1); s.rng.choice(s.items);
-        s.rng.sample(s.items, 1)[0]; s.rng.shuffle(list(s.items)); random.Random(s.i).random();
+        s.rng.sample(s.items, 1)[0]; s.rng.shuffle(list(s.items));
         random.binomialvariate(5, 0.5)
     """,
     "numpy.random": """
@@ -212,10 +212,10 @@ HOST = {
         np.random.permutation(4)[0]; np.random.exponential(); np.random.beta(1, 2);
         np.random.binomial(10, 0.5); np.random.poisson(3); np.random.gamma(2); np.random.bytes(2);
         np.random.rand(2, 3).sum(); np.random.standard_normal(2)[0]; np.random.laplace();
-        np.random.seed(s.i); np.random.default_rng(s.i).random(); s.gen.random(); s.gen.normal();
+        np.random.seed(s.i); s.gen.random(); s.gen.normal();
         s.gen.integers(100); s.gen.uniform(0, 1); s.gen.choice(s.items); s.gen.permutation(4)[0];
         s.gen.standard_normal(3).sum(); s.gen.exponential(); s.rs.rand(); s.rs.randn();
-        s.rs.randint(100); s.rs.uniform(); s.rs.permutation(4)[0]; np.random.RandomState(s.i).rand()
+        s.rs.randint(100); s.rs.uniform(); s.rs.permutation(4)[0]
     """,
     "others": """
         next(s.counter); next(s.cycle); next(s.listed); list(s.listed); next(s.made);
@@ -233,6 +233,8 @@ CLOCKS = """
 """
 
 REFUSED = """
+    random.Random(s.i).random(); np.random.default_rng(s.i).random();
+    np.random.RandomState(s.i).rand();
     open("f"); input(); eval("s.i"); exec("1"); compile("1", "f", "eval"); os.system("true");
     os.remove("f"); os.mkdir("f"); os.listdir("."); os.chdir("."); os.kill(0, 0); os.fork();
     os.putenv("A", "1"); os.umask(0); json.load(s.text); json.dump(s.text, s.text);

@@ -340,7 +340,7 @@ LEFT_OUT = {
     "operator": {q for q in vars(operator) if q[0] == "i" and q[1:] in vars(operator)}
     | {"setitem", "delitem", "iconcat", "iand", "ior"},
     "bisect": {"insort", "insort_left", "insort_right"},
-    "random": {"SystemRandom", "setstate"},
+    "random": {"Random", "SystemRandom", "setstate"},
 }  # fmt: skip
 
 
