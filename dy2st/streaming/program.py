@@ -195,12 +195,23 @@ class StreamingProgram:
     def tail(self, rest: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The results of `flush`, in order, for the last frames of the arguments."""
         count = self.frames_in(rest)
-        size = self.chunk or max(LONGEST_SILENCE * self.frames, count)
         begun = self._units()
         frames = begun * self.frames + count
         self._check(frames)
-        parts: list[list[np.ndarray]] = []
-        at = 0
+        try:
+            parts = self._ending(rest, count, frames)
+        finally:
+            self.reset()
+        return [
+            self._joined(k, [p[k] for p in parts], begun, frames) for k in range(len(self._types))
+        ]
+
+    def _ending(
+        self, rest: Mapping[str, np.ndarray], count: int, frames: int
+    ) -> list[list[np.ndarray]]:
+        """The results of the last `count` frames of `frames`, and of silence behind them."""
+        size = self.chunk or max(LONGEST_SILENCE * self.frames, count)
+        parts, at = [], 0
         while self.chunk and count - at >= size:
             parts.append(self._step(self._cut(rest, at, size)))
             at += size
@@ -209,11 +220,7 @@ class StreamingProgram:
             parts.append(self._step(self._cut(rest, at, size)))
         while not parts or not self._is_out(frames):
             parts.append(self._step(self._silence(rest, size)))
-        outputs = [
-            self._joined(k, [p[k] for p in parts], begun, frames) for k in range(len(self._types))
-        ]
-        self.reset()
-        return outputs
+        return parts
 
     def joined(self, parts: Sequence[Any]) -> Any:
         """Results of several streams along the first axis, as a call gives them."""
@@ -340,6 +347,8 @@ class StreamingProgram:
             addresses[k] = arrays[name].ctypes.data
         if self.chunk is None:
             sizes = [self.frames_in(arrays) // self.frames]
+            if not sizes[0]:
+                raise ValueError("a call takes one frame or more")
         outputs = self._rooms(sizes) if out is None else self._given_rooms(out, sizes, arrays)
         self._run.run(sizes, addresses, [a.ctypes.data for a in outputs])
         return outputs

@@ -8,7 +8,7 @@ from math import gcd
 
 from ir.program import Op, Value
 from ir.streaming.chunks import Chunk, Chunks, refuse
-from ir.streaming.facts import Length, Stream, constant, slope
+from ir.streaming.facts import Head, Length, Stream, constant, slope
 from ir.streaming.rules import chunk_attrs, emit, rule, time_axis
 from ir.types import I64
 
@@ -23,8 +23,10 @@ def expand(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     (x,) = xs
     new = emit(c, op, [x.value], **chunk_attrs(c, op))
     if not isinstance(x.fact, Stream):
-        made = uniform(c, op, new)
-        return [Chunk(new, replace(made.stream, uniform=x.fact is None))]
+        s = uniform(c, op, new).stream
+        late = x.fact.ready * s.rate if isinstance(x.fact, Head) else 0
+        made = replace(s, uniform=x.fact is None, delay=max(s.delay, late))
+        return [Chunk(new, made)]
     axis = x.stream.axis + op.result.type.ndim - x.value.type.ndim
     time_axis(op, op.result.type)
     return [Chunk(new, replace(x.stream, axis=axis))]

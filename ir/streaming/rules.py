@@ -22,6 +22,8 @@ Rule: TypeAlias = Callable[[Chunks, Op, Sequence[Chunk]], "Sequence[Chunk]"]
 RULES: dict[str, Rule] = {}
 #: the rules that take streams with frames before their first chunk
 MOVES: set[str] = set()
+#: rows that make a stream of what is none
+MAKES = ("full", "expand", "iota", "size", "slice")
 
 
 def rule(*names: str, moves: bool = False) -> Callable[[Rule], Rule]:
@@ -46,9 +48,11 @@ def apply(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             "It is known at the end only.",
             "Return the state, or use the state of every frame.",
         )
+    if not any(isinstance(x.fact, Stream) for x in xs) and op.name not in MAKES:
+        refuse(op.loc, f"`{op.name}` at a place or of a size that depends on the length")
     found = RULES.get(op.name)
     whole = found is None and op.row.views and len(op.operands) == 1
-    if op.name not in MOVES and not whole:
+    if not (op.name in MOVES or whole) or (op.name != "concat" and ready(xs) is not None):
         xs = waiting(c, xs)
     if found is not None:
         return found(c, op, xs)

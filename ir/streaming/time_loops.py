@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ir.program import Builder, Carry, Const, Last, Port, Scan, Seq, Stack, Value
+from ir.program import Builder, Carry, Const, Last, Op, Port, Scan, Seq, Stack, Value
 from ir.rewrite import in_order
 from ir.streaming.chunks import Chunk, NeedsUnrolling, refuse
 from ir.streaming.facts import Final, Head, Length, Stream, constant, mentions, slope
@@ -46,6 +46,14 @@ def check(s: Scan) -> None:
             "What an iteration computes grows with the sequence.",
             "Limit the context to a window of frames.",
         )
+    for n in walk(s.body):
+        if (isinstance(n, Scan) and n.count) or (isinstance(n, Op) and n.row.effect):
+            refuse(
+                n.loc,
+                f"`{n.name}` in a loop over time",
+                "It would run for frames that are no data, too.",
+                "Bound the loop (`for`), and check the frames outside.",
+            )
     for p in s.ports:
         if isinstance(p, Seq) and p.step < 0:
             refuse(

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ir.loc import VerifyError
+from ir.opdef import ShapeError
 from ir.program import Cond, Input, Node, Op, Program, Scan, Slot, Value
 from ir.streaming import cumulative, layout, loops, making, windows
 from ir.streaming.chunks import Chunk, Chunks, NeedsUnrolling, State, refuse
-from ir.streaming.facts import QUANTUM, Final, Length, Stream, constant, mentions, slope
+from ir.streaming.facts import QUANTUM, Final, Head, Length, Stream, constant, mentions, slope
 from ir.streaming.rules import apply, ready, result_type
 from ir.types import Dim, Type
 from ir.uses import size_names, walk
@@ -66,7 +67,10 @@ class Transform:
                 loops.cond(self, node)
             else:
                 assert isinstance(node, Op)
-                self.op(node)
+                try:
+                    self.op(node)
+                except (ShapeError, ValueError) as e:
+                    refuse(node.loc, f"`{node.name}` on chunks", f"{e}.")
 
     def op(self, op: Op) -> None:
         xs = self.chunks(op.operands)
@@ -78,6 +82,17 @@ class Transform:
                 "Write it with ops that have a row (docs/limits.md).",
             )
         moving = any(isinstance(x.fact, Stream) for x in xs)
+        early = any(isinstance(x.fact, (Head, Final)) for x in xs)
+        if (
+            op.row.effect
+            and (moving or early)
+            or (early and op.row.may_raise([r.type for r in op.results]))
+        ):
+            refuse(
+                op.loc,
+                f"`{op.name}`, which may raise an error, on frames",
+                "It would look at frames that are no data, too.",
+            )
         if moving or QUANTUM in size_names(op):
             made = apply(self.c, op, xs)
         else:
