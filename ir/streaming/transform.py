@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from ir.loc import VerifyError
 from ir.opdef import ShapeError
 from ir.program import Cond, Input, Node, Op, Program, Scan, Slot, Value
+from ir.rewrite import drop_dead
 from ir.streaming import cumulative, layout, loops, making, windows
 from ir.streaming.chunks import Chunk, Chunks, NeedsUnrolling, State, refuse
 from ir.streaming.facts import QUANTUM, Final, Head, Length, Stream, constant, mentions, slope
 from ir.streaming.rules import apply, ready, result_type
 from ir.types import Dim, Type
 from ir.uses import size_names, walk
+from ir.verify import verify
 
 FAMILIES = (cumulative, layout, loops, making, windows)
 
@@ -150,6 +152,7 @@ def stream(program: Program, units: Dim, frames: int) -> Streamed:
     found = {QUANTUM} & set().union(*map(size_names, walk(new.ops)))
     if found:
         raise VerifyError("a node of a streaming program names the size of the sequence")
+    new = verify(drop_dead(new))
     agreeing = tuple(tuple(c.lengths[q]) for q in sorted(c.assumed) if len(c.lengths[q]) > 1)
     return Streamed(new, tuple(c.states), tuple(map(_described, outputs)), agreeing)
 

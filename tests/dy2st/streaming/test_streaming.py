@@ -176,6 +176,15 @@ def test_a_batch_of_independent_streams():
         streams(paddle.to_tensor(a[:1, :5]))
 
 
+def test_a_chunk_that_is_itself_a_result():
+    s = dy2st.stream(lambda x: (x, x[:, 1:]), {"x": 1}, 2, input_spec=spec([1, None]))
+    x = np.array([[1, 2, 3, 4, 5]], "float32")
+    one, two = fed(s, {"x": x}, [2, 2])
+    assert s.delay == (0, 1)
+    assert one.tolist() == [[1, 2, 3, 4, 5]]
+    assert two.tolist() == [[2, 3, 4, 5]]
+
+
 # ---------------------------------------------------------------- files
 @pytest.mark.parametrize("chunk", [10, None])
 def test_a_saved_program_goes_on_without_paddle(chunk, tmp_path):
