@@ -187,16 +187,24 @@ class Native:
         return ctypes.addressof(memory) - low
 
     def _placed(self, run: Run) -> list[Copied]:
-        """The arguments that lie on the host; the table gets their places on the device."""
+        """The arguments that lie on the host; the table gets their places on the device.
+
+        Arguments on the device may be made by work of another stream, which is waited for.
+        """
         words = run.words[CALL : CALL + self.source.table.call.asks]
         sizes = dict(zip(self.sizes, words))
-        found, total = [], 0
+        found, total, there = [], 0, False
         for a in self.arguments:
             size = max(0, evaluate_dim(a.size, sizes))
-            moves = size and (a.read or a.written)
-            if moves and not self.driver.on_device(words[a.entry]):
+            if not size or not (a.read or a.written):
+                continue
+            if self.driver.on_device(words[a.entry]):
+                there = True
+            else:
                 found.append(Copied(a, words[a.entry], total, size))
                 total += aligned(size, 256)
+        if there:
+            self.driver.settle()
         base = run.staging.reserve(total) if found else 0
         out = [replace(c, place=base + c.place) for c in found]
         for c in out:

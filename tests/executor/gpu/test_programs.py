@@ -231,7 +231,9 @@ def test_a_failure_that_one_thread_finds_stops_the_writes_of_all(seed, monkeypat
         with pytest.raises(IndexError, match="embedding.*model.py:5"):
             on_device(run, (), [x, index, w, on], [])
         np.testing.assert_array_equal(w, before)
+    waited = emulator.library().emu_settled()
     on_device(run, (), [x, np.arange(9) % 5, w, on], [])
+    assert emulator.library().emu_settled() == waited + 1, "work of other streams is waited for"
     np.testing.assert_array_equal(w, before + x[np.arange(9) % 5])
 
 

@@ -183,7 +183,7 @@ typedef std::vector<std::function<int()>> Graph;
 static std::map<u64, size_t> memory;
 static size_t used;
 // what tests ask for: see emu_count
-static u64 counts[5];
+static u64 counts[5], settled;
 enum { KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS };
 
 static int setting(const char* name, int otherwise) {
@@ -242,6 +242,8 @@ int cuDeviceGetAttribute(int* v, int which, int) {
 }
 int cuDevicePrimaryCtxRetain(void** c, int) { return *c = (void*)1, OK; }
 int cuCtxSetCurrent(void*) { return OK; }
+int cuCtxSynchronize() { return settled++, OK; }
+u64 emu_settled() { return settled; }
 int cuGetErrorName(int e, const char** name) {
   static const std::map<int, const char*> names = {
       {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
