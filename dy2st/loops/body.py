@@ -180,7 +180,7 @@ class BodyTrace(LoopTrace):
         held = {k: self.stand_in(v, k) for k, v in old.items()}
         queues = [self.queue(q) for q in self.known.queues.values()]
         buffers.enter(trace, self.frame)
-        columns.enter(trace, self.frame, self.known.columns)
+        columns.enter(trace, self.frame, self.known.columns, self.known.places)
         for k, place in self.known.places.items():
             if held[k] is not MISSING:
                 trace.store(place, held[k])

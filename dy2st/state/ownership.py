@@ -14,7 +14,7 @@ import paddle
 from dy2st.state.guards import is_constant
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.signals import Refused
+from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, kind_of
 from ir.loc import source_error
@@ -145,6 +145,9 @@ def note_method(trace: Trace, layer: Any, method: types.MethodType) -> None:
 
 def note_members(trace: Trace, layer: Any, name: str) -> None:
     """What a dict of a Layer holds is read."""
+    for held in (c for f in trace.frames for c in f.columns.values()):
+        if name == "_buffers" and any(q is layer for q in held.layers):
+            raise NeedsConcrete(f"stores {held.name} of Layers that are listed")
     for key in layer.__dict__[name]:
         if ("attr", id(layer), key) in trace.objects.stored:
             raise refuse(

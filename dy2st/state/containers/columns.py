@@ -14,7 +14,7 @@ next one the Layers themselves hold marks in their place: a read under another n
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -89,10 +89,12 @@ def column_of(trace: Trace, picked: Picked, name: str) -> tuple[Frame, Column] |
 
 
 # ---------------------------------------------------------------- one trace of the body
-def enter(trace: Trace, frame: Frame, known: dict[Any, Column]) -> None:
-    """The body that is going to be traced stores these attributes."""
+def enter(trace: Trace, frame: Frame, known: dict[Any, Column], places: Collection[Any]) -> None:
+    """The body that is going to be traced stores these attributes, and none of the `places`."""
     assert frame.loop is not None
     for key, column in known.items():
+        if any(Attr(q, column.name).key in places for q in column.layers):
+            raise Mark(column.name, frame.loop).stop()
         begin(trace, frame, column)
         frame.columns[key] = column
         if column.fill is not None:
@@ -174,7 +176,7 @@ def read(
         return (frame.appends[id(column.items)][1][0],)
     with column.unmarked(trace):
         values = [load(q, name) for q in picked.layers]
-    return (picked.value(name, values),)
+    return (picked.merge(trace, picked, name, values),)
 
 
 def distance(frame: Frame, column: Column, picked: Picked) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import paddle
 import pytest
 from paddle import nn
@@ -129,6 +131,28 @@ class OtherName(Net):
         return x
 
 
+class StoredByName(Net):
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            self.layers[0].v = self.layers[0].v + 1
+        return x
+
+
+class Copied(Net):
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x) + copy.copy(layer).v
+        return x
+
+
+class Listed(Net):
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x) + len(layer.buffers())
+        return x
+
+
 class Stops(Net):
     def forward(self, x):
         for layer in self.layers:
@@ -161,6 +185,8 @@ UNROLLED = {
     "on_data": lambda: Net(OnData),
     "in_an_inner_loop": lambda: Net(InALoop),
     "another_name": lambda: OtherName(),
+    "stored_by_another_name": lambda: StoredByName(),
+    "copied": lambda: Copied(),
     "stops": lambda: Stops(),
     "another_layer": lambda: Turned(),
 }
@@ -218,3 +244,8 @@ def test_attributes_that_one_list_cannot_hold(name):
     """A loop over Layers that are not alike, as `on_data` leaves them, is not in the report."""
     kinds = agree(UNROLLED[name], True, changes=False)
     assert "unrolled" in kinds or not kinds
+
+
+def test_layers_that_are_listed():
+    with pytest.raises(dy2st.SourceError, match="v is listed after it was stored"):
+        dy2st.to_static(Listed())(check.data(2, 4, dtype="float32"))
