@@ -116,9 +116,9 @@ class Cache:
         path = () if entry is None else again.paths[site - 1]
         try:
             result = self.ending(entry, signature, again, path)
+            return error if result is MISS else as_raised(result, error)
         except Exception as other:
             return error if entry is not None or isinstance(other, SourceError) else other
-        return error if result is MISS else as_raised(result, error)
 
     def ending(self, entry: Entry | None, signature: Signature, again: Again, path: Path) -> Any:
         """What a program has as its result that does what a call does up to an error."""
