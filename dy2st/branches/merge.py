@@ -377,7 +377,11 @@ class Merge:
         if isinstance(place, Contents):
             return self.certain(str(place), a, b)
         if (a is MISSING) is (b is MISSING):
-            return self.join(str(place), a, b)
+            out = self.join(str(place), a, b)
+            loops = [f for f in self.trace.frames if f.loop and type(out) is Unresolved]
+            for f in loops[-1:]:
+                f.unresolved[place.key] = place
+            return out
         error, partial = self.stop(*absence(place, a, b)), self.trace.objects.partial
         private = isinstance(place.obj, dict) and not self.trace.outside_of_trace(place.obj)
         if not isinstance(place, Item) or not private or not partial:

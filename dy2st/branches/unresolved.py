@@ -19,7 +19,7 @@ from dy2st.trace.trace import current
 from dy2st.trace.undo import MISSING
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Alternative:
     """A value that is right where all of `facts` hold; None where nothing says when."""
 

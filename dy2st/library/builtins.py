@@ -20,7 +20,7 @@ from dy2st.library.introspection import KINDS
 from dy2st.library.modes import METHODS, TRAINING_STEPS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.library.sizes import SIZES
-from dy2st.loops.concat_growth import attach
+from dy2st.loops import concat_growth, counted_growth
 from dy2st.loops.generators import iter_, next_, registered
 from dy2st.loops.iterables import enumerate_, range_, reversed_, zip_
 from dy2st.state.arrays import is_array, tensor_of
@@ -80,9 +80,9 @@ def concat_(x: Any, axis: Any = 0, name: object = None, **kwargs: object) -> obj
     trace = current()
     axis = kwargs.pop("dim", axis)
     if trace is not None and isinstance(x, (list, tuple)) and not getattr(x, "segmented", False):
-        longer = attach(trace, x, axis)
-        if longer is not None:
-            return longer
+        for attach in (concat_growth.attach, counted_growth.attach):
+            if (longer := attach(trace, x, axis)) is not None:
+                return longer
     if trace is None or not isinstance(x, TraceList) or not x.segmented:
         return paddle.concat(x, axis, **kwargs)
     x.read_whole()

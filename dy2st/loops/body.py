@@ -22,7 +22,7 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.loops import concat_growth, eithers
+from dy2st.loops import concat_growth, counted_growth, eithers
 from dy2st.loops.appends import filled, gathered, segment, shortened
 from dy2st.loops.growth import learn_early
 from dy2st.loops.ports import LoopPorts
@@ -48,7 +48,7 @@ from dy2st.trace.scalar import (
     negated,
     value_in,
 )
-from dy2st.trace.signals import NeedsConcrete, Retrace
+from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
@@ -158,16 +158,18 @@ class BodyTrace(LoopTrace):
             trace.frames.append(self.frame)
             plan = self.trace_once(before, old, asks)
             written = dict(self.frame.written)
-        except BaseException:
+        except BaseException as e:
             lookup.forget(trace, self.loop)
+            if isinstance(e, Refused):
+                self.learn_unresolved(trace.frames[:depth])
             raise
         finally:
             del trace.frames[depth:]
             trace.undo_log.undo_to(mark)
             self.code.set_state(state)
-            for k, after in self.found.items():
+            for k in [k for k in self.found if k in self.known.places]:
                 now = resolve_under(self.known.places[k].get(), self.enters)
-                learn_early(self, now, after, k)
+                learn_early(self, now, self.found[k], k)
         trace.frame.notes.append(("while" if self.count else "scan", site, reason))
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
@@ -356,7 +358,8 @@ class BodyTrace(LoopTrace):
     def tensor_placeholder(self, fake: Any, path: tuple[Any, ...]) -> Any:
         trace = self.trace
         if path in self.known.grown:
-            return concat_growth.placeholder(self, fake, path)
+            kind = counted_growth if path in self.known.counted else concat_growth
+            return kind.placeholder(self, fake, path)
         inner = trace.new_value(fake._value.type, name_of(path), self.frame)
         trace.values.placeholders.add(inner)
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)

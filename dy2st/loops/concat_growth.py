@@ -195,6 +195,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
         pairs = list(zip(self.pieces, other.pieces))
         same = all(x._value.type == y._value.type for x, y in pairs)
         if not same or len(self.pieces) != len(other.pieces):
+            self.source.body_trace.uneven.add(self.source.path)
             return None
         return grown(self.source, [join(x, y) for x, y in pairs])
 

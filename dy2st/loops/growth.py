@@ -95,6 +95,15 @@ def guess(body_trace: LoopTrace) -> bool:
     return bool(new)
 
 
+def count(body_trace: LoopTrace) -> bool:
+    """After a trace that failed, perhaps because branches made tensors longer by different pieces:
+    carry their lengths. Whether there are new ones."""
+    known, growth = body_trace.known, body_trace.known.grown
+    new = {k for k in body_trace.uneven - known.counted if k in growth and not growth[k].front}
+    known.counted |= {k for k in new if isinstance(growth[k].step, int)}
+    return bool(new & known.counted)
+
+
 def refute(body_trace: LoopTrace) -> bool:
     """After a trace that failed with guesses: go without them. Whether there were some."""
     known = body_trace.known
@@ -138,4 +147,4 @@ def concats(
             yield n, [outside.get(v, v) for v in n.operands]
 
 
-__all__ = ["Growth", "guess", "learn", "learn_early", "refute", "without"]
+__all__ = ["Growth", "count", "guess", "learn", "learn_early", "refute", "without"]

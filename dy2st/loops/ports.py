@@ -13,7 +13,7 @@ from typing import Any
 
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
-from dy2st.loops import concat_growth, eithers
+from dy2st.loops import concat_growth, counted_growth, eithers
 from dy2st.loops.appends import collect, element_after, flat, learn_growth
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
@@ -107,7 +107,7 @@ class LoopPorts(ContainerPorts):
         if is_value(a) and alike(a, b):
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
         if a is p and b is not UNDEF and not is_symint(a) and not is_runtime_scalar(a):
-            if type(p) is not concat_growth.Grown:
+            if not hasattr(p, "merged"):
                 return b
         if is_value(a) and b is UNDEF:
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
@@ -115,6 +115,8 @@ class LoopPorts(ContainerPorts):
             return self.container(name, b, p, a, path)
         if type(p) is concat_growth.Grown:
             return concat_growth.settle(self, name, p, a)
+        if type(p) is counted_growth.Counted:
+            return counted_growth.settle(self, name, p, a)
         if isinstance(p, FakeTensor) and scalar.kind_of(a) is bool:
             a = self.truth_tensor(p, a)
         if isinstance(a, Tensor):

@@ -40,7 +40,8 @@ class Learned:
     that it stores at its index; buffers: those that it fills and reads, or stores at any place;
     columns: attributes of Layers that it stores; trip: the largest number of iterations, whether it
     is exact, and whether it is assumed: a trace under it has to find it again. guessed: places of
-    `grown` that a trace which failed seemed to make longer; refuted: those that do not grow.
+    `grown` that a trace which failed seemed to make longer; refuted: those that do not grow;
+    counted: those that only some iterations make longer, as data says.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -62,6 +63,7 @@ class Learned:
     assumed: bool = False
     guessed: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     refuted: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    counted: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     peeled: int = 0
 
     def __str__(self) -> str:
@@ -94,9 +96,10 @@ class LoopTrace:
     data decides, with their values before the loop. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
     for; replaced: those that are lists. once: the body runs at most once. breaking: the values of
-    places that differ after a `break`; absent: items that are not there then. goes_on: what holds
-    if another iteration runs; ended: what holds after the loop. count: the name of the number of
-    iterations, if data decides it.
+    places that differ after a `break`; absent: items that are not there then; uneven: those that
+    only one branch makes longer; refused_early: places have been found, but not the end of the
+    body. goes_on: what holds if another iteration runs; ended: what holds
+    after the loop. count: the name of the number of iterations, if data decides it.
     """
 
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
@@ -118,6 +121,8 @@ class LoopTrace:
         self.once = False
         self.breaking: dict[tuple[Any, ...], Alternative] = {}
         self.unreadable: dict[tuple[Any, ...], BaseException] = {}
+        self.uneven: set[tuple[Any, ...]] = set()
+        self.refused_early = False
         self.absent: dict[tuple[Any, ...], tuple[Alternative, ...]] = {}
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
@@ -142,6 +147,15 @@ class LoopTrace:
     def certain(self) -> bool:
         """Whether the first iteration surely runs, if the trip allows it."""
         return self.go is True
+
+    def learn_unresolved(self, outer: Sequence[Frame]) -> None:
+        """Learn the places that branches have left with several types, after a trace that failed
+        because one was read: as placeholders they may turn out to grow."""
+        known, made = self.known.places, self.trace.home
+        new = {k: q for k, q in self.frame.unresolved.items() if k not in known}
+        new = {k: q for k, q in new.items() if made(q.obj) is None or made(q.obj) in outer}
+        known.update(new)
+        self.refused_early = bool(new)
 
     # ------------------------------------------------------------ how often it runs
     def has_bound(self, go: Any) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import unreadable
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
-from dy2st.loops.growth import guess, refute
+from dy2st.loops.growth import count, guess, refute
 from dy2st.state.containers.lookup import MOST_UNROLLED
 from dy2st.state.ownership import uncertain_keys
 from dy2st.state.tree import Mismatch
@@ -194,6 +194,7 @@ class Runner:
         known.trip, known.exact, known.assumed = None, False, False  # of another loop at this line
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         unguessed: BaseException | None = None
+        refused: Refused | None = None
         for traces in itertools.takewhile(lambda k: k <= most_retraces(known), itertools.count()):
             self.ask_for_bound(known, go)
             try:
@@ -201,7 +202,8 @@ class Runner:
                 body.loop.calls = call_stack()
                 body.roll(self.site, reason)
                 if traces:
-                    text = f"{TIMES[traces]}, because it {known}"
+                    times = TIMES[traces] if traces < len(TIMES) else f"{traces} times"
+                    text = f"{times}, because it {known}"
                     self.trace.frame.notes.append(("retraced", self.site, text))
                 return True
             except Retrace:
@@ -217,12 +219,17 @@ class Runner:
                 if is_internal(e):
                     raise InternalError(e) from e
                 stop = e
-            except Refused:
+            except Refused as e:
+                refused = refused or e
+                if body.refused_early or count(body) or guess(body):
+                    continue
                 if not refute(body):
-                    raise
+                    raise refused from None
                 if unguessed is None:
                     continue
                 return self.failed(unguessed, body)
+            if count(body):
+                continue
             if guess(body):
                 unguessed = stop
             elif self.assume_bound(known, go):
@@ -344,9 +351,11 @@ class Runner:
 
 def most_retraces(known: Learned) -> int:
     """Two more for a list that is stored into, at a number that other traces have found; one for a
-    queue that one trace has taken for a list that is emptied."""
+    queue that one trace has taken for a list that is emptied; some for tensors of which data
+    decides how long they are, because reads of them have stopped the traces before."""
     queue = any(not q.total for q in known.shrinks.values())
-    return MOST_RETRACES + queue + 2 * any(q.stores for q in known.buffers.values())
+    grown = bool(known.guessed) + 3 * bool(known.counted)
+    return MOST_RETRACES + queue + grown + 2 * any(q.stores for q in known.buffers.values())
 
 
 def unrolled(

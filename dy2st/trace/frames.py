@@ -55,6 +55,7 @@ class Frame:
     `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
     `decisions`: how many conditions on data it has come to; `decided`: of a branch, which of those
     of the frame around it, and whether it holds.
+    `unresolved`: places that a branch in the loop has left with several types.
     """
 
     builder: Builder = field(default_factory=Builder)
@@ -86,6 +87,7 @@ class Frame:
     changed: dict[int, Any] = field(default_factory=dict)
     written: dict[Value, Loc] = field(default_factory=dict)
     relied: set[Value] = field(default_factory=set)
+    unresolved: dict[tuple[object, ...], Location] = field(default_factory=dict)
     indices: dict[Dim, Value] = field(default_factory=dict)
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)

@@ -124,9 +124,23 @@ def triangle(x, limit):
     return total
 
 
+def in_some_steps(x, limit):
+    """Data decides how long the tensor is in each step."""
+    cache, h, n = x, x[:1], paddle.zeros([], x.dtype)
+    while n < limit:
+        h = paddle.tanh(attended(h, cache) + paddle.sin(3 * h + n))
+        n = n + 1
+        if h.sum() < -0.5:
+            continue
+        cache = paddle.concat([cache, h])
+        if h[0, 0] > 0:
+            cache = paddle.concat([cache, h * 2, h * 3])
+    return cache, h
+
+
 FUNCTIONS = (
     until_a_limit, until_a_break, until_a_break_in_front, in_front, two_caches, in_an_inner_loop,
-    reordered, triangle,
+    reordered, triangle, in_some_steps,
 )  # fmt: skip
 #: the first room is 16
 LIMITS = (0, 1, 3, 15, 16, 17, 70, 2)

@@ -1,0 +1,208 @@
+"""Growth by concatenation in some iterations only, as data says.
+
+    for t in range(n):
+        if keep(t):
+            ids = paddle.concat([ids, token], 1)
+
+The tensor is a part of a buffer that has room for all iterations, and its length is carried beside
+the buffer. A branch hands on both.
+
+    carry %buffer = %room then %buffer1          # [n + T * step]
+    carry %length = %n then %length1             # i64[]
+    body
+      cond %keep
+        %buffer1 = set_dynamic_slice(%buffer, %token, %length)
+        %length1 = add(%length, step)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dy2st.loops.concat_growth import expanded
+from dy2st.loops.growth import Growth, without
+from dy2st.loops.record import LoopRecord, LoopTrace, pad
+from dy2st.state.containers.lookup import at_frame, outside
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
+from dy2st.trace.item import size_of
+from dy2st.trace.signals import NeedsConcrete, Retrace
+from dy2st.trace.symint import is_symint, make
+from dy2st.trace.trace import Frame, Trace, current
+from ir import Type, Value
+from ir.types import I64, Dim
+
+
+class Source:
+    """The tensor at the start of an iteration. `init` is the tensor before the loop, `room` the
+    buffer with it, `most` a bound of its length."""
+
+    def __init__(self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: Any) -> None:
+        self.body_trace, self.growth, self.init, self.path = body_trace, growth, init, path
+        trace, frame = body_trace.trace, body_trace.frame
+        body_trace.need_bound()
+        shape = list(init._value.type.shape)
+        self.first = shape[growth.axis]
+        self.most: Dim = self.first + body_trace.loop.trip * growth.step
+        shape[growth.axis] = self.most
+        with outside(trace, frame):
+            self.room = pad(trace, init._value, shape)
+            self.start = trace.dim_value(self.first)
+        self.stop_gradient = bool(init.stop_gradient) and path not in body_trace.known.trained
+        self.buffer = trace.new_value(self.room.type, "buffer", frame)
+        self.length = trace.new_value(Type(I64), "length", frame)
+        trace.values.placeholders |= {self.buffer, self.length}
+
+
+class Counted(FakeTensor):  # type: ignore[misc]
+    """The first `length` elements of `buffer` along the axis; `added` bounds how many of them this
+    iteration has attached."""
+
+    source: Source
+    buffer: Value
+    length: Value
+    added: int
+
+    @property  # type: ignore[misc]
+    def stop_gradient(self) -> bool:  # type: ignore[override]
+        return bool(self.__dict__["stop"])
+
+    @property
+    def _value(self) -> Value:
+        if "made" not in self.__dict__:
+            trace, axis = self.source.body_trace.trace, self.source.growth.axis
+            n = self.ask_type().shape[axis]
+            with at_frame(trace, self.home(trace)):
+                attrs = {"axis": axis, "start": 0, "length": n, "step": 1}
+                made = trace.emit("slice", [self.buffer], attrs)
+            if not self.stop_gradient:
+                trace.autograd.trained.add(made)
+            reason = "It is a part of a buffer that the loop carries."
+            trace.freeze(trace.root(made), reason, self.source.body_trace.loop)
+            self.__dict__["made"] = made
+        return self.__dict__["made"]  # type: ignore[no-any-return]
+
+    def home(self, trace: Trace) -> int:
+        """The frame that the buffer and its length are made in, where ops are emitted."""
+        homes = trace.values.frame_of
+        return max(trace.frames.index(homes[v]) for v in (self.buffer, self.length))
+
+    def ask_type(self) -> Type:
+        """The type, without the tensor."""
+        source, trace = self.source, self.source.body_trace.trace
+        if "size" not in self.__dict__:
+            with at_frame(trace, self.home(trace)):
+                self.__dict__["size"] = size_of(trace, self.length, source.most)
+        dims = list(source.init._value.type.shape)
+        dims[source.growth.axis] = self.__dict__["size"]
+        return source.init._value.type.with_shape(dims)
+
+    def merged(self, other: object, join: Callable[[Any, Any], FakeTensor]) -> Counted | None:
+        """This tensor and one that a branch may have made longer."""
+        if type(other) is not Counted or other.source is not self.source:
+            return None
+        trace, stop = self.source.body_trace.trace, self.stop_gradient and other.stop_gradient
+        pairs = ((self.buffer, other.buffer), (self.length, other.length))
+        parts = [
+            a if a is b and self is not other else join(trace.fake(a), trace.fake(b))._value
+            for a, b in pairs
+        ]
+        return counted(self.source, parts[0], parts[1], max(self.added, other.added), stop)
+
+    def outlives(self, frame: Frame) -> bool:
+        """Whether it was made before the block of this frame."""
+        homes = self.source.body_trace.trace.values.frame_of
+        return homes[self.buffer] is not frame and homes[self.length] is not frame
+
+    def part_of(self, trace: Trace, items: Sequence[object]) -> object:
+        """`self[items]`; `self[..., -k:]` has k elements where that many surely are there."""
+        full, axis = expanded(items, self.ndim), self.source.growth.axis
+        at = full[axis] if full is not None else None
+        last = isinstance(at, slice) and type(at.start) is int and at == slice(at.start, None)
+        k, first = -at.start if last else 0, self.source.first  # type: ignore[union-attr]
+        if full is None or not isinstance(first, int) or not 0 < k <= first:
+            return trace.fake(self._value, self.stop_gradient)[tuple(items)]
+        start = trace.emit("subtract", [self.length, trace.dim_value(k)], {})
+        end = trace.emit("dynamic_slice", [self.buffer, start], {"axis": axis, "length": k})
+        full[axis] = slice(None)
+        return trace.fake(end, self.stop_gradient)[tuple(full)]
+
+    @property
+    def shape(self) -> Any:
+        return Shape(make(d, current()) for d in self.ask_type().shape)
+
+    @property
+    def dtype(self) -> Any:
+        return DTYPE_TO_PADDLE[self.source.init._value.type.dtype]
+
+    @property
+    def ndim(self) -> int:
+        return self.source.init._value.type.ndim
+
+    def __describe__(self) -> str:
+        dims = ["_" if k == self.source.growth.axis else repr(d)
+                for k, d in enumerate(self.source.init._value.type.shape)]  # fmt: skip
+        return f"{self.source.init._value.type.dtype}[{','.join(dims)}]"
+
+
+def counted(source: Source, buffer: Value, length: Value, added: int, stop: bool) -> Counted:
+    made = Counted()
+    made.__dict__.update(source=source, buffer=buffer, length=length, added=added, stop=stop)
+    return made
+
+
+def placeholder(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> Counted:
+    source = Source(body_trace, body_trace.known.grown[path], fake, path)
+    if not source.stop_gradient:
+        body_trace.trace.autograd.trained.add(source.buffer)
+    return counted(source, source.buffer, source.length, 0, source.stop_gradient)
+
+
+def attach(trace: Trace, parts: Sequence[Any], axis: Any) -> Counted | None:
+    """`paddle.concat(parts, axis)` of such a tensor and what is attached to it."""
+    whole = parts[0] if parts else None
+    if type(whole) is not Counted or not isinstance(axis, int) or is_symint(axis):
+        return None
+    source, rest = whole.source, [lift(trace, q) for q in parts[1:] if isinstance(q, Tensor)]
+    at, t = source.growth.axis, source.init._value.type
+    plain = all(type(q) is FakeTensor for q in rest) and len(rest) == len(parts) - 1
+    if axis % t.ndim != at or not rest or not plain:
+        return None
+    if any(without(q._value.type, at) != without(t, at) for q in rest):
+        return None
+    n = sum(d if isinstance(d, int) else 0 for d in (q._value.type.shape[at] for q in rest))
+    if any(not isinstance(q._value.type.shape[at], int) for q in rest):
+        return None
+    values = [q._value for q in rest]
+    piece = values[0] if len(values) == 1 else trace.emit("concat", values, {"axis": at})
+    buffer = trace.emit("set_dynamic_slice", [whole.buffer, piece, whole.length], {"axis": at})
+    length = trace.emit("add", [whole.length, trace.dim_value(n)], {})
+    stop = whole.stop_gradient and all(q.stop_gradient for q in rest)
+    if not stop:
+        trace.autograd.trained.add(buffer)
+    return counted(source, buffer, length, whole.added + n, stop)
+
+
+def settle(plan: LoopRecord, name: str, p: Counted, a: object) -> object:
+    """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
+    source, trace = p.source, plan.trace
+    known, axis = plan.body_trace.known, source.growth.axis
+    if type(a) is not Counted or a.source is not source:
+        raise NeedsConcrete(f"{name} grows in some iterations only, as data says")
+    if not isinstance(source.growth.step, int) or a.added > source.growth.step:
+        known.grown[source.path] = Growth(axis, a.added, False)
+        raise Retrace
+    if source.stop_gradient and not a.stop_gradient:
+        plan.flips.append(source.path)
+    buffer, length = trace.read_value(a.buffer), trace.read_value(a.length)
+    out = plan.add_carry(source.buffer, source.room, buffer, name)
+    count = plan.add_carry(source.length, source.start, length, "length")
+    with plan.behind():
+        attrs = {"axis": axis, "start": 0, "length": size_of(trace, count, source.most), "step": 1}
+        value = trace.emit("slice", [out], attrs)
+        trace.values.copies[value] = (source.init._value,)
+        return trace.fake(value, a.stop_gradient)
+
+
+__all__ = ["Counted", "attach", "placeholder", "settle"]
