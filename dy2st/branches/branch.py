@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dy2st.convert.syntax import RT
+from dy2st.state.ownership import refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import PathCondition
 from dy2st.trace.signals import Refused
@@ -48,14 +49,11 @@ def trace_branch(
     by a `raise`: for other errors the loop may be unrolled.
     """
     if sum(f.branch for f in trace.frames) > MOST_BRANCHES:
-        raise Refused(
-            SourceError(
-                f"conditions on data are nested more than {MOST_BRANCHES} deep.",
-                trace.where(),
-                reason="Both branches are traced, so a function that calls itself in a branch of "
-                "a condition on data never ends.",
-                remedy="Write the recursion as a `while` loop.",
-            )
+        raise refuse(
+            f"conditions on data are nested more than {MOST_BRANCHES} deep.",
+            "Both branches are traced, so a function that calls itself in a branch of "
+            "a condition on data never ends.",
+            "Write the recursion as a `while` loop.",
         )
     mark, before = trace.undo_log.mark(), get_state()
     frame = Frame(branch=True, facts=facts, decided=decided)

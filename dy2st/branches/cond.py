@@ -146,13 +146,10 @@ def fail(
     error = yes.failed or no.failed
     assert error is not None
     if isinstance(error, StopIteration):
-        raise Refused(
-            SourceError(
-                "data decides when an iterator ends.",
-                trace.where(),
-                reason="Its items are made one by one while the function is traced.",
-                remedy="Write the loop with `while` in the function itself.",
-            )
+        raise refuse(
+            "data decides when an iterator ends.",
+            "Its items are made one by one while the function is traced.",
+            "Write the loop with `while` in the function itself.",
         )
     ok = number.negate(test) if yes.failed is not None else test
     branch, block = (yes, then) if yes.failed is not None else (no, orelse)
@@ -232,13 +229,10 @@ def check_not_trying(trace: Trace, test: RuntimeScalar | None = None) -> None:
     if trace.trying and test is not None and not test.data:
         raise NeedsConcrete("an error is raised inside of a `try` statement", test.loops)
     if trace.trying:
-        raise Refused(
-            SourceError(
-                "an error that depends on data is raised inside of a `try` statement.",
-                trace.where(),
-                reason="The choice of the handler would depend on data.",
-                remedy="Compute the condition and branch on it instead of raising.",
-            )
+        raise refuse(
+            "an error that depends on data is raised inside of a `try` statement.",
+            "The choice of the handler would depend on data.",
+            "Compute the condition and branch on it instead of raising.",
         )
 
 

@@ -35,7 +35,7 @@ from dy2st.branches.unresolved import (
 from dy2st.state.container_writes import Contents
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.guards import is_constant, same_constant
-from dy2st.state.ownership import note_contents
+from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import UNDEF, alike, describe, doubtful, is_container, is_value, rebuilt
@@ -45,11 +45,11 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar, fixed, is_mixed, is_runtime_scalar, kind_of
-from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint, settled_after
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import MISSING, Item, Location
-from ir import Cond, Join, SourceError, Type, Value
+from ir import Cond, Join, Type, Value
 from ir.types import BOOL
 
 
@@ -216,7 +216,11 @@ class Merge:
         if not self.test.data:
             peel = settled_after(self.test)
             return NeedsConcrete(f"{message} {reason}", self.test.loops, peel)
-        return Refused(SourceError(message, self.trace.where(), reason=reason, remedy=remedy))
+        return refuse(
+            message,
+            reason,
+            remedy,
+        )
 
     # ------------------------------------------------------------ leaves
     def value(self, side: Branch, x: FakeTensor) -> Value:

@@ -12,11 +12,11 @@ from typing import Any
 
 import paddle
 
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Frame, Trace
-from ir import Const, Custom, Op, SourceError, Value
+from ir import Const, Custom, Op, Value
 
 Backward = Callable[..., object]
 
@@ -73,14 +73,10 @@ def block(trace: Trace, frame: Frame, what: str) -> Iterator[None]:
         yield
         stored = [q for q in frame.stores.values() if not isinstance(owner(q), Scratch)]
         if stored or frame.appends or frame.changed or frame.written:
-            raise Refused(
-                SourceError(
-                    f"{what} changes something outside of it"
-                    f"{': ' + str(stored[0]) if stored else ''}.",
-                    trace.where(),
-                    reason="It runs in the backward pass, not in the order of the Python code.",
-                    remedy="Compute the gradient only, and return it.",
-                )
+            raise refuse(
+                f"{what} changes something outside of it{': ' + str(stored[0]) if stored else ''}.",
+                "It runs in the backward pass, not in the order of the Python code.",
+                "Compute the gradient only, and return it.",
             )
     finally:
         del trace.frames[trace.frames.index(frame) :]
@@ -102,12 +98,9 @@ def matched(
     out = list(found) if isinstance(found, (list, tuple)) else [found]
     missing = [q for q in given[len(out) :] if not q.stop_gradient]
     if len(out) > len(given) or missing:
-        raise Refused(
-            SourceError(
-                f"{what} returns {len(out)} gradients for {len(given)} tensors.",
-                trace.where(),
-                remedy="Return one gradient, or None, for each tensor that forward takes.",
-            )
+        raise refuse(
+            f"{what} returns {len(out)} gradients for {len(given)} tensors.",
+            remedy="Return one gradient, or None, for each tensor that forward takes.",
         )
     return list(zip(given, [*out, *[None] * (len(given) - len(out))]))
 
@@ -120,12 +113,9 @@ def gradient(trace: Trace, fake: FakeTensor, g: Any, what: str) -> Value | None:
     if have.type.dtype != want.dtype:
         have = trace.emit("cast", [have], {"dtype": want.dtype})
     if have.type != want:
-        raise Refused(
-            SourceError(
-                f"{what} returns {have.type} as the gradient of {want}.",
-                trace.where(),
-                remedy="Return a gradient of the shape of the tensor.",
-            )
+        raise refuse(
+            f"{what} returns {have.type} as the gradient of {want}.",
+            remedy="Return a gradient of the shape of the tensor.",
         )
     out = trace.read_value(have)
     return out if out in made_in(trace.frame) else trace.emit("assign", [out], {})

@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace
-from ir import Op, Program, SourceError, Value
+from ir import Op, Program, Value
 from ir.analysis.alias_gradients import AutogradWrite, GradientFacts, ignored_writes
 from ir.opdef import view_rule
 
@@ -48,14 +48,11 @@ def attach(trace: Trace, fake: FakeTensor) -> None:
         return
     value = fake._value
     if cut != [value] or trace.values.frame_of[value] is not trace.frame:
-        raise Refused(
-            SourceError(
-                "a detached tensor is written in place with a value that requires a gradient.",
-                trace.where(),
-                reason="It shares its memory with the tensor that it was detached from, which has "
-                "another gradient.",
-                remedy="Write to a copy: `x.detach().clone()`.",
-            )
+        raise refuse(
+            "a detached tensor is written in place with a value that requires a gradient.",
+            "It shares its memory with the tensor that it was detached from, which has "
+            "another gradient.",
+            "Write to a copy: `x.detach().clone()`.",
         )
     source = trace.aliasing.detached[value]
     trace.write(trace.fake(source), trace.emit("assign", [value], {}))
@@ -68,13 +65,10 @@ def check_overlap(trace: Trace, fake: FakeTensor) -> None:
     for v in trace.chain(fake._value):
         op = trace.values.makers.get(v)
         if op is not None and view_rule(op.name).overlaps(v.type, **op.attrs):
-            raise Refused(
-                SourceError(
-                    "a view is written in place, and some of its elements are the same memory.",
-                    trace.where(),
-                    reason="The value that stays there would depend on the order of the writes.",
-                    remedy="Write to the tensor itself, or to a copy: `view.clone()`.",
-                )
+            raise refuse(
+                "a view is written in place, and some of its elements are the same memory.",
+                "The value that stays there would depend on the order of the writes.",
+                "Write to the tensor itself, or to a copy: `view.clone()`.",
             )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import paddle
 
 from dy2st.capture.custom import Scratch, custom, floating, owner
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import Refused
@@ -154,15 +155,12 @@ def check_unread(trace: Trace, fake: FakeTensor) -> None:
         and trace.values.frame_of[value] is trace.frame
     ):
         return
-    raise Refused(
-        SourceError(
-            "register_hook in a translated function comes after its tensor has been used.",
-            trace.where(),
-            reason="A hook acts on the whole gradient of a tensor; for parameters, arguments and "
-            "views that is known outside only.",
-            remedy="Register it in the line after the one that makes the tensor, on a result "
-            "of its own (`h = h.clone()`), or outside of the translated function.",
-        )
+    raise refuse(
+        "register_hook in a translated function comes after its tensor has been used.",
+        "A hook acts on the whole gradient of a tensor; for parameters, arguments and "
+        "views that is known outside only.",
+        "Register it in the line after the one that makes the tensor, on a result "
+        "of its own (`h = h.clone()`), or outside of the translated function.",
     )
 
 

@@ -15,6 +15,7 @@ from dy2st.capture.adapters import in_place_shape
 from dy2st.capture.dispatch import record
 from dy2st.capture.indexing.items import getitem, setitem
 from dy2st.capture.to_python import numpy, tolist
+from dy2st.state.ownership import refuse
 from dy2st.trace import memory as layout
 from dy2st.trace.emitter import Emitter, NoRow, detached, grad_enabled, lift
 from dy2st.trace.fake_tensor import (
@@ -27,10 +28,8 @@ from dy2st.trace.fake_tensor import (
 )
 from dy2st.trace.item import converted, item
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
-from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import paddle_assertion
-from ir import SourceError
 from ir.types import BOOL, F32, I64, DType
 
 Method = Callable[..., object]
@@ -215,13 +214,10 @@ def copy_(self: Tensor, other: object, blocking: bool = True) -> Tensor:
 
 
 def apply(self: Tensor, func: Callable[[Tensor], Tensor]) -> object:
-    raise Refused(
-        SourceError(
-            "apply and apply_ call a function from inside of Paddle's own code.",
-            recording().where(),
-            reason="apply_ also gives the tensor the memory of the function's result.",
-            remedy="Call it here, `y = f(x)`; write the values with `x.set_value(f(x))`.",
-        )
+    raise refuse(
+        "apply and apply_ call a function from inside of Paddle's own code.",
+        "apply_ also gives the tensor the memory of the function's result.",
+        "Call it here, `y = f(x)`; write the values with `x.set_value(f(x))`.",
     )
 
 
@@ -308,24 +304,21 @@ TRAINING = (
 
 
 def refuse_internal(name: str) -> Method:
-    def refuse(self: Tensor, *args: object, **kwargs: object) -> object:
-        raise Refused(
-            SourceError(
-                f"{name}() of a tensor in a translated function.",
-                recording().where(),
-                reason="It replaces the memory of a tensor behind the back of its other names.",
-                remedy="Bind a new tensor, or write the values with `x.set_value(y)`.",
-            )
+    def call(self: Tensor, *args: object, **kwargs: object) -> object:
+        raise refuse(
+            f"{name}() of a tensor in a translated function.",
+            "It replaces the memory of a tensor behind the back of its other names.",
+            "Bind a new tensor, or write the values with `x.set_value(y)`.",
         )
 
-    return refuse
+    return call
 
 
 def training(name: str) -> Method:
-    def refuse(self: Tensor, *args: object, **kwargs: object) -> object:
+    def call(self: Tensor, *args: object, **kwargs: object) -> object:
         raise refuse_training(f"{name.strip('_')}()")
 
-    return refuse
+    return call
 
 
 def is_same_shape(self: Tensor, other: Tensor) -> bool:

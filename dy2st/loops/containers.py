@@ -13,6 +13,7 @@ from dy2st.branches.unresolved import Alternative, unreadable
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.containers import buffers
 from dy2st.state.containers.replaced import Replaced
+from dy2st.state.ownership import refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (
     UNDEF,
@@ -28,10 +29,9 @@ from dy2st.state.tree import (
 )
 from dy2st.trace.facts import Doubt
 from dy2st.trace.scalar import kind_of
-from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
+from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
-from ir import SourceError
 from ir.types import Dim
 
 #: a place of a loop: its name, its value before the loop, the placeholder, the value after an
@@ -271,14 +271,10 @@ def iterations_to_fill(b: Any, a: Any) -> int:
 
 def set_in_loop(trace: Trace, name: str) -> BaseException:
     """The error of a read of a container that has a name only if a loop runs."""
-    return Refused(
-        SourceError(
-            f"'{name}' is read after a loop that may not run, as data decides.",
-            trace.where(),
-            reason="The loop gives this name to a list, dict or object; if it does not run, there "
-            "is none.",
-            remedy="Set it before the loop.",
-        )
+    return refuse(
+        f"'{name}' is read after a loop that may not run, as data decides.",
+        "The loop gives this name to a list, dict or object; if it does not run, there is none.",
+        "Set it before the loop.",
     )
 
 

@@ -45,6 +45,7 @@ from dy2st.state.container_writes import from_outside
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.guards import is_constant
+from dy2st.state.ownership import refuse
 from dy2st.state.stacked_run import Leaf as Collected
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.strings import Text
@@ -59,7 +60,7 @@ from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING, Location
 from dy2st.trace.view_chains import Recipe, chain_of
-from ir import Carry, Loc, Program, Scan, SourceError, Type, Value
+from ir import Carry, Loc, Program, Scan, Type, Value
 from ir.passes.provenance import Provenance, select
 from ir.types import I64
 
@@ -393,13 +394,10 @@ class Results:
     def recipe(self, value: Value, root: Value) -> Recipe:
         found = chain_of(self.trace, value, root, self.output)
         if found is None:
-            raise Refused(
-                SourceError(
-                    "a result shares memory with another tensor, at an index that is written later "
-                    "or in a way that is not known.",
-                    self.trace.where(),
-                    remedy="Return a copy: `.clone()`.",
-                )
+            raise refuse(
+                "a result shares memory with another tensor, at an index that is written later "
+                "or in a way that is not known.",
+                remedy="Return a copy: `.clone()`.",
             )
         return found
 

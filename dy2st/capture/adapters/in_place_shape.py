@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dy2st.capture import detached_writes
 from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.adapters.table import dtype_of
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.memory import fix
 from dy2st.trace.signals import NeedsConcrete, Refused
-from ir import SourceError
 
 #: the entries, each with an underscore behind it
 SHAPES = ("reshape", "transpose", "squeeze", "unsqueeze", "flatten", "cast")
@@ -73,13 +73,10 @@ def become(e: Emitter, name: str, fake: FakeTensor, make: Callable[[Tensor], Fak
 
 
 def refused(e: Emitter, name: str, what: str) -> Refused:
-    return Refused(
-        SourceError(
-            f"{name}_ of {what}.",
-            e.trace.where(),
-            reason="It would change the shape of a tensor that other code sees.",
-            remedy=f"Bind a new one: `y = x.{name}(...)`.",
-        )
+    return refuse(
+        f"{name}_ of {what}.",
+        "It would change the shape of a tensor that other code sees.",
+        f"Bind a new one: `y = x.{name}(...)`.",
     )
 
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dy2st.capture.adapters.table import adapter, int_of
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from
 from dy2st.trace.memory import Layout, exact, fix, layout, offset_of, unknown
-from dy2st.trace.signals import Refused
-from ir import SourceError
 from ir.types import Dim, Size, product
 
 
@@ -86,26 +85,20 @@ def as_strided(
 @adapter("view_dtype")
 def view_dtype(e: Emitter, x: Tensor, dtype: Any) -> FakeTensor:
     if dtype_from(dtype) != e.type(x).dtype:
-        raise Refused(
-            SourceError(
-                f"a view of {e.type(x).dtype} as another dtype.",
-                e.trace.where(),
-                reason="A program has no tensors that share memory with other element types.",
-                remedy="Use `x.cast(dtype)` for the values; look at the bits outside.",
-            )
+        raise refuse(
+            f"a view of {e.type(x).dtype} as another dtype.",
+            "A program has no tensors that share memory with other element types.",
+            "Use `x.cast(dtype)` for the values; look at the bits outside.",
         )
     return e.alias(x)
 
 
 @adapter("set_")
 def set_(e: Emitter, x: Tensor, *args: Any) -> FakeTensor:
-    raise Refused(
-        SourceError(
-            "a tensor is given the memory of another one, or another size.",
-            e.trace.where(),
-            reason="set_ and resize_ change the tensor under all of its names.",
-            remedy="Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
-        )
+    raise refuse(
+        "a tensor is given the memory of another one, or another size.",
+        "set_ and resize_ change the tensor under all of its names.",
+        "Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
     )
 
 

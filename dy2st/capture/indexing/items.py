@@ -24,14 +24,14 @@ from dy2st.capture.indexing.dynamic_slice import window
 from dy2st.capture.indexing.masks import Changed, Selected
 from dy2st.capture.indexing.slices import picked, sliced
 from dy2st.state.arrays import tensor_of
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import number
 from dy2st.trace.scalar import is_runtime_scalar
-from dy2st.trace.signals import Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
-from ir import ShapeError, SourceError
+from ir import ShapeError
 
 
 def getitem(trace: Trace, x: Tensor, index: Any) -> Any:
@@ -123,13 +123,10 @@ def apart(trace: Trace, x: Tensor, value: Any, picks: Sequence[Picked]) -> None:
     read = [q for p in picks for q in p.tensors]
     read += [value] if isinstance(value, Tensor) and not single(trace, value) else []
     if any(trace.root(lift(trace, q)._value) is root for q in read):
-        raise Refused(
-            SourceError(
-                "item assignment by tensors reads the storage that it writes.",
-                trace.where(),
-                reason="In eager Paddle the result depends on the order of the writes.",
-                remedy="Assign a copy: `x[index] = value.clone()`.",
-            )
+        raise refuse(
+            "item assignment by tensors reads the storage that it writes.",
+            "In eager Paddle the result depends on the order of the writes.",
+            "Assign a copy: `x[index] = value.clone()`.",
         )
 
 
@@ -158,13 +155,10 @@ def basic(item: object) -> bool:
 def refuse_mixed(trace: Trace, items: Sequence[object]) -> None:
     """A mask whose values the program computes, beside other tensors."""
     if any(map(is_mask, items)) and sum(not basic(q) for q in items) > 1:
-        raise Refused(
-            SourceError(
-                "an index with a mask beside other tensors.",
-                trace.where(),
-                reason="The pairs of elements depend on the number that the mask selects.",
-                remedy="Use a mask of all the axes, or integers: `paddle.where(mask, value, x)`.",
-            )
+        raise refuse(
+            "an index with a mask beside other tensors.",
+            "The pairs of elements depend on the number that the mask selects.",
+            "Use a mask of all the axes, or integers: `paddle.where(mask, value, x)`.",
         )
 
 
@@ -254,13 +248,10 @@ def boolean(item: object) -> bool:
 def refuse_new_axes(e: Emitter, new_axes: Sequence[int], picks: Sequence[Picked]) -> None:
     own = {p.axis for p in picks if not p.sizes}
     if set(new_axes) - own:
-        raise Refused(
-            SourceError(
-                "None in front of a tensor in an index.",
-                e.trace.where(),
-                reason="Eager Paddle indexes the new axis then, and may use other memory.",
-                remedy="Add the axis afterwards: `x[i].unsqueeze(0)`; assign to `x[i]`.",
-            )
+        raise refuse(
+            "None in front of a tensor in an index.",
+            "Eager Paddle indexes the new axis then, and may use other memory.",
+            "Add the axis afterwards: `x[i].unsqueeze(0)`; assign to `x[i]`.",
         )
 
 
