@@ -42,7 +42,7 @@ UNREACHABLE = {
     "dy2st/convert/source.py: source_of": "every caller passes a Python function",
     "dy2st/compiled/kernels.py: fill": "a check of dy2st itself: a kernel broke its contract",
     "dy2st/capture/intercept.py: _bound": "a check of the installed version of Paddle",
-    "dy2st/compiled/translate.py: unstable": "a check of dy2st itself: a trace holds for its call",
+    "dy2st/compiled/errors.py: unstable": "a check of dy2st itself: a trace holds for its call",
     "dy2st/compiled/translate.py: check_amp": "Paddle has no mixed precision on a CPU",
     "dy2st/branches/unresolved.py: __getattr__": "the protocol of `hasattr`; no text",
     "dy2st/state/containers/lookup.py: __getattr__": "the protocol of `hasattr`; no text",
