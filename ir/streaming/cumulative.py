@@ -1,8 +1,8 @@
-"""Rules of running sums, products and extremes: the last result is the state."""
+"""Rules of running sums, products and linear recurrences: the last result is the state."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,26 +11,9 @@ from ir.program import Op, Value
 from ir.streaming.chunks import Chunk, Chunks
 from ir.streaming.facts import Stream
 from ir.streaming.rules import emit, rule
-from ir.types import Type
-
-
-def least(t: Type) -> float:
-    return float("-inf") if t.dtype.kind == "f" else int(np.iinfo(t.dtype.numpy).min)
-
-
-def most(t: Type) -> float:
-    return float("inf") if t.dtype.kind == "f" else int(np.iinfo(t.dtype.numpy).max)
-
 
 #: what leaves the running value as it is
-IDENTITY: dict[str, Callable[[Type], float]] = {
-    "cumsum": lambda t: 0,
-    "cumprod": lambda t: 1,
-    "cummax": least,
-    "cummin": most,
-    "logcumsumexp": least,
-    "recurrence": lambda t: 0,
-}
+IDENTITY = {"cumsum": 0, "cumprod": 1, "recurrence": 0}
 
 
 @rule(*IDENTITY)
@@ -41,7 +24,7 @@ def running(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     axis = op.attrs["axis"] % ndim
     if axis != s.axis:
         return [Chunk(emit(c, op, [x.value for x in xs]), s)]
-    start = IDENTITY[op.name](op.result.type)
+    start = IDENTITY[op.name]
     x = c.plain(xs[-1], "a running value")
     if s.uniform or s.delay > 0:
         x = c.masked(x, start)

@@ -85,6 +85,13 @@ def conv(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
 def pool(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     (x,) = xs
     s, a = x.stream, op.attrs
+    if not isinstance(c.units, int):
+        refuse(
+            op.loc,
+            "pooling over chunks of any number of frames",
+            "Its kernels are made for a number of frames.",
+            "Give `chunk=` a number.",
+        )
     if s.axis < 2:
         x = c.settled(x)
         return [Chunk(emit(c, op, [x.value]), replace(x.stream, outside=None))]

@@ -408,7 +408,7 @@ KINDS = {
     ),
     "elementwise": (lambda r: r.choice(["tanh", "relu", "sigmoid", "scale", "sin"]), ONE),
     "running": (
-        lambda r: r.choice(["cumsum", "cummax", "cummin", "recurrence", "logcumsumexp"]),
+        lambda r: r.choice(["cumsum", "cumprod", "recurrence"]),
         ONE,
     ),
     "gru": (lambda r: (r.choice(["zeros", "weight"]), r.choice([0, 0, 2]), r.random() < 0.3), ONE),

@@ -64,7 +64,8 @@ def compare(seed: int, kind: type = Interpreted) -> str:
     rng = random.Random(-seed - 1)
     stack = Stack_(seed, rng.randint(1, 8))
     chunk = stack.unit * rng.choice([1, 1, 2, 3, 5])
-    fixed = stack.unit > 1 or rng.random() < 0.5
+    pools = any(name in ("pool", "masked") for name, _ in stack.layers)
+    fixed = stack.unit > 1 or pools or rng.random() < 0.5
     s = streamed(stack, chunk if fixed else 1, kind, fixed)
     done = 0
     for _ in range(2):
