@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -112,9 +112,14 @@ def flatten(x: object) -> list[object]:
     return [x]
 
 
-def size_names(literal: object) -> set[str]:
+def dims_in(literal: object) -> Iterator[Size]:
+    """The sizes that are arguments."""
     if isinstance(literal, Size):
-        return set(literal.names)
-    if isinstance(literal, tuple):
-        return {n for q in literal for n in size_names(q)}
-    return set()
+        yield literal
+    elif isinstance(literal, tuple):
+        for q in literal:
+            yield from dims_in(q)
+
+
+def size_names(literal: object) -> set[str]:
+    return {n for d in dims_in(literal) for n in d.names}

@@ -11,7 +11,7 @@ import numpy as np
 import paddle
 
 from dy2st.capture.foreign import gradient
-from dy2st.capture.foreign.arguments import rebuild, size_names
+from dy2st.capture.foreign.arguments import dims_in, rebuild, size_names
 from dy2st.capture.foreign.refusals import another_type, shape_by_value
 from dy2st.capture.foreign.run import function, is_void, run
 from dy2st.trace.emitter import grad_enabled
@@ -55,6 +55,8 @@ UNCHECKED = frozenset(("warpctc", "warprnnt"))
 
 
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
+#: numbers for sizes of the program beside indices of loops
+LARGER = (97, 109, 127, 139, 151, 163, 179, 191)
 
 
 class Unclear(ValueError):
@@ -92,7 +94,7 @@ class Probe:
         if self.name in SAME_TYPE:
             return [self.types[0]], "new", {}
         first, structure, written = self.tied()
-        base = dict(zip(self.sizes, PRIMES))
+        base = self.numbers(self.sizes)
         if self.shaped_by_values(base, first):
             raise shape_by_value(self.trace, "the result of ", self.name)
         if not self.sizes:
@@ -102,7 +104,7 @@ class Probe:
             raise Unclear("the number of results follows from a named size")
         types = [self.affine(i, t, base, moved) for i, t in enumerate(first)]
         larger, small = ({n: v + 3 for n, v in base.items()}, dict.fromkeys(base, 2))
-        for check, may_fail in ((larger, False), (small, True)):
+        for check, may_fail in ((larger, not self.are_sizes(larger)), (small, True)):
             if not self.holds(types, check, may_fail):
                 raise Unclear("the shape of the result does not follow from the named sizes")
         return types, structure, written
@@ -115,7 +117,7 @@ class Probe:
         error: Exception | None = None
         for same in self.ties():
             self.same = same
-            sizes = dict(zip(sorted(set(same.values())), PRIMES))
+            sizes = self.numbers(sorted(set(same.values())))
             try:
                 found = self.once(sizes)
             except (ValueError, RuntimeError, IndexError) as e:
@@ -132,6 +134,25 @@ class Probe:
         if self.name in SHAPED and self.vague():
             raise shape_by_value(self.trace, "the result of ", self.name) from None
         raise error
+
+    def numbers(self, names: Sequence[str]) -> dict[str, int]:
+        """A number for each size: `n - t` and `t - 3` are sizes, too, also for a number more."""
+        births = self.trace.sizes.births
+        inner = sorted((n for n in names if n in births), key=births.__getitem__, reverse=True)
+        outer = [n for n in names if n not in births]
+        if not inner:
+            return dict(zip(outer, PRIMES))
+        tried = [
+            {n: first + k * step for k, n in enumerate(inner)} | dict(zip(outer, LARGER))
+            for first, step in ((17, 6), (5, 2), (2, 2), (1, 1), (0, 1))
+        ]
+        return next((q for q in tried if self.are_sizes(q)), tried[0])
+
+    def are_sizes(self, numbers: Mapping[str, int]) -> bool:
+        """Whether nothing that is given has a negative size, with one number more as well."""
+        dims = [d for t in self.types for d in t.shape] + list(dims_in(self.literal))
+        several = [numbers, *({**numbers, n: v + 1} for n, v in numbers.items())]
+        return all(evaluate_dim(d, self.complete(q)) >= 0 for q in several for d in dims)
 
     def ties(self) -> Iterator[dict[str, str]]:
         """What each size may be equal to: only itself, then pairs of sizes of inputs, then all."""
@@ -181,7 +202,7 @@ class Probe:
         trained = [k for k, q in enumerate(operands) if not q.stop_gradient]
         if not trained or not grad_enabled() or self.name in RANDOM or self.name in BY_VALUE:
             return [], trained
-        sizes = self.complete(dict(zip(self.sizes, PRIMES)))
+        sizes = self.complete(self.numbers(self.sizes))
         tensors = self.stand_ins(sizes)
         leaves, found = gradient.recorded(
             run, self.name, self.literal, tensors, trained, written, sizes
