@@ -268,8 +268,8 @@ class TraceList(list):
         if fill is not None and not is_symint(i):
             raise fills.unfit(trace, self)
         empties = shrinks.known(self, loops)
-        if empties is not None and not isinstance(i, slice):
-            return shrinks.item(trace, self, i, empties)
+        if empties is not None:
+            return shrinks.item(trace, self, i, empties, loops)
         if isinstance(i, slice):
             return self._slice(trace, i, loops)
         if fill is not None:

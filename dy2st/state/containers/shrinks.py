@@ -78,8 +78,10 @@ def taken(target: object, frame: Frame) -> tuple[Dim, Dim]:
     return index * shrink.front + front, index * shrink.back + back
 
 
-def item(trace: Trace, target: Any, i: Any, frame: Frame) -> Any:
+def item(trace: Trace, target: Any, i: Any, frame: Frame, loops: Sequence[Frame] = ()) -> Any:
     """`target[i]` while the loop takes elements out of it."""
+    if isinstance(i, slice) and (stop := changed(target, loops)):
+        raise stop
     shrink = frame.learned.shrinks.get(id(target))
     if not target.raw():
         raise IndexError("pop from empty list")
