@@ -281,7 +281,15 @@ class Probe:
             raise another_type(self.trace, self.name, str(out.dtype).removeprefix("paddle."))
         for q in stand_ins:
             whole = out.data_ptr() == q.data_ptr() and out.shape == q.shape
-            assert whole or not meet(extent(out), extent(q)), f"{self.name} gives a view"
+            if not whole and meet(extent(out), extent(q)):
+                raise Refused(
+                    SourceError(
+                        f"{self.name} gives a view of a part of its argument.",
+                        self.trace.where(),
+                        reason="A program knows the memory of views by its own ops only.",
+                        remedy="Index the tensor: `x[a:b]`.",
+                    )
+                )
         types.append(type_of(out))
         return "new"
 

@@ -254,3 +254,8 @@ def product_with_a_complex_number(x):
 @example(X)
 def cast_to_complex_numbers(x):
     return x.astype("complex64").abs()
+
+
+@example(paddle.ones([4, 3]))
+def view_by_a_kernel_of_paddle(x):
+    return paddle._C_ops.view_slice(x, 0, 2)
