@@ -59,7 +59,10 @@ def forget(trace: Trace, code: Code, partial: list[Any]) -> None:
     if not errors:
         return
     for cell in list(cells_of(code.body, set())):
-        value = getattr(cell, "cell_contents", None)
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue  # the variable has no value yet
         if id(value) in errors:
             trace.undo_log.note(functools.partial(setattr, cell, "cell_contents", value))
             cell.cell_contents = unreadable(errors[id(value)])
