@@ -33,7 +33,10 @@ from ir.uses import gives, has_effect, needs, walk
 
 def fuse_loops(program: Program) -> Program:
     """No loop follows one that it could be part of."""
-    return replace(program, ops=_fused(program.ops, ()))
+    ops, before = program.ops, -1
+    while len(loops := [n for n in walk(ops) if isinstance(n, Scan)]) != before:
+        before, ops = len(loops), _fused(ops, ())
+    return replace(program, ops=ops)
 
 
 def _fused(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:
