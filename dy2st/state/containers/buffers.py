@@ -361,6 +361,9 @@ def enter(trace: Trace, frame: Frame) -> None:
                 raise want(trace, target, around)
             trace.undo_log.note(functools.partial(setattr, target, "buffer", None))
             target.buffer = wanted.buffer = Buffer(trace, wanted, frame)
+    for place in list(frame.learned.places.values()):
+        if getattr(place.obj, "is_table", False):
+            forget_slots(frame.learned.places, place.obj)
 
 
 def leave(trace: Trace, frame: Frame, length: Dim) -> None:

@@ -119,7 +119,17 @@ def sorted_by_data(x, at):
     return d
 
 
+def slot_of_an_inner_loop(x, at):
+    d, h = [x[0] * k for k in range(12)], x[0]
+    for t in range(x.shape[0]):
+        for k in range(2):
+            d[-1] = h * 0.5 + d[int(at[k % x.shape[0]])] * 0.5
+        d[11 - t] = h = h + x[t]
+    return d
+
+
 ROLLED = [
+    slot_of_an_inner_loop,
     in_order, ring, from_data, swapped, numbers, copies_and_slices, inner_loops, grown_too, until,
     read_elsewhere, pointer, sorted_by_data,
 ]  # fmt: skip
