@@ -144,6 +144,7 @@ def plot(noisy: np.ndarray, out: np.ndarray, error: np.ndarray, delay: int) -> s
         points = [envelope(values, p, width) for p in range(width)]
         ends = [f"{p + 10},{y(v, low, high, top):.1f}" for p, q in enumerate(points) for v in q]
         text.append(f'<polyline fill="none" stroke="{color}" points="{" ".join(ends)}"/>')
+        name = f"{name} (from {low:g} to {high:g})"
         text.append(
             f'<text x="14" y="{top + 12}" font-family="sans-serif" font-size="13">{name}</text>'
         )
