@@ -117,7 +117,7 @@ class ContainerPorts(LoopRecord):
             raise NeedsConcrete(f"{name} is a list that an inner loop fills")
         if not new and not (is_container(b) and alike(a, b)):
             raise Mismatch(name, describe(b), describe(a), peel=iterations_to_fill(b, a))
-        if not new and home is not self.frame and self.is_handed_on(a):
+        if not new and home is not self.frame and self.is_handed_on(a, b):
             for q, other in self.begins.items():
                 if other is a or q == path:
                     known.fresh.add(q)
@@ -137,10 +137,12 @@ class ContainerPorts(LoopRecord):
         old.after = rebuilt(self.trace, a, parts, self.outer)
         return old.first
 
-    def is_handed_on(self, a: Any) -> bool:
-        """Whether it is a list that another variable holds before the loop (`a, b = b, a`)."""
+    def is_handed_on(self, a: Any, b: Any) -> bool:
+        """Whether it is a list that another variable holds before the loop (`a, b = b, a`). Lists
+        of the caller are not copied."""
         held = any(a is q for path, q in self.begins.items() if len(path) == 1)
-        return held and isinstance(a, TraceList) and id(a) not in self.trace.objects.doubts
+        own = isinstance(a, TraceList) and isinstance(b, TraceList)
+        return held and own and id(a) not in self.trace.objects.doubts
 
     def exchanged(self, path: tuple[Any, ...]) -> Replaced | None:
         """The list that is in a place after a known number of iterations, which exchange it with
@@ -176,9 +178,11 @@ class ContainerPorts(LoopRecord):
                 q.changed = True
             if any(q.seen for q in every):
                 raise every[0].stop()
+        known = {id(q.copy) for q in every}
         for q in every:
             value = self.value_at(q.path)
-            if q.changed and (value is q.copy or id(value) in self.shared):
+            other = id(value) in self.body_trace.copies and id(value) not in known
+            if q.changed and (value is q.copy or other or id(value) in self.shared):
                 raise q.stop()
 
     def found(self, name: str, a: Any) -> Any:

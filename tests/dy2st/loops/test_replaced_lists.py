@@ -378,3 +378,52 @@ def test_lists_of_the_caller_that_change_places():
         x = check.data(n, 3, seed=n)
         check.same(static(x, *two), f(x, *one), 1e-9, 1e-9)
         check.same(two, one, 1e-9, 1e-9)
+
+
+def one_that_the_loop_stores(x, given):
+    own = [x[0], x[0] * 2]
+    for t in range(x.shape[0]):
+        own[0] = own[0] * 0.5 + x[t]
+        given, own = own, given
+    return given[0], own[0]
+
+
+def one_in_an_inner_loop(x, given):
+    own = [x[0], x[0] * 2]
+    for t in range(x.shape[0]):
+        for i in range(len(own)):
+            own[i] = own[i] * 0.5 + x[t]
+        given, own = own, given
+    return given, own
+
+
+def three_that_change_places(x, given):
+    own, third = [x[0], x[0] * 2], [x[0] * 3, x[0]]
+    for t in range(x.shape[0]):
+        third[0] = own[0] * 0.5 + x[t]
+        own, given, third = given, third, own
+    return own[0]
+
+
+def one_that_gets_the_other(x, given):
+    own = [x[0], x[0] * 2]
+    for t in range(x.shape[0]):
+        own[0] = own[0] * 0.5 + x[t]
+        own, given = given, [x[t], x[0]]
+    return own[0]
+
+
+WITH_THE_CALLERS = [
+    one_that_the_loop_stores, one_in_an_inner_loop, three_that_change_places,
+    one_that_gets_the_other,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", WITH_THE_CALLERS, ids=lambda f: f.__name__)
+def test_a_list_of_the_caller_that_changes_places_with_another(f):
+    static = dy2st.to_static(f)
+    for n in (1, 3, 4):
+        one, two = ([check.data(3, seed=k) for k in range(2)] for _ in "ab")
+        x = check.data(n, 3, seed=n)
+        check.same(static(x, two), f(x, one), 1e-9, 1e-9)
+        check.same(two, one, 1e-9, 1e-9)
