@@ -138,7 +138,8 @@ class ContainerGuards:
         """Containers of one type of which the function changes one, by `id`, are different objects,
         and none of them is an argument."""
         every = [obj for obj, _, contents in self.met.values() if contents is not None]
-        for kind in {type(q) for q in every if id(q) in self.homes and id(q) in changed}:
+        located = {type(q) for q in every if id(q) in self.homes}
+        for kind in located & {type(q) for q in every if id(q) in changed}:
             names = [self.ref(obj) for obj in every if type(obj) is kind]
             if len(names) > 1:
                 test = f"len({{{', '.join(f'id({n})' for n in names)}}}) == {len(names)}"

@@ -180,6 +180,26 @@ def test_two_names_that_become_one_list():
     assert ours.a is ours.b
 
 
+def test_a_deque_that_becomes_the_one_of_the_caller():
+    class Exchange(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.state = collections.deque([ZERO, ZERO + 1])
+
+        def forward(self, x, given):
+            self.state, given = given, self.state
+            y = given[0] + x[0]
+            self.state.appendleft(self.state.pop())
+            return y, given[0] * 2
+
+    nets = Exchange(), Exchange()
+    static, given = dy2st.to_static(nets[1]), [collections.deque([ZERO + 2, X[0]]) for _ in nets]
+    for k in range(3):
+        check.same(static(X + k, given[1]), nets[0](X + k, given[0]), what=f"call {k}")
+        check.same(list(given[1]), list(given[0]), what=f"deque after call {k}")
+        assert nets[1].state is given[1]
+
+
 def test_another_type_and_another_length_are_followed():
     eager, ours = List(), List()
     static = dy2st.to_static(ours)
