@@ -365,6 +365,7 @@ class Merge:
         out = []
         places = {k: q for k, (q, _) in (*self.no.stores.items(), *self.yes.stores.items())}
         whole = {id(q.obj) for q in places.values() if isinstance(q, Contents)}
+        whole.update(self.yes.changed, self.no.changed)
         self.check_order(places)
         for key, place in places.items():
             if key[0] == "item" and id(place.obj) in whole:
@@ -464,7 +465,7 @@ class Merge:
 
     def changed(self) -> list[tuple[TraceList, list[Any]]]:
         """Lists from outside that a branch has shortened or reordered, with their merged
-        elements."""
+        elements, those too that the other one has stored."""
         out = []
         for key in dict.fromkeys((*self.yes.changed, *self.no.changed)):
             target = (self.yes.changed.get(key) or self.no.changed[key])[0]
@@ -485,6 +486,9 @@ class Merge:
             found = side.changed[key][1]
         else:
             found = [*target.parts(), *side.appends.get(key, (target, []))[1]]
+            for q, value in side.stores.values():
+                if q.obj is target and isinstance(q, Item):
+                    found[q.index] = value
         with inside(self.trace, side.frame):
             return one_by_one(self.trace, found)
 

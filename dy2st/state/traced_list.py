@@ -222,6 +222,8 @@ class TraceList(list):
             return _replace_items(self, i, value)
         if not -len(self.parts()) <= i < len(self.parts()):
             raise IndexError("list assignment index out of range")
+        if not loops and i % len(self.parts()) >= len(self._old(trace.frames)):
+            return _replace_items(self, i, value)  # a branch has appended this element
         self._use(changes=True)
         for f in loops if i < 0 else ():
             f.ends.add(id(self))
