@@ -62,7 +62,7 @@ from dy2st.trace.signals import (
 )
 from dy2st.trace.trace import Loop, Trace, TracedInput, active
 from dy2st.trace.user_stack import raised_at, user_loc
-from ir import Input, Program, Scan, SourceError, Value
+from ir import Input, Loc, Program, Scan, SourceError, Value
 from ir.analysis.alias import AliasError
 from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
@@ -180,9 +180,10 @@ def translate(
 
 def capture(
     function: Callable[..., object], signature: Signature, spec: Sequence[object]
-) -> tuple[Program, OutputPlan, list[TracedInput], list[tuple[Dim, Dim]]]:
+) -> tuple[Program, OutputPlan, list[TracedInput], list[tuple[Dim, Dim, Loc]]]:
     """The program as it was recorded, the plan of its outputs, its inputs, and the sizes that
-    Python divided, with what by; it is not compiled, and nothing is changed. Raises SourceError."""
+    Python divided, by what and where; it is not compiled, and nothing is changed. Raises
+    SourceError."""
     given = Given(function, signature, spec, None, "none", (), captured_only=True)
     try:
         _declared(given)

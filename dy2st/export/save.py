@@ -44,7 +44,9 @@ def save(
         write(path, *entries(function))
         return
     if input_spec is None:
-        raise TypeError("save takes an input_spec, but for a streaming program")
+        raise TypeError(
+            "save needs `input_spec=`: a paddle.static.InputSpec for each tensor argument"
+        )
     write(path, *parts_of(function, input_spec))
 
 

@@ -222,6 +222,8 @@ class NumberOrTensor(Leaf):
 class Number(Leaf):
     """A size of the program as a Python int."""
 
+    about = "a size"
+
     dim: Any
 
     def fill(self, call: Filled) -> Any:
@@ -234,6 +236,8 @@ class Number(Leaf):
 @dataclass(frozen=True, eq=False)
 class Scalar(Leaf):
     """Output `index` of the program as a Python bool, int or float."""
+
+    about = "a Python number that data gives"
 
     index: int
 

@@ -13,17 +13,19 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.compiled.arguments import argument_names
 from dy2st.compiled.translate import capture, functional, prune_inputs
 from dy2st.results import leaves
 from dy2st.state.signature import Signature
 from dy2st.streaming.program import Chunked, Parts, Require
 from dy2st.trace.fake_tensor import Tensor
-from ir import Builder, Input, Program, SourceError, Value
+from ir import Builder, Input, Loc, Op, Program, SourceError, Value
 from ir.analysis.history import History
 from ir.passes import expand, simplify, undistinguished
 from ir.streaming import QUANTUM, stream
 from ir.types import BOOL, Dim, Size, Type
+from ir.uses import walk
 
 #: the sequence that stands for all while Python is traced has about so many frames
 TYPICAL_FRAMES = 1 << 12
@@ -147,26 +149,32 @@ def axes_by_name(
         name = names[key] if isinstance(key, int) and key < len(names) else key
         if name not in names:
             raise TypeError(f"the function has no argument {key!r}; it takes {', '.join(names)}")
-        shape = tensors[names.index(str(name))][0]
-        if not -len(shape) <= axis < len(shape):
-            raise TypeError(f"{name} has no axis {axis}: it has {len(shape)} axes")
-        found[str(name)] = axis % len(shape)
+        found[str(name)] = axis_in(str(name), axis, tensors[names.index(str(name))][0])
     return found
+
+
+def axis_in(name: str, axis: int, shape: Sequence[object]) -> int:
+    """The number of an axis from the front; raises TypeError if there is none."""
+    if not -len(shape) <= axis < len(shape):
+        raise TypeError(f"{name} has no axis {axis}: it has {len(shape)} axes")
+    return axis % len(shape)
 
 
 def pure(raw: Program, inputs: Sequence[Any]) -> Program:
     """A program that writes nothing."""
-    for q in inputs:
-        if q.kind in ("rng", "host"):
+    for op in walk(raw.ops):
+        if isinstance(op, Op) and op.attrs.get("call") in HOST_CALLS:
             raise SourceError(
-                "a function that draws random numbers, or calls Python again on every call, cannot "
-                "be streamed.",
-                reason=f"It reads {q.name}.",
-                remedy="Call `.eval()` first.",
+                "a call of Python code, made again on every call, cannot be streamed.",
+                op.loc,
+                reason="It would be made for every chunk.",
+                remedy="Call it outside, and pass its result as an argument.",
             )
+    for q in inputs:
         if q.share is not None:
             raise SourceError(
-                f"{q.name}, which shares memory with another input, cannot be streamed."
+                f"{q.name}, a view of other memory whose strides are read, cannot be streamed.",
+                remedy="Take a copy of it before: `.clone()`.",
             )
     marker = Input(Value(Type(BOOL, (Size.named(QUANTUM),))), "arg", "units of the sequence")
     program = replace(raw, inputs=(*raw.inputs, marker))
@@ -226,37 +234,44 @@ def checked(program: Program, frames: int) -> tuple[Require, ...]:
     """What the function assumes of the length of a sequence."""
     out = []
     for r in program.requires:
-        at_0, at_1 = line(r.left - r.right)
+        at_0, at_1 = line(r.left - r.right, r.loc)
         if r.relation == "==":
+            only = -at_0 * frames / (at_1 - at_0)
             raise SourceError(
                 "a function that is for one length of the sequence only cannot be streamed.",
                 r.loc,
-                reason=f"It needs {r} ({r.reason}).",
-                remedy="Do not decide on the length of the sequence.",
+                reason=f"This is for {only:g} frames.",
+                remedy="Take sizes from the shape of the argument, and do not decide on them.",
             )
         out.append(Require(r.relation, at_1 - at_0, at_0 * frames, f"{r.reason}, {r.loc}"))
     return tuple(out)
 
 
-def multiples(divided: Sequence[tuple[Dim, Dim]], frames: int) -> tuple[Require, ...]:
+def multiples(divided: Sequence[tuple[Dim, Dim, Loc]], frames: int) -> tuple[Require, ...]:
     """What Python's divisions of sizes assume of the length of a sequence: nothing is left."""
     out = {}
-    for dim, by in divided:
-        at_0, at_1 = line(dim)
+    for dim, by, loc in divided:
+        at_0, at_1 = line(dim, loc)
         if not isinstance(by, int):
             raise SourceError(
-                f"a function that divides the size {dim} by another size cannot be streamed."
+                "a function that divides one size of the sequence by another cannot be streamed.",
+                loc,
+                reason="Only a division by a number is the same for every chunk.",
             )
-        why = f"Python divides a number of frames by {by}"
+        why = f"Python divides a number of frames by {by}, {loc}"
         out[dim, by] = Require("multiple", at_1 - at_0, at_0 * frames, why, abs(by) * frames)
     return tuple(out.values())
 
 
-def line(dim: Dim) -> tuple[int, int]:
+def line(dim: Dim, loc: Loc) -> tuple[int, int]:
     """A size for no units, and for one; it is on a line with them."""
     names = dim.names if isinstance(dim, Size) else frozenset()
     if names - {QUANTUM} or any(len(m) > 1 for m, _ in getattr(dim, "terms", ())):
-        raise SourceError(f"a function that decides on the size {dim} cannot be streamed.")
+        raise SourceError(
+            "a function that decides on a product of sizes of the sequence cannot be streamed.",
+            loc,
+            reason="What it decides has to change evenly with the number of frames.",
+        )
     at_0, at_1 = (dim if isinstance(dim, int) else dim.evaluate({QUANTUM: k}) for k in (0, 1))
     return at_0, at_1
 
@@ -271,10 +286,11 @@ def shapes(spec: Sequence[Any], axes: Mapping[object, int]) -> list[tuple[list[i
     for k, s in enumerate(spec):
         axis = axes.get(s.name, axes.get(k))
         axis = next(iter(axes.values())) if axis is None and len(spec) == len(axes) == 1 else axis
+        name = s.name or f"argument {k}"
         dims = [1 if d is None or int(d) < 0 else int(d) for d in s.shape]
         open_ = {a for a, d in enumerate(s.shape) if d is None or int(d) < 0}
-        if open_ - ({axis % len(dims)} if axis is not None else set()):
-            raise TypeError(f"{s.name}: only the axis of time may be open in {s}")
+        if open_ - ({axis_in(name, axis, dims)} if axis is not None else set()):
+            raise TypeError(f"{name}: only the axis of time may be open in {list(s.shape)}")
         out.append((dims, s.dtype))
     return out
 

@@ -233,13 +233,13 @@ class StreamingProgram:
         for r in self.chunked.requires:
             if not r.holds(frames):
                 raise ValueError(
-                    f"{self.program.name} does not take a sequence of {frames} frames as it takes "
-                    f"longer ones, or multiples of {self.frames} ({r.reason})"
+                    f"the sequence cannot end after {frames} frames: {self.program.name} "
+                    f"treats other lengths in another way ({r.reason})"
                 )
         if any(len({q.of(frames) for q in lengths}) > 1 for lengths in self.chunked.agreeing):
             raise ValueError(
-                f"how long a tensor of {self.program.name} is for {frames} frames does not follow "
-                f"from its size for multiples of {self.frames}: end the sequence at one"
+                f"the sequence cannot end after {frames} frames: two tensors of "
+                f"{self.program.name} are equally long for multiples of {self.frames} only"
             )
 
     def _is_out(self, frames: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.symint import TYPICAL
-from ir import ROOM, Require, Size, Type, Value
+from ir import ROOM, Loc, Require, Size, Type, Value
 from ir.analysis.ranges import names_in, rises, slope
 from ir.messages import HOLE
 from ir.types import I64, Dim, substitute_dim
@@ -25,7 +25,7 @@ class SizeFacts:
     count_homes: the frame in which a count is known.
     hints: the size of the call that is traced, for each named size of the arguments.
     streamed: whether sizes are those of a sequence of chunks: the program is only captured.
-    divided: the sizes of a stream that have been divided, and by what.
+    divided: the sizes of a stream that have been divided, by what, and where.
     rooms: sizes that nothing bounds: the largest number of iterations of a `while` loop that makes
     tensors longer.
     births: for indices and counts, the order in which they were named: a bound names older ones.
@@ -37,7 +37,7 @@ class SizeFacts:
     hints: dict[str, int] = field(default_factory=dict)
     births: dict[str, int] = field(default_factory=dict)
     streamed: bool = False
-    divided: list[tuple[Dim, Dim]] = field(default_factory=list)
+    divided: list[tuple[Dim, Dim, Loc]] = field(default_factory=list)
     rooms: list[str] = field(default_factory=list)
     counter: Iterator[int] = field(default_factory=itertools.count)
 

@@ -133,7 +133,7 @@ def _division(name: str) -> Callable[[SymInt, object], object]:
     def method(self: SymInt, other: object) -> object:
         exact = divide(self.dim, dim_of(other)) if is_symint(other) or type(other) is int else None
         if exact is not None and self.home.sizes.streamed and name != "truediv":
-            self.home.sizes.divided.append((self.dim, dim_of(other)))
+            self.home.sizes.divided.append((self.dim, dim_of(other), self.home.where()))
         if exact is not None and name == "floordiv":
             return make(exact, self.home)
         if exact is not None and name == "mod":

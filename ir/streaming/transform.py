@@ -79,9 +79,9 @@ class Transform:
         if op.name == "foreign":
             refuse(
                 op.loc,
-                f"`{op.attrs['call']}`, which runs on Paddle's own kernel",
+                f"`{op.attrs['call']}`, which runs on Paddle's own kernel,",
                 "Nothing is known of how it moves frames.",
-                "Write it with ops that have a row (docs/limits.md).",
+                "Write it with other ops, or pass what it gives as an argument.",
             )
         moving = any(isinstance(x.fact, Stream) for x in xs)
         early = any(isinstance(x.fact, (Head, Final)) for x in xs)

@@ -441,3 +441,23 @@ class Weighted:
 @script
 def reads_all_attributes():
     Weighted().scaled(X)
+
+
+def sum_of_positives(x):
+    total = 0.0
+    if x.sum() > 0:
+        total = total + x
+    return total
+
+
+@example(X)
+def text_of_a_number_or_a_tensor(x):
+    return x * len(f"{sum_of_positives(x)}")
+
+
+@example(X)
+def pop_from_a_list_without_elements(x):
+    rows, total = [], x[0]
+    for _ in range(4):
+        total = total + rows.pop()
+    return total
