@@ -174,3 +174,40 @@ def test_a_missing_driver_is_named_before_anything_is_translated(monkeypatch, tm
     with pytest.raises(ValueError, match='device is "cpu" or "gpu", not \'tpu\''):
         dy2st.to_static(Cell(), device="tpu")
     assert cell(paddle.ones([2, 2, 3]))[1].shape == [2, 5]
+
+
+# ---------------------------------------------------------------- texts with values
+def shows(x, limit):
+    y = x * 2
+    if not (y < limit).all():
+        raise ValueError(f"too large: {y}, {y[1:, ::2]} of {y.sum()}")
+    return y
+
+
+def stops_in_a_loop(x, limit):
+    for t in range(x.shape[0]):
+        row = x[t] * 2
+        if row.max() > limit:
+            raise ValueError(f"row {t}: {row} of {x.t()}")
+    return x
+
+
+@pytest.mark.parametrize("f", [shows, stops_in_a_loop], ids=lambda f: f.__name__)
+def test_tensors_in_the_text_of_an_error_are_those_of_eager(f):
+    """Also of other values in the next call."""
+    static = dy2st.to_static(f, device="gpu")
+    for scale in (1.0, 3.0):
+        x, limit = paddle.arange(12, dtype="float32").reshape([3, 4]) * scale, paddle.to_tensor(5.0)
+        with pytest.raises(ValueError) as eager:
+            f(x, limit)
+        with pytest.raises(ValueError) as found:
+            static(x, limit)
+        assert str(found.value) == str(eager.value)
+    np.testing.assert_array_equal(static(x * 0, limit), f(x * 0, limit))
+
+
+def test_a_streaming_program_is_refused(tmp_path):
+    spec = [InputSpec([1, None, 3], "float32", "x")]
+    dy2st.save(dy2st.stream(lambda x: x * 2, {"x": 1}, 4, spec), tmp_path / "double")
+    with pytest.raises(dy2st.SourceError, match="streaming programs run on the CPU"):
+        dy2st.load(tmp_path / "double", device="gpu")
