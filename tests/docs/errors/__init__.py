@@ -184,7 +184,10 @@ def elsewhere() -> Iterator[None]:
 
 
 def shown(error: BaseException) -> str:
-    return "".join(traceback.format_exception_only(type(error), error)).rstrip()
+    """As every version of Python prints it."""
+    text = "".join(traceback.format_exception_only(type(error), error)).rstrip()
+    text = re.sub(r"\. Did you mean: '\w+'\?$", "", text)
+    return text.replace("max() iterable argument is empty", "max() arg is an empty sequence")
 
 
 @contextlib.contextmanager
