@@ -211,13 +211,18 @@ def note_uniform(trace: Trace, value: Value, number: Any, sources: Sequence[Valu
 def uniform(trace: Trace, value: Value) -> Any:
     """The number that all elements of a tensor of this frame are; None where it is not known."""
     few = trace.values.elements.get(value)
-    one = few[0][0] if few is not None and len(set(few[0])) == 1 else None
+    one = few[0][0] if few is not None and one_number(few[0]) else None
     found, since = (one, few[1]) if few is not None else trace.values.uniform.get(value, (None, {}))
     homes, writes = trace.values.frame_of, trace.values.writes
     fresh = all(
         n == writes.get(root, 0) and homes[root] is trace.frame for root, n in since.items()
     )
     return found if fresh and type(found) in NUMBERS else None
+
+
+def one_number(elements: Sequence[Any]) -> bool:
+    """Whether elements are all the same plain number; 0.0 and -0.0 are two."""
+    return all(type(q) in NUMBERS for q in elements) and len({repr(q) for q in elements}) == 1
 
 
 class Emitter:
