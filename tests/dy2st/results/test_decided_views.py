@@ -550,7 +550,7 @@ EXACT = [
     the_last_of_a_list_of_pairs, a_view_beside_a_list, one_view_or_another,
     the_last_row, the_row_before, reshaped_after_it_was_chosen, chosen_by_three_places,
     best_of_all, detached_at_the_end, the_same_row_again, windows_that_overlap,
-    the_argument_again, appended_if_the_loop_runs,
+    the_argument_again, appended_if_the_loop_runs, a_list_and_two_of_its_elements,
 ]  # fmt: skip
 
 #: what is chosen is a view that a branch or an iteration has made, or an element of a list
@@ -564,7 +564,6 @@ COPIED = [
     collected_twice, a_list_in_reverse, at_an_index_that_moves_on, viewed_again_in_a_loop,
     a_view_of_what_an_iteration_made, grown_or_not, in_a_while_of_a_while,
     of_the_iteration_before, a_view_in_another_list, an_element_of_a_list,
-    a_list_and_two_of_its_elements,
 ]  # fmt: skip
 
 
