@@ -49,7 +49,8 @@ class Gpu:
             if isinstance(x, Call):
                 op = lowered.calls[x.number][0]
                 name = op.attrs.get("call") or op.name
-                raise Unsupported(f"a GPU cannot run {name!r}: Python calls it on the host", op.loc)
+                what = "a function of Python" if name == "host" else repr(name)
+                raise Unsupported(f"a GPU cannot run {what}, which is called on the host", op.loc)
         return lowered
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:

@@ -4,6 +4,7 @@ eager Paddle, and what it cannot run is refused before anything has changed."""
 from __future__ import annotations
 
 import copy
+import random
 import warnings
 
 import numpy as np
@@ -64,6 +65,17 @@ class InPlace(paddle.nn.Layer):
         return x.sum()
 
 
+class Rows(paddle.nn.Layer):
+    def forward(self, x, at):
+        rows, h = [x[0] * k for k in range(8)], x[0]
+        for t in range(x.shape[0]):
+            rows[int(at[t])] = h + x[t]
+            h = h * 0.5 + rows[int(at[t]) - 1]
+        for _ in range(x.shape[0]):
+            h = h * 0.5 + rows.pop()
+        return h, rows
+
+
 # ---------------------------------------------------------------- results, writes, gradients
 def test_a_recurrent_layer_and_its_buffer():
     cell = Cell()
@@ -93,6 +105,11 @@ def test_a_while_on_data_and_a_branch():
 
 def test_writes_to_an_argument():
     check.parity(InPlace(), lambda: [paddle.randn([4, 3]), paddle.to_tensor(1)], device="gpu")
+
+
+def test_stores_at_any_place_of_a_list_that_a_second_loop_empties():
+    at = paddle.to_tensor([3, 0, -7, 7, 3, 1])
+    check.parity(Rows(), lambda: [paddle.randn([6, 3]), at], device="gpu")
 
 
 def test_an_index_from_data_out_of_range_names_the_line_and_writes_nothing():
@@ -153,6 +170,34 @@ def test_tensors_on_the_host_are_counted():
 def svd(x):
     y = x + 1
     return paddle.linalg.svd(y)[1]
+
+
+def draws(x):
+    while x.sum() < 20:
+        x = x * (2 + random.random())
+    return x
+
+
+def collects(x):
+    ys = []
+    while x.sum() < 20:
+        x = x * 2
+        ys.append(x)
+    return paddle.stack(ys)
+
+
+@pytest.mark.parametrize(
+    ("f", "text"),
+    [
+        (draws, "a GPU cannot run a function of Python, which is called on the host"),
+        (collects, "a GPU cannot collect results of a loop without a bound"),
+    ],
+)
+def test_calls_of_python_and_growth_without_a_bound_are_refused(f, text):
+    state = random.getstate()
+    with pytest.raises(dy2st.SourceError, match=text):
+        dy2st.to_static(f, device="gpu")(paddle.ones([3]))
+    assert random.getstate() == state
 
 
 def test_a_kernel_of_paddle_is_refused_with_its_line():
