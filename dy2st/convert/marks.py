@@ -115,7 +115,9 @@ def host(function: Any = None, result: Any = UNSAID) -> Any:
     """Mark a function that is called again on every call of the program, and in every iteration of
     its loops, in the order of eager: it draws, reads a clock, or acts.
 
-    Its result enters the program as a number or an array.
+    Its result enters the program as a number or an array. It must not change lists, dicts or
+    attributes that the translated function reads in the same call: these are read as they were when
+    the call began.
 
     Args:
         function: the function; None makes a decorator.

@@ -609,7 +609,7 @@ class Keeps(nn.Layer):
 
 @pytest.mark.sampled
 @pytest.mark.quick("generator", "object.__setattr__")
-@pytest.mark.filterwarnings("default::dy2st.CopyWarning")  # sorted: a row that a list holds
+@pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")  # sorted: a row that a list holds
 @pytest.mark.parametrize(
     "way", ["map", "reduce", "generator", "context", "object.__setattr__", "hook", "sorted"]
 )
