@@ -29,7 +29,7 @@ from dy2st.compiled.translate import translate
 from dy2st.state.dynamic_numbers import DynamicNumbers
 from dy2st.state.signature import Signature
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.user_stack import user_loc
+from dy2st.trace.user_stack import is_internal, user_loc
 from ir import SourceError
 
 #: programs of one entry that end in an error
@@ -118,6 +118,8 @@ class Cache:
             result = self.ending(entry, signature, again, path)
             return error if result is MISS else as_raised(result, error)
         except Exception as other:
+            if is_internal(other):
+                return other
             return error if entry is not None or isinstance(other, SourceError) else other
 
     def ending(self, entry: Entry | None, signature: Signature, again: Again, path: Path) -> Any:
