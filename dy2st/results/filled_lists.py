@@ -11,16 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dy2st.results.leaves import (
-    Cut,
-    Element,
-    Elements,
-    Number,
-    Rows,
-    Values,
-    View,
-    Views,
-)
+from dy2st.results.elements import Cut, Element, Elements, Rows, Values, Views
+from dy2st.results.leaves import Number, View
 from dy2st.state.stacked_run import Known, StackedRun, mapped
 from dy2st.state.stacked_run import Leaf as Collected
 from dy2st.state.traced_list import TraceList

@@ -15,7 +15,6 @@ import paddle
 
 from dy2st.results.replay import replay
 from dy2st.state.tree import like_of
-from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Location
 from dy2st.trace.view_chains import Recipe
@@ -179,28 +178,6 @@ class Chosen(Leaf):
 
 
 @dataclass(frozen=True, eq=False)
-class LastElement(Leaf):
-    """The part at `path` of the last element of list `of`, which the last of `trip` iterations has
-    appended; `other` where there is none."""
-
-    of: Elements
-    path: tuple[int, ...]
-    trip: Dim
-    other: Leaf
-
-    def inputs(self) -> Iterator[int]:
-        return self.other.inputs()
-
-    def fill(self, call: Filled) -> Any:
-        if call.number(self.trip) < 1:
-            return self.other.fill(call)
-        return part_at(self.of.fill(call)[-1], self.path)
-
-    def save(self, file: Saved) -> Any:
-        return self.other.save(file)
-
-
-@dataclass(frozen=True, eq=False)
 class NumberOrTensor(Leaf):
     """`number` where output `test` is true, else `tensor`."""
 
@@ -312,137 +289,6 @@ class Made(Leaf):
         return call.once(self, lambda: like_of(self.like, [fill(q, call) for q in self.parts]))
 
 
-# ---------------------------------------------------------------- lists that loops fill
-@dataclass(frozen=True, eq=False)
-class Column(Leaf):
-    """One part of the elements of a list, one for every iteration; it stands in Elements only."""
-
-    about = "views that a loop has collected"
-
-
-@dataclass(frozen=True, eq=False)
-class Rows(Column):
-    """Output `index`, taken apart into tensors or into Python numbers."""
-
-    index: int
-    number: bool
-    stop_gradient: bool
-
-    def fill(self, call: Filled) -> Any:
-        return call.once(self, lambda: self.rows(call.outputs[self.index]))
-
-    def rows(self, tensor: Tensor) -> list[Any]:
-        if self.number:
-            return list(tensor.tolist())
-        rows = paddle.unbind(tensor, 0) if tensor.shape[0] else []
-        return [row.detach() for row in rows] if self.stop_gradient else list(rows)
-
-    def save(self, file: Saved) -> Any:
-        return ["rows", self.index, self.number]
-
-
-@dataclass(frozen=True, eq=False)
-class Views(Column):
-    """A view of tensor `of` for every iteration `loop`, as many as `trip` gives."""
-
-    of: Leaf
-    recipe: Recipe
-    loop: str
-    trip: object
-    stop_gradient: bool
-
-    def inputs(self) -> Iterator[int]:
-        return self.of.inputs()
-
-    def fill(self, call: Filled) -> Any:
-        of, steps = self.of.fill(call), range(fill(self.trip, call))
-        sizes = [{**call.sizes, self.loop: i} for i in steps]
-        return call.once(
-            self, lambda: [replay(of, self.recipe, s, self.stop_gradient) for s in sizes]
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Cut(Column):
-    """Elements of another list: the slice `at` (start, stop and step), or those `chosen`; of each
-    the part at `path`."""
-
-    about = "a list and a part of it, which share tensors"
-
-    of: Elements
-    at: tuple[Any, ...]
-    chosen: tuple[int, ...]
-    path: tuple[int, ...]
-
-    def inputs(self) -> Iterator[int]:
-        return self.of.inputs()
-
-    def fill(self, call: Filled) -> Any:
-        found = self.of.fill(call)
-        at = slice(*(fill(q, call) for q in self.at)) if self.at else None
-        some = [found[k] for k in self.chosen] if at is None else found[at]
-        return [part_at(q, self.path) for q in some]
-
-
-@dataclass(frozen=True, eq=False)
-class Element(Leaf):
-    """The tensor at `path` of element `index` of a list."""
-
-    about = "a list and an element of it"
-
-    of: Elements
-    index: Any
-    path: tuple[int, ...]
-
-    def inputs(self) -> Iterator[int]:
-        return self.of.inputs()
-
-    def fill(self, call: Filled) -> Any:
-        return part_at(self.of.fill(call)[fill(self.index, call)], self.path)
-
-
-@dataclass(frozen=True, eq=False)
-class Values(Column):
-    """A Python value for every iteration `loop`, as many as `trip` gives: a constant, or a Number
-    that follows from the iteration."""
-
-    about = "Python values that a loop has collected"
-
-    value: object
-    loop: str
-    trip: object
-
-    def fill(self, call: Filled) -> Any:
-        steps = range(fill(self.trip, call))
-        if not isinstance(self.value, Number):
-            return [self.value for _ in steps]
-        return [evaluate_dim(self.value.dim, {**call.sizes, self.loop: i}) for i in steps]
-
-
-@dataclass(frozen=True, eq=False)
-class Elements(Leaf):
-    """A list of the elements of `parts`: trees of Columns, one element an iteration, and plain
-    lists of trees."""
-
-    parts: tuple[Any, ...]
-
-    def inputs(self) -> Iterator[int]:
-        return (k for q in leaves(self.parts) for k in q.inputs())
-
-    def fill(self, call: Filled) -> Any:
-        return call.once(self, lambda: [q for part in self.parts for q in self.part(part, call)])
-
-    def part(self, part: object, call: Filled) -> list[object]:
-        return [fill(q, call) for q in part] if isinstance(part, list) else rows(part, call)
-
-    def save(self, file: Saved) -> Any:
-        if len(self.parts) == 1 and not isinstance(self.parts[0], list):
-            return ["elements", save(self.parts[0], file)]
-        raise Dy2stError(
-            "the program cannot be saved: it returns a list with elements of several kinds."
-        )
-
-
 # ---------------------------------------------------------------- trees
 def leaves(tree: object) -> Iterator[Leaf]:
     if isinstance(tree, Leaf):
@@ -466,22 +312,6 @@ def fill(tree: object, call: Filled) -> Any:
     if isinstance(tree, list):
         return call.once(id(tree), lambda: [fill(q, call) for q in tree])
     return again(tree, [fill(q, call) for q in tree]) if isinstance(tree, tuple) else tree
-
-
-def rows(tree: Any, call: Filled) -> list[Any]:
-    """The elements of a list: one for every iteration."""
-    if not isinstance(tree, tuple):
-        return list(tree.fill(call))
-    made = lambda: [again(tree, row) for row in zip(*(rows(q, call) for q in tree))]  # noqa: E731
-    found: Any = call.once(("rows", id(tree)), made)
-    return list(found)
-
-
-def part_at(x: Any, path: Sequence[int]) -> Any:
-    """What lies in tuples."""
-    for k in path:
-        x = x[k]
-    return x
 
 
 def again(like: object, parts: Sequence[object]) -> object:

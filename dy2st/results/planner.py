@@ -14,13 +14,12 @@ from typing import Any
 
 import paddle
 
+from dy2st.results.elements import Elements, LastElement
 from dy2st.results.filled_lists import FilledLists, parts_of, values_of
 from dy2st.results.leaves import (
     Array,
     Chosen,
-    Elements,
     Given,
-    LastElement,
     Leaf,
     Made,
     Number,
