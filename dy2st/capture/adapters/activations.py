@@ -77,6 +77,20 @@ def mish(e: Emitter, x: object, threshold: object = 20.0) -> FakeTensor:
     return e.multiply(x, e.tanh(e.softplus(x, threshold=plain(threshold)[0])))
 
 
+@adapter("prelu")
+def prelu(
+    e: Emitter, x: object, alpha: object, data_format: str = "NCHW", mode: str = "all"
+) -> FakeTensor:
+    """`alpha` has one slope, or one for each channel."""
+    t, slopes = e.type(x), e.type(alpha)
+    if mode not in ("all", "channel") or slopes.dtype != t.dtype or t.dtype.kind != "f":
+        raise NoRow(f"prelu with slopes {slopes}")
+    channels = t.ndim - 1 if data_format.endswith("C") else 1
+    shape = [slopes.shape[0] if k == channels else 1 for k in range(t.ndim)]
+    slope = e.reshape(alpha, shape=tuple(shape if mode == "channel" else ()))
+    return e.where(e.greater_than(x, e.full(0.0, t.dtype)), x, e.multiply(x, slope))
+
+
 # ---------------------------------------------------------------- rounding, logit, bits
 @adapter("round")
 def round_(e: Emitter, x: Tensor, decimals: Any = 0) -> FakeTensor:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.detached_writes import write
-from dy2st.trace.emitter import Emitter, NoRow, detached
+from dy2st.trace.emitter import Emitter, NoRow, detached, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime
 from ir.ops.images import Padding
@@ -345,3 +345,56 @@ def trained(
         total = still.add(still.scale(kept, scale=single(momentum)), moved)
         write(still, kept, total, own=True, moves=0)
     return y
+
+
+# ---------------------------------------------------------------- group norm
+@adapter("group_norm")
+def group_norm(
+    e: Emitter,
+    x: object,
+    scale: object = None,
+    bias: object = None,
+    epsilon: float = 1e-5,
+    groups: int = 1,
+    data_format: str = "NCHW",
+) -> FakeTensor:
+    """Each sample by the mean and variance of each group of its channels, over all pixels. Without
+    a scale, the gradient of Paddle's kernel is another one."""
+    if data_format.endswith("C") or scale is None and trained_now(e, x):
+        raise NoRow(f"group_norm of {data_format}, or its gradient without a scale")
+    return in_groups(e, x, scale, bias, epsilon, int(groups))
+
+
+@adapter("instance_norm")
+def instance_norm(
+    e: Emitter, x: object, scale: object = None, bias: object = None, epsilon: float = 1e-5
+) -> FakeTensor:
+    """Each channel of each sample by its own mean and variance."""
+    return in_groups(e, x, scale, bias, epsilon, 0)
+
+
+def trained_now(e: Emitter, x: object) -> bool:
+    return grad_enabled() and not lift(e.trace, x).stop_gradient
+
+
+def in_groups(
+    e: Emitter, x: object, scale: object, bias: object, epsilon: float, groups: int
+) -> FakeTensor:
+    """In so many groups of channels; 0: each channel is one."""
+    t = e.type(x)
+    channels = t.shape[1] if t.ndim > 1 else None
+    if t.dtype not in FLOATS or not isinstance(channels, int) or 0 in t.shape:
+        raise NoRow(f"the norm of {t}")
+    groups = groups or channels
+    if channels % groups:
+        raise NoRow(f"{channels} channels in {groups} groups")
+    samples, _, *pixels = t.shape
+    apart = e.reshape(x, shape=(samples, groups, channels // groups, *pixels))
+    axes = tuple(range(2, t.ndim + 1))
+    away = e.subtract(apart, e.mean(apart, axes=axes, keepdim=True))
+    spread = e.scale(e.mean(e.square(away), axes=axes, keepdim=True), bias=single(epsilon))
+    y = e.reshape(e.multiply(away, e.rsqrt(spread)), shape=t.shape)
+    row = (channels, *(1 for _ in pixels))
+    if scale is not None:
+        y = e.multiply(y, e.reshape(scale, shape=row))
+    return y if bias is None else e.add(y, e.reshape(bias, shape=row))

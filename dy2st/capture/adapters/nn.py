@@ -70,6 +70,23 @@ def mean_all(e: Emitter, x: object) -> FakeTensor:
     return e.mean(x)
 
 
+@adapter("p_norm")
+def p_norm(
+    e: Emitter,
+    x: object,
+    porder: float = 2.0,
+    axis: int = -1,
+    epsilon: float = 1e-12,
+    keepdim: bool = False,
+    asvector: bool = False,
+) -> FakeTensor:
+    """Euclidean lengths; Paddle's gradient at 0 is not that of a root."""
+    trained = grad_enabled() and not lift(e.trace, x).stop_gradient
+    if float(porder) != 2.0 or asvector or trained or e.type(x).dtype not in (F32, F64):
+        raise NoRow("another norm, or its gradient")
+    return e.sqrt(e.sum(e.square(x), axes=(int_of(axis),), keepdim=bool(keepdim)))
+
+
 def not_empty(e: Emitter, x: object, axes: tuple[int, ...]) -> object:
     """Eager raises for the largest of nothing."""
     shape = e.type(x).shape

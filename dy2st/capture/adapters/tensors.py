@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, lift, small
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.memory import layout
@@ -17,7 +18,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from ir.loc import source_error
 from ir.ops.tensor import resolve_shape
-from ir.types import BOOL, F32, Dim, Size, reshape_strides
+from ir.types import BOOL, F32, Dim, Size, divide, reshape_strides
 
 
 @adapter("full")
@@ -74,16 +75,33 @@ def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: object, place: ob
     elif step == 1 and not any(isinstance(q, float) for q in (start, end)):
         n = dim_of(end) - dim_of(start)
         e.trace.require(n, 0, "arange")
+    elif (steps := _steps(start, end, step)) is not None:
+        n = steps
+        e.trace.require(n, 0, "arange")
     else:
-        raise NoRow("arange of floats")
+        raise refuse(
+            "arange with these bounds and steps cannot be translated.",
+            "How many numbers that makes does not follow from the named sizes.",
+            "Scale and shift `paddle.arange(n)`.",
+        )
     if is_symint(start):
-        counted = e.wrap(e.trace.emit("iota", [], {"n": n, "start": 0, "step": 1, "dtype": kind}))
+        counted = e.wrap(
+            e.trace.emit("iota", [], {"n": n, "start": 0, "step": step, "dtype": kind})
+        )
         return e.add(counted, e.scalar(start, kind))
     attrs = {"n": n, "start": start, "step": step, "dtype": kind}
     out = e.wrap(e.trace.emit("iota", [], attrs))
     if isinstance(n, int) and small(out._value.type) and kind.kind != "f":
         e.trace.know(out._value, [start + step * k for k in range(n)])
     return out
+
+
+def _steps(start: Any, end: Any, step: Any) -> Dim | None:
+    """How many steps there are to an end that is a size, where nothing is left."""
+    if any(isinstance(q, float) and q != int(q) for q in (start, end, step)) or is_symint(step):
+        return None
+    gap = dim_of(end) - dim_of(start) if is_symint(end) else None
+    return None if gap is None or int(step) < 1 else divide(gap, int(step))
 
 
 @adapter("assign")

@@ -213,6 +213,23 @@ CLOSE = {
     "layer_norm": lambda: (
         lambda x, w, b: (F.layer_norm(x, 4, w, b), F.layer_norm(x, [4])), X, t([4]), t([4]),
     ),
+    "repeats": lambda: (
+        lambda q: (q.tile([2, 1]), q.tile([2, 1, 1, 1, 1]), q.repeat_interleave(3, 1),
+                   q.tile([1, 0, 2, 1]), F.interpolate(q, scale_factor=[3, 1]),
+                   F.interpolate(q, size=[8, 15])), Q),
+    "einsum": lambda: (
+        lambda q, x: (paddle.einsum("bhtd,bhsd->bhts", q, q), paddle.einsum("...c,dc->d...", q,
+                      x @ W), paddle.einsum("ij,kl->ikjl", x, x), paddle.einsum("ij->j", x),
+                      paddle.einsum("abcd,cd->ab", q, x @ W),
+                      paddle.einsum("ij,ij->", x, x), paddle.einsum("abk,ack->bc", q[0], q[0])),
+        Q, t([4, 4])),
+    "prelu": lambda: (lambda q, w: (F.prelu(q, w), F.prelu(q, w[:1])), Q, t([3])),
+    "windows of a signal": lambda: (
+        lambda q: (paddle.signal.frame(q, 3, 2), paddle.signal.frame(q[0, 0, 0], 3, 1, axis=0),
+                   paddle.signal.overlap_add(q, 3), paddle.signal.overlap_add(q, 2, axis=0)), Q),
+    "norms": lambda: (
+        lambda q, w: (F.group_norm(q, 3), F.group_norm(q, 1, weight=w, bias=w), F.normalize(q),
+                      F.instance_norm(q), paddle.linalg.norm(q * 0, axis=-1)), Q, t([3])),
     "std by hand": lambda: (
         lambda x: ((x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()), X),
 }  # fmt: skip

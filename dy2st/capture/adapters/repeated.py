@@ -1,0 +1,143 @@
+"""Adapters of what repeats elements, and of overlapping windows of a signal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dy2st.capture.adapters.images import image
+from dy2st.capture.adapters.table import adapter, dims_of, given, int_of, number_of
+from dy2st.trace.emitter import Emitter, NoRow
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from ir.types import FLOATS, Dim, divide
+
+#: factors for which the pixel that Paddle finds in single precision is the exact one
+MOST_REPEATED = 16
+
+
+@adapter("tile")
+def tile(e: Emitter, x: object, repeat_times: Any = ()) -> FakeTensor:
+    """The tensor behind itself, along each axis."""
+    times = list(dims_of(repeat_times if isinstance(repeat_times, (list, tuple)) else ()))
+    if not times:
+        raise NoRow("tile by a tensor")
+    shape = list(e.type(x).shape)
+    shape[:0] = [1] * (len(times) - len(shape))
+    times[:0] = [1] * (len(shape) - len(times))
+    pairs = [d for n, d in zip(times, shape) for d in (1, d)]
+    wide = [d for n, d in zip(times, shape) for d in (n, d)]
+    return repeated(e, x, pairs, wide, [n * d for n, d in zip(times, shape)])
+
+
+@adapter("repeat_interleave")
+def repeat_interleave(
+    e: Emitter, x: object, repeats: Any = 1, axis: Any = 0, output_size: Any = -1
+) -> FakeTensor:
+    """Each element behind itself, along one axis."""
+    n = number_of(repeats)
+    if type(n) is not int or n < 0:
+        raise NoRow("repeats that are a tensor")
+    factors = [1] * e.type(x).ndim
+    factors[int_of(axis)] = n
+    return each_repeated(e, x, factors)
+
+
+def each_repeated(e: Emitter, x: object, factors: Sequence[int]) -> FakeTensor:
+    shape = e.type(x).shape
+    pairs = [d for n in shape for d in (n, 1)]
+    wide = [d for n, k in zip(shape, factors) for d in (n, k)]
+    return repeated(e, x, pairs, wide, [n * k for n, k in zip(shape, factors)])
+
+
+def repeated(
+    e: Emitter, x: object, pairs: Sequence[Dim], wide: Sequence[Dim], shape: Sequence[Dim]
+) -> FakeTensor:
+    """`x` as `pairs`, expanded to `wide`, in memory of its own as `shape`."""
+    found: FakeTensor = e.expand(e.reshape(x, shape=tuple(pairs)), shape=tuple(wide))
+    return e.assign(e.reshape(found, shape=tuple(shape)))
+
+
+@adapter("nearest_interp")
+def nearest_interp(
+    e: Emitter,
+    x: object,
+    out_size: object = None,
+    size_tensor: object = None,
+    scale_tensor: object = None,
+    data_format: str = "NCHW",
+    depth: object = -1,
+    height: object = -1,
+    width: object = -1,
+    scale: Any = (),
+    *rest: Any,
+) -> FakeTensor:
+    """Of images that grow by whole factors: every pixel several times."""
+    _, align_corners, _ = rest
+    if not (out_size is size_tensor is scale_tensor is None) or align_corners:
+        raise NoRow("a size that is a tensor, or aligned corners")
+    sizes, factors = image(e, x, data_format)[2:], []
+    for k, (n, want) in enumerate(zip(sizes, dims_of((height, width)))):
+        factor = divide(want, n) if want != -1 else _whole(scale[k]) if scale else None
+        if type(factor) is not int or not 1 <= factor <= MOST_REPEATED:
+            raise NoRow("sizes that are no multiples")
+        e.trace.require(n, 1, "an image to be enlarged")
+        factors.append(factor)
+    return each_repeated(e, x, [1, 1, *factors])
+
+
+def _whole(scale: Any) -> int | None:
+    return int(scale) if float(scale) == int(scale) else None
+
+
+# ---------------------------------------------------------------- windows of a signal
+@adapter("frame")
+def frame(e: Emitter, x: Tensor, length: Any, hop: Any, axis: Any = -1) -> FakeTensor:
+    """`[..., length, windows]`, or `[windows, length, ...]` along the first axis."""
+    size, step, last = int_of(length), int_of(hop), e.type(x).ndim - 1
+    first = _is_first(axis)
+    at = 0 if first else last
+    n = e.type(x).shape[at]
+    if size < 1 or step < 1 or isinstance(n, int) and size > n:
+        raise NoRow("windows of these sizes")
+    found = e.unfold(x, axis=at, size=size, step=step)
+    around = range(last + 2)
+    perm = (0, last + 1, *around[1:-1]) if first else (*around[:-2], last + 1, last)
+    return e.assign(e.transpose(found, perm=perm))
+
+
+@adapter("overlap_add")
+def overlap_add(e: Emitter, x: Tensor, hop: Any, axis: Any = -1) -> FakeTensor:
+    """`[..., length, windows]` added up where windows overlap: the signal in pieces of `hop`."""
+    t, step, first = e.type(x), int_of(hop), _is_first(axis)
+    if t.ndim < 2 or t.dtype not in FLOATS or step < 1:
+        raise NoRow(f"overlap_add of {t}")
+    around = tuple(range(2, t.ndim) if first else range(t.ndim - 2))
+    pair = (0, 1) if first else (t.ndim - 1, t.ndim - 2)
+    y = e.transpose(x, perm=(*around, *pair))
+    *outer, windows, length = e.type(y).shape
+    if not isinstance(length, int) or windows == 0:
+        raise NoRow("windows of a named size")
+    pieces, axis = -(-length // step), len(outer)
+    if pieces * step > length:
+        rest = e.full(0.0, t.dtype, (*outer, windows, pieces * step - length))
+        y = e.concat(y, rest, axis=axis + 1)
+    y, total = e.reshape(y, shape=(*outer, windows, pieces, step)), None
+    for k in range(pieces):
+        part = e.index(y, axis=axis + 1, index=k)
+        before, behind = (e.full(0.0, t.dtype, (*outer, n, step)) for n in (k, pieces - 1 - k))
+        part = e.concat(*[before][: k > 0], part, *[behind][: k < pieces - 1], axis=axis)
+        total = part if total is None else e.add(total, part)
+    flat = e.reshape(total, shape=(*outer, (windows + (pieces - 1)) * step))
+    flat = e.slice(flat, axis=axis, start=0, length=(windows - 1) * step + length)
+    back = (axis, *range(axis)) if first else tuple(range(axis + 1))
+    return e.assign(e.transpose(flat, perm=back))
+
+
+def _is_first(axis: Any) -> bool:
+    """Whether windows lie along the first axis or the last one, as Paddle's kernels take them."""
+    if not given(axis) or int_of(axis) not in (0, -1):
+        raise NoRow(f"windows along axis {axis}")
+    return int_of(axis) == 0
+
+
+__all__ = ["frame", "overlap_add", "repeat_interleave", "tile"]
