@@ -33,7 +33,7 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.types import Size, Type, evaluate_dim
+from ir.types import Size, Type, evaluate_dim, multiple_of_name
 
 Env = dict[Value, np.ndarray]
 Foreign = Callable[..., Sequence[np.ndarray]]
@@ -46,8 +46,8 @@ def bind_sizes(program: Program, shapes: Sequence[Sequence[int]]) -> dict[str, i
         if len(shape) != i.value.type.ndim:
             raise ValueError(f"{i.name} is {i.value.type}, not of shape {list(shape)}")
         for d, n in zip(i.value.type.shape, shape):
-            if isinstance(d, Size) and d == Size.named(str(d)):
-                sizes.setdefault(str(d), int(n))
+            if (found := multiple_of_name(d)) is not None:
+                sizes.setdefault(found[0], int(n) // found[1])
     for i, shape in zip(program.inputs, shapes):
         if i.value.type.concrete(sizes) != tuple(shape):
             known = "".join(f", {n} = {sizes[n]}" for n in sorted(i.value.type.names))

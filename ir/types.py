@@ -201,6 +201,15 @@ def divide(a: Dim, b: Dim) -> Dim | None:
     return out
 
 
+def multiple_of_name(d: Dim) -> tuple[str, int] | None:
+    """`(name, k)` for a dim `k * name` with a positive k: the shape of an input says what the size
+    of this name is."""
+    if not isinstance(d, Size) or len(d.terms) != 1:
+        return None
+    names, k = d.terms[0]
+    return (names[0], k) if len(names) == 1 and k > 0 else None
+
+
 def floor_divide(a: Dim, k: int) -> Dim | None:
     """`a // k`, if that is a polynomial."""
     if not isinstance(a, Size):

@@ -32,7 +32,7 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.types import BOOL, I64, Size, Type
+from ir.types import BOOL, I64, Size, Type, multiple_of_name
 from ir.uses import counts, dim_names, loop_sizes
 
 
@@ -43,14 +43,15 @@ def verify(program: Program) -> Program:
         if i.kind not in INPUT_KINDS:
             raise VerifyError(f"input {i.name!r} has the unknown kind {i.kind!r}")
         _define(defined, [i.value], "inputs")
-    plain = {str(d) for i in program.inputs for d in i.value.type.shape if isinstance(d, Size)}
+    dims = (multiple_of_name(d) for i in program.inputs for d in i.value.type.shape)
+    plain = {found[0] for found in dims if found is not None}
     for n in program.rooms:
         if not n.isidentifier() or n in plain:
             raise VerifyError(f"the room {n!r} is no name of its own")
     own = set(program.sizes) - set(program.rooms)
     for n in own:
         if n not in plain:
-            raise VerifyError(f"no input has the size {n} as a plain dimension")
+            raise VerifyError(f"no input has the size {n} as a dimension")
     for r in program.requires:
         if not dim_names((r.left, r.right)) <= own:
             raise VerifyError(f"require {r}: a size that no input has")

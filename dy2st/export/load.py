@@ -17,9 +17,10 @@ from dy2st.export.limits import FileError, check_program, check_text
 from dy2st.export.manifest import read
 from dy2st.export.results import Call, Reader
 from dy2st.streaming.file import restored
-from ir import Input, Program, Size, SourceError, parse, verify
+from ir import Input, Program, SourceError, parse, verify
 from ir.analysis.conditions import with_requires
 from ir.passes import run as run_passes
+from ir.types import multiple_of_name
 
 
 def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
@@ -158,8 +159,8 @@ class LoadedProgram:
         sizes: dict[str, int] = {}
         for i, a in zip(self._inputs, arrays):
             for d, n in zip(i.value.type.shape, a.shape):
-                if isinstance(d, Size) and d == Size.named(str(d)):
-                    sizes[str(d)] = n
+                if (found := multiple_of_name(d)) is not None:
+                    sizes[found[0]] = n // found[1]
         return sizes
 
 

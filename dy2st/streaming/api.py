@@ -34,7 +34,7 @@ def stream(
     Args:
         function: a function, a method, a Layer, or what `to_static` has made of one.
         axis: for each argument that is a sequence, by name or number, the axis of time.
-        chunk: the frames in a call; a multiple of all strides together. None: any number.
+        chunk: the frames in a call; a multiple of all strides together. None: any such multiple.
         input_spec: `paddle.static.InputSpec` for each tensor argument. Without one, the program is
             made by the first call.
 
@@ -134,10 +134,11 @@ class TracedStream(StreamingProgram):
         frames = self.frames_in(arrays)
         for k in range(ROUNDS):
             if self.chunk is None:
-                cuts, left = [], frames
+                cuts, left = [], frames // self.frames
                 while left > 0:
-                    cuts.append(rng.randint(1, min(left, max(1, frames // 3))))
+                    cuts.append(rng.randint(1, min(left, max(1, frames // self.frames // 3))))
                     left -= cuts[-1]
+                cuts = [self.frames * n for n in cuts]
                 yield self, cuts[: len(cuts) - (k == 1)]
                 continue
             size = self.chunk if k == 0 else self._other_size(rng)

@@ -6,6 +6,7 @@ unit, or any number of them if its length stays open.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,8 +30,8 @@ from ir.uses import walk
 
 #: the sequence that stands for all while Python is traced has about so many frames
 TYPICAL_FRAMES = 1 << 12
-#: how many times the chunk a chunk may have to be for the strides
-FACTORS = (2, 3, 4, 5, 6, 8)
+#: a multiple of the strides that models have, all together
+MANY_STRIDES = 2**7 * 3 * 5**2
 #: the name of the units of one call
 UNITS = "units"
 
@@ -64,27 +65,45 @@ def translated(
         function: a function or a bound method.
         tensors: shape and dtype of each argument; what a shape says of the time is ignored.
         axes: the axis of time of arguments, by name or number.
-        chunk: frames in a call; None leaves them open.
+        chunk: frames in a call; None leaves them open, up to a multiple of all strides together.
 
     Raises SourceError for what cannot be translated, or cannot be streamed.
     """
     try:
-        return _translated(function, tensors, axes, chunk)
+        return _translated(function, tensors, axes, chunk, chunk or 1)
     except SourceError as error:
-        whole = f"{error.message} {error.reason}"
-        if "translated" not in whole and "Paddle's own kernel" not in whole:
+        frames = multiple_of_strides(function, tensors, axes, chunk or 1)
+        if frames is None:
             raise
-        factor = next(
-            (k for k in FACTORS if _streams(function, tensors, axes, k * (chunk or 1))), 0
-        )
-        if not factor:
-            raise
+        if chunk is None:
+            return _translated(function, tensors, axes, None, frames)
         raise SourceError(
-            f"a chunk of {chunk or 'any number of'} frames cannot be streamed.",
+            f"a chunk of {chunk} frames cannot be streamed.",
             error.loc,
             reason="It is no multiple of the frames that the windows here move by.",
-            remedy=f"Give a multiple of all strides together: `chunk={factor * (chunk or 1)}`.",
+            remedy=f"Give a multiple of all strides together: `chunk={frames}`.",
         ) from None
+
+
+def multiple_of_strides(
+    function: Any,
+    tensors: Sequence[tuple[Sequence[int], object]],
+    axes: Mapping[object, int],
+    chunk: int,
+) -> int | None:
+    """The smallest multiple of a chunk that can be streamed, of those that divide one with many
+    divisors; None if that cannot be streamed either."""
+
+    def streams(frames: int) -> bool:
+        return _streams(function, tensors, axes, frames)
+
+    frames = math.lcm(chunk, MANY_STRIDES)
+    if not streams(frames):
+        return None
+    for p in (2, 3, 5):
+        while frames // chunk % p == 0 and streams(frames // p):
+            frames //= p
+    return frames
 
 
 def _streams(
@@ -95,7 +114,7 @@ def _streams(
 ) -> bool:
     """Whether a function can be streamed in chunks of this size."""
     try:
-        _translated(function, tensors, axes, chunk)
+        _translated(function, tensors, axes, chunk, chunk)
     except SourceError:
         return False
     return True
@@ -106,8 +125,9 @@ def _translated(
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int | None,
+    frames: int,
 ) -> tuple[Parts, Whole]:
-    frames = chunk or 1
+    """As `translated`, with units of `frames` frames."""
     units = max(3, TYPICAL_FRAMES // frames)
     names = names_of(function, tensors)
     at = axes_by_name(names, tensors, axes)

@@ -78,7 +78,8 @@ class StreamingProgram:
     Attributes:
         program: the program of one call (`print` shows its text); its buffers are the state.
         arguments: names of the tensor arguments, in order.
-        chunk: the frames in a call; None if a call may have any number.
+        chunk: the frames in a call; None if it may have any multiple of `frames`.
+        frames: the chunk, or what the strides take together.
     """
 
     def __init__(self, parts: Parts, compiled: Any = None) -> None:
@@ -210,7 +211,8 @@ class StreamingProgram:
         self, rest: Mapping[str, np.ndarray], count: int, frames: int
     ) -> list[list[np.ndarray]]:
         """The results of the last `count` frames of `frames`, and of silence behind them."""
-        size = self.chunk or max(LONGEST_SILENCE * self.frames, count)
+        most = max(LONGEST_SILENCE * self.frames, count)
+        size = self.chunk or -(-most // self.frames) * self.frames
         parts, at = [], 0
         while self.chunk and count - at >= size:
             parts.append(self._step(self._cut(rest, at, size)))
@@ -238,8 +240,8 @@ class StreamingProgram:
                 )
         if any(len({q.of(frames) for q in lengths}) > 1 for lengths in self.chunked.agreeing):
             raise ValueError(
-                f"the sequence cannot end after {frames} frames: two tensors of "
-                f"{self.program.name} are equally long for multiples of {self.frames} only"
+                f"the sequence cannot end after {frames} frames: {self.program.name} takes frames "
+                "in groups, or tensors together that are not equally long for such a sequence"
             )
 
     def _is_out(self, frames: int) -> bool:
@@ -346,7 +348,13 @@ class StreamingProgram:
         for k, name, _ in self._slots:
             addresses[k] = arrays[name].ctypes.data
         if self.chunk is None:
-            sizes = [self.frames_in(arrays) // self.frames]
+            frames = self.frames_in(arrays)
+            if frames % self.frames:
+                raise ValueError(
+                    f"a call takes a multiple of {self.frames} frames, not {frames}: "
+                    "the strides of the function; `flush` takes any number"
+                )
+            sizes = [frames // self.frames]
             if not sizes[0]:
                 raise ValueError("a call takes one frame or more")
         outputs = self._rooms(sizes) if out is None else self._given_rooms(out, sizes, arrays)

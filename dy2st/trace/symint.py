@@ -318,11 +318,23 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
     return method
 
 
+#: functions of Paddle that ask if a size is some number and compute the same if it is:
+#: `if new_shape == x.shape: out = x`
+SAME_IF_EQUAL = frozenset(
+    (
+        ("paddle.tensor.manipulation", "reshape"),
+        ("paddle.nn.functional.sdpa", "scaled_dot_product_attention"),
+    )
+)
+#: those that compare sizes, and use what they find for tensors without elements only
+SAME = frozenset((("paddle.nn.functional.common", "_interpolate_wrapper"),))
+
+
 def _is_shortcut(op: str, known: bool, caller: FrameType) -> bool:
-    """Whether Paddle's own code asks if a size is some number, which it is not: both its branches
-    compute the same, as `if new_shape == x.shape: return x`."""
+    """Whether sizes are compared by code that computes the same either way."""
+    place = caller.f_globals.get("__name__"), caller.f_code.co_name
     differs = known == (op == "ne") and op in ("eq", "ne")
-    return differs and str(caller.f_globals.get("__name__")).startswith("paddle.")
+    return place in SAME or differs and place in SAME_IF_EQUAL
 
 
 def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: object) -> scalar.RuntimeScalar:

@@ -57,7 +57,7 @@ class Chunks:
     units: how many units a call takes: 1, or a named size.
     frames: how many frames of the sequence a unit is.
     lengths: the lengths of streams of one rate and rest; `assumed`: rates and rests of tensors of
-    which nothing but their size says how long they are.
+    which nothing but their size says how long they are; `agreeing`: lengths that have to be equal.
     """
 
     def __init__(self, units: Dim, frames: int) -> None:
@@ -68,6 +68,7 @@ class Chunks:
         self.writes: list[tuple[Value, Value]] = []
         self.lengths: dict[tuple[int, int], list[Length]] = {}
         self.assumed: set[tuple[int, int]] = set()
+        self.agreeing: dict[tuple[Length, ...], None] = {}
         self._cache: dict[object, Value] = {}
         self.clock = self.state("units", np.zeros((), np.int64))
         self.end = self.state("frames of the sequence", np.array(ENDLESS_FRAMES, np.int64))

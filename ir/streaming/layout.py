@@ -95,6 +95,7 @@ def reshape(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
                 f"groups of {group} frames of {s.rate} for each chunk",
                 remedy=f"Take a chunk that is a multiple of {group} frames there.",
             )
+        c.agreeing[s.length, s.length.then(by=group, times=group)] = None
         made = replace(
             s,
             rate=s.rate // group,

@@ -154,7 +154,7 @@ def stream(program: Program, units: Dim, frames: int) -> Streamed:
         raise VerifyError("a node of a streaming program names the size of the sequence")
     new = verify(drop_dead(new))
     agreeing = tuple(tuple(c.lengths[q]) for q in sorted(c.assumed) if len(c.lengths[q]) > 1)
-    return Streamed(new, tuple(c.states), tuple(map(_described, outputs)), agreeing)
+    return Streamed(new, tuple(c.states), tuple(map(_described, outputs)), (*agreeing, *c.agreeing))
 
 
 def _input(t: Transform, i: Input) -> Input:

@@ -85,22 +85,32 @@ def conv(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
 def pool(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     (x,) = xs
     s, a = x.stream, op.attrs
-    if not isinstance(c.units, int):
-        refuse(
-            op.loc,
-            "pooling over chunks of any number of frames",
-            "Its kernels are made for a number of frames.",
-            "Give `chunk=` a number.",
-        )
     if s.axis < 2:
         x = c.settled(x)
-        return [Chunk(emit(c, op, [x.value]), replace(x.stream, outside=None))]
+        return [Chunk(pooled(c, op, x.value, a["padding"]), replace(x.stream, outside=None))]
     k = s.axis - 2
     (low, high), stride = a["padding"][k], a["stride"][k]
     empty = LOWEST if op.name == "max_pool" else 0.0
     fill = empty if low > 0 or high > 0 else None
     whole, made = windows(c, op, x, a["taps"][k], stride, low, high, fill)
-    return [Chunk(emit(c, op, [whole], padding=_without(a["padding"], k)), made)]
+    return [Chunk(pooled(c, op, whole, _without(a["padding"], k)), made)]
+
+
+def pooled(c: Chunks, op: Op, x: Value, padding: Any) -> Value:
+    """The kernels of pooling are made for sizes that are numbers; others reduce over views."""
+    if not x.type.names:
+        return emit(c, op, [x], padding=padding)
+    empty = LOWEST if op.name == "max_pool" else 0.0
+    for axis, (low, high) in enumerate(padding, 2):
+        for k, count in enumerate((low, high)):
+            if count:
+                shape = (*x.type.shape[:axis], count, *x.type.shape[axis + 1 :])
+                edge = c.b.full(value=empty, shape=shape, dtype=x.type.dtype)
+                x = c.b.concat(*((x, edge) if k else (edge, x)), axis=axis)
+    for axis, (size, step) in enumerate(zip(op.attrs["taps"], op.attrs["stride"]), 2):
+        x = c.b.unfold(x, axis=axis, size=size, step=step)
+    found: Value = (c.b.max if op.name == "max_pool" else c.b.sum)(x, axes=(4, 5))
+    return found
 
 
 def _without(padding: Any, k: int) -> tuple[Any, ...]:

@@ -70,6 +70,7 @@ def padded(mode):
     return channels_first(lambda x: F.pad(x, [2, 0], mode=mode, data_format="NCL"))
 
 
+ONES = paddle.ones([3, 3, 5])
 STREAMED = {
     "no first state": no_first_state,
     "written in place": written_in_place,
@@ -87,6 +88,20 @@ STREAMED = {
     "windows": lambda x: x[:, :, 0].unfold(1, 4, 2) @ paddle.ones([4, 5]),
     "reflected": padded("reflect"),
     "replicated": padded("replicate"),
+    "nearest frames": channels_first(
+        lambda x: F.interpolate(x.unsqueeze(3), scale_factor=[1, 2])[:, :, :, 1]
+    ),
+    "einsum": lambda x: paddle.einsum("btf,gf->bgt", x, paddle.ones([5, 3])).transpose([0, 2, 1]),
+    "each frame twice": lambda x: paddle.repeat_interleave(x, 2, 1).tile([1, 1, 2]),
+    "slopes of channels": channels_first(lambda x: F.prelu(x, paddle.full([3], 0.3))),
+    "frames of unit length": lambda x: F.normalize(F.group_norm(x[0], 3), axis=-1).unsqueeze(0),
+    "counts by channels": lambda x: (
+        paddle.cumsum(x, 1)
+        / paddle.arange(3, 3 * (x.shape[1] + 1), 3, dtype="float32").unsqueeze(1)
+    ),
+    "overlapping windows": lambda x: paddle.signal.overlap_add(x.transpose([0, 2, 1]), 2).unsqueeze(
+        2
+    ),
     "batch and time in one axis": lambda x: (x.reshape([-1, 3]) @ paddle.ones([3, 3])).reshape(
         [1, -1, 3]
     ),
@@ -104,6 +119,46 @@ def test_an_idiom_by_chunks_is_that_of_eager(name):
         (have,) = fed(s, {s.arguments[0]: x}, [4] * (frames // 4))
         assert have.shape == want.shape
         assert have == pytest.approx(want, abs=1e-5)
+
+
+#: function, and the frames that a call takes a multiple of
+STRIDED = {
+    "stride of 6": (channels_first(lambda x: F.conv1d(x, ONES, stride=6, padding=2)), 6),
+    "pooling": (channels_first(lambda x: F.max_pool1d(F.avg_pool1d(x, 3, 1, 1), 3, 2, 1)), 2),
+    "groups of 5": (lambda x: x.reshape([1, -1, 5, 3]).mean(2), 5),
+}
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_chunks_of_any_multiple_of_the_strides(name, tmp_path):
+    f, frames = STRIDED[name]
+    s = dy2st.stream(f, {0: 1}, None, [InputSpec([1, None, 3], "float32", "x")])
+    assert s.frames == frames
+    x = np.random.default_rng(0).standard_normal((1, 60, 3)).astype("float32")
+    assert s.check_stream(x)
+    dy2st.save(s, tmp_path / "s.dy2st")
+    (have,) = fed(dy2st.load(tmp_path / "s.dy2st"), {s.arguments[0]: x}, [frames, 3 * frames])
+    assert have == pytest.approx(f(paddle.to_tensor(x)).numpy(), abs=1e-5)
+    with pytest.raises(ValueError, match=f"multiple of {frames} frames, not {frames + 1}"):
+        s(x[:, : frames + 1])
+
+
+def test_a_sequence_that_does_not_fill_its_groups_cannot_end():
+    """Eager Paddle refuses the reshape."""
+    f = STRIDED["groups of 5"][0]
+    s = dy2st.stream(f, {0: 1}, 10, [InputSpec([1, None, 3], "float32", "x")])
+    s(np.ones([1, 10, 3], "float32"))
+    with pytest.raises(ValueError, match="after 13 frames.*in groups"):
+        s.flush(np.ones([1, 3, 3], "float32"))
+
+
+def test_a_branch_in_the_code_of_paddle_counts_as_one_of_the_user():
+    space = {"__name__": "paddle.made_up"}
+    exec("def double_of_five(x):\n    return x * 2 if x.shape[1] == 5 else x", space)
+    s = dy2st.stream(lambda x: space["double_of_five"](x), {0: 1}, 4, [InputSpec([1, None])])
+    assert s.flush(np.ones([1, 6], "float32")).shape == (1, 6)
+    with pytest.raises(ValueError, match="after 5 frames"):
+        s.flush(np.ones([1, 5], "float32"))
 
 
 def test_sizes_that_python_computes_are_numbers_inside_and_outside_of_loops():
