@@ -16,7 +16,7 @@ from typing import TypeAlias
 from executor.launches import Addresses, Launch, results, views
 from executor.memory import Buffer, View, collapse, memory_of
 from executor.plan.arena import Layout
-from ir.types import Dim, Size, is_natural, substitute_dim
+from ir.types import Dim, Size, divide, is_natural, substitute_dim
 
 #: memory that overlaps no other: the arena, a slot of it, an input or an output
 Space: TypeAlias = tuple[str, int]
@@ -47,6 +47,13 @@ class Geometry:
             else:
                 return None
         return low, high
+
+    @property
+    def span(self) -> Dim | None:
+        """How many bytes there are from the first one to the last."""
+        if 0 in self.dims or not all(map(is_natural, self.strides)):
+            return None
+        return sum(((d - 1) * s * self.size for d, s in zip(self.dims, self.strides)), self.size)
 
     @property
     def names(self) -> frozenset[str]:
@@ -88,8 +95,8 @@ class Before:
     names: frozenset[str]
 
 
-#: behind the name of a parity that may be any
-OPEN = " before"
+#: behind the name of a parity of an iteration before, and of a symbol that may be any number
+OPEN, ANY = " before", " any"
 
 
 @dataclass(frozen=True)
@@ -121,12 +128,9 @@ class Access:
             return self
         return replace(self, places=self.places.substitute(values))
 
-    def anywhere(self) -> Access:
-        return replace(self, places=None, own=False)
-
     def outside(self, names: Collection[str]) -> Access:
-        """The same touch where symbols of these names are not known."""
-        return self if self.names.isdisjoint(names) else self.anywhere()
+        """The same touch where symbols of these names are not known: they are any numbers."""
+        return self.where({n: Size.named(n + ANY) for n in self.names & set(names)})
 
     def earlier(self, step: Step) -> Access:
         """The same touch, seen from the next iteration: at first exactly, then as one of any
@@ -160,8 +164,16 @@ class Hazards:
 
 def _ordered(a: Access, b: Access) -> bool:
     """Whether threads of their own have all that both touch, or they touch nothing both."""
-    own = a.own and b.own and a.places == b.places
-    return own or apart(a.range, b.range)
+    return _own(a, b) or apart(a.range, b.range) or apart(a.room, b.room)
+
+
+def _own(a: Access, b: Access) -> bool:
+    """Whether each thread touches the same elements, or they touch nothing both: places that are
+    moved by a multiple of their span."""
+    p, q = a.places, b.places
+    if not (a.own and b.own and p and q) or replace(p, start=q.start) != q:
+        return False
+    return p == q or p.span is not None and divide(p.start - q.start, p.span) is not None
 
 
 def apart(a: tuple[Dim, Dim] | None, b: tuple[Dim, Dim] | None) -> bool:

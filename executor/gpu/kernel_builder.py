@@ -147,7 +147,7 @@ class Kernel:
         by: the first element, and the distance of two.
         """
         dims, rows = collapse(shape, strides)
-        kind = "i32" if _narrow(dims) else "i64"
+        kind = "i32" if _narrow(dims, rows) else "i64"
         n, steps = self.numbers(dims), [self.numbers(r) for r in rows]
         self._use(product(dims) * (THREADS if by[0] == "blockIdx.x" else 1))
         count = self.let(_product(n))
@@ -215,10 +215,14 @@ def _product(dims: Sequence[Int]) -> Int:
     return total
 
 
-def _narrow(dims: Sequence[Dim]) -> bool:
-    """Whether numbers of elements fit 32 bits."""
+def _narrow(dims: Sequence[Dim], rows: Sequence[Sequence[Dim]]) -> bool:
+    """Whether numbers of elements fit 32 bits, and offsets by strides that are known; others are
+    arguments of 64 bits."""
     count = product(dims)
-    return isinstance(count, int) and count < NARROW
+    if not isinstance(count, int) or count >= NARROW:
+        return False
+    reaches = [[d * s for d, s in zip(dims, r)] for r in rows]
+    return all(sum(abs(q) for q in r if isinstance(q, int)) < NARROW for r in reaches)
 
 
 def injective(v: View) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from executor.gpu.hazards import OPEN, Access, Hazards, Step, Touches
+from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
 from executor.gpu.kernels.scan import lanes_of, scan_kernel
 from executor.launches import (
@@ -144,7 +144,8 @@ class Device:
 def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Schedule:
     made = {id(x): _kernel(x) for x in every(launches)}
     loops = [x for x in every(launches) if isinstance(x, Loop)]
-    bits = {n for x in loops for n in (x.parity, x.after, x.parity + OPEN)}
+    names = {n for x in loops for n in (x.parity, x.after)}
+    bits = names | {n + other for n in names for other in (OPEN, ANY)}
     hazards = Hazards(frozenset(bits))
     planner = _Planner(Touches(layout), hazards, made)
     stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]

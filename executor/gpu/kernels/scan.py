@@ -1,8 +1,8 @@
 """The family scan_elem: a loop of elementwise launches whose lanes never meet.
 
 Each thread runs all iterations for one element after the other. What the loop carries stays in
-registers from the first iteration to the last; tensors that it reads step by step are loaded for
-several iterations at once, so that memory answers them together.
+registers from the first iteration to the last; tensors that it reads step by step are loaded
+several iterations before the one that needs them, while the ones before it are computed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Lanes:
 
     @property
     def steps(self) -> int:
-        """Iterations whose loads are done together."""
+        """How many iterations ahead elements are loaded."""
         roots = [r for m in self.maps for r in m.roots]
         if len(nodes(roots)) > LONG or not self.streams:
             return 1
@@ -145,12 +145,20 @@ class _Scan:
         ahead = {v: kernel.fresh() for v in self.lanes.streams}
         for v, name in ahead.items():
             kernel.emit(f"{memory_type(v.dtype)} {name}[{steps}];")
+        with kernel.unrolled(steps, "0", trip) as (u, first):
+            self.load_ahead(ahead, u, first)
         with kernel.loop(trip, step=str(steps)) as t:
             with kernel.unrolled(steps, t, trip) as (u, now):
-                for v, name in ahead.items():
-                    kernel.emit(f"{name}[{u}] = {self.element(v, now)};")
-            with kernel.unrolled(steps, t, trip) as (u, now):
-                self.body(now, {v: f"{name}[{u}]" for v, name in ahead.items()})
+                given = {v: str(kernel.let(f"{name}[{u}]", memory_type(v.dtype)))
+                         for v, name in ahead.items()}  # fmt: skip
+                later = kernel.let(f"{now} + {steps}")
+                with kernel.block(f"if ({later} < {trip})"):
+                    self.load_ahead(ahead, u, str(later))
+                self.body(now, given)
+
+    def load_ahead(self, ahead: dict[View, str], u: str, t: str) -> None:
+        for v, name in ahead.items():
+            self.kernel.emit(f"{name}[{u}] = {self.element(v, t)};")
 
     def element(self, v: View, t: str) -> str:
         place = self.places[v]

@@ -12,9 +12,11 @@ import executor
 import ir
 from executor.gpu import DriverError, HostCopyWarning
 from executor.gpu.driver import driver
+from executor.gpu.kernel_builder import Kernel
+from executor.memory import Buffer, View
 from ir.passes import run as run_passes
 from ir.program import Builder, Input, Program, Value
-from ir.types import DTYPES, Type
+from ir.types import DTYPES, F32, Type
 from tests.executor import test_executor_control as control
 from tests.executor import test_executor_random as random_programs
 from tests.executor import test_rooms as rooms
@@ -77,6 +79,15 @@ def test_casts_between_all_types():
         executor.compile(program, backend="gpu")(*arrays), ir.evaluate(program, arrays)[0]
     ):
         np.testing.assert_array_equal(got, want)
+
+
+def test_offsets_beyond_32_bits_are_computed_in_64():
+    buffer = Buffer("input", 0, 1 << 44)
+    for step, kind in ((1 << 20, "i32"), (1 << 30, "i64")):
+        kernel = Kernel()
+        x = View(buffer, F32, 0, (4, 4), (step, 1 << 10))
+        with kernel.each(x.shape, [x.strides]):
+            assert f"const {kind} " in kernel.text("f")
 
 
 # ---------------------------------------------------------------- loops and branches

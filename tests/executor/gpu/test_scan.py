@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import executor
+import ir
 from executor.gpu.schedule import Repeat, parts
 from ir.passes import run as run_passes
 from tests.executor.gpu.test_programs import LIF, floats, parsed, same
+from tests.ir.autodiff.differences import gradient, residuals
 
 SPIKES = """
 program p(%x: f32[T,5] arg "x", %y: f32[T,5] arg "y", %b: f32[5] arg "b", %s: f32[5] buffer "s") {
@@ -140,3 +142,15 @@ def test_spikes_are_those_of_the_cpu():
     got = executor.compile(program, backend="gpu")(*[a.copy() for a in given])[0]
     np.testing.assert_array_equal(got, want)
     assert want.any() and not want.all()
+
+
+@pytest.mark.parametrize(("checkpoint", "loops"), [("none", [True]), (4, [False, True, True])])
+def test_the_gradient_of_a_scan_keeps_its_state_in_registers(checkpoint, loops):
+    """With checkpoints too: the states of a chunk are computed again by the same threads."""
+    g = gradient(LIF.replace("f32", "f64").replace("T", "12"), checkpoint=checkpoint)
+    given = [floats(12, 6, 5).astype("f8"), floats(6, 5, seed=1).astype("f8")]
+    outputs, writes = ir.evaluate(g.forward, given)
+    seeds = [floats(*o.shape, seed=2).astype("f8") for o in outputs[:2]]
+    backward = run_passes(g.backward, start_at="expand")
+    assert scans(backward) == loops
+    same(backward, *seeds, *residuals(g, given, outputs, writes), rtol=1e-9)

@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -58,7 +60,7 @@ def library() -> ctypes.CDLL:
         build = [*command, *FLAGS, "-O2", "-o", str(new), str(RUNTIME), "-ldl"]
         subprocess.run(build, check=True)
         new.replace(path)
-    kernels = [*command, *FLAGS, "-O1", "-include", str(SHIM), "-Wl,--no-as-needed", str(path)]
+    kernels = [*command, *FLAGS, "-O0", "-include", str(SHIM), "-Wl,--no-as-needed", str(path)]
     os.environ.update(
         DY2ST_CUDA_LIBRARY=str(path),
         DY2ST_NVRTC_LIBRARY=str(path),
@@ -69,6 +71,17 @@ def library() -> ctypes.CDLL:
     made = ctypes.CDLL(str(path))
     made.emu_count.restype = ctypes.c_uint64
     return made
+
+
+@contextmanager
+def seeded(seed: str) -> Iterator[None]:
+    """Another order of the threads."""
+    before = os.environ.get("EMULATOR_SEED", "1")
+    os.environ["EMULATOR_SEED"] = seed
+    try:
+        yield
+    finally:
+        os.environ["EMULATOR_SEED"] = before
 
 
 def counted() -> list[int]:

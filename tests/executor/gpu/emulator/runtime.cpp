@@ -84,6 +84,9 @@ static std::recursive_mutex lock;
 typedef std::lock_guard<std::recursive_mutex> Guard;
 
 extern "C" void emu_moved() { progress++; }
+static std::map<int, u32> planted;
+extern "C" u32 emu_planted(int place) { return planted[place]; }
+extern "C" void emu_plant(int place, u32 arrivals) { planted[place] = arrivals; }
 extern "C" void emu_yield() { Context::change(((Fiber*)emu_lane)->context, scheduler); }
 extern "C" void emu_syncthreads() {
   Block* b = ((Fiber*)emu_lane)->owner;

@@ -27,6 +27,7 @@ extern Index3 emu_grid, emu_block;
 void emu_syncthreads();
 void emu_yield();
 void emu_moved();  // something that another fiber may wait for has happened
+u32 emu_planted(int place);  // arrivals that a test has planted
 float fmaf(float, float, float);
 float sqrtf(float);
 float floorf(float);
