@@ -221,7 +221,7 @@ class _Stage:
             self.call(n.kernel)
             self.bind(x.after, f"({self.number(x.trip)} > 0 ? {self.number(x.trip)} : 0) & 1")
             return
-        i, trip, outer = self.fresh("i"), self.fresh("n"), dict(self.symbols)
+        i, trip, outer = self.fresh("t"), self.fresh("n"), dict(self.symbols)
         self.emit(f"i64 {i} = 0;")
         self.emit(f"const i64 {trip} = {self.number(x.trip)};")
         with self.braces(f"for (; {i} < {trip}; {i}++)"):

@@ -178,6 +178,31 @@ def test_random_programs(seed, control, moving, monkeypatch):
     random_programs.check(p, seed, "gpu")
 
 
+def test_many_loops_in_one_kernel():
+    """No name of theirs is that of a type, such as i64."""
+    loops = "".join(
+        f"""
+        scan %t{k} < T {{
+          const %c{k} = %h                       : f32[3]
+          carry %a{k} = %b{k - 1} then %s{k} last %b{k} : f32[3]
+          body
+            %r{k} = slice(%a{k}, axis=0, start=2, length=3, step=-1) : f32[3]
+            %s{k} = add(%r{k}, %c{k})            : f32[3]
+        }}"""
+        for k in range(1, 20)
+    )
+    text = f"""
+    program many(%x: f32[3] arg "x", %n: f32[T] arg "n") {{
+      scan %u < 2 {{
+        const %h = %x                            : f32[3]
+        carry %b0 = %x then %b19 last %y         : f32[3]
+        body {loops}
+      }}
+      return %y
+    }}"""
+    same(parsed(text), floats(3) / 9, floats(2))
+
+
 def test_the_device_decides_when_a_while_ends():
     program = control.parsed(control.COLLECT, TRIP="< T", LAST="")
     run = executor.compile(program, backend="gpu")
