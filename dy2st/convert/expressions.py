@@ -122,7 +122,7 @@ class Expressions(ast.NodeTransformer):
         """A function of no arguments for the expression: a lambda, or with `:=` a `def` before."""
         names = self.rebound([node]) if bound([node]) else NONE
         lists = self.before is not None and any(
-            isinstance(n, ast.ListComp) or consumer_of(n) for n in own_nodes([node])
+            isinstance(n, (ast.ListComp, ast.DictComp)) or consumer_of(n) for n in own_nodes([node])
         )
         if not names and not lists:
             return place(lambda_(self.without_statements(node)), node)
@@ -297,18 +297,21 @@ class Expressions(ast.NodeTransformer):
         name = type(node).__name__.removesuffix("Comp").lower()
         return place(rt(f"{name}_", self.comprehension(node)), node)
 
-    visit_DictComp = visit_SetComp
-
-    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
-        """A function with loops that append, where one can be defined."""
+    def visit_ListComp(self, node: ast.ListComp | ast.DictComp) -> ast.expr:
+        """A function with loops that append or store, where one can be defined."""
         if self.before is None or self.scope.reflects or bound([node]):
             return self.visit_SetComp(node)
         first = self.visit(node.generators[0].iter)
-        made = appending(node, self.fresh("_over"), self.fresh("_list"))
+        if isinstance(node, ast.ListComp):
+            made = appending(node, self.fresh("_over"), self.fresh("_list"))
+        else:
+            made = storing(node, self.fresh("_over"), self.fresh("_dict"), self.fresh("_key"))
         function = ast.fix_missing_locations(place(made, node))
         function.name = self.fresh("_comprehension")
         self.before.append(self.function(function))
         return place(rt("comprehension", place(load(function.name), node), first), node)
+
+    visit_DictComp = visit_ListComp
 
 
 def appending(node: Any, over: str, out: str) -> Any:
@@ -316,6 +319,18 @@ def appending(node: Any, over: str, out: str) -> Any:
     call = ast.Call(ast.Attribute(load(out), "append", ast.Load()), [node.elt], [])
     body = nested(node, over, place(ast.Expr(call), node.elt))
     start = place(assign(store(out), ast.List([], ast.Load())), node)
+    return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
+
+
+def storing(node: Any, over: str, out: str, key: str) -> Any:
+    """A comprehension of a dict as a function of its first iterable; keys come before values."""
+    item = ast.Subscript(load(out), load(key), ast.Store())
+    kept = (
+        place(assign(store(key), node.key), node.key),
+        place(assign(item, node.value), node.value),
+    )
+    start = place(assign(store(out), ast.Dict([], [])), node)
+    body = nested(node, over, *kept)
     return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
 
 
@@ -334,15 +349,15 @@ def searching(node: Any, over: str, sought: bool) -> Any:
     return define("_", [over], [], [body, place(ast.Return(ast.Constant(not sought)), node)])
 
 
-def nested(node: Any, over: str, body: ast.stmt) -> ast.stmt:
-    """The loops and conditions of a comprehension around a statement."""
+def nested(node: Any, over: str, *body: ast.stmt) -> ast.stmt:
+    """The loops and conditions of a comprehension around statements."""
     for generator in reversed(node.generators):
         for test in reversed(generator.ifs):
-            body = place(ast.If(test, [body], []), test)
+            body = (place(ast.If(test, list(body), []), test),)
         outermost = generator is node.generators[0]
         iterable = place(load(over), generator.iter) if outermost else generator.iter
-        body = place(ast.For(generator.target, iterable, [body], []), generator.target)
-    return body
+        body = (place(ast.For(generator.target, iterable, list(body), []), generator.target),)
+    return body[0]
 
 
 def compare(node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -> ast.expr:

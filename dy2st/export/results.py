@@ -58,11 +58,14 @@ class Items(Part):
     kind: type
     parts: tuple[Part, ...]
 
+    def made(self, parts: Iterator[Any]) -> Any:
+        return self.kind(parts)
+
     def fill(self, call: Call) -> Any:
-        return self.kind(q.fill(call) for q in self.parts)
+        return self.made(q.fill(call) for q in self.parts)
 
     def row(self, k: int, call: Call) -> Any:
-        return self.kind(q.row(k, call) for q in self.parts)
+        return self.made(q.row(k, call) for q in self.parts)
 
     def rows(self) -> Iterator[Type]:
         for q in self.parts:
@@ -73,12 +76,11 @@ class Items(Part):
 
 
 @dataclass(frozen=True)
-class Entries(Part):
+class Entries(Items):
     keys: tuple[Any, ...]
-    parts: tuple[Part, ...]
 
-    def fill(self, call: Call) -> Any:
-        return {k: q.fill(call) for k, q in zip(self.keys, self.parts)}
+    def made(self, parts: Iterator[Any]) -> Any:
+        return self.kind(zip(self.keys, parts))
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,7 @@ class Reader:
         pairs = [_list(q, "an entry of a dict", 2) for q in _list(entries, "a dict")]
         keys = tuple(parse_attr(_text(k)) for k, _ in pairs)
         hash(keys)
-        return Entries(keys, tuple(self.read(q) for _, q in pairs))
+        return Entries(dict, tuple(self.read(q) for _, q in pairs), keys)
 
     def _constant(self, text: object) -> Part:
         return Constant(parse_attr(_text(text)))

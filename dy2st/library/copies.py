@@ -15,11 +15,11 @@ import paddle
 from paddle.base.framework import EagerParamBase
 
 from dy2st.state.arrays import is_array
+from dy2st.state.containers.records import DICTS
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import is_users_object, note_contents, note_object, refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
-from dy2st.state.tree import DICTS
 from dy2st.trace.emitter import detached, lift
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import is_runtime

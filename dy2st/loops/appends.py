@@ -7,16 +7,19 @@ group; the loop stacks the groups, and the list gets a `StackedRun` that stands 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import paddle
 
 from dy2st.branches.merge_lists import ConditionalElement
+from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.index_values import iterations
 from dy2st.loops.record import LoopRecord
 from dy2st.state.containers import buffers, fills, shrinks
 from dy2st.state.containers.either import Either
+from dy2st.state.containers.records import containers_in, recorded, regrouped, same_form
 from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
@@ -70,7 +73,7 @@ def element_after(plan: LoopRecord, port: TapPort) -> Any:
     target, back = port.target, port.back
     fill = plan.frame.known_fills.get(id(target))
     if fill is not None and back > 1:
-        return fills.port(plan.trace, target, plan.frame, fill, back - 1).fake
+        return fills.port(plan.trace, target, plan.frame, fill, back - 1).inner
     new = appended(plan.frame, target)
     if new and back == 1:
         return last_of(plan, new[-1])
@@ -78,7 +81,7 @@ def element_after(plan: LoopRecord, port: TapPort) -> Any:
         raise NeedsConcrete("an inner loop appends to a list that is read from its end")
     if back <= len(new):
         return last_of(plan, new[-back])
-    return tap_port(plan.trace, target, plan.frame, back - len(new)).fake
+    return tap_port(plan.trace, target, plan.frame, back - len(new)).inner
 
 
 def learn_growth(plan: LoopRecord) -> bool:
@@ -101,6 +104,27 @@ def learn_growth(plan: LoopRecord) -> bool:
 
 
 # ---------------------------------------------------------------- what one iteration appends
+def records(plan: ContainerPorts) -> dict[int, object]:
+    """Put records for the containers among appended elements, each of which the iteration has made;
+    returns these, by `id`."""
+    found: dict[int, object] = {}
+    for _, items in plan.frame.appends.values():
+        items[:] = [record(plan, q, found) for q in items]
+    return found
+
+
+def record(plan: ContainerPorts, x: Any, found: dict[int, object]) -> Any:
+    if isinstance(x, ConditionalElement):
+        return replace(x, item=record(plan, x.item, found))
+    if isinstance(x, StackedRun):
+        return x
+    for q in containers_in(x):
+        if id(q) in found or not plan.is_new(q):
+            raise NeedsConcrete(f"a {type(q).__name__} of another place is appended to a list")
+        found[id(q)] = q
+    return recorded(x, plan.body_trace.loop)
+
+
 def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
     out: list[tuple[TraceList, Any, Dim]] = []
@@ -211,7 +235,7 @@ def grouped(plan: LoopRecord, items: Sequence[Any]) -> object:
     """All elements of one iteration along a new first axis, part by part for tuples."""
     trees = [q.tree if isinstance(q, StackedRun) else q for q in items]
     if any(isinstance(q, tuple) for q in trees):
-        if not all(type(q) is type(trees[0]) and len(q) == len(trees[0]) for q in trees):
+        if not all(isinstance(q, tuple) and same_form(q, trees[0]) for q in trees):
             raise NeedsConcrete("elements of different structure are appended to a list")
         kinds = [q.trip if isinstance(q, StackedRun) else 0 for q in items]
         parts = []
@@ -221,8 +245,7 @@ def grouped(plan: LoopRecord, items: Sequence[Any]) -> object:
                 for q, t, trip in zip(items, trees, kinds)
             ]
             parts.append(grouped(plan, column))
-        like = trees[0]
-        return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+        return regrouped(trees[0], parts)
     return joined(plan, items)
 
 
@@ -267,8 +290,7 @@ def segment(plan: LoopRecord, item: object, group: Dim) -> Any:
 
     def leaf(x: Any) -> Any:
         if isinstance(x, tuple):
-            parts = [leaf(q) for q in x]
-            return type(x)(*parts) if hasattr(x, "_fields") else tuple(parts)
+            return regrouped(x, [leaf(q) for q in x])
         if isinstance(x, Group):
             fake = x.fake
             return Leaf(plan.cell, fake._value, fake.stop_gradient, group, x.number, x.members)

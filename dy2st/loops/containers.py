@@ -12,6 +12,7 @@ from typing import Any
 from dy2st.branches.unresolved import Alternative, unreadable
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.containers import buffers
+from dy2st.state.containers.records import element_doubt
 from dy2st.state.containers.replaced import Replaced
 from dy2st.state.ownership import refuse
 from dy2st.state.traced_list import TraceList
@@ -28,6 +29,7 @@ from dy2st.state.tree import (
     rebuilt,
 )
 from dy2st.trace.facts import Doubt
+from dy2st.trace.frames import Loop
 from dy2st.trace.scalar import kind_of
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.trace import Trace
@@ -42,7 +44,8 @@ Row = tuple[str, Any, Any, Any, tuple[Any, ...]]
 class ContainerPorts(LoopRecord):
     """The containers among the places of a loop.
 
-    begins, ends: the places before the loop and after the body. containers: by `id`, the containers
+    begins, ends: the places before the loop and after the body. listed: containers that the body
+    has put into lists, by `id`. containers: by `id`, the containers
     that the body makes, with the ones before it and those after the loop; shared: those that two
     places hold. doubtful: those after the loop that may be the ones from before it.
     """
@@ -55,6 +58,7 @@ class ContainerPorts(LoopRecord):
     ) -> None:
         super().__init__(body_trace)
         self.begins, self.ends = begins, ends
+        self.listed: dict[int, object] = {}
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
         self.shared: set[int] = set()
         self.doubtful: list[Doubt] = []
@@ -87,7 +91,7 @@ class ContainerPorts(LoopRecord):
         """The elements of a tuple or container after the loop; without `b`, of the last
         iteration."""
         after = elements(a) or {}
-        if b is UNDEF or b is MISSING:
+        if b is UNDEF:
             return self.settle_each((name, UNDEF, UNDEF, q, (*path, k)) for k, q in after.items())
         replaced = next((q for q in self.body_trace.replaced if q.copy is p), None)
         begun = parts(p) if replaced is None else replaced.parts
@@ -100,7 +104,9 @@ class ContainerPorts(LoopRecord):
         makes anew is carried by its elements."""
         if a is b:
             return b
-        new, home, known = b is UNDEF or b is MISSING, self.trace.home(a), self.body_trace.known
+        if b is MISSING:
+            raise Mismatch(name, describe(b), describe(a))
+        new, home, known = b is UNDEF, self.trace.home(a), self.body_trace.known
         if home is self.frame and path not in known.fresh and self.is_changed(b):
             known.fresh.add(path)
             for learned in (known.queues, known.buffers):
@@ -218,7 +224,7 @@ class ContainerPorts(LoopRecord):
 
     def made_anew(self, a: Any, b: Any, new: list[Any]) -> Any:
         """The container of the last iteration: one for all places that hold `a`."""
-        certain, before = self.body_trace.certain, b is not UNDEF and b is not MISSING
+        certain, before = self.body_trace.certain, b is not UNDEF
         if id(a) in self.containers:
             _, other, made = self.containers[id(a)]
             self.shared.add(id(a))
@@ -231,7 +237,20 @@ class ContainerPorts(LoopRecord):
         self.containers[id(a)] = (a, b, made)
         if before or id(a) in self.body_trace.copies:
             self.note_doubt(made, a, (b,) if before else (), certain)
+        if (loop := self.loop_of_lists(a)) is not None:
+            self.doubtful.append(element_doubt(self.trace, made, loop, (b,) if before else ()))
         return made
+
+    def loop_of_lists(self, a: Any) -> Loop | None:
+        """The loop that has put a container into a list, if one has."""
+        if id(a) in self.listed:
+            return self.body_trace.loop
+        doubt = self.trace.objects.doubts.get(id(a))
+        return next((q for q in doubt.among if isinstance(q, Loop)), None) if doubt else None
+
+    def is_new(self, x: Any) -> bool:
+        """Whether this iteration has made a container."""
+        return self.trace.home(x) is self.frame and id(x) not in self.trace.objects.doubts
 
     def note_doubt(self, made: Any, a: Any, before: tuple[Any, ...], certain: bool) -> None:
         """`made` is the container from before the loop if too few iterations run, or none of them

@@ -10,6 +10,7 @@ from dy2st.capture.indexing.items import getitem
 from dy2st.loops.body import Iterable
 from dy2st.state.arrays import is_array
 from dy2st.state.containers import lookup
+from dy2st.state.containers.records import holds_record
 from dy2st.state.ownership import made_here, note_contents, refuse
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.traced_list import TraceList
@@ -232,7 +233,7 @@ def unzip(f: Any, pairs: Any) -> object:
     ):
         return f(*pairs)
     whole = pairs.as_segment(trace)
-    if whole is None or not isinstance(whole.tree, tuple):
+    if whole is None or not isinstance(whole.tree, tuple) or holds_record(whole.tree):
         return f(*pairs)
     made = iter([TraceList([StackedRun(whole.trip, part)]) for part in whole.tree])
     trace.objects.iterators[id(made)] = (made, trace.frame)

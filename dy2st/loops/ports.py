@@ -14,7 +14,7 @@ from typing import Any
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
 from dy2st.loops import concat_growth, counted_growth, eithers
-from dy2st.loops.appends import collect, element_after, flat, learn_growth
+from dy2st.loops.appends import collect, element_after, flat, learn_growth, records
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
@@ -59,6 +59,7 @@ class LoopPorts(ContainerPorts):
         begins = {path: b for _, b, _, _, path in rows}
         super().__init__(body_trace, begins, {path: a for _, _, _, a, path in rows})
         self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
+        self.listed = records(self)
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)
         self.finals: dict[tuple[Any, ...], Any] = {}

@@ -121,6 +121,9 @@ class Values(Column):
             return [self.value for _ in steps]
         return [evaluate_dim(self.value.dim, {**call.sizes, self.loop: i}) for i in steps]
 
+    def save(self, file: Saved) -> Any:
+        return super().save(file) if isinstance(self.value, Leaf) else save(self.value, file)
+
 
 @dataclass(frozen=True, eq=False)
 class Elements(Leaf):
@@ -178,7 +181,8 @@ def rows(tree: Any, call: Filled) -> list[Any]:
 
 
 def part_at(x: Any, path: Sequence[int]) -> Any:
-    """What lies in tuples."""
+    """What lies in tuples and in containers."""
     for k in path:
-        x = x[k]
+        held = x if isinstance(x, (tuple, list)) else x if isinstance(x, dict) else vars(x)
+        x = list(held.values() if isinstance(held, dict) else held)[k]
     return x

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import paddle
 
 from dy2st.results.replay import replay
-from dy2st.state.tree import like_of
+from dy2st.state.containers.records import Record, like_of, regrouped
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Location
 from dy2st.trace.view_chains import Recipe
@@ -315,14 +315,19 @@ def fill(tree: object, call: Filled) -> Any:
 
 
 def again(like: object, parts: Sequence[object]) -> object:
-    """A tuple, or named tuple, with other parts."""
-    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+    """A tuple, or the container of a record, with other parts."""
+    return like.form.made(parts) if isinstance(like, Record) else regrouped(like, parts)
 
 
 def save(tree: object, file: Saved) -> Any:
     """How a tree of results stands in the manifest."""
     if isinstance(tree, Leaf):
         return tree.save(file)
+    if isinstance(tree, Record):
+        if tree.form.kind not in (dict, list):
+            kind = tree.form.kind.__name__
+            raise Dy2stError(f"the program cannot be saved: it returns a list with a {kind} in it.")
+        return save(tree.form.made(tree), file)
     if isinstance(tree, dict):
         return ["dict", [[print_attr(k), save(q, file)] for k, q in tree.items()]]
     if isinstance(tree, (list, tuple)):

@@ -43,13 +43,14 @@ from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import from_outside
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.lookup import OneOf
+from dy2st.state.containers.records import like_of, loops_of
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import refuse
 from dy2st.state.stacked_run import Leaf as Collected
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
-from dy2st.state.tree import elements, is_container, like_of
+from dy2st.state.tree import elements, is_container
 from dy2st.state.tree import parts as parts_in
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
@@ -165,6 +166,7 @@ class Results:
         elif isinstance(x, TraceList) and x.segmented:
             for part in x.parts():
                 if isinstance(part, StackedRun):
+                    self.shown.update((id(q), q) for q in loops_of(part.tree))
                     leaves = parts_of(part.tree)
                     found.update((v, True) for leaf in leaves for v in values_of(leaf))
                     self.lists.note(part, self.lists.lists)

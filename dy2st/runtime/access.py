@@ -359,7 +359,7 @@ def missing(trace: Trace, obj: Any, index: Any) -> Any:
     if not isinstance(obj, collections.defaultdict) or obj.default_factory is None:
         return obj[index]
     if trace.tentative:
-        raise NeedsConcrete("a defaultdict makes an item in the loop")
+        raise NeedsConcrete("a defaultdict makes an item in the loop", (), peel=1)
     value = trace.hooks.call(load_attr(obj, "default_factory"))()
     trace.store(Item(obj, index), value)
     return value

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from dy2st.state.containers.constants import is_constant, same_constant
+from dy2st.state.containers.records import (
+    holds_record,
+    loops_of,
+    regrouped,
+    same_form,
+    shown,
+    snapshot,
+)
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, make, stop
+from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace, current
 from ir import Scan, Size, Stack, Value
@@ -158,9 +168,9 @@ class Unstacked:
 
 
 class StackedRun:
-    """`trip` elements; `tree` is a Leaf, or a tuple of trees for appended tuples. `loop`: the loop
-    that has appended them, if all of them are there. `items`: those that have been read, each with
-    the frame that made it: an element is one object. `origin`: the parts of the list that they
+    """`trip` elements; `tree` is a Leaf, or a tuple of trees for tuples and containers. `loop`: the
+    loop that has appended them, if all of them are there. `items`: those that have been read, each
+    with the frame that made it: an element is one object. `origin`: the parts of the list that they
     have been taken from, and which of its elements they are."""
 
     def __init__(
@@ -181,6 +191,7 @@ class StackedRun:
             return known[1]
         made = mapped(lambda leaf: leaf.item(trace, i), self.tree)
         self.note(trace, i, made, ())
+        made = shown(trace, made)
         if type(i) is int:
             self.items[i] = trace.frame, made
         return made
@@ -202,6 +213,8 @@ class StackedRun:
         """`self[start:stop:step]`, part by part; a list of constants has no tensor to slice."""
 
         def cut(leaf: Any) -> object:
+            if isinstance(leaf, Known):
+                return leaf
             return Unstacked(leaf.stacked(trace, 0)[at], leaf.number, leaf.members)
 
         tree = mapped(cut, self.tree)
@@ -213,6 +226,8 @@ def taken(trace: Trace, loop: Loop, length: Dim, item: Any) -> Origin | None:
     others."""
     parts = item if isinstance(item, tuple) else (item,)
     picks: dict[Any, Any] = trace.values.picks
+    if holds_record(item):
+        return None
     found = [q for q in (picks.get(getattr(q, "_value", None)) for q in parts) if q is not None]
     if not found or len(found) < len(parts):
         return None
@@ -220,7 +235,8 @@ def taken(trace: Trace, loop: Loop, length: Dim, item: Any) -> Origin | None:
     if any(q[0] is not run or q[1] is not i for q in found):
         return None
     if isinstance(item, tuple):
-        whole = len(run.tree) == len(item) if isinstance(run.tree, tuple) else False
+        columns = run.tree if isinstance(run.tree, tuple) and not holds_record(run.tree) else ()
+        whole = len(columns) == len(item)
         path = () if whole and paths == [(k,) for k in range(len(item))] else None
     if path is None or not is_symint(i):
         return None
@@ -234,16 +250,19 @@ def taken(trace: Trace, loop: Loop, length: Dim, item: Any) -> Origin | None:
 
 def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
     """Elements and segments as one segment; None for different or for Python values."""
-    if any(q is Known for part in parts for q in kinds_of(part)):
-        return None
     if len(parts) == 1 and isinstance(parts[0], StackedRun):
-        return parts[0]
+        return None if moves(parts[0]) else parts[0]
+    given, runs = tuple(parts), [q.tree for q in parts if isinstance(q, StackedRun)]
+    for loop in loops_of(tuple(runs)):
+        parts = [q if isinstance(q, StackedRun) else snapshot(trace, q, loop) for q in parts]
+    if any(map(moves, parts)):
+        return None
     trees = [q.tree if isinstance(q, StackedRun) else q for q in parts]
     trips = [q.trip if isinstance(q, StackedRun) else 0 for q in parts]
     size = length_of(parts)
     first = trees[0]
     if isinstance(first, tuple):
-        if not all(type(t) is type(first) and len(t) == len(first) for t in trees):
+        if not all(isinstance(t, tuple) and same_form(t, first) for t in trees):
             return None
         columns = [
             joined(trace, [StackedRun(n, t[k]) if isinstance(q, StackedRun) else t[k]
@@ -251,13 +270,17 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
             for k in range(len(first))
         ]  # fmt: skip
         trees = [q.tree for q in columns if q is not None]
-        whole = StackedRun(size, tuple(trees), origin=(tuple(parts), slice(None), ()))
+        whole = StackedRun(size, regrouped(first, trees), origin=(given, slice(None), ()))
         return whole if len(trees) == len(columns) else None
+    known = [constant_of(q.tree if isinstance(q, StackedRun) else q) for q in parts]
+    if any(known):
+        one = all(same_constant(q, known[0]) for q in known)
+        return StackedRun(size, Known(known[0][0], "")) if one else None
     segments = [q for q in parts if isinstance(q, StackedRun)]
     members = [lift(trace, q)._value for q in parts if not isinstance(q, StackedRun)]
     members += [v for q in segments for v in q.tree.members]
     tree = Unstacked(along_first_axis(trace, parts), False, members)
-    return StackedRun(size, tree, origin=(tuple(parts), slice(None), ()))
+    return StackedRun(size, tree, origin=(given, slice(None), ()))
 
 
 def length_of(parts: Sequence[object]) -> Dim:
@@ -289,7 +312,7 @@ def sliced(trace: Trace, parts: list[Any], at: slice) -> list[Any] | None:
     sizes: list[Any] = [q.trip if isinstance(q, StackedRun) else 1 for q in parts]
     ends = (at.start, at.stop, at.step)
     runs = [q for q in parts if isinstance(q, StackedRun)]
-    if any(k is Known for q in runs for k in kinds_of(q)):
+    if any(map(moves, runs)):
         return None
     if not all(type(n) is int for n in (*sizes, *(q for q in ends if q is not None))):
         whole = joined(trace, parts)
@@ -318,11 +341,12 @@ def freeze(trace: Trace, run: StackedRun) -> None:
         trace.freeze(trace.root(value), reason, run.loop)
 
 
-def trace_length(leaf: Any) -> Dim:
+def trace_length(tree: Any) -> Dim:
     """The length of a sliced segment."""
-    while isinstance(leaf, tuple):
-        leaf = leaf[0]
-    return leaf.fake._value.type.shape[0]
+    lengths = [q.fake._value.type.shape[0] for q in leaves_of(tree) if isinstance(q, Unstacked)]
+    if not lengths:
+        raise NeedsConcrete("a list of Python values is sliced")
+    return lengths[0]
 
 
 def below(trace: Trace, x: Any, y: Any) -> Any:
@@ -354,20 +378,32 @@ def mapped(f: Callable[[Any], Any], tree: Any) -> Any:
     if not isinstance(tree, tuple):
         return f(tree)
     parts = [mapped(f, q) for q in tree]
-    return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    return regrouped(tree, parts)
 
 
-def kinds_of(part: object) -> list[type]:
-    """The kinds of the leaves of a segment, or of the element itself."""
-    if isinstance(part, StackedRun):
-        return kinds_of(part.tree)
-    if isinstance(part, tuple):
-        return [k for q in part for k in kinds_of(q)]
-    leaf = isinstance(part, (Leaf, Unstacked, Known))
-    return [type(part)] if leaf else [Tensor if isinstance(part, Tensor) else Known]
+def leaves_of(x: Any) -> Iterator[Any]:
+    """The leaves of a segment, or what an element consists of."""
+    x = x.tree if isinstance(x, StackedRun) else x
+    if isinstance(x, tuple):
+        for q in x:
+            yield from leaves_of(q)
+    else:
+        yield x
+
+
+def constant_of(x: Any) -> tuple[Any, ...]:
+    """The constant that a leaf is in every element; empty for all others."""
+    x = x.value if isinstance(x, Known) else x
+    return (x,) if is_constant(x) else ()
+
+
+def moves(part: object) -> bool:
+    """Whether Python values of an element or segment may be others in each element."""
+    stacked = (Leaf, Unstacked, Tensor)
+    return not all(isinstance(q, stacked) or constant_of(q) for q in leaves_of(part))
 
 
 __all__ = [
     "Known", "Leaf", "ScanCell", "StackedRun", "Unstacked", "below", "between", "joined",
-    "kinds_of", "length_of", "mapped",
+    "length_of", "mapped",
 ]  # fmt: skip

@@ -27,7 +27,7 @@ from dy2st.state.stacked_run import (
     sliced,
 )
 from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, negate, stop
+from dy2st.trace.scalar import check, is_runtime_scalar, make, negate, stop
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
@@ -359,14 +359,14 @@ class TraceList(list):
             elif bad:
                 raise IndexError("list index out of range")
         if is_runtime_scalar(behind) and type(at) is int or is_runtime_scalar(before):
-            return self._number_item(trace, RuntimeScalar(trace.index_value(at), trace))
+            return self._number_item(trace, make(trace, trace.index_value(at), at))
         *front, last = self.parts()
         start: Any = 0
         for q in front:
             end = start + (trace.sym(q.trip) if isinstance(q, StackedRun) else 1)
             inside = below(trace, at, end)
             if is_runtime_scalar(inside):
-                return self._number_item(trace, RuntimeScalar(trace.index_value(at), trace))
+                return self._number_item(trace, make(trace, trace.index_value(at), at))
             if inside:
                 return q.item(trace, at - start) if isinstance(q, StackedRun) else q
             start = end

@@ -6,7 +6,6 @@ A container has elements and an identity. A tuple is as good as its elements.
 from __future__ import annotations
 
 import collections
-import types
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import paddle
 from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.containers.constants import is_constant
 from dy2st.state.containers.either import Either
+from dy2st.state.containers.records import fields_of, like_of
 from dy2st.state.traced_list import TraceList, plain_parts
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.frames import Frame
@@ -26,7 +26,6 @@ from dy2st.trace.undo import MISSING
 from ir import Loc, SourceError, Value
 
 UNDEF: object = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
-DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
 class Mismatch(Exception):
@@ -56,19 +55,7 @@ def elements(x: Any) -> dict[Any, Any] | None:
         return {"test": x.test, "number": x.number, "tensor": x.tensor}
     if isinstance(x, tuple) or type(x) in (list, collections.deque):
         return dict(enumerate(x))
-    if type(x) in DICTS:
-        return dict(x)
-    return dict(vars(x)) if is_plain_object(x) else None
-
-
-def is_plain_object(x: Any) -> bool:
-    """An object that the function has made and that is no more than its attributes."""
-    trace = current()
-    if trace is None or id(x) not in trace.objects.made or isinstance(x, paddle.nn.Layer):
-        return False
-    kind = type(x)
-    plain = kind is types.SimpleNamespace or kind.__new__ is object.__new__
-    return plain and type(getattr(x, "__dict__", None)) is dict and not hasattr(kind, "__slots__")
+    return fields_of(x)
 
 
 def is_value(x: object) -> bool:
@@ -107,22 +94,6 @@ def rebuilt(trace: Trace, like: Any, parts: Sequence[Any], frame: Frame | None =
         return made
     out = like_of(like, parts)
     trace.make(out, frame)
-    return out
-
-
-def like_of(like: Any, parts: Sequence[Any]) -> Any:
-    if isinstance(like, tuple):
-        return type(like)(*parts)
-    if isinstance(like, collections.deque):
-        return collections.deque(parts, like.maxlen)
-    if type(like) in DICTS:
-        out = like.copy()
-        for k, part in zip(like, parts):
-            out[k] = part
-        return out
-    kind: Any = type(like)
-    out = kind.__new__(kind)
-    vars(out).update(zip(vars(like), parts))
     return out
 
 

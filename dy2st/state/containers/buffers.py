@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dy2st.state.containers.lookup import PICKED, at_frame, outside, row
+from dy2st.state.containers.records import holds_record, regrouped
 from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -86,6 +87,8 @@ def wanted_for(trace: Trace, target: Any) -> Wanted | None:
     if not parts:
         return None
     first = parts[0].tree if isinstance(parts[0], StackedRun) else parts[0]
+    if holds_record(first):
+        return None
     try:
         return Wanted(target, mapped(lambda leaf: leaf_type(trace, leaf), first))
     except NeedsConcrete:
@@ -281,7 +284,7 @@ class Buffer:
             raise NeedsConcrete("elements of different structure are in a list")
         columns = [[(n, q[k]) for n, q in parts] for k in range(len(like))]
         rooms = [self.made(trace, part, column) for part, column in zip(like, columns)]
-        return type(like)(*rooms) if hasattr(like, "_fields") else tuple(rooms)
+        return regrouped(like, rooms)
 
     def room(self, trace: Trace, t: Type, number: bool, parts: Sequence[tuple[Dim, Any]]) -> Room:
         n: Dim = sum((n for n, _ in parts), 0)

@@ -26,6 +26,7 @@ from dy2st.state.containers.layers import (
     equal,
     kind_of_part,
 )
+from dy2st.state.containers.records import regrouped
 from dy2st.state.stacked_run import mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.facts import Lookup
@@ -242,7 +243,7 @@ def table(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Any:
         if not all(type(q) is type(first) and len(q) == len(first) for q in items):
             raise NeedsConcrete("picks tuples of different structure", loops, subject="an index")
         parts = [table(trace, [q[k] for q in items], loops) for k in range(len(first))]
-        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+        return regrouped(first, parts)
     if isinstance(first, Tensor) and not hasattr(first, "part_of"):
         return of_tensors(trace, items, loops)
     if all(isinstance(q, paddle.nn.Layer) for q in items):

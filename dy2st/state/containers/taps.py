@@ -17,6 +17,7 @@ from typing import Any
 from dy2st.state.containers import buffers
 from dy2st.state.containers.buffers import MOST_CARRIED
 from dy2st.state.containers.lookup import at_frame, element, is_inside, is_later, picked
+from dy2st.state.containers.records import pin, recorded, regrouped, same_form, shown
 from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
@@ -53,15 +54,17 @@ class Tap:
 
 
 class TapPort:
-    """The element that is `back` elements from the end of `target` when an iteration starts."""
+    """The element that is `back` elements from the end of `target` when an iteration starts:
+    `inner` its tensors, `fake` what the body reads."""
 
     def __init__(self, target: Any, back: int, first: Any, trace: Trace) -> None:
         self.target, self.back = target, back
-        self.tree = made(("tail", id(target), back), first, trace)
-
-    @property
-    def fake(self) -> Any:
-        return mapped(lambda tap: tap.fake, self.tree)
+        loop = trace.frame.loop
+        assert loop is not None
+        pin(trace, first, loop)
+        self.tree = made(("tail", id(target), back), recorded(first, loop), trace)
+        self.inner = mapped(lambda tap: tap.fake, self.tree)
+        self.fake = shown(trace, self.inner)
 
     def pairs(self, after: Any) -> Iterator[tuple[Tap, Any]]:
         """Each tap with its part of the element that takes this place."""
@@ -72,15 +75,14 @@ def made(key: tuple[object, ...], first: Any, trace: Trace) -> Any:
     """A tree of taps for an element."""
     if not isinstance(first, tuple):
         return Tap(key, first, trace)
-    parts = [made((*key, k), q, trace) for k, q in enumerate(first)]
-    return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+    return regrouped(first, [made((*key, k), q, trace) for k, q in enumerate(first)])
 
 
 def paired(tree: Any, after: Any) -> Iterator[tuple[Tap, Any]]:
     if not isinstance(tree, tuple):
         yield tree, after
         return
-    if type(after) is not type(tree) or len(after) != len(tree):
+    if not isinstance(after, tuple) or not same_form(after, tree):
         raise NeedsConcrete("elements of different structure are appended to a list", (), True)
     for tap, q in zip(tree, after):
         yield from paired(tap, q)
@@ -207,6 +209,10 @@ def may_be_short(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> b
 
 def guess(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> Any:
     """A stand-in for an element: the next trace knows how the list grows."""
+    return shown(trace, guessed(trace, target, loops, i))
+
+
+def guessed(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> Any:
     note_read(target, loops, target.size() - i.dim if is_symint(i) else None)
     for f in unknown(target, loops):
         f.guessed.add(id(target))
@@ -217,7 +223,9 @@ def guess(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> A
     like: Any = next((q for q in items if q is not None), None)
     if isinstance(like, StackedRun):
         like = like.item(trace, like.size - 1)
-    return mapped(lambda q: stand_in(trace, q, items), like)
+    loop = loops[-1].loop
+    assert loop is not None
+    return mapped(lambda q: stand_in(trace, q, items), recorded(like, loop))
 
 
 def note_read(target: Any, loops: Sequence[Frame], back: Dim | None = None) -> None:
@@ -232,7 +240,7 @@ def guess_slice(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) ->
     if not is_symint(at.stop) or at.step not in (None, 1):
         raise NeedsConcrete(f"{at.start!r} is needed as a number", getattr(at.start, "loops", ()))
     start = at.start.dim if is_symint(at.start) else at.start or 0
-    one = guess(trace, target, loops)
+    one = guessed(trace, target, loops)
 
     def rows(x: Any) -> Unstacked:
         value = x.value if is_runtime_scalar(x) else x._value

@@ -253,8 +253,6 @@ MODELS: dict[str, Model] = {
         agents.WorldModel,
         lambda rng, t: [floats(rng, BATCH, 4), floats(rng, t, BATCH, 3)],
         lambda rng, t: [floats(rng, BATCH, 4), floats(rng, t, BATCH, 3)],
-        unrolled=("a dict is appended to a list",),
-        flat=False,
     ),
 }
 

@@ -1,0 +1,203 @@
+"""Dicts, lists and plain objects as elements of a list that a loop fills.
+
+Every iteration makes a new container, and the loop stacks what is in it: in the run of the list, a
+`Record` stands for it. Who reads an element of the list gets a container again, which may be read
+only: it is one object with the one that the iteration has made, so a change of it, or a question
+which object it is, needs a list that is not stacked. The loop is unrolled then.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import paddle
+
+from dy2st.trace.facts import Doubt
+from dy2st.trace.frames import Loop
+from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.trace import Trace, current
+from ir import SourceError
+
+DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+
+
+@dataclass(frozen=True)
+class Form:
+    """The class of a container, and what its elements are called. `like`: one without elements; for
+    a list, the class of lists in a trace."""
+
+    kind: type
+    keys: tuple[Any, ...]
+    like: Any = field(compare=False)
+
+    def made(self, parts: Sequence[Any]) -> Any:
+        return list(parts) if self.kind is list else like_of(self.like, parts)
+
+
+class Record(tuple[Any, ...]):
+    """The elements of a container that each iteration of `loop` makes."""
+
+    form: Form
+    loop: Loop
+
+    @staticmethod
+    def of(parts: Sequence[Any], form: Form, loop: Loop) -> Record:
+        made = Record(parts)
+        made.form, made.loop = form, loop
+        return made
+
+
+def regrouped(like: Any, parts: Sequence[Any]) -> Any:
+    """A tuple, named tuple or record like `like` with other parts."""
+    if isinstance(like, Record):
+        return Record.of(parts, like.form, like.loop)
+    return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
+
+
+def same_form(a: Any, b: Any) -> bool:
+    """Whether two tuples or records have one structure."""
+    return type(a) is type(b) and len(a) == len(b) and form_of(a) == form_of(b)
+
+
+def form_of(x: Any) -> Form | None:
+    return x.form if isinstance(x, Record) else None
+
+
+def loops_of(tree: Any) -> set[Loop]:
+    """The loops whose containers an element consists of."""
+    own = {tree.loop} if isinstance(tree, Record) else set()
+    return own.union(*map(loops_of, tree)) if isinstance(tree, tuple) else own
+
+
+def holds_record(tree: Any) -> bool:
+    return bool(loops_of(tree))
+
+
+# ---------------------------------------------------------------- containers with fields
+def fields_of(x: Any) -> dict[Any, Any] | None:
+    """The elements of a dict or plain object; None for all others."""
+    if type(x) in DICTS:
+        return dict(x)
+    return dict(vars(x)) if is_plain_object(x) else None
+
+
+def is_plain_object(x: Any) -> bool:
+    """An object that the function has made and that is no more than its attributes."""
+    trace = current()
+    if trace is None or id(x) not in trace.objects.made or isinstance(x, paddle.nn.Layer):
+        return False
+    kind = type(x)
+    plain = kind is types.SimpleNamespace or kind.__new__ is object.__new__
+    return plain and type(getattr(x, "__dict__", None)) is dict and not hasattr(kind, "__slots__")
+
+
+def like_of(like: Any, parts: Sequence[Any]) -> Any:
+    if isinstance(like, tuple):
+        return type(like)(*parts)
+    if isinstance(like, collections.deque):
+        return collections.deque(parts, like.maxlen)
+    if type(like) in DICTS:
+        out = like.copy()
+        for k, part in zip(like, parts):
+            out[k] = part
+        return out
+    kind: Any = type(like)
+    out = kind.__new__(kind)
+    vars(out).update(zip(vars(like), parts))
+    return out
+
+
+# ---------------------------------------------------------------- to records and back
+def fields_or_items(x: Any) -> dict[Any, Any] | None:
+    """The elements of a container that a record can stand for."""
+    if isinstance(x, list):
+        return None if getattr(x, "segmented", True) else dict(enumerate(list.__iter__(x)))
+    return fields_of(x)
+
+
+def containers_in(x: Any) -> Iterator[Any]:
+    """The containers in an element for which there are records."""
+    found = None if isinstance(x, tuple) else fields_or_items(x)
+    if found is not None:
+        yield x
+    for q in x if isinstance(x, tuple) else (found or {}).values():
+        yield from containers_in(q)
+
+
+def recorded(x: Any, loop: Loop) -> Any:
+    """Records for a container, and for those in it and in tuples."""
+    if isinstance(x, tuple):
+        return regrouped(x, [recorded(q, loop) for q in x])
+    found = fields_or_items(x)
+    if found is None:
+        return x
+    keys, parts = tuple(found), [recorded(q, loop) for q in found.values()]
+    if isinstance(x, list):
+        return Record.of(parts, Form(list, keys, type(x)), loop)
+    return Record.of(parts, Form(type(x), keys, like_of(x, [None] * len(keys))), loop)
+
+
+def shown(trace: Trace, x: Any) -> Any:
+    """What the function sees of an element."""
+    if not holds_record(x):
+        return x
+    parts = [shown(trace, q) for q in x]
+    if not isinstance(x, Record):
+        return regrouped(x, parts)
+    made = x.form.like(parts) if x.form.kind is list else like_of(x.form.like, parts)
+    trace.make(made)
+    trace.doubt(element_doubt(trace, made, x.loop))
+    return made
+
+
+def element_doubt(trace: Trace, x: Any, loop: Loop, also: tuple[object, ...] = ()) -> Doubt:
+    """`x` may be any of the elements that a loop has put into lists, or one of `also`."""
+
+    def stop() -> BaseException:
+        what = "an element of a list that a loop fills is changed, or is kept elsewhere, too"
+        trace.unroll(loop, what)
+        return Refused(
+            SourceError(
+                f"{what}.",
+                trace.where(),
+                reason="The loop leaves stacked tensors, not a container for each iteration.",
+                remedy="Make a new one with the changes: `{**s, 'h': h}`.",
+            )
+        )
+
+    return Doubt(x, (*also, loop), stop)
+
+
+def pin(trace: Trace, x: Any, loop: Loop) -> None:
+    """The containers in an element are read by the body of a loop as they were before it."""
+    body = trace.frames[next(k for k, f in enumerate(trace.frames) if f.loop is loop) :]
+    reason = "an element of a list that the loop fills is changed"
+    for q in containers_in(x):
+        if any(id(q) in f.changed or id(q) in f.appends for f in body):
+            raise NeedsConcrete(reason, [loop])
+        if any(place.obj is q for f in body for place in f.stores.values()):
+            raise NeedsConcrete(reason, [loop])
+        if id(q) not in trace.objects.doubts:
+            trace.doubt(Doubt(q, (loop,), lambda: NeedsConcrete(reason, [loop])))
+
+
+def snapshot(trace: Trace, x: Any, loop: Loop) -> Any:
+    """A record for an element from before a loop that goes on with its list: it stays as it is."""
+    found = list(containers_in(x))
+    if any(trace.home(q) is None for q in found):
+        return x
+    for q in found:
+        if id(q) not in trace.objects.doubts:
+            trace.doubt(replace(element_doubt(trace, q, loop), among=()))
+    return recorded(x, loop)
+
+
+__all__ = [
+    "DICTS", "Form", "Record", "containers_in", "element_doubt", "fields_of", "holds_record",
+    "is_plain_object", "like_of", "loops_of", "pin", "recorded", "regrouped", "same_form", "shown",
+    "snapshot",
+]  # fmt: skip
