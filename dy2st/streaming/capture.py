@@ -24,12 +24,14 @@ from dy2st.trace.fake_tensor import Tensor
 from ir import Builder, Input, Loc, Op, Program, SourceError, Value
 from ir.analysis.history import History
 from ir.passes import expand, simplify, undistinguished
-from ir.streaming import QUANTUM, stream
+from ir.streaming import QUANTUM, banded, stream
 from ir.types import BOOL, Dim, Size, Type
 from ir.uses import walk
 
-#: the sequence that stands for all while Python is traced has about so many frames
-TYPICAL_FRAMES = 1 << 12
+#: the sequence that stands for all while Python is traced has about so many frames; the smaller
+#: number is for functions with tables of fewer rows
+TYPICAL_FRAMES = (1 << 12, 1 << 7)
+ONE_LENGTH = "a function that is for one length of the sequence only cannot be streamed."
 #: a multiple of the strides that models have, all together
 MANY_STRIDES = 2**7 * 3 * 5**2
 #: the name of the units of one call
@@ -128,7 +130,24 @@ def _translated(
     frames: int,
 ) -> tuple[Parts, Whole]:
     """As `translated`, with units of `frames` frames."""
-    units = max(3, TYPICAL_FRAMES // frames)
+    long, short = TYPICAL_FRAMES
+    try:
+        return _for_sequences_of(long, function, tensors, axes, chunk, frames)
+    except SourceError as error:
+        if error.message != ONE_LENGTH:
+            raise
+        return _for_sequences_of(short, function, tensors, axes, chunk, frames)
+
+
+def _for_sequences_of(
+    typical: int,
+    function: Any,
+    tensors: Sequence[tuple[Sequence[int], object]],
+    axes: Mapping[object, int],
+    chunk: int | None,
+    frames: int,
+) -> tuple[Parts, Whole]:
+    units = max(3, typical // frames)
     names = names_of(function, tensors)
     at = axes_by_name(names, tensors, axes)
     specs, values = [], []
@@ -143,7 +162,7 @@ def _translated(
     with paddle.no_grad():
         raw, plan, inputs, divided = capture(function, Signature(values, {}), specs)
     program, tree = with_results(pure(raw, inputs), plan, inputs)
-    program, bound = prune_inputs(program, inputs)
+    program, bound = prune_inputs(banded(program), inputs)
     requires = (*checked(program, frames), *multiples(divided, frames))
     streamed = stream(program, Size.named(UNITS) if chunk is None else 1, frames)
     kinds = [i.kind for i in program.inputs]
@@ -258,7 +277,7 @@ def checked(program: Program, frames: int) -> tuple[Require, ...]:
         if r.relation == "==":
             only = -at_0 * frames / (at_1 - at_0)
             raise SourceError(
-                "a function that is for one length of the sequence only cannot be streamed.",
+                ONE_LENGTH,
                 r.loc,
                 reason=f"This is for {only:g} frames.",
                 remedy="Take sizes from the shape of the argument, and do not decide on them.",

@@ -216,7 +216,7 @@ REFUSED = {
     bidirectional: ("runs backwards over time", "the forward half"),
     normalised: ("`sum` over time", "running statistic"),
     last_frame: ("a frame at the end", "flush"),
-    attention: ("time along two axes", "window of frames"),
+    attention: ("attention to all frames", "distance of frames"),
     turned: ("read backwards", "causal model"),
     reflected_end: ("begins at the end", ""),
     number_of_frames: ("the length of the sequence", "counter"),

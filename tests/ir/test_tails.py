@@ -1,0 +1,86 @@
+"""Masks of attention: what is said of them far from the diagonal, and on it, holds everywhere."""
+
+import random
+
+import numpy as np
+import pytest
+
+from dy2st.streaming.check import at_length
+from ir import Builder, Program, evaluate
+from ir.streaming import QUANTUM
+from ir.streaming.tails import ANY, LOW, SCORE, Analysis, Tails
+from ir.types import F32, I64, Size
+
+FRAMES = 30
+
+
+def mask(b: Builder, rng: random.Random, depth: int):
+    """bool[T, T], made as users make it."""
+    n = Size.named(QUANTUM)
+    kind = rng.choice(["compare", "compare", "distance", "and", "or", "not", "choose"])
+    if depth == 0 or kind in ("compare", "distance"):
+        i = b.reshape(b.iota(n=n, start=rng.randint(-3, 3), dtype=I64), shape=(n, 1))
+        j = b.iota(n=n, step=rng.choice([1, 1, 1, 2]), dtype=I64)
+        by = b.full(value=rng.choice([2, 3, 5]), dtype=I64)
+        if rng.random() < 0.4:
+            i, j = b.floor_divide(i, by), b.floor_divide(j, by)
+        name = rng.choice("less_than less_equal greater_than greater_equal equal not_equal".split())
+        if kind == "compare" and rng.random() < 0.5:
+            return b.emit(name, [i, j])[0]
+        gap = b.subtract(i, j) if rng.random() < 0.5 else b.subtract(j, i)
+        gap = b.abs(gap) if rng.random() < 0.4 else gap
+        sides = [gap, b.full(value=rng.randint(-4, 6), dtype=I64)]
+        rng.shuffle(sides)
+        return b.emit(name, sides)[0]
+    x = mask(b, rng, depth - 1)
+    if kind == "not":
+        return b.logical_not(x)
+    y = mask(b, rng, depth - 1)
+    if kind == "choose":
+        return b.where(mask(b, rng, depth - 1), x, y)
+    return (b.logical_and if kind == "and" else b.logical_or)(x, y)
+
+
+def weights(b: Builder, m, rng: random.Random, scores):
+    """What is made of a mask: chosen or added scores, and their exponentials."""
+    full = [b.full(value=v, dtype=F32) for v in (0.0, rng.choice([-1e9, -1e4, -np.inf, -3.0]))]
+    if rng.random() < 0.5:
+        y = b.where(m, scores, full[1])
+    else:
+        y = b.add(b.where(m, *full), scores)
+    y = b.scale(y, scale=0.5) if rng.random() < 0.3 else y
+    return b.exp(y) if rng.random() < 0.5 else y
+
+
+def holds(said, values: np.ndarray) -> bool:
+    if said in (ANY, SCORE) or values.size == 0:
+        return True
+    if said == LOW:
+        return bool((values < -100).all())
+    return bool((values == said).all())
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_what_is_said_of_a_mask_holds(block):
+    known = 0
+    for seed in range(100 * block, 100 * block + 100):
+        rng = random.Random(seed)
+        b, n = Builder(), Size.named(QUANTUM)
+        x = b.full(value=rng.choice([-2.5, 1.5]), shape=(n, n), dtype=F32)
+        made = [mask(b, rng, rng.randint(0, 2))]
+        made.append(weights(b, made[0], rng, b.sin(x)))
+        analysis = Analysis()
+        for op in b.ops:
+            analysis.visit(op)
+        found, _ = evaluate(at_length(Program("p", (), tuple(b.ops), tuple(made)), FRAMES), [])
+        i, j = np.indices((FRAMES, FRAMES))
+        for v, a in zip(made, found):
+            said = analysis.of(v)
+            assert isinstance(said, Tails)
+            a = np.broadcast_to(a, (FRAMES, FRAMES))
+            text = f"seed {seed}: {said}"
+            assert holds(said.past[1], a[i - j > said.past[0]]), text
+            assert holds(said.future[1], a[j - i > said.future[0]]), text
+            assert holds(said.here, a[i == j]), text
+            known += sum(q not in (ANY, SCORE) for q in (said.past[1], said.future[1], said.here))
+    assert known > 200
