@@ -354,7 +354,12 @@ def list_of(*args: Any) -> object:
     items = written_for(trace, "list", args[0])
     if isinstance(items, (SymRange, RunRange)) or is_long(items):
         return trace.hooks.call(_list)(items)
-    return items if items is not args[0] else TraceList(list(items))
+    if items is not args[0]:
+        return items
+    if isinstance(items, TraceList) and items.segmented:
+        return items.copy()
+    whole = items.as_list() if isinstance(items, Joined) else None
+    return TraceList(list(items)) if whole is None else whole
 
 
 def is_long(items: object) -> bool:

@@ -200,8 +200,14 @@ class Joined:
     """`enumerate`, `zip` or `reversed` over something that can be one loop; `numbers`: over a list
     of numbers, which only a `for` statement makes one of."""
 
-    def __init__(self, over: Iterable, numbers: bool = False) -> None:
-        self.over, self.numbers = over, numbers
+    def __init__(self, over: Iterable, numbers: bool = False, backwards: Any = None) -> None:
+        """backwards: the list that `reversed` runs over, if a loop has filled it."""
+        self.over, self.numbers, self.backwards = over, numbers, backwards
+
+    def as_list(self) -> TraceList | None:
+        """A list of what is left, without taking apart what loops have filled."""
+        items = self.backwards
+        return items[::-1] if items is not None and items.size() == self.over.trip else None
 
     def __iter__(self) -> Iterator[Any]:
         """One by one, for code that is no `for` statement."""
@@ -252,7 +258,9 @@ def reversed_(iterable: Any) -> object:
         raise NeedsConcrete("reversed() of a sequence whose length depends on data")
     last = trace.sym(over.trip - 1)
     numbers = sequence_of(trace, iterable) is None
-    return Joined(Iterable(over.trip, lambda i: over.item(last - i)), numbers)
+    filled = isinstance(iterable, TraceList) and iterable.segmented
+    backwards = Iterable(over.trip, lambda i: over.item(last - i))
+    return Joined(backwards, numbers, iterable if filled else None)
 
 
 def zip_(*iterables: object, strict: bool = False) -> object:

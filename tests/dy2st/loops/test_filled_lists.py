@@ -212,3 +212,20 @@ def most_or_zero(x):
 def test_a_default_for_a_list_whose_length_data_decides_is_refused():
     with pytest.raises(dy2st.SourceError, match=r"max\(\) with a default"):
         dy2st.to_static(most_or_zero)(paddle.ones([4]))
+
+
+def test_a_list_of_a_filled_list_is_not_taken_apart():
+    def returns(x):
+        total, out = x[0] * 0, []
+        for t in range(x.shape[0] - 1, -1, -1):
+            total = 0.9 * total + x[t]
+            out.append(total)
+        forwards, kept = list(reversed(out)), list(out)
+        kept.append(x[0])
+        return paddle.stack(forwards), paddle.stack(kept), len(out)
+
+    lines = []
+    for n in (3, 30):
+        static = check.agree(returns, check.data(n, 2))
+        lines.append(len(str(dy2st.program(static, check.data(n, 2))).splitlines()))
+    assert lines[0] == lines[1]
