@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.endings import Again, Path
 from dy2st.compiled.errors import UsersErrors
-from dy2st.compiled.host_inputs import HostCalls
+from dy2st.compiled.host_inputs import HostCalls, Watch
 from dy2st.compiled.reasons import Checks
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
@@ -101,6 +102,7 @@ class Entry:
         self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)
         self.used, self.again = 0, made.again
         self.ends: list[tuple[Path, Entry]] = []
+        self.watch = self.watching(made) if made.guards.terms.called else None
         self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
         made.guards.finish()
         self._check = _Writer(self, made).compile(only_check=True)
@@ -111,6 +113,23 @@ class Entry:
     def _number(self, q: TracedInput) -> int:
         """The lifted input with the same tensor."""
         return next(k for k, o in enumerate(self.traced) if o.tensor is q.tensor)
+
+    def watching(self, made: Translation) -> Watch:
+        """What looks at the inputs that stand at places and among the arguments."""
+        found: list[tuple[TracedInput, Callable[[Any], Any]]] = []
+        for k, q in enumerate(self.traced):
+            if q.number is not None and q.place is not None:
+                found.append((q, partial(Entry.now, q.place)))
+            elif q.number is None and q.drawn is None and q.memory is None:
+                found.append((q, partial(self.input, k)))
+        written = {target for target, _ in made.executable.program.writes}
+        watch = Watch(self.checks, made.guards.terms, found, written)
+        made.guards.terms.after = watch.after
+        return watch
+
+    @staticmethod
+    def now(place: Location, leaves: object) -> object:
+        return place.get()
 
     def learn(self, known: Entry) -> None:
         """Begin with what calls of another program of the same function have found out."""
@@ -291,10 +310,18 @@ class _Writer:
 
     def host_calls(self, tensors: Sequence[str]) -> None:
         """Make the host calls: nothing may answer MISS from here on."""
-        if self.made.calls is None:
-            return
+        watch = self.entry.watch
+        begin = None if watch is None else self.constant(watch.begin)
+        if self.made.calls is not None:
+            if begin:
+                self.line(f"{begin}(_L, True)")
+            self.calls_in_front(self.made.calls, tensors)
+        if begin:
+            self.line(f"{begin}(_L, False)")
+
+    def calls_in_front(self, calls: HostCalls, tensors: Sequence[str]) -> None:
         sizes = "".join(f"{n!r}: {n}, " for n in self.program.sizes)
-        self.line(f"_drawn = {self.constant(self.made.calls.make)}({{{sizes}}})")
+        self.line(f"_drawn = {self.constant(calls.make)}({{{sizes}}})")
         for t, q in zip(tensors, self.made.bound[len(self.given) :]):
             dtype = self.constant(DTYPE_TO_PADDLE[q.value.type.dtype])
             self.line(f"{t} = _HOST(_drawn[{q.drawn}], {dtype})")

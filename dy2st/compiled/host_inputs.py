@@ -12,16 +12,21 @@ where it is, unless nothing is computed before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import paddle
 
 from dy2st.capture.foreign.host import Callee, rebuilt, sizes_in
+from dy2st.compiled.reasons import Checks
+from dy2st.state.containers.terms import Terms
+from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.frames import TracedInput
 from dy2st.trace.trace import Trace
-from ir import Input, Op, Program, Scan, Type, Value
+from ir import Input, Loc, Op, Program, Scan, SourceError, Type, Value
 from ir.program import Node, Seq
 from ir.types import Dim, evaluate_dim
 from ir.uses import walk
@@ -110,6 +115,95 @@ class Writer:
             return f"result{k}.stacked(r{k}, t{k}.concrete(sizes), sizes), "
         exact = call.callee.result.kind == "number"
         return f"result{k}.{'number' if exact else 'made'}(r{k}[0], sizes), "
+
+
+# ---------------------------------------------------------------- what calls must not change
+class Watch:
+    """The Python state that a program has read for the time after its host calls, and the tensors:
+    after each host call they must be what they were when the program was called. What no host call
+    comes to is not looked at.
+
+    `inputs`: those of the program, with what gives them for the arguments of a call; `written`:
+    those that it writes.
+    """
+
+    def __init__(
+        self,
+        checks: Checks,
+        terms: Terms,
+        inputs: Sequence[tuple[TracedInput, Callable[[Any], Any]]],
+        written: Container[Value],
+    ) -> None:
+        found = [(q, get) for q, get in inputs if is_open(terms, q)]
+        self.names, self.gets = [q.name for q, _ in found], [get for _, get in found]
+        own = terms.reached
+        self.exact = [q.value not in written or id(q.tensor) in own for q, _ in found]
+        late = {k: test for k, test in terms.items() if is_late(terms, k) or ":=" in test}
+        self.checks = replace(checks, terms=late)
+        tests = " and ".join(late.values()) or "True"
+        self.holds = eval(f"lambda _L: {tests}", dict(checks.names))
+        self.running = threading.local()
+
+    def begin(self, leaves: Any, front: bool) -> None:
+        """The host calls of a call with these arguments begin; `front`: those in front of the
+        program, which may write to the memory of its inputs."""
+        inputs = [get(leaves) for get in self.gets]
+        self.running.call = leaves, inputs, front, self.state(leaves, inputs, front)
+
+    def state(self, leaves: Any, inputs: Sequence[Any], front: bool) -> list[object]:
+        found = [state_of(x, exact, front) for x, exact in zip(inputs, self.exact)]
+        containers: list[Any] = getattr(leaves, "containers", list)()
+        return [*found, *([*map(id, q.values() if type(q) is dict else q)] for q in containers)]
+
+    def after(self, name: str, loc: Loc) -> None:
+        """A host call has been made; raises SourceError for a change that it must not make."""
+        leaves, _, front, before = self.running.call
+        now = self.state(leaves, [get(leaves) for get in self.gets], front)
+        titles = [*self.names, *["a list or dict of the arguments"] * len(now)]
+        found = [title for title, a, b in zip(titles, before, now) if a != b]
+        if not found and not self.holding(leaves):
+            space = {**self.checks.names, "_L": leaves}
+            failed = self.checks.failed(space)
+            found = [str(c) for key in failed for c in self.checks.described(key, space)]
+        if found:
+            raise SourceError(
+                f"{name}() has changed what the translated function reads later: {found[0]}.",
+                loc,
+                reason="A program reads objects and tensors of the caller when its own call "
+                "begins: it has the value from before this call.",
+                remedy="Return the new value from the function that is called "
+                "(`dy2st.host(f, result=float)`) and use that, or make the call at the end.",
+            )
+
+    def holding(self, leaves: Any) -> bool:
+        try:
+            return bool(self.holds(leaves))
+        except (AttributeError, KeyError, IndexError, NameError, TypeError):
+            return False
+
+
+def is_late(terms: Terms, key: tuple[object, ...]) -> bool:
+    """Whether a host call may change what the function reads after it. Variables are checked when
+    a function begins that reads them."""
+    return (key in terms.late or key[0] in ("global", "cell")) and terms.may_change(key)
+
+
+def is_open(terms: Terms, q: TracedInput) -> bool:
+    """As `is_late`, of an input."""
+    if q.number is not None:
+        return is_late(terms, q.number[0])
+    place = q.place is not None and terms.may_change(q.place.key)
+    return place or id(q.tensor) in terms.reached or id(q.fake) in terms.reached
+
+
+def state_of(x: Any, exact: bool, front: bool) -> object:
+    """What tells whether an input has been replaced; `exact`: or changed in place, which one may
+    be that is not copied before the calls in `front`."""
+    if isinstance(x, np.ndarray):
+        return None if front else x.tobytes()
+    if isinstance(x, Tensor):
+        return id(x), x.inplace_version if exact and not (front and x.is_contiguous()) else 0
+    return repr(x)
 
 
 # ---------------------------------------------------------------- from ops to inputs

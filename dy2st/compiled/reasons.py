@@ -49,11 +49,13 @@ class Checks:
     def changes(self, leaves: object) -> list[Change]:
         """What keeps the program from a call with these leaves, now."""
         space = {**self.names, "_L": leaves}
-        failed = [key for key, test in self.terms.items() if not self.value(test, space)]
-        found = [change for key in failed for change in self.described(key, space)]
+        found = [change for key in self.failed(space) for change in self.described(key, space)]
         rest = [c for c in found if not c.name.endswith(".training")]
         modes = [c for c in found if c.name.endswith(".training")]
         return [*(Change("training", c.before, c.after) for c in modes[:1]), *rest]
+
+    def failed(self, space: dict[str, Any]) -> list[tuple[object, ...]]:
+        return [key for key, test in self.terms.items() if not self.value(test, space)]
 
     def value(self, expression: str, space: dict[str, Any], default: object = False) -> object:
         """As in the call of the program, where an error means that the program does not fit."""

@@ -214,6 +214,7 @@ def _traced(given: Given) -> Entry:
     trace.endings.ahead = None if given.path is None else list(given.path)
     trace.guards = Guards(Tensor)
     trace.guards.read = given.read
+    trace.guards.terms.around = lambda: next((f for f in trace.frames if f.loop is not None), None)
     trace.guards.hold = functools.partial(hold_elements, trace)
     trace.guards.moving = lambda place, value: number_of(trace, place, value) is not value
     try:

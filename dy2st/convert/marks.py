@@ -115,9 +115,9 @@ def host(function: Any = None, result: Any = UNSAID) -> Any:
     """Mark a function that is called again on every call of the program, and in every iteration of
     its loops, in the order of eager: it draws, reads a clock, or acts.
 
-    Its result enters the program as a number or an array. It must not change lists, dicts or
-    attributes that the translated function reads in the same call: these are read as they were when
-    the call began.
+    Its result enters the program as a number or an array. It must not change what the translated
+    function reads later in the same call, nor read what that has changed before: it is given values
+    as arguments, and gives them as its result. A call that breaks this rule raises a SourceError.
 
     Args:
         function: the function; None makes a decorator.

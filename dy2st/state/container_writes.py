@@ -115,6 +115,7 @@ def grows_unread(trace: Trace, obj: Any) -> bool:
 def tail_of(trace: Trace, obj: Any) -> TraceList:
     """The list of the trace that collects what is appended to `obj`."""
     tails = trace.guards.tails
+    trace.guards.terms.store(Growth(obj))
     if id(obj) not in tails:
         tail = TraceList()
         tail.born = trace.frames[0]

@@ -83,6 +83,8 @@ def number_of(trace: Trace, place: Location, value: object) -> object:
     found = place if trace.guards is None else trace.guards.located(place)
     if found.key not in trace.dynamic:
         return value
+    if trace.guards is not None:
+        trace.guards.terms.read(found.key)
     return trace.number_input(found.key, value, str(place), found)
 
 
@@ -139,6 +141,7 @@ def hold_dynamic(trace: Trace, place: Location) -> bool:
     if type(n) is not RuntimeScalar:
         return False
     trace.guards.meet(place.obj)
+    trace.guards.terms.late.add(place.key)
     trace.undo_log.note(place.snapshot())
     place.put(n)
     return True

@@ -23,6 +23,7 @@ from dy2st.state.containers.constants import is_constant as is_constant
 from dy2st.state.containers.constants import is_plain as is_plain
 from dy2st.state.containers.constants import same_constant as same_constant
 from dy2st.state.containers.elements import ContainerGuards, apart, is_located
+from dy2st.state.containers.terms import Terms
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
@@ -71,7 +72,7 @@ class Guards(ContainerGuards):
     def __init__(self, tensor: type) -> None:
         super().__init__()
         self.tensor = tensor
-        self.terms: dict[tuple[object, ...], str] = {}
+        self.terms = Terms()
         self.found: dict[int, str] = {}
         self.places: dict[int, Location] = {}
         self.held: list[object] = []
@@ -426,6 +427,7 @@ class Guards(ContainerGuards):
     def finish(self) -> None:
         """Let go of tensors that were met: calls look them up."""
         self.held.clear()
+        self.terms.finish()
 
 
 def is_intercepted(function: object) -> bool:

@@ -414,6 +414,7 @@ class Trace:
             return
         if self.guards is not None and self.outside_of_trace(place.obj):
             self.guards.meet(place.obj)
+            self.guards.terms.store(place)
         self.undo_log.note(place.snapshot())
         if place.key not in self.objects.stored:
             self.objects.stored.add(place.key)

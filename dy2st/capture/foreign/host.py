@@ -32,6 +32,7 @@ from dy2st.capture.foreign.host_results import (
 )
 from dy2st.capture.foreign.populations import check_population, is_chosen_by_index
 from dy2st.capture.foreign.print import marks_of, text_of
+from dy2st.capture.foreign.reach import watched
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.convert.marks import mark_of
 from dy2st.state.arrays import is_array, made_array, tensor_of
@@ -117,7 +118,8 @@ def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, An
     """
     name = name_of(f)
     if marked(f) is not UNMARKED:
-        return recorded(trace, Callee.of(name, f, None, True, declared(f, marked(f))), args, kwargs)
+        result, call = declared(f, marked(f)), watched(trace, f, name, (*args, *kwargs.values()))
+        return recorded(trace, Callee.of(name, call, None, True, result), args, kwargs)
     if generator_of(f) is not None:
         return drawn(trace, f, name, args, kwargs)
     if makes(f):
@@ -127,7 +129,8 @@ def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, An
             "Make it outside of the translated function, and draw from it in the function.",
         )
     if acts(f):
-        callee = Callee.of(name, action(trace, f), acts, True, Result("nothing"))
+        call = watched(trace, action(trace, f), name, (f,))
+        callee = Callee.of(name, call, acts, True, Result("nothing"))
         return recorded(trace, callee, args, kwargs)
     if f in SEEDS:
         callee = Callee.of(name, f, _NUMPY.__self__, False, Result("nothing"))

@@ -11,6 +11,7 @@ from typing import Any
 
 from dy2st.state.containers.constants import is_constant, is_exact
 from dy2st.state.containers.leftovers import changed, is_stand_in, put_attr
+from dy2st.state.containers.terms import Terms
 from dy2st.trace.signals import AlsoArgument
 from dy2st.trace.undo import MISSING, Attr, Item, Kind, Location, Within, kind_of
 
@@ -53,7 +54,7 @@ class ContainerGuards:
     `id`. `hold` makes inputs of the numbers in a container that vary, for the time of the trace;
     `restores` puts them back; `moving` asks for one in a tuple."""
 
-    terms: dict[tuple[object, ...], str]
+    terms: Terms
     ids: dict[int, str]
     held: list[object]
     numbers: dict[tuple[object, ...], tuple[Location, object]]
@@ -186,8 +187,9 @@ class ContainerGuards:
             self.before_read(obj)
         self.terms["contents", id(obj)] = "True"
         self.meet(obj)
-        self.hold(obj)
-        self.elements(obj)
+        with self.terms.whole(("contents", id(obj))):
+            self.hold(obj)
+            self.elements(obj)
         if id(obj) in self.tails:
             self.on_read(obj)
         return None

@@ -224,3 +224,35 @@ dy2st.pure(note := lambda step: noted.append(step))
 def pure_function_that_stores(x):
     note(3)
     return x * len(noted)
+
+
+class Meter:
+    seen = 0.0
+
+
+def count_rows() -> None:
+    meter.seen += 1
+
+
+meter = Meter()
+dy2st.host(count_rows)
+empty_rows = dy2st.host(lambda rows: rows.clear(), result=None)
+
+
+@example(X)
+def host_function_that_changes_what_is_read_later(x):
+    count_rows()
+    return x * meter.seen
+
+
+@example(X)
+def host_function_that_reads_what_has_been_changed(x):
+    meter.seen = 1.0
+    count_rows()
+    return x
+
+
+@example(X)
+def host_function_that_changes_its_argument(x):
+    empty_rows([1, 2])
+    return x

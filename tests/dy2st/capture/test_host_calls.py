@@ -940,3 +940,113 @@ def test_errors_of_the_arguments_are_those_of_eager():
 
     with pytest.raises(ValueError, match="empty range"):
         f(X)
+
+
+# ---------------------------------------------------------------- state that host calls change
+class Recorded(logging.Handler):
+    def __init__(self, out):
+        super().__init__()
+        self.out = out
+
+    def emit(self, record):
+        self.out.append(record.getMessage())
+
+
+class Shared:
+    """State that a translated function and a host function have in common."""
+
+    def __init__(self):
+        self.n, self.log, self.table = 1.0, [], {"n": 1.0}
+        self.memory, self.array = paddle.ones([3]), np.ones(3, "float32")
+        self.logger = logging.Logger("shared")
+        self.logger.addHandler(Recorded(self.log))
+        self.note = dy2st.host(functools.partial(self.change), result=None)
+        self.total = dy2st.host(lambda: self.n + self.table["n"], result=float)
+
+    def change(self, *args):
+        self.n += 1
+        self.log.append(self.n)
+        self.table["n"] += 1
+        self.memory = self.memory + 1
+        self.array += 1
+
+    def state(self):
+        return [self.n, list(self.log), dict(self.table), self.array.tolist()]
+
+
+LATE = {
+    "an attribute": lambda s, x: (s.note(), x * s.n)[1],
+    "a list": lambda s, x: (s.note(), x * len(s.log))[1],
+    "a dict": lambda s, x: (x * s.table["n"], s.note(), x * s.table["n"])[2],
+    "an array": lambda s, x: (s.note(), x * float(s.array[0]))[1],
+    "a tensor": lambda s, x: (s.note(), x * s.memory)[1],
+    "a list of a handler": lambda s, x: (s.logger.warning("w"), x * len(s.log))[1],
+    "the next iteration": lambda s, x: sum((x * s.n, s.note())[0] for _ in range(3)),
+}
+EARLY = {
+    "an attribute": lambda s, x: (x * s.n, s.note())[0],
+    "a list": lambda s, x: (x * len(s.log), s.note())[0],
+    "a list that grows": lambda s, x: (s.note(), s.log.append(7.0), x)[2],
+    "a handler": lambda s, x: (x * len(s.log), s.logger.warning("w"))[0],
+    "what it is given": lambda s, x: x * s.total(),
+}
+
+
+@pytest.mark.parametrize("what", LATE)
+def test_state_that_a_host_call_changes_and_the_function_reads_later(what):
+    shared = Shared()
+    static = dy2st.to_static(LATE[what])
+    for _ in range(3):
+        with pytest.raises(dy2st.SourceError, match="has changed what the translated"):
+            static(shared, X[0])
+
+
+@pytest.mark.parametrize("what", EARLY)
+def test_state_that_a_host_call_changes_last(what):
+    shared, other = Shared(), Shared()
+    static = dy2st.to_static(EARLY[what])
+    for _ in range(4):
+        check.same(static(shared, X[0]), EARLY[what](other, X[0]))
+        assert shared.state() == other.state()
+
+
+def store(shared, x):
+    shared.n += 1
+    return x * shared.total()
+
+
+def append(shared, x):
+    shared.log.append(2.0)
+    shared.logger.warning("w")
+    return x
+
+
+def write(shared, x):
+    shared.memory.add_(x)
+    shared.note()
+    return x
+
+
+def store_after_in_a_loop(shared, x):
+    for _ in range(3):
+        x = x * shared.total()
+        shared.n += 1
+    return x
+
+
+@pytest.mark.parametrize("f", [store, append, write, store_after_in_a_loop])
+def test_state_that_a_host_call_may_read_after_a_change(f):
+    shared = Shared()
+    before = shared.state()
+    with pytest.raises(dy2st.SourceError, match="may read .*, which the function changes before"):
+        dy2st.to_static(f)(shared, X[0])
+    assert shared.state() == before
+
+
+def test_a_host_call_that_changes_its_arguments():
+    fill = dy2st.host(lambda a: a.__iadd__([1.0]), result=None)
+    add = dy2st.host(lambda a: a.add_(a), result=None)
+    with pytest.raises(dy2st.SourceError, match="has changed its argument"):
+        dy2st.to_static(lambda x: (fill([1.0]), x)[1])(X)
+    with pytest.raises(dy2st.SourceError, match="has changed its argument"):
+        dy2st.to_static(lambda x: (add(x + 1), x)[1])(X)
