@@ -51,7 +51,7 @@ BATCH_NORMS = tuple(
 )
 _LOCK = threading.RLock()
 _USERS = 0
-_SAVED: list[tuple[object, str, object]] = []
+_PATCHED: list[Patch] = []
 _BOUND: list[Bindings] = []
 _ABSENT: object = object()
 
@@ -200,6 +200,9 @@ class Bindings:
     held: dict[str, object]
     replaced: dict[str, object]
 
+    def is_current(self) -> bool:
+        return list(map(self.fields.get, self.held)) == list(self.held.values())
+
     def install(self) -> None:
         self.fields.update(self.replaced)
 
@@ -207,34 +210,41 @@ class Bindings:
         self.fields.update(self.held)
 
 
+@dataclass(frozen=True, eq=False)
+class Modules:
+    """The names of modules, and their attributes."""
+
+    fields: Mapping[str, dict[str, Any]]
+
+
 def _bindings() -> list[Bindings]:
     """Where modules hold a builtin of `_C_ops`, in `_C_ops` or directly."""
     modules = _paddle_modules(len(sys.modules), next(reversed(sys.modules)))
-    size = sum([len(vars(m)) for _, m in modules])
+    size = sum(map(len, modules.fields.values()))
     found = _search(modules, size)
-    if not all([q.held.items() <= q.fields.items() for q in found]):
+    if not all([q.is_current() for q in found]):
         _search.cache_clear()
         found = _search(modules, size)
     return found
 
 
 @functools.lru_cache(maxsize=1)
-def _paddle_modules(number: int, last: str) -> tuple[tuple[str, types.ModuleType], ...]:
-    """By name; looked for again when there are more modules or another is the last one."""
+def _paddle_modules(number: int, last: str) -> Modules:
+    """Looked for again when there are more modules or another is the last one."""
     found = [(n, m) for n, m in list(sys.modules.items()) if n.startswith("paddle")]
-    return tuple([(n, m) for n, m in found if isinstance(m, types.ModuleType)])
+    return Modules({n: vars(m) for n, m in found if isinstance(m, types.ModuleType)})
 
 
 @functools.lru_cache(maxsize=1)
-def _search(modules: tuple[tuple[str, types.ModuleType], ...], size: int) -> list[Bindings]:
+def _search(modules: Modules, size: int) -> list[Bindings]:
     """As `_bindings`: again only when there are other modules, or modules with more attributes."""
     builtins = {id(getattr(c_ops, n)): n for n in EAGER if hasattr(c_ops, n)}
     out: list[Bindings] = []
-    for name, module in modules:
-        fields = list(vars(module).items())
-        made = {k: new for k, v in fields if (new := _replacement(name, k, v, builtins))}
+    for name, fields in modules.fields.items():
+        items = list(fields.items())
+        made = {k: new for k, v in items if (new := _replacement(name, k, v, builtins))}
         if made:
-            out.append(Bindings(vars(module), {k: v for k, v in fields if k in made}, made))
+            out.append(Bindings(fields, {k: v for k, v in items if k in made}, made))
     return out
 
 
@@ -278,34 +288,62 @@ def _broadcast_shape(original: Callable[..., object]) -> Callable[..., object]:
     return call
 
 
-def _patch(owner: object, name: str, make: Callable[[Any], object]) -> None:
+@dataclass(frozen=True)
+class Patch:
+    """An attribute that a trace replaces."""
+
+    owner: Any
+    name: str
+    held: object
+    new: object
+
+    def is_current(self) -> bool:
+        return vars(self.owner).get(self.name, _ABSENT) is self.held
+
+    def install(self) -> None:
+        setattr(self.owner, self.name, self.new)
+
+    def remove(self) -> None:
+        if self.held is _ABSENT:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.held)
+
+
+def _patch(owner: object, name: str, make: Callable[[Any], object]) -> Patch:
     held = vars(owner).get(name, _ABSENT)
     original = held
     if held is _ABSENT and not isinstance(owner, type):
         original = getattr(owner, name)
-    new = make(original)
-    _SAVED.append((owner, name, held))
-    setattr(owner, name, new)
+    return Patch(owner, name, held, make(original))
+
+
+@functools.lru_cache(maxsize=1)
+def _patches() -> list[Patch]:
+    """Made while none is installed."""
+    creation, legacy = sys.modules["paddle.tensor.creation"], paddle._legacy_C_ops
+    return [
+        *[_patch(legacy, n, functools.partial(_legacy, q)) for n, q in LEGACY.items()],
+        *[_patch(Tensor, n, functools.partial(_method, n, q)) for n, q in METHODS.items()],
+        *[_patch(Tensor, n, functools.partial(_property, q)) for n, q in PROPERTIES.items()],
+        _patch(Layer, "__getattr__", _layer_getattr),
+        _patch(Layer, "__setattr__", _layer_setattr),
+        _patch(LayerHelperBase, "get_default_dtype", _default_dtype),
+        _patch(Layer, "__call__", _layer_call),
+        *[_patch(module, name, refusing) for module, name in patched_draws()],
+        *[_patch(module, "to_tensor", _to_tensor) for module in (paddle, creation)],
+    ]
 
 
 def _install() -> None:
     _BOUND.extend(_bindings())
     for bindings in _BOUND:
         bindings.install()
-    for name, to in LEGACY.items():
-        _patch(paddle._legacy_C_ops, name, functools.partial(_legacy, to))
-    for name, replacement in METHODS.items():
-        _patch(Tensor, name, functools.partial(_method, name, replacement))
-    for name, getter in PROPERTIES.items():
-        _patch(Tensor, name, functools.partial(_property, getter))
-    _patch(Layer, "__getattr__", _layer_getattr)
-    _patch(Layer, "__setattr__", _layer_setattr)
-    _patch(LayerHelperBase, "get_default_dtype", _default_dtype)
-    _patch(Layer, "__call__", _layer_call)
-    for module, name in patched_draws():
-        _patch(module, name, refusing)
-    _patch(paddle, "to_tensor", _to_tensor)
-    _patch(sys.modules["paddle.tensor.creation"], "to_tensor", _to_tensor)
+    if not all([q.is_current() for q in _patches()]):
+        _patches.cache_clear()
+    for patch in _patches():
+        _PATCHED.append(patch)
+        patch.install()
 
 
 def _bound(name: str, held: Any) -> Callable[..., object]:
@@ -319,12 +357,8 @@ def _bound(name: str, held: Any) -> Callable[..., object]:
 
 
 def _remove() -> None:
-    while _SAVED:
-        owner, name, held = _SAVED.pop()
-        if held is _ABSENT:
-            delattr(owner, name)
-        else:
-            setattr(owner, name, held)
+    while _PATCHED:
+        _PATCHED.pop().remove()
     while _BOUND:
         _BOUND.pop().remove()
 
