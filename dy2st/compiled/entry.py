@@ -8,6 +8,8 @@ when the program is not right for these arguments.
 from __future__ import annotations
 
 import ctypes
+import functools
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,9 +105,8 @@ class Entry:
         self.used, self.again = 0, made.again
         self.ends: list[tuple[Path, Entry]] = []
         self.watch = self.watching(made) if made.guards.terms.called else None
-        self.call: Callable[[Sequence[Any]], Any] = _Writer(self, made).compile()
+        self.call: Callable[..., Any] = _Writer(self, made).compile()
         made.guards.finish()
-        self._check = _Writer(self, made).compile(only_check=True)
         for q, o in zip(self.traced, own):
             q.tensor = q.tensor if o else None
             q.memory = q.array = None
@@ -139,7 +140,7 @@ class Entry:
 
     def accepts(self, leaves: Sequence[Any]) -> bool:
         """Whether this program is right for a call with these leaves, now."""
-        return self._check(leaves) is True
+        return self.call(leaves, _only_check=True) is True
 
     def input(self, k: int, leaves: Sequence[Any]) -> Any:
         """The tensor that lifted input k is in a call with these leaves."""
@@ -210,6 +211,12 @@ def contiguous(tensor: Any, pinned: Any) -> Any:
     return pinned if type(tensor) is FakeTensor else core.eager.ops.assign(tensor)
 
 
+@functools.lru_cache(maxsize=256)
+def _compiled(source: str) -> types.CodeType:
+    """Models of one class, and one function for several shapes, often have the same text."""
+    return compile(source, "<dy2st call>", "exec")
+
+
 class _Writer:
     """Writes the Python of one entry's call."""
 
@@ -244,15 +251,13 @@ class _Writer:
         of = self.training.of if self.training else ()
         self.trained = {k: n for n, k in enumerate(of)}
 
-    def compile(self, only_check: bool = False) -> Callable[[Sequence[Any]], Any]:
-        """The call; with `only_check` one that stops after the checks and returns True."""
+    def compile(self) -> Callable[..., Any]:
+        """The call; with `_only_check` it stops after the checks and returns True."""
         n = len(self.program.inputs)
         tensors = [f"_t{k}" for k in range(n)]
         given = tensors[: len(self.given)]
         self.checks(tensors)
-        if only_check:
-            self.line("return True")
-            return self.function()
+        self.line("if _only_check: return True")
         self.contiguous()
         self.line(f"_a = ({_addresses(given)})")
         sizes = f"({_tuple(self.program.sizes)})"
@@ -270,9 +275,9 @@ class _Writer:
         self.finish(tensors, outputs, f"({_tuple((*self.program.sizes, *self.counts))})")
         return self.function()
 
-    def function(self) -> Callable[[Sequence[Any]], Any]:
-        source = "def call(_L):\n" + "\n".join(self.lines)
-        exec(compile(source, "<dy2st call>", "exec"), self.names)
+    def function(self) -> Callable[..., Any]:
+        source = "def call(_L, _only_check=False):\n" + "\n".join(self.lines)
+        exec(_compiled(source), self.names)
         return self.names["call"]
 
     def line(self, text: str, depth: int = 1) -> None:
