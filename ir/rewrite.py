@@ -13,6 +13,7 @@ What a pass emits assumes no more about named sizes than what it replaces, so `r
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -162,7 +163,10 @@ def rewrite_all(program: Program, visit: Visit) -> Program:
 
 
 def with_ops(program: Program, block: Block) -> Program:
-    """`program` with the ops of `block`; outputs and writes follow its `env`."""
+    """`program` with the ops of `block`; outputs and writes follow its `env`. The same object when
+    nothing changes."""
+    if not block.env and is_same(program.ops, block.ops):
+        return program
     return replace(
         program,
         ops=tuple(block.ops),
@@ -171,9 +175,14 @@ def with_ops(program: Program, block: Block) -> Program:
     )
 
 
+def is_same(old: Sequence[object], new: Sequence[object]) -> bool:
+    """Whether two sequences have the same objects."""
+    return len(old) == len(new) and all(map(operator.is_, old, new))
+
+
 def reemit(ops: Iterable[Node], block: Block, visit: Visit) -> None:
     for old in ops:
-        node = with_operands(old, block.new)
+        node = with_operands(old, block.new) if block.env else old
         if isinstance(node, REGIONS):
             inside = []
             for inner, _ in blocks(node):
@@ -230,8 +239,9 @@ def renewed(node: Node) -> Node:
 # ---------------------------------------------------------------- blocks inside of nodes
 
 
-def with_blocks(node: Node, inside: Sequence[tuple[Iterable[Node], New]]) -> Node:
-    """`node` around other blocks, in the order of `blocks`; what leaves one follows its `new`."""
+def with_blocks(node: Node, inside: Sequence[tuple[Sequence[Node], New]]) -> Node:
+    """`node` around other blocks, in the order of `blocks`; what leaves one follows its `new`. The
+    same object when nothing changes."""
     if isinstance(node, Scan):
         ((body, new),) = inside
         return with_body(node, body, new)
@@ -240,12 +250,15 @@ def with_blocks(node: Node, inside: Sequence[tuple[Iterable[Node], New]]) -> Nod
     if not isinstance(node, Cond):
         return node
     (then, new_then), (orelse, new_orelse) = inside
+    if is_same(node.then, then) and is_same(node.orelse, orelse):
+        if all(new_then(j.then) is j.then and new_orelse(j.orelse) is j.orelse for j in node.outs):
+            return node
     outs = tuple(Join(j.outer, new_then(j.then), new_orelse(j.orelse)) for j in node.outs)
     return replace(node, then=tuple(then), orelse=tuple(orelse), outs=outs)
 
 
 def _with_halves(
-    c: Custom, forward: tuple[Iterable[Node], New], backward: tuple[Iterable[Node], New]
+    c: Custom, forward: tuple[Sequence[Node], New], backward: tuple[Sequence[Node], New]
 ) -> Custom:
     (ops, new), (back, new_back) = forward, backward
     return replace(
@@ -267,7 +280,7 @@ def inlined(b: Builder, c: Custom) -> Sequence[Value]:
 
 
 def map_blocks(
-    node: Node, change: Callable[[Sequence[Node], tuple[Value, ...]], Iterable[Node]]
+    node: Node, change: Callable[[Sequence[Node], tuple[Value, ...]], Sequence[Node]]
 ) -> Node:
     """`node` with `change(ops, values that leave)` in place of the ops of each block inside."""
     return with_blocks(node, [(change(*block), _as_is) for block in blocks(node)])
@@ -277,8 +290,11 @@ def _as_is(v: Value) -> Value:
     return v
 
 
-def with_body(scan: Scan, body: Iterable[Node], new: New) -> Scan:
-    """`scan` around another body; what leaves the body follows `new`."""
+def with_body(scan: Scan, body: Sequence[Node], new: New) -> Scan:
+    """`scan` around another body; what leaves the body follows `new`. The same object when nothing
+    changes."""
+    if is_same(scan.body, body) and all(new(v) is v for v in scan.needed):
+        return scan
     ports: list[Port] = []
     for p in scan.ports:
         if isinstance(p, (Carry, Go)):
@@ -346,7 +362,8 @@ def expand_op(b: Block, node: Op) -> Sequence[Value] | None:
 # ---------------------------------------------------------------- dead code
 def drop_dead(program: Program) -> Program:
     """Without ops whose results nobody reads; effects stay, and so do all ports of a loop."""
-    return replace(program, ops=live_ops(program.ops, program.needed))
+    ops = live_ops(program.ops, program.needed)
+    return program if is_same(program.ops, ops) else replace(program, ops=ops)
 
 
 def live_ops(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:

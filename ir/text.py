@@ -50,6 +50,7 @@ class _Printer:
         loops = (n for n in walk(program.ops) if isinstance(n, Scan) and n.size)
         self.names: dict[Value, str] = {n.index: "%" + n.size for n in loops}
         self.taken: set[str] = {*program.sizes, *loop_sizes(program.ops)}
+        self.last: dict[str, int] = {}
         self.lines: list[str] = []
         self.program(program)
 
@@ -57,13 +58,19 @@ class _Printer:
         if v not in self.names:
             stem = re.sub(r"\W", "_", v.name) if v.name else ""
             stem = f"_{stem}" if stem[:1].isdigit() else stem
-            k, name = 0, stem
-            while not name or name in self.taken:
-                k += 1
-                name = f"{stem}{'_' if stem[-1:].isdigit() else ''}{k}"
-            self.taken.add(name)
-            self.names[v] = "%" + name
+            self.names[v] = "%" + self.free(stem)
         return self.names[v]
+
+    def free(self, stem: str) -> str:
+        """The stem, or with the next number that makes it a name of its own."""
+        k = self.last.get(stem, 0)
+        name = stem if k == 0 else ""
+        while not name or name in self.taken:
+            k += 1
+            name = f"{stem}{'_' if stem[-1:].isdigit() else ''}{k}"
+        self.taken.add(name)
+        self.last[stem] = k
+        return name
 
     def list(self, values: Iterable[Value]) -> str:
         return ", ".join(map(self.name, values))

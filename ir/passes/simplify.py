@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ir.literal import print_attr
 from ir.passes.rules import RULES, fold
 from ir.passes.simplify_cond import branch_taken, joins_that_agree
 from ir.program import Carry, Cond, Last, Node, Op, Program, Scan, Stack, Value
@@ -79,7 +78,7 @@ class _Round:
 
     def known(self, b: Block, op: Op) -> Sequence[Value] | None:
         """tanh(x) and tanh(x) => the first of them; same op, operands and attributes."""
-        key = (b, op.name, op.operands, print_attr(op.attrs))
+        key = (b, op.name, op.operands, repr(op.attrs))
         first = self.seen.setdefault(key, op.results)
         if first is op.results or (not op.row.views and self.seen_outside((*first, *op.results))):
             return None
