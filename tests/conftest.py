@@ -30,8 +30,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """From here on the collector leaves them alone."""
+    """From here on the collector leaves them alone, and it comes rarely."""
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
     gc.enable()
 
 
