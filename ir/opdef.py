@@ -7,8 +7,7 @@ the star, attributes after it. A variadic operand is written `*xs`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -197,13 +196,13 @@ def op(signature: str, **row: Any) -> OpDef:
 
 def complete_attrs(row: OpDef, attrs: dict[str, Any]) -> dict[str, Any]:
     """Defaults filled in, in the row's order; raises ShapeError for unknown or missing ones."""
-    unknown = set(attrs) - set(row.attrs)
-    if unknown:
+    full = {**row.attrs, **attrs}
+    if len(full) > len(row.attrs):
+        unknown = set(attrs) - set(row.attrs)
         raise ShapeError(f"{row.name} has no attribute {sorted(unknown)[0]!r}")
-    full = {k: attrs.get(k, d) for k, d in row.attrs.items()}
-    missing = [k for k, v in full.items() if v is _REQUIRED]
-    if missing:
-        raise ShapeError(f"{row.name} needs the attribute {missing[0]!r}")
+    for k, v in full.items():
+        if v is _REQUIRED:
+            raise ShapeError(f"{row.name} needs the attribute {k!r}")
     return full
 
 
@@ -220,15 +219,16 @@ class Wanted:
 _WANTED: ContextVar[list[Wanted] | None] = ContextVar("wanted", default=None)
 
 
-@contextmanager
-def collecting() -> Iterator[list[Wanted]]:
+class collecting:
     """Collect the conditions that rows assume about named sizes."""
-    out: list[Wanted] = []
-    token = _WANTED.set(out)
-    try:
-        yield out
-    finally:
-        _WANTED.reset(token)
+
+    def __enter__(self) -> list[Wanted]:
+        out: list[Wanted] = []
+        self.token = _WANTED.set(out)
+        return out
+
+    def __exit__(self, *error: object) -> None:
+        _WANTED.reset(self.token)
 
 
 def assume(left: Dim, relation: str, right: Dim) -> None:

@@ -147,7 +147,7 @@ class Scan:
     def name(self) -> str:
         return "while" if self.count else "scan"
 
-    @property
+    @cached_property
     def go(self) -> Go | None:
         return next((p for p in self.ports if isinstance(p, Go)), None)
 
@@ -160,23 +160,23 @@ class Scan:
         """A new port that collects `v` of the body along a first axis."""
         return Stack(Value(v.type.with_shape((self.length, *v.type.shape)), v.name), v)
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Value, ...]:
         """Outer values that the loop reads, in the order of the ports."""
         read = (p for p in self.ports if isinstance(p, (Const, Seq, Carry, Go)))
         return tuple(p.outer if isinstance(p, (Const, Seq)) else p.init for p in read)
 
-    @property
+    @cached_property
     def results(self) -> tuple[Value, ...]:
         """Outer values that the loop defines, in the order of the ports."""
         outs = (p.last if isinstance(p, Carry) else p.outer for p in self.outs)
         return tuple(v for v in outs if v is not None)
 
-    @property
+    @cached_property
     def ins(self) -> tuple[Const | Seq | Carry, ...]:
         return tuple(p for p in self.ports if isinstance(p, (Const, Seq, Carry)))
 
-    @property
+    @cached_property
     def outs(self) -> tuple[Carry | Stack | Last, ...]:
         return tuple(
             p
@@ -184,16 +184,16 @@ class Scan:
             if isinstance(p, (Stack, Last)) or (isinstance(p, Carry) and p.last is not None)
         )
 
-    @property
+    @cached_property
     def carries(self) -> tuple[Carry, ...]:
         return tuple(p for p in self.ports if isinstance(p, Carry))
 
-    @property
+    @cached_property
     def inner(self) -> tuple[Value, ...]:
         """Values that the body may read besides its own results."""
         return (self.index, *(p.inner for p in self.ins))
 
-    @property
+    @cached_property
     def needed(self) -> tuple[Value, ...]:
         """Values of the body that leave it or are carried."""
         return tuple(
@@ -217,11 +217,11 @@ class Fused:
     loc: Loc = UNKNOWN
     name: str = field(default="fused", init=False)
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Value, ...]:
         return tuple(p.outer for p in self.ins)
 
-    @property
+    @cached_property
     def results(self) -> tuple[Value, ...]:
         return tuple(outer for outer, _ in self.outs)
 
@@ -247,16 +247,16 @@ class Cond:
     loc: Loc = UNKNOWN
     name: str = field(default="cond", init=False)
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Value, ...]:
         """The test, then what the branches read."""
         return (self.test, *(p.outer for p in self.ins))
 
-    @property
+    @cached_property
     def results(self) -> tuple[Value, ...]:
         return tuple(j.outer for j in self.outs)
 
-    @property
+    @cached_property
     def branches(self) -> tuple[tuple[tuple[Node, ...], tuple[Value, ...]], ...]:
         """Both blocks, each with the values that leave it."""
         then, orelse = tuple(j.then for j in self.outs), tuple(j.orelse for j in self.outs)
@@ -285,15 +285,15 @@ class Custom:
     loc: Loc = UNKNOWN
     name: str = field(default="custom", init=False)
 
-    @property
+    @cached_property
     def operands(self) -> tuple[Value, ...]:
         return tuple(p.outer for p in self.ins)
 
-    @property
+    @cached_property
     def results(self) -> tuple[Value, ...]:
         return tuple(outer for outer, _ in self.outs)
 
-    @property
+    @cached_property
     def branches(self) -> tuple[tuple[tuple[Node, ...], tuple[Value, ...]], ...]:
         """The forward and the backward block, each with the values that leave it."""
         leaving = (*(inner for _, inner in self.outs), *(p.outer for p in self.saved))

@@ -83,12 +83,14 @@ class Block(Builder):
         hint: str = "",
     ) -> tuple[Value, ...]:
         results = super().emit(name, operands, attrs, hint or self.hint)
-        self.producer.update(dict.fromkeys(results, self.ops[-1]))
+        for v in results:
+            self.producer[v] = self.ops[-1]
         return results
 
     def append(self, node: Node) -> None:
-        super().append(node)
-        self.producer.update(dict.fromkeys(node.results, node))
+        self.ops.append(node)
+        for v in node.results:
+            self.producer[v] = node
 
     def new(self, v: Value) -> Value:
         return self.env.get(v, v)
@@ -183,7 +185,7 @@ def is_same(old: Sequence[object], new: Sequence[object]) -> bool:
 def reemit(ops: Iterable[Node], block: Block, visit: Visit) -> None:
     for old in ops:
         node = with_operands(old, block.new) if block.env else old
-        if isinstance(node, REGIONS):
+        if not isinstance(node, Op) and isinstance(node, REGIONS):
             inside = []
             for inner, _ in blocks(node):
                 body = Block(block, node)
@@ -213,8 +215,10 @@ def with_operands(node: Node, new: New) -> Node:
 
 def _outside(p: Port, new: New) -> Port:
     if isinstance(p, (Const, Seq)):
-        return replace(p, outer=new(p.outer))
-    return replace(p, init=new(p.init)) if isinstance(p, (Carry, Go)) else p
+        return p if new(p.outer) is p.outer else replace(p, outer=new(p.outer))
+    if isinstance(p, (Carry, Go)):
+        return p if new(p.init) is p.init else replace(p, init=new(p.init))
+    return p
 
 
 def renewed(node: Node) -> Node:
@@ -283,6 +287,8 @@ def map_blocks(
     node: Node, change: Callable[[Sequence[Node], tuple[Value, ...]], Sequence[Node]]
 ) -> Node:
     """`node` with `change(ops, values that leave)` in place of the ops of each block inside."""
+    if isinstance(node, Op):
+        return node
     return with_blocks(node, [(change(*block), _as_is) for block in blocks(node)])
 
 
@@ -298,9 +304,9 @@ def with_body(scan: Scan, body: Sequence[Node], new: New) -> Scan:
     ports: list[Port] = []
     for p in scan.ports:
         if isinstance(p, (Carry, Go)):
-            p = replace(p, next=new(p.next))
+            p = p if new(p.next) is p.next else replace(p, next=new(p.next))
         elif isinstance(p, (Stack, Last)):
-            p = replace(p, inner=new(p.inner))
+            p = p if new(p.inner) is p.inner else replace(p, inner=new(p.inner))
         ports.append(p)
     return replace(scan, ports=tuple(ports), body=tuple(body))
 

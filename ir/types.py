@@ -94,7 +94,7 @@ class Size:
     def named(name: str) -> Size:
         return Size((((name,), 1),))
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(n for m, _ in self.terms for n in m)
 
@@ -286,7 +286,7 @@ class Type:
     def ndim(self) -> int:
         return len(self.shape)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset(n for d in self.shape if isinstance(d, Size) for n in d.names)
 

@@ -11,6 +11,8 @@ from ir.types import Size, Type
 
 def blocks(node: Node) -> tuple[tuple[tuple[Node, ...], tuple[Value, ...]], ...]:
     """The blocks inside of a node, each with the values that leave it."""
+    if isinstance(node, Op):
+        return ()
     if isinstance(node, Scan):
         return ((node.body, node.needed),)
     return node.branches if isinstance(node, (Cond, Custom)) else ()
@@ -34,8 +36,9 @@ def walk(ops: Iterable[Node]) -> Iterator[Node]:
     """All nodes, each before those inside of it."""
     for node in ops:
         yield node
-        for inner, _ in blocks(node):
-            yield from walk(inner)
+        if not isinstance(node, Op):
+            for inner, _ in blocks(node):
+                yield from walk(inner)
 
 
 def has_loops(program: Program) -> bool:
@@ -90,20 +93,23 @@ def loop_sizes(ops: Iterable[Node]) -> Iterator[str]:
 
 def dim_names(value: object) -> set[str]:
     """The sizes named in an attribute: a dim, a type, or a container of such."""
-    if isinstance(value, (Size, Type)):
-        return set(value.names)
-    if isinstance(value, dict):
-        return dim_names(tuple(value.values()))
-    if isinstance(value, (tuple, list)):
-        return {n for v in value for n in dim_names(v)}
-    return set()
+    names: set[str] = set()
+    todo = [value]
+    for q in todo:
+        if isinstance(q, (tuple, list)):
+            todo += q
+        elif isinstance(q, (Size, Type)):
+            names |= q.names
+        elif isinstance(q, dict):
+            todo += q.values()
+    return names
 
 
 def size_names(node: Node) -> set[str]:
     """The sizes that a node, or one inside of it, names in types and attributes."""
-    names = {n for r in node.results for n in r.type.names}
+    names = set().union(*[r.type.names for r in node.results])
     if isinstance(node, Op):
-        return names | dim_names(tuple(node.attrs.values()))
+        return names | dim_names(node.attrs)
     if isinstance(node, Fused):
         return names.union(dim_names(node.shape), *map(size_names, node.body))
     if isinstance(node, Scan):

@@ -15,9 +15,13 @@ Stmts = list[ast.stmt]
 
 def children(node: ast.AST) -> list[ast.AST]:
     """The nodes directly inside of a node, without operators and the contexts of names."""
+    if isinstance(node, (ast.Name, ast.Constant)):
+        return []
     found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
+        if value is None or isinstance(value, str):
+            continue
         if isinstance(value, list):
             found += [v for v in value if isinstance(v, ast.AST)]
         elif isinstance(value, ast.AST) and value._fields:
