@@ -16,11 +16,13 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import paddle
 
 import dy2st
+from executor.cpu.backend import Cpu
 
 BOUNDS = {"float64": 1e-9, "float32": 1e-4}
 
@@ -331,6 +333,21 @@ def trains(
             for (name, a), b in state:
                 close(a.numpy(), b.numpy(), bound, f"step {k}: {name}")
     return pair[1]
+
+
+@contextlib.contextmanager
+def without_code() -> Iterator[None]:
+    """No code is made for what is translated inside, to look at programs and reports: it must not
+    be called."""
+
+    class Nothing:
+        report = ""
+
+        def run(self, table: int) -> int:
+            raise AssertionError("a program without code is called")
+
+    with mock.patch.object(Cpu, "build", lambda *_: Nothing()):
+        yield
 
 
 def few_traces(report: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import os
 import re
 import sys
 from collections import Counter, defaultdict
@@ -17,6 +18,8 @@ from pathlib import Path
 import pytest
 
 GOLDEN = Path(__file__).parent / "golden"
+if "PYTEST_XDIST_WORKER" in os.environ:  # each processor has a worker; Paddle is not imported yet
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser):

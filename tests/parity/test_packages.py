@@ -87,7 +87,8 @@ def test_the_program_does_not_grow_with_the_loop(name):
     for steps in LENGTHS:
         args = MODELS[name].args(np.random.default_rng(0), steps)
         static = dy2st.to_static(make(name, steps))
-        lines.append(len(str(dy2st.program(static, *args)).splitlines()))
+        with check.without_code():
+            lines.append(len(str(dy2st.program(static, *args)).splitlines()))
     assert lines[0] == lines[1]
 
 

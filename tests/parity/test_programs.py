@@ -203,7 +203,7 @@ def test_loops_stay_loops(name):
 def loops_unrolled(p, steps):
     """The lines of the report about loops that were unrolled; the number of the program's lines."""
     static, args = dy2st.to_static(p.make()), p.args(sizes_of(steps), 0)
-    with copying(p):
+    with copying(p), check.without_code():
         report, program = dy2st.report(static, *args), dy2st.program(static, *args)
     unrolled = [str(q) for q in report.loops if q.kind == "unrolled"]
     check.few_traces(report)
