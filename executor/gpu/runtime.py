@@ -107,7 +107,7 @@ class Native:
         self.arguments, self.failures = arguments(lowered), lowered.failures
         self.module: Module = driver.load(image)
         self.functions = [self.module.function(s.name) for s in schedule.stages]
-        self._runs: list[Run] = []
+        self.runs: list[Run] = []
         self._warned = False
 
     @property
@@ -132,11 +132,11 @@ class Native:
         with self.driver.lock:
             self.driver.enter()
             try:
-                run = self._runs.pop()
+                run = self.runs.pop()
             except IndexError:
                 run = Run(self)
             code = self._call(run, address)
-            self._runs.append(run)
+            self.runs.append(run)
             return code
 
     def _call(self, run: Run, address: int) -> int:

@@ -1,10 +1,13 @@
-"""Checks and times programs on the first GPU; needs NumPy, the CUDA driver and NVRTC, no Paddle.
+"""Checks and times programs on the first GPU; needs no Paddle.
 
-    python -m scripts.bench.gpu [--json FILE] [--sizes T=64,B=16] [SAVED PROGRAM ...]
+    python -m scripts.bench.gpu [--json FILE] [--sizes T=64,B=16] [--only check] [SAVED PROGRAM ...]
 
-Each program is compared with itself in float64 on the host, then timed on tensors that lie on the
-GPU; the peers and targets that a table of results needs are not here yet. With the stand-ins of the
-tests in the environment (`tests/executor/gpu/emulator`) the times mean nothing.
+First what the device does: copies, launches, barriers, and how many of a million barriers leave a
+word stale. Then the examples of every op, and each program, compared with the interpreter; each
+program timed on tensors that lie on the GPU, next to PyTorch and JAX where they are installed; last
+the checks under compute-sanitizer. Needs NumPy, llvmlite, the CUDA driver and NVRTC. Exit code 1 if
+anything differs. With the stand-ins of the tests in the environment (`tests/executor/gpu/emulator`)
+the times mean nothing.
 """
 
 from __future__ import annotations
@@ -12,10 +15,14 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import shutil
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -26,81 +33,45 @@ from executor.gpu.driver import DeviceBlock, driver
 from executor.gpu.nvrtc import compiler
 from ir import Program, Slot
 from ir.types import evaluate_dim
+from scripts.bench import gpu_programs
+from scripts.bench.gpu_device import Ceilings, Events, Probe
+from scripts.bench.gpu_peers import peers
 
-REPEAT = 20
-NEURON = """
-program neuron(%x: f32[T,N] arg "x", %v0: f32[N] arg "v") {
-  scan %t < T {
-    seq %xt = %x[t]                              : f32[N]
-    carry %v = %v0 then %v3 last %vT             : f32[N]
-    stack %ys = %s axis 0                        : f32[T,N]
-    body
-      %a = subtract(%xt, %v)                     : f32[N]
-      %u = add(%v, %a)                           : f32[N]
-      %s = sigmoid(%u)                           : f32[N]
-      %v3 = multiply(%u, %s)                     : f32[N]
-  }
-  return %ys, %vT
-}
-"""
-RECURRENT = """
-program recurrent(%x: f32[T,B,H] arg "x", %w: f32[H,H] param "w", %h0: f32[B,H] arg "h") {
-  scan %t < T {
-    seq %xt = %x[t]                              : f32[B,H]
-    const %wc = %w                               : f32[H,H]
-    carry %h = %h0 then %h2 last %hT             : f32[B,H]
-    stack %ys = %h2 axis 0                       : f32[T,B,H]
-    body
-      %a = matmul(%h, %wc)                       : f32[B,H]
-      %b = add(%a, %xt)                          : f32[B,H]
-      %h2 = tanh(%b)                             : f32[B,H]
-  }
-  return %ys, %hT
-}
-"""
-SOFTMAX = """
-program softmax(%x: f32[N,H] arg "x") {
-  %y = softmax(%x, axis=1)                       : f32[N,H]
-  return %y
-}
-"""
-PRODUCT = """
-program product(%x: f32[N,H] arg "x", %w: f32[H,H] param "w") {
-  %y = matmul(%x, %w)                            : f32[N,H]
-  return %y
-}
-"""
+REPEAT, ELEMENTS, ROUNDS, SOAKED = 20, 1 << 28, 10_000, 1_000_000
+#: the largest error of an op, relative to the largest number of a result
+ROWS, PROGRAMS = 2e-5, 1e-4
+TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One program: the largest error against float64, relative to the largest number of a result,
-    and the milliseconds of a call."""
+    """One program: the largest error, relative to the largest number of a result, or the share of
+    wrong elements where it must be exact; milliseconds of a call with the host, and of the device
+    alone; the peers' times."""
 
     name: str
     sizes: dict[str, int]
     error: float
-    milliseconds: float
+    call: float
+    device: float
     kernels: int
     waiting: int
+    peers: dict[str, float | str] = field(default_factory=dict)
 
+    @property
+    def is_right(self) -> bool:
+        return self.error <= (0 if self.name in gpu_programs.EXACT else PROGRAMS)
 
-def inputs(program: Program, sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """Random floats, so small that products of matrices stay about 1; zeros for the rest."""
-    rng, out = np.random.default_rng(0), []
-    for i in program.inputs:
-        shape, dtype = i.value.type.concrete(sizes), i.value.type.dtype
-        scale = 1 / np.sqrt(shape[0]) if i.kind == "param" and len(shape) > 1 else 1.0
-        floats = rng.normal(size=shape) * scale if dtype.kind == "f" else np.zeros(shape)
-        out.append(np.asarray(floats).astype(dtype.numpy))
-    return out
-
-
-def in_float64(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the program computes with f64 in the place of f32."""
-    wide = ir.verify(ir.parse(str(program).replace("f32", "f64")))
-    given = [a.astype("f8") if a.dtype == np.float32 else a for a in arrays]
-    return list(ir.evaluate(wide, given)[0])
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{n} = {k}" for n, k in self.sizes.items())
+        found = "; ".join(
+            f"{n} {t}" if isinstance(t, str) else f"{n} {t:.3f} ({t / self.device:.2f} x)"
+            for n, t in self.peers.items()
+        )
+        return (
+            f"| {self.name} | {sizes} | {self.error:.1e} | {self.device:.3f} | {self.call:.3f} | "
+            f"{self.kernels} | {self.waiting} | {found} |"
+        )
 
 
 class OnDevice:
@@ -140,60 +111,141 @@ class OnDevice:
         self.gpu.synchronize()
         return out
 
+    def device_time(self, repeat: int) -> float:
+        """Milliseconds of the kernels of a call."""
+        (run,), events = self.run.native.runs, Events(self.gpu)
+        launch, taken = run.graph.launch, []
+        run.graph.launch = lambda: taken.append(events.milliseconds(launch))
+        for _ in range(repeat):
+            self()
+        run.graph.launch = launch
+        return statistics.median(taken)
 
-def measured(program: Program, sizes: Mapping[str, int]) -> Row:
-    arrays = inputs(program, sizes)
-    want = in_float64(program, arrays)
+
+def error(got: Sequence[np.ndarray | None], want: Sequence[np.ndarray], exact: bool) -> float:
+    pairs = [(g, w) for g, w in zip(got, want, strict=True) if g is not None and g.size]
+    if exact:
+        return max((float((g != w).mean()) for g, w in pairs), default=0.0)
+    return max((_error(g, w) for g, w in pairs), default=0.0)
+
+
+def _error(g: np.ndarray, w: np.ndarray) -> float:
+    if w.dtype.kind != "f":
+        return float((g != w).any())
+    same = (g == w) | (np.isnan(g) & np.isnan(w))
+    size = max(float(np.abs(w[np.isfinite(w)]).max(initial=0)), 1e-30)
+    with np.errstate(invalid="ignore"):
+        apart = np.where(same, 0, np.abs(g - w)) / size
+    return float(np.nan_to_num(apart, nan=np.inf).max())
+
+
+def measured(program: Program, sizes: Mapping[str, int], time_it: bool) -> Row:
+    arrays = gpu_programs.inputs(program, sizes)
     call = OnDevice(program, arrays, sizes)
     call()
-    pairs = [(g, w) for g, w in zip(call.results(sizes), want) if g is not None and g.size]
-    errors = [float(abs(g - w).max() / max(abs(w).max(), 1e-30)) for g, w in pairs]
+    want, exact = gpu_programs.reference(program, arrays), program.name in gpu_programs.EXACT
+    apart = error(call.results(sizes), want, exact)
+    took, device, others = 0.0, 0.0, {}
+    if time_it:
+        took, device = median(call), call.device_time(REPEAT)
+        own = any(f"program {program.name}(" in t for t in gpu_programs.TEXTS)
+        others = dict(peers(program.name, arrays, REPEAT)) if own else {}
+    stages = [q for q in call.run.native.report.splitlines() if not q.startswith(" ")]
+    waiting = sum("stays on the device" in q for q in stages)
+    named = {n: sizes[n] for n in program.sizes}
+    return Row(program.name, named, apart, took, device, len(stages), waiting, others)
+
+
+def median(call: Callable[[], None]) -> float:
     times = []
     for _ in range(REPEAT):
         start = time.perf_counter()
         call()
         times.append(1e3 * (time.perf_counter() - start))
-    stages = call.run.native.report.splitlines()
-    kernels = [q for q in stages if not q.startswith(" ")]
-    waiting = sum("stays on the device" in q for q in kernels)
-    own = {n: sizes[n] for n in program.sizes}
-    return Row(
-        program.name, own, max(errors, default=0.0), statistics.median(times), len(kernels), waiting
-    )
+    return statistics.median(times)
 
 
-def programs(files: Sequence[str]) -> list[Program]:
-    own = [ir.verify(ir.parse(t)) for t in (NEURON, RECURRENT, SOFTMAX, PRODUCT)]
-    return [*own, *(dy2st.load(f).program for f in files)]
+def wrong_rows() -> dict[str, float]:
+    """The errors of the examples of ops, those that are too large."""
+    found = {}
+    for program, arrays in gpu_programs.rows():
+        got = executor.compile(program, backend="gpu")(*[a.copy() for a in arrays])
+        apart = error(got, ir.evaluate(program, arrays)[0], False)
+        if not apart <= ROWS:
+            found[program.name] = apart
+    return found
 
 
-def main(arguments: Sequence[str] | None = None) -> list[Row]:
+def sanitized() -> dict[str, str]:
+    """What each tool of compute-sanitizer says of the checks at small sizes."""
+    path, found = shutil.which("compute-sanitizer"), {}
+    again = [sys.executable, "-m", "scripts.bench.gpu", "--only", "check"]
+    for tool in TOOLS if path else ():
+        command = [str(path), "--tool", tool, "--error-exitcode", "9", *again]
+        done = subprocess.run(command, capture_output=True, text=True)
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        found[tool] = "clean" if done.returncode == 0 else f"code {done.returncode}: {last}"
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*")
     parser.add_argument("--json")
-    parser.add_argument("--sizes", default="T=256,N=65536,B=64,H=256")
+    parser.add_argument("--sizes", default="")
+    parser.add_argument("--only", choices=["check"], help="small sizes, without times")
     given = parser.parse_args(arguments)
-    sizes = {n: int(k) for n, _, k in (q.partition("=") for q in given.sizes.split(","))}
+    sizes = read(gpu_programs.SMALL if given.only else gpu_programs.SIZES) | read(given.sizes)
     gpu = driver()
     device = f"{gpu.name}, {gpu.architecture}, {gpu.multiprocessors} multiprocessors"
-    print(f"{device}, NVRTC {compiler().version}, {datetime.date.today()}\n")
-    print("| program | sizes | error against float64 | ms | kernels | that wait |")
-    print("|---|---|---:|---:|---:|---:|")
-    rows = []
-    for program in programs(given.files):
-        row = measured(program, {**dict.fromkeys(program.sizes, 8), **sizes})
-        rows.append(row)
-        text = ", ".join(f"{n} = {k}" for n, k in row.sizes.items())
-        print(
-            f"| {row.name} | {text} | {row.error:.1e} | {row.milliseconds:.3f} | {row.kernels} | "
-            f"{row.waiting} |",
-            flush=True,
-        )
+    print(f"{device}, NVRTC {compiler().version}, {datetime.date.today()}\n", flush=True)
+    ceilings = None if given.only else ceiling()
+    rows = wrong_rows()
+    print(f"ops with a large error: {rows or 'none'}\n", flush=True)
+    print("| program | sizes | error | ms | ms with the host | kernels | that wait | peers, ms |")
+    print("|---|---|---:|---:|---:|---:|---:|---|", flush=True)
+    table = []
+    for program in [*gpu_programs.programs(), *(dy2st.load(f).program for f in given.files)]:
+        own = {**dict.fromkeys(program.sizes, 8), **sizes}
+        table.append(measured(program, own, not given.only))
+        print(table[-1], flush=True)
+    tools = {} if given.only else sanitized()
+    print("\n".join(f"compute-sanitizer {n}: {t}" for n, t in tools.items()))
     if given.json:
-        with open(given.json, "w") as f:
-            json.dump({"device": device, "rows": [asdict(r) for r in rows]}, f, indent=1)
-    return rows
+        save(given.json, device, ceilings, rows, table, tools)
+    bad = rows or any(not r.is_right for r in table) or (ceilings and ceilings.stale)
+    return int(bool(bad) or any(t != "clean" for t in tools.values()))
+
+
+def read(text: str) -> dict[str, int]:
+    return {n: int(k) for n, _, k in (q.partition("=") for q in text.split(",") if q)}
+
+
+def ceiling() -> Ceilings:
+    found = Probe(driver()).ceilings(ELEMENTS, ROUNDS, SOAKED)
+    print(
+        f"copy {found.copy / 1e12:.2f} TB/s, launch in a graph {found.launch:.2f} us, barrier "
+        f"{found.barrier:.2f} us, {found.stale} stale words in {found.soaked} barriers\n",
+        flush=True,
+    )
+    return found
+
+
+def save(
+    path: str, device: str, ceilings: Ceilings | None, rows: Mapping[str, float],
+    table: Sequence[Row], tools: Mapping[str, str],
+) -> None:  # fmt: skip
+    record = {
+        "device": device,
+        "date": str(datetime.date.today()),
+        "nvrtc": compiler().version,
+        "ceilings": None if ceilings is None else asdict(ceilings),
+        "ops with a large error": dict(rows),
+        "programs": [asdict(r) for r in table],
+        "compute-sanitizer": dict(tools),
+    }
+    Path(path).write_text(json.dumps(record, indent=1))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

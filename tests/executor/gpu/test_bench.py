@@ -1,17 +1,44 @@
-"""The benchmark of the GPU, on the emulator: every program agrees with float64."""
+"""The benchmark of the GPU, on the emulator: what it checks, and that it ends."""
 
 from __future__ import annotations
 
 import json
 
-from scripts.bench import gpu
+import pytest
+
+from executor.gpu.driver import driver
+from scripts.bench import gpu, gpu_device, gpu_programs
 
 
-def test_the_benchmark_checks_what_it_times(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(gpu, "REPEAT", 1)
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    sizes = {"REPEAT": 1, "ELEMENTS": 1000, "ROUNDS": 5, "SOAKED": 40}
+    for name, n in sizes.items():
+        monkeypatch.setattr(gpu, name, n)
+    monkeypatch.setattr(gpu_programs, "SIZES", gpu_programs.SMALL)
+    monkeypatch.setattr(gpu, "sanitized", lambda: {})
+    monkeypatch.setattr(gpu_programs, "rows", lambda: [gpu_programs._examples(["exp", "sum"])])
+
+
+def test_the_benchmark_checks_what_it_times(tmp_path, capsys):
     path = tmp_path / "rows.json"
-    rows = gpu.main(["--json", str(path), "--sizes", "T=3,N=20,B=2,H=5"])
-    assert [r.name for r in rows] == ["neuron", "recurrent", "softmax", "product"]
-    assert all(r.error < 1e-6 for r in rows) and [r.waiting for r in rows] == [0, 1, 0, 0]
-    assert json.loads(path.read_text())["device"].startswith("emulator, sm_90, 3 multi")
+    assert gpu.main(["--json", str(path)]) == 0
+    found = json.loads(path.read_text())
+    names = ["neuron", "recurrent", "lstm", "softmax", "product"]
+    assert [r["name"] for r in found["programs"]] == names
+    assert [r["waiting"] for r in found["programs"]] == [0, 1, 1, 0, 0]
+    assert found["device"].startswith("emulator, sm_90, 3 multi")
+    assert found["ceilings"]["stale"] == 0 and found["ops with a large error"] == {}
     assert "| recurrent | " in capsys.readouterr().out
+
+
+def test_a_wrong_result_is_an_error(monkeypatch, capsys):
+    right = gpu_programs.reference
+    monkeypatch.setattr(gpu_programs, "reference", lambda p, xs: [1.01 * a for a in right(p, xs)])
+    assert gpu.main(["--only", "check"]) == 1
+
+
+def test_a_barrier_that_does_not_wait_leaves_stale_words(monkeypatch):
+    broken = gpu_device.KERNELS.replace("if (barrier(g, n)) return;", "g.round++;")
+    monkeypatch.setattr(gpu_device, "KERNELS", broken)
+    assert gpu_device.Probe(driver()).soak(40) > 0

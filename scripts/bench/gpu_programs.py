@@ -1,0 +1,153 @@
+"""The programs of the benchmark. Where one decides by a threshold, its results are compared bit by
+bit with those of the interpreter in the same types; else with float64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+import ir
+from ir import Program
+from ir.opdef import OPS
+from ir.passes import run
+from ir.program import Builder, Input, Value
+from ir.types import parse_type
+
+NEURON = """
+program neuron(%x: f32[T,N] arg "x", %v0: f32[N] arg "v") {
+  %one = full(value=1.0, dtype=f32)              : f32[]
+  scan %t < T {
+    seq %xt = %x[t]                              : f32[N]
+    const %limit = %one                          : f32[]
+    carry %v = %v0 then %v2 last %vT             : f32[N]
+    stack %ys = %z axis 0                        : f32[T,N]
+    body
+      %d = subtract(%xt, %v)                     : f32[N]
+      %e = scale(%d, scale=0.5)                  : f32[N]
+      %u = add(%v, %e)                           : f32[N]
+      %s = greater_equal(%u, %limit)             : bool[N]
+      %z = cast(%s, dtype=f32)                   : f32[N]
+      %r = subtract(%limit, %z)                  : f32[N]
+      %v2 = multiply(%u, %r)                     : f32[N]
+  }
+  return %ys, %vT
+}
+"""
+RECURRENT = """
+program recurrent(%x: f32[T,B,H] arg "x", %w: f32[H,H] param "w", %h0: f32[B,H] arg "h") {
+  scan %t < T {
+    seq %xt = %x[t]                              : f32[B,H]
+    const %wc = %w                               : f32[H,H]
+    carry %h = %h0 then %h2 last %hT             : f32[B,H]
+    stack %ys = %h2 axis 0                       : f32[T,B,H]
+    body
+      %a = matmul(%h, %wc)                       : f32[B,H]
+      %b = add(%a, %xt)                          : f32[B,H]
+      %h2 = tanh(%b)                             : f32[B,H]
+  }
+  return %ys, %hT
+}
+"""
+LSTM = """
+program lstm(%x: f32[T,B,H] arg "x", %wx: f32[H,4*H] param "wx", %wh: f32[H,4*H] param "wh", \
+%h0: f32[B,H] arg "h", %c0: f32[B,H] arg "c") {
+  %g = matmul(%x, %wx)                           : f32[T,B,4*H]
+  scan %t < T {
+    seq %gt = %g[t]                              : f32[B,4*H]
+    const %w = %wh                               : f32[H,4*H]
+    carry %h = %h0 then %h2 last %hT             : f32[B,H]
+    carry %c = %c0 then %c2 last %cT             : f32[B,H]
+    stack %ys = %h2 axis 0                       : f32[T,B,H]
+    body
+      %a = matmul(%h, %w)                        : f32[B,4*H]
+      %b = add(%a, %gt)                          : f32[B,4*H]
+      %i = slice(%b, axis=1, start=0, length=H)  : f32[B,H]
+      %f = slice(%b, axis=1, start=H, length=H)  : f32[B,H]
+      %m = slice(%b, axis=1, start=2*H, length=H) : f32[B,H]
+      %o = slice(%b, axis=1, start=3*H, length=H) : f32[B,H]
+      %si = sigmoid(%i)                          : f32[B,H]
+      %sf = sigmoid(%f)                          : f32[B,H]
+      %so = sigmoid(%o)                          : f32[B,H]
+      %tm = tanh(%m)                             : f32[B,H]
+      %p = multiply(%sf, %c)                     : f32[B,H]
+      %q = multiply(%si, %tm)                    : f32[B,H]
+      %c2 = add(%p, %q)                          : f32[B,H]
+      %tc = tanh(%c2)                            : f32[B,H]
+      %h2 = multiply(%so, %tc)                   : f32[B,H]
+  }
+  return %ys, %hT, %cT
+}
+"""
+SOFTMAX = """
+program softmax(%x: f32[R,C] arg "x") {
+  %y = softmax(%x, axis=1)                       : f32[R,C]
+  return %y
+}
+"""
+PRODUCT = """
+program product(%x: f32[M,K] arg "x", %w: f32[K,K] param "w") {
+  %y = matmul(%x, %w)                            : f32[M,K]
+  return %y
+}
+"""
+EXACT = frozenset(["neuron"])
+TEXTS = (NEURON, RECURRENT, LSTM, SOFTMAX, PRODUCT)
+SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024"
+SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7"
+#: rows of one program, so that their kernels are compiled together
+TOGETHER = 12
+
+
+def programs() -> list[Program]:
+    return [run(ir.verify(ir.parse(t))) for t in TEXTS]
+
+
+def inputs(program: Program, sizes: Mapping[str, int]) -> list[np.ndarray]:
+    """Random floats, so small that products of matrices stay about 1; zeros for the rest."""
+    rng, out = np.random.default_rng(0), []
+    for i in program.inputs:
+        shape, dtype = i.value.type.concrete(sizes), i.value.type.dtype
+        scale = 1 / np.sqrt(shape[0]) if i.kind == "param" and len(shape) > 1 else 1.0
+        floats = rng.normal(size=shape) * scale if dtype.kind == "f" else np.zeros(shape)
+        out.append(np.asarray(floats).astype(dtype.numpy))
+    return out
+
+
+def reference(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """What the program computes with f64 in the place of f32, unless it must be exact."""
+    if program.name in EXACT:
+        return list(ir.evaluate(program, [a.copy() for a in arrays])[0])
+    wide = ir.verify(ir.parse(str(program).replace("f32", "f64")))
+    given = [a.astype("f8") if a.dtype == np.float32 else a for a in arrays]
+    return list(ir.evaluate(wide, given)[0])
+
+
+def rows() -> list[tuple[Program, list[np.ndarray]]]:
+    """The examples of all ops, some together, with arrays for them."""
+    names = [n for n, row in OPS.items() if row.ref is not None and row.examples]
+    return [_examples(names[k : k + TOGETHER]) for k in range(0, len(names), TOGETHER)]
+
+
+def _examples(names: Sequence[str]) -> tuple[Program, list[np.ndarray]]:
+    b, rng = Builder(), np.random.default_rng(0)
+    values: list[Value] = []
+    arrays: list[np.ndarray] = []
+    outs: list[Value] = []
+    for name in names:
+        for example in OPS[name].examples:
+            own = [Value(parse_type(t)) for t in example.types]
+            outs += b.emit(name, own, dict(example.attrs))
+            values += own
+            arrays += [_array(v, example.low, example.high, rng) for v in own]
+    given = tuple(Input(v, "arg", f"x{k}") for k, v in enumerate(values))
+    title = f"{names[0]} to {names[-1]}"
+    return Program(title.replace(" ", "_"), given, tuple(b.ops), tuple(outs)), arrays
+
+
+def _array(v: Value, low: float, high: float, rng: np.random.Generator) -> np.ndarray:
+    shape, dtype = v.type.concrete({}), v.type.dtype
+    if dtype.kind == "f":
+        return np.asarray(rng.uniform(low, high, shape)).astype(dtype.numpy)
+    ends = (0, 1) if dtype.kind == "b" else (int(low), int(high))
+    return np.asarray(rng.integers(ends[0], ends[1] + 1, shape)).astype(dtype.numpy)
