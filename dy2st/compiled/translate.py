@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import paddle
@@ -38,7 +39,7 @@ from dy2st.results.planner import Results
 from dy2st.runtime import calls
 from dy2st.runtime.special_methods import converted_methods
 from dy2st.state import shared_inputs
-from dy2st.state.container_writes import final_stores, stand_in_for
+from dy2st.state.container_writes import final_stores, lines_of_stores, stand_in_for
 from dy2st.state.dynamic_numbers import (
     DynamicNumbers,
     hold_elements,
@@ -180,10 +181,10 @@ def translate(
 
 def capture(
     function: Callable[..., object], signature: Signature, spec: Sequence[object]
-) -> tuple[Program, OutputPlan, list[TracedInput], list[tuple[Dim, Dim, Loc]]]:
-    """The program as it was recorded, the plan of its outputs, its inputs, and the sizes that
-    Python divided, by what and where; it is not compiled, and nothing is changed. Raises
-    SourceError."""
+) -> tuple[Program, OutputPlan, list[TracedInput], list[tuple[Dim, Dim, Loc]], dict[Any, Loc]]:
+    """The program as it was recorded, the plan of its outputs, its inputs, the sizes that Python
+    divided, by what and where, and the lines of stores by the key of their place; it is not
+    compiled, and nothing is changed. Raises SourceError."""
     given = Given(function, signature, spec, None, "none", (), captured_only=True)
     try:
         _declared(given)
@@ -265,7 +266,8 @@ def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
         with converted_methods(trace):
             captured = _captured(trace, given)
         if given.captured_only:
-            raise Captured(*captured, trace.inputs.by_id.values(), trace.sizes.divided)
+            facts = trace.sizes.divided, lines_of_stores(trace)
+            raise Captured(*captured, trace.inputs.by_id.values(), *facts)
         entry = _compiled(trace, given, *captured)
         done = True
     except Shares as stop:

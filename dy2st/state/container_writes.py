@@ -180,6 +180,12 @@ def final_stores(trace: Trace) -> Iterator[tuple[Location, object]]:
             yield trace.guards.located(Growth(obj)), elements(tail, where)
 
 
+def lines_of_stores(trace: Trace) -> dict[tuple[object, ...], Loc | None]:
+    """The lines of what `final_stores` gives, by the keys of the locations."""
+    grown = {Growth(obj).key: where for obj, _, where in trace.guards.tails.values()}
+    return {**grown, **{k: trace.objects.stored.get(k) for k in trace.frames[0].stores}}
+
+
 def stand_in_for(trace: Trace, old: Any, new: Any) -> object:
     """A container of the arguments with stand-ins in it: a new one, unless the function finds the
     container itself at another place."""

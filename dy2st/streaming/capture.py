@@ -160,7 +160,8 @@ def _for_sequences_of(
         specs.append(Sequence_(tuple(dims), dtype, name))
         values.append(paddle.zeros(sizes, dtype))
     with paddle.no_grad():
-        raw, plan, inputs, divided = capture(function, Signature(values, {}), specs)
+        raw, plan, inputs, divided, stored = capture(function, Signature(values, {}), specs)
+    check_stores(plan, stored)
     program, tree = with_results(pure(raw, inputs), plan, inputs)
     program, bound = prune_inputs(banded(program), inputs)
     requires = (*checked(program, frames), *multiples(divided, frames))
@@ -221,6 +222,20 @@ def pure(raw: Program, inputs: Sequence[Any]) -> Program:
     return replace(program, inputs=program.inputs[:-1])
 
 
+def check_stores(plan: leaves.OutputPlan, stored: Mapping[Any, Loc | None]) -> None:
+    """Refuse a function that stores results in Python objects."""
+    if not plan.stores:
+        return
+    place = plan.stores[0][0]
+    raise SourceError(
+        f"a function that stores {place} cannot be streamed.",
+        stored.get(place.key) or next((loc for loc in stored.values() if loc is not None), None),
+        reason="A call with the whole sequence stores it once; a chunk is a part of that call.",
+        remedy="Return it instead. What is carried from frame to frame is kept by the program: "
+        "begin with a constant state, and loop over the frames.",
+    )
+
+
 def with_results(
     program: Program, plan: leaves.OutputPlan, inputs: Sequence[Any]
 ) -> tuple[Program, Any]:
@@ -259,12 +274,6 @@ def with_results(
         raise SourceError(f"a function that returns a {type(part).__name__} cannot be streamed.")
 
     found = tree(plan.result)
-    if plan.stores:
-        raise SourceError(
-            f"a function that stores {plan.stores[0][0]} cannot be streamed.",
-            reason="A call of the whole function stores it once.",
-            remedy="Return it instead.",
-        )
     program = replace(program, ops=(*program.ops, *b.ops), outputs=tuple(outputs))
     return simplify(expand(program)), found
 

@@ -147,7 +147,13 @@ class StreamingProgram:
         return StreamingProgram(self.parts, self._run)
 
     def batch(self, count: int) -> StreamBatch:
-        """So many independent streams, called together."""
+        """So many independent streams, called together. Raises ValueError where the first axis is
+        the time, so that there is none for the streams."""
+        axes = self.chunked.axes.items()
+        found = [name for name, axis in axes if axis == 0]
+        found += [f"result {k}" for k, o in enumerate(self.chunked.outputs) if o.axis == 0]
+        if found:
+            raise ValueError(f"streams lie along the first axis, which is the time in {found[0]}")
         return StreamBatch([self.another() for _ in range(count)])
 
     # ------------------------------------------------------------ calls

@@ -142,19 +142,19 @@ class Lookup:
 class TracedObjects:
     """Python objects that the function makes or changes.
 
-    made: objects that the function has made, by `id`; homes: the frame in which. doubts: those
-    that may be another object when the program runs. stored: keys of the locations that it stores
-    to. iterators: iterators it has made, each with its frame. fields: the
-    objects whose `__dict__` has been read, by its `id`. lookups: sequences that are read at an
-    index of the program, by `id`. picked: stand-ins for Layers that an index picks, by `id`, with
-    those. undecided: whether there is a value of which data decides if it is a tensor. partial: for
-    each running loop, the dicts of which a `break` on data decides the keys.
+    made: objects that the function has made, by `id`; homes: the frame in which. doubts: those that
+    may be another object when the program runs. stored: keys of the locations that it stores to,
+    with their lines if it is made to stream. iterators: iterators it has made, each with its frame.
+    fields: the objects whose `__dict__` has been read, by its `id`. lookups: sequences that are
+    read at an index of the program, by `id`. picked: stand-ins for Layers that an index picks, by
+    `id`, with those. undecided: whether there is a value of which data decides if it is a tensor.
+    partial: for each running loop, the dicts of which a `break` on data decides the keys.
     """
 
     made: dict[int, Any] = field(default_factory=dict)
     homes: dict[int, Frame] = field(default_factory=dict)
     doubts: dict[int, Doubt] = field(default_factory=dict)
-    stored: set[tuple[object, ...]] = field(default_factory=set)
+    stored: dict[tuple[object, ...], Loc | None] = field(default_factory=dict)
     iterators: dict[int, tuple[Any, Frame]] = field(default_factory=dict)
     fields: dict[int, Any] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)

@@ -98,13 +98,13 @@ class AlsoArgument(BaseException):
 
 class Captured(BaseException):
     """Ends a translation that stops where the program has been recorded: the program, the plan of
-    its outputs, the inputs, and the sizes that Python divided."""
+    its outputs, the inputs, the sizes that Python divided, and the lines of what it stores."""
 
     def __init__(
-        self, program: object, plan: object, inputs: Iterable[TracedInput], divided: object
+        self, program: object, plan: object, inputs: Iterable[TracedInput], *facts: object
     ) -> None:
         super().__init__("captured")
-        self.found = program, plan, list(inputs), divided
+        self.found = program, plan, list(inputs), *facts
 
 
 class InternalError(BaseException):

@@ -417,8 +417,8 @@ class Trace:
             self.guards.terms.store(place)
         self.undo_log.note(place.snapshot())
         if place.key not in self.objects.stored:
-            self.objects.stored.add(place.key)
-            self.undo_log.note(lambda: self.objects.stored.discard(place.key))
+            self.objects.stored[place.key] = self.where() if self.sizes.streamed else None
+            self.undo_log.note(lambda: self.objects.stored.pop(place.key, None))
         if place.key not in self.frame.stores:
             frame = self.frame
             frame.stores[place.key] = place

@@ -125,12 +125,17 @@ def stream(program: Program, units: Dim, frames: int) -> Streamed:
     t = Transform(units, frames)
     inputs = [_input(t, i) for i in program.inputs]
     if program.writes:
-        name = next(i.name for i in program.inputs if i.value is program.writes[0][0])
+        target, value = program.writes[0]
+        i = next(i for i in program.inputs if i.value is target)
+        node = next((n for n in program.ops if value in n.results), None)
         refuse(
-            t.c.b.loc,
-            f"a write to {name}",
-            "A call of the whole model writes it once.",
-            "Call `.eval()` first, or keep what is counted outside of the model.",
+            t.c.b.loc if node is None else node.loc,
+            f"a write to {i.name}",
+            "A call with the whole sequence writes it once; a chunk is a part of that call.",
+            "Write to a copy: `.clone()`."
+            if i.kind == "arg"
+            else "Call `.eval()` first, or return what is written: a state that is carried from "
+            "frame to frame is kept by the program.",
         )
     try:
         t.nodes(program.ops)

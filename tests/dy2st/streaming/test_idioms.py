@@ -183,6 +183,35 @@ def bidirectional(x):
     return BOTH(x)[0]
 
 
+class Keeps(paddle.nn.Layer):
+    """Changes what outlives the call, in one way or another."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", paddle.zeros([], "int64"))
+        self.log = []
+
+    def counted(self, x):
+        self.count.add_(paddle.to_tensor(1))
+        return x * 2
+
+    def stored(self, x):
+        self.last = x[:, 0]
+        return x * 2
+
+    def logged(self, x):
+        self.log.append(x * 3)
+        return x * 2
+
+
+KEEPS = Keeps()
+
+
+def written(x):
+    x[:, :, 0] = 0
+    return x * 2
+
+
 def normalised(x):
     return x - x.mean(1, keepdim=True)
 
@@ -213,6 +242,10 @@ def odd_stride(x):
 
 #: function -> what is said of it, and of the remedy
 REFUSED = {
+    KEEPS.counted: ("a write to count", "a state that is carried"),
+    KEEPS.stored: ("stores keeps.last", "Return it instead"),
+    KEEPS.logged: ("stores the list", "Return it instead"),
+    written: ("a write to x", "`.clone()`"),
     bidirectional: ("runs backwards over time", "the forward half"),
     normalised: ("`sum` over time", "running statistic"),
     last_frame: ("a frame at the end", "flush"),

@@ -176,6 +176,27 @@ def test_a_batch_of_independent_streams():
         streams(paddle.to_tensor(a[:1, :5]))
 
 
+def test_streams_need_a_first_axis_that_is_not_the_time():
+    turned = dy2st.stream(lambda x: x.T, {"x": 1}, 2, input_spec=spec([1, None]))
+    for s, name in (
+        (turned, "result 0"),
+        (dy2st.stream(lambda x: x.T, {"x": 0}, 2, spec([None, 1])), "x"),
+    ):
+        with pytest.raises(ValueError, match=f"the time in {name}"):
+            s.batch(2)
+
+
+@pytest.mark.parametrize("chunk", [16, None])
+def test_independent_streams_of_attention(chunk):
+    layer = model("U2")
+    streams = dy2st.stream(layer, {"x": 1}, chunk, spec([1, None, 8])).batch(3)
+    x = sequence([3, None, 8], 1, 64)
+    have = np.concatenate([streams(x[:, t : t + 16]) for t in range(0, 64, 16)], 1)
+    with paddle.no_grad():
+        want = np.concatenate([layer(paddle.to_tensor(x[k : k + 1])).numpy() for k in range(3)])
+    assert have == pytest.approx(want, abs=1e-5)
+
+
 def test_a_chunk_that_is_itself_a_result():
     s = dy2st.stream(lambda x: (x, x[:, 1:]), {"x": 1}, 2, input_spec=spec([1, None]))
     x = np.array([[1, 2, 3, 4, 5]], "float32")
