@@ -24,7 +24,7 @@ from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, length_of, mapped
-from dy2st.state.traced_list import TraceList
+from dy2st.state.traced_list import MOST_ELEMENTS, TraceList
 from dy2st.state.tree import describe
 from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
@@ -37,6 +37,7 @@ from dy2st.trace.trace import Trace
 from ir import Type, Value
 from ir.analysis.ranges import names_in
 from ir.types import I64, Dim
+from ir.uses import size_names
 
 
 def filled(trace: Trace, target: TraceList, made: StackedRun, fill: fills.Fill) -> None:
@@ -110,7 +111,19 @@ def records(plan: ContainerPorts) -> dict[int, object]:
     found: dict[int, object] = {}
     for _, items in plan.frame.appends.values():
         items[:] = [record(plan, q, found) for q in items]
+    length = plan.body_trace.loop.trip
+    if found and isinstance(length, int) and length <= MOST_ELEMENTS and not varies(plan):
+        raise NeedsConcrete("equal containers are put into a short list, which may be changed")
     return found
+
+
+def varies(plan: LoopRecord) -> bool:
+    """Whether the body reads its index, or what goes from one iteration to the next."""
+    loop, carried = plan.body_trace.loop, plan.trace.values.placeholders
+    read = [n for n in plan.frame.builder.ops if loop.name in size_names(n)]
+    return bool(read) or any(
+        v is loop.index or v in carried for n in plan.frame.builder.ops for v in n.operands
+    )
 
 
 def record(plan: ContainerPorts, x: Any, found: dict[int, object]) -> Any:
