@@ -149,12 +149,12 @@ class LoopPorts(ContainerPorts):
             name, describe(b), describe(a), peel=self.filling(known.places.get(path), b, a)
         )
 
-    @staticmethod
-    def filling(place: Any, b: Any, a: Any) -> int:
+    def filling(self, place: Any, b: Any, a: Any) -> int:
         """How many iterations fill a deque of limited length, or the empty slots of a list."""
         owner = getattr(place, "obj", None)
         if b is None and isinstance(owner, list):
-            return sum(q is None for q in list.__iter__(owner))
+            places = self.body_trace.known.places.items()
+            return sum(q.obj is owner and self.begins.get(k) is None for k, q in places)
         most = getattr(owner, "maxlen", None)
         if most is None or not isinstance(place, Contents) or len(a) <= len(b):
             return 1

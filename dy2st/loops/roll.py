@@ -117,7 +117,8 @@ class Runner:
             if go is True and (turn := self.turn()):
                 return self.split(turn)
             peel = int(getattr(self.first_stop, "peel", 1)) or int(self.begins_as_none())
-            if peel > 1 and self.peeled + peel <= MOST_PEELED:
+            fills = peel > 1 or getattr(self.first_stop, "before", "") == "None"
+            if fills and self.peeled + peel <= MOST_PEELED:
                 self.most = max(self.most, self.peeled + peel)
             if self.peeled >= self.most or not peel:
                 return self.unroll(go)

@@ -154,3 +154,27 @@ def test_an_array_that_a_loop_adds_to_is_another_one_in_each_iteration():
 
     x = paddle.ones([4, 3])
     check.same(dy2st.to_static(f)(x), f(x))
+
+
+def test_a_multistep_solver_fills_its_outputs_and_shifts_them():
+    def sample(x):
+        outputs, order, y = [None] * 3, 0, x[0]
+        for row in x:
+            for k in range(2):
+                outputs[k] = outputs[k + 1]
+            outputs[-1] = paddle.tanh(y + row)
+            order = min(order + 1, 3)
+            if order == 1:
+                d = outputs[-1]
+            elif order == 2:
+                d = 1.5 * outputs[-1] - 0.5 * outputs[-2]
+            else:
+                d = (23 * outputs[-1] - 16 * outputs[-2] + 5 * outputs[-3]) / 12
+            y = y - 0.1 * d
+        return y
+
+    lines = []
+    for n in (1, 2, 3, 4, 30):
+        static = check.agree(sample, check.data(n, 3))
+        lines.append(len(str(dy2st.program(static, check.data(n, 3))).splitlines()))
+    assert lines[-1] == lines[-2]
