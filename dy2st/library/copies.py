@@ -45,6 +45,7 @@ def copied(f: Callable[..., Any]) -> Callable[..., Any]:
             return TraceList(x.parts())
         if not isinstance(x, paddle.nn.Layer):
             read(trace, x)
+        users_method(x, "__copy__")
         made = f(x, *args, **kwargs)
         trace.make(made)
         return made

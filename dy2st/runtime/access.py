@@ -38,6 +38,7 @@ from dy2st.state.protocols import (  # fmt: skip
     computed_attr,
     computed_by,
     hooked,
+    of_class,
     special,
     store_computed,
 )
@@ -308,6 +309,8 @@ def item_of(obj: Any, index: Any) -> Any:
         return users[0]
     if isinstance(obj, type(os.environ)):
         return guarded_call(trace, operator.getitem, obj, index)
+    if isinstance(obj, type) and of_class(obj, "__class_getitem__") is not None:
+        return trace.hooks.call(load_attr(obj, "__class_getitem__"))(index)
     return get_item(obj, index)
 
 

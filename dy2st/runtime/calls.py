@@ -37,7 +37,7 @@ from dy2st.state.dynamic_numbers import hold_dynamic
 from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
 from dy2st.state.guards import HOLDERS
 from dy2st.state.ownership import LIBRARIES, made_here, note_contents, note_method, refuse
-from dy2st.state.protocols import cached_call, make_object
+from dy2st.state.protocols import cached_call, make_object, noted
 from dy2st.state.strings import str_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -157,7 +157,9 @@ def fn(f: Any) -> Any:
 
 def called_layer(f: Any) -> Any:
     own = type(f).__call__
-    return functools.partial(call_layer, f) if is_paddles(own) else fn(own).__get__(f)
+    if is_paddles(own):
+        return functools.partial(call_layer, f)
+    return fn(noted(f, "__call__", own)).__get__(f)
 
 
 def call_chosen(trace: Trace, chosen: OneOf, *args: Any, **kwargs: Any) -> Any:
@@ -328,7 +330,7 @@ def other(trace: Trace, f: Any) -> Any:
     call = next((vars(k)["__call__"] for k in type(f).__mro__ if "__call__" in vars(k)), None)
     call = getattr(call, "__dy2st_original__", call)
     if isinstance(call, types.FunctionType) and not is_library(call):
-        return use(trace, call).__get__(f)
+        return use(trace, noted(f, "__call__", call)).__get__(f)
     return unconverted(trace, f)
 
 

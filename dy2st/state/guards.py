@@ -7,6 +7,7 @@ Tensors found at a place are looked up again on each call, so a rebound buffer i
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 from collections.abc import Callable, Collection, Mapping
@@ -183,6 +184,7 @@ class Guards(ContainerGuards):
         """`obj.name` gave `value`; a method of its class is looked up there."""
         if is_intercepted(value):
             return
+        value = plain_function(value) if isinstance(obj, type) else value
         self.meet(obj)
         fields = getattr(obj, "__dict__", None)
         own = isinstance(fields, dict) and name in fields
@@ -224,12 +226,16 @@ class Guards(ContainerGuards):
     def method(self, obj: object, name: str, function: object) -> None:
         """A method, which is made anew at every look: its class has the function, and the object
         has no attribute of that name."""
-        kind = type(obj)
+        kind = obj if isinstance(obj, type) else type(obj)
         found: Any = plain_function(getattr(kind, name, MISSING))
         function = plain_function(function)
         if is_intercepted(found):
             return
-        if found is function or unbound(found) is function:
+        if isinstance(found, types.MethodType) and found.__func__ is function:
+            expression = f"getattr({self.ref(kind)}.{name}, '__func__', MISSING)"
+            self.expect(("method", id(kind), name), expression, function)
+            self.note(("method", id(kind), name), f"{kind.__name__}.{name}")
+        elif found is function or unbound(found) is function:
             self.expect(("method", id(kind), name), f"{self.ref(kind)}.{name}", found)
             self.note(("method", id(kind), name), f"{kind.__name__}.{name}")
         if isinstance(fields := getattr(obj, "__dict__", None), dict):
@@ -248,10 +254,14 @@ class Guards(ContainerGuards):
             self.terms["absent", id(obj), name] = f"{name!r} not in {self.ref(obj.__dict__)}"
             self.note(("absent", id(obj), name), f"{self.name(obj)}.{name} is new")
 
-    def special_method(self, kind: type, name: str, function: object) -> None:
-        """A class of the user has this function under a name that Python looks up."""
+    def special_method(self, kind: type, name: str, found: object) -> None:
+        """A class of the user has this function, or descriptor, under a name that Python looks up
+        in classes."""
         expression = f"getattr({self.ref(kind)}, {name!r}, MISSING)"
-        self.expect(("special", id(kind), name), expression, function)
+        if not isinstance(found, (types.FunctionType, property, functools.cached_property)):
+            base = next(k for k in kind.__mro__ if name in vars(k))
+            expression = f"{self.ref(base)}.__dict__[{name!r}]"
+        self.expect(("special", id(kind), name), expression, plain_function(found))
         self.note(("special", id(kind), name), f"{kind.__name__}.{name}")
 
     def global_(self, space: dict[str, object], name: str, whole: bool = True) -> None:

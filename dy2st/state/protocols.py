@@ -33,7 +33,15 @@ CONVERTED = frozenset(
 def users_method(x: Any, name: str) -> types.FunctionType | None:
     """The Python function that the class of `x`, a user's, defines under this name."""
     found = defined(x, name)
-    return found if isinstance(found, types.FunctionType) else None
+    return noted(x, name, found) if isinstance(found, types.FunctionType) else None
+
+
+def noted(x: Any, name: str, found: Any) -> Any:
+    """What the class of `x` has under a name: the program depends on it."""
+    trace, kind = current(), type(x)
+    if trace is not None and trace.guards is not None:
+        trace.guards.special_method(kind, name, found)
+    return found
 
 
 def defined(x: Any, name: str) -> Any:
@@ -67,7 +75,7 @@ def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
     if plain and written and not layer:
         made = kind.__new__(kind)
         trace.make(made)
-        trace.hooks.call(init)(made, *args, **kwargs)
+        trace.hooks.call(noted(made, "__init__", init))(made, *args, **kwargs)
         return made
     made = kind(*args, **kwargs)
     trace.make(made)
@@ -102,6 +110,11 @@ def adopt_defaults(trace: Trace, made: Any, args: Any, kwargs: Any) -> None:
 def computed_by(obj: Any, name: str) -> Any:
     """What a user's class has for an attribute that a function computes: a property or another
     descriptor; None for attributes that are just there."""
+    found = descriptor_of(obj, name)
+    return None if found is None else noted(obj, name, found)
+
+
+def descriptor_of(obj: Any, name: str) -> Any:
     found = defined(obj, name)
     if isinstance(found, property):
         return found if isinstance(found.fget, types.FunctionType) else None
@@ -156,6 +169,7 @@ def hooked(trace: Trace, obj: Any, hook: str, *args: object) -> tuple[object, ..
     found = defined(obj, hook)
     if found is None:
         return ()
+    noted(obj, hook, found)
     if isinstance(found, types.FunctionType) and found.__code__.co_filename == _DYNAMIC:
         return (found(obj, *args),)
     return (trace.hooks.call(found)(obj, *args),)
@@ -165,6 +179,7 @@ def store_computed(trace: Trace, obj: Any, name: str, value: Any) -> bool:
     """Store through a property or descriptor of a user's class; False for anything else."""
     found = defined(obj, name)
     if isinstance(found, property) and isinstance(found.fset, types.FunctionType):
+        noted(obj, name, found)
         sets = trace.hooks.call(found.fset)
         sets(obj, value)
         if isinstance(obj, paddle.nn.Layer) and not isinstance(value, (Tensor, paddle.nn.Layer)):

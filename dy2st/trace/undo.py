@@ -153,6 +153,7 @@ class Location:
         raise NotImplementedError
 
     def put(self, value: object) -> None:
+        """Store a value; MISSING deletes what is there."""
         raise NotImplementedError
 
     def snapshot(self) -> Callable[[], None]:
@@ -220,7 +221,8 @@ class Attr(Location):
     def put(self, value: object) -> None:
         cls: Any = type(self.obj)
         if value is MISSING:
-            plain_method(cls, "__delattr__")(self.obj, self.name)
+            if self.get() is not MISSING:
+                plain_method(cls, "__delattr__")(self.obj, self.name)
         else:
             plain_method(cls, "__setattr__")(self.obj, self.name, value)
 
@@ -285,7 +287,8 @@ class Item(Location):
 
     def put(self, value: object) -> None:
         if value is MISSING:
-            self.base.__delitem__(self.obj, self.index)
+            if self.get() is not MISSING:
+                self.base.__delitem__(self.obj, self.index)
         else:
             self.base.__setitem__(self.obj, self.index, value)
 

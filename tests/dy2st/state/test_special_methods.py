@@ -13,6 +13,7 @@ import functools
 import heapq
 import itertools
 import json
+import operator
 import re
 import threading
 
@@ -347,3 +348,101 @@ def test_data_that_ends_an_iterator_is_refused():
 
     with pytest.raises(dy2st.SourceError, match="data decides when an iterator ends"):
         dy2st.to_static(lambda x: sum(list(Until(x))))(X)
+
+
+def entered(x, c):
+    with c as q:
+        return x * q
+
+
+def stored(x, c):
+    c.z = 2.0
+    c["k"] = 3.0
+    return x * vars(c)["z"] * vars(c)["k"]
+
+
+#: what a class has under a name, what replaces it, and a use of an object of the class
+REPLACED = {
+    "__len__": (lambda s: 2, lambda s: 5, lambda x, c: x * len(c)),
+    "__getitem__": (lambda s, i: 2, lambda s, i: 5, lambda x, c: x * c[1]),
+    "__setitem__": (
+        lambda s, i, v: vars(s).update({i: v}), lambda s, i, v: vars(s).update({i: -v}), stored
+    ),
+    "__setattr__": (
+        object.__setattr__, lambda s, n, v: object.__setattr__(s, n, -v), stored
+    ),
+    "__getattr__": (lambda s, n: 2, lambda s, n: 5, lambda x, c: x * c.other),
+    "__call__": (lambda s, x: x * 2, lambda s, x: x + 1, lambda x, c: c(x)),
+    "__iter__": (lambda s: iter([2]), lambda s: iter([5]), lambda x, c: sum(x * q for q in c)),
+    "__next__": (lambda s: 2, lambda s: 5, lambda x, c: x * next(c)),
+    "__contains__": (lambda s, i: True, lambda s, i: False, lambda x, c: x if 1 in c else -x),
+    "__bool__": (lambda s: True, lambda s: False, lambda x, c: x if c else -x),
+    "__float__": (lambda s: 2.0, lambda s: 5.0, lambda x, c: x * float(c)),
+    "__str__": (lambda s: "a", lambda s: "bb", lambda x, c: x * len(str(c))),
+    "__enter__": (lambda s: 2, lambda s: 5, entered),
+    "__iadd__": (lambda s, x: x * 2, lambda s, x: x + 1, lambda x, c: operator.iadd(c, x)),
+    "__init__": (
+        lambda s: vars(s).update(q=2), lambda s: vars(s).update(q=5), lambda x, c: x * type(c)().q
+    ),
+    "__copy__": (lambda s: 2, lambda s: 5, lambda x, c: x * copy.copy(c)),
+    "__deepcopy__": (lambda s, m: 2, lambda s, m: 5, lambda x, c: x * copy.deepcopy(c)),
+    "__class_getitem__": (
+        classmethod(lambda k, i: 2), classmethod(lambda k, i: 5), lambda x, c: x * type(c)[int]
+    ),
+    "computed": (property(lambda s: 2), property(lambda s: 5), lambda x, c: x * c.computed),
+    "of_class": (
+        classmethod(lambda k: 2), classmethod(lambda k: 5), lambda x, c: x * c.of_class()
+    ),
+    "of_type": (
+        classmethod(lambda k: 2), classmethod(lambda k: 5), lambda x, c: x * type(c).of_type()
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_method_replaced_in_a_class_is_followed(name):
+    before, after, use = REPLACED[name]
+    kind = type("Kind", (), {"__exit__": lambda s, *error: False, name: before})
+    if name == "__setattr__":
+        kind.__setitem__ = REPLACED["__setitem__"][0]
+    c = kind()
+    static = dy2st.to_static(use)
+    for found in (before, after, before):
+        setattr(kind, name, found)
+        check.same(static(X, c), use(X, c))
+
+
+def test_attributes_and_items_that_are_deleted_again():
+    class Box:
+        pass
+
+    def f(x, box, d):
+        box.t = d["t"] = x * 2
+        y = box.t + d["t"]
+        del box.t, d["t"]
+        for k in range(3):
+            box.u = y * k
+            y = y + box.u
+            del box.u
+        return y
+
+    static, box, d = dy2st.to_static(f), Box(), {"a": 1}
+    for _ in range(3):
+        check.same(static(X, box, d), f(X, box, d))
+        assert not vars(box) and d == {"a": 1}
+
+
+def test_a_wrapper_with_missing_keys():
+    class Table(collections.UserDict):
+        def __missing__(self, key):
+            return 5.0
+
+    def f(x, table, key):
+        y = x * table[key]
+        table[key] = table[key] + 1
+        return y
+
+    static, one, two = dy2st.to_static(f), Table(), Table()
+    for key in "aaba":
+        check.same(static(X, one, key), f(X, two, key))
+        assert one.data == two.data
