@@ -74,6 +74,7 @@ class Cache:
         self.reasons: dict[Entry, Reason] = {}
         self.clock: Callable[[], int] = itertools.count(1).__next__
         self.made, self.warned = 0, False
+        self.lock = threading.RLock()
 
     def keys(self, signature: Signature) -> Iterator[object]:
         """Where an entry for a call can be, the most special place first."""
@@ -134,6 +135,7 @@ class Cache:
                 self.function, signature, again.spec, again.dynamic, device=self.options[2],
                 path=path, unrolled=again.unrolled,
             )  # fmt: skip
+        self.take_turns(made)
         known[:] = [*known[1 - MOST_ENDINGS :], (path, made)]
         return made.call(signature.leaves)
 
@@ -164,6 +166,7 @@ class Cache:
             if self.reasons:
                 entry.learn(max(self.reasons, key=lambda known: known.used))
             self.make_room()
+            self.take_turns(entry)
             entry.used = self.clock()
             self.entries[key] = (entry, *self.entries.get(key, ()))
             self.reasons[entry] = reason
@@ -179,6 +182,18 @@ class Cache:
             except SourceError:
                 self.numbers.pin()
         return translate(self.function, signature, spec, None, *self.options)
+
+    def take_turns(self, entry: Entry) -> None:
+        """Calls of several threads that count lose nothing: each reads what the last has stored.
+        Host calls may wait for each other, so programs with some do not wait."""
+        call, lock = entry.call, self.lock
+
+        def alone(leaves: Sequence[Any], _only_check: bool = False) -> Any:
+            with lock:
+                return call(leaves, _only_check)
+
+        if entry.updates:
+            entry.call = alone
 
     def make_room(self) -> None:
         """Before another entry comes: the one that was used least recently goes."""

@@ -12,7 +12,6 @@ import functools
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -69,6 +68,10 @@ class Translation:
     errors: UsersErrors = field(default_factory=dict)
     again: Again | None = None
 
+    @property
+    def written(self) -> set[Value]:
+        return {target for target, _ in self.executable.program.writes}
+
 
 class Entry:
     """One translation, ready to be called with arguments like those of `signature`.
@@ -99,12 +102,12 @@ class Entry:
         self.training = made.training
         if made.training:
             backward_errors.install()
-        self.trainable = bool(made.training) or not all(made.plan.flags)
-        self.verified: set[Any] = set()
+        self.verified, self.trainable = set[Any](), bool(made.training) or not all(made.plan.flags)
         self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)
+        self.watch = Watch.of(self.checks, made.guards.terms, self.input, self.traced, made.written)
         self.used, self.again = 0, made.again
+        self.updates = self.watch is None and any(self.is_update(q) for q, _ in made.plan.stores)
         self.ends: list[tuple[Path, Entry]] = []
-        self.watch = self.watching(made) if made.guards.terms.called else None
         self.call: Callable[..., Any] = _Writer(self, made).compile()
         made.guards.finish()
         for q, o in zip(self.traced, own):
@@ -115,22 +118,10 @@ class Entry:
         """The lifted input with the same tensor."""
         return next(k for k, o in enumerate(self.traced) if o.tensor is q.tensor)
 
-    def watching(self, made: Translation) -> Watch:
-        """What looks at the inputs that stand at places and among the arguments."""
-        found: list[tuple[TracedInput, Callable[[Any], Any]]] = []
-        for k, q in enumerate(self.traced):
-            if q.number is not None and q.place is not None:
-                found.append((q, partial(Entry.now, q.place)))
-            elif q.number is None and q.drawn is None and q.memory is None:
-                found.append((q, partial(self.input, k)))
-        written = {target for target, _ in made.executable.program.writes}
-        watch = Watch(self.checks, made.guards.terms, found, written)
-        made.guards.terms.after = watch.after
-        return watch
-
-    @staticmethod
-    def now(place: Location, leaves: object) -> object:
-        return place.get()
+    def is_update(self, place: Location) -> bool:
+        """Whether a call that stores there has read the number, or the elements of a container."""
+        inputs = [q.number[0] for q in self.traced if q.number is not None]
+        return place.key in (*inputs, *self.numbers) or place.key[0] == "contents"
 
     def learn(self, known: Entry) -> None:
         """Begin with what calls of another program of the same function have found out."""
@@ -243,7 +234,7 @@ class _Writer:
         )
         pairs = zip(self.program.inputs, made.bound)
         self.given = [(i, q) for i, q in pairs if q.drawn is None]
-        self.written = {target for target, _ in self.program.writes}
+        self.written = made.written
         self.lines: list[str] = []
         self.counts: tuple[str, ...] = made.executable.counts
         self.bounds = output_bounds(self.program)

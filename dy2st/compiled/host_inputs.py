@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from dy2st.state.containers.terms import Terms
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.frames import TracedInput
 from dy2st.trace.trace import Trace
+from dy2st.trace.undo import Location
 from ir import Input, Loc, Op, Program, Scan, SourceError, Type, Value
 from ir.program import Node, Seq
 from ir.types import Dim, evaluate_dim
@@ -123,43 +125,62 @@ class Watch:
     after each host call they must be what they were when the program was called. What no host call
     comes to is not looked at.
 
-    `inputs`: those of the program, with what gives them for the arguments of a call; `written`:
-    those that it writes.
+    `inputs`: names of the inputs, what gives them for the arguments of a call, and whether one that
+    is changed in place counts.
     """
 
     def __init__(
-        self,
-        checks: Checks,
-        terms: Terms,
-        inputs: Sequence[tuple[TracedInput, Callable[[Any], Any]]],
-        written: Container[Value],
+        self, checks: Checks, inputs: Sequence[tuple[str, Callable[[Any], Any], bool]]
     ) -> None:
-        found = [(q, get) for q, get in inputs if is_open(terms, q)]
-        self.names, self.gets = [q.name for q, _ in found], [get for _, get in found]
-        own = terms.reached
-        self.exact = [q.value not in written or id(q.tensor) in own for q, _ in found]
-        late = {k: test for k, test in terms.items() if is_late(terms, k) or ":=" in test}
-        self.checks = replace(checks, terms=late)
-        tests = " and ".join(late.values()) or "True"
+        self.checks, self.inputs = checks, inputs
+        tests = " and ".join(checks.terms.values()) or "True"
         self.holds = eval(f"lambda _L: {tests}", dict(checks.names))
         self.running = threading.local()
+
+    @staticmethod
+    def of(
+        checks: Checks,
+        terms: Terms,
+        find: Callable[[int, Any], Any],
+        traced: Sequence[TracedInput],
+        written: Container[Value],
+    ) -> Watch | None:
+        """`find(k, leaves)` is input k of a call; `written` are those that the program writes."""
+        if not terms.called:
+            return None
+        inputs: list[tuple[str, Callable[[Any], Any], bool]] = []
+        for k, q in enumerate(traced):
+            if not is_open(terms, q):
+                continue
+            if q.number is not None and q.place is not None:
+                inputs.append((q.name, partial(value_at, q.place), True))
+            elif q.number is None and q.drawn is None and q.memory is None:
+                exact = q.value not in written or id(q.tensor) in terms.reached
+                inputs.append((q.name, partial(find, k), exact))
+        late = {k: test for k, test in terms.items() if is_late(terms, k) or ":=" in test}
+        watch = Watch(replace(checks, terms=late), inputs)
+        terms.after = watch.after
+        return watch
 
     def begin(self, leaves: Any, front: bool) -> None:
         """The host calls of a call with these arguments begin; `front`: those in front of the
         program, which may write to the memory of its inputs."""
-        inputs = [get(leaves) for get in self.gets]
+        inputs = [get(leaves) for _, get, _ in self.inputs]
         self.running.call = leaves, inputs, front, self.state(leaves, inputs, front)
 
     def state(self, leaves: Any, inputs: Sequence[Any], front: bool) -> list[object]:
-        found = [state_of(x, exact, front) for x, exact in zip(inputs, self.exact)]
+        found = [state_of(x, exact, front) for x, (_, _, exact) in zip(inputs, self.inputs)]
         containers: list[Any] = getattr(leaves, "containers", list)()
         return [*found, *([*map(id, q.values() if type(q) is dict else q)] for q in containers)]
 
     def after(self, name: str, loc: Loc) -> None:
         """A host call has been made; raises SourceError for a change that it must not make."""
         leaves, _, front, before = self.running.call
-        now = self.state(leaves, [get(leaves) for get in self.gets], front)
-        titles = [*self.names, *["a list or dict of the arguments"] * len(now)]
+        now = self.state(leaves, [get(leaves) for _, get, _ in self.inputs], front)
+        titles = [
+            *(name for name, _, _ in self.inputs),
+            *["a list or dict of the arguments"] * len(now),
+        ]
         found = [title for title, a, b in zip(titles, before, now) if a != b]
         if not found and not self.holding(leaves):
             space = {**self.checks.names, "_L": leaves}
@@ -194,6 +215,10 @@ def is_open(terms: Terms, q: TracedInput) -> bool:
         return is_late(terms, q.number[0])
     place = q.place is not None and terms.may_change(q.place.key)
     return place or id(q.tensor) in terms.reached or id(q.fake) in terms.reached
+
+
+def value_at(place: Location, leaves: object) -> object:
+    return place.get()
 
 
 def state_of(x: Any, exact: bool, front: bool) -> object:

@@ -419,6 +419,29 @@ def test_another_thread_trains_undisturbed():
     np.testing.assert_array_equal(alone[2], weights)
 
 
+def test_threads_that_count_lose_nothing():
+    class Counts(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.n, self.table, self.last = 0, {"n": 0, "name": "a"}, [0]
+
+        def forward(self, x):
+            self.n += 1
+            self.table["n"] += 1
+            self.last[0] += 2
+            return paddle.tanh(x)
+
+    counts, x = dy2st.to_static(Counts()), paddle.ones([64, 64])
+    for _ in range(4):
+        counts(x)
+    workers = [threading.Thread(target=lambda: [counts(x) for _ in range(100)]) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert (counts.n, counts.table["n"], counts.last) == (804, 804, [1608])
+
+
 def test_two_threads_translate_and_run():
     failures: list = []
 
