@@ -159,8 +159,7 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
             items = certain(plan, target, items)
         if target.buffer is not None:
             if target.buffer.wanted.learn(flat(items)):
-                reason = "elements of a list come to require a gradient"
-                raise NeedsConcrete(reason, [target.buffer.loop], again=True)
+                target.buffer.frame.stale = True
             if not target.buffer.wanted.stores:
                 out.append((target, target.buffer, length_of(items)))
             continue

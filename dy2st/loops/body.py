@@ -24,7 +24,7 @@ from dy2st.branches.unresolved import (
 )
 from dy2st.loops import concat_growth, counted_growth, eithers
 from dy2st.loops.appends import filled, gathered, segment, shortened
-from dy2st.loops.growth import learn_early
+from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
@@ -124,9 +124,7 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
 
 
 class BodyTrace(LoopTrace):
-    """One tentative trace of the body. `stale`: it has learned the number of iterations, which
-    it did not know when it began. `found`: places that it has found, with their values at its
-    end."""
+    """One tentative trace of the body."""
 
     def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Any) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
@@ -134,8 +132,6 @@ class BodyTrace(LoopTrace):
         self.loop.limit = over.limit
         self.loop.open = code.test is not None or over.more is not None
         self.loop.cuttable = not self.loop.open and isinstance(over.trip, int) and over.uncut
-        self.stale = False
-        self.found: dict[tuple[Any, ...], Any] = {}
 
     @property
     def names(self) -> Sequence[str]:
@@ -161,15 +157,17 @@ class BodyTrace(LoopTrace):
         except BaseException as e:
             lookup.forget(trace, self.loop)
             if isinstance(e, Refused):
-                self.learn_unresolved(trace.frames[:depth])
+                state_then = {(n,): a for n, a in zip(self.names, self.code.get_state())}
+                learn_unresolved(self, e, state_then, trace.frames[:depth])
             raise
         finally:
             del trace.frames[depth:]
             trace.undo_log.undo_to(mark)
             self.code.set_state(state)
-            for k in [k for k in self.found if k in self.known.places]:
-                now = resolve_under(self.known.places[k].get(), self.enters)
-                learn_early(self, now, self.found[k], k)
+            begins = {(n,): b for n, b in zip(self.names, before)}
+            begins |= {k: q.get() for k, q in self.known.places.items()}
+            for k in self.found.keys() & begins.keys():
+                learn_early(self, resolve_under(begins[k], self.enters), self.found[k], k)
         trace.frame.notes.append(("while" if self.count else "scan", site, reason))
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
@@ -208,9 +206,11 @@ class BodyTrace(LoopTrace):
         rows += [row for rows_of in queues for row in rows_of(self)]
         rows += [
             (str(q), old[k], held[k], self.carried(held[k], q.get(), k), k)
-            for k, q in places.items() if k in held
+            for k, q in list(places.items()) if k in held
         ]  # fmt: skip
-        plan = LoopPorts(self, rows, new_places or self.stale)
+        plan = LoopPorts(self, rows, new_places)
+        if self.frame.stale:
+            raise Retrace
         if self.loop.trip == ENDLESS and self.tests is None:
             raise NeedsConcrete("its end follows from Python values, not from the index or data")
         return plan
@@ -337,7 +337,7 @@ class BodyTrace(LoopTrace):
             trip = min(trip, self.over.trip)
         elif isinstance(self.over.trip, Size):
             return
-        self.stale = self.known.trip != trip
+        self.frame.stale |= self.known.trip != trip
         self.known.trip, self.known.exact = trip, exact
 
     # ------------------------------------------------------------ placeholders

@@ -11,6 +11,7 @@ from typing import Any
 
 from dy2st.branches.unresolved import Alternative, unreadable
 from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers
 from dy2st.state.containers.records import element_doubt
 from dy2st.state.containers.replaced import Replaced
@@ -122,7 +123,7 @@ class ContainerPorts(LoopRecord):
         if isinstance(a, TraceList) and a.segmented:
             raise NeedsConcrete(f"{name} is a list that an inner loop fills")
         if not new and not (is_container(b) and alike(a, b)):
-            raise Mismatch(name, describe(b), describe(a), peel=iterations_to_fill(b, a))
+            raise Mismatch(name, describe(b), describe(a), peel=self.filling(None, b, a))
         if not new and home is not self.frame and self.is_handed_on(a, b):
             for q, other in self.begins.items():
                 if other is a or q == path:
@@ -282,14 +283,19 @@ class ContainerPorts(LoopRecord):
             value = (elements(value) or {}).get(key)
         return value
 
-
-def iterations_to_fill(b: Any, a: Any) -> int:
-    """How many iterations it takes until a list that is cut at its end is as long as it gets."""
-    size = [len(elements(q) or ()) for q in (b, a)]
-    more = size[1] - size[0]
-    if not isinstance(a, TraceList) or more <= 0:
-        return 1
-    return max(1, -(-((a.most or 0) - size[0]) // more))
+    def filling(self, place: Any, b: Any, a: Any) -> int:
+        """How many iterations it takes until a deque of limited length, or a list that is cut at
+        its end, is as long as it gets, or the slots of a list are not empty any more."""
+        owner, most = getattr(place, "obj", None), 0
+        if b is None and isinstance(owner, list):
+            places = self.body_trace.known.places.items()
+            return sum(q.obj is owner and self.begins.get(k) is None for k, q in places)
+        if isinstance(place, Contents):
+            most, size = getattr(owner, "maxlen", None) or 0, [len(b), len(a)]
+        elif isinstance(a, TraceList):
+            most, size = a.most or 0, [len(elements(q) or ()) for q in (b, a)]
+        more = size[1] - size[0] if most else 0
+        return max(1, -(-(most - size[0]) // more)) if more > 0 else 1
 
 
 def set_in_loop(trace: Trace, name: str) -> BaseException:

@@ -8,13 +8,17 @@ it does not, or fails as well, the loop is traced without the guess.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dy2st.branches.unresolved import Unresolved
+from dy2st.branches.unresolved import Unresolved, alternatives, generated
 from dy2st.loops.record import LoopTrace
+from dy2st.state.guards import same_constant
 from dy2st.state.tree import alike, elements, is_container, is_value, parts
 from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.scalar import is_runtime_scalar, kind_of
+from dy2st.trace.signals import Refused
+from dy2st.trace.trace import Frame
 from ir import Cond, Op, Type, Value
 from ir.program import Node
 from ir.types import Dim, substitute_dim
@@ -55,17 +59,61 @@ def learn(trace: LoopTrace, inner: Value, path: tuple[object, ...], stand_in: Va
 
 
 def learn_early(trace: LoopTrace, before: Any, after: Any, path: tuple[object, ...]) -> None:
-    """As `learn`, for a place that the trace has found: its tensor before the loop, or those in its
-    container, and what an iteration leaves there."""
-    if Unresolved in (type(before), type(after)):
+    """As `learn`, for a place that the trace has found: its tensor or number before the loop, or
+    those in its container, and what an iteration leaves there."""
+    if type(before) is Unresolved:
         return
+    if type(after) is Unresolved:
+        return learn_counted(trace, before, after, path)
     if isinstance(before, FakeTensor) and isinstance(after, FakeTensor):
         port = trace.frame.consts.get(before._value)
         if port is not None and before._value.type != after._value.type:
             learn(trace, after._value, path, port.inner)
+    elif is_runtime_scalar(after) and (kind := kind_of(before)) is after.kind and kind is not None:
+        trace.known.numbers.setdefault(path, (kind, after.data))
+    elif type(before) is type(after) is int and after != before:
+        trace.known.steps.setdefault(path, after - before)
+    elif type(before) is type(after) is float and not same_constant(after, before):
+        trace.known.numbers.setdefault(path, (float, False))
     elif (is_value(after) or is_container(after)) and alike(after, before):
         for (k, x), y in zip((elements(after) or {}).items(), parts(before)):
             learn_early(trace, y, x, (*path, k))
+
+
+def learn_unresolved(
+    trace: LoopTrace, error: Refused, state: Mapping[Any, Any], outer: Sequence[Frame]
+) -> None:
+    """Learn the places that branches have left with several types, after a trace that failed
+    because one was read: as placeholders they may turn out to grow."""
+    known, home = trace.known.places, trace.trace.home
+    new = {k: q for k, q in trace.frame.unresolved.items() if k not in known}
+    new = {k: q for k, q in new.items() if home(q.obj) is None or home(q.obj) in outer}
+    known.update(new)
+    trace.refused_early = bool(new)
+    values = {**state, **{k: q.get() for k, q in new.items()}}
+    some = {k: q for k, q in values.items() if type(q) is Unresolved}
+    read = [tests_of(q) for q in some.values() if q.__dict__["error"] is error]
+    trace.found.update({k: q for k, q in some.items() if tests_of(q) in read})
+
+
+def tests_of(x: Unresolved) -> set[Any]:
+    """The conditions that decide which value it is."""
+    return {value for a in alternatives(x) for _, value in a.facts or ()}
+
+
+def learn_counted(trace: LoopTrace, before: Any, after: Unresolved, path: Any) -> None:
+    """Learn that only some iterations make a tensor longer, as the branches have left it."""
+    known, values = trace.known, [a.value for a in alternatives(after)]
+    plain = all(type(q) is FakeTensor for q in (before, *values))
+    if not plain or path in known.refuted or generated(str(path[0])):
+        return
+    types = [q._value.type for q in values if q._value.type != before._value.type]
+    found = [q for t in types if (q := larger(trace, before._value.type, t)) is not None]
+    if found and len(found) == len(types) and path not in known.grown:
+        known.grown[path] = max(found, key=lambda q: q.step)  # type: ignore[arg-type,return-value]
+        known.guessed.add(path)
+        known.counted.add(path)
+        trace.refused_early = True
 
 
 def in_the_first(body_trace: LoopTrace, dim: Dim) -> Dim:
@@ -147,4 +195,6 @@ def concats(
             yield n, [outside.get(v, v) for v in n.operands]
 
 
-__all__ = ["Growth", "count", "guess", "learn", "learn_early", "refute", "without"]
+__all__ = [
+    "Growth", "count", "guess", "learn", "learn_early", "learn_unresolved", "refute", "without",
+]  # fmt: skip

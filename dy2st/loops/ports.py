@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from dy2st.branches.merge_lists import ConditionalElement
@@ -19,8 +20,7 @@ from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace, pad
-from dy2st.state.container_writes import Contents
-from dy2st.state.containers import columns
+from dy2st.state.containers import columns, fills
 from dy2st.state.containers.taps import Tap
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
@@ -89,7 +89,9 @@ class LoopPorts(ContainerPorts):
 
     def settle_all(self, rows: Sequence[tuple[Any, ...]], new_places: bool) -> None:
         """Settle every place; one retrace is for all that there is to learn."""
-        learns = learn_growth(self) or new_places
+        with suppress(NeedsConcrete):  # `collect` raises it if there is nothing to learn
+            fills.check_unread(self.trace, self.frame)
+        learns = learn_growth(self) or new_places or self.frame.stale
         try:
             finals = self.settle_each(rows, learns)
         except Retrace:
@@ -148,17 +150,6 @@ class LoopPorts(ContainerPorts):
         raise Mismatch(
             name, describe(b), describe(a), peel=self.filling(known.places.get(path), b, a)
         )
-
-    def filling(self, place: Any, b: Any, a: Any) -> int:
-        """How many iterations fill a deque of limited length, or the empty slots of a list."""
-        owner = getattr(place, "obj", None)
-        if b is None and isinstance(owner, list):
-            places = self.body_trace.known.places.items()
-            return sum(q.obj is owner and self.begins.get(k) is None for k, q in places)
-        most = getattr(owner, "maxlen", None)
-        if most is None or not isinstance(place, Contents) or len(a) <= len(b):
-            return 1
-        return -(-(most - len(b)) // (len(a) - len(b)))
 
     def truth_tensor(self, p: FakeTensor, a: Any) -> Any:
         """A Python bool as a 0-d bool tensor, if the place holds such a tensor before the body."""

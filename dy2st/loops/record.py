@@ -97,9 +97,10 @@ class LoopTrace:
     copies: copies of containers, with placeholders, and the containers and places that they stand
     for; replaced: those that are lists. once: the body runs at most once. breaking: the values of
     places that differ after a `break`; absent: items that are not there then; uneven: those that
-    only one branch makes longer; refused_early: places have been found, but not the end of the
-    body. goes_on: what holds if another iteration runs; ended: what holds
-    after the loop. count: the name of the number of iterations, if data decides it.
+    only one branch makes longer; refused_early: something has been learned, but the end of the body
+    is not known. found: places that it has found, with their values at its end, and those of
+    several types of which one was read. goes_on: what holds if another iteration runs; ended: what
+    holds after the loop. count: the name of the number of iterations, if data decides it.
     """
 
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
@@ -123,6 +124,7 @@ class LoopTrace:
         self.unreadable: dict[tuple[Any, ...], BaseException] = {}
         self.uneven: set[tuple[Any, ...]] = set()
         self.refused_early = False
+        self.found: dict[tuple[Any, ...], Any] = {}
         self.absent: dict[tuple[Any, ...], tuple[Alternative, ...]] = {}
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
@@ -147,15 +149,6 @@ class LoopTrace:
     def certain(self) -> bool:
         """Whether the first iteration surely runs, if the trip allows it."""
         return self.go is True
-
-    def learn_unresolved(self, outer: Sequence[Frame]) -> None:
-        """Learn the places that branches have left with several types, after a trace that failed
-        because one was read: as placeholders they may turn out to grow."""
-        known, made = self.known.places, self.trace.home
-        new = {k: q for k, q in self.frame.unresolved.items() if k not in known}
-        new = {k: q for k, q in new.items() if made(q.obj) is None or made(q.obj) in outer}
-        known.update(new)
-        self.refused_early = bool(new)
 
     # ------------------------------------------------------------ how often it runs
     def has_bound(self, go: Any) -> bool:

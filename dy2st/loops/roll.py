@@ -32,13 +32,13 @@ from ir import ENDLESS, Require, Size, SourceError
 from ir.loc import source_error
 from ir.types import Dim
 
-#: One trace finds all that a body shows; few bodies show more only when that is known.
+#: one trace finds all that a body shows; few bodies show more when that is known
 MOST_RETRACES = 2
 #: a window of so many elements is filled by iterations that run before the loop
 MOST_PEELED = 64
 #: how often a loop is split in two
 MOST_PARTS = 3
-TIMES = ("", "once", "twice", "three times", "four times", "five times")
+TIMES = ("", "once", "twice")
 
 
 # ---------------------------------------------------------------- running a loop
@@ -199,15 +199,14 @@ class Runner:
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         unguessed: BaseException | None = None
         refused: Refused | None = None
-        for traces in itertools.takewhile(lambda k: k <= most_retraces(known), itertools.count()):
+        for traces in range(1 + MOST_RETRACES):
             self.ask_for_bound(known, go)
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
                 body.loop.calls = call_stack()
                 body.roll(self.site, reason)
                 if traces:
-                    times = TIMES[traces] if traces < len(TIMES) else f"{traces} times"
-                    text = f"{times}, because it {known}"
+                    text = f"{TIMES[traces]}, because it {known}"
                     self.trace.frame.notes.append(("retraced", self.site, text))
                 return True
             except Retrace:
@@ -215,15 +214,19 @@ class Runner:
                 continue
             except (NeedsConcrete, Mismatch) as e:
                 self.turns |= body.loop.turns
-                foreign_loop(self.trace, e)
-                if getattr(e, "again", False):
+                if body.frame.stale:
                     continue
+                foreign_loop(self.trace, e)
                 stop: BaseException = e
             except Exception as e:
                 if is_internal(e):
                     raise InternalError(e) from e
+                if body.frame.stale:
+                    continue
                 stop = e
             except Refused as e:
+                if body.frame.stale:
+                    continue
                 refused = refused or e
                 if body.refused_early or count(body) or guess(body):
                     continue
@@ -242,6 +245,8 @@ class Runner:
                 return self.failed(stop, body)
             elif unguessed is not None:
                 return self.failed(unguessed, body)
+        if refused is not None:
+            raise refused from None
         if unguessed is not None:
             return self.failed(unguessed, body)
         why = f"each trace of its body shows more than the one before: it {known}"
@@ -351,15 +356,6 @@ class Runner:
             self.code.body(self.over.item(i))
             go = self.code.more(self.trace, self.over, i + 1)
         return None
-
-
-def most_retraces(known: Learned) -> int:
-    """Two more for a list that is stored into, at a number that other traces have found; one for a
-    queue that one trace has taken for a list that is emptied; some for tensors of which data
-    decides how long they are, because reads of them have stopped the traces before."""
-    queue = any(not q.total for q in known.shrinks.values())
-    grown = bool(known.guessed) + 3 * bool(known.counted)
-    return MOST_RETRACES + queue + grown + 2 * any(q.stores for q in known.buffers.values())
 
 
 def unrolled(

@@ -104,22 +104,24 @@ class TraceList(list):
         finally:
             trace.frames[at:] = inner
 
-    def _learn_queue(self, name: str, loops: list[Frame]) -> None:
-        """A loop that shifts a list of constant length carries its elements."""
-        if self.segmented and (trace := current()) is not None:
+    def learn_queue(self, trace: Trace, name: str, loops: list[Frame]) -> None:
+        """A loop that shifts a list of constant length carries its elements, in its next trace."""
+        if self.segmented:
             self.split(trace, MOST_QUEUED)
-        if len(loops) > 1 or self.segmented or not self.parts():
+        frame, key = loops[0], id(self)
+        queues = {key: self} if frame.known_queues is None else frame.known_queues
+        if len(loops) > 1 or self.segmented or not self.parts() or key in queues:
             raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
-        queues = loops[0].known_queues
-        if queues is None or id(self) in queues:
-            raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
-        queues[id(self)] = self
-        raise Retrace
+        queues[key], frame.stale = self, True
+        if trace.frame is not frame:
+            raise Retrace
+        frame.queues.add(key)
+        frame.appends.pop(key, None)
 
     def _use(self, changes: bool = False, takes: bool = False) -> None:
         """The list is read or changed; `takes`: an element is taken out of it."""
-        if changes and not takes and (stop := shrinks.changed(self, self.loops_around())):
-            raise stop
+        if changes and not takes and (trace := current()) is not None:
+            shrinks.changed(trace, self, self.loops_around())
         if self.watch is not None:
             self.watch.touched(self, changes)
         if changes and (trace := current()) is not None:
@@ -268,7 +270,8 @@ class TraceList(list):
         loops = self.loops_around()
         fill = fills.known(trace, self, loops)
         if fill is not None and not is_symint(i):
-            raise fills.unfit(trace, self)
+            fills.hold(trace, self)
+            fill = None
         empties = shrinks.known(self, loops)
         if empties is not None:
             return shrinks.item(trace, self, i, empties, loops)
@@ -284,7 +287,8 @@ class TraceList(list):
         if self.buffer is not None and not self._is_first(i, loops):
             return self.buffer.item(trace, i, self.length())
         if self.buffer is None and taps.is_grown(self, loops) and not self._is_old(trace, i, loops):
-            raise buffers.want(trace, self, loops)
+            buffers.want(trace, self, loops)
+            return taps.guess(trace, self, loops, i)
         if is_later(i) and not self.segmented:
             return taps.moving(trace, self, i, loops)
         for f in () if is_symint(i) else loops:
@@ -397,10 +401,10 @@ class TraceList(list):
             return
         loops = self.loops_around()
         trace = current()
-        if stop := shrinks.changed(self, loops):
-            raise stop
+        if trace is not None:
+            shrinks.changed(trace, self, loops)
         if what not in _CHANGES and trace is not None and taps.is_grown(self, loops):
-            raise buffers.want(trace, self, loops)
+            buffers.want(trace, self, loops)
         if what in ("iteration", "a slice"):
             taps.note_read(self, loops)
         for frame in loops:
@@ -462,7 +466,7 @@ def _changing(name: str) -> Callable[..., Any]:
         if self.segmented and name not in filled.KEEPING:
             self.split(trace, MOST_QUEUED if loops else MOST_ELEMENTS)
         if loops and name not in _READS and not all(id(self) in f.queues for f in loops):
-            self._learn_queue(name, loops)
+            self.learn_queue(trace, name, loops)
         if name not in _READS:
             self._note_change(trace)
         if self.segmented:

@@ -55,12 +55,15 @@ class Frame:
     `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
     `decisions`: how many conditions on data it has come to; `decided`: of a branch, which of those
     of the frame around it, and whether it holds.
+    `stale`: the body has shown what the next trace has to know from its beginning; this one goes on
+    to find all of it.
     `unresolved`: places that a branch in the loop has left with several types.
     """
 
     builder: Builder = field(default_factory=Builder)
     loop: Loop | None = None
     branch: bool = False
+    stale: bool = False
     growth: dict[int, Dim] = field(default_factory=dict)
     fills: dict[int, Any] = field(default_factory=dict)
     columns: dict[Any, Any] = field(default_factory=dict)

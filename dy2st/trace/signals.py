@@ -21,7 +21,6 @@ class NeedsConcrete(BaseException):
         peel: running so many iterations before the loop may settle it.
         cut: running so many of the last iterations after the loop settles it.
         subject: what `reason` says something of, where the user's expression is not known.
-        again: another trace of the loop knows more.
     """
 
     def __init__(
@@ -31,9 +30,7 @@ class NeedsConcrete(BaseException):
         peel: int = 0,
         cut: int = 0,
         subject: str = "",
-        again: bool = False,
     ) -> None:
-        self.again = again
         self.reason = f"{subject} {reason}".lstrip()
         super().__init__(self.reason)
         self.loops, self.peel, self.loc = frozenset(loops), int(peel), user_loc()

@@ -108,41 +108,41 @@ def learn(trace: Trace, frame: Frame, target: Any, items: Sequence[Any], growth:
     wanted.needed |= any(type(q) is not int or not 1 <= q <= MOST_CARRIED for q in backs)
 
 
-def want(trace: Trace, target: Any, loops: Sequence[Frame]) -> NeedsConcrete:
-    """Ask for the tensors of a list that some of these loops fill; returns the signal that ends
-    this trace."""
+def want(trace: Trace, target: Any, loops: Sequence[Frame]) -> None:
+    """Ask for the tensors of a list that some of these loops fill: the next trace has them."""
     owner = next(f for f in loops if f.growth.get(id(target)))
     if not target.raw():
-        return NeedsConcrete("a list is empty in the first iteration", (), True)
+        raise NeedsConcrete("a list is empty in the first iteration", (), True)
     reason = "picks elements of a list that the loop fills"
     if owner.loop is not None and owner.loop.trip == ENDLESS:
         reason = "picks elements of a list that a loop without a bound fills"
-        return NeedsConcrete(reason, [owner.loop], subject="an index")
+        raise NeedsConcrete(reason, [owner.loop], subject="an index")
     known = owner.learned.buffers
     wanted = known.get(id(target)) or wanted_for(trace, target)
-    new = wanted is not None and not wanted.needed
-    if wanted is not None:
-        known[id(target)], wanted.needed = wanted, True
-    return NeedsConcrete(reason, [owner.loop], subject="an index", again=new)
+    if wanted is None or wanted.needed and not owner.stale:
+        raise NeedsConcrete(reason, [owner.loop], subject="an index")
+    known[id(target)], wanted.needed, owner.stale = wanted, True, True
 
 
 def want_stores(
-    trace: Trace, target: Any, loops: Sequence[Frame], i: Any = 0, items: Sequence[Any] = ()
-) -> NeedsConcrete:
-    """As `want`, for a list of which the loops replace elements, `i` of them by one of `items`."""
+    trace: Trace, target: Any, loops: Sequence[Frame], i: Any, items: Sequence[Any]
+) -> bool:
+    """As `want`, for a list of which the loops replace elements, `i` of them by one of `items`;
+    this trace goes on as if they did not. False if the next one would not have the tensors."""
     known = loops[0].learned.buffers
     wanted = known.get(id(target)) or wanted_for(trace, target)
     shifted = any(id(target) in (f.known_queues or ()) for f in loops)
-    new = wanted is not None and not wanted.stores and not shifted
-    if wanted is not None and new:
-        known[id(target)], wanted.needed, wanted.stores = wanted, True, True
-        wanted.learn(items)
-        wanted.decide(i)
-        for f in loops:
-            forget_slots(f.learned.places, target)
-            f.learned.fills.pop(id(target), None)
-    reason = "stores elements of a list"
-    return NeedsConcrete(reason, [loops[0].loop], subject="an index", again=new)
+    if wanted is None or shifted or wanted.stores and not loops[0].stale:
+        return False
+    known[id(target)], wanted.needed, wanted.stores = wanted, True, True
+    loops[0].stale = True
+    wanted.learn(items)
+    wanted.decide(i)
+    for f in loops:
+        forget_slots(f.learned.places, target)
+        for facts in (f.known_fills, f.fills, f.appends):
+            facts.pop(id(target), None)
+    return True
 
 
 def choose(trace: Trace, target: Any, i: Any, value: Any) -> None:
@@ -330,7 +330,8 @@ class Buffer:
         pairs = paired(self.rooms, x)
         new = self.wanted.learn([part for _, part in pairs])
         if any(room.number for room, _ in pairs) and self.wanted.decide(i) or new:
-            raise NeedsConcrete("elements of a list change their kind", [self.loop], again=True)
+            self.frame.stale = True
+            return
         index = value_of(trace, row(trace, i, n, "list assignment"))
         for room, part in pairs:
             room.store(trace, index, part)
@@ -361,7 +362,8 @@ def enter(trace: Trace, frame: Frame) -> None:
         if wanted.needed and target.born in trace.frames[:-1] and target.buffer is None:
             around = trace.frames[trace.frames.index(target.born) + 1 : -1]
             if any(f.growth.get(id(target)) for f in around):
-                raise want(trace, target, around)
+                want(trace, target, around)
+                continue
             trace.undo_log.note(functools.partial(setattr, target, "buffer", None))
             target.buffer = wanted.buffer = Buffer(trace, wanted, frame)
     for place in list(frame.learned.places.values()):

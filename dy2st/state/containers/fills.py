@@ -76,9 +76,13 @@ def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame])
         trace.undo_log.note(functools.partial(stored.__setitem__, 0, stored[0]))
         stored[0] = value
         return True
-    if fill is None or key in frame.fills or key in frame.appends or key in frame.queues:
+    held = any(key in f.learned.buffers and f.learned.buffers[key].stores for f in loops)
+    if held or fill is None or any(key in q for q in (frame.fills, frame.appends, frame.queues)):
         if is_later(i) and loops:
-            raise buffers.want_stores(trace, target, loops, i, parts_of(value))
+            if not buffers.want_stores(trace, target, loops, i, parts_of(value)):
+                reason = "stores elements of a list"
+                raise NeedsConcrete(reason, [loops[0].loop], subject="an index")
+            return True
         if is_runtime_scalar(i) and i.data:
             buffers.choose(trace, target, i, value)
             return True
@@ -91,12 +95,14 @@ def parts_of(x: Any) -> list[Any]:
     return [p for q in x for p in parts_of(q)] if isinstance(x, tuple) else [x]
 
 
-def unfit(trace: Trace, target: Any) -> NeedsConcrete:
-    """The loop reads elements that it fills, or stores others: it holds the list in a tensor."""
-    wanted = buffers.want_stores(trace, target, target.loops_around())
-    if wanted.again:
-        return wanted
-    return NeedsConcrete("a list is read or changed while the loop fills it")
+def hold(trace: Trace, target: Any) -> None:
+    """The loop reads elements that it fills, or stores others: the next trace has the list in a
+    tensor."""
+    loops = target.loops_around()
+    stored = tuple(f.appends[id(target)][1] for f in loops if id(target) in f.appends)
+    items = [q for some in stored for q in parts_of(tuple(some))]
+    if not buffers.want_stores(trace, target, loops, 0, items):
+        raise NeedsConcrete("a list is read or changed while the loop fills it")
 
 
 #: every iteration inserts its element in front of the list
@@ -128,7 +134,8 @@ def known(trace: Trace, target: Any, loops: Sequence[Frame]) -> Fill | None:
     """How the innermost of these loops fills the list, if that is known so far."""
     held = [f for f in loops if id(target) in f.known_fills or id(target) in f.fills]
     if held and held != [loops[-1]]:
-        raise unfit(trace, target)
+        hold(trace, target)
+        return None
     fill = None
     if held:
         fill = held[0].known_fills.get(id(target)) or held[0].fills[id(target)]
@@ -142,7 +149,8 @@ def read(trace: Trace, target: Any, i: Any, frame: Frame, fill: Fill) -> Any:
     head = Size.named(frame.loop.name) * fill.step + fill.start
     back = (head - i.dim) * fill.step
     if not isinstance(back, int):
-        raise unfit(trace, target)
+        hold(trace, target)
+        return ()
     if back == 0 and id(target) in frame.fills:
         return (frame.appends[id(target)][1][0],)
     return (port(trace, target, frame, fill, back).fake,) if back > 0 else ()
@@ -164,14 +172,14 @@ def port(trace: Trace, target: Any, frame: Frame, fill: Fill, back: int) -> TapP
 def check_unread(trace: Trace, frame: Frame) -> None:
     """A list that the loop fills is read at its index only, one that grows in front not at all."""
     read_at = {*frame.picked, *frame.guessed, *frame.asked}
-    for key, fill in frame.fills.items():
+    for key, fill in list(frame.fills.items()):
         tapped = any(k == key for k, _ in frame.tails) and frame.known_fills.get(key) != fill
         stored = any(k[:2] == ("item", key) for k in frame.stores)
         read = key in frame.observed or key in frame.taken or fill is FRONT and key in read_at
         if tapped or stored or read or len(frame.appends[key][1]) > 1:
             if fill is FRONT:
                 raise NeedsConcrete("a list is read or changed while the loop fills it")
-            raise unfit(trace, frame.appends[key][0])
+            hold(trace, frame.appends[key][0])
 
 
 def learn(frame: Frame) -> bool:
@@ -185,4 +193,6 @@ def learn(frame: Frame) -> bool:
     return changed
 
 
-__all__ = ["FRONT", "Fill", "check_unread", "insert", "known", "learn", "port", "read", "store"]
+__all__ = [
+    "FRONT", "Fill", "check_unread", "hold", "insert", "known", "learn", "port", "read", "store",
+]  # fmt: skip

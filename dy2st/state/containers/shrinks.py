@@ -80,8 +80,8 @@ def taken(target: object, frame: Frame) -> tuple[Dim, Dim]:
 
 def item(trace: Trace, target: Any, i: Any, frame: Frame, loops: Sequence[Frame] = ()) -> Any:
     """`target[i]` while the loop takes elements out of it."""
-    if isinstance(i, slice) and (stop := changed(target, loops)):
-        raise stop
+    if isinstance(i, slice) and changed(trace, target, loops):
+        return target[i]
     shrink = frame.learned.shrinks.get(id(target))
     if not target.raw():
         raise IndexError("pop from empty list")
@@ -95,14 +95,19 @@ def item(trace: Trace, target: Any, i: Any, frame: Frame, loops: Sequence[Frame]
     return shrink.whole[i + n + begin]
 
 
-def changed(target: Any, loops: Sequence[Frame]) -> NeedsConcrete | None:
-    """What to raise where a list out of which a loop takes elements is changed, or read as a whole:
-    the next trace takes it for a queue."""
+def changed(trace: Trace, target: Any, loops: Sequence[Frame]) -> bool:
+    """A list is changed, or read as a whole: one out of which a loop takes elements is a queue.
+    Whether it has become one."""
     frame = known(target, loops)
     if frame is None:
-        return None
+        return False
+    _, front, back = frame.shrunk.pop(id(target), (target, 0, 0))
     frame.learned.shrinks[id(target)] = Shrink(0, 0)
-    return NeedsConcrete("a list is read or changed while the loop empties it", again=True)
+    frame.stale = True
+    target.learn_queue(trace, "pop", loops)
+    parts = target.raw()
+    target.replace_parts(parts[front : len(parts) - back])
+    return True
 
 
 def learn(frame: Frame) -> bool:

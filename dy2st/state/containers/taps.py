@@ -186,7 +186,7 @@ def moving(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
 def check_complete(trace: Trace, target: Any, loops: Sequence[Frame]) -> None:
     """Note that the list is read as one that the loops do not append to."""
     if is_grown(target, loops):
-        raise buffers.want(trace, target, loops)
+        buffers.want(trace, target, loops)
     for f in loops:
         f.picked.setdefault(id(target), target)
 

@@ -99,7 +99,7 @@ def also_read(x):
 
 
 def beside_a_table(x):
-    """Five traces: a queue that looks like an emptied list at first, beside a list of places."""
+    """A queue that looks like an emptied list at first, beside a list of places."""
     ys, qs, h = [x[k % 2] for k in range(5)], [x[0] * k for k in range(10)], x[0]
     for t in range(3):
         ys[t + 1] = h + x[0]

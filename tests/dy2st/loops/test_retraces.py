@@ -116,9 +116,72 @@ def row_of_numbers(x):
     return x.sum() * row[3]
 
 
+class Ring:
+    def __init__(self):
+        self.at, self.scale = 0, 1.0
+
+
+def ring_in_an_object(x):
+    """A counter in an object that does not move by a constant, and a number beside it."""
+    ring, h = Ring(), x[0] * 0
+    for t in range(x.shape[0]):
+        h = h * 0.5 + x[t] * (ring.at + 1) * ring.scale
+        ring.at = (ring.at + 1) % 3
+        ring.scale = ring.scale * 0.5
+    return h, ring.at, ring.scale
+
+
+def three_queues(x):
+    a, b, c = [x[0], x[1]], [x[1], x[0] * 2], [x[0] * 3, x[1]]
+    h, n = x[0] * 0, 0
+    for t in range(2, x.shape[0]):
+        a.append(x[t] + b.pop(0))
+        b.append(c.pop(0) * 0.5)
+        c.append(h)
+        h, n = a.pop(0) + h * 0.5, (n + 2) % 5
+    return a, b, c, h, n
+
+
+def tables_and_numbers(x):
+    """Two lists that are stored into at places which only the program knows."""
+    d, e, i, s = [x[0] * k for k in range(5)], [0.5 * k for k in range(4)], 0, 1.0
+    for t in range(x.shape[0]):
+        d[i] = x[t] + d[(i + 2) % 5]
+        e[(t * 3) % 4] = e[(t * 2) % 4] * 0.5 + s
+        i, s = (i + 1) % 5, s * 0.75
+    return sum(d), e, i, s
+
+
+def counted_beside_numbers(x):
+    """Only some iterations make a tensor longer; other places are found behind its first read."""
+    state, n, s = {"ys": x[:1], "count": 0, "sum": x[0]}, 0, 1.0
+    for t in range(1, x.shape[0]):
+        if x[t].sum() > 0:
+            state["ys"] = paddle.concat([state["ys"], x[t : t + 1]])
+            state["count"] += 1
+            n += 1
+        state["sum"] = state["sum"] + state["ys"].sum(0) * s
+        s = s * 0.5
+    return state["ys"] * 1, state["count"], state["sum"], n
+
+
+def counted_variables(x):
+    ys, zs, count, h = x[:1], x[:1] * 2, 0, x[0]
+    for t in range(1, x.shape[0]):
+        if x[t].sum() > 0:
+            ys = paddle.concat([ys, x[t : t + 1]])
+            zs = paddle.concat([zs, x[t : t + 1] * 2, x[t : t + 1]])
+            count = count * 2 + 1
+        h = h * 0.5 + ys.sum(0) * zs.sum(0)
+    return h, count
+
+
 ONCE = (while_with_counter, late_register, late_behind_a_write, late_in_a_branch,
         late_in_an_inner_loop)  # fmt: skip
-FUNCTIONS = (*ONCE, late_window, caches_in_a_dict, row_of_numbers)
+FUNCTIONS = (
+    *ONCE, late_window, caches_in_a_dict, row_of_numbers, ring_in_an_object, three_queues,
+    tables_and_numbers, counted_beside_numbers, counted_variables,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
