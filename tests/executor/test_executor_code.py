@@ -52,6 +52,7 @@ def forgetful(monkeypatch):
     gc.collect()
 
 
+@pytest.mark.slow
 def test_programs_share_their_kernels(forgetful):
     one, two = (executor.compile(program(row)) for row in ("tanh", "exp"))
     again = executor.compile(program("tanh"))
@@ -94,6 +95,7 @@ def test_functions_are_kept_for_later_programs(forgetful, monkeypatch):
     assert all(q() is None for q in codes)
 
 
+@pytest.mark.slow
 def test_targets_share_nothing(forgetful, monkeypatch):
     one = executor.compile(program("tanh"))
     monkeypatch.setenv("DY2ST_CPU", "generic")

@@ -56,6 +56,7 @@ def sampled(x):
 FUNCTIONS = (dropped_attention, weights_drawn, largest, one_chosen, sampled)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("f", FUNCTIONS, **names)
 @pytest.mark.parametrize("no_grad", [False, True])
 def test_values_and_draws(f, no_grad):
@@ -143,6 +144,7 @@ KERNELS = (
 )
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     "f", [*KERNELS, dropped_attention, weights_drawn, largest, one_chosen], **names
 )

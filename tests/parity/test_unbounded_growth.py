@@ -150,6 +150,7 @@ def arguments(limit):
     return [check.data(2, WIDTH), paddle.to_tensor(float(limit), "float64")]
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("f", FUNCTIONS, **names)
 def test_results_of_calls_of_any_length(f):
     limits = itertools.cycle(LIMITS)
@@ -159,6 +160,7 @@ def test_results_of_calls_of_any_length(f):
     assert "unrolled" not in str(dy2st.report(static, *arguments(3)))
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("f", FUNCTIONS, **names)
 def test_gradients(f):
     static = dy2st.to_static(f)
@@ -190,6 +192,7 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+@pytest.mark.slow
 def test_memory_follows_the_length():
     def f(x, steps):
         cache, h, n = x, x, paddle.zeros([])
@@ -288,6 +291,7 @@ def test_more_than_the_machine_has(monkeypatch):
         dy2st.to_static(f)(paddle.ones([1, 1 << 10]))
 
 
+@pytest.mark.slow
 def test_an_endless_loop_can_be_interrupted():
     def stop(number, frame):
         raise KeyboardInterrupt

@@ -65,6 +65,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 @pytest.mark.parametrize("calls", mostly_slow([500, 5000], nightly=[20000]))
 def test_memory_does_not_grow_with_calls(calls):

@@ -75,6 +75,7 @@ def stack_machine(x):
     return st
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 @pytest.mark.parametrize("n", [1, 2, 9])
 @pytest.mark.parametrize(

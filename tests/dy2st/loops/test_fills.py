@@ -94,6 +94,7 @@ FILLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(("f", "least"), FILLS)
 def test_a_list_that_is_stored_at_the_index_is_stacked(f, least):
     rolls(f, least=least)

@@ -38,6 +38,7 @@ def arena(layer, x):
     return layer.forward.entry(x).executable.layout.bytes({"x_0": x.shape[0]})
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("name", READS)
 def test_memory_is_that_of_the_steps(name):
     static = parity(Steps(READS[name]), lambda: [data(40, 4, trained=False)])

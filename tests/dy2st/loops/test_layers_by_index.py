@@ -235,6 +235,7 @@ def inputs():
     return [check.data(4, 6, trained=True)]
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", (*ROLLED, OverTime))
 def test_one_loop_over_layers(kind):
     """Results, gradients of all parameters and steps of SGD are those of eager."""
@@ -242,6 +243,7 @@ def test_one_loop_over_layers(kind):
     assert set(report_of(static, *inputs())) == {"scan"}
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("kind", [Weights, Linears, Blocks, Encoder])
 def test_the_program_is_as_long_for_more_layers(kind):
     lengths = set()
@@ -337,6 +339,7 @@ CHANGES = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_between_calls_are_seen(change):
     changed(change)
@@ -605,6 +608,7 @@ UNROLLED = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("kind", UNROLLED)
 def test_layers_that_differ_or_are_told_apart(kind):
     """They are unrolled, and do what eager does."""

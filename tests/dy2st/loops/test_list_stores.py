@@ -140,6 +140,7 @@ def arguments(n):
     return check.data(n, 3, seed=n), at
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 @pytest.mark.parametrize("n", [1, 4, 11])
 @pytest.mark.parametrize("f", ROLLED, ids=lambda f: f.__name__)

@@ -114,6 +114,7 @@ class Stops(Deep):
 ONE_LOOP = (Deep, Final, Long, Skips, Numbers)
 
 
+@pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", ONE_LOOP)
 def test_states_that_an_inner_loop_stores(kind):
     static = check.trains(kind, inputs)

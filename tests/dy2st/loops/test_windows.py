@@ -117,6 +117,7 @@ WINDOWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize(("f", "least"), WINDOWS)
 def test_windows_are_carried(f, least):
     rolls(f, least=least)

@@ -159,6 +159,7 @@ def test_each_use_is_eagers_for_the_number_and_for_the_tensor(f):
         assert [q is two for q in check.leaves(have)] == [q is one for q in check.leaves(want)]
 
 
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
 @pytest.mark.parametrize("f", [*LOOPS, in_a_list], ids=lambda f: f.__name__)
 def test_loops(f, n):

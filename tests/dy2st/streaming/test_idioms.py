@@ -108,6 +108,7 @@ STREAMED = {
 }
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("name", STREAMED)
 def test_an_idiom_by_chunks_is_that_of_eager(name):
     f = STREAMED[name]

@@ -43,6 +43,7 @@ def model(name):
     return layer
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_by_chunks_is_the_model_on_the_whole(name):
     (shape, axis, chunk, lengths), layer = MODELS[name], model(name)

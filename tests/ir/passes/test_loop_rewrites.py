@@ -636,6 +636,7 @@ def cost(loop: Callable[[Loop, int], None], n: int) -> dict[str, int]:
     return out
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("loop", LOOPS, ids=lambda f: f.__name__)
 def test_time_is_linear(loop):
     small, large = cost(loop, 250), cost(loop, 500)
