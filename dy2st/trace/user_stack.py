@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import functools
 import linecache
 import os
 import sys
@@ -38,6 +39,7 @@ _RECORDS = frozenset("dy2st.trace." + q for q in ("trace", "facts", "frames", "s
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
+@functools.lru_cache(maxsize=4096)
 def is_user_file(name: str) -> bool:
     if is_own_file(name) or name.startswith((_PADDLE, _NUMPY, "<frozen")):
         return False
