@@ -91,6 +91,7 @@ def test_examples_of_a_row(name, on_target):
         agree(name, got, w)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("generic")
 @pytest.mark.parametrize("name", targets.NAMES)
 def test_code_of_every_target_needs_no_library(name):

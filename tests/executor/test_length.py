@@ -233,6 +233,7 @@ def values(rng: np.random.Generator, t: Type) -> np.ndarray:
     return rng.integers(0, 2, t.shape).astype(t.dtype.numpy)
 
 
+@pytest.mark.slow
 def test_names_bound_in_one_function_are_known_in_another() -> None:
     """The index of a loop and an index read from memory, in a body that is several functions."""
     steps = 2 * LONGEST

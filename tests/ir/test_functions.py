@@ -244,6 +244,7 @@ def largest_power_error(dtype: DType) -> float:
     return ulp(run(functions.pow_, x, y), np.power(x.astype(wider), y.astype(wider)))
 
 
+@pytest.mark.slow
 @pytest.mark.quick("f64")
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
 def test_power_error_is_small(dtype: DType) -> None:

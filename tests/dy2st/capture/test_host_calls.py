@@ -23,6 +23,8 @@ from paddle.vision import transforms
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 X = paddle.to_tensor(np.random.default_rng(0).standard_normal([6, 3]).astype("float32"))
 CASES = []
 REFUSED = []

@@ -8,6 +8,8 @@ from paddle import nn
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 #: channels, filters, taps, stride, padding, output_padding, groups
 CASES = {
     "stride 2": (3, 2, (2, 2), 2, 0, 0, 1),

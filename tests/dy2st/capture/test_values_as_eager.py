@@ -14,6 +14,8 @@ from paddle import to_tensor
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 NAN = float("nan")
 
 

@@ -9,6 +9,8 @@ from paddle import nn
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 def rows():
     return [paddle.arange(12, dtype="float32").reshape([4, 3])]

@@ -9,6 +9,8 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 def every_third(x):
     ys, h = [], paddle.zeros([3], x.dtype)

@@ -9,6 +9,8 @@ from paddle.static import InputSpec
 import dy2st
 from tests.check import agree, data, parity
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 class Calls(paddle.nn.Layer):
     def __init__(self, f):

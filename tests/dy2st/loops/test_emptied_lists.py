@@ -6,6 +6,8 @@ import pytest
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 def u_net(x):
     skips, h = [], x[0]

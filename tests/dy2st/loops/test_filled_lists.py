@@ -11,6 +11,8 @@ import pytest
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 def matrix(seed=0):
     return paddle.to_tensor(np.random.default_rng(seed).normal(size=[8, 3]).astype("float32"))

@@ -8,6 +8,8 @@ from paddle.static import InputSpec
 
 from tests.check import agree, data, parity
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 class Steps(paddle.nn.Layer):
     """A state for each row of `x`; `read` says what of the list of states is returned."""

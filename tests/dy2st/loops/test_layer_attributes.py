@@ -12,6 +12,8 @@ from paddle.nn import functional as F
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 N = 10
 KEPT = ("v", "a", "n")
 

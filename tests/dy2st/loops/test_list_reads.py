@@ -13,7 +13,7 @@ from ir import Scan
 from ir.uses import walk
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=8)
 
 LENGTHS = (0, 1, 2, 3, 7)
 

@@ -7,6 +7,8 @@ import pytest
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 def in_order(x, at):
     n = x.shape[0]

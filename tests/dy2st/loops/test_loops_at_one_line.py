@@ -7,6 +7,8 @@ import pytest
 
 from tests.check import data, parity
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 class Function(paddle.nn.Layer):
     def __init__(self, function):

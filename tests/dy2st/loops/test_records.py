@@ -12,6 +12,8 @@ import pytest
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 @dataclasses.dataclass
 class State:

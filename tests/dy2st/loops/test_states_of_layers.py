@@ -9,6 +9,8 @@ from paddle import nn
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 N = 10
 
 

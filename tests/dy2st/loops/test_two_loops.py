@@ -11,6 +11,8 @@ import dy2st
 from ir import Scan
 from tests.check import agree, data
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 def apart(x):
     a, b, g, h = [], [], x[0] * 0, x[0] * 0

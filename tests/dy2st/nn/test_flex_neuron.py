@@ -273,6 +273,7 @@ class SpikingVGG(paddle.nn.Layer):
         return self.out(x).mean(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", [nn.LIF, nn.PLIF], ids=lambda q: q.__name__)
 def test_a_spiking_vgg_trains(core):
     paddle.seed(0)
@@ -295,6 +296,7 @@ def test_a_spiking_vgg_trains(core):
     assert kinds(static, images, 4) == ["scan"] * 3
 
 
+@pytest.mark.slow
 def test_gradients_of_a_spiking_vgg_are_those_of_eager():
     paddle.seed(0)
     with default_dtype("float64"):

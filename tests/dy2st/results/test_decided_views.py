@@ -6,6 +6,8 @@ import warnings
 
 import pytest
 
+pytestmark = pytest.mark.sampled(every=4)
+
 paddle = pytest.importorskip("paddle")
 
 from paddle.static import InputSpec  # noqa: E402

@@ -12,6 +12,8 @@ import pytest
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 
 def appended(x):
     return [row * 2 for row in x]

@@ -10,6 +10,8 @@ import pytest
 import dy2st
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=4)
+
 X = paddle.to_tensor([1.0, -2.0])
 
 

@@ -10,6 +10,8 @@ from paddle.static import InputSpec
 import dy2st
 from dy2st.streaming.check import fed
 
+pytestmark = pytest.mark.sampled(every=4)
+
 INF = float("inf")
 WEIGHT = paddle.to_tensor(np.random.default_rng(0).standard_normal((6, 18)).astype("float32"))
 TABLE = paddle.to_tensor(np.linspace(-1, 1, 9).astype("float32"))

@@ -15,6 +15,8 @@ from ir.streaming import QUANTUM
 from ir.uses import size_names, walk
 from tests.dy2st.streaming import models
 
+pytestmark = pytest.mark.sampled(every=4)
+
 #: model, shape of its argument, axis of time, chunk, frames of sequences
 MODELS = {
     "DeepSpeech2": ([2, None, 16], 1, 16, (64, 61, 33)),
