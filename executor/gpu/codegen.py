@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any
 
 from executor.executable import Table
-from executor.gpu.kernel_builder import Kernel, add, factor, mul
+from executor.gpu.kernel_builder import Kept, Kernel, add, factor, mul
 from executor.gpu.preamble import TEXT, THREADS
 from executor.gpu.scalars import memory_type
 from executor.gpu.schedule import Barrier, Choice, Node, Repeat, Schedule, Stage, Task
@@ -93,6 +93,7 @@ class _Stage:
     lines: list[str] = field(default_factory=list)
     symbols: dict[str, str] = field(default_factory=dict)
     bases: dict[Buffer, str] = field(default_factory=dict)
+    arrays: dict[int, str] = field(default_factory=dict)
     names: int = 0
     depth: int = 1
 
@@ -268,7 +269,15 @@ class _Stage:
             self.pointer(q) if isinstance(q, View) else f"(i64)({self.number(q)})"
             for q in kernel.actual
         ]
-        self.emit(f"{self.program.function(kernel)}({', '.join(['g', *arguments])});")
+        kept = [] if kernel.kept is None else [self.registers(kernel.kept)]
+        self.emit(f"{self.program.function(kernel)}({', '.join(['g', *kept, *arguments])});")
+
+    def registers(self, k: Kept) -> str:
+        """The array of a kernel's owner, which the first of its kernels declares."""
+        if id(k.owner) not in self.arrays:
+            self.arrays[id(k.owner)] = self.fresh("w")
+            self.emit(f"{k.kind} {self.arrays[id(k.owner)]}[{k.count}];")
+        return self.arrays[id(k.owner)]
 
     # ------------------------------------------------------------ launches of one thread
     def check(self, x: Check) -> None:

@@ -46,14 +46,25 @@ def add(*terms: Int) -> Int:
     return " + ".join([*names, *([str(known)] if known else [])])
 
 
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Registers of a thread that several calls share."""
+
+    owner: object
+    kind: str
+    count: int
+
+
 @dataclass
 class Kernel:
     """A kernel under construction, and what its caller passes. `own` are the views of which each
-    thread touches only the elements that belong to it; `work` are threads that it can use."""
+    thread touches only the elements that belong to it; `work` are threads that it can use; `kept`
+    are registers of the caller."""
 
     actual: list[View | Dim] = field(default_factory=list)
     own: list[View] = field(default_factory=list)
     work: Dim = 0
+    kept: Kept | None = None
     _parameters: list[str] = field(default_factory=list)
     _lines: list[str] = field(default_factory=list)
     _names: int = 0
@@ -74,6 +85,10 @@ class Kernel:
         self.actual.append(value)
         self._parameters.append(kind + name)
         return name
+
+    def keep(self, owner: object, kind: str, count: int) -> None:
+        """`kept` is an array of registers that all kernels of the owner share."""
+        self.kept = Kept(owner, kind, count)
 
     # ------------------------------------------------------------ text
     def emit(self, line: str) -> None:
@@ -99,7 +114,8 @@ class Kernel:
         return name
 
     def text(self, name: str) -> str:
-        parameters = ", ".join(["const Grid& g", *self._parameters])
+        kept = [] if self.kept is None else [f"{self.kept.kind} (&kept)[{self.kept.count}]"]
+        parameters = ", ".join(["const Grid& g", *kept, *self._parameters])
         return "\n".join([f"DEV void {name}({parameters}) {{", *self._lines, "}", ""])
 
     # ------------------------------------------------------------ loops

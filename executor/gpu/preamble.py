@@ -13,8 +13,8 @@ from executor.gpu.table import CODE, FAILURES, INDEX, INDEXED, NONE, ORDER
 
 #: bytes of shared memory of every block: a number of 64 bits for each thread
 SHARED = 8 * 1024
-#: the most threads of a block; a power of two
-THREADS = 256
+#: the most threads of a block, and threads that shuffle; powers of two
+THREADS, WARP = 256, 32
 
 DEVICE = """#ifndef DY2ST_PREAMBLE
 typedef unsigned int u32;
@@ -37,6 +37,8 @@ DEV void wait_for(u32* counter, u32 target) {
     asm volatile("ld.acquire.gpu.global.u32 %0,[%1];" : "=r"(v) : "l"(counter) : "memory");
   } while ((i32)(v - target) < 0);
 }
+DEV float shuffle_xor(float v, u32 m) { return __shfl_xor_sync(0xffffffffu, v, m); }
+DEV double shuffle_xor(double v, u32 m) { return __shfl_xor_sync(0xffffffffu, v, m); }
 DEV u64 load_word(u64* p) {
   u64 v;
   asm volatile("ld.relaxed.gpu.global.u64 %0,[%1];" : "=l"(v) : "l"(p) : "memory");

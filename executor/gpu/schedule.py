@@ -9,17 +9,25 @@ schedule is data: `executor.gpu.validate` proves it, and `str` prints it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
+from executor.gpu.kernels.resident import (
+    MOST_OF_LOOP,
+    is_constant,
+    load_kernel,
+    product_kernel,
+    resident,
+)
 from executor.gpu.kernels.scan import lanes_of, scan_kernel
 from executor.launches import (
     Addresses,
     Branch,
     Check,
     Fail,
+    Gemm,
     Index,
     Launch,
     Loop,
@@ -50,6 +58,8 @@ class Task:
 
     def __str__(self) -> str:
         parts = [type(self.launch).__name__.lower()]
+        if self.kernel is not None and self.kernel.kept is not None:
+            parts[0] += " with a matrix in registers"
         for word, write in (("reads", False), ("writes", True)):
             found = [str(a) for a in self.accesses if a.write == write]
             parts += [f"{word} {', '.join(found)}"] if found else []
@@ -143,11 +153,14 @@ class Device:
 
 def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Schedule:
     made = {id(x): _kernel(x) for x in every(launches)}
+    touches = Touches(layout)
     loops = [x for x in every(launches) if isinstance(x, Loop)]
     names = {n for x in loops for n in (x.parity, x.after)}
     bits = names | {n + other for n in names for other in (OPEN, ANY)}
     hazards = Hazards(frozenset(bits))
-    planner = _Planner(Touches(layout), hazards, made)
+    planner = _Planner(touches, hazards, made)
+    for x in loops:
+        planner.keep_matrices(x, device)
     stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]
     return Schedule(tuple(stages), hazards)
 
@@ -222,7 +235,25 @@ class _Planner:
     touches: Touches
     hazards: Hazards
     kernels: dict[int, Kernel | None]
+    loads: dict[int, list[Task]] = field(default_factory=dict)
     blocks: int = 1
+
+    def keep_matrices(self, x: Loop, device: Device) -> None:
+        """Choose the products of a loop whose matrix stays in registers."""
+        names, room = bound_in(x), MOST_OF_LOOP
+        writes = [a for q in every(x.body) for a in self.touches.of(q) if a.write]
+        for q in x.body:
+            if not isinstance(q, Gemm) or not is_constant(q.y, names):
+                continue
+            matrix = tuple(self.touches.touched(q.y, False))
+            if is_stale(self.hazards, matrix, writes):
+                continue
+            found = resident(q, device.threads, device.resident)
+            if found is None or found.registers > room:
+                continue
+            room -= found.registers
+            self.kernels[id(q)] = product_kernel(found)
+            self.loads.setdefault(id(x), []).append(Task(q, load_kernel(found), matrix))
 
     def stage(self, number: int, group: Sequence[Launch], device: Device) -> Stage:
         """All blocks run together if one waits for others."""
@@ -258,10 +289,14 @@ class _Planner:
 
     def loop(self, x: Loop, pending: Pending) -> tuple[Sequence[Node], Pending]:
         """One barrier before the loop is better than one in it for what was pending before."""
+        first: list[Node] = []
+        for task in self.loads.get(id(x), ()):
+            nodes, pending = self.put(task, pending)
+            first += nodes
         here, alone = self.repeat(x, pending), self.repeat(x, frozenset())
         if _waits(here[0]) == _waits(alone[0]):
-            return [here[0]], here[1]
-        return [Barrier(self.blocks), alone[0]], alone[1]
+            return [*first, here[0]], here[1]
+        return [*first, Barrier(self.blocks), alone[0]], alone[1]
 
     def repeat(self, x: Loop, pending: Pending) -> tuple[Repeat, Pending]:
         """What is pending when an iteration begins grows until it stays."""
@@ -325,6 +360,16 @@ def bound(x: Launch) -> Iterator[str]:
 def step_of(x: Loop) -> Step:
     lost = frozenset(n for q in every(x.body) for n in bound(q))
     return Step(x.index, x.parity, lost)
+
+
+def bound_in(x: Loop) -> frozenset[str]:
+    """The symbols of a loop, which its iterations do not share."""
+    return step_of(x).lost | frozenset(bound(x))
+
+
+def is_stale(hazards: Hazards, matrix: Sequence[Access], writes: Sequence[Access]) -> bool:
+    """Whether what has been read before a loop may be written in it."""
+    return any(hazards.between(a, w) for a in matrix for w in writes)
 
 
 def earlier(pending: Pending, step: Step) -> Pending:

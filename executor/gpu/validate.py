@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from executor.gpu.hazards import Hazards
+from executor.gpu.hazards import Access, Hazards
 from executor.gpu.schedule import (
     Barrier,
     Choice,
@@ -20,8 +20,10 @@ from executor.gpu.schedule import (
     Repeat,
     Schedule,
     Stage,
+    Task,
     conflicts,
     earlier,
+    is_stale,
     outside,
     parts,
     pending_after,
@@ -55,6 +57,7 @@ class _Walk:
 
     def __init__(self, stage: Stage, hazards: Hazards) -> None:
         self.stage, self.hazards = stage, hazards
+        self.fresh: dict[int, tuple[Access, ...]] = {}
 
     def block(self, nodes: Sequence[Node], pending: Pending) -> Pending:
         for n in nodes:
@@ -76,7 +79,18 @@ class _Walk:
             return frozenset().union(*sides, *none)
         if conflicts(self.hazards, n, pending):
             raise ScheduleError(f"{self.stage.name}: no barrier before: {n}")
+        self.registers(n)
         return pending | pending_after(n)
+
+    def registers(self, n: Task) -> None:
+        """A matrix in registers is the one in memory: what writes it makes it unknown."""
+        kept, writes = n.kernel and n.kernel.kept, [a for a in n.accesses if a.write]
+        if kept and not writes:
+            self.fresh[id(kept.owner)] = n.accesses
+        elif kept and id(kept.owner) not in self.fresh:
+            raise ScheduleError(f"{self.stage.name}: registers are not what memory has: {n}")
+        known = self.fresh.items()
+        self.fresh = {k: m for k, m in known if not is_stale(self.hazards, m, writes)}
 
     def loop(self, n: Repeat, pending: Pending) -> Pending:
         if n.kernel is not None and any(isinstance(q, Barrier) for q in parts((*n.head, *n.body))):
@@ -88,5 +102,6 @@ class _Walk:
             known |= pending | inside
             again = pending | earlier(self.block(n.body, inside), step)
             if again == pending:
+                self.block(n.body, inside)
                 return outside(known, step)
             pending = again

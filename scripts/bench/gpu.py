@@ -205,7 +205,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("| program | sizes | error | ms | ms with the host | kernels | that wait | peers, ms |")
     print("|---|---|---:|---:|---:|---:|---:|---|", flush=True)
     table = []
-    for program in [*gpu_programs.programs(), *(dy2st.load(f).program for f in given.files)]:
+    for program in [
+        *gpu_programs.programs(sizes["H"]),
+        *(dy2st.load(f).program for f in given.files),
+    ]:
         own = {**dict.fromkeys(program.sizes, 8), **sizes}
         table.append(measured(program, own, not given.only))
         print(table[-1], flush=True)

@@ -3,6 +3,7 @@ bit with those of the interpreter in the same types; else with float64."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -99,8 +100,15 @@ SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7"
 TOGETHER = 12
 
 
-def programs() -> list[Program]:
-    return [run(ir.verify(ir.parse(t))) for t in TEXTS]
+def fixed(text: str, name: str, size: int) -> str:
+    """The program with a number for a named size."""
+    text = re.sub(rf"(\d+)\*{name}\b", lambda m: str(int(m[1]) * size), text)
+    return re.sub(rf"\b{name}\b", str(size), text)
+
+
+def programs(width: int) -> list[Program]:
+    """With states of `width`: a matrix stays on the device only if its size is known."""
+    return [run(ir.verify(ir.parse(fixed(t, "H", width)))) for t in TEXTS]
 
 
 def inputs(program: Program, sizes: Mapping[str, int]) -> list[np.ndarray]:

@@ -12,6 +12,8 @@ from executor.gpu.nvrtc import OPTIONS, cache_folder, first_of, installed, machi
 from executor.gpu.schedule import Device, schedule
 from executor.lower.program import lower
 from executor.plan.arena import layout
+from ir.passes import run as run_passes
+from scripts.bench.gpu_programs import LSTM, RECURRENT, fixed
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, parsed
 from tests.executor.test_executor import ROWS, examples_program
 
@@ -40,6 +42,13 @@ def compiled(text, architecture):
 @pytest.mark.parametrize("program", [LIF, RNN, ADDED], ids=["lif", "rnn", "added"])
 def test_loops_and_branches(program, architecture):
     assert not re.search(r"[1-9]\d* bytes spill", compiled(text_of(parsed(program)), architecture))
+
+
+def test_a_matrix_in_registers_does_not_spill():
+    for cell, width in ((RECURRENT, 256), (LSTM, 256), (LSTM, 512)):
+        text = text_of(run_passes(parsed(fixed(cell, "H", width))))
+        assert re.search(r"kept\)\[\d\d]", text)
+        assert not re.search(r"[1-9]\d* bytes spill", compiled(text, "sm_90"))
 
 
 @pytest.mark.slow

@@ -60,8 +60,13 @@ struct Context {
 struct Barrier {
   u32 count = 0, generation = 0;
 };
+struct Warp {
+  Barrier barrier;
+  u64 values[32];
+};
 struct Block {
   Barrier barrier;
+  std::vector<Warp> warps;
   std::vector<u8> shared;
   size_t live = 0;
 };
@@ -96,6 +101,23 @@ extern "C" void emu_syncthreads() {
   while (b->barrier.generation == generation) emu_yield();
   progress++;
 }
+static void emu_syncwarp(Warp& w, u32 lanes) {
+  u32 generation = w.barrier.generation;
+  progress++;
+  if (++w.barrier.count == lanes) w.barrier.count = 0, w.barrier.generation++;
+  while (w.barrier.generation == generation) emu_yield();
+  progress++;
+}
+extern "C" u64 emu_shuffle(u64 value, u32 mask) {
+  Fiber* f = (Fiber*)emu_lane;
+  u32 t = f->thread.x, lanes = std::min(32u, emu_block.x - t / 32 * 32);
+  Warp& w = f->owner->warps[t / 32];
+  w.values[t % 32] = value;
+  emu_syncwarp(w, lanes);
+  u64 found = w.values[(t % 32 ^ mask) % lanes];
+  emu_syncwarp(w, lanes);
+  return found;
+}
 static void fiber_main() {
   ((void (*)(void*))entry)(argument);
   Fiber* f = (Fiber*)emu_lane;
@@ -128,6 +150,7 @@ static bool run_wave(u32 first, u32 blocks, size_t shared, int seed) {
   for (u32 b = 0; b < blocks; b++) {
     block[b].shared.assign(shared, 0xFF);
     block[b].live = threads;
+    block[b].warps.resize(warps);
     for (u32 t = 0; t < threads; t++) {
       size_t at = (size_t)b * threads + t;
       Fiber& f = fibers[at];

@@ -26,6 +26,7 @@ extern Lane* emu_lane;
 extern Index3 emu_grid, emu_block;
 void emu_syncthreads();
 void emu_yield();
+u64 emu_shuffle(u64 value, u32 mask);  // of the lane whose number differs in the mask
 void emu_moved();  // something that another fiber may wait for has happened
 u32 emu_planted(int place);  // arrivals that a test has planted
 float fmaf(float, float, float);
@@ -76,4 +77,6 @@ DEV void wait_for(u32* counter, u32 target) {
   while ((int)(*(volatile u32*)counter - target) < 0) emu_yield();
   emu_moved();
 }
+DEV float shuffle_xor(float v, u32 m) { return emu_bits<float>((u32)emu_shuffle(emu_bits<u32>(v), m)); }
+DEV double shuffle_xor(double v, u32 m) { return emu_bits<double>(emu_shuffle(emu_bits<u64>(v), m)); }
 DEV u64 load_word(u64* p) { return *(volatile u64*)p; }
