@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from executor.gpu.table import CODE, FAILURES, INDEX, INDEXED, NONE, ORDER
 
-#: bytes of shared memory of every block: a number of 64 bits for each thread
-SHARED = 8 * 1024
+#: bytes of shared memory of every block: slices of two matrices, or a number for each thread
+SHARED = 12 * 1024
 #: the most threads of a block, and threads that shuffle; powers of two
 THREADS, WARP = 256, 32
 

@@ -22,6 +22,7 @@ from executor.gpu.kernels.resident import (
     resident,
 )
 from executor.gpu.kernels.scan import lanes_of, scan_kernel
+from executor.gpu.kernels.tiles import is_large, tiled_kernel
 from executor.launches import (
     Addresses,
     Branch,
@@ -159,8 +160,11 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
     bits = names | {n + other for n in names for other in (OPEN, ANY)}
     hazards = Hazards(frozenset(bits))
     planner = _Planner(touches, hazards, made)
-    for x in loops:
-        planner.keep_matrices(x, device)
+    for x in launches:
+        if isinstance(x, Gemm) and is_large(x, device.threads):
+            made[id(x)] = tiled_kernel(x, device.threads)
+    for loop in loops:
+        planner.keep_matrices(loop, device)
     stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]
     return Schedule(tuple(stages), hazards)
 

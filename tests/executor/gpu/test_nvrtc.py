@@ -13,7 +13,7 @@ from executor.gpu.schedule import Device, schedule
 from executor.lower.program import lower
 from executor.plan.arena import layout
 from ir.passes import run as run_passes
-from scripts.bench.gpu_programs import LSTM, RECURRENT, fixed
+from scripts.bench.gpu_programs import LSTM, PRODUCT, RECURRENT, fixed
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, parsed
 from tests.executor.test_executor import ROWS, examples_program
 
@@ -39,7 +39,9 @@ def compiled(text, architecture):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("program", [LIF, RNN, ADDED], ids=["lif", "rnn", "added"])
+@pytest.mark.parametrize(
+    "program", [LIF, RNN, ADDED, PRODUCT], ids=["lif", "rnn", "added", "product"]
+)
 def test_loops_and_branches(program, architecture):
     assert not re.search(r"[1-9]\d* bytes spill", compiled(text_of(parsed(program)), architecture))
 

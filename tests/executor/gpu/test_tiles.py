@@ -1,0 +1,49 @@
+"""Products of matrices by tiles, outside of loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import executor
+from executor.gpu.driver import driver
+from tests.executor.gpu.test_programs import floats, parsed
+
+PRODUCT = """
+program p(%x: f32[LEFT] arg "x", %w: f32[RIGHT] param "w", %b: f32[1,N] arg "b") {
+  %a = matmul(%x, %w, trans_x=TX, trans_y=TY)    : f32[RESULT]
+  %y = add(%a, %b)                               : f32[RESULT]
+  return %y
+}
+"""
+
+
+def program(tx: bool, ty: bool, batch: str):
+    left, right = ("K,M" if tx else "M,K"), ("N,K" if ty else "K,N")
+    text = PRODUCT.replace("RESULT", f"{batch}M,N").replace("LEFT", batch + left)
+    return parsed(text.replace("RIGHT", right).replace("TX", str(tx)).replace("TY", str(ty)))
+
+
+@pytest.mark.parametrize("threads", [8, 64])
+@pytest.mark.parametrize(
+    ("tx", "ty", "batch"), [(0, 0, ""), (1, 0, "2,"), (0, 1, "2,"), (1, 1, "")]
+)
+def test_products_by_tiles(tx, ty, batch, threads, monkeypatch):
+    """They are bit by bit those of a thread for each result."""
+    monkeypatch.setitem(driver().__dict__, "threads", threads)
+    monkeypatch.setenv("EMULATOR_THREADS", str(threads))
+    monkeypatch.setenv("EMULATOR_SEED", str(1 + threads // 8 + tx))
+    p = program(bool(tx), bool(ty), batch)
+    run = executor.compile(p, backend="gpu")
+    assert "sums[3][3]" in run.native.source.text
+    monkeypatch.setattr("executor.gpu.schedule.is_large", lambda *_: False)
+    plain = executor.compile(p, backend="gpu")
+    for m, n, k in ((1, 1, 1), (33, 35, 17), (16, 32, 64), (5, 40, 0)):
+        lead = (2,) if batch else ()
+        x = floats(*lead, *((k, m) if tx else (m, k)))
+        w, b = floats(*((n, k) if ty else (k, n)), seed=1), floats(1, n, seed=2)
+        got = run(x, w, b)[0]
+        np.testing.assert_array_equal(got, plain(x, w, b)[0])
+        left = np.swapaxes(x, -1, -2) if tx else x
+        want = left.astype("f8") @ (w.T if ty else w) + b
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
