@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +23,7 @@ LIBRARY = "libcuda.so.1"
 OUT_OF_MEMORY = 2
 #: numbers of attributes
 THREADS_OF_BLOCK, MULTIPROCESSORS, MAJOR, MINOR, COOPERATIVE = 1, 16, 75, 76, 95
-MEMORY_TYPE, ON_DEVICE = 2, 2
+MEMORY_TYPE, ON_DEVICE, ORDINAL = 2, 2, 9
 
 
 class DriverError(RuntimeError):
@@ -38,7 +39,7 @@ class Driver:
             self.library = ctypes.CDLL(path)
         except OSError as e:
             raise DriverError(f'device="gpu" needs the CUDA driver: {e}') from None
-        self._local, self.lock = threading.local(), threading.RLock()
+        self.lock = threading.RLock()
         count, context, stream = Int(), Pointer(), Pointer()
         self.call("cuInit", U32(0))
         self.call("cuDeviceGetCount", ctypes.byref(count))
@@ -46,8 +47,8 @@ class Driver:
             raise DriverError('device="gpu" needs a GPU, the CUDA driver finds none')
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), Int(0))
         self.context = context
-        self.enter()
-        self.call("cuStreamCreate", ctypes.byref(stream), U32(1))
+        with self.current():
+            self.call("cuStreamCreate", ctypes.byref(stream), U32(1))
         self.stream = stream
         if not self.attribute(COOPERATIVE):
             raise DriverError('device="gpu" needs a GPU whose blocks can wait for each other')
@@ -65,11 +66,24 @@ class Driver:
         failed = self.library.cuGetErrorName(Int(code), ctypes.byref(text))
         return f"CUDA error {code}" if failed or not text.value else text.value.decode()
 
-    def enter(self) -> None:
-        """Before a thread's first call that needs the context."""
-        if not getattr(self._local, "entered", False):
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """What needs the context. A thread that has none keeps it; one that works on another GPU
+        has its own again afterwards."""
+        found = Pointer()
+        self.call("cuCtxGetCurrent", ctypes.byref(found))
+        if found.value == self.context.value:
+            yield
+            return
+        if not found.value:
             self.call("cuCtxSetCurrent", self.context)
-            self._local.entered = True
+            yield
+            return
+        self.call("cuCtxPushCurrent_v2", self.context)
+        try:
+            yield
+        finally:
+            self.call("cuCtxPopCurrent_v2", ctypes.byref(found))
 
     def attribute(self, which: int) -> int:
         value = Int()
@@ -97,23 +111,29 @@ class Driver:
 
     # ------------------------------------------------------------ memory
     def allocate(self, size: int) -> DeviceBlock:
-        self.enter()
         pointer = U64()
-        self.call("cuMemAlloc_v2", ctypes.byref(pointer), Size(max(size, 1)))
+        with self.current():
+            self.call("cuMemAlloc_v2", ctypes.byref(pointer), Size(max(size, 1)))
         return DeviceBlock(self, pointer.value, size)
 
     def pinned(self, size: int) -> PinnedBlock:
-        self.enter()
         pointer = Pointer()
-        self.call("cuMemAllocHost_v2", ctypes.byref(pointer), Size(max(size, 1)))
+        with self.current():
+            self.call("cuMemAllocHost_v2", ctypes.byref(pointer), Size(max(size, 1)))
         return PinnedBlock(self, pointer.value or 0)
 
     def on_device(self, address: int) -> bool:
-        kind = U32()
+        """Raises DriverError for memory of a GPU that is not the first."""
+        kind, ordinal = U32(), Int()
         code = self.library.cuPointerGetAttribute(
             ctypes.byref(kind), Int(MEMORY_TYPE), U64(address)
         )
-        return code == 0 and kind.value == ON_DEVICE
+        if code or kind.value != ON_DEVICE:
+            return False
+        self.call("cuPointerGetAttribute", ctypes.byref(ordinal), Int(ORDINAL), U64(address))
+        if ordinal.value:
+            raise DriverError(f"a tensor lies on GPU {ordinal.value}, programs run on the first")
+        return True
 
     def upload(self, to: int, source: int, size: int) -> None:
         self.call("cuMemcpyHtoDAsync_v2", U64(to), Pointer(source), Size(size), self.stream)
@@ -130,14 +150,13 @@ class Driver:
 
     # ------------------------------------------------------------ kernels
     def load(self, image: bytes) -> Module:
-        self.enter()
         module = Pointer()
-        self.call("cuModuleLoadData", ctypes.byref(module), image)
+        with self.current():
+            self.call("cuModuleLoadData", ctypes.byref(module), image)
         return Module(self, module)
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
-        """A graph of the work that `enqueue` gives to the stream."""
-        self.enter()
+        """A graph of the work that `enqueue` gives to the stream; the context is current."""
         graph, executable = Pointer(), Pointer()
         relaxed = Int(2)
         self.call("cuStreamBeginCapture_v2", self.stream, relaxed)
@@ -162,8 +181,8 @@ class _Owned:
 
     def __del__(self) -> None:
         try:
-            self.driver.enter()
-            getattr(self.driver.library, self.release)(self.handle)
+            with self.driver.current():
+                getattr(self.driver.library, self.release)(self.handle)
         except (AttributeError, DriverError):
             return  # the interpreter ends, or the context is gone with its memory
 

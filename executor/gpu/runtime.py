@@ -106,7 +106,8 @@ class Native:
         self.name, self.sizes = lowered.program.name, lowered.program.sizes
         self.arguments, self.failures = arguments(lowered), lowered.failures
         self.module: Module = driver.load(image)
-        self.functions = [self.module.function(s.name) for s in schedule.stages]
+        with driver.current():
+            self.functions = [self.module.function(s.name) for s in schedule.stages]
         self.runs: list[Run] = []
         self._warned = False
 
@@ -129,8 +130,7 @@ class Native:
 
     def run(self, address: int) -> int:
         """Run on the table of a call; 0 or the failure's number. Calls of other threads wait."""
-        with self.driver.lock:
-            self.driver.enter()
+        with self.driver.lock, self.driver.current():
             try:
                 run = self.runs.pop()
             except IndexError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import warnings
 
@@ -273,6 +274,31 @@ def test_a_failure_that_one_thread_finds_stops_the_writes_of_all(seed, monkeypat
     on_device(run, (), [x, np.arange(9) % 5, w, on], [])
     assert emulator.library().emu_settled() == waited + 1, "work of other streams is waited for"
     np.testing.assert_array_equal(w, before + x[np.arange(9) % 5])
+
+
+def test_a_thread_that_works_on_another_gpu_goes_on_there():
+    run, library, found = executor.compile(parsed(LIF), backend="gpu"), emulator.library(), []
+    other, here = ctypes.c_void_p(2), ctypes.c_void_p()
+
+    def call():
+        library.cuCtxSetCurrent(other)
+        found.append(run(floats(3, 6, 5), floats(6, 5))[0])
+        library.cuCtxGetCurrent(ctypes.byref(here))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert found[0].shape == (3, 6, 5) and here.value == other.value
+
+
+def test_memory_of_another_gpu_is_refused(monkeypatch):
+    run = executor.compile(parsed(ADDED), backend="gpu")
+    x, index, w, on = floats(5, 3), np.arange(9) % 5, floats(9, 3), np.array(True)
+    before = w.copy()
+    monkeypatch.setenv("EMULATOR_ORDINAL", "1")
+    with pytest.raises(DriverError, match="lies on GPU 1, programs run on the first"):
+        on_device(run, (), [x, index, w, on], [])
+    np.testing.assert_array_equal(w, before)
 
 
 def test_tensors_on_the_host_are_counted_once():

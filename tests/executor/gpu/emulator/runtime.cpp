@@ -195,6 +195,7 @@ enum Result {
   INVALID_VALUE = 1,
   OUT_OF_MEMORY = 2,
   INVALID_IMAGE = 200,
+  INVALID_CONTEXT = 201,
   NOT_FOUND = 500,
   ILLEGAL_ADDRESS = 700,
   LAUNCH_FAILED = 719,
@@ -211,6 +212,11 @@ static size_t used;
 // what tests ask for: see emu_count
 static u64 counts[5], settled;
 enum { KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS };
+
+// of a thread; work needs that of the device on top
+static thread_local std::vector<void*> contexts;
+#define NEEDS_CONTEXT \
+  if (contexts.empty() || contexts.back() != (void*)1) return INVALID_CONTEXT
 
 static int setting(const char* name, int otherwise) {
   const char* v = getenv(name);
@@ -267,12 +273,16 @@ int cuDeviceGetAttribute(int* v, int which, int) {
   return OK;
 }
 int cuDevicePrimaryCtxRetain(void** c, int) { return *c = (void*)1, OK; }
-int cuCtxSetCurrent(void*) { return OK; }
+int cuCtxSetCurrent(void* c) { return contexts.assign(1, c), OK; }
+int cuCtxGetCurrent(void** c) { return *c = contexts.empty() ? nullptr : contexts.back(), OK; }
+int cuCtxPushCurrent_v2(void* c) { return contexts.push_back(c), OK; }
+int cuCtxPopCurrent_v2(void** c) { return *c = contexts.back(), contexts.pop_back(), OK; }
 int cuCtxSynchronize() { return settled++, OK; }
 u64 emu_settled() { return settled; }
 int cuGetErrorName(int e, const char** name) {
   static const std::map<int, const char*> names = {
       {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},    {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
       {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE"},    {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
       {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"}, {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED"},
       {TOO_LARGE, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE"}};
@@ -280,6 +290,7 @@ int cuGetErrorName(int e, const char** name) {
   return *name = found == names.end() ? nullptr : found->second, OK;
 }
 int cuMemAlloc_v2(u64* p, size_t n) {
+  NEEDS_CONTEXT;
   Guard guard(lock);
   counts[ALLOCATIONS]++;
   size_t room = (n + 255) / 256 * 256;
@@ -294,6 +305,7 @@ int cuMemAlloc_v2(u64* p, size_t n) {
   return OK;
 }
 int cuMemFree_v2(u64 p) {
+  NEEDS_CONTEXT;
   Guard guard(lock);
   auto found = memory.find(p);
   if (found == memory.end()) return INVALID_VALUE;
@@ -306,24 +318,28 @@ int cuMemFree_v2(u64 p) {
 }
 int cuMemAllocHost_v2(void** p, size_t n) { return *p = malloc(n), *p ? OK : OUT_OF_MEMORY; }
 int cuMemFreeHost(void* p) { return free(p), OK; }
-int cuPointerGetAttribute(u32* v, int, u64 p) {
+int cuPointerGetAttribute(u32* v, int which, u64 p) {
   Guard guard(lock);
+  if (which == 9) return *v = setting("EMULATOR_ORDINAL", 0), OK;
   auto next = memory.upper_bound(p);
   if (next == memory.begin()) return INVALID_VALUE;
   --next;
   return *v = 2, p < next->first + std::max<size_t>(next->second, 1) ? OK : INVALID_VALUE;
 }
 int cuMemcpyHtoDAsync_v2(u64 d, const void* h, size_t n, void* s) {
+  NEEDS_CONTEXT;
   Guard guard(lock);
   return enqueue(s, [=] { return memcpy((void*)d, h, n), OK; });
 }
 int cuMemcpyDtoHAsync_v2(void* h, u64 d, size_t n, void* s) {
+  NEEDS_CONTEXT;
   Guard guard(lock);
   return enqueue(s, [=] { return memcpy(h, (void*)d, n), OK; });
 }
 // An image is the word IMAGE, its length and a shared library.
 static const u64 IMAGE = 0x3154494d45544144ull;
 int cuModuleLoadData(void** m, const void* image) {
+  NEEDS_CONTEXT;
   const u64* head = (const u64*)image;
   if (head[0] != IMAGE) return INVALID_IMAGE;
   char path[] = "/tmp/emulatorXXXXXX";
@@ -342,17 +358,20 @@ int cuModuleGetFunction(void** f, void* m, const char* name) {
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void*, int, size_t) { return *n = 1, OK; }
 int cuLaunchKernel(void* f, u32 gx, u32, u32, u32 bx, u32, u32, u32 shared, void* s, void** a,
                    void**) {
+  NEEDS_CONTEXT;
   Guard guard(lock);
   return launch(f, gx, bx, shared, s, a, false);
 }
 int cuLaunchCooperativeKernel(void* f, u32 gx, u32, u32, u32 bx, u32, u32, u32 shared, void* s,
                               void** a) {
+  NEEDS_CONTEXT;
   Guard guard(lock);
   if ((int)gx > multiprocessors()) return TOO_LARGE;
   return launch(f, gx, bx, shared, s, a, true);
 }
 int cuStreamCreate(void** s, u32) { return *s = new Stream, OK; }
 int cuStreamSynchronize(void*) {
+  NEEDS_CONTEXT;
   Guard guard(lock);
   counts[SYNCHRONISATIONS]++;
   return guards_hold() ? OK : ILLEGAL_ADDRESS;
@@ -371,6 +390,7 @@ int cuGraphInstantiateWithFlags(void** e, void* g, u64) { return *e = new Graph(
 int cuGraphDestroy(void* g) { return delete (Graph*)g, OK; }
 int cuGraphExecDestroy(void* g) { return delete (Graph*)g, OK; }
 int cuGraphLaunch(void* g, void*) {
+  NEEDS_CONTEXT;
   Guard guard(lock);
   counts[GRAPHS]++;
   for (auto& work : *(Graph*)g)
