@@ -74,9 +74,7 @@ def translated(
     try:
         return _translated(function, tensors, axes, chunk, chunk or 1)
     except SourceError as error:
-        frames = multiple_of_strides(function, tensors, axes, chunk or 1)
-        if frames is None:
-            raise
+        frames = multiple_of_strides(function, tensors, axes, chunk or 1, error)
         if chunk is None:
             return _translated(function, tensors, axes, None, frames)
         raise SourceError(
@@ -92,16 +90,20 @@ def multiple_of_strides(
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int,
-) -> int | None:
+    error: SourceError,
+) -> int:
     """The smallest multiple of a chunk that can be streamed, of those that divide one with many
-    divisors; None if that cannot be streamed either."""
+    divisors. If that cannot be streamed either, raises what it ends with: `error`, which the chunk
+    ends with, or a later one."""
 
     def streams(frames: int) -> bool:
         return _streams(function, tensors, axes, frames)
 
     frames = math.lcm(chunk, MANY_STRIDES)
-    if not streams(frames):
-        return None
+    try:
+        _translated(function, tensors, axes, frames, frames)
+    except SourceError as later:
+        raise (error if later.loc == error.loc else later) from None
     for p in (2, 3, 5):
         while frames // chunk % p == 0 and streams(frames // p):
             frames //= p

@@ -274,6 +274,10 @@ class Emitter:
         made: FakeTensor = self.trace.fake(value, stop or not grad_enabled())
         return made
 
+    def trains(self, *operands: Tensor) -> bool:
+        """Whether the result of these operands requires a gradient."""
+        return grad_enabled() and any(not lift(self.trace, x).stop_gradient for x in operands)
+
     def check_leaf(self, fake: FakeTensor, root: bool = False) -> None:
         """Refuse an in-place call on a leaf that requires a gradient; with `root` also a call
         through a view of such a leaf, because eager Paddle would give the leaf the gradient of its

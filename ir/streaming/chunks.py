@@ -240,6 +240,11 @@ class Chunks:
         self.keep(state, new)
         return Chunk(new, Head((index + s.delay) // s.rate))
 
+    def agree(self, one: Length, other: Length) -> None:
+        """A sequence for which these differ has no result."""
+        if one != other:
+            self.agreeing[one, other] = None
+
     def aligned(self, xs: Sequence[Chunk], axes: Sequence[int]) -> tuple[list[Chunk], Stream]:
         """Streams with one delay, and that of a result whose `axes[k]` is the time of stream k; it
         follows those that are no streams as well (`Head`)."""
@@ -256,6 +261,8 @@ class Chunks:
         moving = [s for s, _ in found if not s.uniform]
         ready = max((x.fact.ready for x in xs if isinstance(x.fact, Head)), default=0)
         s = moving[0] if moving else found[0][0]
+        for q in moving[1:]:
+            self.agree(s.length, q.length)
         delay = max([ready * s.rate, 0, *(max(q.delay, -q.rest) for q in moving)])
         out = [self.delayed(x, delay) if isinstance(x.fact, Stream) else x for x in xs]
         uniform = not moving and not ready

@@ -95,7 +95,7 @@ def reshape(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
                 f"groups of {group} frames of {s.rate} for each chunk",
                 remedy=f"Take a chunk that is a multiple of {group} frames there.",
             )
-        c.agreeing[s.length, s.length.then(by=group, times=group)] = None
+        c.agree(s.length, s.length.then(by=group, times=group))
         made = replace(
             s,
             rate=s.rate // group,
@@ -182,7 +182,24 @@ def gather(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     return [Chunk(emit(c, op, values), made)]
 
 
-@rule("set_slice", "set_index")
+@rule("dynamic_index", "dynamic_slice")
+def read(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
+    """A read along another axis than time, at a place that the program computes."""
+    x, place = xs
+    axis = op.attrs["axis"] % x.value.type.ndim
+    if not isinstance(x.fact, Stream) or axis == x.stream.axis or grows(op):
+        refuse(
+            op.loc,
+            "frames at a place that the program computes",
+            "It may be any place of the sequence.",
+            "Slice frames by their distance from this one: `x[:, :-3]`.",
+        )
+    lost = op.name == "dynamic_index" and axis < x.stream.axis
+    made = moved(x.stream, x.stream.axis - lost)
+    return [Chunk(emit(c, op, [x.value, place.value]), made)]
+
+
+@rule("set_slice", "set_index", "set_dynamic_slice", "set_dynamic_index")
 def write(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     """A write along another axis than time."""
     axis = op.attrs["axis"] % op.result.type.ndim
@@ -193,8 +210,8 @@ def write(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             "a write to frames at fixed places of the sequence",
             remedy="Make the frames first and join them (`concat`).",
         )
-    lost = op.name == "set_index" and axis < at
+    lost = op.name.endswith("_index") and axis < at
     if isinstance(xs[1].fact, Stream) and xs[1].stream.axis != at - lost:
         refuse(op.loc, "a write of frames across axes")
-    xs, s = c.aligned(xs, [at, at])
+    xs, s = c.aligned(xs, [at] * len(xs))
     return [Chunk(emit(c, op, [x.value for x in xs]), replace(s, axis=at))]

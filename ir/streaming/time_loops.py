@@ -98,11 +98,13 @@ def delay(t: Walk, s: Scan, rate: int, rest: int) -> int:
 
 def length(t: Walk, s: Scan, rate: int, rest: int) -> Length:
     """As many iterations as the frames that they read."""
+    found = []
     for p in s.ins:
         fact = t.env[p.outer].fact if isinstance(p, Seq) else None
         if isinstance(fact, Stream) and fact.rate == rate and not fact.uniform:
-            return fact.length.then(add=rest - fact.rest)
-    return whole_length(t.c, rate, rest)
+            found.append(fact.length.then(add=rest - fact.rest))
+            t.c.agree(found[0], found[-1])
+    return found[0] if found else whole_length(t.c, rate, rest)
 
 
 class TimeLoop:

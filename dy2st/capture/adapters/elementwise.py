@@ -101,6 +101,27 @@ def exponent(e: Emitter, n: Any, dtype: DType) -> object:
     return e.scalar(n if is_runtime(n) else float(np.float32(n)), dtype)
 
 
+@adapter("atan2")
+def atan2(e: Emitter, x: object, y: object) -> FakeTensor:
+    """The angle of (y, x), from the quotient of the smaller side and the larger one. The gradient
+    is not that of these steps."""
+    t, of_y = e.type(x), e.type(y)
+    if t.dtype not in (F32, F64) or of_y.dtype != t.dtype or e.trains(x, y):
+        raise NoRow("atan2 of these types, or its gradient")
+
+    def number(value: float) -> FakeTensor:
+        return e.full(value, t.dtype)
+
+    a, b = e.abs(x), e.abs(y)
+    low, high = e.minimum(a, b), e.maximum(a, b)
+    even = e.where(e.equal(high, number(0.0)), number(0.0), number(1.0))
+    angle = e.atan(e.where(e.equal(low, high), even, e.divide(low, high)))
+    angle = e.where(e.greater_than(a, b), e.subtract(number(np.pi / 2), angle), angle)
+    behind = e.less_than(e.copysign(number(1.0), y), number(0.0))
+    angle = e.where(behind, e.subtract(number(np.pi), angle), angle)
+    return e.copysign(angle, x)
+
+
 @adapter("clip")
 def clip(e: Emitter, x: Tensor, min: object, max: object) -> FakeTensor:
     if type(min) in (int, float) and type(max) in (int, float):

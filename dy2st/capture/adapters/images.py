@@ -11,7 +11,7 @@ import numpy as np
 
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.detached_writes import write
-from dy2st.trace.emitter import Emitter, NoRow, detached, grad_enabled, lift
+from dy2st.trace.emitter import Emitter, NoRow, detached
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime
 from ir.ops.images import Padding
@@ -360,7 +360,7 @@ def group_norm(
 ) -> FakeTensor:
     """Each sample by the mean and variance of each group of its channels, over all pixels. Without
     a scale, the gradient of Paddle's kernel is another one."""
-    if data_format.endswith("C") or scale is None and trained_now(e, x):
+    if data_format.endswith("C") or scale is None and e.trains(x):
         raise NoRow(f"group_norm of {data_format}, or its gradient without a scale")
     return in_groups(e, x, scale, bias, epsilon, int(groups))
 
@@ -371,10 +371,6 @@ def instance_norm(
 ) -> FakeTensor:
     """Each channel of each sample by its own mean and variance."""
     return in_groups(e, x, scale, bias, epsilon, 0)
-
-
-def trained_now(e: Emitter, x: object) -> bool:
-    return grad_enabled() and not lift(e.trace, x).stop_gradient
 
 
 def in_groups(

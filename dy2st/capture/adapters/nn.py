@@ -81,8 +81,7 @@ def p_norm(
     asvector: bool = False,
 ) -> FakeTensor:
     """Euclidean lengths; Paddle's gradient at 0 is not that of a root."""
-    trained = grad_enabled() and not lift(e.trace, x).stop_gradient
-    if float(porder) != 2.0 or asvector or trained or e.type(x).dtype not in (F32, F64):
+    if float(porder) != 2.0 or asvector or e.trains(x) or e.type(x).dtype not in (F32, F64):
         raise NoRow("another norm, or its gradient")
     return e.sqrt(e.sum(e.square(x), axes=(int_of(axis),), keepdim=bool(keepdim)))
 
@@ -141,6 +140,14 @@ def argmax(
         return e.argmax(x, axis=int_of(axis), keepdim=bool(keepdim), dtype=want)
     out = e.argmax(e.reshape(x, shape=(-1,)), axis=0, dtype=want)
     return e.reshape(out, shape=(1,) * ndim) if keepdim else out
+
+
+@adapter("argmin")
+def argmin(e: Emitter, x: object, *rest: Any, **named: Any) -> FakeTensor:
+    """The largest of what has the other sign; of integers the smallest has none."""
+    if e.type(x).dtype not in (F32, F64):
+        raise NoRow("argmin of integers")
+    return argmax(e, e.neg(x), *rest, **named)
 
 
 @adapter("numel")

@@ -223,6 +223,13 @@ CLOSE = {
                       paddle.einsum("abcd,cd->ab", q, x @ W),
                       paddle.einsum("ij,ij->", x, x), paddle.einsum("abk,ack->bc", q[0], q[0])),
         Q, t([4, 4])),
+    "atan2": lambda: (
+        lambda x, y: (paddle.atan2(x, y), paddle.atan2(x[0], y), paddle.atan2(y.T, x.T)),
+        paddle.to_tensor([[0.0, -0.0, 1.0, -2.0, INF, -INF, NAN]] * 7),
+        paddle.to_tensor([[0.0, -0.0, 1.0, -2.0, INF, -INF, NAN]] * 7).T),
+    "argmin": lambda: (
+        lambda x: (paddle.argmin(x, -1), paddle.argmin(x), x.argmin(0, keepdim=True)),
+        paddle.to_tensor([[3.0, 1.0, 1.0], [NAN, 0.0, -1.0], [2.0, NAN, -INF]])),
     "prelu": lambda: (lambda q, w: (F.prelu(q, w), F.prelu(q, w[:1])), Q, t([3])),
     "windows of a signal": lambda: (
         lambda q: (paddle.signal.frame(q, 3, 2), paddle.signal.frame(q[0, 0, 0], 3, 1, axis=0),

@@ -90,6 +90,10 @@ STREAMED = {
     "windows": lambda x: x[:, :, 0].unfold(1, 4, 2) @ paddle.ones([4, 5]),
     "reflected": padded("reflect"),
     "replicated": padded("replicate"),
+    "bands by a loop": lambda x: paddle.concat([x[:, :, k : k + 2] * k for k in range(2)], -1),
+    "angles and codes": lambda x: (
+        paddle.atan2(x, x + 1) * paddle.argmin(x.abs(), -1, keepdim=True).astype("float32")
+    ),
     "nearest frames": channels_first(
         lambda x: F.interpolate(x.unsqueeze(3), scale_factor=[1, 2])[:, :, :, 1]
     ),
@@ -153,6 +157,19 @@ def test_a_sequence_that_does_not_fill_its_groups_cannot_end():
     s(np.ones([1, 10, 3], "float32"))
     with pytest.raises(ValueError, match="after 13 frames.*in groups"):
         s.flush(np.ones([1, 3, 3], "float32"))
+
+
+def test_tensors_of_different_lengths_have_no_sum():
+    """Subsampled and each frame twice, 13 frames are 14; nothing says which of them are meant."""
+
+    def down_and_up(x):
+        y = F.conv1d(x.mT, ONES, stride=2, padding=2).mT
+        return paddle.repeat_interleave(y, 2, 1)[:, : x.shape[1]] + x
+
+    s = dy2st.stream(down_and_up, {0: 1}, 4, [InputSpec([1, None, 3], "float32", "x")])
+    assert s.flush(np.ones([1, 14, 3], "float32")).shape == (1, s.delay + 14, 3)
+    with pytest.raises(ValueError, match="not equally long"):
+        s.flush(np.ones([1, 13, 3], "float32"))
 
 
 def test_a_branch_in_the_code_of_paddle_counts_as_one_of_the_user():
