@@ -137,8 +137,15 @@ def _translated(
         return _for_sequences_of(long, function, tensors, axes, chunk, frames)
     except SourceError as error:
         if error.message != ONE_LENGTH:
+            error.loc = error.loc or definition(function)
             raise
         return _for_sequences_of(short, function, tensors, axes, chunk, frames)
+
+
+def definition(function: Any) -> Loc | None:
+    """Where a function is defined: the place of an error about all of it."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code and Loc(code.co_filename, code.co_firstlineno, function=code.co_name)
 
 
 def _for_sequences_of(
@@ -216,6 +223,7 @@ def pure(raw: Program, inputs: Sequence[Any]) -> Program:
         if q.share is not None:
             raise SourceError(
                 f"{q.name}, a view of other memory whose strides are read, cannot be streamed.",
+                reason="Its strides are those of the memory at this moment.",
                 remedy="Take a copy of it before: `.clone()`.",
             )
     marker = Input(Value(Type(BOOL, (Size.named(QUANTUM),))), "arg", "units of the sequence")
@@ -261,6 +269,7 @@ def with_results(
         raise SourceError(
             f"a function that returns {leaf.about} cannot be streamed.",
             reason="The results of a streaming program are tensors that it computes.",
+            remedy="Return tensors, and numbers and texts that are the same in every call.",
         )
 
     def tree(part: Any) -> Any:
@@ -273,7 +282,11 @@ def with_results(
             return ["list" if isinstance(part, list) else "tuple", [tree(q) for q in part]]
         if part is None or isinstance(part, (bool, int, float, str)):
             return ["constant", part]
-        raise SourceError(f"a function that returns a {type(part).__name__} cannot be streamed.")
+        raise SourceError(
+            f"a function that returns a {type(part).__name__} cannot be streamed.",
+            reason="The results of a streaming program are tensors that it computes.",
+            remedy="Return tensors in tuples, lists and dicts.",
+        )
 
     found = tree(plan.result)
     program = replace(program, ops=(*program.ops, *b.ops), outputs=tuple(outputs))
@@ -307,6 +320,7 @@ def multiples(divided: Sequence[tuple[Dim, Dim, Loc]], frames: int) -> tuple[Req
                 "a function that divides one size of the sequence by another cannot be streamed.",
                 loc,
                 reason="Only a division by a number is the same for every chunk.",
+                remedy="Divide by a number.",
             )
         why = f"Python divides a number of frames by {by}, {loc}"
         out[dim, by] = Require("multiple", at_1 - at_0, at_0 * frames, why, abs(by) * frames)
@@ -321,6 +335,7 @@ def line(dim: Dim, loc: Loc) -> tuple[int, int]:
             "a function that decides on a product of sizes of the sequence cannot be streamed.",
             loc,
             reason="What it decides has to change evenly with the number of frames.",
+            remedy="Decide on one size at a time.",
         )
     at_0, at_1 = (dim if isinstance(dim, int) else dim.evaluate({QUANTUM: k}) for k in (0, 1))
     return at_0, at_1

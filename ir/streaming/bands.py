@@ -67,7 +67,10 @@ class Bands:
     def whole(self, v: Value) -> Value:
         if square(v.type):
             refuse(
-                self.b.loc, f"a result of type {v.type}", "It grows with the square of the time."
+                self.b.loc,
+                f"a result of type {v.type}",
+                "It grows with the square of the time.",
+                "Return what is computed from it for each frame.",
             )
         return self.env.get(v, v)
 

@@ -90,7 +90,8 @@ class Chunks:
             refuse(
                 self.b.loc,
                 f"state of the open size {list(shape)}",
-                remedy="Give sizes other than the time as numbers in input_spec.",
+                "The memory of a state is made before the first call.",
+                "Give sizes other than the time as numbers in input_spec.",
             )
         return found
 
@@ -257,7 +258,12 @@ class Chunks:
                 "Limit the context: attend to a window of frames.",
             )
         if len({(s.rate, s.outer) for s, _ in found}) > 1:
-            refuse(self.b.loc, "an op on sequences of different rates", "Their frames do not pair.")
+            refuse(
+                self.b.loc,
+                "an op on sequences of different rates",
+                "Their frames do not pair.",
+                "Bring them to one rate first: a stride, or each frame several times.",
+            )
         moving = [s for s, _ in found if not s.uniform]
         ready = max((x.fact.ready for x in xs if isinstance(x.fact, Head)), default=0)
         s = moving[0] if moving else found[0][0]
@@ -276,7 +282,7 @@ def _literal(value: float, t: Type) -> float | int | bool:
     return float(value) if t.dtype.kind == "f" else int(value)
 
 
-def refuse(loc: Loc, what: str, reason: str = "", remedy: str = "") -> NoReturn:
+def refuse(loc: Loc, what: str, reason: str, remedy: str) -> NoReturn:
     """Raise the error of an op that cannot be streamed."""
     raise SourceError(f"{what} cannot be streamed.", loc, reason=reason, remedy=remedy)
 

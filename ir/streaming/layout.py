@@ -76,6 +76,7 @@ def reshape(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             op.loc,
             f"a reshape of {op.operands[0].type} to {op.result.type}",
             "It takes frames of different sequences together.",
+            "Keep the batch before the time, in an axis of its own or merged with it.",
         )
     if lanes != 1 and rest != behind:
         refuse(
@@ -93,7 +94,8 @@ def reshape(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             refuse(
                 op.loc,
                 f"groups of {group} frames of {s.rate} for each chunk",
-                remedy=f"Take a chunk that is a multiple of {group} frames there.",
+                "A chunk has no whole number of groups.",
+                f"Take a chunk that is a multiple of {group} frames there.",
             )
         c.agree(s.length, s.length.then(by=group, times=group))
         made = replace(
@@ -119,6 +121,7 @@ def reshape(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             op.loc,
             f"a reshape of {op.operands[0].type} to {op.result.type}",
             "Its frames are not those of one axis.",
+            "Reshape other axes, groups of frames, or parts of each frame, in one step each.",
         )
     shape = result_type(c, op.result.type).shape
     return [Chunk(emit(c, op, [x.value], shape=shape), replace(made, axis=at, outer=lanes))]
@@ -137,7 +140,12 @@ def stack(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
 def split(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     (x,) = xs
     if op.attrs["axis"] % x.value.type.ndim == x.stream.axis:
-        refuse(op.loc, "a split of the time", remedy="Slice the frames that are needed.")
+        refuse(
+            op.loc,
+            "a split of the time",
+            "Where its parts begin depends on the length.",
+            "Slice the frames that are needed: `x[:, 2:]`.",
+        )
     parts = c.b.emit("split", [x.value], op.attrs, op.results[0].name)
     return [Chunk(p, x.fact) for p in parts]
 
@@ -148,7 +156,12 @@ def argmax(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     axis = op.attrs["axis"]
     at = None if axis is None else axis % x.value.type.ndim
     if at is None or at == x.stream.axis:
-        refuse(op.loc, "`argmax` over time", "It needs the whole sequence.")
+        refuse(
+            op.loc,
+            "`argmax` over time",
+            "It needs the whole sequence.",
+            "Return the values of all frames and search them outside.",
+        )
     lost = at < x.stream.axis and not op.attrs["keepdim"]
     s = c.settled(x).stream
     x = c.settled(x) if s is not x.stream else x
@@ -163,7 +176,12 @@ def gather(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     if isinstance(table.fact, Stream) and (
         isinstance(index.fact, Stream) or table.stream.axis == axis
     ):
-        refuse(op.loc, "a lookup of frames by data", "An index may reach any frame.")
+        refuse(
+            op.loc,
+            "a lookup of frames by data",
+            "An index may reach any frame.",
+            "Look up rows of tables, or slice frames at a fixed distance.",
+        )
     if isinstance(table.fact, Stream):
         s = table.stream
         more = index.value.type.ndim - 1 if axis < s.axis else 0
@@ -208,10 +226,16 @@ def write(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
         refuse(
             op.loc,
             "a write to frames at fixed places of the sequence",
-            remedy="Make the frames first and join them (`concat`).",
+            "Only a loop over time writes frames one after another.",
+            "Make the frames first and join them (`concat`).",
         )
     lost = op.name.endswith("_index") and axis < at
     if isinstance(xs[1].fact, Stream) and xs[1].stream.axis != at - lost:
-        refuse(op.loc, "a write of frames across axes")
+        refuse(
+            op.loc,
+            "a write of frames across axes",
+            "The time of what is written is another axis than that of the tensor.",
+            "Bring the time to one axis in both (`transpose`).",
+        )
     xs, s = c.aligned(xs, [at] * len(xs))
     return [Chunk(emit(c, op, [x.value for x in xs]), replace(s, axis=at))]

@@ -82,7 +82,12 @@ def aligned_ins(t: Walk, s: Scan) -> dict[In, Chunk]:
     for p in s.ins:
         x = t.env[p.init if isinstance(p, Carry) else p.outer]
         if isinstance(x.fact, Final):
-            refuse(s.loc, "a loop over the last state of a loop over time")
+            refuse(
+                s.loc,
+                "a loop over the last state of a loop over time",
+                "That is known at the end only.",
+                "Return the state, or use the state of every frame.",
+            )
         ins[p] = t.c.settled(x) if isinstance(x.fact, Stream) else x
     late = max((x.fact.ready for x in ins.values() if isinstance(x.fact, Head)), default=0)
     streams = [x.stream for x in ins.values() if isinstance(x.fact, Stream)]
@@ -117,7 +122,12 @@ def joined(s: Scan, before: Fact | None, after: Fact | None) -> Fact | None:
     """What is known of a carry in every iteration."""
     if isinstance(before, Stream) and isinstance(after, Stream):
         if (before.axis, before.rate, before.outer) != (after.axis, after.rate, after.outer):
-            refuse(s.loc, "a loop that carries sequences of different rates")
+            refuse(
+                s.loc,
+                "a loop that carries sequences of different rates",
+                "Every iteration would have frames of another rate.",
+                "Call the layers one by one.",
+            )
         if before.uniform and after.uniform:
             return before
         known = before if after.uniform else after
@@ -256,18 +266,29 @@ def cond(t: Walk, s: Cond) -> None:
 def joined_branches(s: Cond, a: Fact | None, b: Fact | None, test: Fact | None) -> Fact | None:
     if isinstance(a, Stream) and isinstance(b, Stream):
         if test is not None:
-            refuse(s.loc, "a branch on the first frames", "Frames that come before are no data.")
+            refuse(
+                s.loc,
+                "a branch on the first frames",
+                "Frames that come before are no data.",
+                "Compute both sides and choose with `paddle.where`.",
+            )
         moving = [f for f in (a, b) if not f.uniform] or [a]
         if len({(f.axis, f.rate, f.delay, f.outer) for f in moving}) > 1:
             refuse(
                 s.loc,
                 "a branch on data whose sides have different delays",
-                remedy="Compute both sides and choose with `paddle.where`.",
+                "They wait for each other outside of branches only.",
+                "Compute both sides and choose with `paddle.where`.",
             )
         same = a.uniform and b.uniform
         return replace(moving[0], outside=None, fill=None, uniform=same)
     if any(isinstance(f, Final) for f in (a, b, test)):
-        refuse(s.loc, "a branch on data over the last state of a loop over time")
+        refuse(
+            s.loc,
+            "a branch on data over the last state of a loop over time",
+            "That is known at the end only.",
+            "Return the state, or use the state of every frame.",
+        )
     heads = [f for f in (a, b, test) if isinstance(f, Head)]
     return Head(max(f.ready for f in heads)) if heads else a
 

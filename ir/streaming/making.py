@@ -38,7 +38,12 @@ def uniform(c: Chunks, op: Op, new: object) -> Chunk:
     axis = time_axis(op, t)
     rate, rest = slope(t.shape[axis]), constant(t.shape[axis])
     if not isinstance(rate, int) or not isinstance(rest, int):
-        refuse(op.loc, f"`{op.name}` of {t}", "Its length is no number of frames for each unit.")
+        refuse(
+            op.loc,
+            f"`{op.name}` of {t}",
+            "Its length is no number of frames for each chunk.",
+            "Give sizes other than the time as numbers in input_spec.",
+        )
     length = whole_length(c, rate, rest)
     return Chunk(new, Stream(axis, rate, rest, max(0, -rest), length, uniform=True))  # type: ignore[arg-type]
 

@@ -49,7 +49,12 @@ def apply(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             "Return the state, or use the state of every frame.",
         )
     if not any(isinstance(x.fact, Stream) for x in xs) and op.name not in MAKES:
-        refuse(op.loc, f"`{op.name}` at a place or of a size that depends on the length")
+        refuse(
+            op.loc,
+            f"`{op.name}` at a place or of a size that depends on the length",
+            "The length is known at the end only.",
+            "Compute it for each frame, from frames at a fixed distance.",
+        )
     found = RULES.get(op.name)
     whole = found is None and op.row.views and len(op.operands) == 1
     if not (op.name in MOVES or whole) or (op.name != "concat" and ready(xs) is not None):
@@ -63,7 +68,12 @@ def apply(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
         return reduction(c, op, xs)
     if row.views and len(op.operands) == 1:
         return tracked_view(c, op, xs[0])
-    refuse(op.loc, f"`{op.name}` over time", "There is no rule for it.")
+    refuse(
+        op.loc,
+        f"`{op.name}` over time",
+        "There is no rule for it.",
+        "Apply it to other axes, or within windows of frames (`unfold`).",
+    )
 
 
 def waiting(c: Chunks, xs: Sequence[Chunk]) -> list[Chunk]:
@@ -161,7 +171,12 @@ def tracked_view(c: Chunks, op: Op, x: Chunk) -> Sequence[Chunk]:
     )
     in_offset = isinstance(offset, Size) and f"stride{s.axis}" in offset.names
     if len(at) != 1 or in_offset or grows(op) and op.name != "expand":
-        refuse(op.loc, f"`{op.name}` over time", "It moves frames in a way that has no rule.")
+        refuse(
+            op.loc,
+            f"`{op.name}` over time",
+            "It moves frames in a way that has no rule.",
+            "Slice, pad, join and reshape frames, or take windows of them (`unfold`).",
+        )
     return [Chunk(emit(c, op, [x.value]), replace(s, axis=at[0]))]
 
 

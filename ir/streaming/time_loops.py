@@ -66,7 +66,8 @@ def check(s: Scan) -> None:
             refuse(
                 s.loc,
                 f"a loop that reads frames in steps of {p.step} from {p.start} on",
-                remedy="Slice the frames before the loop: `x[:, ::2]`.",
+                "An iteration of a stream reads one frame after the other.",
+                "Slice the frames before the loop: `x[:, ::2]`.",
             )
         if isinstance(p, Carry) and any(map(mentions, p.init.type.shape)):
             refuse(
@@ -92,6 +93,7 @@ def delay(t: Walk, s: Scan, rate: int, rest: int) -> int:
                 s.loc,
                 "a loop over time from the last state of another one",
                 "That is known at the end only.",
+                "Run both loops as one, or begin with a constant state.",
             )
     return max(late)
 
@@ -163,7 +165,12 @@ class TimeLoop:
         if not isinstance(x.fact, Stream):
             return table(self.c, x.value, axis, p.start, p.step, self.fact)
         if x.stream.axis != axis or x.stream.rate != self.fact.rate:
-            refuse(self.s.loc, "a loop over time that reads a sequence of another rate")
+            refuse(
+                self.s.loc,
+                "a loop over time that reads a sequence of another rate",
+                "Its frames and the iterations do not pair.",
+                "Bring sequences to one rate first: a stride, or each frame several times.",
+            )
         x = self.c.plain(x, "a loop over time")
         late = replace(x.stream, delay=x.stream.delay + p.start, outside=None)
         return self.c.delayed(Chunk(x.value, late), self.fact.delay)

@@ -23,6 +23,29 @@ from ir.types import Dim, Type
 from ir.uses import size_names, walk
 from ir.verify import verify
 
+#: calls that run on Paddle's kernels: what is known of them, and what to do instead
+FOREIGN = {
+    "": (
+        "Nothing is known of how it moves frames.",
+        "Write it with other ops, or pass what it gives as an argument.",
+    ),
+    "roll": (
+        "It brings the last frames to the front.",
+        "Shift frames by a join: `paddle.concat([paddle.zeros_like(x[:, :1]), x[:, :-1]], 1)`.",
+    ),
+    "conv2d": ("Channels come last.", "Give channels first: `data_format` NCL or NCHW."),
+    "conv2d_transpose": (
+        "It has a dilation or an output size.",
+        "Use `output_padding`, or repeat frames before a convolution.",
+    ),
+    **dict.fromkeys(
+        ("linear_interp", "bilinear_interp"),
+        (
+            "It repeats the last frame behind the end.",
+            "Enlarge to the nearest frame, or use a transposed convolution.",
+        ),
+    ),
+}
 FAMILIES = (cumulative, layout, loops, making, windows)
 
 
@@ -72,17 +95,14 @@ class Transform:
                 try:
                     self.op(node)
                 except (ShapeError, ValueError) as e:
-                    refuse(node.loc, f"`{node.name}` on chunks", f"{e}.")
+                    refuse(node.loc, f"`{node.name}` on chunks", f"{e}.", "Take another chunk.")
 
     def op(self, op: Op) -> None:
         xs = self.chunks(op.operands)
         if op.name == "foreign":
-            refuse(
-                op.loc,
-                f"`{op.attrs['call']}`, which runs on Paddle's own kernel,",
-                "Nothing is known of how it moves frames.",
-                "Write it with other ops, or pass what it gives as an argument.",
-            )
+            call = op.attrs["call"]
+            reason, remedy = FOREIGN.get(call, FOREIGN[""])
+            refuse(op.loc, f"`{call}`, which runs on Paddle's own kernel,", reason, remedy)
         moving = any(isinstance(x.fact, Stream) for x in xs)
         early = any(isinstance(x.fact, (Head, Final)) for x in xs)
         if (
@@ -94,6 +114,7 @@ class Transform:
                 op.loc,
                 f"`{op.name}`, which may raise an error, on frames",
                 "It would look at frames that are no data, too.",
+                "Check arguments outside, or clip them.",
             )
         if moving or QUANTUM in size_names(op):
             made = apply(self.c, op, xs)
@@ -141,7 +162,12 @@ def stream(program: Program, units: Dim, frames: int) -> Streamed:
         t.nodes(program.ops)
         outputs = [_output(t, v) for v in program.outputs]
     except NeedsUnrolling as e:
-        refuse(e.loc, f"a part of a loop or branch that needs {e.why}")
+        refuse(
+            e.loc,
+            f"a part of a loop or branch that needs {e.why}",
+            "State belongs to the program, and is kept for each chunk.",
+            "Move that out of the loop or branch.",
+        )
     c = t.c
     step = c.b.size(n=units) if not isinstance(units, int) else c.number(units)
     c.keep(c.clock, c.b.add(c.clock, step))

@@ -61,7 +61,12 @@ def windows(
 def conv(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     x, w = xs
     if isinstance(w.fact, Stream):
-        refuse(op.loc, "a convolution with weights that grow with the sequence")
+        refuse(
+            op.loc,
+            "a convolution with weights that grow with the sequence",
+            "All of them meet each frame.",
+            "Limit the weights to a window of frames.",
+        )
     s, a = x.stream, op.attrs
     if s.axis == 1:
         refuse(
@@ -150,6 +155,7 @@ def slice_(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             op.loc,
             "a slice that begins at the end of the sequence",
             "Where the sequence ends is known at the end only.",
+            "Pad its end with a constant, and take the last frames from what `flush` returns.",
         )
     if not mentions(a["length"]):
         x = c.plain(x, "the first frames")
@@ -174,6 +180,7 @@ def _moved(c: Chunks, op: Op, x: Chunk, start: int, step: int) -> Chunk:
             f"a slice of {made} of {op.operands[0].type.shape[s.axis]} frames",
             "The part of the sequence that it takes depends on its length, or its end is no "
             "multiple of the step.",
+            "Slice from a fixed frame to the end, and let groups of frames do the rest.",
         )
     delay = s.delay + start
     fact = replace(
@@ -200,7 +207,12 @@ def _table(c: Chunks, op: Op, x: Chunk, axis: int, start: Any, step: int) -> Chu
     """The rows of a table, as many as the sequence has frames: positional encodings."""
     time_axis(op, op.result.type)
     if axis != time_axis(op, op.result.type) or mentions(start) or x.fact is not None:
-        refuse(op.loc, "a slice whose place depends on the length of the sequence")
+        refuse(
+            op.loc,
+            "a slice whose place depends on the length of the sequence",
+            "The length is known at the end only.",
+            "Slice from a fixed place: `table[:t]`.",
+        )
     s = replace(uniform(c, op, x.value).stream, uniform=False)
     return table(c, x.value, axis, start, step, s)
 

@@ -168,6 +168,14 @@ def chunk_without_frames():
 
 
 @script
+def chunk_that_does_not_fill_the_strides():
+    def pairs(x):
+        return x.reshape([1, -1, 2, 3]).sum(2)
+
+    stream(pairs, chunk=None)(FRAMES[:, :3])
+
+
+@script
 def missing_chunk():
     stream(lambda x, y: x + y, BOTH)(FRAMES)
 
@@ -228,6 +236,11 @@ def output_array_that_is_the_argument():
 def batch_of_another_size():
     streams = stream(smooth).batch(2)
     streams(paddle.ones([3, 4, 3]))
+
+
+@script
+def batch_along_the_time():
+    stream(lambda x: x.transpose([1, 0, 2])).batch(2)
 
 
 # ---------------------------------------------------------------- files
