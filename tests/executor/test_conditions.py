@@ -89,6 +89,17 @@ def test_it_becomes_a_require_that_names_the_inputs(name):
         bind_sizes(p, shapes)
 
 
+def test_a_size_is_found_from_a_multiple_of_it():
+    text = """program p(%x: f32[2*N] arg "x") {
+  %y = reshape(%x, shape=[N, 2])              : f32[N,2]
+  return %y
+}"""
+    run = compiled(verify(parse(text)))
+    assert run(np.zeros(6, "float32"))[0].shape == (3, 2)
+    with pytest.raises(ValueError, match=r"f32\[2\*N\]"):
+        run(np.zeros(5, "float32"))
+
+
 def test_what_follows_from_requires_is_not_checked_again():
     p = verify(
         parse(

@@ -390,7 +390,7 @@ def test_the_verifier_rejects_definitions():
     y = Value(X.type)
     rejects("unknown kind", inputs=(Input(X, "weight", "x"),))
     rejects("defined twice", inputs=(Input(X, "arg", "x"), Input(X, "arg", "y")))
-    rejects("no input has the size B", inputs=(Input(Value(Type(F32, (2 * B,))), "arg", "x"),))
+    rejects("no input has the size B", inputs=(Input(Value(Type(F32, (B + 1,))), "arg", "x"),))
     rejects("before it is defined", outputs=(y,))
     rejects("before it is defined", [Op("neg", (y,), (Value(X.type),))])
     rejects("defined twice", [Op("neg", (X,), (y,)), Op("neg", (X,), (y,))])

@@ -182,7 +182,7 @@ TEXTS = {
     "blocks inside of each other": f'program p(%x: f32[4] arg "x") {{\n{DEEP}  return %x\n}}',
     "nothing": "",
     "two arguments of one name": TEXT.replace('%h: f32[2] buffer "h"', '%h: f32[2] arg "x"'),
-    "a size that no input has": TEXT.replace("f32[N]", "f32[2*N]"),
+    "a size that no input has": TEXT.replace("f32[N]", "f32[N+1]"),
     "a type of 40 dims": TEXT.replace("f32[2]", f"f32[{','.join('2' * 40)}]"),
 }
 
