@@ -223,6 +223,7 @@ class Runner:
                     raise InternalError(e) from e
                 if body.frame.stale:
                     continue
+                self.turns |= body.loop.turns
                 stop = e
             except Refused as e:
                 if body.frame.stale:

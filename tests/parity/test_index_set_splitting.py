@@ -135,3 +135,18 @@ def test_one_step_differs_and_short_calls_come_first(f):
     for n in (2, 5, 1, 0, 4, 3, 8):
         check.same(static(tensor(n, 3)), f(tensor(n, 3)))
     check.same(static(tensor(9, 3)), f(tensor(9, 3)))
+
+
+@pytest.mark.parametrize("future", [1, 5])
+def test_a_rollout_reads_its_own_frames_behind_the_given_ones(future):
+    """Before the first iteration there is no last frame."""
+
+    def rollout(x):
+        h, frames = x[0] * 0, []
+        for t in range(x.shape[0] + future):
+            h = paddle.tanh(h + (x[t] if t < x.shape[0] else frames[-1]))
+            frames.append(h * 2)
+        return paddle.stack(frames[-future:]), h
+
+    static = check.agree(rollout, check.data(9, 3))
+    assert "unrolled" not in str(dy2st.report(static, check.data(9, 3)))
