@@ -352,6 +352,8 @@ class LoopPorts(ContainerPorts):
         key = (id(a), None if self.body_trace.certain or init is None else id(init))
         if key not in self.objects:
             self.objects[key] = (a, self.trace.fake(out, stop_gradient))
+            if copied := self.trace.values.copies.get(a._value):
+                self.trace.values.copies[self.objects[key][1]._value] = copied
         return self.objects[key][1]
 
     def last(self, a: FakeTensor, inner: Value, name: str) -> Any:

@@ -45,6 +45,7 @@ from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import kind_of
+from ir import Value
 
 
 # ---------------------------------------------------------------- loops
@@ -209,6 +210,7 @@ def is_(a: object, b: object) -> object:
             raise NeedsConcrete("`is` between a carried variable and a tensor", (), peel=True)
         if trace.tentative and any(trace.values.copies.get(v) for v in values):
             raise NeedsConcrete("`is` of an element that an index picks")
+        check_no_copy(trace, values)
         real = [
             trace.inputs.by_id[id(q)].fake if id(q) in trace.inputs.by_id else q for q in (a, b)
         ]
@@ -220,6 +222,21 @@ def is_(a: object, b: object) -> object:
             if doubt is not None and (unsure or any(q is other for q in doubt.among)):
                 trace.check_certain(x)
     return a is b
+
+
+def check_no_copy(trace: Trace, values: list[Value]) -> None:
+    """Refuse `is` of a tensor that the program copies of others, where eager may have one of
+    these: an element of a list that a loop has filled."""
+    for v in values:
+        if v in trace.values.picks:
+            reason = "`is` asks for an element of the list that it fills"
+            trace.unroll(trace.values.picks[v][0].source(), reason)
+    if any(trace.values.copies.get(v) for v in values):
+        raise refuse(
+            "`is` of a tensor that was in a list which a loop fills or reads at an index.",
+            "The loop has one tensor for all elements, not one for each.",
+            "Compare values, or decide on the index.",
+        )
 
 
 def is_not(a: object, b: object) -> object:

@@ -179,6 +179,11 @@ class StackedRun:
         self.trip, self.tree, self.loop, self.origin = trip, tree, loop, origin
         self.items: dict[int, tuple[Frame, Any]] = {}
 
+    def source(self) -> Loop | None:
+        """The loop that has appended the elements, or those that they are taken from."""
+        runs = [q for q in (self.origin or ((),))[0] if isinstance(q, StackedRun)]
+        return self.loop or next((q.source() for q in runs), None)
+
     @property
     def size(self) -> Any:
         trace = current()

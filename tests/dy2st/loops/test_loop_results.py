@@ -208,3 +208,41 @@ def test_numbers_of_a_loop_over_a_named_size_are_a_list():
     static = dy2st.to_static(f, input_spec=[paddle.static.InputSpec([None, None])])
     for n in (2, 5, 1):
         assert static(paddle.ones([3, n]))[1] == list(range(n))
+
+
+def last_of_list(x):
+    y, ys = x[0], []
+    for row in x:
+        y = paddle.tanh(y + row)
+        ys.append(y)
+    return ys[-1] is y, ys[0] is y, ys[0] is ys[-1], ys[1:][-1] is y if len(ys) > 1 else None
+
+
+def test_which_object_an_element_is():
+    """Where it is asked, the loop keeps its elements apart."""
+    for n in (1, 4):
+        x = check.data(n, 3)
+        assert dy2st.to_static(last_of_list)(x) == last_of_list(x)
+
+
+def states_of_layers(x):
+    hs, y = [x[0] * 0 for _ in range(12)], x[0]
+    for y in x:
+        for layer in range(12):
+            y = paddle.tanh(y + hs[layer])
+            hs[layer] = y
+    return y, hs
+
+
+def test_a_state_that_is_also_the_result():
+    """It is a tensor of its own in the list, which a warning says, and `is` does not answer."""
+    with pytest.warns(dy2st.CopyWarning):
+        check.agree(states_of_layers, check.data(3, 4))
+
+    @dy2st.to_static
+    def compared(x):
+        y, hs = states_of_layers(x)
+        return y is hs[-1]
+
+    with pytest.raises(dy2st.SourceError, match="`is` of a tensor that was in a list"):
+        compared(check.data(3, 4))
