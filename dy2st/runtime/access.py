@@ -245,6 +245,8 @@ def store_plain(obj: Any, name: str, value: object) -> None:
         put_item(obj, name, value)
     elif picked is None or not columns.store(trace, picked, name, value):
         columns.check_stored(trace, obj, name)
+        if picked is None and isinstance(obj, paddle.nn.Layer) and not made_here(trace, obj):
+            columns.check_plain(trace, [obj], name, value)
         trace.store(place_of(obj, name), value)
 
 

@@ -328,9 +328,10 @@ def other(trace: Trace, f: Any) -> Any:
     if isinstance(f, UNBOUND) and f.__objclass__ in (*KINDS, object):
         return functools.partial(unbound, trace, f)
     call = next((vars(k)["__call__"] for k in type(f).__mro__ if "__call__" in vars(k)), None)
-    call = getattr(call, "__dy2st_original__", call)
-    if isinstance(call, types.FunctionType) and not is_library(call):
-        return use(trace, noted(f, "__call__", call)).__get__(f)
+    plain = getattr(call, "__dy2st_original__", call)
+    if isinstance(plain, types.FunctionType) and not is_library(plain):
+        noted(f, "__call__", call)
+        return use(trace, plain).__get__(f)
     return unconverted(trace, f)
 
 

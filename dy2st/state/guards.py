@@ -254,6 +254,13 @@ class Guards(ContainerGuards):
             self.terms["absent", id(obj), name] = f"{name!r} not in {self.ref(obj.__dict__)}"
             self.note(("absent", id(obj), name), f"{self.name(obj)}.{name} is new")
 
+    def unregistered(self, layer: Any, name: str) -> None:
+        """An attribute that is stored is no parameter, buffer or sublayer."""
+        fields, key = self.ref(layer.__dict__), ("unregistered", id(layer), name)
+        tests = [f"{name!r} not in {fields}[{part!r}]" for part in _DICTS]
+        self.terms[key] = " and ".join(tests)
+        self.note(key, f"{self.name(layer)}.{name} is a part of it")
+
     def special_method(self, kind: type, name: str, found: object) -> None:
         """A class of the user has this function, or descriptor, under a name that Python looks up
         in classes."""

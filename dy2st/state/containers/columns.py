@@ -132,6 +132,7 @@ def store(trace: Trace, picked: Picked, name: str, value: Any) -> bool:
     plain = isinstance(value, Tensor) or is_runtime_scalar(value) or is_constant(value)
     if not (plain or is_symint(value)) or not is_symint(picked.at):
         return False
+    check_plain(trace, picked.layers, name, value)
     found = column_of(trace, picked, name)
     frame, column = found or (trace.frame, made(trace, picked, name))
     if column is None or frame is not trace.frame:
@@ -141,6 +142,19 @@ def store(trace: Trace, picked: Picked, name: str, value: Any) -> bool:
     column.fill = frame.fills[id(column.items)]
     frame.columns[key_of(picked, name)] = column
     return True
+
+
+def check_plain(trace: Trace, layers: Sequence[Any], name: str, value: object) -> None:
+    """Paddle takes a number only in place of an attribute that is no parameter, buffer or
+    sublayer."""
+    if isinstance(value, Tensor) or value is None:
+        return
+    for layer in layers:
+        fields = layer.__dict__
+        if any(name in fields.get(part, ()) for part in PARTS):
+            setattr(layer, name, value)  # raises Paddle's error
+        elif PARTS[0] in fields and ("attr", id(layer), name) not in trace.objects.stored:
+            trace.guards.unregistered(layer, name)
 
 
 def made(trace: Trace, picked: Picked, name: str) -> Column | None:

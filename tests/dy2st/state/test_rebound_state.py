@@ -207,3 +207,37 @@ def test_another_type_and_another_length_are_followed():
         eager.state, ours.state = state, state
         check.same(static(X + k), eager(X + k), what=f"call {k}")
         check.same(seen(ours), seen(eager), what=f"state after call {k}")
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_number_in_place_of_a_buffer_is_refused_by_paddle(layers):
+    """A tensor that is stored makes a buffer of an attribute: a number does not replace it."""
+
+    class Neuron(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.v = 0.0
+
+        def forward(self, x):
+            self.v = self.v * 0.5 + x
+            return self.v
+
+    def f(x, neurons):
+        for neuron in neurons:
+            neuron.v = 0.0
+        for t in range(3):
+            h = x[t]
+            for neuron in neurons:
+                h = neuron(h)
+        return h
+
+    static, x = dy2st.to_static(f), paddle.ones([3, 2])
+    one, two = (nn.LayerList([Neuron() for _ in range(layers)]) for _ in range(2))
+    check.same(static(x, one), f(x, two))
+    for g, neurons in ((static, one), (f, two)):
+        with pytest.raises(TypeError, match="assignment to buffers 'v'"):
+            g(x, neurons)
+    for neuron in (*one, *two):
+        del neuron.v
+        neuron.v = 0.0
+    check.same(static(x, one), f(x, two))
