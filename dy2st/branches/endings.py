@@ -2,21 +2,38 @@
 
 A call that fails writes nothing. What eager has written before such an error is known from a trace
 that ends in it: it runs only the branches that lead there, each under a check that it is taken.
-Conditions on data are numbered in the order in which a frame comes to them.
+Conditions on data are numbered in the order in which a frame comes to them. An error in the body
+of a loop is met once more in a program without the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dy2st.branches.branch import Branch
+from dy2st.capture.foreign.probe import RANDOM
 from dy2st.trace import scalar as number
-from dy2st.trace.frames import Frame
+from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.scalar import RuntimeScalar, known, negate, negated
 from dy2st.trace.trace import Trace
-from ir import Op
+from ir import Op, Program
+from ir.program import Node
 from ir.uses import walk
+
+#: iterations of loops that are unrolled to find what an error in them leaves behind
+MOST_ITERATIONS = 32
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """An error in the body of loops, which are known by the calls that led to them. `needed`: even
+    if nothing has been changed."""
+
+    loops: tuple[object, ...]
+    needed: bool
 
 
 def decision(frame: Frame) -> int:
@@ -36,26 +53,50 @@ def site(trace: Trace, branch: Branch, needed: bool) -> int:
 def numbered(trace: Trace, last: tuple[int, bool], needed: bool = False, *more: Frame) -> int:
     """As `site`, for the error that the last of some conditions leads to."""
     frames = [*trace.frames, *more]
-    if trace.in_loop or trace.endings.ahead is not None or not (needed or has_changed(trace)):
+    if trace.in_loop and trace.endings.ahead is None:
+        return in_loops(trace, [f.loop for f in trace.frames if f.loop is not None], needed)
+    if trace.endings.ahead is not None or not (needed or has_changed(trace)):
         return 0
     path = [f.decided for f in trace.frames[1:]]
-    if None in path or any(map(draws, frames)):
+    if None in path or any(draws(f.builder.ops) for f in frames):
         return 0
-    trace.endings.paths.append((*path, last))  # type: ignore[arg-type]
+    trace.endings.paths.append((*path, last))
     return len(trace.endings.paths)
+
+
+def in_loops(trace: Trace, loops: Sequence[Loop], needed: bool) -> int:
+    """As `numbered`, for an error in the body of loops: a trace without these loops says how many
+    iterations lead to it."""
+    trips = [q.trip for q in loops if trace.is_counted(q) and isinstance(q.trip, int)]
+    if len(trips) < len(loops) or math.prod(trips) > MOST_ITERATIONS:
+        return 0
+    trace.endings.paths.append(Unrolled(tuple(q.calls for q in loops), needed))
+    return len(trace.endings.paths)
+
+
+def final_paths(trace: Trace, program: Program, changes: bool) -> list[Any]:
+    """How the errors are reached in programs of their own; None for those in loops that need none.
+    `changes`: a call stores something. What acts while it runs does not run a second time."""
+    acts = draws(program.ops, "print")
+    return [
+        None if isinstance(q, Unrolled) and (acts or not (q.needed or changes)) else q
+        for q in trace.endings.paths
+    ]
 
 
 def has_changed(trace: Trace) -> bool:
     """Whether the function has changed something that its caller may know."""
     inputs = {q.value for q in trace.inputs.by_id.values()}
     stored = any(f.stores or f.appends or f.changed for f in trace.frames)
+    stored = stored or any(tail.parts() for _, tail, _ in trace.guards.tails.values())
     return stored or not inputs.isdisjoint(trace.values.written)
 
 
-def draws(frame: Frame) -> bool:
-    """Whether a host call has been made, which another program would make again."""
-    found = [q for q in walk(frame.builder.ops) if isinstance(q, Op) and q.name == "foreign"]
-    return any(q.attrs["call"] == "host" for q in found)
+def draws(nodes: Iterable[Node], *more: str) -> bool:
+    """Whether a host call has been made, or a random number drawn, which another program would do
+    again."""
+    found = [q for q in walk(nodes) if isinstance(q, Op) and q.name == "foreign"]
+    return any(q.attrs["call"] in ("host", *RANDOM, *more) for q in found)
 
 
 # ---------------------------------------------------------------- a trace that ends in an error

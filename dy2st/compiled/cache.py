@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dy2st.compiled.arguments import argument_names
-from dy2st.compiled.endings import EARLY, Again, Path, as_raised
+from dy2st.compiled.endings import EARLY, Again, Path, Unrolled, as_raised
 from dy2st.compiled.entry import MISS, Entry
 from dy2st.compiled.reasons import (
     Case,
@@ -115,29 +115,39 @@ class Cache:
             return error
         again = Again() if entry is None or entry.again is None else entry.again
         path = () if entry is None else again.paths[site - 1]
+        if path is None:
+            return error
+        made: Entry | None = None
         try:
-            result = self.ending(entry, signature, again, path)
-            return error if result is MISS else as_raised(result, error)
+            for made in self.endings(entry, signature, again, path):
+                result = made.call(signature.leaves)
+                if result is not MISS:
+                    return as_raised(result, error)
+            return error
         except Exception as other:
             if is_internal(other):
                 return other
+            if isinstance(path, Unrolled) and made is not None:
+                return self.ended(made, signature, other)
             return error if entry is not None or isinstance(other, SourceError) else other
 
-    def ending(self, entry: Entry | None, signature: Signature, again: Again, path: Path) -> Any:
-        """What a program has as its result that does what a call does up to an error."""
+    def endings(
+        self, entry: Entry | None, signature: Signature, again: Again, path: Path | Unrolled
+    ) -> Iterator[Entry]:
+        """Programs that do what a call does up to an error, which is their result. For one in loops
+        they are programs without the loops, and raise it."""
         known = entry.ends if entry is not None else []
-        for one in (q for p, q in known if p == path):
-            result = one.call(signature.leaves)
-            if result is not MISS:
-                return result
+        yield from [one for p, one in known if p == path]
+        loops = path.loops if isinstance(path, Unrolled) else ()
+        unrolled = {**(again.unrolled or {}), **dict.fromkeys(loops, "an error is raised in it")}
         with TRANSLATING:
             made = translate(
                 self.function, signature, again.spec, again.dynamic, device=self.options[2],
-                path=path, unrolled=again.unrolled,
+                path=None if loops else path, unrolled=unrolled,  # type: ignore[arg-type]
             )  # fmt: skip
         self.take_turns(made)
         known[:] = [*known[1 - MOST_ENDINGS :], (path, made)]
-        return made.call(signature.leaves)
+        yield made
 
     def find(self, signature: Signature) -> Entry:
         """The entry that a call would use; it is made if there is none."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from dy2st.branches.branch import raised
-from dy2st.branches.endings import has_changed
+from dy2st.branches.endings import Unrolled, has_changed
 from dy2st.state.dynamic_numbers import DynamicNumbers
 from dy2st.state.strings import PLAIN, Shown, Text, is_lazy
 from dy2st.trace.trace import Trace
@@ -29,7 +29,7 @@ class Again:
     spec: Sequence[object] | None = None
     dynamic: DynamicNumbers | None = None
     unrolled: Mapping[object, str] | None = None
-    paths: Sequence[Path] = ()
+    paths: Sequence[Path | Unrolled | None] = ()
 
 
 def noted(trace: Trace, call: Callable[[], object]) -> object:
@@ -85,4 +85,4 @@ def as_raised(result: tuple[Any, Any, Any], error: Exception) -> Exception:
     return made.with_traceback(error.__traceback__)
 
 
-__all__ = ["EARLY", "Again", "Path", "as_raised", "ending", "noted"]
+__all__ = ["EARLY", "Again", "Path", "Unrolled", "as_raised", "ending", "noted"]

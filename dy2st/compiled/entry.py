@@ -21,7 +21,7 @@ from paddle.base import core
 from dy2st.compiled import backward_errors
 from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.compiled.autograd import Node
-from dy2st.compiled.endings import Again, Path
+from dy2st.compiled.endings import Again, Path, Unrolled
 from dy2st.compiled.errors import UsersErrors
 from dy2st.compiled.host_inputs import HostCalls, Watch
 from dy2st.compiled.reasons import Checks
@@ -107,7 +107,7 @@ class Entry:
         self.watch = Watch.of(self.checks, made.guards.terms, self.input, self.traced, made.written)
         self.used, self.again = 0, made.again
         self.updates = self.watch is None and any(self.is_update(q) for q, _ in made.plan.stores)
-        self.ends: list[tuple[Path, Entry]] = []
+        self.ends: list[tuple[Path | Unrolled, Entry]] = []
         self.call: Callable[..., Any] = _Writer(self, made).compile()
         made.guards.finish()
         for q, o in zip(self.traced, own):

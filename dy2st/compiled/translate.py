@@ -12,6 +12,7 @@ import numpy as np
 import paddle
 
 from dy2st.branches.cond import choose
+from dy2st.branches.endings import final_paths
 from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.capture.foreign.refusals import no_element_type
@@ -331,6 +332,8 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
 def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:
     signature = given.signature
     with trace.pause():
+        writes = any(i.value in trace.values.written for i in program.inputs)
+        paths = final_paths(trace, program, changes=bool(plan.stores) or writes)
         program, calls = host_inputs.lifted(trace, program)
         traced = list(trace.inputs.by_id.values())
         own = [q for q in traced if q.share is None]
@@ -366,7 +369,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             trace.frames[0].notes, ends, policy, given.again, program=displayed,
             schedule=executable.report,
         ), training, frozenset(loud), calls, trace.endings.errors,
-        Again(given.spec, given.dynamic, dict(given.unrolled), trace.endings.paths),
+        Again(given.spec, given.dynamic, dict(given.unrolled), paths),
     )  # fmt: skip
     return Entry(made, given.signature)
 

@@ -109,7 +109,7 @@ class Endings:
     that ends in an error, the conditions on the way there that are still to come."""
 
     errors: dict[tuple[str, str], Exception] = field(default_factory=dict)
-    paths: list[tuple[tuple[int, bool], ...]] = field(default_factory=list)
+    paths: list[Any] = field(default_factory=list)
     ahead: list[tuple[int, bool]] | None = None
 
 
