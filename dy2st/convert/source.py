@@ -15,10 +15,8 @@ import __future__
 import ast
 import copy
 import functools
-import itertools
 import linecache
 import types
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -291,27 +289,5 @@ def loc_of(node: ast.AST, filename: str, funcname: str) -> Loc:
 
 
 def render(tree: ast.AST) -> str:
-    """The tree as Python text: astor's layout where astor writes this tree, else `ast.unparse`."""
-    text = astor_source(tree)
-    return text if text is not None else ast.unparse(tree) + "\n"
-
-
-def astor_source(tree: ast.AST) -> str | None:
-    """What astor writes, or None if it is not installed, does not know a node, or errs."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            import astor
-
-            text = astor.to_source(tree)
-        again = ast.parse(text).body
-    except (ImportError, AttributeError, ValueError, SyntaxError, TypeError):
-        return None
-    written = ast.Module(again, [])
-    given = ast.parse(ast.unparse(tree))
-    return text if same_tree(written, given) else None
-
-
-def same_tree(a: ast.AST, b: ast.AST) -> bool:
-    pairs = itertools.zip_longest(ast.walk(a), ast.walk(b))
-    return all(type(x) is type(y) for x, y in pairs) and ast.dump(a) == ast.dump(b)
+    """The tree as Python text."""
+    return ast.unparse(tree) + "\n"

@@ -1,19 +1,64 @@
-"""The table of library functions that are converted like user code, with their substitutes."""
+"""The table of library functions that are converted like user code, with their substitutes.
+
+Paddle's gather and scatter functions look at values of index and mask: they are converted as Paddle
+has written them, so that their checks are made when the program runs. Layers that call one Layer
+after the other have loops like those of the user.
+"""
 
 from __future__ import annotations
 
+import inspect
 import types
 from typing import Any
 
-from dy2st.library import decoding, integer_math, layer_stacks, recurrent, scatter, static_nn
+import paddle
+from paddle import Tensor
+from paddle.nn import Sequential, TransformerDecoder, TransformerEncoder
+from paddle.tensor import manipulation
+
+from dy2st.library import decoding, recurrent, static_nn
 from dy2st.state.protocols import CONVERTED
 
+_NAMES = "put_along_axis scatter_add scatter_reduce masked_scatter".split()
+_FOUND = [
+    getattr(home, name)
+    for home in (paddle, paddle.Tensor, manipulation)
+    for name in (*_NAMES, *(f"{q}_" for q in _NAMES))
+    if hasattr(home, name)
+]
+_FOUND += [f for own in (paddle.gcd, paddle.lcm) for f in (own, own.__wrapped__)]
+_FOUND += [TransformerEncoder.forward, TransformerDecoder.forward]
+
+
+def sequential(self: Any, input: Any) -> Any:
+    """`Sequential.forward`."""
+    for layer in self:
+        input = layer(input)
+    return input
+
+
+def index_fill_(x: Tensor, index: Tensor, axis: int, value: Tensor, name: object = None) -> object:
+    """Through a transposed view, where Paddle transposes x in place, and back."""
+    if index.size == 0:
+        return x
+    perm = list(range(len(x.shape)))
+    perm[0], perm[axis] = perm[axis], perm[0]
+    if x.stop_gradient or not paddle.is_grad_enabled():
+        paddle.transpose(x, perm).index_put_((index,), paddle.to_tensor(value, dtype=x.dtype))
+    else:
+        paddle.assign(paddle.index_fill(x, index, axis, value), x)
+    return x
+
+
+#: what is converted and called instead of a function, by identity: itself without decorators, or a
+#: substitute
 REWRITTEN: dict[Any, Any] = {
     **recurrent.REWRITTEN,
     **static_nn.REWRITTEN,
     **decoding.REWRITTEN,
-    **integer_math.REWRITTEN,
-    **scatter.REWRITTEN,
+    **{f: inspect.unwrap(f) for f in _FOUND},
+    **{f: f for f in map(inspect.unwrap, _FOUND)},
     **{f: f for k in CONVERTED for f in vars(k).values() if isinstance(f, types.FunctionType)},
-    **layer_stacks.REWRITTEN,
+    Sequential.forward: sequential,
+    paddle.index_fill_: index_fill_,
 }

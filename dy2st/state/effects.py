@@ -173,6 +173,11 @@ REASONS: dict[str, str] = {
     "numpy.vectorize.__call__": "The function in it is called by NumPy and is not translated.",
     "paddle.set_flags": "It would act when the function is traced, not when the program runs.",
     "paddle.base.framework.set_flags": "It would act when the function is traced.",
+    **dict.fromkeys(
+        "paddle.tensor.math.gcd_ paddle.tensor.math.lcm_ "
+        "paddle.nn.functional.input.embedding_renorm_".split(),
+        "It writes to its argument in steps of Python that depend on values.",
+    ),
     "paddle.framework.io.save": "The file would be written when the function is traced.",
     "paddle.framework.io.load": "The file would be read when the function is traced.",
     "paddle.framework.random.set_rng_state": "It would act when the function is traced.",
@@ -285,7 +290,8 @@ def name_of(f: Any) -> str:
     module = getattr(f, "__module__", None)
     if isinstance(module, str) and module.split(".")[0] not in NAMED:
         return str(getattr(f, "__name__", type(f).__name__))
-    name = next(names(f), getattr(f, "__name__", type(f).__name__)).removeprefix("builtins.")
+    public = (q for q in names(f) if not q.startswith("dy2st."))
+    name = next(public, getattr(f, "__name__", type(f).__name__)).removeprefix("builtins.")
     return "open" if f is open else name
 
 

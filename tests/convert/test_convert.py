@@ -238,13 +238,6 @@ GOLDEN = textwrap.dedent(
 )
 
 
-def test_render_parses_back():
-    chosen = (blocks.jumps_in_try, functions.matching, functions.comprehensions)
-    for fn in (*chosen, data.walrus_in_branches):
-        tree = convert(fn, Runtime()).__dy2st_tree__
-        assert ast.unparse(ast.parse(render(tree))) == ast.unparse(tree)
-
-
 def test_generated_calls_point_at_the_header():
     new = convert(flow.while_else, Runtime())
     calls = [n for n in ast.walk(new.__dy2st_tree__) if isinstance(n, ast.Call)]

@@ -48,11 +48,6 @@ def lengths_of_another_batch(x, lengths):
     return lstm(x, sequence_length=lengths)
 
 
-@example(I)
-def gcd_of_another_shape(i):
-    return i[0].gcd_(i)
-
-
 @example(X, I)
 def put_along_axis_of_another_rank(x, i):
     return paddle.put_along_axis(x, i, 1.0, 0)

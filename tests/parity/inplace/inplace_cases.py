@@ -57,7 +57,7 @@ FUNCTIONS: dict[str, tuple[Spec, tuple[float, float]]] = {
 PAIRS: dict[str, tuple[Spec, Spec]] = {
     **{n: (Spec(), Spec()) for n in "add_ subtract_ multiply_ sub_ mul_ copysign_".split()},
     **{n: (Spec(), POSITIVE) for n in "divide_ div_ mod_ floor_mod_ remainder_".split()},
-    "floor_divide_": (INTS, SMALL), "gcd_": (INTS, SMALL), "lcm_": (SMALL, SMALL),
+    "floor_divide_": (INTS, SMALL),
     "bitwise_and_": (INTS, INTS), "bitwise_or_": (INTS, INTS), "bitwise_xor_": (INTS, INTS),
     "bitwise_left_shift_": (SMALL, Spec("i64[3,4]", 0, 2)),
     "bitwise_right_shift_": (INTS, Spec("i64[3,4]", 0, 3)),
@@ -145,6 +145,11 @@ def numbers() -> Iterator[Case]:
     yield Case("paddle.increment of integers", "paddle.increment(y)", Spec("i64[1]"), variant=True)
     yield Case("apply_", "y.apply_(lambda v: v * 2 + 1)",
                refused={"*": "apply and apply_ call a function"})  # fmt: skip
+    refused, index = {"*": "in a translated function"}, {"i": lambda: paddle.to_tensor([2, 0])}
+    yield Case("gcd_", "y.gcd_(a)", INTS, {"a": SMALL}, refused=refused)
+    yield Case("lcm_", "y.lcm_(a)", SMALL, {"a": SMALL}, refused=refused)
+    yield Case("F.embedding_renorm_", "F.embedding_renorm_(i, y, 1.0)", operands=index,
+               refused=refused)  # fmt: skip
 
 
 def products() -> Iterator[Case]:
@@ -183,8 +188,6 @@ def moves() -> Iterator[Case]:
                operands={**column, "a": Spec("f32[1,4]")})  # fmt: skip
     yield Case("where_", "paddle.where_(m, y, a)", operands={"m": BOOLS, "a": Spec()})
     yield Case("where_ of the method", "m.where_(y, a)", operands={"m": BOOLS, "a": Spec()})
-    yield Case("F.embedding_renorm_", "F.embedding_renorm_(i, y, 1.0)", operands=index,
-               bounds=CLOSE)  # fmt: skip
     yield from overwriting()
 
 
