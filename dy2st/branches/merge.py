@@ -145,13 +145,9 @@ class Merge:
             return longer
         if isinstance(a, Tensor) and isinstance(b, Tensor) and not grows:
             return self.tensor(name, lift(self.trace, a), lift(self.trace, b))
-        if (
-            is_symint(a)
-            and is_symint(b)
-            and a.dim == b.dim
-            and not self.trace.is_local(a.dim, self.yes.frame)
-        ):
-            return a
+        if is_symint(a) and is_symint(b) and a.dim == b.dim:
+            if not self.trace.is_local(a.dim, self.yes.frame):
+                return a
         found = self.numbers(a, b)
         if found is None:
             found = merge_either(self, name, a, b)
@@ -216,11 +212,7 @@ class Merge:
         if not self.test.data:
             peel = settled_after(self.test)
             return NeedsConcrete(f"{message} {reason}", self.test.loops, peel)
-        return refuse(
-            message,
-            reason,
-            remedy,
-        )
+        return refuse(message, reason, remedy)
 
     # ------------------------------------------------------------ leaves
     def value(self, side: Branch, x: FakeTensor) -> Value:
@@ -296,12 +288,16 @@ class Merge:
 
     def tree(self, name: str, x: Any, missing: Branch) -> Any:
         if isinstance(x, Tensor):
-            return self.guarded(name, x, missing)
+            out = self.half(name, x, missing)
+            self.guard(name, out._value, self.certainty(lift(self.trace, x)), missing)
+            return out
         if is_value(x) or is_container(x) and self.trace.home(x) is self.there(missing):
             parts = [self.tree(name, q, missing) for q in parts_of(x)]
             return rebuilt(self.trace, x, parts)
         if is_runtime_scalar(x) or is_symint(x) or (kind_of(x) is not None and not generated(name)):
-            return self.half_number(name, x, missing)
+            number = self.half_number(x, missing)
+            self.guard(name, number.value, True, missing)
+            return number
         if generated(name):
             return x
         self.trace.undefined.names[name] = self.trace.where()
@@ -339,26 +335,18 @@ class Merge:
         outer = self.out(t, hint, pair[id(self.yes)], pair[id(self.no)])
         return self.trace.fake(outer, x.stop_gradient)
 
-    def half_number(self, name: str, x: Any, missing: Branch) -> RuntimeScalar:
+    def half_number(self, x: Any, missing: Branch) -> RuntimeScalar:
         """A number of one branch, zero if the other one ran."""
         kind = kind_of(x)
         assert kind is not None
-        out = self.number(*((x, kind(0)) if missing is self.no else (kind(0), x)))
-        if not generated(name):
-            message = f"{name!r} is set in only one branch of a condition on data"
-            sides = ((None, message), True) if missing is self.yes else (True, (None, message))
-            self.doubt(out.value, *sides)
-        return out
+        return self.number(*((x, kind(0)) if missing is self.no else (kind(0), x)))
 
-    def guarded(self, name: str, x: Any, missing: Branch) -> FakeTensor:
-        """As `half`, with a check at each read; generated variables have flags of their own."""
-        out = self.half(name, x, missing)
+    def guard(self, name: str, value: Value, sure: Any, missing: Branch) -> None:
+        """Check each read of a half; generated variables have flags of their own. `sure`: the
+        certainty in the branch that sets it."""
         if not generated(name):
-            message = f"{name!r} is set in only one branch of a condition on data"
-            sure, not_set = self.certainty(lift(self.trace, x)), (None, message)
-            sides = (not_set, sure) if missing is self.yes else (sure, not_set)
-            self.doubt(out._value, *sides)
-        return out
+            not_set = None, f"{name!r} is set in only one branch of a condition on data"
+            self.doubt(value, *((not_set, sure) if missing is self.yes else (sure, not_set)))
 
     # ------------------------------------------------------------ places and lists
     def stores(self) -> list[tuple[Location, Any]]:
@@ -455,10 +443,8 @@ class Merge:
         """A list element of one branch, zeros if the other one ran."""
         if isinstance(x, Tensor):
             return self.half("", x, missing)
-        if scalar.kind_of(x) is not None:
-            kind = scalar.kind_of(x)
-            assert kind is not None
-            return self.number(*((x, kind(0)) if missing is self.no else (kind(0), x)))
+        if kind_of(x) is not None:
+            return self.half_number(x, missing)
         if isinstance(x, tuple):
             return rebuilt(self.trace, x, [self.half_tree(q, missing) for q in x])
         return x
@@ -471,12 +457,8 @@ class Merge:
             target = (self.yes.changed.get(key) or self.no.changed[key])[0]
             a, b = (self.contents(side, key, target) for side in (self.yes, self.no))
             if len(a) != len(b) or any(isinstance(q, StackedRun) for q in (*a, *b)):
-                raise self.stop(
-                    "the length of a list depends on data.",
-                    f"It has {elements(len(a))} where the condition holds, {elements(len(b))} "
-                    "elsewhere.",
-                    "Change the list in both branches alike, or select with `paddle.where`.",
-                )
+                sizes = elements(len(a)), elements(len(b))
+                raise self.stop(*lengths("the length of a list depends on data.", *sizes))
             out.append((target, [self.certain("an element of the list", *q) for q in zip(a, b)]))
         return out
 

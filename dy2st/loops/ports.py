@@ -147,9 +147,8 @@ class LoopPorts(ContainerPorts):
         if type(a) is type(b) and (type(a) in (int, float) or flips) and path not in known.numbers:
             self.learn_number(path, type(a), False)
             raise Retrace
-        raise Mismatch(
-            name, describe(b), describe(a), peel=self.filling(known.places.get(path), b, a)
-        )
+        peel = self.filling(known.places.get(path), b, a)
+        raise Mismatch(name, describe(b), describe(a), peel=peel)
 
     def truth_tensor(self, p: FakeTensor, a: Any) -> Any:
         """A Python bool as a 0-d bool tensor, if the place holds such a tensor before the body."""
@@ -284,10 +283,8 @@ class LoopPorts(ContainerPorts):
         outs = [(c.next, c.last) for c in self.carries.values()]
         outs += [(inner, outer) for inner, outer in self.lasts.items()]
         items = [q for _, item, _ in self.appends for q in leaves(item) if isinstance(q, Tensor)]
-        held = [
-            q for target, new in self.frame.appends.values() if target.buffer for q in flat(new)
-        ]
-        items += [q for q in held if isinstance(q, Tensor)]
+        held = [new for target, new in self.frame.appends.values() if target.buffer]
+        items += [q for new in held for q in flat(new) if isinstance(q, Tensor)]
         outs += [(self.trace.read_value(lift(self.trace, q)._value), None) for q in items]
         iterated = self.trace.values.iterated
         if any(v in iterated for inner, _ in outs for v in self.trace.chain(inner)):

@@ -212,8 +212,7 @@ class Trace:
             kind = type(value)
             with self.pause():
                 tensor = self.hooks.make_tensor(value, kind)
-            type_ = Type(DTYPES[kind])
-            fake = self.add_input(tensor, "buffer", name, type_)
+            fake = self.add_input(tensor, "buffer", name, Type(DTYPES[kind]))
             traced = self.inputs.by_id[id(tensor)]
             traced.place, traced.number = place, (key, kind)
             self.inputs.numbers[key] = RuntimeScalar(fake._value, self)
@@ -254,12 +253,8 @@ class Trace:
         gap = r.left - r.right
         if isinstance(gap, Size) and any(n in self.sizes.loops for n in gap.names):
             return self.require_in_loops(r)
-        if any(
-            n in self.sizes.counts
-            for d in (r.left, r.right)
-            if isinstance(d, Size)
-            for n in d.names
-        ):
+        names = {n for d in (r.left, r.right) if isinstance(d, Size) for n in d.names}
+        if not names.isdisjoint(self.sizes.counts):
             return self.check_require(r)
         self.frame.requires.setdefault(str(r), r)
 
