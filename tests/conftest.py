@@ -35,7 +35,7 @@ def pytest_configure(config):
 def pytest_collection_finish(session):
     """From here on the collector leaves them alone, and it comes rarely."""
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(500_000, 10, 10)
     gc.enable()
 
 
