@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from executor.allocation import Block, Memory
 from executor.backend import Unsupported, register
 from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
+from executor.gpu.kernels.rows import merged, outside
 from executor.gpu.nvrtc import compiler, machine_code
 from executor.gpu.preamble import THREADS
 from executor.gpu.runtime import Native
@@ -44,14 +45,15 @@ class Gpu:
         return False
 
     def legalize(self, lowered: Lowered) -> Lowered:
-        """Every launch has a kernel as it is. Raises `Unsupported` for calls of Python."""
+        """Runs of launches over rows become one. Raises `Unsupported` for calls of Python."""
         for x in every(lowered.launches):
             if isinstance(x, Call):
                 op = lowered.calls[x.number][0]
                 name = op.attrs.get("call") or op.name
                 what = "a function of Python" if name == "host" else repr(name)
                 raise Unsupported(f"a GPU cannot run {what}, which is called on the host", op.loc)
-        return lowered
+        launches = merged(lowered.launches, outside(lowered.launches))
+        return replace(lowered, launches=tuple(launches))
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:
         return schedule(lowered.launches, layout, device)

@@ -21,6 +21,7 @@ from executor.gpu.kernels.resident import (
     product_kernel,
     resident,
 )
+from executor.gpu.kernels.rows import Rows, rows_kernel
 from executor.gpu.kernels.scan import lanes_of, scan_kernel
 from executor.gpu.kernels.tiles import is_large, tiled_kernel
 from executor.launches import (
@@ -163,6 +164,8 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
     for x in launches:
         if isinstance(x, Gemm) and is_large(x, device.threads):
             made[id(x)] = tiled_kernel(x, device.threads)
+        elif isinstance(x, Rows):
+            made[id(x)] = rows_kernel(x, device.threads)
     for loop in loops:
         planner.keep_matrices(loop, device)
     stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]

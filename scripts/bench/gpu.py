@@ -206,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("|---|---|---:|---:|---:|---:|---:|---|", flush=True)
     table = []
     for program in [
-        *gpu_programs.programs(sizes["H"]),
+        *gpu_programs.programs(sizes),
         *(dy2st.load(f).program for f in given.files),
     ]:
         own = {**dict.fromkeys(program.sizes, 8), **sizes}

@@ -106,9 +106,10 @@ def fixed(text: str, name: str, size: int) -> str:
     return re.sub(rf"\b{name}\b", str(size), text)
 
 
-def programs(width: int) -> list[Program]:
-    """With states of `width`: a matrix stays on the device only if its size is known."""
-    return [run(ir.verify(ir.parse(fixed(t, "H", width)))) for t in TEXTS]
+def programs(sizes: Mapping[str, int]) -> list[Program]:
+    """Matrices and rows stay in registers only if their sizes are known."""
+    known = [fixed(fixed(t, "H", sizes["H"]), "C", sizes["C"]) for t in TEXTS]
+    return [run(ir.verify(ir.parse(t))) for t in known]
 
 
 def inputs(program: Program, sizes: Mapping[str, int]) -> list[np.ndarray]:
