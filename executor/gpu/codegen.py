@@ -17,7 +17,7 @@ from executor.gpu.kernel_builder import Kept, Kernel, add, factor, mul
 from executor.gpu.preamble import TEXT, THREADS
 from executor.gpu.scalars import memory_type
 from executor.gpu.schedule import Barrier, Choice, Node, Repeat, Schedule, Stage, Task
-from executor.gpu.table import CALL, DeviceTable, first_cell, shown
+from executor.gpu.table import CALL, LINE, DeviceTable, first_cell, shown
 from executor.launches import (
     Addresses,
     Branch,
@@ -103,7 +103,7 @@ class _Stage:
         return "\n".join(
             [
                 f'extern "C" __global__ void {bounds} {self.stage.name}(i64* table) {{',
-                f"  Grid g = grid_of(table, {self.place}, {COUNTERS} + {self.place});",
+                f"  Grid g = grid_of(table, {self.place}, {COUNTERS} + {LINE * self.place});",
                 "  if (stopped(g)) return;",
                 *self.entry,
                 *self.lines,

@@ -122,6 +122,13 @@ class Driver:
             self.call("cuMemAllocHost_v2", ctypes.byref(pointer), Size(max(size, 1)))
         return PinnedBlock(self, pointer.value or 0)
 
+    def resident(self, function: ctypes.c_void_p, threads: int, shared: int) -> int:
+        """How many blocks of a kernel run together."""
+        count = Int()
+        given = function, Int(threads), Size(shared)
+        self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(count), *given)
+        return count.value * self.multiprocessors
+
     def on_device(self, address: int) -> bool:
         """Raises DriverError for memory of a GPU that is not the first."""
         kind, ordinal = U32(), Int()

@@ -15,9 +15,9 @@ from typing import Any
 
 from executor.executable import Table, output_bounds
 from executor.gpu.codegen import Source
-from executor.gpu.driver import U32, Driver, Module, Pointer
+from executor.gpu.driver import U32, Driver, DriverError, Module, Pointer
 from executor.gpu.preamble import SHARED
-from executor.gpu.schedule import Device, Schedule, every
+from executor.gpu.schedule import Device, Schedule, Stage, every
 from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, shown
 from executor.launches import CODE_BITS, Failure, Lowered, results, views
 from executor.memory import memory_of
@@ -108,12 +108,23 @@ class Native:
         self.module: Module = driver.load(image)
         with driver.current():
             self.functions = [self.module.function(s.name) for s in schedule.stages]
+            for stage, function in zip(schedule.stages, self.functions):
+                self._require_room(stage, function)
         self.runs: list[Run] = []
         self._warned = False
 
     @property
     def report(self) -> str:
         return str(self.schedule)
+
+    def _require_room(self, stage: Stage, function: ctypes.c_void_p) -> None:
+        """Raises DriverError where blocks that wait for each other do not run together."""
+        if not stage.cooperative:
+            return
+        most = self.driver.resident(function, self.device.threads, SHARED)
+        if stage.blocks > most:
+            text = f"{stage.blocks} blocks wait for each other, {most} run together on this GPU"
+            raise DriverError(f"{self.name}: {text}")
 
     def enqueue(self, run: Run) -> None:
         """What a call does on the device, for its graph."""

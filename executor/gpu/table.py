@@ -2,7 +2,7 @@
 
 Failures come first, then the words of `executor.executable.Table` up to the counts of loops, then
 values for the message of a failure, then cells: numbers that one kernel finds for a later one. Last
-are the counters of the kernels' barriers.
+are the counters of the kernels' barriers, each in a line of the cache of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ ORDER = CODE_BITS + 1
 NONE = (1 << 64) - 1
 
 FAILURES, INDEX, CALL = 0, 4, 5
+#: words of a line
+LINE = 16
 
 
 def shown(call: Table) -> int:
@@ -43,8 +45,8 @@ class DeviceTable:
 
     @property
     def counters(self) -> int:
-        return first_cell(self.call) + len(self.cells)
+        return -(-(first_cell(self.call) + len(self.cells)) // LINE) * LINE
 
     @property
     def words(self) -> int:
-        return self.counters + self.kernels
+        return self.counters + LINE * self.kernels

@@ -16,6 +16,12 @@ from executor import backend
 from executor.gpu import HostCopyWarning
 from tests.executor.gpu import emulator
 
+#: tests of what a CPU has: alignment of its arena; and of the time that 20,000 steps take, each of
+#: which reads what all have made
+LEFT_OUT = (
+    "test_a_carry_is_updated_through_turned_and_reshaped_views",
+    "test_memory_follows_the_length",
+)
 #: the backend has the name of the CPU here
 REFUSED = "a GPU cannot", "a CPU cannot"
 
@@ -25,6 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
     backend._BACKENDS["cpu"] = replace(backend.named("gpu"), name="cpu")
     warnings.simplefilter("ignore", HostCopyWarning)
     config.addinivalue_line("filterwarnings", "ignore::executor.gpu.HostCopyWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.name.startswith(LEFT_OUT):
+            item.add_marker(pytest.mark.skip(reason="of the CPU"))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -301,6 +301,13 @@ def test_memory_of_another_gpu_is_refused(monkeypatch):
     np.testing.assert_array_equal(w, before)
 
 
+def test_blocks_that_the_device_does_not_run_together_are_refused(monkeypatch):
+    monkeypatch.setenv("EMULATOR_OCCUPANCY", "0")
+    with pytest.raises(DriverError, match="rnn: 3 blocks wait for each other, 0 run together"):
+        executor.compile(parsed(RNN), backend="gpu")
+    assert executor.compile(parsed(LIF), backend="gpu") is not None
+
+
 def test_tensors_on_the_host_are_counted_once():
     run = executor.compile(parsed(ADDED), backend="gpu")
     arguments = floats(5, 3), np.zeros(9, np.int64), floats(9, 3), np.array(True)

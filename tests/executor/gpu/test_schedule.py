@@ -168,7 +168,7 @@ def chain(seed, monkeypatch, change):
     try:
         got = compiled(parsed(CHAIN), change)(x, w)[0]
     except DriverError as e:
-        assert "LAUNCH" in str(e)
+        assert "LAUNCH" in str(e) or "3 run together on this GPU" in str(e)
         return True
     return not np.allclose(got, want, rtol=1e-5, atol=1e-6)
 

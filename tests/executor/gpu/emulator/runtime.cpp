@@ -355,7 +355,9 @@ int cuModuleUnload(void* m) { return dlclose(m) ? INVALID_VALUE : OK; }
 int cuModuleGetFunction(void** f, void* m, const char* name) {
   return *f = dlsym(m, name), *f ? OK : NOT_FOUND;
 }
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void*, int, size_t) { return *n = 1, OK; }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void*, int, size_t) {
+  return *n = setting("EMULATOR_OCCUPANCY", 1), OK;
+}
 int cuLaunchKernel(void* f, u32 gx, u32, u32, u32 bx, u32, u32, u32 shared, void* s, void** a,
                    void**) {
   NEEDS_CONTEXT;
