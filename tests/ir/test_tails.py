@@ -5,18 +5,20 @@ import random
 import numpy as np
 import pytest
 
-from dy2st.streaming.check import at_length
-from ir import Builder, Program, evaluate
-from ir.streaming import QUANTUM
+from dy2st.streaming.check import at_length, fed
+from dy2st.streaming.program import Chunked, Parts
+from ir import Builder, Input, Program, SourceError, Value, evaluate
+from ir.passes import expand
+from ir.streaming import QUANTUM, banded, stream
 from ir.streaming.tails import ANY, LOW, SCORE, Analysis, Tails
-from ir.types import F32, I64, Size
+from ir.types import F32, I64, Size, Type
+from tests.ir.streamed_stacks import Interpreted
 
-FRAMES = 30
+FRAMES, CHUNK = 30, 3
 
 
-def mask(b: Builder, rng: random.Random, depth: int):
-    """bool[T, T], made as users make it."""
-    n = Size.named(QUANTUM)
+def mask(b: Builder, rng: random.Random, depth: int, n=Size.named(QUANTUM)):  # noqa: B008
+    """bool[n, n], made as users make it."""
     kind = rng.choice(["compare", "compare", "distance", "and", "or", "not", "choose"])
     if depth == 0 or kind in ("compare", "distance"):
         i = b.reshape(b.iota(n=n, start=rng.randint(-3, 3), dtype=I64), shape=(n, 1))
@@ -32,12 +34,12 @@ def mask(b: Builder, rng: random.Random, depth: int):
         sides = [gap, b.full(value=rng.randint(-4, 6), dtype=I64)]
         rng.shuffle(sides)
         return b.emit(name, sides)[0]
-    x = mask(b, rng, depth - 1)
+    x = mask(b, rng, depth - 1, n)
     if kind == "not":
         return b.logical_not(x)
-    y = mask(b, rng, depth - 1)
+    y = mask(b, rng, depth - 1, n)
     if kind == "choose":
-        return b.where(mask(b, rng, depth - 1), x, y)
+        return b.where(mask(b, rng, depth - 1, n), x, y)
     return (b.logical_and if kind == "and" else b.logical_or)(x, y)
 
 
@@ -84,3 +86,47 @@ def test_what_is_said_of_a_mask_holds(block):
             assert holds(said.here, a[i == j]), text
             known += sum(q not in (ANY, SCORE) for q in (said.past[1], said.future[1], said.here))
     assert known > 200
+
+
+def attention(rng: random.Random) -> Program:
+    """Attention of shifted frames to each other through a random mask, mostly a band."""
+    b, n = Builder(), Size.named(QUANTUM) * CHUNK
+    x = y = Value(Type(F32, (2, n, 3)), "x")
+    if rng.random() < 0.4:
+        edge = b.full(value=0.0, shape=(2, 2, 3), dtype=F32)
+        parts = [edge, x] if rng.random() < 0.5 else [x, edge]
+        y = b.slice(b.concat(*parts, axis=1), axis=1, start=rng.choice([0, 1]), length=n)
+    m = mask(b, rng, rng.randint(0, 2), n)
+    if rng.random() < 0.8:
+        i = b.reshape(b.iota(n=n, dtype=I64), shape=(n, 1))
+        gap = b.subtract(i, b.iota(n=n, dtype=I64))
+        back, ahead = (b.full(value=v, dtype=I64) for v in (rng.randint(0, 5), -rng.randint(0, 3)))
+        near = b.logical_and(b.less_equal(gap, back), b.greater_equal(gap, ahead))
+        m = b.logical_and(m, near) if rng.random() < 0.4 else near
+    low = b.full(value=rng.choice([-1e9, -1e4, -np.inf]), dtype=F32)
+    scores = b.matmul(y, rng.choice([x, y]), trans_y=True)
+    weights = b.softmax(b.where(m, scores, low), axis=-1)
+    out = b.matmul(weights, y)
+    inputs = (Input(x, "arg", "x"),)
+    return expand(Program("p", inputs, tuple(b.ops), (out,), (), tuple(b.requires)))
+
+
+def test_random_bands_stream():
+    equal = 0
+    for seed in range(80):
+        p = attention(random.Random(seed))
+        try:
+            made = stream(banded(p), 1, CHUNK)
+        except SourceError as e:
+            assert e.message.startswith("attention"), e
+            continue
+        tree = ["out", 0]
+        chunked = Chunked(CHUNK, CHUNK, {"x": 1}, tree, made.outputs, (), made.agreeing)
+        s = Interpreted(Parts(made.program, chunked, {}, {q.name: q.initial for q in made.states}))
+        for units in (1, 6):
+            x = np.random.default_rng(seed).standard_normal((2, CHUNK * units, 3)).astype("float32")
+            (want,), _ = evaluate(at_length(p, units), [x])
+            (have,) = fed(s, {"x": x}, [CHUNK] * units)
+            assert have == pytest.approx(want, abs=1e-5), f"seed {seed}, {units} units"
+        equal += 1
+    assert equal > 30
