@@ -168,7 +168,7 @@ def argmax(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     return [Chunk(emit(c, op, [x.value]), moved(x.stream, x.stream.axis - lost))]
 
 
-# ---------------------------------------------------------------- lookups and writes
+# ---------------------------------------------------------------- lookups
 @rule("gather", "embedding")
 def gather(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     table, index = (xs[1], xs[0]) if op.name == "embedding" else (xs[0], xs[1])
@@ -215,27 +215,3 @@ def read(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     lost = op.name == "dynamic_index" and axis < x.stream.axis
     made = moved(x.stream, x.stream.axis - lost)
     return [Chunk(emit(c, op, [x.value, place.value]), made)]
-
-
-@rule("set_slice", "set_index", "set_dynamic_slice", "set_dynamic_index")
-def write(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
-    """A write along another axis than time."""
-    axis = op.attrs["axis"] % op.result.type.ndim
-    at = time_axis(op, op.result.type)
-    if axis == at or grows(op):
-        refuse(
-            op.loc,
-            "a write to frames at fixed places of the sequence",
-            "Only a loop over time writes frames one after another.",
-            "Make the frames first and join them (`concat`).",
-        )
-    lost = op.name.endswith("_index") and axis < at
-    if isinstance(xs[1].fact, Stream) and xs[1].stream.axis != at - lost:
-        refuse(
-            op.loc,
-            "a write of frames across axes",
-            "The time of what is written is another axis than that of the tensor.",
-            "Bring the time to one axis in both (`transpose`).",
-        )
-    xs, s = c.aligned(xs, [at] * len(xs))
-    return [Chunk(emit(c, op, [x.value for x in xs]), replace(s, axis=at))]

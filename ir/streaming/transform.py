@@ -15,7 +15,7 @@ from ir.loc import VerifyError
 from ir.opdef import ShapeError
 from ir.program import Cond, Input, Node, Op, Program, Scan, Slot, Value
 from ir.rewrite import drop_dead
-from ir.streaming import cumulative, layout, loops, making, windows
+from ir.streaming import cumulative, layout, loops, making, windows, writes
 from ir.streaming.chunks import Chunk, Chunks, NeedsUnrolling, State, refuse
 from ir.streaming.facts import QUANTUM, Final, Head, Length, Stream, constant, mentions, slope
 from ir.streaming.rules import apply, ready, result_type
@@ -46,7 +46,7 @@ FOREIGN = {
         ),
     ),
 }
-FAMILIES = (cumulative, layout, loops, making, windows)
+FAMILIES = (cumulative, layout, loops, making, windows, writes)
 
 
 @dataclass(frozen=True)

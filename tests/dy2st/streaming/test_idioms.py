@@ -64,6 +64,23 @@ def running_mean(x):
     return x - paddle.cumsum(x, 1) / n
 
 
+def shifted_by_a_write(x):
+    y = paddle.zeros_like(x)
+    y[:, 1:] = x[:, :-1]
+    y[:, 0] = x[:, 3]
+    return y
+
+
+def smoothed_inside(x):
+    """Channels from the frame before, and means of neighbours between the first frame and the
+    last."""
+    y = x.clone()
+    y[:, 1:-1] = (x[:, :-2] + x[:, 2:]) / 2
+    y[:, 2:, 1] = x[:, :-2, 1]
+    y[:, 1:3] = 5.0
+    return y
+
+
 def channels_first(f):
     return lambda x: f(x.transpose([0, 2, 1])).transpose([0, 2, 1])
 
@@ -90,6 +107,8 @@ STREAMED = {
     "windows": lambda x: x[:, :, 0].unfold(1, 4, 2) @ paddle.ones([4, 5]),
     "reflected": padded("reflect"),
     "replicated": padded("replicate"),
+    "shifted by a write": shifted_by_a_write,
+    "smoothed inside": smoothed_inside,
     "bands by a loop": lambda x: paddle.concat([x[:, :, k : k + 2] * k for k in range(2)], -1),
     "angles and codes": lambda x: (
         paddle.atan2(x, x + 1) * paddle.argmin(x.abs(), -1, keepdim=True).astype("float32")
