@@ -13,7 +13,7 @@ import dy2st
 from dy2st.streaming.check import fed
 from ir.streaming import QUANTUM
 from ir.uses import size_names, walk
-from tests.dy2st.streaming import models
+from tests.dy2st.streaming import models, speech
 
 pytestmark = pytest.mark.sampled(every=4)
 
@@ -26,6 +26,15 @@ MODELS = {
     "WaveNet": ([1, 1, None], 2, 20, (80, 61)),
     "Vocoder": ([1, 8, None], 2, 5, (20, 23)),
     "U2": ([1, None, 8], 1, 16, (64, 16)),
+}
+
+
+#: of `speech.py`: those whose ops the others do not have
+SPEECH = {
+    "ConvTasNet": ([2, 1, None], 2, 32, (160, 100)),
+    "Codec": ([1, 1, None], 2, 16, (80, 64)),
+    "GTCRN": ([1, 2, None, 6], 2, 4, (16, 9)),
+    "Conformer": ([1, None, 16], 1, 8, (64, 47)),
 }
 
 
@@ -58,6 +67,18 @@ def test_a_model_by_chunks_is_the_model_on_the_whole(name):
         (have,) = fed(s, {"x": x}, [chunk] * (frames // chunk))
         assert have.shape == want.shape
         assert have == pytest.approx(want, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SPEECH)
+def test_a_published_model_by_chunks(name):
+    (shape, axis, chunk, lengths), layer = SPEECH[name], getattr(speech, name)()
+    layer.eval()
+    for size in (chunk, None):
+        s = dy2st.stream(layer, {"x": axis}, size, input_spec=spec(shape))
+        for frames in lengths:
+            found = s.check_stream(sequence(shape, axis, frames))
+            assert found, found
 
 
 @pytest.mark.parametrize("name", ["MDTC", "Vocoder"])
