@@ -257,14 +257,15 @@ class Chunks:
                 "It grows with the square of the sequence.",
                 "Limit the context: attend to a window of frames.",
             )
-        if len({(s.rate, s.outer) for s, _ in found}) > 1:
+        moving = [s for s, _ in found if not s.uniform]
+        pairs = {(s.rate, s.outer) for s in moving}
+        if len(pairs) > 1 or len({s.rate * s.outer for s, _ in found}) > 1:
             refuse(
                 self.b.loc,
                 "an op on sequences of different rates",
                 "Their frames do not pair.",
                 "Bring them to one rate first: a stride, or each frame several times.",
             )
-        moving = [s for s, _ in found if not s.uniform]
         ready = max((x.fact.ready for x in xs if isinstance(x.fact, Head)), default=0)
         s = moving[0] if moving else found[0][0]
         for q in moving[1:]:

@@ -64,7 +64,8 @@ def transpose(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
 @rule("reshape", moves=True)
 def reshape(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     """Axes around the time may change, it may be cut into groups of frames (a lower rate), each
-    frame into several (a higher one), and be merged with axes before it."""
+    frame into several (a higher one), and be merged with axes before it, or be taken out of it
+    again: what comes first in memory is the sequence."""
     (x,) = xs
     s, old, new = x.stream, op.operands[0].type.shape, op.result.type.shape
     at = time_axis(op, op.result.type)
@@ -77,13 +78,6 @@ def reshape(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             f"a reshape of {op.operands[0].type} to {op.result.type}",
             "It takes frames of different sequences together.",
             "Keep the batch before the time, in an axis of its own or merged with it.",
-        )
-    if lanes != 1 and rest != behind:
-        refuse(
-            op.loc,
-            f"a reshape of {op.operands[0].type} to {op.result.type}",
-            "It merges batch and time, and takes frames apart at once.",
-            "Do this in two reshapes.",
         )
     group, apart = divide(rest, behind), divide(behind, rest)
     if isinstance(group, int) and group > 1:
@@ -107,8 +101,6 @@ def reshape(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
             outside=s.outside,
         )
     elif isinstance(apart, int) and apart > 0:
-        x = x if apart == 1 else c.plain(x, "parts of frames")
-        s = x.stream
         made = replace(
             s,
             rate=s.rate * apart,

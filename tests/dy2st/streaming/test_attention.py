@@ -125,6 +125,20 @@ def test_a_band_of_scores_is_a_window_of_frames(f):
             assert have == pytest.approx(want, abs=1e-5)
 
 
+def in_blocks(x):
+    """Attention within blocks of 4, which lie behind each other for all sequences."""
+    b, t, d = x.shape
+    q = x.reshape([b * (t // 4), 4, d])
+    scores = paddle.where(q.sum(2, keepdim=True) > 0, q @ q.mT, paddle.full([], -1e9))
+    return (F.softmax(scores, 1).mT @ q).reshape([b, t, d])
+
+
+@pytest.mark.parametrize("chunk", [8, None])
+def test_blocks_of_a_batch_in_one_axis(chunk):
+    s = dy2st.stream(in_blocks, {0: 1}, chunk, [InputSpec([3, None, 6], "float32", "x")])
+    assert s.check_stream(np.random.default_rng(0).standard_normal((3, 32, 6)).astype("float32"))
+
+
 def causal(x):
     i, j = frames(x)
     return attention(x, i >= j)
