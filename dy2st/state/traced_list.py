@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.containers import buffers, filled, fills, lookup, shrinks, taps
+from dy2st.state.containers import buffers, fills, lookup, shrinks, taps
 from dy2st.state.containers.lookup import is_later
 from dy2st.state.stacked_run import (
     Leaf,
@@ -462,15 +462,15 @@ def _changing(name: str) -> Callable[..., Any]:
             return None
         self._observe(name)
         if self.segmented and name == "sort":
-            return filled.method(trace, self, name, args)
-        if self.segmented and name not in filled.KEEPING:
+            return fills.method(trace, self, name, args)
+        if self.segmented and name not in fills.KEEPING:
             self.split(trace, MOST_QUEUED if loops else MOST_ELEMENTS)
         if loops and name not in _READS and not all(id(self) in f.queues for f in loops):
             self.learn_queue(trace, name, loops)
         if name not in _READS:
             self._note_change(trace)
         if self.segmented:
-            return filled.method(trace, self, name, args)
+            return fills.method(trace, self, name, args)
         out = plain(self, *args, **kwargs)
         return TraceList(out) if type(out) is list else out
 

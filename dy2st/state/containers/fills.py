@@ -21,10 +21,12 @@ from typing import Any
 from dy2st.state.containers import buffers
 from dy2st.state.containers.lookup import at_frame, is_later
 from dy2st.state.containers.taps import TapPort
+from dy2st.state.stacked_run import StackedRun
 from dy2st.trace.scalar import is_runtime_scalar
-from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace
+from ir import SourceError
 from ir.types import Size, substitute_dim
 
 
@@ -191,6 +193,42 @@ def learn(frame: Frame) -> bool:
     frame.known_fills.clear()
     frame.known_fills.update(new)
     return changed
+
+
+# ---------------------------------------------------------------- methods of a list
+#: methods that keep the elements of a list that a loop has filled in one piece
+KEEPING = ("copy", "__add__", "clear", "insert", "pop", "reverse")
+
+
+def method(trace: Trace, self: Any, name: str, args: tuple[Any, ...]) -> object:
+    """The methods that keep a list of a loop's elements one piece."""
+    if name == "copy":
+        return type(self)(self.parts())
+    if name == "__add__":
+        other = args[0].parts() if type(args[0]) is type(self) else list(args[0])
+        return type(self)([*self.parts(), *other])
+    if name == "clear":
+        return list.clear(self)
+    if name == "insert" and args[0] == 0:
+        return list.insert(self, 0, args[1])
+    if name == "pop" and (not args or args[0] in (-1, 0)):
+        at = args[0] if args else -1
+        item, rest = self[at], self[1:] if at == 0 else self[:-1]
+        list.__setitem__(self, slice(None), rest.parts())
+        return item
+    if name == "reverse":
+        return list.__setitem__(self, slice(None), self[::-1].parts())
+    for q in self.parts():
+        if isinstance(q, StackedRun):
+            trace.unroll(q.loop, f"list.{name} is called on the list that it fills")
+    raise Refused(
+        SourceError(
+            f"list.{name} on a list that a loop has filled.",
+            trace.where(),
+            reason="The loop leaves one stacked tensor, not separate elements.",
+            remedy="Stack the list first and work on the tensor.",
+        )
+    )
 
 
 __all__ = [
