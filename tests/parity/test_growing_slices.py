@@ -398,3 +398,20 @@ def test_the_decoder_is_one_loop():
         assert "unrolled" not in str(dy2st.report(static, prompt))
         lines.append(len(str(dy2st.program(static, prompt)).splitlines()))
     assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_the_index_is_the_size_of_a_result_of_paddles_kernel(n):
+    def f(x):
+        total = x.sum()
+        for t in range(1, n):
+            drawn = x.index_select(paddle.randperm(t + 1), 0)
+            total = total + drawn.sum() * paddle.eye(t).sum() + paddle.topk(x[:, 0], k=t)[0].sum()
+        return total
+
+    static, x, found = dy2st.to_static(f), check.data(4, 3, trained=False), []
+    for g in (f, static):
+        paddle.seed(3)
+        found.append(check.observe(g, [x]))
+    check.equal(found[1], found[0])
+    assert n == 1 or "the index gives the size" in str(dy2st.report(static, x))

@@ -14,6 +14,7 @@ from dy2st.capture.foreign.refusals import another_type, refusal
 from dy2st.trace.emitter import Emitter, detached, grad_enabled
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import is_internal
 from ir import Type
@@ -65,7 +66,13 @@ def record(
         with trace.pause():
             types, structure, written = probe.measure()
             flags, trained = probe.flags(template.operands, list(written))
-    except (Refused, NeedsConcrete):
+    except NeedsConcrete:
+        raise
+    except Refused:
+        numbers: list[Any] = [q for q in (*args, *kwargs.values()) if is_symint(q)]
+        if loops := frozenset[Any]().union(*(q.loops for q in numbers)):
+            what = "has a result of which the index gives the size"
+            raise NeedsConcrete(what, loops, subject=name) from None
         raise
     except Exception as e:
         if is_internal(e):
