@@ -10,6 +10,7 @@ from dy2st.capture.indexing.items import getitem
 from dy2st.loops.body import Iterable
 from dy2st.state.arrays import is_array
 from dy2st.state.containers import lookup
+from dy2st.state.containers.layers import difference
 from dy2st.state.containers.records import holds_record
 from dy2st.state.ownership import made_here, note_contents, refuse
 from dy2st.state.stacked_run import StackedRun
@@ -98,6 +99,13 @@ def of_elements(trace: Trace, items: Any) -> Iterable | None:
         return items[i]
 
     return Iterable(n, item)
+
+
+def note_unlike(trace: Trace, items: Any) -> None:
+    """The report says why a loop over many Layers is none of the program."""
+    many = lookup.is_holder(items) and len(items) > lookup.MOST_UNROLLED
+    if many and (why := difference(list(items))):
+        trace.frame.notes.append(("unrolled", trace.where(), f"its index {why}"))
 
 
 def picked(trace: Trace, item: Any) -> Any:

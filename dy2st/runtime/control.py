@@ -24,7 +24,7 @@ from dy2st.library.consumers import contains
 from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
 from dy2st.loops.generators import consume, iterated
-from dy2st.loops.iterables import sequence_of
+from dy2st.loops.iterables import note_unlike, sequence_of
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
@@ -64,6 +64,7 @@ def for_(
     over = sequence_of(trace, iterable, numbers=True)
     if over is not None:
         return roll.run(trace, over, code)
+    note_unlike(trace, iterable)
     iterable = iterable_of(trace, iterable)
     consume(trace, iterable)
     if test is None:

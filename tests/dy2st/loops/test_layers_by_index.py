@@ -772,3 +772,19 @@ def test_integers_that_begin_with_equal_ones(weights):
         eager = layer(eager)
     check.same(static(x), eager, rtol=1e-5)
     assert "unrolled" not in str(dy2st.report(static, x))
+
+
+def test_the_report_says_why_many_layers_are_no_loop():
+    class Stack(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            kinds = [paddle.nn.Linear(3, 3), paddle.nn.Tanh()]
+            self.layers = paddle.nn.LayerList([kinds[k % 2] for k in range(10)])
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    report = dy2st.report(dy2st.to_static(Stack()), check.data(2, 3, dtype="float32"))
+    assert [q.reason for q in report.loops] == ["its index picks Layers of different classes"]
