@@ -15,6 +15,7 @@ import __future__
 import ast
 import copy
 import functools
+import inspect
 import linecache
 import types
 from collections.abc import Callable, Iterator
@@ -171,7 +172,8 @@ def code_key(code: types.CodeType) -> tuple[Any, ...]:
         if not (isinstance(c, str) and "<lambda>" in c)
     )
     counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, counts, consts
+    rest = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, counts, rest, consts
 
 
 FACTORY = "__dy2st_factory__"

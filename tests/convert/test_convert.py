@@ -295,6 +295,8 @@ def test_several_lambdas_on_a_line_without_columns(monkeypatch):
     monkeypatch.setattr("dy2st.convert.source.by_columns", lambda candidates, code: ())
     fs = make("f = [lambda x: x + 1, lambda x: x * 2, lambda x: (lambda y: y * x)(3)]\n")
     assert [convert(f, Runtime())(5) for f in fs] == [6, 10, 15]
+    one, two = make("f = [lambda *a: a, lambda **a: a]\n")
+    assert convert(one, Runtime())(5) == (5,) and convert(two, Runtime())(x=5) == {"x": 5}
 
 
 def test_lambda_in_a_class_body():

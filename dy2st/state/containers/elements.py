@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from dy2st.state.containers.constants import is_constant, is_exact
-from dy2st.state.containers.leftovers import changed, is_stand_in, put_attr
 from dy2st.state.containers.terms import Terms
 from dy2st.trace.signals import AlsoArgument
 from dy2st.trace.undo import MISSING, Attr, Item, Kind, Location, Within, kind_of
@@ -29,6 +28,8 @@ LOCATED = frozenset((
     list, dict, set, collections.deque, collections.OrderedDict, collections.Counter,
     collections.defaultdict,
 ))  # fmt: skip
+#: where the classes of stand-ins are
+HOMES = tuple(f"dy2st.{q}." for q in ("trace", "state", "capture", "branches", "loops"))
 #: constants in a container of which each may turn out to vary
 MOST_NUMBERS = 64
 
@@ -41,6 +42,35 @@ def is_located(x: object) -> bool:
 def apart(containers: Collection[object], others: Collection[int]) -> bool:
     """Whether no argument's container is one that the trace met elsewhere, by `id`."""
     return not any(id(q) in others for q in containers)
+
+
+# ---------------------------------------------------------------- stand-ins that were left
+def put_attr(obj: Any, name: str, value: object) -> None:
+    """Another thread may have taken the attribute away."""
+    obj.__dict__.pop(name, None)
+    if value is not MISSING:
+        obj.__dict__[name] = value
+
+
+def changed(now: tuple[Any, ...], old: tuple[Any, ...], whole: bool) -> bool:
+    """Whether other elements are in a container; without `whole`, whether they are stand-ins."""
+    known = {id(q) for q in flat(old)}
+    if whole and [id(q) for q in flat(now)] != [id(q) for q in flat(old)]:
+        return True
+    return any(id(q) not in known and is_stand_in(q) for q in flat(now))
+
+
+def flat(contents: tuple[Any, ...]) -> list[Any]:
+    """Elements, and the keys and values of items."""
+    return [q for x in contents for q in (x if type(x) is tuple else (x,))]
+
+
+def is_stand_in(x: object, depth: int = 3) -> bool:
+    """Whether an object of a trace stands for, or is in, a value of the user."""
+    if type(x) in (tuple, list, dict) and depth:
+        parts: Any = x.values() if isinstance(x, dict) else x
+        return any(is_stand_in(q, depth - 1) for q in parts)
+    return type(x).__module__.startswith(HOMES)
 
 
 class ContainerGuards:
