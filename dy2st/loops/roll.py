@@ -9,11 +9,11 @@ the `go` port; one on the index alone bounds the number of iterations.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Iterator
+import types
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from dy2st.branches.cond import decide
@@ -56,31 +56,23 @@ def run(trace: Trace, over: Iterable, code: Code) -> None:
 def forget(trace: Trace, code: Code, partial: list[Any]) -> None:
     """A dict of which data has decided the keys has no name any more: Python would read them."""
     errors = {id(q): e for q in partial if (e := uncertain_keys(q)) is not None}
-    if not errors:
-        return
-    for cell in list(cells_of(code.body, set())):
-        try:
-            value = cell.cell_contents
-        except ValueError:
-            continue  # the variable has no value yet
+    for cell in cells_of(code.body, {}) if errors else ():
+        value = cell.cell_contents
         if id(value) in errors:
             trace.undo_log.note(functools.partial(setattr, cell, "cell_contents", value))
             cell.cell_contents = unreadable(errors[id(value)])
-    for values in variables():
-        for q in values:
-            if id(q) in errors:
-                raise errors[id(q)]
+    for q in (q for values in variables() for q in values) if errors else ():
+        if id(q) in errors:
+            raise errors[id(q)]
 
 
-def cells_of(f: Any, seen: set[int]) -> Iterator[Any]:
-    """The variables of enclosing functions that a loop's body uses."""
+def cells_of(f: Any, found: dict[int, Any]) -> Collection[Any]:
+    """The variables of enclosing functions that a loop's body uses, if they have a value."""
     for cell in getattr(f, "__closure__", None) or ():
-        if id(cell) in seen:
-            continue
-        seen.add(id(cell))
-        yield cell
-        with contextlib.suppress(ValueError):  # not set yet
-            yield from cells_of(cell.cell_contents, seen)
+        if id(cell) not in found and cell != types.CellType():
+            found[id(cell)] = cell
+            cells_of(cell.cell_contents, found)
+    return found.values()
 
 
 class Runner:
