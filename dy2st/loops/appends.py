@@ -72,7 +72,7 @@ def last_of(plan: LoopRecord, item: object) -> object:
 def element_after(plan: LoopRecord, port: TapPort) -> Any:
     """The element in the place of a tap at the end of the iteration."""
     target, back = port.target, port.back
-    fill = plan.frame.known_fills.get(id(target))
+    fill = plan.frame.learned.fills.get(id(target))
     if fill is not None and back > 1:
         return fills.port(plan.trace, target, plan.frame, fill, back - 1).inner
     new = appended(plan.frame, target)

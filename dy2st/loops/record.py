@@ -106,9 +106,7 @@ class LoopTrace:
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
         self.trace, self.known, self.go = trace, known, go
         self.loop = trace.sizes.new_loop(trip)
-        self.frame = Frame(loop=self.loop, growth=dict(known.growth), known_queues=known.queues)
-        self.frame.trained, self.frame.known_fills = known.trained, known.fills
-        self.frame.learned = known
+        self.frame = Frame(loop=self.loop, growth=dict(known.growth), learned=known)
         self.loop.frame = self.frame
         self.loop.peelable = go is True and known.peeled < 2
         self.frame.facts = self.enters

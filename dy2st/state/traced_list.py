@@ -109,7 +109,7 @@ class TraceList(list):
         if self.segmented:
             self.split(trace, MOST_QUEUED)
         frame, key = loops[0], id(self)
-        queues = {key: self} if frame.known_queues is None else frame.known_queues
+        queues = frame.learned.queues
         if len(loops) > 1 or self.segmented or not self.parts() or key in queues:
             raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
         queues[key], frame.stale = self, True
@@ -167,7 +167,7 @@ class TraceList(list):
         loops = self.loops_around()
         for f in loops if is_symint(i) else ():
             f.picked.setdefault(id(self), self)
-        return self.is_table or any(id(self) in f.known_fills for f in loops)
+        return self.is_table or any(id(self) in f.learned.fills for f in loops)
 
     # ------------------------------------------------------------ growing
     def append(self, value: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,12 +44,11 @@ class Frame:
     `asked` are the lists whose length the body has read, `queues` those whose elements it shifts,
     `picked` those that it reads at an index of the program, `guessed` those of them that may be too
     short for it; `taken` those that it reads at a number of Python, `ends` those that it stores to
-    from the end; `fills` those whose elements it stores at its index, and `known_fills` those that
-    it is known to store so. `wants`: how far from their ends lists are read that it may turn out to
-    append to, None for no constant distance. `shrunk`: lists out of which it has taken elements,
-    with how many from the front and back. `learned`: what earlier traces of the loop have found.
-    `tails`: carried elements, by the list's `id` and the distance from the end. `trained` has the
-    places of the loop that require a gradient after some iterations. `facts` hold in a branch.
+    from the end; `fills` those whose elements it stores at its index. `wants`: how far from their
+    ends lists are read that it may turn out to append to, None for no constant distance. `shrunk`:
+    lists out of which it has taken elements, with how many from the front and back. `learned`: what
+    earlier traces of the loop have found. `tails`: carried elements, by the list's `id` and the
+    distance from the end. `facts` hold in a branch.
     `relied`: storages from outside of the block whose known elements it has read as Python numbers.
     `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
     `decisions`: how many conditions on data it has come to; `decided`: of a branch, which of those
@@ -67,14 +65,11 @@ class Frame:
     growth: dict[int, Dim] = field(default_factory=dict)
     fills: dict[int, Any] = field(default_factory=dict)
     columns: dict[Any, Any] = field(default_factory=dict)
-    known_fills: dict[int, Any] = field(default_factory=dict)
     asked: set[int] = field(default_factory=set)
     queues: set[int] = field(default_factory=set)
-    known_queues: dict[int, Any] | None = None
     learned: Any = None
     wants: dict[int, list[Dim | None]] = field(default_factory=dict)
     shrunk: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
-    trained: Collection[object] = ()
     facts: frozenset[Any] = frozenset()
     decisions: int = 0
     decided: tuple[int, bool] | None = None

@@ -131,7 +131,7 @@ def want_stores(
     this trace goes on as if they did not. False if the next one would not have the tensors."""
     known = loops[0].learned.buffers
     wanted = known.get(id(target)) or wanted_for(trace, target)
-    shifted = any(id(target) in (f.known_queues or ()) for f in loops)
+    shifted = any(id(target) in f.learned.queues for f in loops)
     if wanted is None or shifted or wanted.stores and not loops[0].stale:
         return False
     known[id(target)], wanted.needed, wanted.stores = wanted, True, True
@@ -140,7 +140,7 @@ def want_stores(
     wanted.decide(i)
     for f in loops:
         forget_slots(f.learned.places, target)
-        for facts in (f.known_fills, f.fills, f.appends):
+        for facts in (f.learned.fills, f.fills, f.appends):
             facts.pop(id(target), None)
     return True
 

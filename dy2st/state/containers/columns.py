@@ -98,7 +98,7 @@ def enter(trace: Trace, frame: Frame, known: dict[Any, Column], places: Collecti
         begin(trace, frame, column)
         frame.columns[key] = column
         if column.fill is not None:
-            frame.known_fills[id(column.items)] = column.fill
+            frame.learned.fills[id(column.items)] = column.fill
         trace.undo_log.note(functools.partial(column.put, column.old))
         column.put([Mark(column.name, frame.loop)] * len(column.homes))
 

@@ -134,13 +134,13 @@ def record(trace: Trace, target: Any, value: Any, fill: Fill) -> None:
 
 def known(trace: Trace, target: Any, loops: Sequence[Frame]) -> Fill | None:
     """How the innermost of these loops fills the list, if that is known so far."""
-    held = [f for f in loops if id(target) in f.known_fills or id(target) in f.fills]
+    held = [f for f in loops if id(target) in f.learned.fills or id(target) in f.fills]
     if held and held != [loops[-1]]:
         hold(trace, target)
         return None
     fill = None
     if held:
-        fill = held[0].known_fills.get(id(target)) or held[0].fills[id(target)]
+        fill = held[0].learned.fills.get(id(target)) or held[0].fills[id(target)]
     return None if fill is FRONT else fill
 
 
@@ -175,7 +175,7 @@ def check_unread(trace: Trace, frame: Frame) -> None:
     """A list that the loop fills is read at its index only, one that grows in front not at all."""
     read_at = {*frame.picked, *frame.guessed, *frame.asked}
     for key, fill in list(frame.fills.items()):
-        tapped = any(k == key for k, _ in frame.tails) and frame.known_fills.get(key) != fill
+        tapped = any(k == key for k, _ in frame.tails) and frame.learned.fills.get(key) != fill
         stored = any(k[:2] == ("item", key) for k in frame.stores)
         read = key in frame.observed or key in frame.taken or fill is FRONT and key in read_at
         if tapped or stored or read or len(frame.appends[key][1]) > 1:
@@ -188,10 +188,10 @@ def learn(frame: Frame) -> bool:
     """Learn which of the lists that the body reads at an index it fills."""
     read_at = {*frame.picked, *frame.guessed}
     fills = {k: q for k, q in frame.fills.items() if q is not FRONT}
-    new = {k: q for k, q in fills.items() if k in read_at or k in frame.known_fills}
-    changed = frame.known_fills != new
-    frame.known_fills.clear()
-    frame.known_fills.update(new)
+    new = {k: q for k, q in fills.items() if k in read_at or k in frame.learned.fills}
+    changed = frame.learned.fills != new
+    frame.learned.fills.clear()
+    frame.learned.fills.update(new)
     return changed
 
 

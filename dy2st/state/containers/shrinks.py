@@ -43,7 +43,7 @@ def takes(trace: Trace, target: Any, args: Sequence[Any], loops: Sequence[Frame]
     if len(loops) != 1 or loops[0] is not trace.frame or loops[0].learned is None:
         return False
     frame, key = loops[0], id(target)
-    others = (frame.appends, frame.fills, frame.queues, frame.known_queues or (), frame.changed)
+    others = (frame.appends, frame.fills, frame.queues, frame.learned.queues, frame.changed)
     stored = any(place[:2] == ("item", key) for place in frame.stores)
     if target.buffer is not None or stored or any(key in q for q in others):
         return False

@@ -49,7 +49,7 @@ class Tap:
             self.init = value_in(trace, first, DTYPES[kind]) if kind else lift(trace, first)._value
         self.inner = trace.new_value(self.init.type, "tail")
         trace.values.placeholders.add(self.inner)
-        stop = kind is not None or (first.stop_gradient and key not in trace.frame.trained)
+        stop = kind is not None or (first.stop_gradient and key not in trace.frame.learned.trained)
         self.fake: Any = RuntimeScalar(self.inner, trace) if kind else trace.fake(self.inner, stop)
 
 
