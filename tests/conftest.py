@@ -85,6 +85,7 @@ def covering(rows, first=()):
         if pending:
             row = pending.pop()
         else:
+            rows = [r for r in rows if not wanted.isdisjoint(parts[r])]
             row = max(rows, key=lambda r: (len(parts[r] & wanted), -sum(used[q] for q in parts[r])))
         taken.add(row)
         wanted -= parts[row]
