@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup_venv.sh
+# modules are compiled, and the asserts of tests rewritten, for the next process too
+unset PYTHONDONTWRITEBYTECODE
 .venv/bin/ruff check --quiet .
 .venv/bin/mypy -p ir -p executor -p dy2st
 .venv/bin/python -m pytest -n 2 "$@"
