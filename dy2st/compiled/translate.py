@@ -69,7 +69,6 @@ from ir.analysis.alias import AliasError
 from ir.analysis.history import History
 from ir.passes import functionalize, undistinguished
 from ir.passes import run as run_passes
-from ir.types import Dim
 from ir.uses import walk
 
 #: how often a program is traced again for what a trace has found
@@ -182,10 +181,10 @@ def translate(
 
 def capture(
     function: Callable[..., object], signature: Signature, spec: Sequence[object]
-) -> tuple[Program, OutputPlan, list[TracedInput], list[tuple[Dim, Dim, Loc]], dict[Any, Loc]]:
-    """The program as it was recorded, the plan of its outputs, its inputs, the sizes that Python
-    divided, by what and where, and the lines of stores by the key of their place; it is not
-    compiled, and nothing is changed. Raises SourceError."""
+) -> tuple[Program, OutputPlan, list[TracedInput], Any, dict[Any, Loc]]:
+    """The program as it was recorded, the plan of its outputs, its inputs, what the trace knows of
+    sizes, and the lines of stores by the key of their place; it is not compiled, and nothing is
+    changed. Raises SourceError."""
     given = Given(function, signature, spec, None, "none", (), captured_only=True)
     try:
         _declared(given)
@@ -267,7 +266,7 @@ def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
         with converted_methods(trace):
             captured = _captured(trace, given)
         if given.captured_only:
-            facts = trace.sizes.divided, lines_of_stores(trace)
+            facts = trace.sizes, lines_of_stores(trace)
             raise Captured(*captured, trace.inputs.by_id.values(), *facts)
         entry = _compiled(trace, given, *captured)
         done = True

@@ -169,15 +169,19 @@ def _for_sequences_of(
         specs.append(Sequence_(tuple(dims), dtype, name))
         values.append(paddle.zeros(sizes, dtype))
     with paddle.no_grad():
-        raw, plan, inputs, divided, stored = capture(function, Signature(values, {}), specs)
+        raw, plan, inputs, sizes, stored = capture(function, Signature(values, {}), specs)
     check_stores(plan, stored)
     program, tree = with_results(pure(raw, inputs), plan, inputs)
     program, bound = prune_inputs(banded(program), inputs)
-    requires = (*checked(program, frames), *multiples(divided, frames))
+    requires = (*checked(program, frames), *multiples(sizes.divided, frames))
     streamed = stream(program, Size.named(UNITS) if chunk is None else 1, frames)
     kinds = [i.kind for i in program.inputs]
     weights = {k: array(q.tensor) for k, q in enumerate(bound) if kinds[k] != "arg"}
-    chunked = Chunked(chunk, frames, at, tree, streamed.outputs, requires, streamed.agreeing)
+    agreeing = streamed.agreeing
+    if sizes.measured:
+        pairs = [pair for n in streamed.lengths for pair in n.exact()]
+        agreeing = tuple(dict.fromkeys((*agreeing, *pairs)))
+    chunked = Chunked(chunk, frames, at, tree, streamed.outputs, requires, agreeing)
     initial = {s.name: s.initial for s in streamed.states}
     return Parts(streamed.program, chunked, weights, initial), Whole(program, weights)
 

@@ -247,7 +247,8 @@ class StreamingProgram:
         if any(len({q.of(frames) for q in lengths}) > 1 for lengths in self.chunked.agreeing):
             raise ValueError(
                 f"the sequence cannot end after {frames} frames: {self.program.name} takes frames "
-                "in groups, or tensors together that are not equally long for such a sequence"
+                "in groups, or up to the length of other tensors, and it does not fill them; a "
+                f"multiple of {self.frames} frames does"
             )
 
     def _is_out(self, frames: int) -> bool:

@@ -95,7 +95,7 @@ class AlsoArgument(BaseException):
 
 class Captured(BaseException):
     """Ends a translation that stops where the program has been recorded: the program, the plan of
-    its outputs, the inputs, the sizes that Python divided, and the lines of what it stores."""
+    its outputs, the inputs, what it knows of sizes, and the lines of what it stores."""
 
     def __init__(
         self, program: object, plan: object, inputs: Iterable[TracedInput], *facts: object

@@ -25,7 +25,8 @@ class SizeFacts:
     count_homes: the frame in which a count is known.
     hints: the size of the call that is traced, for each named size of the arguments.
     streamed: whether sizes are those of a sequence of chunks: the program is only captured.
-    divided: the sizes of a stream that have been divided, by what, and where.
+    divided: the sizes of a stream that have been divided, by what, and where. measured: where the
+    end of a slice of a stream is a size: that of another tensor, perhaps.
     rooms: sizes that nothing bounds: the largest number of iterations of a `while` loop that makes
     tensors longer.
     births: for indices and counts, the order in which they were named: a bound names older ones.
@@ -38,6 +39,7 @@ class SizeFacts:
     births: dict[str, int] = field(default_factory=dict)
     streamed: bool = False
     divided: list[tuple[Dim, Dim, Loc]] = field(default_factory=list)
+    measured: list[Loc] = field(default_factory=list)
     rooms: list[str] = field(default_factory=list)
     counter: Iterator[int] = field(default_factory=itertools.count)
 

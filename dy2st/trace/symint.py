@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 import operator
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -316,6 +316,15 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
         return affine_comparison(home, op, gap, self, other)
 
     return method
+
+
+def note_measured(home: Any, ends: Iterable[object], n: Dim) -> None:
+    """A slice of a stream whose end is a size: that of another tensor, perhaps, which is not as
+    long for every sequence."""
+    sizes = home.sizes
+    named = [q for q in ends if is_symint(q)]
+    if sizes.streamed and isinstance(n, Size) and any(not q.loops for q in named):  # type: ignore[attr-defined]
+        sizes.measured.append(home.where())
 
 
 #: functions of Paddle that ask if a size is some number and compute the same if it is:

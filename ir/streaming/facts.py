@@ -41,6 +41,18 @@ class Length:
             frames = (frames + add) // by * times
         return max(0, frames)
 
+    def exact(self) -> list[tuple[Length, Length]]:
+        """Lengths that are equal where each division leaves what it leaves for whole chunks, so
+        that the length follows from the number of chunks."""
+        out, whole, start = [], Length(), 0
+        for add, by, times in self.steps:
+            rest = (start + add) % by
+            if by > 1:
+                even = whole.then(add=add - rest)
+                out.append((even, even.then(by=by, times=by)))
+            whole, start = whole.then(add, by, times), (start + add) // by * times
+        return out
+
     def emit(self, b: Builder, frames: Value) -> Value:
         """As `of`, of an i64 value; it may be negative."""
         for add, by, times in self.steps:

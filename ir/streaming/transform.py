@@ -65,12 +65,13 @@ class Output:
 @dataclass(frozen=True, eq=False)
 class Streamed:
     """The program for one call, the buffers that it keeps, and what its outputs are. `agreeing`:
-    lengths that have to be equal for a sequence."""
+    lengths that have to be equal for a sequence; `lengths`: those of all values."""
 
     program: Program
     states: tuple[State, ...]
     outputs: tuple[Output, ...]
     agreeing: tuple[tuple[Length, ...], ...] = ()
+    lengths: tuple[Length, ...] = ()
 
 
 class Transform:
@@ -185,7 +186,9 @@ def stream(program: Program, units: Dim, frames: int) -> Streamed:
         raise VerifyError("a node of a streaming program names the size of the sequence")
     new = verify(drop_dead(new))
     agreeing = tuple(tuple(c.lengths[q]) for q in sorted(c.assumed) if len(c.lengths[q]) > 1)
-    return Streamed(new, tuple(c.states), tuple(map(_described, outputs)), (*agreeing, *c.agreeing))
+    described = tuple(map(_described, outputs))
+    every = tuple(dict.fromkeys(n for found in c.lengths.values() for n in found))
+    return Streamed(new, tuple(c.states), described, (*agreeing, *c.agreeing), every)
 
 
 def _input(t: Transform, i: Input) -> Input:

@@ -15,7 +15,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.memory import layout
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
-from dy2st.trace.symint import dim_of, is_symint
+from dy2st.trace.symint import dim_of, is_symint, note_measured
 from ir.loc import source_error
 from ir.ops.tensor import resolve_shape
 from ir.types import BOOL, F32, Dim, Size, divide, reshape_strides
@@ -309,6 +309,7 @@ def _clamp(e: Emitter, at: Any, n: Dim) -> Dim:
         at = int(at) + n if at < 0 else int(at)
         return min(max(at, 0), n)
     size = e.trace.sym(n)
+    note_measured(e.trace, [at], n)
     at = at + size if at < 0 else at
     if at < 0:
         return 0

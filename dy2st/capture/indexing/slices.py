@@ -9,7 +9,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, sources, stop, value_in
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import bounds, check_cut, dim_of, is_symint
+from dy2st.trace.symint import bounds, check_cut, dim_of, is_symint, note_measured
 from dy2st.trace.trace import Trace
 from ir.types import I64, Dim, Size
 
@@ -63,6 +63,7 @@ def sliced(e: Emitter, x: object, axis: int, item: slice) -> object:
     if not any(is_symint(q) or is_runtime_scalar(q) for q in ends) and not isinstance(n, Size):
         r = range(n)[item]
         return e.slice(x, axis=axis, start=r.start if len(r) else 0, length=len(r), step=step)
+    note_measured(e.trace, ends, n)
     return _symbolic_slice(e, x, axis, item, n, step)
 
 
