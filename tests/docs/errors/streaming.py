@@ -151,6 +151,14 @@ def streamed_function_that_decides_on_a_square():
     stream(small)
 
 
+@script
+def streamed_count_in_steps():
+    def halves(x):
+        return x[0, 0, 0] * paddle.arange(0, x.shape[1], 0.5)
+
+    stream(halves)
+
+
 # ---------------------------------------------------------------- calls
 @script
 def chunk_of_another_type():
