@@ -101,6 +101,7 @@ class Results:
         self.listed: dict[Value, set[Value]] = {}
         found: dict[Value, bool] = {}
         self.shown: dict[int, object] = {}
+        self.planned: set[int] = set()
         for x in (result, *(v for _, v in stores)):
             self.collect(x, found)
         self.check_doubts()
@@ -271,6 +272,7 @@ class Results:
     def container(self, x: Any, what: str) -> object:
         """A list or dict; one that stands in two places stays one."""
         if id(x) not in self.containers:
+            self.planned.add(id(x))
             if isinstance(x, TraceList) and x.segmented:
                 tree: Any = self.lists.elements(x, what)
             elif type(x) is dict:
@@ -347,7 +349,10 @@ class Results:
         if not isinstance(node, Scan) or inner not in self.ends or inner is value:
             return self.chosen(value, stop_gradient)
         x, path = self.ends[inner]
-        elements = self.container(x, "the result")
+        if id(x) in self.planned and id(x) not in self.containers:
+            elements: object = Elements((self.lists.part(x.parts()[-1], "the result"),))
+        else:
+            elements = self.container(x, "the result")
         if not isinstance(elements, Elements):
             return self.chosen(value, stop_gradient)
         other = self.chosen(value, stop_gradient, [inner])

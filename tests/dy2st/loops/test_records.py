@@ -191,6 +191,35 @@ def identities(x):
     return states[-1] is s, states[0] is s, states[0] is states[0]
 
 
+def put_behind(x):
+    first = {"h": x[0]}
+    out = [first]
+    for row in x:
+        out.append({"h": row * 2})
+    out += [first, {"h": out[-1]["h"]}]
+    return out, first
+
+
+def changed_and_copied(x):
+    s = {"h": x[0] * 0}
+    out = [s]
+    for row in x:
+        s["h"] = paddle.tanh(s["h"] + row)
+        out.append(dict(s))
+    return out
+
+
+@pytest.mark.parametrize("f", [put_behind, changed_and_copied], ids=lambda f: f.__name__)
+def test_elements_beside_those_of_the_loop(f):
+    """The list holds objects from before the loop, and some of the loop's own tensors again."""
+    x = check.data(4, 3)
+    have, want = (g(x) for g in (dy2st.to_static(f), f))
+    check.same(have, want, rtol=1e-9, atol=1e-9)
+    both = [list(check_objects(q)) for q in (have, want)]
+    one, two = ([[id(p) for p in q].index(id(p)) for p in q] for q in both)
+    assert one == two and check.identities(have) == check.identities(want)
+
+
 @pytest.mark.parametrize(
     "f",
     [last_changed, element_changed, element_kept, both_returned, put_twice, put_again,
