@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dy2st.branches.cond import choose, settled_condition
@@ -245,6 +246,9 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> object:
     if not any(map(waits, keys)):
         order = sorted(range(len(found)), key=keys.__getitem__, reverse=reverse)
         return TraceList([found[i] for i in order])
+    if (heads := distinct_heads(keys)) is not None:
+        order = sorted(range(len(found)), key=heads.__getitem__, reverse=reverse)
+        return TraceList([found[i] for i in order])
     if not all(map(is_ordered, keys)) or len(found) > MOST_SORTED:
         raise refuse(
             f"sorted() by tensors, or of more than {MOST_SORTED} elements by numbers that only the "
@@ -257,6 +261,16 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> object:
     if key is None and all(map(kind_of, found)):
         return TraceList(_sorted_numbers(trace, found, reverse))
     return TraceList(_sorted_by(trace, keys, found, reverse))
+
+
+def distinct_heads(keys: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+    """What tuples begin with, as in the items of a dict, if that decides their order."""
+    if not all(type(key) is tuple for key in keys):
+        return None
+    waiting = min(next((i for i, q in enumerate(key) if waits(q)), len(key)) for key in keys)
+    heads = [key[:waiting] for key in keys]
+    pairs = itertools.combinations(heads, 2)
+    return heads if all(is_constant(q) for q in heads) and all(a != b for a, b in pairs) else None
 
 
 def refuse_nan(trace: Trace, keys: list[Any]) -> None:

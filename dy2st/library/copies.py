@@ -33,7 +33,7 @@ def copied(f: Callable[..., Any]) -> Callable[..., Any]:
     """What it gives was made here."""
 
     @functools.wraps(f)
-    def copy_(x: Any, *args: Any, **kwargs: object) -> object:
+    def copy_(x: Any, /, *args: Any, **kwargs: object) -> object:
         trace = current()
         if trace is None:
             return f(x, *args, **kwargs)

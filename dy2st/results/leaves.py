@@ -7,16 +7,19 @@ file (`save`). Two places with one leaf get one object.
 
 from __future__ import annotations
 
+import array
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import paddle
 
 from dy2st.results.replay import replay
 from dy2st.state.containers.records import Record, like_of, regrouped
 from dy2st.trace.trace import TracedInput
-from dy2st.trace.undo import Location
+from dy2st.trace.undo import Location, kind_of
 from dy2st.trace.view_chains import Recipe
 from ir import Dy2stError, Value
 from ir.literal import print_attr
@@ -287,6 +290,39 @@ class Made(Leaf):
 
     def fill(self, call: Filled) -> Any:
         return call.once(self, lambda: like_of(self.like, [fill(q, call) for q in self.parts]))
+
+
+@dataclass(frozen=True, eq=False)
+class Rebuilt(Leaf):
+    """An object that the function has made, like `like`: with its attributes, and for a container
+    with its elements or items."""
+
+    like: Any
+    attributes: Mapping[str, Any]
+    elements: tuple[Any, ...]
+
+    @property
+    def about(self) -> str:  # type: ignore[override]
+        return f"a {type(self.like).__name__}"
+
+    def inputs(self) -> Iterator[int]:
+        tree = (*self.attributes.values(), *self.elements)
+        return (k for q in leaves(tree) for k in q.inputs())
+
+    def fill(self, call: Filled) -> Any:
+        return call.once(self, lambda: self.made(call))
+
+    def made(self, call: Filled) -> Any:
+        kind: Any = type(self.like)
+        if isinstance(self.like, (np.ndarray, array.array)):
+            return self.like.__copy__()
+        new = object.__new__ if isinstance(kind.__new__, types.FunctionType) else kind.__new__
+        out = new(kind)
+        for name, value in self.attributes.items():
+            object.__setattr__(out, name, fill(value, call))
+        if (form := kind_of(out)) is not None:
+            form.fill(out, tuple(fill(q, call) for q in self.elements))
+        return out
 
 
 # ---------------------------------------------------------------- trees

@@ -7,11 +7,16 @@ the real tensor, and every other tensor is an output of its own.
 
 from __future__ import annotations
 
+import array
+import copy
+import inspect
+import types
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import paddle
 
 from dy2st.results.elements import Elements, LastElement
@@ -27,6 +32,7 @@ from dy2st.results.leaves import (
     Out,
     OutputPlan,
     Outside,
+    Rebuilt,
     Same,
     Scalar,
     ShapeOf,
@@ -45,7 +51,7 @@ from dy2st.state.containers.either import Either
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.containers.records import like_of, loops_of
 from dy2st.state.guards import is_constant
-from dy2st.state.ownership import refuse
+from dy2st.state.ownership import is_users_object, refuse
 from dy2st.state.stacked_run import Leaf as Collected
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.strings import Text
@@ -58,7 +64,7 @@ from dy2st.trace.scalar import is_mixed, is_runtime_scalar, settled
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
-from dy2st.trace.undo import MISSING, Location
+from dy2st.trace.undo import MISSING, Location, kind_of
 from dy2st.trace.view_chains import Recipe, chain_of
 from ir import Carry, Loc, Program, Scan, Type, Value
 from ir.passes.provenance import Provenance, select
@@ -234,7 +240,7 @@ class Results:
         if from_outside(self.trace, x):
             home = self.trace.guards.homes.get(id(x))
             return Outside(x if home is None else None, home)
-        if isinstance(x, (list, dict)) and (isinstance(x, list) or type(x) is dict):
+        if isinstance(x, TraceList) or type(x) in (list, dict):
             return self.container(x, what)
         if isinstance(x, tuple) and hasattr(x, "_fields"):
             return type(x)(*(self.tree(q, what) for q in x))
@@ -257,6 +263,9 @@ class Results:
             if home in self.traced and self.traced[home][1].array is not None:
                 raise no_view(what)
             return self.arrays.setdefault(id(x), Array(self.output(x.fake._value)))
+        own = id(x) in self.trace.objects.made and is_fresh(x, what != "the result")
+        if own and not is_container(x):
+            return self.rebuilt(x, what)
         if is_container(x) or holds_stand_in(self.trace, x):
             return self.made(x, what)
         if (
@@ -292,6 +301,20 @@ class Results:
             like = like_of(x, [None] * len(found))
             parts = tuple(self.tree(q, what) for q in found.values())
             self.containers[id(x)] = (x, Made(like, parts))
+        tree = self.containers[id(x)][1]
+        if isinstance(tree, Refused):
+            raise tree
+        return tree
+
+    def rebuilt(self, x: Any, what: str) -> object:
+        """An object that each call has to make anew."""
+        if id(x) not in self.containers:
+            self.containers[id(x)] = (x, no_result(what, x))
+            like, kind = copy.copy(x) if isinstance(x, ARRAYS) else x, kind_of(x)
+            elements = () if kind is None else kind.contents(x)
+            fields = {n: self.tree(q, what) for n, q in attributes(x).items()}
+            made = Rebuilt(like, fields, tuple(self.tree(q, what) for q in elements))
+            self.containers[id(x)] = (x, made)
         tree = self.containers[id(x)][1]
         if isinstance(tree, Refused):
             raise tree
@@ -416,3 +439,28 @@ class Results:
         index = self.values.index(value)
         self.flags[index] = self.flags[index] and stop_gradient
         return index
+
+
+ARRAYS = (np.ndarray, array.array)
+#: objects that do not change, or of which a program knows too little
+KEPT = (
+    tuple, str, bytes, int, float, frozenset, BaseException, type, types.FunctionType,
+    paddle.nn.Layer,
+)  # fmt: skip
+
+
+def is_fresh(x: Any, stored: bool) -> bool:
+    """Whether an object that the function has made has to be made anew by every call: one that is
+    `stored`, or a list or dict of another class."""
+    if isinstance(x, KEPT) or not (stored or isinstance(x, (list, dict))):
+        return False
+    return kind_of(x) is not None or isinstance(x, ARRAYS) or is_users_object(x)
+
+
+def attributes(x: Any) -> dict[str, Any]:
+    """The attributes of an object, those in slots too."""
+    slots = [
+        n for k in type(x).__mro__ for n, d in vars(k).items() if inspect.ismemberdescriptor(d)
+    ]
+    found = {n: getattr(x, n) for n in slots if hasattr(x, n)}
+    return {**found, **getattr(x, "__dict__", {})} if is_users_object(x) else {}

@@ -38,6 +38,7 @@ from dy2st.state.protocols import (  # fmt: skip
     computed_attr,
     computed_by,
     hooked,
+    new_object,
     of_class,
     special,
     store_computed,
@@ -290,6 +291,7 @@ BUILTINS: dict[int, Any] = {
     id(setattr): setattr_,
     id(delattr): del_attr,
     id(vars): vars_,
+    id(object.__new__): new_object,
 }
 
 
@@ -335,6 +337,8 @@ def get_item(obj: Any, index: Any) -> Any:
     if type(obj) is list and isinstance(index, slice):
         note_contents(trace, obj)
         return TraceList(value)
+    if isinstance(value, paddle.nn.Layer) and isinstance(index, slice):
+        trace.make(value)
     shape = isinstance(obj, (Shape, paddle.Size))
     known = held and not shape and not made_here(trace, obj)
     if not known or ("contents", id(obj)) in trace.guards.terms:

@@ -267,9 +267,8 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         return functools.partial(call_layer, owner)
     rewritten = isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN
     if rewritten and not isinstance(owner, type(os.environ)):
-        if trace.guards is not None and isinstance(f.__self__, Layer):
-            for q in originals(trace, f.__self__):
-                trace.guards.layer(q, trace.objects.stored)
+        if isinstance(f.__self__, Layer):
+            guard_layer(trace, f.__self__)
         return library_code(trace, REWRITTEN[f.__func__]).__get__(f.__self__)
     if id(f.__func__) in SUBSTITUTES and isinstance(f.__self__, (Tensor, Layer)):
         return functools.partial(SUBSTITUTES[id(f.__func__)], f.__self__)
@@ -319,6 +318,8 @@ def other(trace: Trace, f: Any) -> Any:
         return running_through(str_method(f, owner))
     if isinstance(f, operator.itemgetter):
         return functools.partial(access.items_of, f)
+    if isinstance(getattr(f, "__origin__", None), type):
+        return fn(f.__origin__)
     check_opaque(f)
     check_opaque(owner)
     if isinstance(owner, BaseException) and made_here(trace, owner) and f.__name__ == "__init__":
@@ -420,15 +421,21 @@ def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
     trace = current()
     if trace is None:
         return layer(*args, **kwargs)
-    for q in originals(trace, layer):
-        if trace.guards is not None and Attr(q, "_full_name").key not in trace.objects.stored:
-            trace.guards.layer(q, trace.objects.stored)
+    guard_layer(trace, layer)
     forward = fn(layer.forward)
     plain = not (layer._forward_pre_hooks or layer._forward_post_hooks)
     built = type(layer)._build_once is Layer._build_once or layer._built
     if plain and built:
         return forward(*args, **kwargs)
     return with_hooks(layer, forward, args, kwargs)
+
+
+def guard_layer(trace: Trace, layer: Any) -> None:
+    """The program depends on what its call reads of a Layer that was there before."""
+    for q in originals(trace, layer):
+        new = made_here(trace, q) or Attr(q, "_full_name").key in trace.objects.stored
+        if trace.guards is not None and not new:
+            trace.guards.layer(q, trace.objects.stored)
 
 
 def with_hooks(layer: Any, forward: Any, args: Any, kwargs: Any) -> object:

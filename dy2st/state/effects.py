@@ -75,7 +75,7 @@ TABLE: dict[str, Effect] = {
     **_rows(Effect.GUARDED, "builtins.dir gc.isenabled gc.get_threshold logging.getLogger"),
     **_rows(Effect.GUARDED, "isEnabledFor getEffectiveLevel hasHandlers", "logging.Logger"),
     **_rows(Effect.GUARDED, "getlocale localeconv getpreferredencoding", "locale"),
-    **_rows(Effect.GUARDED, "platform decimal.getcontext"),
+    **_rows(Effect.GUARDED, "platform decimal.getcontext contextvars.ContextVar.get"),
     **_rows(Effect.GUARDED, "geterr getbufsize get_printoptions", "numpy"),
     **_rows(Effect.GUARDED, "threading.get_ident threading.current_thread threading.main_thread"),
     **_rows(Effect.GUARDED, "get_flags get_device device.get_device framework.get_flags", "paddle"),

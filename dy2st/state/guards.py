@@ -400,13 +400,12 @@ class Guards(ContainerGuards):
         fields: dict[str, object] = layer.__dict__
         known = _IRRELEVANT.union(own, ("forward",))
         chosen = [n for n, v in fields.items() if is_setting(v) and n not in known]
-        get = operator.itemgetter(*chosen)
-        f = self.ref(fields)
-        now = f"{self.ref(get)}({f})"
-        if len(chosen) > 1:
-            out = [f"all(map(IS, {now}, {self.ref_constant(get(fields))}))"]
-        else:
-            out = [f"{now} is {self.ref_constant(get(fields))}"]
+        f, out = self.ref(fields), list[str]()
+        if chosen:
+            get = operator.itemgetter(*chosen)
+            now, before = f"{self.ref(get)}({f})", self.ref_constant(get(fields))
+            several = len(chosen) > 1
+            out.append(f"all(map(IS, {now}, {before}))" if several else f"{now} is {before}")
         inner = fields.get("_sub_layers")
         if isinstance(inner, dict) and inner:
             values = self.ref_constant(tuple(inner.values()))

@@ -23,6 +23,8 @@ from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, plain_get
 
 _DYNAMIC = "<string>"
+#: classes whose objects C code fills when it makes them
+FILLED = (tuple, str, bytes, int, float, frozenset, list, dict, set, BaseException, paddle.nn.Layer)
 #: classes of Python whose methods are converted like those of the user
 CONVERTED = frozenset(
     {collections.UserList, collections.UserDict, collections.ChainMap}
@@ -69,6 +71,17 @@ def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
     own = isinstance(kind.__new__, types.FunctionType)
     if issubclass(kind, BaseException) and isinstance(init, types.FunctionType) and not own:
         return made_error(trace, kind, init, args, kwargs)
+    if type(kind).__call__ is not type.__call__ and users_method(kind, "__call__") is not None:
+        raise refuse(
+            f"{kind.__name__}() calls {type(kind).__name__}.__call__.",
+            "It may give an object that was there before, or keep the one that it makes.",
+            "Make the object outside of the translated function.",
+        )
+    if isinstance(of_class(kind, "__new__"), staticmethod) and not issubclass(kind, FILLED):
+        found = trace.hooks.call(kind.__new__)(kind, *args, **kwargs)
+        if isinstance(found, kind) and isinstance(init, types.FunctionType):
+            trace.hooks.call(noted(found, "__init__", init))(found, *args, **kwargs)
+        return found
     plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
     layer = issubclass(kind, paddle.nn.Layer)
     written = isinstance(init, types.FunctionType) and init.__code__.co_filename != _DYNAMIC
@@ -81,6 +94,14 @@ def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
     trace.make(made)
     if dataclasses.is_dataclass(made):
         adopt_defaults(trace, made, args, kwargs)
+    return made
+
+
+def new_object(kind: Any, *args: Any, **kwargs: Any) -> object:
+    """`object.__new__`."""
+    made: object = object.__new__(kind, *args, **kwargs)
+    if (trace := current()) is not None:
+        trace.make(made)
     return made
 
 

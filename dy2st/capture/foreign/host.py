@@ -42,7 +42,7 @@ from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import Shape, Tensor
 from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymRange, is_symint
@@ -361,7 +361,12 @@ class Arguments:
         if isinstance(a, (list, tuple)):
             if isinstance(a, TraceList) and a.segmented:
                 raise NeedsConcrete(f"a list that a loop has filled is an argument of {self.name}")
-            return {"tuple" if isinstance(a, tuple) else "list": tuple(map(self.of, a))}
+            if type(a) in (tuple, list, TraceList):
+                return {"tuple" if isinstance(a, tuple) else "list": tuple(map(self.of, a))}
+            if isinstance(a, (Shape, paddle.Size)):
+                return {"size": tuple(map(self.of, a))}
+            if hasattr(a, "_fields"):
+                return {"named": (Held.of(type(a)), *map(self.of, a))}
         if a is None or type(a) in (bool, int, float):
             return a
         if type(a) is Text and self.tensors:
@@ -401,7 +406,8 @@ class Arguments:
 
 
 CONTAINERS: dict[str, Callable[[list[Any]], Any]] = {
-    "tuple": tuple, "list": list, "range": lambda parts: range(*parts)
+    "tuple": tuple, "list": list, "range": lambda parts: range(*parts), "size": paddle.Size,
+    "named": lambda parts: parts[0](*parts[1:]),
 }  # fmt: skip
 
 

@@ -92,7 +92,8 @@ def is_plain_object(x: Any) -> bool:
         return False
     kind = type(x)
     plain = kind is types.SimpleNamespace or kind.__new__ is object.__new__
-    return plain and type(getattr(x, "__dict__", None)) is dict and not hasattr(kind, "__slots__")
+    slots = any(vars(k).get("__slots__") for k in kind.__mro__)
+    return plain and type(getattr(x, "__dict__", None)) is dict and not slots
 
 
 def like_of(like: Any, parts: Sequence[Any]) -> Any:

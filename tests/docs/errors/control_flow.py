@@ -390,9 +390,9 @@ class Rejected(Exception):
 
 @example(X)
 def error_that_holds_a_value(x):
-    for t in range(x.shape[1]):
-        if x[:, t].sum() > 0:
-            raise Rejected(x[:, t].sum())
+    for t in range(64):
+        if x[:, t % 2].sum() > 0:
+            raise Rejected(x[:, t % 2].sum())
     return x
 
 

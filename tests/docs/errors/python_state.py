@@ -461,3 +461,21 @@ def pop_from_a_list_without_elements(x):
     for _ in range(4):
         total = total + rows.pop()
     return total
+
+
+class OneOfEach(type):
+    made = {}
+
+    def __call__(cls, *args):
+        if cls not in OneOfEach.made:
+            OneOfEach.made[cls] = super().__call__(*args)
+        return OneOfEach.made[cls]
+
+
+class Settings(metaclass=OneOfEach):
+    scale = 2.0
+
+
+@example(X)
+def class_of_a_class_that_makes_objects(x):
+    return x * Settings().scale

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
 import itertools
@@ -1052,3 +1053,20 @@ def test_a_host_call_that_changes_its_arguments():
         dy2st.to_static(lambda x: (fill([1.0]), x)[1])(X)
     with pytest.raises(dy2st.SourceError, match="has changed its argument"):
         dy2st.to_static(lambda x: (add(x + 1), x)[1])(X)
+
+
+def test_arguments_of_host_calls_have_their_types():
+    seen = []
+    point = collections.namedtuple("point", "a b")
+    note = dy2st.host(lambda *args: seen.append(args), result=None)
+
+    def f(x, n):
+        note(point(n, [2]), x.shape, (n, "a"))
+        return x
+
+    static = dy2st.to_static(f)
+    for n in (1, 2, 3):
+        static(X, n)
+        f(X, n)
+        one, two = seen[-2:]
+        assert one == two and list(map(type, one)) == list(map(type, two))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import calendar
 import contextlib
+import contextvars
+import dataclasses
 import functools
 import graphlib
 import hashlib
 import string
 import types
+import typing
 import weakref
 import zlib
 
@@ -136,3 +139,60 @@ def test_objects_that_a_program_does_not_follow_are_refused(name):
         dy2st.to_static(f)(X)
     after = BOX.digest.hexdigest(), BOX.array.tolist(), Entered.count, BOX.calendar.firstweekday
     assert before == after
+
+
+def test_items_of_a_dict_in_the_order_of_its_keys():
+    def f(x):
+        held = {"b": x, "a": x * 2}
+        ys = [q for _, q in sorted(held.items(), reverse=True)]
+        return ys, [q for _, q in sorted(zip([3, 1, 2], x))]
+
+    x = paddle.randn([3, 2])
+    check.same(dy2st.to_static(f)(x), f(x))
+
+
+def test_a_part_of_a_sequential():
+    net = paddle.nn.Sequential(paddle.nn.Linear(2, 2), paddle.nn.Tanh(), paddle.nn.ReLU())
+
+    def f(x):
+        return net[:2](x), net[1:](x)
+
+    static, x = dy2st.to_static(f), paddle.randn([3, 2])
+    check.same(static(x), f(x))
+    net[1] = paddle.nn.Sigmoid()
+    check.same(static(x), f(x))
+
+
+def test_a_field_of_a_dataclass_by_any_name():
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class State:
+        x: object
+        n: int = 0
+
+    def f(x, box):
+        box.state = dataclasses.replace(box.state, x=box.state.x + x, n=box.state.n + 1)
+        return box.state.x * box.state.n
+
+    static, one, two = dy2st.to_static(f), *(types.SimpleNamespace() for _ in range(2))
+    one.state, two.state = State(paddle.zeros([2])), State(paddle.zeros([2]))
+    for _ in range(4):
+        x = paddle.randn([2])
+        check.same(static(x, one), f(x, two))
+        check.same((one.state.x, one.state.n), (two.state.x, two.state.n))
+
+
+def test_generic_classes_and_context_variables():
+    kind = typing.TypeVar("kind")
+    scale: contextvars.ContextVar[float] = contextvars.ContextVar("scale", default=1.0)
+
+    class Held(typing.Generic[kind]):
+        def __init__(self, value):
+            self.value = value
+
+    def f(x):
+        return Held[float](x).value * scale.get()
+
+    static, x = dy2st.to_static(f), paddle.randn([2])
+    for value in (2.0, 3.0):
+        scale.set(value)
+        check.same(static(x), f(x))

@@ -241,3 +241,93 @@ def test_a_number_in_place_of_a_buffer_is_refused_by_paddle(layers):
         del neuron.v
         neuron.v = 0.0
     check.same(static(x, one), f(x, two))
+
+
+class Slots:
+    __slots__ = ("n",)
+
+    def __init__(self):
+        self.n = 1
+
+
+class Made:
+    def __new__(cls):
+        made = object.__new__(cls)
+        made.n = 1
+        return made
+
+
+class Items(list):
+    pass
+
+
+class Table(dict):
+    pass
+
+
+#: what a function makes and stores, and how the caller changes it between the calls
+MADE = {
+    "set": (lambda x: {1, 2}, lambda q: q.add(9)),
+    "list subclass": (lambda x: Items([x]), lambda q: q.append(9)),
+    "dict subclass": (lambda x: Table(a=x), lambda q: q.update(b=9)),
+    "slots": (lambda x: Slots(), lambda q: setattr(q, "n", 9)),
+    "own __new__": (lambda x: Made(), lambda q: setattr(q, "n", 9)),
+    "array": (lambda x: np.zeros(3), lambda q: q.__setitem__(0, 9)),
+    "bytearray": (lambda x: bytearray(b"ab"), lambda q: q.append(9)),
+    "UserDict": (lambda x: collections.UserDict(a=x), lambda q: q.update(b=9)),
+    "ChainMap": (lambda x: collections.ChainMap({"a": 1}), lambda q: q.update(b=9)),
+    "nested": (lambda x: {"s": {1}, "t": ([{2}],)}, lambda q: q["t"][0][0].add(9)),
+}
+
+
+def parts_of(x):
+    """An object as its class and what it holds."""
+    if isinstance(x, Slots):
+        return Slots, x.n
+    inner = vars(x) if hasattr(x, "__dict__") else {}
+    held = list(x.items()) if isinstance(x, dict) else list(x) if hasattr(x, "__iter__") else []
+    return type(x), held, inner
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_an_object_that_is_stored_is_a_new_one_in_every_call(name):
+    make, change = MADE[name]
+
+    def f(x, box, log):
+        box.made = make(x)
+        log.append(box.made)
+        return x * 2
+
+    static, boxes, logs = dy2st.to_static(f), [Box(), Box()], [[], []]
+    for k in range(3):
+        for g, box, log in zip((static, f), boxes, logs):
+            g(paddle.full([2], float(k)), box, log)
+            assert log[-1] is box.made and not any(q is box.made for q in log[:-1])
+        check.same(parts_of(boxes[0].made), parts_of(boxes[1].made))
+        for box in boxes:
+            change(box.made)
+
+
+class Box:
+    pass
+
+
+def test_a_class_that_gives_one_object():
+    class One:
+        only = None
+
+        def __new__(cls):
+            if cls.only is None:
+                cls.only = super().__new__(cls)
+                cls.only.n = 0
+            return cls.only
+
+    def f(x):
+        one = One()
+        one.n += 1
+        return x * one.n
+
+    static, x = dy2st.to_static(f), paddle.ones([2])
+    for n in range(1, 5):
+        check.same(static(x), x * n)
+        assert One.only.n == n and One() is One.only
