@@ -314,3 +314,20 @@ def rows_and_their_number(x):
 @script
 def saves_a_list_of_several_kinds():
     save(rows_and_their_number)
+
+
+class Step:
+    def __init__(self, h):
+        self.h = h
+
+
+def steps(x):
+    found = []
+    for row in x:
+        found.append(Step(row * 2))
+    return found
+
+
+@script
+def saves_a_list_of_objects():
+    save(steps)

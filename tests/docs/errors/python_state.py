@@ -479,3 +479,22 @@ class Settings(metaclass=OneOfEach):
 @example(X)
 def class_of_a_class_that_makes_objects(x):
     return x * Settings().scale
+
+
+@example(paddle.linspace(0, 1, 12).reshape([3, 4]))
+def state_of_a_layer_that_is_compared(x):
+    states, y = [x[0]] * 12, x[0]
+    for y in x:
+        for k in range(12):
+            y = paddle.tanh(y + states[k])
+            states[k] = y
+    return y * 2 if y is states[-1] else y
+
+
+@example(X, options={"input_spec": NAMED})
+def element_of_a_list_that_is_changed(x):
+    states = []
+    for row in x:
+        states.append({"h": row * 2})
+    states[-1]["h"] = states[-1]["h"] + 1
+    return [s["h"] for s in states]
