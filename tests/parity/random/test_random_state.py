@@ -15,7 +15,7 @@ SEED = int(os.environ.get("DY2ST_SEED", "0"))
 COUNT, GROUPS = 200, 20
 
 
-@pytest.mark.parametrize("group", mostly_slow(range(1, GROUPS, 2), nightly=range(0, GROUPS, 2)))
+@pytest.mark.parametrize("group", mostly_slow(range(GROUPS)))
 def test_random_state(group):
     """Prints the seed of a program that differs; DY2ST_SEED moves all seeds."""
     refused = 0
