@@ -26,7 +26,6 @@ _FOUND = [
     for name in (*_NAMES, *(f"{q}_" for q in _NAMES))
     if hasattr(home, name)
 ]
-_FOUND += [f for own in (paddle.gcd, paddle.lcm) for f in (own, own.__wrapped__)]
 _FOUND += [TransformerEncoder.forward, TransformerDecoder.forward]
 
 
@@ -50,14 +49,15 @@ def index_fill_(x: Tensor, index: Tensor, axis: int, value: Tensor, name: object
     return x
 
 
-#: what is converted and called instead of a function, by identity: itself without decorators, or a
-#: substitute
+#: what is converted and called instead of a function, by identity: itself, without decorators (but
+#: for those that give operands a second name), or a substitute
 REWRITTEN: dict[Any, Any] = {
     **recurrent.REWRITTEN,
     **static_nn.REWRITTEN,
     **decoding.REWRITTEN,
     **{f: inspect.unwrap(f) for f in _FOUND},
     **{f: f for f in map(inspect.unwrap, _FOUND)},
+    **{f: f for own in (paddle.gcd, paddle.lcm) for f in (own, inspect.unwrap(own))},
     **{f: f for k in CONVERTED for f in vars(k).values() if isinstance(f, types.FunctionType)},
     Sequential.forward: sequential,
     paddle.index_fill_: index_fill_,

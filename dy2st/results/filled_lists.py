@@ -7,6 +7,7 @@ a `Cut`, an element an `Element`.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from dy2st.results.elements import Cut, Element, Elements, Rows, Values, Views
 from dy2st.results.leaves import Number, View
 from dy2st.state.containers.records import containers_in
-from dy2st.state.stacked_run import Known, StackedRun, mapped
+from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
 from dy2st.state.stacked_run import Leaf as Collected
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.symint import is_symint
@@ -88,11 +89,17 @@ class FilledLists:
             whole = x.as_segment(self.trace)
             if whole is not None:
                 return Elements((mapped(lambda q: self.column(q, whole.trip), whole.tree),))
-        return Elements(tuple(self.part(q, what) for q in parts))
+        planned = [self.part(q, what) for q in parts]
+        if all(isinstance(q, list) for q in planned):
+            return [*itertools.chain.from_iterable(planned)]
+        return Elements(tuple(planned))
 
-    def part(self, part: object, what: str) -> object:
+    def part(self, part: object, what: str) -> Any:
         if not isinstance(part, StackedRun):
             return [self.results.tree(part, what)]
+        if part not in self.trees and self.is_shown_slices(part):
+            items = [part.tree.item(self.trace, i) for i in range(part.trip)]  # type: ignore[arg-type]
+            self.trees[part] = [self.results.tree(q, what) for q in items]
         if part.origin is not None and self.again(part):
             parts, at, path = part.origin
             of = Elements(tuple(self.part(q, what) for q in parts))
@@ -102,6 +109,15 @@ class FilledLists:
         if part not in self.trees:
             self.trees[part] = mapped(lambda q: self.column(q, part.trip), part.tree)
         return self.trees[part]
+
+    def is_shown_slices(self, run: StackedRun) -> bool:
+        """Whether elements are slices of a tensor that the caller, or another result, knows."""
+        q = run.tree
+        if not isinstance(q, Unstacked) or q.number or not isinstance(run.trip, int):
+            return False
+        root = self.trace.root
+        views = all(root(v) is root(q.fake._value) for v in q.members)
+        return views and any(map(self.others_show, q.members))
 
     def others_show(self, value: Value) -> bool:
         """Whether other results, or the caller, know the memory of a list's element."""

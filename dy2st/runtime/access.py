@@ -337,7 +337,7 @@ def get_item(obj: Any, index: Any) -> Any:
     if type(obj) is list and isinstance(index, slice):
         note_contents(trace, obj)
         return TraceList(value)
-    if isinstance(value, paddle.nn.Layer) and isinstance(index, slice):
+    if isinstance(index, slice) and isinstance(value, paddle.nn.Layer):
         trace.make(value)
     shape = isinstance(obj, (Shape, paddle.Size))
     known = held and not shape and not made_here(trace, obj)

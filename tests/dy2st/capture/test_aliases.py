@@ -317,6 +317,7 @@ RESULTS = {
     "argmax": lambda x, i: (x[paddle.argmax(x.sum(1))], x),
     "in containers": lambda x, i: ([x[i], {"a": x[0].detach(), "b": x.t()}], (x[0], x)),
     "unbound": lambda x, i: (list(x.unbind(0)), paddle.unbind(x * 1, 1)),
+    "unbound twice": lambda x, i: (lambda y: (y, list(y), y[0], y[1:]))(x.unbind(1)),
     "a comprehension": lambda x, i: [r for r in x],
     "a comprehension of windows": lambda x, i: [x[k : k + 2].t() for k in range(3)],
     "names of one tensor": lambda x, i: (x.t().t(), x[None], x[...], x.detach(), x.data, x),

@@ -219,7 +219,7 @@ def window_ret(x):
     return w[0], w[1]
 
 
-@case("unrolled")
+@case("scan")
 def ddict(x):
     s = collections.defaultdict(lambda: v(0))
     for t in range(4):
