@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import gc
-import os
 import re
 import sys
 from collections import Counter, defaultdict
@@ -17,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from executor.cpu import jit, kernel_cache
+
 GOLDEN = Path(__file__).parent / "golden"
-if "PYTEST_XDIST_WORKER" in os.environ:  # each processor has a worker; Paddle is not imported yet
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser):
@@ -33,7 +32,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    """From here on the collector leaves them alone, and it comes rarely."""
+    """From here on the collector leaves them alone, and it comes rarely. Tests share more code than
+    programs of users do."""
+    jit.KEPT = kernel_cache.KEPT = 4096
     gc.freeze()
     gc.set_threshold(500_000, 10, 10)
     gc.enable()
