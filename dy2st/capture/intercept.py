@@ -288,6 +288,11 @@ def _broadcast_shape(original: Callable[..., object]) -> Callable[..., object]:
     return call
 
 
+#: Python 3.13 calls a `__getitem__` that a class has no more, if the class has changed a thousand
+#: times: once installed, this one stays. It does what the one before did unless a trace runs.
+STAYING = {"__getitem__"} if sys.version_info[:2] == (3, 13) else set[str]()
+
+
 @dataclass(frozen=True)
 class Patch:
     """An attribute that a trace replaces."""
@@ -298,12 +303,18 @@ class Patch:
     new: object
 
     def is_current(self) -> bool:
-        return vars(self.owner).get(self.name, _ABSENT) is self.held
+        return vars(self.owner).get(self.name, _ABSENT) is self.held or self.stays()
+
+    def stays(self) -> bool:
+        return self.name in STAYING and vars(self.owner).get(self.name) is self.new
 
     def install(self) -> None:
-        setattr(self.owner, self.name, self.new)
+        if not self.stays():
+            setattr(self.owner, self.name, self.new)
 
     def remove(self) -> None:
+        if self.stays():
+            return
         if self.held is _ABSENT:
             delattr(self.owner, self.name)
         else:

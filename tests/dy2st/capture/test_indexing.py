@@ -8,6 +8,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
+from dy2st.capture import intercept
 from executor import compile as compile_program
 from executor import cpu
 from executor.lower.program import lower
@@ -351,3 +352,26 @@ def test_half_precision_is_moved(target, monkeypatch):
     static = dy2st.to_static(halves)
     check.same(static(*args), halves(*args), 0.0, 0.0)
     assert dy2st.report(static, *args).foreign == ()
+
+
+class Row:
+    def __getitem__(self, index):
+        return "own"
+
+
+def first(x):
+    return x[0]
+
+
+def test_reads_are_intercepted_however_often_a_class_has_changed():
+    """Python 3.13 goes on with the `__getitem__` that a line of code has called before."""
+    patch = intercept._patch(Row, "__getitem__", lambda held: lambda self, index: "recorded")
+    for k in range(1200):
+        patch.install()
+        Row.changes = k
+        assert Row().changes == k
+        patch.remove()
+    for _ in range(100):
+        first(Row())
+    patch.install()
+    assert first(Row()) == "recorded"
