@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from executor.memory import Buffer, View
-from ir import Input, Op, Program, Require
+from ir import Input, MoreRoom, Op, Program, Require
 from ir.loc import UNKNOWN, Loc
 from ir.messages import Shown, worded
 from ir.opdef import Reduce as Reduction
@@ -48,17 +48,17 @@ class Failure:
         line is a note, for the text may be the user's own; before Python 3.11, which has no notes,
         it is part of the text.
         """
-        where = str(self.loc) if self.loc.line > 0 else ""
+        where = str(self.loc) if self.loc.line > 0 and self.kind is not MoreRoom else ""
         text = worded(self.text, [q for q, _ in self.shown], values)
         text = text.replace("an index", f"index {index}", 1) if index else text
-        error = self.kind(text)
+        where = "" if where in text else where
+        noted = hasattr(BaseException, "add_note")
+        error = self.kind(text if noted or not where else f"{text} ({where})".lstrip())
+        if where and noted:
+            note = f"{where}, {self.loc.function}" if self.loc.function else where
+            error.add_note(note)  # type: ignore[attr-defined]
         if self.site:
             vars(error)["site"] = self.site
-        if not where or where in text:
-            return error
-        if not hasattr(error, "add_note"):
-            return self.kind(f"{text} ({where})".lstrip())
-        error.add_note(f"{where}, {self.loc.function}" if self.loc.function else where)
         return error
 
 

@@ -13,6 +13,8 @@ import contextlib
 import copy
 import io
 import itertools
+import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,10 +144,13 @@ def random_state() -> str:
 
 
 def outcome(f: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """The result, or the exception."""
+    """The result, or the exception. Python 3.10 has no notes: there the text ends with the line of
+    an error that data raises, which goes."""
     try:
         return f(*args)
     except Exception as e:
+        if sys.version_info < (3, 11) and e.args and isinstance(e.args[0], str):
+            e.args = (re.sub(r" ?\(\w+\.py:\d+\)\Z", "", e.args[0]), *e.args[1:])
         return e
 
 

@@ -36,7 +36,14 @@ from dy2st.state.containers.lookup import OneOf
 from dy2st.state.dynamic_numbers import hold_dynamic
 from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
 from dy2st.state.guards import HOLDERS
-from dy2st.state.ownership import LIBRARIES, made_here, note_contents, note_method, refuse
+from dy2st.state.ownership import (
+    LIBRARIES,
+    made_here,
+    note_contents,
+    note_method,
+    package_of,
+    refuse,
+)  # fmt: skip
 from dy2st.state.protocols import cached_call, make_object, noted
 from dy2st.state.strings import str_method
 from dy2st.state.traced_list import TraceList
@@ -308,7 +315,7 @@ def other(trace: Trace, f: Any) -> Any:
         return functools.partial(pylayer.apply, owner) if f.__name__ == "apply" else f
     if any(f is c for c in CONTAINERS) or isinstance(f, type) and issubclass(f, tuple(KINDS)):
         return running_through(functools.partial(make_object, trace, f))
-    if isinstance(f, type) and f.__module__.split(".")[0] not in LIBRARIES:
+    if isinstance(f, type) and package_of(f) not in LIBRARIES:
         return functools.partial(make_object, trace, f)
     if isinstance(f, functools._lru_cache_wrapper):
         return cached_call(f, functools.partial(guarded_call, trace, f))

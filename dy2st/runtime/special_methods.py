@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dy2st.runtime.library_calls import is_lazy
-from dy2st.state.ownership import LIBRARIES, is_users_object, note_object, refuse
+from dy2st.state.ownership import LIBRARIES, is_users_object, note_object, package_of, refuse
 from dy2st.state.strings import Shown, Text, held
 from dy2st.state.strings import stop as stop_text
 from dy2st.trace.scalar import is_runtime_scalar, stop
@@ -55,7 +55,7 @@ def meet(trace: Trace, changed: list[Any], known: set[type], x: object) -> None:
         return
     known.add(kind)
     for base in kind.__mro__:
-        if getattr(base, "__module__", "builtins").split(".")[0] in LIBRARIES:
+        if package_of(base) in LIBRARIES:
             continue
         for name in NAMES & vars(base).keys():
             function = vars(base)[name]

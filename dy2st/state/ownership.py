@@ -203,7 +203,13 @@ def is_users_object(x: Any) -> bool:
     kind: Any = type(x)
     if isinstance(x, (types.ModuleType, type, BaseException, enum.Enum, *_FUNCTIONS)):
         return False
-    return kind.__module__.split(".")[0] not in LIBRARIES
+    return package_of(kind) not in LIBRARIES
+
+
+def package_of(kind: type) -> str:
+    """Where a class comes from; some that Cython makes do not know."""
+    name = getattr(kind, "__module__", None)
+    return name.split(".")[0] if isinstance(name, str) else "builtins"
 
 
 def note_object(trace: Trace, x: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import paddle
 
 from dy2st.state.effects import Effect, effect_of
-from dy2st.state.ownership import LIBRARIES, check_strong, is_users_object, refuse
+from dy2st.state.ownership import LIBRARIES, check_strong, is_users_object, package_of, refuse
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, plain_get
@@ -57,7 +57,7 @@ def of_class(kind: Any, name: str) -> object:
     like them; None for what other libraries define."""
     for base in kind.__mro__:
         if name in vars(base):
-            library = base.__module__.split(".")[0] in LIBRARIES and base not in CONVERTED
+            library = package_of(base) in LIBRARIES and base not in CONVERTED
             return None if library else vars(base)[name]
     return None
 

@@ -18,7 +18,7 @@ PURE = {
         math.nextafter(s.f, 9); math.perm(s.i, 2); math.pow(s.f, 2); math.prod(s.items);
         math.radians(s.f); math.remainder(s.f, 2); math.sin(s.f); math.sinh(s.f); math.sqrt(s.f);
         math.sumprod(s.items, s.items); math.tan(s.f); math.tanh(s.f); math.trunc(s.f);
-        math.ulp(s.f)
+        math.ulp(s.f); math.fma(s.f, 2.0, 1.0)
     """,
     "builtins": """
         abs(-s.f); all(s.items); any(s.items); ascii(s.text); bin(s.i); bool(s.i - 4);
