@@ -145,6 +145,16 @@ class Elements(Part):
 
 
 @dataclass(frozen=True)
+class Joined(Part):
+    """A list of the elements of several lists."""
+
+    parts: tuple[Part, ...]
+
+    def fill(self, call: Call) -> Any:
+        return [q for part in self.parts for q in part.fill(call)]
+
+
+@dataclass(frozen=True)
 class Rows(Part):
     """Output `index`, taken apart into arrays or Python numbers; it stands in Elements only."""
 
@@ -236,6 +246,12 @@ class Reader:
             raise FileError("a list with elements of several lengths, or of none")
         return Elements(of)
 
+    def _joined(self, trees: object) -> Part:
+        parts = tuple(map(self.read, _list(trees, "lists")))
+        if not all(isinstance(q, Elements) or type(q) is Items and q.kind is list for q in parts):
+            raise FileError("a part of a joined list is no list")
+        return Joined(parts)
+
     def _rows(self, index: object, number: object) -> Part:
         if not self.inside or type(number) is not bool:
             raise FileError("rows are numbers or arrays, and stand in a list of elements")
@@ -293,7 +309,7 @@ class Reader:
 
 #: how many entries follow the name of a part
 _KINDS = {"list": 1, "tuple": 1, "dict": 1, "constant": 1, "size": 1, "number": 1, "out": 2}
-_KINDS |= {"same": 2, "elements": 1, "rows": 2}
+_KINDS |= {"same": 2, "elements": 1, "joined": 1, "rows": 2}
 #: views whose places are known from sizes
 _VIEWS = {n for n, row in OPS.items() if row.views and len(row.operands) == 1 and row.ref}
 

@@ -12,7 +12,6 @@ from dy2st.results.leaves import Filled, Leaf, Number, Saved, again, fill, leave
 from dy2st.results.replay import replay
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.view_chains import Recipe
-from ir import Dy2stError
 from ir.types import Dim, evaluate_dim
 
 
@@ -142,11 +141,11 @@ class Elements(Leaf):
         return [fill(q, call) for q in part] if isinstance(part, list) else rows(part, call)
 
     def save(self, file: Saved) -> Any:
-        if len(self.parts) == 1 and not isinstance(self.parts[0], list):
-            return ["elements", save(self.parts[0], file)]
-        raise Dy2stError(
-            "the program cannot be saved: it returns a list with elements of several kinds."
-        )
+        found = [save(q, file) for q in self.parts]
+        made = [
+            q if isinstance(part, list) else ["elements", q] for part, q in zip(self.parts, found)
+        ]
+        return made[0] if len(made) == 1 else ["joined", made]
 
 
 @dataclass(frozen=True, eq=False)

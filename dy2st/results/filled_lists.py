@@ -14,7 +14,6 @@ from typing import Any
 
 from dy2st.results.elements import Cut, Element, Elements, Rows, Values, Views
 from dy2st.results.leaves import Number, View
-from dy2st.state.containers.records import containers_in
 from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
 from dy2st.state.stacked_run import Leaf as Collected
 from dy2st.state.traced_list import TraceList
@@ -79,13 +78,14 @@ class FilledLists:
 
     # ------------------------------------------------------------ plans
     def elements(self, x: TraceList, what: str) -> object:
-        """A list whose length only the call knows: its elements are slices of stacked tensors."""
+        """A list whose length only the call knows: its elements are slices of stacked tensors, and
+        those from before the loops themselves."""
         parts = x.parts()
         runs = [q for q in parts if isinstance(q, StackedRun)]
         columns = [q for run in runs for q in parts_of(run.tree)]
         seen = any(self.others_show(v) for q in columns for v in values_of(q))
-        kept = any(list(containers_in(q)) for q in parts if not isinstance(q, StackedRun))
-        if not seen and not kept and not any(map(self.again, runs)):
+        alone = len(runs) == len(parts) and not any(map(self.again, runs))
+        if alone and not seen:
             whole = x.as_segment(self.trace)
             if whole is not None:
                 return Elements((mapped(lambda q: self.column(q, whole.trip), whole.tree),))

@@ -303,19 +303,6 @@ def saves_a_list_from_outside():
     save(lambda x: (x * 2, history))
 
 
-def rows_and_their_number(x):
-    rows = []
-    for t in range(x.shape[0]):
-        rows.append(x[t] * 2)
-    rows.append(x.shape[0])
-    return rows
-
-
-@script
-def saves_a_list_of_several_kinds():
-    save(rows_and_their_number)
-
-
 class Step:
     def __init__(self, h):
         self.h = h

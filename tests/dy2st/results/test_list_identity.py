@@ -191,3 +191,51 @@ def test_a_list_joined_with_a_tensor_of_another_shape():
 
     x = paddle.rand([4, 2])
     check.same(dy2st.to_static(f)(x), f(x))
+
+
+class Before(paddle.nn.Layer):
+    """Lists that loops fill, with elements from before."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("h", paddle.ones([2]))
+        self.kept = [paddle.ones([2]), paddle.zeros([2])]
+
+    def forward(self, x):
+        y = x * 2
+        states, pairs, numbers = [self.h, x, y], [(y, self.kept[1])], [0, 1]
+        for t in range(3):
+            states.append(states[-1] * 0.5 + self.h)
+            pairs.append((x * t + self.kept[1], y * 0.5))
+            numbers.append(t * 3)
+        return states, pairs, numbers, y
+
+
+def test_elements_from_before_a_loop_are_those_of_eager():
+    eager, static = Before(), dy2st.to_static(Before())
+    for _ in range(3):
+        found = []
+        for layer in (eager, static):
+            x = paddle.to_tensor([1.0, -2.0])
+            states, pairs, numbers, y = layer(x)
+            assert states[0] is layer.h and states[1] is x and states[2] is y
+            assert pairs[0][0] is y and pairs[0][1] is layer.kept[1]
+            layer.h.add_(y)
+            found.append((states, pairs, numbers))
+        check.same(found[1], found[0])
+
+
+def test_such_lists_are_saved(tmp_path):
+    def f(x):
+        y = x * 2
+        states, pairs = [x, y], [(y, 1)]
+        for t in range(3):
+            states.append(states[-1] * 0.5 + x)
+            pairs.append((x * t, 2))
+        return states, pairs
+
+    spec = [paddle.static.InputSpec([2], "float32", "x")]
+    dy2st.save(f, tmp_path / "before", input_spec=spec)
+    x = paddle.to_tensor([1.0, -2.0])
+    results = (dy2st.load(tmp_path / "before")(x.numpy()), f(x))
+    check.same(*(paddle.utils.map_structure(paddle.to_tensor, q) for q in results))
