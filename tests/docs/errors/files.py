@@ -318,3 +318,15 @@ def steps(x):
 @script
 def saves_a_list_of_objects():
     save(steps)
+
+
+def states(x):
+    found = [x]
+    for row in x:
+        found.append(row * 2)
+    return found
+
+
+@script
+def joined_list_with_a_tuple():
+    dy2st.load(changed(save(states), "manifest.json", '"list"', '"tuple"'))
