@@ -24,8 +24,8 @@ def tile(e: Emitter, x: object, repeat_times: Any = ()) -> FakeTensor:
     shape = list(e.type(x).shape)
     shape[:0] = [1] * (len(times) - len(shape))
     times[:0] = [1] * (len(shape) - len(times))
-    pairs = [d for n, d in zip(times, shape) for d in (1, d)]
-    wide = [d for n, d in zip(times, shape) for d in (n, d)]
+    pairs = [q for d in shape for q in (1, d)]
+    wide = [q for n, d in zip(times, shape) for q in (n, d)]
     return repeated(e, x, pairs, wide, [n * d for n, d in zip(times, shape)])
 
 
@@ -44,9 +44,9 @@ def repeat_interleave(
 
 def each_repeated(e: Emitter, x: object, factors: Sequence[int]) -> FakeTensor:
     shape = e.type(x).shape
-    pairs = [d for n in shape for d in (n, 1)]
-    wide = [d for n, k in zip(shape, factors) for d in (n, k)]
-    return repeated(e, x, pairs, wide, [n * k for n, k in zip(shape, factors)])
+    pairs = [q for d in shape for q in (d, 1)]
+    wide = [q for d, n in zip(shape, factors) for q in (d, n)]
+    return repeated(e, x, pairs, wide, [d * n for d, n in zip(shape, factors)])
 
 
 def repeated(
