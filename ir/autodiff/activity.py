@@ -119,7 +119,10 @@ def passing(row: OpDef, operands: Sequence[Value], results: Sequence[Value]) -> 
     integral = not any(map(is_float, results))
     if row.grad is no_gradient or integral and row.grad is None:
         return ()
-    if integral or row.name == "cast":
+    if integral:
+        names = (*row.operands, *row.operands[-1:] * len(operands))
+        return [v for name, v in zip(names, operands) if name not in ("index", "test")]
+    if row.name == "cast":
         return operands
     return [v for v in operands if is_float(v)]
 

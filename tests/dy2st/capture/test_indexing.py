@@ -375,3 +375,25 @@ def test_reads_are_intercepted_however_often_a_class_has_changed():
         first(Row())
     patch.install()
     assert first(Row()) == "recorded"
+
+
+# ---------------------------------------------------------------- gradients
+def reads_of_integers(ids, x):
+    """By an index that requires a gradient, as what a float is cast to does."""
+    i = (x * 2).astype("int64")
+    i.stop_gradient = False
+    return (
+        paddle.index_select(ids, i),
+        paddle.gather_nd(ids, i.unsqueeze(1)),
+        paddle.take_along_axis(ids, i, 0),
+        ids[i],
+        ids[i[0]],
+    )
+
+
+def test_reads_of_integers_pass_no_gradient_to_the_index():
+    x = paddle.to_tensor([0.0, 1.0], stop_gradient=False)
+    ids = paddle.to_tensor([5, 6, 7])
+    have, want = dy2st.to_static(reads_of_integers)(ids, x), reads_of_integers(ids, x)
+    assert [q.stop_gradient for q in have] == [q.stop_gradient for q in want]
+    check.same(have, want)
