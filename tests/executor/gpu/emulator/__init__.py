@@ -7,6 +7,7 @@ ziglang) and names them in the environment, before anything else asks for a GPU.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import shutil
 import subprocess
@@ -55,17 +56,20 @@ def library() -> ctypes.CDLL:
     command = compiler()
     assert command is not None
     path = folder() / f"runtime-{version()}.so"
-    if not path.exists():
-        new = path.with_suffix(f".{os.getpid()}")
-        build = [*command, *FLAGS, "-O2", "-o", str(new), str(RUNTIME), "-ldl"]
-        subprocess.run(build, check=True)
-        new.replace(path)
-    kernels = [*command, *FLAGS, "-O0", "-include", str(SHIM), "-Wl,--no-as-needed", str(path)]
+    with open(folder() / "lock", "w") as file:  # the workers of a test run begin at once
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if not path.exists():
+            new = path.with_suffix(".new")
+            build = [*command, *FLAGS, "-O1", "-o", str(new), str(RUNTIME), "-ldl"]
+            subprocess.run(build, check=True)
+            new.replace(path)
+    # a kernel needs the runtime only; the C++ library would take the linker longer than the compiler
+    bare = ["-O0", "-nostdlib", "-include", str(SHIM), "-Wl,--no-as-needed", str(path)]
     os.environ.update(
         DY2ST_CUDA_LIBRARY=str(path),
         DY2ST_NVRTC_LIBRARY=str(path),
         DY2ST_CACHE=str(folder()),
-        EMULATOR_COMPILER=" ".join(kernels),
+        EMULATOR_COMPILER=" ".join([*command, *FLAGS, *bare]),
         EMULATOR_VERSION=str(version()),
     )
     made = ctypes.CDLL(str(path))
