@@ -17,7 +17,6 @@ from dy2st.trace.emitter import Emitter, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
-from ir import SourceError
 from ir.uses import walk
 
 
@@ -113,12 +112,10 @@ class Removable:
     def remove(self) -> None:
         trace = current()
         raise Refused(
-            SourceError(
-                "a tensor hook is removed in a translated function.",
-                trace.where() if trace else None,
-                reason="The hook is part of the program.",
-                remedy="Register it only in the calls that need it.",
-            )
+            "a tensor hook is removed in a translated function.",
+            trace.where() if trace else None,
+            reason="The hook is part of the program.",
+            remedy="Register it only in the calls that need it.",
         )
 
 

@@ -124,7 +124,7 @@ def add_argument(trace: Trace, tensor: Tensor, name: str, spec: Any) -> FakeTens
     try:
         dtype = dtype_from(tensor.dtype)
     except TypeError as e:
-        raise Refused(SourceError(f"the argument {name} cannot be an input: {e}.")) from None
+        raise Refused(f"the argument {name} cannot be an input: {e}.") from None
     shape: list[Any] = [int(d) for d in tensor.shape]
     if spec is not None:
         check_spec(tensor, name, spec)
@@ -149,9 +149,7 @@ def check_spec(tensor: Tensor, name: str, spec: Any) -> None:
     )
     if not fits or spec.dtype != tensor.dtype:
         raise Refused(
-            SourceError(
-                f"the argument {name} does not fit its input_spec.",
-                reason=f"It is {tensor.dtype}{list(tensor.shape)}, the spec says {spec}.",
-                remedy="Pass a tensor that fits the spec, or change the spec.",
-            )
+            f"the argument {name} does not fit its input_spec.",
+            reason=f"It is {tensor.dtype}{list(tensor.shape)}, the spec says {spec}.",
+            remedy="Pass a tensor that fits the spec, or change the spec.",
         )

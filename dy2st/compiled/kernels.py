@@ -22,7 +22,7 @@ from dy2st.trace.signals import Refused
 from executor.host_calls import Place
 from executor.rooms import Expanding
 from executor.segmented.interpreter import Interpreted
-from ir import Dy2stError, Op, Program, SourceError
+from ir import Dy2stError, Op, Program
 
 
 def compiled(
@@ -33,7 +33,7 @@ def compiled(
         return executor.compile(program, kernel, donated, backend=device)
     except executor.Unsupported as e:
         remedy = 'Translate this function with device="cpu".'
-        raise Refused(SourceError(f"{e.text}.", e.loc, remedy=remedy)) from None
+        raise Refused(f"{e.text}.", e.loc, remedy=remedy) from None
 
 
 def kernel(

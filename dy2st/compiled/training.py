@@ -25,7 +25,7 @@ from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, TracedInput
-from ir import Dy2stError, Loc, Program, Slot, SourceError, Value
+from ir import Dy2stError, Loc, Program, Slot, Value
 from ir.autodiff import Gradient, NotDifferentiable, differentiate
 from ir.autodiff.activity import Activity
 from ir.autodiff.checkpoint import Checkpoint, PerLoop, keeps_all
@@ -202,12 +202,10 @@ def asks(q: TracedInput) -> bool:
 
 def refused_write(name: str, loc: Loc, cause: NotDifferentiable) -> Refused:
     return Refused(
-        SourceError(
-            f"{name} is written in place with a value whose gradient is not known.",
-            loc,
-            reason=f"{cause}.",
-            remedy="Write `value.detach()`, or call the function under paddle.no_grad().",
-        )
+        f"{name} is written in place with a value whose gradient is not known.",
+        loc,
+        reason=f"{cause}.",
+        remedy="Write `value.detach()`, or call the function under paddle.no_grad().",
     )
 
 

@@ -288,11 +288,9 @@ def check_holds(guards: Guards, given: Given, entry: Entry, leaked: list[str]) -
     leaked = leaked if holds else [*leaked, *guards.put_back(whole=True)]
     if leaked:
         raise Refused(
-            SourceError(
-                f"{leaked[0]} was stored by code that is not translated.",
-                reason="A cached call could not repeat this.",
-                remedy="Store it in the translated function itself.",
-            )
+            f"{leaked[0]} was stored by code that is not translated.",
+            reason="A cached call could not repeat this.",
+            remedy="Store it in the translated function itself.",
         )
     if not holds:
         found = entry.checks.changes(leaves)
@@ -379,11 +377,9 @@ def functional(program: Program, history: History) -> Program:
         return run_passes(functionalize(program, history), stop_before="expand")
     except AliasError as e:
         raise Refused(
-            SourceError(
-                f"a write that cannot be followed: {in_words(e)}.",
-                e.loc,
-                remedy="Write to a copy (`x.clone()`), or give sizes as numbers in input_spec.",
-            )
+            f"a write that cannot be followed: {in_words(e)}.",
+            e.loc,
+            remedy="Write to a copy (`x.clone()`), or give sizes as numbers in input_spec.",
         ) from None
 
 
@@ -392,11 +388,9 @@ def check_mode(before: bool) -> None:
     if grad_enabled() != before:
         paddle.set_grad_enabled(before)
         raise Refused(
-            SourceError(
-                "the function changes whether gradients are recorded.",
-                reason="A cached call could not repeat this.",
-                remedy="Write `with paddle.no_grad():` around that code.",
-            )
+            "the function changes whether gradients are recorded.",
+            reason="A cached call could not repeat this.",
+            remedy="Write `with paddle.no_grad():` around that code.",
         )
 
 
@@ -404,11 +398,9 @@ def check_amp() -> None:
     tracer = paddle.base.framework._dygraph_tracer()
     if tracer is not None and str(tracer._amp_level) not in ("AmpLevel.O0", "0"):
         raise Refused(
-            SourceError(
-                "automatic mixed precision is on.",
-                reason="auto_cast is not translated.",
-                remedy="Call the translated function outside of paddle.amp.auto_cast.",
-            )
+            "automatic mixed precision is on.",
+            reason="auto_cast is not translated.",
+            remedy="Call the translated function outside of paddle.amp.auto_cast.",
         )
 
 

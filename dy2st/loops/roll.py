@@ -28,7 +28,7 @@ from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
 from dy2st.trace.user_stack import call_stack, is_internal, variables
-from ir import ENDLESS, Require, Size, SourceError
+from ir import ENDLESS, Require, Size
 from ir.loc import source_error
 from ir.types import Dim
 
@@ -386,18 +386,15 @@ def cannot_unroll(trace: Trace, trip: Dim, site: Any, why: str, first: Any) -> B
     what = "depends on data" if trip == ENDLESS else f"over the named size {trip}"
     if isinstance(first, Mismatch) and first.loc is not None:
         return Refused(
-            SourceError(
-                f"'{first.name}' changes type in this loop.",
-                first.loc,
-                here=f"{first.after} here, {first.before} before the loop (line {site.line})",
-                reason=f"A loop that {what} keeps the type of every variable it "
-                f"carries (here: {first.name})."
-                if trip == ENDLESS
-                else f"A loop {what} keeps the type of every variable it carries "
-                f"(here: {first.name}).",
-                remedy=f"Give {first.name} its final shape before the loop, or collect the pieces "
-                "in a list and concat once after it.",
-            )
+            f"'{first.name}' changes type in this loop.",
+            first.loc,
+            here=f"{first.after} here, {first.before} before the loop (line {site.line})",
+            reason=f"A loop that {what} keeps the type of every variable it "
+            f"carries (here: {first.name})."
+            if trip == ENDLESS
+            else f"A loop {what} keeps the type of every variable it carries (here: {first.name}).",
+            remedy=f"Give {first.name} its final shape before the loop, or collect the pieces "
+            "in a list and concat once after it.",
         )
     remedy = "Make every iteration alike, or give the size as a number in input_spec."
     if trip == ENDLESS:

@@ -34,29 +34,23 @@ def holds_stand_in(trace: Trace, x: Any) -> bool:
 
 def no_result(what: str, x: Any) -> Refused:
     return Refused(
-        SourceError(
-            f"{what} contains a {type(x).__name__}.",
-            reason="A program returns tensors and constants, in tuples, lists and dicts.",
-            remedy="Return its tensors, and build the object outside.",
-        )
+        f"{what} contains a {type(x).__name__}.",
+        reason="A program returns tensors and constants, in tuples, lists and dicts.",
+        remedy="Return its tensors, and build the object outside.",
     )
 
 
 def no_view(what: str) -> Refused:
     return Refused(
-        SourceError(
-            f"{what} is a view of an array of the caller.",
-            reason="It would be a copy, which shows no later writes.",
-            remedy="Return a copy: `.copy()`.",
-        )
+        f"{what} is a view of an array of the caller.",
+        reason="It would be a copy, which shows no later writes.",
+        remedy="Return a copy: `.copy()`.",
     )
 
 
 def no_text(what: str) -> Refused:
     return Refused(
-        SourceError(
-            f"{what} contains a string with a tensor's value in it.",
-            reason="The value is known only when the program runs.",
-            remedy="Return the tensor, and format it outside.",
-        )
+        f"{what} contains a string with a tensor's value in it.",
+        reason="The value is known only when the program runs.",
+        remedy="Return the tensor, and format it outside.",
     )

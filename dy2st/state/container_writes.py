@@ -18,7 +18,7 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace.signals import AlsoRead, Refused
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import Item, Location, container_snapshot, kind_of
-from ir import Loc, SourceError
+from ir import Loc
 
 #: containers that may be appended to without being read
 GROWING = (list, collections.deque)
@@ -146,12 +146,10 @@ def elements(tail: TraceList, where: Loc) -> tuple[object, ...]:
     size = tail.size()
     if not isinstance(size, int):
         raise Refused(
-            SourceError(
-                f"a list from outside grows by {size} elements, a size of the program.",
-                where,
-                reason="A call has to put each of them into the list as a tensor of its own.",
-                remedy="Collect them in a list of the function, and append the stacked tensor.",
-            )
+            f"a list from outside grows by {size} elements, a size of the program.",
+            where,
+            reason="A call has to put each of them into the list as a tensor of its own.",
+            remedy="Collect them in a list of the function, and append the stacked tensor.",
         )
     return tuple(tail[i] for i in range(size))
 

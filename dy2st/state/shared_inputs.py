@@ -25,7 +25,7 @@ from dy2st.trace.fake_tensor import Tensor, type_of
 from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Trace, TracedInput
-from ir import Program, SourceError, Type
+from ir import Program, Type
 from ir.types import product
 
 
@@ -142,11 +142,9 @@ def forbidden(group: Sequence[TracedInput]) -> Refused | None:
 
 def refused(names: str, reason: str) -> Refused:
     return Refused(
-        SourceError(
-            f"{names}: a tensor that shares memory, or is not contiguous, is written in place.",
-            reason=reason,
-            remedy="Pass a copy (`x.clone()`), or call it under paddle.no_grad().",
-        )
+        f"{names}: a tensor that shares memory, or is not contiguous, is written in place.",
+        reason=reason,
+        remedy="Pass a copy (`x.clone()`), or call it under paddle.no_grad().",
     )
 
 
@@ -219,12 +217,10 @@ def check_attached(trace: Trace, traced: Sequence[TracedInput]) -> None:
         if base is not None and base.value in trace.aliasing.attached:
             names = " and ".join(p.name for p in traced if p.share and p.share.base is base)
             raise Refused(
-                SourceError(
-                    f"{names} share memory and are written in place with a value that requires a "
-                    "gradient.",
-                    trace.aliasing.attached[base.value],
-                    remedy="Write `value.detach()`, or pass a copy of one of them.",
-                )
+                f"{names} share memory and are written in place with a value that requires a "
+                "gradient.",
+                trace.aliasing.attached[base.value],
+                remedy="Write `value.detach()`, or pass a copy of one of them.",
             )
 
 

@@ -140,12 +140,10 @@ def leaves(x: object, home: Frame | None = None) -> list[object]:
 def changed_type(trace: Trace, name: str, before: object, after: object) -> BaseException:
     """Why a variable cannot be read after a loop that may run once more or not."""
     return Refused(
-        SourceError(
-            f"'{name}' has different types, as data decides.",
-            trace.where(),
-            reason=f"It is {after} where the loop runs once more, {before} where it does not.",
-            remedy="Give it the same type and shape in every iteration.",
-        )
+        f"'{name}' has different types, as data decides.",
+        trace.where(),
+        reason=f"It is {after} where the loop runs once more, {before} where it does not.",
+        remedy="Give it the same type and shape in every iteration.",
     )
 
 

@@ -21,7 +21,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
-from ir import OPS, SourceError, Type, Value
+from ir import OPS, Type, Value
 from ir.autodiff.activity import passing
 from ir.loc import source_error
 from ir.opdef import OpDef, complete_attrs, no_gradient
@@ -82,7 +82,7 @@ def lift(trace: Trace, tensor: Tensor) -> FakeTensor:
             raise TypeError("programs do not have the element type bfloat16")
     except TypeError as e:
         message = f"{name} cannot become an input: {e}."
-        raise Refused(SourceError(message, trace.where(), remedy=remedy)) from None
+        raise Refused(message, trace.where(), remedy=remedy) from None
     return trace.add_input(tensor, kind, name, type)
 
 

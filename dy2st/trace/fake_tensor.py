@@ -21,7 +21,7 @@ from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import SymInt, is_symint, make
 from dy2st.trace.trace import current
 from dy2st.trace.user_stack import user_loc
-from ir import SourceError, Type, Value
+from ir import Type, Value
 from ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, product
 
 DTYPE_TO_PADDLE = {
@@ -152,12 +152,10 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     @data.setter
     def data(self, other: object) -> None:
         raise Refused(
-            SourceError(
-                "the data of a tensor is replaced: `x.data = y`.",
-                user_loc(),
-                reason="Every other name of the tensor would see the change.",
-                remedy="Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
-            )
+            "the data of a tensor is replaced: `x.data = y`.",
+            user_loc(),
+            reason="Every other name of the tensor would see the change.",
+            remedy="Bind a new tensor, `x = y`, or write the values: `x.set_value(y)`.",
         )
 
     def __repr__(self) -> str:
@@ -258,12 +256,10 @@ def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
     """`x.stop_gradient = flag`: from here on no gradient passes, or `x` gets one of its own."""
     if trace.inputs.by_fake(fake) is not None:
         raise Refused(
-            SourceError(
-                "stop_gradient of a tensor from outside is set in a translated function.",
-                trace.where(),
-                reason="A cached call could not repeat it.",
-                remedy="Set it before the call, or use `x.detach()`.",
-            )
+            "stop_gradient of a tensor from outside is set in a translated function.",
+            trace.where(),
+            reason="A cached call could not repeat it.",
+            remedy="Set it before the call, or use `x.detach()`.",
         )
     if not flag:
         trace.aliasing.leaves.append(fake)
@@ -321,25 +317,21 @@ def needs_value(name: str) -> NoReturn:
     assert trace is not None
     what = WORDS.get(name, f"a call of {name.strip('_')}()")
     raise Refused(
-        SourceError(
-            f"{what} is needed while the program is traced.",
-            trace.where(),
-            reason="A traced program has no values yet: they are computed when it runs.",
-            remedy=REMEDIES.get(name, "Move this call out of the translated function."),
-        )
+        f"{what} is needed while the program is traced.",
+        trace.where(),
+        reason="A traced program has no values yet: they are computed when it runs.",
+        remedy=REMEDIES.get(name, "Move this call out of the translated function."),
     )
 
 
 def refuse_training(what: str) -> Refused:
     """Gradients are computed after the call of a program, not by it."""
     return Refused(
-        SourceError(
-            f"{what} in a translated function.",
-            tracing().where(),
-            reason="Whole training steps are not translated yet: a program computes the loss, and "
-            "Paddle takes its gradients after the call.",
-            remedy="Return the loss; call backward(), paddle.grad and the optimiser outside.",
-        )
+        f"{what} in a translated function.",
+        tracing().where(),
+        reason="Whole training steps are not translated yet: a program computes the loss, and "
+        "Paddle takes its gradients after the call.",
+        remedy="Return the loss; call backward(), paddle.grad and the optimiser outside.",
     )
 
 

@@ -14,7 +14,7 @@ from paddle import Tensor
 
 from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Trace, TracedInput
-from ir import Op, SourceError, Value
+from ir import Op, Value
 from ir.analysis.alias import view_strides
 from ir.opdef import view_rule
 from ir.types import Dim, contiguous
@@ -113,13 +113,11 @@ def offset_of(trace: Trace, value: Value) -> int:
 
 def unknown(trace: Trace, what: str) -> Refused:
     return Refused(
-        SourceError(
-            f"{what} is asked of a tensor that has no elements, or whose place in memory depends "
-            "on data or named sizes.",
-            trace.where(),
-            reason="Strides and offsets must be known when the program is made.",
-            remedy="Use a copy: `x.clone()`.",
-        )
+        f"{what} is asked of a tensor that has no elements, or whose place in memory depends "
+        "on data or named sizes.",
+        trace.where(),
+        reason="Strides and offsets must be known when the program is made.",
+        remedy="Use a copy: `x.clone()`.",
     )
 
 

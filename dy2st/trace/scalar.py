@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.user_stack import user_name
-from ir import SourceError, Value
+from ir import Value
 from ir.messages import Shown
 from ir.types import BOOL, F64, I64, DType
 
@@ -133,13 +133,11 @@ def stop(n: Any, use: str) -> BaseException:
         return host_number_needed(n, name, call, use)
     what = f"'{name}' is computed from a tensor, and" if name else "a number computed from a tensor"
     return Refused(
-        SourceError(
-            f"{what} is needed while the program is traced ({use}).",
-            n.home.where(),
-            reason="Its value is known only when the program runs.",
-            remedy="Compute with it as a tensor, or pass it in as an argument: shapes, list "
-            "indices, dict keys and text need Python values.",
-        )
+        f"{what} is needed while the program is traced ({use}).",
+        n.home.where(),
+        reason="Its value is known only when the program runs.",
+        remedy="Compute with it as a tensor, or pass it in as an argument: shapes, list "
+        "indices, dict keys and text need Python values.",
     )
 
 
@@ -147,13 +145,11 @@ def host_number_needed(n: Any, name: str, call: str, use: str) -> Refused:
     """The number of a host call is another one on every call."""
     what = f"'{name}' follows from {call}, and" if name else f"the result of {call}"
     return Refused(
-        SourceError(
-            f"{what} is needed while the program is traced ({use}).",
-            n.home.where(),
-            reason="The call is made again on every call of the program, with another result.",
-            remedy="Draw outside of the translated function and pass the number as an argument; or "
-            "branch on it (`if i == 0: y = a(x)`), or index a stack of tensors with it.",
-        )
+        f"{what} is needed while the program is traced ({use}).",
+        n.home.where(),
+        reason="The call is made again on every call of the program, with another result.",
+        remedy="Draw outside of the translated function and pass the number as an argument; or "
+        "branch on it (`if i == 0: y = a(x)`), or index a stack of tensors with it.",
     )
 
 
@@ -320,12 +316,10 @@ def check(
     which has a HOLE for each. `site`: the number of the error in `trace.endings`, from 1."""
     if home.trying and caught:
         raise Refused(
-            SourceError(
-                f"a {error} that depends on data may be raised inside of a `try` statement.",
-                home.where(),
-                reason="The choice of the handler would depend on data.",
-                remedy="Compute the condition and branch on it instead.",
-            )
+            f"a {error} that depends on data may be raised inside of a `try` statement.",
+            home.where(),
+            reason="The choice of the handler would depend on data.",
+            remedy="Compute the condition and branch on it instead.",
         )
     attrs: dict[str, Any] = {"error": error, "message": message}
     if shown:

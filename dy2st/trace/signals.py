@@ -113,8 +113,9 @@ class InternalError(BaseException):
 
 
 class Refused(BaseException):
-    """Carries a SourceError through the user's code to the boundary that raises it."""
+    """Carries a SourceError through the user's code to the boundary that raises it: `error`, or
+    the one with this message at `loc` and these other parts."""
 
-    def __init__(self, error: SourceError) -> None:
-        super().__init__(str(error))
-        self.error = error
+    def __init__(self, error: SourceError | str, loc: Loc | None = None, **parts: str) -> None:
+        self.error = SourceError(error, loc, **parts) if isinstance(error, str) else error
+        super().__init__(str(self.error))

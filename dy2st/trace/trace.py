@@ -35,7 +35,7 @@ from dy2st.trace.signals import NeedsConcrete, Refused, Unroll
 from dy2st.trace.size_facts import SizeFacts, as_check
 from dy2st.trace.symint import SymInt, bounds, dim_value, make
 from dy2st.trace.undo import Location, UndoLog
-from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, SourceError, Type, Value
+from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, Type, Value
 from ir.analysis.affine import never_negative
 from ir.analysis.alias_gradients import GradientFacts
 from ir.types import Dim
@@ -355,12 +355,10 @@ class Trace:
             why = "a tensor that it takes from outside is written in place"
             self.unroll(loop, why, [q for text, q in self.values.frozen.values() if text == reason])
             raise Refused(
-                SourceError(
-                    "this tensor is written in place, and it may share memory with another one.",
-                    self.where(),
-                    reason=reason,
-                    remedy="Write to a copy: `y = x.clone()`, then `y.add_(...)`.",
-                )
+                "this tensor is written in place, and it may share memory with another one.",
+                self.where(),
+                reason=reason,
+                remedy="Write to a copy: `y = x.clone()`, then `y.add_(...)`.",
             )
 
     def unroll(self, loop: Loop | None, reason: str, also: Iterable[Loop | None] = ()) -> None:

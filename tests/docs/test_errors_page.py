@@ -21,7 +21,7 @@ from tests.parity.models import wrong_data
 
 ROOT = Path(__file__).parent.parent.parent
 #: functions that make an error or a warning, and exceptions that pass on to the user
-MAKERS = {"Dy2stError", "SourceError", "FileError", "refuse", "refusal", "warn", "fault"}
+MAKERS = {"Dy2stError", "SourceError", "Refused", "FileError", "refuse", "refusal", "warn", "fault"}
 RAISED = {
     "TypeError", "ValueError", "IndexError", "RuntimeError", "AttributeError", "ImportError",
     "ZeroDivisionError", "KeyError", "StopIteration",
@@ -133,8 +133,13 @@ def makes_message(node: ast.stmt) -> bool:
     if hasattr(node, "body"):
         return False
     calls = [q for q in ast.walk(node) if isinstance(q, ast.Call)]
-    names = {getattr(q.func, "id", getattr(q.func, "attr", "")) for q in calls}
+    names = {getattr(q.func, "id", getattr(q.func, "attr", "")) for q in calls if not carries(q)}
     return bool(names & MAKERS) or isinstance(node, ast.Raise) and bool(names & RAISED)
+
+
+def carries(call: ast.Call) -> bool:
+    """Whether it makes a Refused of an error that is there."""
+    return getattr(call.func, "id", "") == "Refused" and len(call.args) == 1 and not call.keywords
 
 
 def where(file: str, line: int) -> str:

@@ -20,7 +20,7 @@ from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
-from ir import Require, Size, SourceError, Type
+from ir import Require, Size, Type
 from ir.types import evaluate_dim, product
 
 #: ops whose result depends on the generator: stand-ins must not advance it
@@ -259,12 +259,10 @@ class Probe:
             if type_of(q).dtype.numpy == old.dtype and tuple(q.shape) == old.shape:
                 continue
             raise Refused(
-                SourceError(
-                    f"{self.name} makes {type_of(q)} of a tensor that is {t}, in place.",
-                    self.trace.where(),
-                    reason="Other tensors that share its memory would be read wrongly.",
-                    remedy="Bind a new tensor: the same call without the `_`, or without `output`.",
-                )
+                f"{self.name} makes {type_of(q)} of a tensor that is {t}, in place.",
+                self.trace.where(),
+                reason="Other tensors that share its memory would be read wrongly.",
+                remedy="Bind a new tensor: the same call without the `_`, or without `output`.",
             )
 
     def structure(self, out: Any, stand_ins: Sequence[Tensor], types: list[Type]) -> Any:
@@ -283,12 +281,10 @@ class Probe:
             whole = out.data_ptr() == q.data_ptr() and out.shape == q.shape
             if not whole and meet(extent(out), extent(q)):
                 raise Refused(
-                    SourceError(
-                        f"{self.name} gives a view of a part of its argument.",
-                        self.trace.where(),
-                        reason="A program knows the memory of views by its own ops only.",
-                        remedy="Index the tensor: `x[a:b]`.",
-                    )
+                    f"{self.name} gives a view of a part of its argument.",
+                    self.trace.where(),
+                    reason="A program knows the memory of views by its own ops only.",
+                    remedy="Index the tensor: `x[a:b]`.",
                 )
         types.append(type_of(out))
         return "new"

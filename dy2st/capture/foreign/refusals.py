@@ -60,11 +60,9 @@ def no_element_type(what: str, dtype: str, loc: Loc) -> SourceError:
 def shape_by_value(trace: Trace, what: str, op: str = "") -> Refused:
     """A result whose shape is not known before the values are; `op`: what gives it."""
     return Refused(
-        SourceError(
-            f"the shape of {what}{called(op)} depends on values.",
-            trace.where(),
-            reason="In a program every shape follows from the shapes of the inputs.",
-            remedy="Keep the full shape and a mask: `paddle.where(mask, x, 0.0)`, and divide by "
-            "`mask.sum()` for a mean; or make this call outside of the translated function.",
-        )
+        f"the shape of {what}{called(op)} depends on values.",
+        trace.where(),
+        reason="In a program every shape follows from the shapes of the inputs.",
+        remedy="Keep the full shape and a mask: `paddle.where(mask, x, 0.0)`, and divide by "
+        "`mask.sum()` for a mean; or make this call outside of the translated function.",
     )

@@ -19,7 +19,6 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import known, negated
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
-from ir import SourceError
 
 
 class Either:
@@ -64,12 +63,10 @@ def refused(use: str) -> Refused:
     trace = current()
     assert trace is not None
     return Refused(
-        SourceError(
-            f"a value that is a number or a tensor, as data decides, is needed now ({use}).",
-            trace.where(),
-            reason="One branch of a condition on data gives it a number, the other one a tensor.",
-            remedy="Begin with a tensor: `total = paddle.zeros([])`.",
-        )
+        f"a value that is a number or a tensor, as data decides, is needed now ({use}).",
+        trace.where(),
+        reason="One branch of a condition on data gives it a number, the other one a tensor.",
+        remedy="Begin with a tensor: `total = paddle.zeros([])`.",
     )
 
 

@@ -26,7 +26,6 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace
-from ir import SourceError
 from ir.types import Size, substitute_dim
 
 
@@ -222,12 +221,10 @@ def method(trace: Trace, self: Any, name: str, args: tuple[Any, ...]) -> object:
         if isinstance(q, StackedRun):
             trace.unroll(q.loop, f"list.{name} is called on the list that it fills")
     raise Refused(
-        SourceError(
-            f"list.{name} on a list that a loop has filled.",
-            trace.where(),
-            reason="The loop leaves one stacked tensor, not separate elements.",
-            remedy="Stack the list first and work on the tensor.",
-        )
+        f"list.{name} on a list that a loop has filled.",
+        trace.where(),
+        reason="The loop leaves one stacked tensor, not separate elements.",
+        remedy="Stack the list first and work on the tensor.",
     )
 
 

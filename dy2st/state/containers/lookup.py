@@ -45,7 +45,7 @@ from dy2st.trace.scalar import (
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace
-from ir import SourceError, Type, Value
+from ir import Type, Value
 from ir.types import I64
 
 #: NumPy's scalars that are numbers of Python to a program
@@ -139,12 +139,10 @@ class OneOf:
 
     def refused(self, what: str) -> Refused:
         return Refused(
-            SourceError(
-                f"{what} a Layer or function that data chooses.",
-                self.at.home.where(),
-                reason="Which one it is, is known only when the program runs.",
-                remedy="Call it, `layers[i](x)`, and compute with what it returns.",
-            )
+            f"{what} a Layer or function that data chooses.",
+            self.at.home.where(),
+            reason="Which one it is, is known only when the program runs.",
+            remedy="Call it, `layers[i](x)`, and compute with what it returns.",
         )
 
     def __getattr__(self, name: str) -> NoReturn:

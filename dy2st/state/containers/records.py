@@ -20,7 +20,6 @@ from dy2st.trace.facts import Doubt
 from dy2st.trace.frames import Loop
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace, current
-from ir import SourceError
 
 DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
@@ -162,12 +161,10 @@ def element_doubt(trace: Trace, x: Any, loop: Loop, also: tuple[object, ...] = (
         what = "an element of a list that a loop fills is changed, or is kept elsewhere, too"
         trace.unroll(loop, what)
         return Refused(
-            SourceError(
-                f"{what}.",
-                trace.where(),
-                reason="The loop leaves stacked tensors, not a container for each iteration.",
-                remedy="Make a new one with the changes: `{**s, 'h': h}`.",
-            )
+            f"{what}.",
+            trace.where(),
+            reason="The loop leaves stacked tensors, not a container for each iteration.",
+            remedy="Make a new one with the changes: `{**s, 'h': h}`.",
         )
 
     return Doubt(x, (*also, loop), stop)

@@ -15,7 +15,6 @@ from typing import Any
 from dy2st.trace.facts import Doubt
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Loop, Trace
-from ir import SourceError
 
 
 class Replaced:
@@ -58,12 +57,10 @@ class Replaced:
         """The error of a use of `first` behind the loop, which has changed its copy."""
         self.trace.unroll(self.loop, self.reason)
         return Refused(
-            SourceError(
-                "a list is used that a loop has changed and replaced by another one.",
-                self.trace.where(),
-                reason="The loop changes the list of the iteration before, and keeps no other.",
-                remedy="Make a new list in the loop: `ys = ys[1:] + [y]`.",
-            )
+            "a list is used that a loop has changed and replaced by another one.",
+            self.trace.where(),
+            reason="The loop changes the list of the iteration before, and keeps no other.",
+            remedy="Make a new list in the loop: `ys = ys[1:] + [y]`.",
         )
 
     def leave(self) -> None:
