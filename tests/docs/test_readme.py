@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import dy2st
+from tests.conftest import without_columns
 
 pytest.importorskip("paddle")
 
@@ -47,10 +48,8 @@ def as_script(text: str) -> str:
 
 
 def without_lines(text: str) -> str:
-    """Line numbers of a page change with every edit of it; Python 3.10 knows no columns."""
-    if sys.version_info < (3, 11):
-        text = re.sub(r"^ +\^~*\n", "", text, flags=re.M)
-    return re.sub(r"\w+\.py:\d+ *|^ +\d+ \|", "", text, flags=re.M)
+    """Line numbers of a page change with every edit of it."""
+    return re.sub(r"\w+\.py:\d+ *|^ +\d+ \|", "", without_columns(text), flags=re.M)
 
 
 @pytest.mark.slow

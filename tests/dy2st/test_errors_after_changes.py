@@ -204,10 +204,9 @@ VALUES = ([1.0, 2.0, 3.0, 4.0], [-1.0, 2.0, 3.0, -4.0], [-1.0, 1.5, 1.0, 1.0],
 def outcome(f, net, values, gradient):
     """The result or the error of a call with its attributes, and what it has left behind."""
     x = paddle.to_tensor(values, stop_gradient=not gradient).reshape([2, 2])
-    try:
-        result = f(x)
-    except Exception as error:
-        result = type(error), str(error), error.args, getattr(error, "value", None)
+    result = check.outcome(f, (x,))
+    if isinstance(result, Exception):
+        result = type(result), str(result), result.args, getattr(result, "value", None)
     return result, x, net.state(), paddle.get_rng_state()[0].current_seed()
 
 

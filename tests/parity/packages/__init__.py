@@ -134,7 +134,7 @@ MODELS: dict[str, Model] = {
     "waveflow": Model(
         lambda t: synthesis.WaveFlow(2 * t),
         lambda rng, t: [floats(rng, BATCH, 6 * t + 1), floats(rng, BATCH, 2, 6 * t + 2)],
-        unrolled=("`self[i]`",),
+        unrolled=("is needed as a number (str)",),
     ),
     # ------------------------------------------------------------ recognition
     "u2_all_chunks": Model(
@@ -174,7 +174,7 @@ MODELS: dict[str, Model] = {
         generation.TransformerXL,
         lambda rng, t: [floats(rng, BATCH, 2 * t, 4)],
         lambda rng, t: [floats(rng, BATCH, 2 * t, 4)],
-        unrolled=("`mems[i]` is in a short inner loop",),
+        unrolled=("is in a short inner loop",),
     ),
     # ------------------------------------------------------------ search
     "formula_generator": Model(search.FormulaGenerator, lambda rng, t: [floats(rng, BATCH, 5, 4)]),
