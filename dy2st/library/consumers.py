@@ -14,7 +14,7 @@ from typing import Any
 
 from dy2st.branches.cond import choose, settled_condition
 from dy2st.loops.generators import check_made_here, comprehension, consumed, registered
-from dy2st.loops.iterables import Joined, RunRange, sequence_of, zip_
+from dy2st.loops.iterables import Rest, RunRange, sequence_of, taken, zip_
 from dy2st.state.arrays import tensor_of
 from dy2st.state.containers.constants import is_constant
 from dy2st.state.containers.lookup import picked
@@ -54,11 +54,13 @@ def numbers_in(key: object) -> Iterator[object]:
         yield key
 
 
-def read_whole(trace: Trace, x: Any) -> Any:
-    """An iterable that is run through: one from outside is guarded, or refused."""
+def read_whole(trace: Trace, x: Any, stops: bool = False) -> Any:
+    """An iterable that is run through: one from outside is guarded, or refused. `stops`: it may not
+    be run through to its end."""
     check_made_here(trace, x)
     note_contents(trace, x)
-    return tensor_of(x)
+    with taken(x, stops) as rest:
+        return tensor_of(rest)
 
 
 def plain_loop(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,7 +147,7 @@ def _search(name: str, loop: Callable[[Any], object]) -> Callable[[Any], object]
         trace = current()
         if trace is None:
             return plain(items)
-        items = read_whole(trace, items)
+        items = read_whole(trace, items, stops=True)
         found = consumed(items, name)
         return found[0] if found else comprehension(trace.hooks.call(loop), items)
 
@@ -368,17 +370,17 @@ def list_of(*args: Any) -> object:
     items = written_for(trace, "list", args[0])
     if isinstance(items, (SymRange, RunRange)) or is_long(items):
         return trace.hooks.call(_list)(items)
-    if items is not args[0]:
+    if items is not args[0] and not isinstance(items, Rest):
         return items
     if isinstance(items, TraceList) and items.segmented:
         return items.copy()
-    whole = items.as_list() if isinstance(items, Joined) else None
+    whole = items.as_list() if isinstance(items, Rest) else None
     return TraceList(list(items)) if whole is None else whole
 
 
 def is_long(items: object) -> bool:
     """Whether the length is a size of the program."""
-    return isinstance(items, Joined) and not isinstance(items.over.trip, int)
+    return isinstance(items, Rest) and not isinstance(items.over.trip, int)
 
 
 def tuple_of(*args: Any) -> object:

@@ -17,7 +17,7 @@ from typing import Any
 from dy2st.branches.cond import condition
 from dy2st.capture.foreign.iterators import advanced
 from dy2st.convert.unsupported import is_generator
-from dy2st.loops.iterables import Numbers, sequence_of
+from dy2st.loops.iterables import Numbers, is_lost, lost, sequence_of, taken
 from dy2st.state.ownership import check_keys, note_contents, refuse
 from dy2st.state.protocols import UserIterator, iterable_of, users_method
 from dy2st.trace.scalar import is_runtime_scalar
@@ -59,7 +59,7 @@ class TraceGenerator:
         trace, self.whole = current(), None
         if trace is None:
             return step()
-        if trace.frame is not self.home:
+        if trace.frame is not self.home and not is_lost(trace, self):
             raise NeedsConcrete("a generator from outside of the loop is advanced in it")
         before = len(trace.builder.ops)
         out = step()
@@ -177,6 +177,8 @@ def is_outside(trace: Trace, x: object) -> bool:
 def check_made_here(trace: Trace, x: object) -> None:
     """An iterator from outside may not be used up by code that takes all of it."""
     check_keys(x)
+    if is_lost(trace, x):
+        raise lost()
     if is_outside(trace, x):
         raise refuse(
             f"the function takes all that is left of a {type(x).__name__} that was there "
@@ -190,6 +192,8 @@ def check_advance(trace: Trace, iterator: object) -> None:
     """An iterator from outside of the loop would be elsewhere after the trace is undone."""
     if not hasattr(type(iterator), "__next__"):
         return
+    if is_lost(trace, iterator):
+        raise lost()
     if not trace.tentative:
         return check_made_here(trace, iterator)
     if type(iterator) is UserIterator:
@@ -240,13 +244,14 @@ def consume(trace: Trace, iterable: Any) -> None:
 def items(iterable: Any, test: Callable[[], object] | None = None) -> Iterator[Any]:
     """The items of a loop that contains a `yield`; `test` is evaluated before each one."""
     trace = current()
-    source = iter(iterable if trace is None else one_by_one(trace, iterable))
-    while test is None or holds(test()):
-        try:
-            item = next(source)
-        except StopIteration:
-            return
-        yield item
+    with taken(iterable, test is not None) as rest:
+        source = iter(rest if trace is None else one_by_one(trace, rest))
+        while test is None or holds(test()):
+            try:
+                item = next(source)
+            except StopIteration:
+                return
+            yield item
 
 
 def one_by_one(trace: Trace, iterable: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import gc
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +29,7 @@ from dy2st.trace.trace import Trace, current
 from ir import ENDLESS
 
 
-def sequence_of(trace: Trace, iterable: object, numbers: bool = False) -> Iterable | None:
+def sequence_of(trace: Trace, iterable: Any, numbers: bool = False) -> Iterable | None:
     """What a loop over `iterable` runs over, if it can be one loop; with `numbers`, also over a
     list of numbers, which are numbers of the program then, or of Layers."""
     if isinstance(iterable, Tensor):
@@ -41,6 +44,8 @@ def sequence_of(trace: Trace, iterable: object, numbers: bool = False) -> Iterab
     if isinstance(iterable, RunRange):
         return Iterable(ENDLESS, iterable.item, iterable.has)
     if isinstance(iterable, Joined):
+        iterable = iterable.rest()
+    if isinstance(iterable, Rest):
         return iterable.over if numbers or not iterable.numbers else None
     if is_array(iterable) and iterable.ndim:  # type: ignore[attr-defined]
         rows: Any = iterable
@@ -204,18 +209,28 @@ class Numbers:
         return iter(self.items)
 
 
-class Joined:
-    """`enumerate`, `zip` or `reversed` over something that can be one loop; `numbers`: over a list
-    of numbers, which only a `for` statement makes one of."""
+class Rest:
+    """What is left of `enumerate`, `zip` or `reversed` over something that can be one loop.
+    `numbers`: over a list of numbers, which only a `for` statement makes one of. `backwards`: the
+    list that `reversed` runs over, if a loop has filled it."""
 
     def __init__(self, over: Iterable, numbers: bool = False, backwards: Any = None) -> None:
-        """backwards: the list that `reversed` runs over, if a loop has filled it."""
         self.over, self.numbers, self.backwards = over, numbers, backwards
 
     def as_list(self) -> TraceList | None:
-        """A list of what is left, without taking apart what loops have filled."""
+        """A list of it, without taking apart what loops have filled."""
         items = self.backwards
         return items[::-1] if items is not None and items.size() == self.over.trip else None
+
+    def after(self, n: int) -> Rest:
+        """Without the first `n` items."""
+        if not n:
+            return self
+        trip, more, item = self.over.trip, self.over.more, self.over.item
+        if trip != ENDLESS:
+            trip = trip - min(n, trip) if isinstance(trip, int) else trip - n
+        later = None if more is None else lambda i: more(i + n)
+        return Rest(Iterable(trip, lambda i: item(i + n), later), self.numbers)
 
     def __iter__(self) -> Iterator[Any]:
         """One by one, for code that is no `for` statement."""
@@ -224,16 +239,94 @@ class Joined:
         return map(self.over.item, range(self.over.trip))
 
 
+class Joined:
+    """An iterator over `whole`, `at` items of which have been taken: all that is left by what runs
+    through it, single ones by `next`. `lost`: a loop is running over it, or may have ended before
+    its last item, or data decides if there was one."""
+
+    def __init__(self, trace: Trace, whole: Rest) -> None:
+        self.home, self.whole, self.at, self.lost = trace.frame, whole, 0, False
+
+    def rest(self) -> Rest:
+        if self.lost:
+            raise lost()
+        return self.whole.after(self.at)
+
+    @contextlib.contextmanager
+    def taken(self, stops: bool) -> Iterator[Rest]:
+        """What is left, for what may stop before the last item if it `stops`."""
+        rest, trace, inner = self.rest(), current(), False
+        if trace is not None:
+            inner = self.is_inner(trace, True)
+        if trace is not None and not inner:
+            trace.undo_log.note(functools.partial(vars(self).update, dict(vars(self))))
+        self.whole, self.at, self.lost = Rest(Iterable(0, lambda i: None)), 0, True
+        yield rest
+        self.lost = stops or inner
+
+    def is_inner(self, trace: Trace, allowed: bool) -> bool:
+        """Whether this is a branch on data in the block that made it, if that is `allowed`."""
+        frames = trace.frames[trace.frames.index(self.home) :] if self.home in trace.frames else ()
+        if not frames or len(frames) > 1 and not (allowed and all(f.branch for f in frames[1:])):
+            raise NeedsConcrete("an iterator from outside of the loop is advanced in it")
+        return len(frames) > 1
+
+    def __iter__(self) -> Joined:
+        return self
+
+    def __next__(self) -> Any:
+        if (trace := current()) is not None:
+            self.is_inner(trace, False)
+        item = next(iter(self.rest()))
+        self.at += 1
+        return item
+
+
 Joined.__name__ = Joined.__qualname__ = "iterator"
 
 
+def lost() -> BaseException:
+    return refuse(
+        "an iterator is used again, and how much is left of it is not known.",
+        "A loop over it may end early, or another iterator takes its items when they are needed.",
+        "Loop over a list, or make the iterator again (`for x in zip(a, b)`).",
+    )
+
+
+def is_lost(trace: Trace, x: object) -> bool:
+    """Whether data has decided how much is left of an iterator of Python."""
+    known = trace.objects.iterators.get(id(x))
+    return known is not None and known[1] is None
+
+
+def lose(trace: Trace, x: Any) -> None:
+    """Data decides how much a loop takes of an iterator, and of those that it takes from."""
+    found = [x]
+    for q in found:
+        if hasattr(type(q), "__next__"):
+            trace.objects.iterators[id(q)] = (q, None)
+        if q is x or type(q) is tuple or hasattr(type(q), "__next__"):
+            found += [p for p in gc.get_referents(q) if not any(p is r for r in found)]
+
+
+def taken(x: Any, stops: bool) -> contextlib.AbstractContextManager[Any]:
+    """What is left of an iterator, for a loop that may end before its last item if it `stops`."""
+    return x.taken(stops) if isinstance(x, Joined) else contextlib.nullcontext(x)
+
+
+def wrapped(x: Any) -> Any:
+    """What is left of an iterator, for another one."""
+    with taken(x, True) as rest:
+        return rest
+
+
 def enumerate_(iterable: Any, start: int = 0) -> object:
-    trace = current()
+    trace, iterable = current(), wrapped(iterable)
     over = sequence_of(trace, iterable, numbers=True) if trace is not None else None
     if over is None or trace is None:
         return enumerate(iterable, start)
     pairs = Iterable(over.trip, lambda i: (i + start, over.item(i)), over.more, over.limit)
-    return Joined(pairs, sequence_of(trace, iterable) is None)
+    return Joined(trace, Rest(pairs, sequence_of(trace, iterable) is None))
 
 
 def unzip(f: Any, pairs: Any) -> object:
@@ -256,19 +349,21 @@ def unzip(f: Any, pairs: Any) -> object:
 
 def reversed_(iterable: Any) -> object:
     trace = current()
-    over = sequence_of(trace, iterable, numbers=True) if trace is not None else None
+    ask = trace is not None and not isinstance(iterable, Joined)
+    over = sequence_of(trace, iterable, numbers=True) if ask else None  # type: ignore[arg-type]
     if over is None or trace is None:
-        return reversed(iterable)
+        return reversed(iterable)  # type: ignore[call-overload]
     if isinstance(iterable, RunRange):
         n, step = iterable.length, iterable.step
-        return RunRange(trace, iterable.item(n - 1), iterable.start - step, -step)
+        back = RunRange(trace, iterable.item(n - 1), iterable.start - step, -step)
+        return Joined(trace, Rest(Iterable(ENDLESS, back.item, back.has)))
     if over.trip == ENDLESS:
         raise NeedsConcrete("reversed() of a sequence whose length depends on data")
     last = trace.sym(over.trip - 1)
     numbers = sequence_of(trace, iterable) is None
     filled = isinstance(iterable, TraceList) and iterable.segmented
     backwards = Iterable(over.trip, lambda i: over.item(last - i))
-    return Joined(backwards, numbers, iterable if filled else None)
+    return Joined(trace, Rest(backwards, numbers, iterable if filled else None))
 
 
 def zip_(*iterables: object, strict: bool = False) -> object:
@@ -277,7 +372,8 @@ def zip_(*iterables: object, strict: bool = False) -> object:
         return zip(*iterables, strict=strict)
     found = [sequence_of(trace, q, numbers=True) for q in iterables]
     rolled = [q for q in found if q is not None]
-    if len(rolled) != len(found) or not rolled:
+    twice = len({*map(id, iterables)}) < len(found)
+    if len(rolled) != len(found) or not rolled or twice and Joined in map(type, iterables):
         return zip(*iterables, strict=strict)
     tests = [q.more for q in rolled if q.more is not None]
     if tests:
@@ -292,4 +388,7 @@ def zip_(*iterables: object, strict: bool = False) -> object:
     shortest = dim_of(shortest)
     more = tests[0] if tests else None
     numbers = any(sequence_of(trace, q) is None for q in iterables)
-    return Joined(Iterable(shortest, lambda i: tuple(q.item(i) for q in rolled), more), numbers)
+    for q in iterables:
+        wrapped(q)
+    tuples = Iterable(shortest, lambda i: tuple(q.item(i) for q in rolled), more)
+    return Joined(trace, Rest(tuples, numbers))

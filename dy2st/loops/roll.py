@@ -20,6 +20,7 @@ from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import unreadable
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
 from dy2st.loops.growth import count, guess, refute
+from dy2st.loops.iterables import lose
 from dy2st.state.containers.lookup import MOST_UNROLLED
 from dy2st.state.ownership import uncertain_keys
 from dy2st.state.tree import Mismatch
@@ -352,25 +353,29 @@ class Runner:
 
 
 def unrolled(
-    trace: Trace, items: Iterator[tuple[int, Any]], code: Code, more: Item, go: Any = None
+    trace: Trace, items: Iterator[Any], code: Code, more: Item, go: Any = None, of: Any = None
 ) -> None:
-    """Iteration by iteration; after a test on data the rest runs in a branch. `go`: what `more`
-    has answered for the first one."""
-    for i, item in items:
-        go = more(i) if go is None else go
-        if go is False:
+    """Iteration by iteration; after a test on data the rest runs in a branch. `items`: with their
+    numbers. `go`: what `more` has answered for the first one. `of`: the user's iterator, of which
+    none is taken before the test has been asked."""
+    while True:
+        if of is not None and go is None:
+            go = more(0)
+        if go is False or (found := next(items, None)) is None:
             return
+        go = more(found[0]) if go is None else go
         if is_runtime_scalar(go):
-            first = item
 
-            def rest(first: Any = first) -> None:
+            def rest(first: Any = found[1]) -> None:
                 code.body(first)
-                unrolled(trace, items, code, more)
+                unrolled(trace, items, code, more, of=of)
 
-            decide(trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
-            return
-        code.body(item)
-        go = None
+            if of is not None:
+                lose(trace, of)
+            return decide(trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+        if go is not False:
+            code.body(found[1])
+            go = None
 
 
 def foreign_loop(trace: Trace, e: BaseException) -> None:

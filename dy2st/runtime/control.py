@@ -24,7 +24,7 @@ from dy2st.library.consumers import contains
 from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
 from dy2st.loops.generators import consume, iterated
-from dy2st.loops.iterables import note_unlike, sequence_of
+from dy2st.loops.iterables import note_unlike, sequence_of, taken
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
@@ -60,17 +60,25 @@ def for_(
     trace = current()
     if trace is None:
         return _python_for(iterable, body, test)
-    code, iterable = roll.Code(body, get_state, set_state, names, test), here(iterable)
+    code = roll.Code(body, get_state, set_state, names, test)
+    with taken(here(iterable), test is not None) as rest:
+        run_through(trace, rest, code)
+
+
+def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
     over = sequence_of(trace, iterable, numbers=True)
     if over is not None:
         return roll.run(trace, over, code)
     note_unlike(trace, iterable)
     iterable = iterable_of(trace, iterable)
     consume(trace, iterable)
-    if test is None:
-        return _python_for(iterable, body, None)
+    if code.test is None:
+        return _python_for(iterable, code.body, None)
     more = functools.partial(code.more, trace, roll.UNKNOWN)
-    return roll.unrolled(trace, enumerate(iterable), code, more)
+    items = iter(iterable)
+    return roll.unrolled(
+        trace, enumerate(items), code, more, of=items if items is iterable else None
+    )
 
 
 def _python_for(iterable: Any, body: Callable[[Any], None], test: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dy2st.loops.iterables import sequence_of
+from dy2st.loops.iterables import sequence_of, taken
 from dy2st.runtime import calls
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.trace.fake_tensor import Tensor
@@ -42,6 +42,11 @@ def for_(
     names: Any,
     test: Callable[[], object] | None = None,
 ) -> None:
+    with taken(iterable, test is not None) as rest:
+        run_through(rest, body, test)
+
+
+def run_through(iterable: Any, body: Callable[[object], None], test: Any) -> None:
     trace = current()
     over = sequence_of(trace, iterable) if trace is not None else None
     if trace is not None and over is not None:

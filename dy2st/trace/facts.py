@@ -144,7 +144,8 @@ class TracedObjects:
 
     made: objects that the function has made, by `id`; homes: the frame in which. doubts: those that
     may be another object when the program runs. stored: keys of the locations that it stores to,
-    with their lines if it is made to stream. iterators: iterators it has made, each with its frame.
+    with their lines if it is made to stream. iterators: iterators it has made, each with its frame,
+    or None where data has decided how much is left.
     fields: the objects whose `__dict__` has been read, by its `id`. lookups: sequences that are
     read at an index of the program, by `id`. picked: stand-ins for Layers that an index picks, by
     `id`, with those. undecided: whether there is a value of which data decides if it is a tensor.
@@ -155,7 +156,7 @@ class TracedObjects:
     homes: dict[int, Frame] = field(default_factory=dict)
     doubts: dict[int, Doubt] = field(default_factory=dict)
     stored: dict[tuple[object, ...], Loc | None] = field(default_factory=dict)
-    iterators: dict[int, tuple[Any, Frame]] = field(default_factory=dict)
+    iterators: dict[int, tuple[Any, Frame | None]] = field(default_factory=dict)
     fields: dict[int, Any] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)

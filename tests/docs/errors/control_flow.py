@@ -451,3 +451,13 @@ def stack_of_a_list_that_a_loop_left_empty(x):
         x = x - 1
         ys.append(x)
     return paddle.stack(ys)
+
+
+@example(X)
+def iterator_used_after_a_break(x):
+    pairs, y = zip(x, x * 2), x[0]
+    for a, b in pairs:
+        y = y + a * b
+        if y.sum() > 3:
+            break
+    return y, list(pairs)
