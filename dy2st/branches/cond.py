@@ -14,7 +14,7 @@ from typing import Any
 from dy2st.branches import endings
 from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
 from dy2st.branches.merge import Merge
-from dy2st.branches.unresolved import Unresolved
+from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import tensor_of
 from dy2st.state.containers import shrinks
 from dy2st.state.containers.either import Either
@@ -39,6 +39,7 @@ from ir.uses import walk
 # ---------------------------------------------------------------- conditions
 def condition(trace: Trace, value: Any) -> Any:
     """The truth of a value: a bool where Python knows it, else a Number."""
+    value = here(value)
     if type(value) is Unresolved and "truth" in value.__dict__:
         return value.__dict__["truth"]
     if type(value) is Either:

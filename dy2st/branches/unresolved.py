@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import paddle
 
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, negate
-from dy2st.trace.trace import current
+from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
 
 
@@ -158,6 +159,16 @@ def resolve_under(x: object, facts: frozenset[PathCondition]) -> object:
     return right[0] if len(right) == 1 else x
 
 
+def settle_items(trace: Trace) -> None:
+    """Items of dicts that a `break` has left undecided become what they are where the loop goes on:
+    the methods of a dict and `**` hand them out as they lie there."""
+    for target in {id(q): q for found in trace.objects.partial for q in found}.values():
+        for key, value in list(dict.items(target)):
+            if (value_here := here(value)) is not value and value_here is not MISSING:
+                trace.undo_log.note(partial(dict.__setitem__, target, key, value))
+                dict.__setitem__(target, key, value_here)
+
+
 def generated(name: str) -> bool:
     """A variable of the conversion: a flag guards every read of it."""
     return name.startswith("_return_value__")
@@ -194,4 +205,5 @@ __all__ = [
     "remedy_of",
     "unreadable",
     "resolve_under",
+    "settle_items",
 ]

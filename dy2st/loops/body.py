@@ -19,6 +19,7 @@ from dy2st.branches.unresolved import (
     absent,
     alternatives,
     resolve_under,
+    settle_items,
     unreadable,
     unresolved,
 )
@@ -152,6 +153,7 @@ class BodyTrace(LoopTrace):
         written: dict[Value, Any] = {}
         try:
             trace.frames.append(self.frame)
+            settle_items(trace)
             plan = self.trace_once(before, old, asks)
             written = dict(self.frame.written)
         except BaseException as e:

@@ -240,7 +240,33 @@ class ByLength(Decoder):
         return ids
 
 
-@pytest.mark.parametrize("decoder", [UntilTheEnd, ByWhile, ByLength], **names)
+class ByKeywords(Decoder):
+    """A step gets the cache as a keyword, which is set behind the `break`, and asks `if cache:`."""
+
+    def step(self, ids, cache=None, last=None):
+        h = self.embed(ids if not cache else ids[:, -1:])
+        keys, values = (h, h * 0.5)
+        if cache:
+            assert isinstance(cache, tuple) and len(cache) == 2
+            keys, values = (paddle.concat(q, 1) for q in zip(cache, (keys, values)))
+        a = F.softmax(paddle.matmul(h[:, -1:], keys, transpose_y=True), -1)
+        h = paddle.matmul(a, values).squeeze(1)
+        return self.out(h if last is None else h + last), (keys, values), h
+
+    def forward(self, ids, **kwargs):
+        held = {}
+        for _ in range(self.steps):
+            logits, cache, last = self.step(ids, last=held.get("last"), **kwargs)
+            token = logits.argmax(-1, keepdim=True)
+            ids = paddle.concat([ids, token], 1)
+            if (token == 2).all():
+                break
+            kwargs["cache"] = cache
+            held["last"] = last
+        return ids
+
+
+@pytest.mark.parametrize("decoder", [UntilTheEnd, ByWhile, ByLength, ByKeywords], **names)
 @pytest.mark.parametrize("steps", [1, 5, 12])
 def test_decoders(decoder, steps):
     for seed in range(3):
