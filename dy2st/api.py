@@ -12,7 +12,7 @@ import paddle
 
 from dy2st.compiled.cache import TRANSLATING, Cache
 from dy2st.compiled.entry import MISS, Entry
-from dy2st.compiled.errors import shown
+from dy2st.compiled.errors import for_user
 from dy2st.compiled.report import Report
 from dy2st.convert.source import render
 from dy2st.results.donation import check_names
@@ -91,7 +91,7 @@ class StaticFunction:
             return cache.call(signature)
         except Exception as error:
             error = error if signature is None else cache.ended(entry, signature, error)
-            raise shown(error, [q.errors for q in cache.reasons])  # noqa: B904
+            raise for_user(error, [q.errors for q in cache.reasons])  # noqa: B904
 
     def __deepcopy__(self, memo: dict[int, object]) -> StaticFunction:
         """A copy of the function (a bound one with its object), without its translations."""

@@ -41,7 +41,7 @@ def trace_branch(
     get_state: GetState,
     set_state: SetState,
     facts: frozenset[PathCondition],
-    decided: tuple[int, bool] | None = None,
+    decision: tuple[int, bool] | None = None,
 ) -> Branch:
     """Run a branch in a frame of its own and undo it.
 
@@ -56,7 +56,7 @@ def trace_branch(
             "Write the recursion as a `while` loop.",
         )
     mark, before = trace.undo_log.mark(), get_state()
-    frame = Frame(branch=True, facts=facts, decided=decided)
+    frame = Frame(branch=True, facts=facts, decision=decision)
     trace.frames.append(frame)
     failed: Exception | None = None
     try:

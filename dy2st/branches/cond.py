@@ -161,7 +161,7 @@ def fail(
     if acts(branch) or shows:
         failing, none = reporting(trace, block, ok, site, get_state, set_state), lambda: None
         sides = (failing, none) if branch is yes else (none, failing)
-        again = branch.frame.decided[0]  # type: ignore[index]
+        again = branch.frame.decision[0]  # type: ignore[index]
         decide(trace, test, *sides, lambda: (), lambda values: None, (), again)
     else:
         report(trace, error, ok, site, described(text_of(error)))

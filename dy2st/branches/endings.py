@@ -46,8 +46,8 @@ def site(trace: Trace, branch: Branch, needed: bool) -> int:
     """The number of the error in which a branch ends, or 0: nothing has been changed, or a trace
     cannot end in it. `needed`: also where nothing has been changed."""
     changes = branch.stores or branch.appends or branch.changed or branch.written
-    assert branch.frame.decided is not None
-    return numbered(trace, branch.frame.decided, needed or bool(changes), branch.frame)
+    assert branch.frame.decision is not None
+    return numbered(trace, branch.frame.decision, needed or bool(changes), branch.frame)
 
 
 def numbered(trace: Trace, last: tuple[int, bool], needed: bool = False, *more: Frame) -> int:
@@ -57,7 +57,7 @@ def numbered(trace: Trace, last: tuple[int, bool], needed: bool = False, *more: 
         return in_loops(trace, [f.loop for f in trace.frames if f.loop is not None], needed)
     if trace.endings.ahead is not None or not (needed or has_changed(trace)):
         return 0
-    path = [f.decided for f in trace.frames[1:]]
+    path = [f.decision for f in trace.frames[1:]]
     if None in path or any(draws(f.builder.ops) for f in frames):
         return 0
     trace.endings.paths.append((*path, last))

@@ -79,9 +79,9 @@ class Merge:
             self.known[id(a), id(b)] = (a, b, self.joined(name, a, b))
         return self.known[id(a), id(b)][2]
 
-    def decided(self, x: Any, truth: bool) -> Any:
+    def truth(self, x: Any, holds: bool) -> Any:
         """The truth value of the condition itself, which is a constant within each branch."""
-        return truth if is_runtime_scalar(x) and x.value is self.test.value else x
+        return holds if is_runtime_scalar(x) and x.value is self.test.value else x
 
     def joined(self, name: str, a: Any, b: Any) -> Any:
         """As `join`, for two different values; unresolved where they cannot be merged."""
@@ -187,7 +187,7 @@ class Merge:
         """The merged number; None unless both are of one kind, or a bool and a bool tensor."""
         mixed = isinstance(a, Tensor) or isinstance(b, Tensor) or is_mixed(a) or is_mixed(b)
         a, b = self.as_truth(a, b), self.as_truth(b, a)
-        a, b = fixed(self.decided(a, True)), fixed(self.decided(b, False))
+        a, b = fixed(self.truth(a, True)), fixed(self.truth(b, False))
         equal = is_constant(a) and same_constant(a, b)
         if equal and not mixed:
             return a

@@ -18,7 +18,7 @@ from ir.analysis.alias import AliasError
 UsersErrors: TypeAlias = Mapping[tuple[str, str], Exception]
 
 
-def shown(error: Exception, users: Iterable[UsersErrors] = ()) -> Exception:
+def for_user(error: Exception, users: Iterable[UsersErrors] = ()) -> Exception:
     """An error for the user: of the user's class, and without the frames of dy2st in its traceback;
     that of a refusal ends in the user's code.
 
@@ -80,7 +80,7 @@ def in_words(e: AliasError) -> str:
     return re.sub(r"%(\w+): (\w+\[[^\]]*\])", tensor, text)
 
 
-__all__ = ["UsersErrors", "in_words", "shown", "users_error"]
+__all__ = ["UsersErrors", "in_words", "for_user", "users_error"]
 
 
 def stopped(stop: NeedsConcrete) -> SourceError:

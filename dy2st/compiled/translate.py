@@ -217,7 +217,7 @@ def _traced(given: Given) -> Entry:
     trace.guards.read = given.read
     trace.guards.terms.around = lambda: next((f for f in trace.frames if f.loop is not None), None)
     trace.guards.hold = functools.partial(hold_elements, trace)
-    trace.guards.moving = lambda place, value: number_of(trace, place, value) is not value
+    trace.guards.is_dynamic = lambda place, value: number_of(trace, place, value) is not value
     try:
         with collector_waits():
             with intercept.installed(), active(trace):

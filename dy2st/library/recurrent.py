@@ -147,7 +147,7 @@ def recurrent_layers(
     finals: list[tuple[Tensor, ...]] = []
     for layer in tuple(range(self.num_layers)):
         if layer > 0 and dropping:
-            keep = kept(x, self.dropout) if keep is None else keep
+            keep = dropout_factors(x, self.dropout) if keep is None else keep
             x = x * keep
         outputs: list[Tensor] = []
         for k in tuple(range(layer * self.num_directions, (layer + 1) * self.num_directions)):
@@ -192,7 +192,7 @@ def check_input(self: recurrent.RNNBase, x: Tensor, states: Sequence[Tensor]) ->
             )
 
 
-def kept(x: Tensor, p: float) -> Tensor:
+def dropout_factors(x: Tensor, p: float) -> Tensor:
     """What dropout multiplies `x` with, drawn as the eager kernel does: once, in float32, for all
     layers."""
     if p == 1:

@@ -239,15 +239,15 @@ class LoopPorts(ContainerPorts):
             self.late_gradient(stand_in, a, path)
             raise Retrace
         if not read and self.moves(inner.type) and init.type == self.before_first(inner.type):
-            return self.moving(name, stand_in, init, inner, a)
+            return self.resized(name, stand_in, init, inner, a)
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if read:
-            shown = self.trace.sizes.shown
-            raise Mismatch(name, shown(init.type), shown(inner.type), self.made_at(a))
+            text_of = self.trace.sizes.text_of
+            raise Mismatch(name, text_of(init.type), text_of(inner.type), self.made_at(a))
         return self.last(a, inner, name)
 
-    def moving(self, name: str, stand_in: Any, init: Value, inner: Value, a: FakeTensor) -> Any:
+    def resized(self, name: str, stand_in: Any, init: Value, inner: Value, a: FakeTensor) -> Any:
         """A tensor whose size moves on from that before the loop, and that is read behind it."""
         trace, value = self.trace, self.padded(inner)
         with trace.outside():

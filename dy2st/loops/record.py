@@ -319,7 +319,7 @@ class LoopRecord:
     def require_steady(self, inner: Value, what: str) -> None:
         """Raises NeedsConcrete for a value of the body whose size differs between iterations."""
         if self.body_trace.loop.name in inner.type.names:
-            shown = self.trace.sizes.shown(inner.type)
+            shown = self.trace.sizes.text_of(inner.type)
             raise NeedsConcrete(f"{what}, and its size moves with the index: {shown}")
 
     def blur(self, inner: Value, out: Value) -> None:

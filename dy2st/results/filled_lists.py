@@ -83,7 +83,7 @@ class FilledLists:
         parts = x.parts()
         runs = [q for q in parts if isinstance(q, StackedRun)]
         columns = [q for run in runs for q in parts_of(run.tree)]
-        seen = any(self.others_show(v) for q in columns for v in values_of(q))
+        seen = any(self.is_aliased(v) for q in columns for v in values_of(q))
         alone = len(runs) == len(parts) and not any(map(self.again, runs))
         if alone and not seen:
             whole = x.as_segment(self.trace)
@@ -97,7 +97,7 @@ class FilledLists:
     def part(self, part: object, what: str) -> Any:
         if not isinstance(part, StackedRun):
             return [self.results.tree(part, what)]
-        if part not in self.trees and self.is_shown_slices(part):
+        if part not in self.trees and self.has_aliased_slices(part):
             items = [part.tree.item(self.trace, i) for i in range(part.trip)]  # type: ignore[arg-type]
             self.trees[part] = [self.results.tree(q, what) for q in items]
         if part.origin is not None and self.again(part):
@@ -110,16 +110,16 @@ class FilledLists:
             self.trees[part] = mapped(lambda q: self.column(q, part.trip), part.tree)
         return self.trees[part]
 
-    def is_shown_slices(self, run: StackedRun) -> bool:
+    def has_aliased_slices(self, run: StackedRun) -> bool:
         """Whether elements are slices of a tensor that the caller, or another result, knows."""
         q = run.tree
         if not isinstance(q, Unstacked) or q.number or not isinstance(run.trip, int):
             return False
         root = self.trace.root
         views = all(root(v) is root(q.fake._value) for v in q.members)
-        return views and any(map(self.others_show, q.members))
+        return views and any(map(self.is_aliased, q.members))
 
-    def others_show(self, value: Value) -> bool:
+    def is_aliased(self, value: Value) -> bool:
         """Whether other results, or the caller, know the memory of a list's element."""
         own = {value}
         found = self.results.provenance.storages(value)
@@ -138,7 +138,7 @@ class FilledLists:
         single = isinstance(q, Collected) and q.group == 0 and not q.number
         if single and (found := self.views(q, trip)) is not None:
             return found
-        if any(self.others_show(v) or self.twice(v) or self.is_pick(v) for v in values_of(q)):
+        if any(self.is_aliased(v) or self.twice(v) or self.is_pick(v) for v in values_of(q)):
             whole = q.stacked(self.trace, 0)._value
             self.results.warn_of_copy(q.cell.scan.loc if single else self.results.line(whole))
         return self.rows(q)

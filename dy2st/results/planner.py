@@ -106,7 +106,7 @@ class Results:
         self.shared: Counter[Value] = Counter()
         self.listed: dict[Value, set[Value]] = {}
         found: dict[Value, bool] = {}
-        self.shown: dict[int, object] = {}
+        self.returned: dict[int, object] = {}
         self.planned: set[int] = set()
         for x in (result, *(v for _, v in stores)):
             self.collect(x, found)
@@ -140,28 +140,28 @@ class Results:
         """The captured program, which also says which tensor a result is."""
         return select(program, self.selectors, self.numbers)
 
-    # ------------------------------------------------------------ who shows which memory
+    # ------------------------------------------------------------ aliases of results
     def check_doubts(self) -> None:
         """Refuse a container that may be another one that the caller can see."""
-        for key, x in self.shown.items():
+        for key, x in self.returned.items():
             doubt = self.trace.objects.doubts.get(key)
-            if doubt is not None and any(self.is_shown(q, x) for q in doubt.among):
+            if doubt is not None and any(self.may_be_held(q, x) for q in doubt.among):
                 self.trace.check_certain(x)
 
-    def is_shown(self, q: object, x: object) -> bool:
+    def may_be_held(self, q: object, x: object) -> bool:
         """Whether the caller knows a container `q`, or may find it beside `x`."""
         if id(q) in self.trace.inputs.containers or from_outside(self.trace, q):
             return True
-        doubts = [self.trace.objects.doubts.get(k) for k in self.shown if k != id(x)]
+        doubts = [self.trace.objects.doubts.get(k) for k in self.returned if k != id(x)]
         again = any(d is not None and any(p is q for p in d.among) for d in doubts)
-        return again or id(q) in self.shown and q is not x
+        return again or id(q) in self.returned and q is not x
 
     def collect(self, x: Any, found: dict[Value, bool]) -> None:
         """The tensors in a result, and whether they are elements of a list that a loop fills."""
         if isinstance(x, (dict, list)) or is_container(x):
-            if id(x) in self.shown:
+            if id(x) in self.returned:
                 return
-            self.shown[id(x)] = x
+            self.returned[id(x)] = x
         if isinstance(x, FakeTensor):
             found.setdefault(x._value, False)
             self.lists.note_tensor(x._value)
@@ -173,7 +173,7 @@ class Results:
         elif isinstance(x, TraceList) and x.segmented:
             for part in x.parts():
                 if isinstance(part, StackedRun):
-                    self.shown.update((id(q), q) for q in loops_of(part.tree))
+                    self.returned.update((id(q), q) for q in loops_of(part.tree))
                     leaves = parts_of(part.tree)
                     found.update((v, True) for leaf in leaves for v in values_of(leaf))
                     self.lists.note(part, self.lists.lists)
@@ -349,7 +349,7 @@ class Results:
         home = self.home(value)
         if any(map(self.visible, self.copied(value))):
             self.warn_of_copy(self.line(value))
-        if home is value or not self.visible_by_others(home):
+        if home is value or not self.is_aliased(home):
             return self.new(value, stop_gradient)
         if not value.type.names.isdisjoint(self.trace.sizes.counts):
             self.warn_of_copy(self.line(value))
@@ -359,8 +359,8 @@ class Results:
             self.replayed.add(self.traced[home][0])
         return View(self.known_leaf(home, stop_gradient), recipe, stop_gradient)
 
-    def visible_by_others(self, home: Value) -> bool:
-        """Whether others show what a view of `home` shows."""
+    def is_aliased(self, home: Value) -> bool:
+        """Whether the caller, or another result, has the memory of `home`."""
         return any(map(self.visible, self.provenance.storages(home))) or self.shared[home] > 1
 
     def new(self, value: Value, stop_gradient: bool) -> Leaf:

@@ -102,7 +102,7 @@ def loaded(obj: Any, name: str) -> object:
     found = () if picked is None else picked_attr(picked, obj, name)
     if name == "__dict__":
         return fields_of(trace, obj)
-    found = found or computed_attr(trace, obj, name) or kept_in_items(trace, obj, name)
+    found = found or computed_attr(trace, obj, name) or item_as_attribute(trace, obj, name)
     if found:
         return found[0]
     if picked is not None:
@@ -164,7 +164,7 @@ def update_fields(fields: Any, *args: Any, **kwargs: Any) -> None:
         put_item(fields, name, value)
 
 
-def kept_in_items(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
+def item_as_attribute(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
     """`(value,)` of an attribute of a dict that is its own `__dict__`."""
     own = isinstance(obj, dict) and getattr(obj, "__dict__", None) is obj
     return (load_item(obj, name),) if own and dict.__contains__(obj, name) else ()

@@ -12,8 +12,8 @@ from dy2st.state.containers.records import (
     loops_of,
     regrouped,
     same_form,
-    shown,
     snapshot,
+    unpacked,
 )
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -196,7 +196,7 @@ class StackedRun:
             return known[1]
         made = mapped(lambda leaf: leaf.item(trace, i), self.tree)
         self.note(trace, i, made, ())
-        made = shown(trace, made)
+        made = unpacked(trace, made)
         if type(i) is int:
             self.items[i] = trace.frame, made
         return made

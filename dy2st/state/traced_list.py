@@ -290,7 +290,7 @@ class TraceList(list):
             buffers.want(trace, self, loops)
             return taps.guess(trace, self, loops, i)
         if is_later(i) and not self.segmented:
-            return taps.moving(trace, self, i, loops)
+            return taps.item_at(trace, self, i, loops)
         for f in () if is_symint(i) else loops:
             f.taken.add(id(self))
         if not self.segmented or self.buffer is not None:

@@ -51,7 +51,7 @@ class Frame:
     distance from the end. `facts` hold in a branch.
     `relied`: storages from outside of the block whose known elements it has read as Python numbers.
     `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
-    `decisions`: how many conditions on data it has come to; `decided`: of a branch, which of those
+    `decisions`: how many conditions on data it has come to; `decision`: of a branch, which of those
     of the frame around it, and whether it holds.
     `stale`: the body has shown what the next trace has to know from its beginning; this one goes on
     to find all of it.
@@ -72,7 +72,7 @@ class Frame:
     shrunk: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
     facts: frozenset[Any] = frozenset()
     decisions: int = 0
-    decided: tuple[int, bool] | None = None
+    decision: tuple[int, bool] | None = None
     consts: dict[Value, Const] = field(default_factory=dict)
     stores: dict[tuple[object, ...], Location] = field(default_factory=dict)
     appends: dict[int, tuple[Any, list[Any]]] = field(default_factory=dict)

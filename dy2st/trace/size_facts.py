@@ -43,7 +43,7 @@ class SizeFacts:
     rooms: list[str] = field(default_factory=list)
     counter: Iterator[int] = field(default_factory=itertools.count)
 
-    def shown(self, x: object) -> str:
+    def text_of(self, x: object) -> str:
         """The text of a size or a type, as the user reads it: every index is `t`."""
         return re.sub(r"\w+", lambda m: "t" if m[0] in self.loops else m[0], str(x))
 

@@ -52,7 +52,7 @@ class SymInt:
         return any(n in self.home.sizes.counts for n in self.dim.names)
 
     def __repr__(self) -> str:
-        return str(self.home.sizes.shown(self.dim))
+        return str(self.home.sizes.text_of(self.dim))
 
     def __neg__(self) -> Any:
         return make(-self.dim, self.home)

@@ -1,7 +1,7 @@
 """Ranges of index values: an index that is provably below a bound needs no check.
 
 The elements of a value come from `argmax`, constants and remainders, through ops that only move
-elements, through ports, and around loops. If all origins that can be reached are bounded, so is the
+elements, through ports, and around loops. If all sources that can be reached are bounded, so is the
 value. A call that cannot fail may write its inputs at once (`executor.plan.atomicity`).
 Out of scope: arithmetic, and bounds that are named sizes.
 """
@@ -18,10 +18,10 @@ from ir.uses import walk
 
 @dataclass
 class Limits:
-    """`origins`: the values that the elements of a value come from; `bounds`: bounds of values
-    without origins; `found`: the bounds that have been asked for."""
+    """`sources`: the values that the elements of a value come from; `bounds`: bounds of values
+    without sources; `found`: the bounds that have been asked for."""
 
-    origins: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    sources: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     bounds: dict[Value, int] = field(default_factory=dict)
     found: dict[Value, int | None] = field(default_factory=dict)
 
@@ -39,10 +39,10 @@ class Limits:
             if known is not None:
                 most = max(most, known)
                 continue
-            if q not in self.origins or q in self.found:
+            if q not in self.sources or q in self.found:
                 return None
-            todo += [o for o in self.origins[q] if o not in seen]
-            seen.update(self.origins[q])
+            todo += [o for o in self.sources[q] if o not in seen]
+            seen.update(self.sources[q])
         return most
 
 
@@ -50,7 +50,7 @@ def limits(program: Program) -> Limits:
     out = Limits()
     ops: list[Op] = []
     for node in walk(program.ops):
-        out.origins.update(_ports(node))
+        out.sources.update(_ports(node))
         if isinstance(node, (Op, Fused)):
             ops += node.body if isinstance(node, Fused) else [node]
     for op in ops:
@@ -66,8 +66,8 @@ def limits(program: Program) -> Limits:
 
 
 def _only_origin(out: Limits, v: Value) -> Value:
-    while len(out.origins.get(v, ())) == 1:
-        (v,) = out.origins[v]
+    while len(out.sources.get(v, ())) == 1:
+        (v,) = out.sources[v]
     return v
 
 
@@ -84,7 +84,7 @@ def _op(out: Limits, op: Op) -> None:
         wide = op.result.type.dtype.bits >= op.operands[0].type.dtype.bits
         sources = op.operands if wide else ()
     if sources:
-        out.origins.update(dict.fromkeys(op.results, tuple(sources)))
+        out.sources.update(dict.fromkeys(op.results, tuple(sources)))
 
 
 def _bound(op: Op) -> int | None:

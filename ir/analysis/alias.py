@@ -259,7 +259,7 @@ def view_strides(op: Op, strides: Strides) -> Strides | None:
     return view_rule(op.name).strides(x, y, strides, **op.attrs)
 
 
-def shown(op: Op, axis: int) -> range | None:
+def places_along(op: Op, axis: int) -> range | None:
     """The places along `axis` of its operand that a view shows; None where they are not known."""
     along = tuple(int(k == axis) for k in range(op.operands[0].type.ndim))
     strides = view_strides(op, along)
@@ -282,6 +282,6 @@ __all__ = [
     "View",
     "analyse",
     "at_least_once",
-    "shown",
+    "places_along",
     "view_strides",
 ]

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ir.analysis.alias import shown
+from ir.analysis.alias import places_along
 from ir.loc import UNKNOWN, Loc
 from ir.program import Carry, Cond, Const, Custom, Node, Op, Program, Scan, Value
 
@@ -220,7 +220,7 @@ def _element(chain: list[Op]) -> tuple[int, int] | None:
         return None
     op = chain[-1]
     axis = op.attrs["axis"] % op.operands[0].type.ndim
-    found = shown(op, axis)
+    found = places_along(op, axis)
     return None if found is None else (axis, found.start)
 
 
@@ -233,7 +233,7 @@ def _apart(one: list[Op], two: list[Op]) -> bool:
     if a.operands[1:] and b.operands[1:]:
         places = a.name == b.name and a.result.type.ndim < axes
         return places and a.operands[1] is not b.operands[1]
-    return any(_disjoint(shown(a, k), shown(b, k)) for k in range(axes))
+    return any(_disjoint(places_along(a, k), places_along(b, k)) for k in range(axes))
 
 
 def _disjoint(a: range | None, b: range | None) -> bool:

@@ -154,10 +154,10 @@ def _window(e: Emitter, x: object, axis: int, item: slice, step: int) -> FakeTen
             one = e.dynamic_index(x, item.start, axis=axis)
             shape = list(e.type(one).shape)
             return e.reshape(one, shape=(*shape[:axis], 1, *shape[axis:]))
-    return _moving(e, x, axis, item, step)
+    return _of_known_length(e, x, axis, item, step)
 
 
-def _moving(e: Emitter, x: object, axis: int, item: slice, step: int) -> FakeTensor | None:
+def _of_known_length(e: Emitter, x: object, axis: int, item: slice, step: int) -> FakeTensor | None:
     """`x[t:t+k]` where it stays on the axis in every iteration: Python does not clamp it then."""
     if step != 1 or item.start is None or item.stop is None or not is_symint(item.start):
         return None

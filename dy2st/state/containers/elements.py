@@ -107,7 +107,7 @@ class ContainerGuards:
         self.containers: dict[int, object] = {}
         self.homes: dict[int, Location] = {}
         self.hold: Callable[[object], None] = lambda obj: None
-        self.moving: Callable[[Item, object], bool] = lambda place, value: False
+        self.is_dynamic: Callable[[Item, object], bool] = lambda place, value: False
         self.restores: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------ which container
@@ -184,7 +184,7 @@ class ContainerGuards:
     # ------------------------------------------------------------ elements
     def item(self, obj: object, index: object, value: object) -> None:
         place = Item(obj, index)
-        if isinstance(obj, tuple) and self.moving(place, value):
+        if isinstance(obj, tuple) and self.is_dynamic(place, value):
             return
         self.expect(self.located(place).key, self.element(obj, index), value, place)
 

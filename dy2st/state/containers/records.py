@@ -141,11 +141,11 @@ def recorded(x: Any, loop: Loop) -> Any:
     return Record.of(parts, Form(type(x), keys, like_of(x, [None] * len(keys))), loop)
 
 
-def shown(trace: Trace, x: Any) -> Any:
+def unpacked(trace: Trace, x: Any) -> Any:
     """What the function sees of an element."""
     if not holds_record(x):
         return x
-    parts = [shown(trace, q) for q in x]
+    parts = [unpacked(trace, q) for q in x]
     if not isinstance(x, Record):
         return regrouped(x, parts)
     made = x.form.like(parts) if x.form.kind is list else like_of(x.form.like, parts)
@@ -196,6 +196,6 @@ def snapshot(trace: Trace, x: Any, loop: Loop) -> Any:
 
 __all__ = [
     "DICTS", "Form", "Record", "containers_in", "element_doubt", "fields_of", "holds_record",
-    "is_plain_object", "like_of", "loops_of", "pin", "recorded", "regrouped", "same_form", "shown",
-    "snapshot",
+    "is_plain_object", "like_of", "loops_of", "pin", "recorded", "regrouped", "same_form",
+    "snapshot", "unpacked",
 ]  # fmt: skip

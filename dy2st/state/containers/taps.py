@@ -17,7 +17,7 @@ from typing import Any
 from dy2st.state.containers import buffers
 from dy2st.state.containers.buffers import MOST_CARRIED
 from dy2st.state.containers.lookup import at_frame, element, is_inside, is_later, picked
-from dy2st.state.containers.records import pin, recorded, regrouped, same_form, shown
+from dy2st.state.containers.records import pin, recorded, regrouped, same_form, unpacked
 from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
@@ -64,7 +64,7 @@ class TapPort:
         pin(trace, first, loop)
         self.tree = made(("tail", id(target), back), recorded(first, loop), trace)
         self.inner = mapped(lambda tap: tap.fake, self.tree)
-        self.fake = shown(trace, self.inner)
+        self.fake = unpacked(trace, self.inner)
 
     def pairs(self, after: Any) -> Iterator[tuple[Tap, Any]]:
         """Each tap with its part of the element that takes this place."""
@@ -173,7 +173,7 @@ def from_end(trace: Trace, target: Any, loops: Sequence[Frame], back: int) -> An
 
 
 # ---------------------------------------------------------------- other indices
-def moving(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
+def item_at(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
     """`target[i]`, where only the program knows i, of a list that no loop is known to fill."""
     items = target.parts()
     check_complete(trace, target, loops)
@@ -209,7 +209,7 @@ def may_be_short(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> b
 
 def guess(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> Any:
     """A stand-in for an element: the next trace knows how the list grows."""
-    return shown(trace, guessed(trace, target, loops, i))
+    return unpacked(trace, guessed(trace, target, loops, i))
 
 
 def guessed(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> Any:
@@ -279,7 +279,7 @@ def window(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list
     check_complete(trace, target, loops)
     n = len(target.parts())
     if is_inside(trace, at.start, n) and is_inside(trace, at.stop - 1, n):
-        return [moving(trace, target, at.start + k, loops) for k in range(width)]
+        return [item_at(trace, target, at.start + k, loops) for k in range(width)]
     if not unknown(target, loops):
         raise NeedsConcrete("a window of a list may reach over its ends", at.start.loops)
     return [guess(trace, target, loops, at.start) for _ in range(width)]
@@ -313,4 +313,4 @@ def from_back(size: Dim, i: Any) -> int | None:
     return back if type(back) is int else None
 
 
-__all__ = ["Observed", "TapPort", "distance", "from_end", "grows", "moving", "port", "window"]
+__all__ = ["Observed", "TapPort", "distance", "from_end", "grows", "item_at", "port", "window"]

@@ -63,7 +63,7 @@ def library() -> ctypes.CDLL:
             build = [*command, *FLAGS, "-O1", "-o", str(new), str(RUNTIME), "-ldl"]
             subprocess.run(build, check=True)
             new.replace(path)
-    # a kernel needs the runtime only; the C++ library would take the linker longer than the compiler
+    # a kernel needs the runtime only; linking the C++ library takes longer than compiling
     bare = ["-O0", "-nostdlib", "-include", str(SHIM), "-Wl,--no-as-needed", str(path)]
     os.environ.update(
         DY2ST_CUDA_LIBRARY=str(path),
