@@ -317,7 +317,11 @@ BAD_DATA = [
 @pytest.mark.quick("IndexError-embedding")
 @pytest.mark.parametrize("ids, n, error, words", BAD_DATA)
 def test_bad_data_is_an_error_and_writes_nothing(ids, n, error, words, on_target):
-    run = executor.compile(ir.parse(PICKED))
+    bad_data(executor.compile(ir.parse(PICKED)), ids, n, error, words)
+
+
+def bad_data(run, ids, n, error, words):
+    """A call with them raises and writes nothing; the next one is right."""
     s = np.ones(2, np.float32)
     arguments = floats(5, 3), np.array(ids), np.asarray(n)
     with pytest.raises(error, match=words):

@@ -90,20 +90,11 @@ def conv2d(
 
 @adapter("depthwise_conv2d")
 def depthwise_conv2d(
-    e: Emitter,
-    x: object,
-    weight: object,
-    strides: object = (1, 1),
-    paddings: object = (0, 0),
-    padding_algorithm: str = "EXPLICIT",
-    groups: int = 1,
-    dilations: object = (1, 1),
-    data_format: str = "NCHW",
-    *rest: object,
+    e: Emitter, x: object, weight: object, strides: object, paddings: object, *rest: Any
 ) -> FakeTensor:
-    return conv2d(
-        e, x, weight, strides, paddings, padding_algorithm, dilations, groups, data_format
-    )
+    """Here groups come before dilations, and options of the kernel last."""
+    how, groups, dilations, layout = rest[:4]
+    return conv2d(e, x, weight, strides, paddings, how, dilations, groups, layout)
 
 
 # ---------------------------------------------------------------- padding

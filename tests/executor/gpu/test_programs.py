@@ -23,7 +23,7 @@ from tests.executor import test_executor_random as random_programs
 from tests.executor import test_rooms as rooms
 from tests.executor.foreign import called
 from tests.executor.gpu import emulator
-from tests.executor.test_executor import BAD_DATA, PICKED, ROWS, agree, examples_program
+from tests.executor.test_executor import BAD_DATA, PICKED, ROWS, agree, bad_data, examples_program
 
 #: rows whose examples are one program, so that their kernels are compiled together
 TOGETHER = 12
@@ -228,16 +228,7 @@ def test_the_room_of_a_loop_follows_its_length():
 # ---------------------------------------------------------------- failures
 @pytest.mark.parametrize("case", BAD_DATA, ids=lambda c: f"{c[2].__name__}-{c[3][:5]}")
 def test_bad_data_is_an_error_and_writes_nothing(case):
-    ids, n, error, words = case
-    run = executor.compile(ir.parse(PICKED), backend="gpu")
-    s = np.ones(2, np.float32)
-    arguments = floats(5, 3), np.array(ids), np.asarray(n)
-    with pytest.raises(error, match=words):
-        run(*arguments, s)
-    assert (s == 1).all()
-    good = run(arguments[0], np.array([4, 0]), np.asarray(-5), s)
-    np.testing.assert_array_equal(good[2], arguments[0][0])
-    assert (s == 2).all() and good[3] == -2
+    bad_data(executor.compile(ir.parse(PICKED), backend="gpu"), *case)
 
 
 def on_device(run, sizes, arrays, outputs):

@@ -7,8 +7,9 @@ import pytest
 
 import ir
 from ir.passes.loops.joined_carries import join_carries
-from tests.executor.test_executor_random import agree, arrays
+from tests.executor.test_executor_random import arrays
 from tests.ir.autodiff.differences import check
+from tests.ir.passes.test_inner_invariants import rewritten
 
 STATES = """program states(%x: f64[5,4] arg "x", %a: f64[4] arg "a", %b: f64[4] arg "b", %c: f64[4] arg "c") {
   scan %t < 5 {
@@ -41,13 +42,7 @@ APART = {
 
 
 def test_states_of_layers_are_one_carry(golden):
-    p = ir.verify(ir.parse(STATES))
-    q = ir.verify(join_carries(p))
-    assert str(q) == golden
-    assert str(join_carries(q)) == str(q)
-    xs = arrays(p, {}, np.random.default_rng(0))
-    for a, b in zip(ir.evaluate(q, xs)[0], ir.evaluate(p, xs)[0], strict=True):
-        agree(a, b, str(q))
+    rewritten(join_carries, STATES, golden)
 
 
 @pytest.mark.parametrize("native", [False, True])
