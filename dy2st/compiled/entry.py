@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,8 @@ class Translation:
     `traced` are all tensors that the trace met; `displayed_bound` those of `program`'s inputs.
     `loud` are the trace's inputs with a write that moves the version counter. `calls` are the host
     calls that are made in front of the program: their inputs are the last ones. `errors` are those
-    of the user that data may raise; `again` says how a program is made that ends in one.
+    of the user that data may raise; `again` says how a program is made that ends in one. `early`
+    are tensors, by `id` of their `TracedInput`, that are read before all host calls only.
     """
 
     program: Program
@@ -67,6 +68,7 @@ class Translation:
     calls: HostCalls | None = None
     errors: UsersErrors = field(default_factory=dict)
     again: Again | None = None
+    early: Container[int] = ()
 
     @property
     def written(self) -> set[Value]:
@@ -104,7 +106,9 @@ class Entry:
             backward_errors.install()
         self.verified, self.trainable = set[Any](), bool(made.training) or not all(made.plan.flags)
         self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)
-        self.watch = Watch.of(self.checks, made.guards.terms, self.input, self.traced, made.written)
+        self.watch = Watch.of(
+            self.checks, made.guards.terms, self.input, self.traced, made.written, made.early
+        )
         self.used, self.again = 0, made.again
         self.updates = self.watch is None and any(self.is_update(q) for q, _ in made.plan.stores)
         self.ends: list[tuple[Path | Unrolled, Entry]] = []

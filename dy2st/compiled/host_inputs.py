@@ -29,6 +29,7 @@ from dy2st.trace.frames import TracedInput
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import Location
 from ir import Input, Loc, Op, Program, Scan, SourceError, Type, Value
+from ir.analysis.alias import analyse
 from ir.program import Node, Seq
 from ir.types import Dim, evaluate_dim
 from ir.uses import walk
@@ -144,8 +145,10 @@ class Watch:
         find: Callable[[int, Any], Any],
         traced: Sequence[TracedInput],
         written: Container[Value],
+        early: Container[int],
     ) -> Watch | None:
-        """`find(k, leaves)` is input k of a call; `written` are those that the program writes."""
+        """`find(k, leaves)` is input k of a call; `written` are those that the program writes,
+        `early`, by `id`, those that it has read before its host calls."""
         if not terms.called:
             return None
         inputs: list[tuple[str, Callable[[Any], Any], bool]] = []
@@ -156,6 +159,7 @@ class Watch:
                 inputs.append((q.name, partial(value_at, q.place), True))
             elif q.number is None and q.drawn is None and q.memory is None:
                 exact = q.value not in written or id(q.tensor) in terms.reached
+                exact = exact and id(q) not in early
                 inputs.append((q.name, partial(find, k), exact))
         late = {k: test for k, test in terms.items() if is_late(terms, k) or ":=" in test}
         watch = Watch(replace(checks, terms=late), inputs)
@@ -217,17 +221,31 @@ def is_open(terms: Terms, q: TracedInput) -> bool:
     return place or id(q.tensor) in terms.reached or id(q.fake) in terms.reached
 
 
+def read_early(program: Program, inputs: Sequence[TracedInput]) -> set[int]:
+    """The inputs, by `id`, whose memory a program reads before its first host call only."""
+    acts = (k for k, n in enumerate(program.ops) if any(map(is_call, foreign_ops([n]))))
+    first = next(acts, None)
+    if first is None:
+        return set()
+    base = analyse(program).base
+    later = {v for n in program.ops[first:] for v in n.operands}
+    read = {base[v] for v in later.union(v for v in program.outputs if isinstance(v, Value))}
+    return {id(q) for q in inputs if q.value in base and base[q.value] not in read}
+
+
 def value_at(place: Location, leaves: object) -> object:
     return place.get()
 
 
 def state_of(x: Any, exact: bool, front: bool) -> object:
     """What tells whether an input has been replaced; `exact`: or changed in place, which one may
-    be that is not copied before the calls in `front`."""
+    be that is not copied before the calls in `front`. Version counters do not tell: `set_value`
+    and `copy_` leave them."""
     if isinstance(x, np.ndarray):
         return None if front else x.tobytes()
     if isinstance(x, Tensor):
-        return id(x), x.inplace_version if exact and not (front and x.is_contiguous()) else 0
+        kept = not exact or front and x.is_contiguous()
+        return id(x), None if kept else (x.inplace_version, x.numpy().tobytes())
     return repr(x)
 
 
@@ -355,4 +373,4 @@ def conflict(a: Op, b: Op) -> bool:
     return mine is None or callee(b).owner is None or mine is callee(b).owner
 
 
-__all__ = ["HostCalls", "lifted"]
+__all__ = ["HostCalls", "Watch", "lifted", "read_early"]

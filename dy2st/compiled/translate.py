@@ -333,6 +333,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
         paths = final_paths(trace, program, changes=bool(plan.stores) or writes)
         program, calls = host_inputs.lifted(trace, program)
         traced = list(trace.inputs.by_id.values())
+        early = host_inputs.read_early(program, traced)
         own = [q for q in traced if q.share is None]
         history = History(program)
         displayed, displayed_bound = prune_inputs(functional(program, history), own)
@@ -351,12 +352,12 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             optimised, bound = training.forward, displayed_bound
         else:
             displayed, displayed_bound = prune_inputs(undistinguished(displayed), displayed_bound)
-            optimised, bound = prune_inputs(
-                run_passes(displayed, start_at="expand"), displayed_bound
-            )
+            expanded = run_passes(displayed, start_at="expand")
+            optimised, bound = prune_inputs(expanded, displayed_bound)
             donated = given_up(given.donate, plan, traced, optimised, bound)
         check_arrays(bound, optimised, isinstance(training, Training), signature.leaves)
         executable = compiled(optimised, given.device, donated)
+    early &= host_inputs.read_early(executable.program, bound)
     ends = finished_chains(program, links, traced, plan, training, copies_of(executable))
     policy = training.gradient.report if isinstance(training, Training) else ()
     assert trace.guards is not None
@@ -366,7 +367,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             trace.frames[0].notes, ends, policy, given.again, program=displayed,
             schedule=executable.report,
         ), training, frozenset(loud), calls, trace.endings.errors,
-        Again(given.spec, given.dynamic, dict(given.unrolled), paths),
+        Again(given.spec, given.dynamic, dict(given.unrolled), paths), early,
     )  # fmt: skip
     return Entry(made, given.signature)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import paddle
 
 from dy2st.state.container_writes import Growth
 from dy2st.state.ownership import LIBRARIES, refuse
@@ -27,6 +28,11 @@ from ir import SourceError
 #: larger containers are not looked into
 MOST_ELEMENTS = 64
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
+#: methods of a Layer that come to all that it holds
+_WHOLE = {
+    "parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "set_state_dict",
+    "load_dict", "set_dict", "sublayers", "named_sublayers", "children", "apply", "to",
+}  # fmt: skip
 
 
 def watched(trace: Trace, f: Any, name: str, given: Iterable[object]) -> Callable[..., Any]:
@@ -158,6 +164,10 @@ class Reach:
             return [fields[n] for n in self.names & fields.keys()]
         if isinstance(x, (Tensor, types.ModuleType)) or type(fields) is not dict:
             return []
+        if isinstance(x, paddle.optimizer.Optimizer):
+            return fields["_parameter_list"] or ()
+        if isinstance(x, paddle.nn.Layer) and not self.names.isdisjoint(_WHOLE):
+            return [q for n in _DICTS for q in fields[n].values()]
         spaces = [fields, *(fields[n] for n in _DICTS if type(fields.get(n)) is dict)]
         spaces += map(vars, type(x).__mro__)
         return [space[n] for space in spaces for n in self.names & space.keys()]

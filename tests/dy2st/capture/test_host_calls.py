@@ -961,9 +961,12 @@ class Shared:
     def __init__(self):
         self.n, self.log, self.table = 1.0, [], {"n": 1.0}
         self.memory, self.array = paddle.ones([3]), np.ones(3, "float32")
+        self.fixed, self.layer = paddle.ones([3]), paddle.nn.Linear(3, 3)
         self.logger = logging.Logger("shared")
         self.logger.addHandler(Recorded(self.log))
         self.note = dy2st.host(functools.partial(self.change), result=None)
+        self.put = dy2st.host(self.write, result=None)
+        self.train = dy2st.host(self.step, result=None)
         self.total = dy2st.host(lambda: self.n + self.table["n"], result=float)
 
     def change(self, *args):
@@ -973,8 +976,17 @@ class Shared:
         self.memory = self.memory + 1
         self.array += 1
 
+    def write(self, y):
+        """`set_value` and `copy_` leave the version counter."""
+        self.fixed.set_value(self.fixed + y)
+        self.fixed.copy_(self.fixed * 2, False)
+
+    def step(self, y):
+        for p in self.layer.parameters():
+            p.set_value(p * 2 + y)
+
     def state(self):
-        return [self.n, list(self.log), dict(self.table), self.array.tolist()]
+        return [self.n, list(self.log), dict(self.table), self.array.tolist(), self.fixed.tolist()]
 
 
 LATE = {
@@ -984,6 +996,8 @@ LATE = {
     "an array": lambda s, x: (s.note(), x * float(s.array[0]))[1],
     "a tensor": lambda s, x: (s.note(), x * s.memory)[1],
     "a list of a handler": lambda s, x: (s.logger.warning("w"), x * len(s.log))[1],
+    "a tensor in place": lambda s, x: (s.put(x.sum()), x * s.fixed)[1],
+    "parameters": lambda s, x: (s.layer(x), s.train(x.sum()), s.layer(x))[2],
     "the next iteration": lambda s, x: sum((x * s.n, s.note())[0] for _ in range(3)),
 }
 EARLY = {
@@ -992,6 +1006,7 @@ EARLY = {
     "a list that grows": lambda s, x: (s.note(), s.log.append(7.0), x)[2],
     "a handler": lambda s, x: (x * len(s.log), s.logger.warning("w"))[0],
     "what it is given": lambda s, x: x * s.total(),
+    "a tensor in place": lambda s, x: (x * s.fixed, s.put(x.sum()))[0],
 }
 
 
