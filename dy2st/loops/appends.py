@@ -347,8 +347,7 @@ def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
         value = trace.emit("slice", [whole._value], attrs)
         return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
 
-    at = slice(None, trace.sym(length))
-    return StackedRun(length, mapped(cut, segment.tree), origin=((segment,), at, ()))
+    return StackedRun(length, mapped(cut, segment.tree), origin=(segment,))
 
 
 def gathered(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedRun:
@@ -358,8 +357,7 @@ def gathered(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> Stacke
         whole = leaf.stacked(trace, 0)
         return Unstacked(rows_of(trace, whole, chosen), leaf.number, leaf.members)
 
-    origin = (segment,), tuple(chosen), ()
-    return StackedRun(len(chosen), mapped(take, segment.tree), origin=origin)
+    return StackedRun(len(chosen), mapped(take, segment.tree), origin=(segment,))
 
 
 def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:

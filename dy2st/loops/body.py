@@ -34,7 +34,7 @@ from dy2st.state.containers.buffers import Buffer
 from dy2st.state.containers.replaced import Replaced
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.ownership import note_contents
-from dy2st.state.stacked_run import StackedRun, taken
+from dy2st.state.stacked_run import StackedRun, taken_from
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import UNDEF, alike, elements, is_container, is_value, parts, tree
 from dy2st.trace.emitter import lift
@@ -429,8 +429,8 @@ class BodyTrace(LoopTrace):
             if isinstance(item, Buffer):
                 made = item.run(trace, target.size(), length)
             else:
-                origin = taken(trace, self.loop, length, item)
-                made = StackedRun(length, segment(plan, item, group), self.loop, origin)
+                found = taken_from(trace, item)
+                made = StackedRun(length, segment(plan, item, group), self.loop, found)
             if id(target) in plan.missed:
                 made = shortened(plan, made, plan.missed[id(target)])
             chosen = plan.chosen.get(id(target))

@@ -65,28 +65,6 @@ class Views(Column):
 
 
 @dataclass(frozen=True, eq=False)
-class Cut(Column):
-    """Elements of another list: the slice `at` (start, stop and step), or those `chosen`; of each
-    the part at `path`."""
-
-    about = "a list and a part of it, which share tensors"
-
-    of: Elements
-    at: tuple[Any, ...]
-    chosen: tuple[int, ...]
-    path: tuple[int, ...]
-
-    def inputs(self) -> Iterator[int]:
-        return self.of.inputs()
-
-    def fill(self, call: Filled) -> Any:
-        found = self.of.fill(call)
-        at = slice(*(fill(q, call) for q in self.at)) if self.at else None
-        some = [found[k] for k in self.chosen] if at is None else found[at]
-        return [part_at(q, self.path) for q in some]
-
-
-@dataclass(frozen=True, eq=False)
 class Element(Leaf):
     """The tensor at `path` of element `index` of a list."""
 

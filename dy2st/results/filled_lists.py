@@ -1,8 +1,8 @@
 """The lists of a result that loops have filled: which tensors their elements are.
 
 A list whose elements the results show once is rows of stacked tensors, new ones for each call. What
-other lists and results show of it, they take from the list that a call has made: a slice of it is
-a `Cut`, an element an `Element`.
+other lists and results show of it, they take from the list that a call has made: an
+element is an `Element`. Elements of a second list are copies, with a `CopyWarning`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dy2st.results.elements import Cut, Element, Elements, Rows, Values, Views
+from dy2st.results.elements import Element, Elements, Rows, Values, Views
 from dy2st.results.leaves import Number, View
 from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
 from dy2st.state.stacked_run import Leaf as Collected
@@ -100,14 +100,9 @@ class FilledLists:
         if part not in self.trees and self.has_aliased_slices(part):
             items = [part.tree.item(self.trace, i) for i in range(part.trip)]  # type: ignore[arg-type]
             self.trees[part] = [self.results.tree(q, what) for q in items]
-        if part.origin is not None and self.again(part):
-            parts, at, path = part.origin
-            of = Elements(tuple(self.part(q, what) for q in parts))
-            ends = (at.start, at.stop, at.step) if isinstance(at, slice) else ()
-            chosen = () if isinstance(at, slice) else at
-            return Cut(of, tuple(self.results.tree(q, what) for q in ends), chosen, path)
         if part not in self.trees:
-            self.trees[part] = mapped(lambda q: self.column(q, part.trip), part.tree)
+            copied = bool(part.origin) and self.again(part)
+            self.trees[part] = mapped(lambda q: self.column(q, part.trip, copied), part.tree)
         return self.trees[part]
 
     def has_aliased_slices(self, run: StackedRun) -> bool:
@@ -130,15 +125,18 @@ class FilledLists:
         ]
         return any(self.results.visible(s) for s in found if s not in mine)
 
-    def column(self, q: Any, trip: Dim) -> Rows | Views | Values:
-        """The values of one leaf of a list's elements, one tensor or number per iteration."""
+    def column(self, q: Any, trip: Dim, copied: bool = False) -> Rows | Views | Values:
+        """The values of one leaf of a list's elements, one tensor or number per iteration;
+        `copied`: another list shows them, too."""
         if isinstance(q, Known):
             value = Number(q.value.dim) if is_symint(q.value) else q.value
             return Values(value, q.loop, self.results.tree(self.trace.sym(trip), "the result"))
         single = isinstance(q, Collected) and q.group == 0 and not q.number
-        if single and (found := self.views(q, trip)) is not None:
+        if single and not copied and (found := self.views(q, trip)) is not None:
             return found
-        if any(self.is_aliased(v) or self.twice(v) or self.is_pick(v) for v in values_of(q)):
+        if any(
+            copied or self.is_aliased(v) or self.twice(v) or self.is_pick(v) for v in values_of(q)
+        ):
             whole = q.stacked(self.trace, 0)._value
             self.results.warn_of_copy(q.cell.scan.loc if single else self.results.line(whole))
         return self.rows(q)
@@ -180,8 +178,7 @@ class FilledLists:
 
 def sources(run: StackedRun) -> Iterator[StackedRun]:
     """The runs that a run is taken from."""
-    parts = run.origin[0] if run.origin is not None else ()
-    return (q for q in parts if isinstance(q, StackedRun))
+    return (q for q in run.origin if isinstance(q, StackedRun))
 
 
 def parts_of(tree: object) -> Iterator[object]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from dy2st.state.containers.constants import is_constant, same_constant
 from dy2st.state.containers.records import (
-    holds_record,
     loops_of,
     regrouped,
     same_form,
@@ -21,12 +20,8 @@ from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, make, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace, current
-from ir import Scan, Size, Stack, Value
-from ir.analysis.ranges import slope
+from ir import Scan, Stack, Value
 from ir.types import Dim, substitute_dim
-
-#: parts of a list, which of its elements (a slice, or their numbers), and the place in a tuple
-Origin: TypeAlias = tuple[tuple[Any, ...], slice | tuple[int, ...], tuple[int, ...]]
 
 
 class ScanCell:
@@ -171,17 +166,17 @@ class StackedRun:
     """`trip` elements; `tree` is a Leaf, or a tuple of trees for tuples and containers. `loop`: the
     loop that has appended them, if all of them are there. `items`: those that have been read, each
     with the frame that made it: an element is one object. `origin`: the parts of the list that they
-    have been taken from, and which of its elements they are."""
+    have been taken from."""
 
     def __init__(
-        self, trip: Dim, tree: Any, loop: Loop | None = None, origin: Origin | None = None
+        self, trip: Dim, tree: Any, loop: Loop | None = None, origin: tuple[Any, ...] = ()
     ) -> None:
         self.trip, self.tree, self.loop, self.origin = trip, tree, loop, origin
         self.items: dict[int, tuple[Frame, Any]] = {}
 
     def source(self) -> Loop | None:
         """The loop that has appended the elements, or those that they are taken from."""
-        runs = [q for q in (self.origin or ((),))[0] if isinstance(q, StackedRun)]
+        runs = [q for q in self.origin if isinstance(q, StackedRun)]
         return self.loop or next((q.source() for q in runs), None)
 
     @property
@@ -223,34 +218,15 @@ class StackedRun:
             return Unstacked(leaf.stacked(trace, 0)[at], leaf.number, leaf.members)
 
         tree = mapped(cut, self.tree)
-        return StackedRun(trace_length(tree), tree, origin=((self,), at, ()))
+        return StackedRun(trace_length(tree), tree, origin=(self,))
 
 
-def taken(trace: Trace, loop: Loop, length: Dim, item: Any) -> Origin | None:
-    """Where the elements come from that iterations append again, one after the other; None for
-    others."""
-    parts = item if isinstance(item, tuple) else (item,)
-    picks: dict[Any, Any] = trace.values.picks
-    if holds_record(item):
-        return None
-    found = [q for q in (picks.get(getattr(q, "_value", None)) for q in parts) if q is not None]
-    if not found or len(found) < len(parts):
-        return None
-    (run, i, path), paths = found[0], [q[2] for q in found]
-    if any(q[0] is not run or q[1] is not i for q in found):
-        return None
+def taken_from(trace: Trace, item: Any) -> tuple[StackedRun, ...]:
+    """The runs of which the tensors that an iteration appends are elements."""
     if isinstance(item, tuple):
-        columns = run.tree if isinstance(run.tree, tuple) and not holds_record(run.tree) else ()
-        whole = len(columns) == len(item)
-        path = () if whole and paths == [(k,) for k in range(len(item))] else None
-    if path is None or not is_symint(i):
-        return None
-    start, step = substitute_dim(i.dim, {loop.name: 0}), slope(i.dim, loop.name)
-    inside = isinstance(start, Size) and not start.names.isdisjoint(trace.sizes.loops)
-    end = start + step * length if step in (1, -1) else 0
-    if step not in (1, -1) or inside or step == -1 and end != -1:
-        return None
-    return (run,), slice(trace.sym(start), None if step == -1 else trace.sym(end), step), path
+        return tuple(run for q in item for run in taken_from(trace, q))
+    pick = trace.values.picks.get(getattr(item, "_value", None))
+    return () if pick is None else (pick[0],)
 
 
 def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
@@ -275,7 +251,7 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
             for k in range(len(first))
         ]  # fmt: skip
         trees = [q.tree for q in columns if q is not None]
-        whole = StackedRun(size, regrouped(first, trees), origin=(given, slice(None), ()))
+        whole = StackedRun(size, regrouped(first, trees), origin=given)
         return whole if len(trees) == len(columns) else None
     known = [constant_of(q.tree if isinstance(q, StackedRun) else q) for q in parts]
     if any(known):
@@ -285,7 +261,7 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
     members = [lift(trace, q)._value for q in parts if not isinstance(q, StackedRun)]
     members += [v for q in segments for v in q.tree.members]
     tree = Unstacked(along_first_axis(trace, parts), False, members)
-    return StackedRun(size, tree, origin=(given, slice(None), ()))
+    return StackedRun(size, tree, origin=given)
 
 
 def length_of(parts: Sequence[object]) -> Dim:

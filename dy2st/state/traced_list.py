@@ -340,7 +340,7 @@ class TraceList(list):
         if counted and (at.start, at.stop) != (None, None) and at.step in (None, 1):
             made: TraceList = trace.hooks.call(between)(self, at.start or 0, at.stop)
             for q in made.parts() if len(made.parts()) == 1 else ():
-                q.origin = (tuple(self.parts()), at, ())
+                q.origin = tuple(self.parts())
             return made
         self.read_whole()
         parts = sliced(trace, self.parts(), at)
