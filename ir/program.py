@@ -133,6 +133,8 @@ class Scan:
 
     `size`, if given, is the iteration number as a size: types and attributes of the body may name
     it, those of the ports and of what leaves the loop may not.
+
+    `unroll` steps become one iteration of the code, where the trip is a number.
     """
 
     index: Value
@@ -142,6 +144,7 @@ class Scan:
     loc: Loc = UNKNOWN
     count: str = ""
     size: str = ""
+    unroll: int = 1
 
     @property
     def name(self) -> str:

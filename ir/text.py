@@ -126,7 +126,8 @@ class _Printer:
         most = "" if s.trip == ENDLESS else f" < {s.trip}"
         count = f" as {s.count}" if s.count else ""
         index = s.size or self.name(s.index)
-        self.line(pad, f"{s.name} {index}{most}{count} {{", loc=s.loc)
+        unroll = f" unroll {s.unroll}" if s.unroll != 1 else ""
+        self.line(pad, f"{s.name} {index}{most}{count}{unroll} {{", loc=s.loc)
         for p in s.ports:
             self.port(s, p, pad + 2)
         self.line(pad + 2, "body")
@@ -222,7 +223,9 @@ _LOC = re.compile(r"(\S+):(\d+)")
 _TYPE = re.compile(r"\w+\[[^\]]*\]")
 _TYPES = re.compile(rf"{_TYPE.pattern}(?:, {_TYPE.pattern})*")
 _CALL = re.compile(rf"(?:({_NAME}(?:, {_NAME})*)\s+= )?(\w+)\((.*)\)$")
-_LOOP = re.compile(r"(scan|while) (%?)(\w+)(?: < (\S+))?(?: as ([A-Za-z_]\w*))? \{$")
+_LOOP = re.compile(
+    r"(scan|while) (%?)(\w+)(?: < (\S+))?(?: as ([A-Za-z_]\w*))?(?: unroll (\d{1,9}))? \{$"
+)
 _PORTS = {
     "go": re.compile(rf"go\s+({_NAME}) then ({_NAME})$"),
     "const": re.compile(rf"const ({_NAME})\s+= ({_NAME})$"),
@@ -382,7 +385,8 @@ class _Reader:
         body = self.block(("}",))
         self.next()
         ports = tuple(self._port(row, v, m[3]) for row, v in zip(rows, inner))
-        return Scan(index, trip, ports, body, loc, m[5] or "", "" if m[2] else m[3])
+        size, unroll = "" if m[2] else m[3], int(m[6] or 1)
+        return Scan(index, trip, ports, body, loc, m[5] or "", size, unroll)
 
     def ports(self, end: str, kinds: tuple[str, ...]) -> list[_PortLine]:
         """The lines up to `end`, which is read too."""

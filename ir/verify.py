@@ -147,6 +147,8 @@ def _verify_scan(scan: Scan, sizes: set[str]) -> None:
         raise VerifyError(f"scan of {scan.trip}: a size that is not known there")
     if isinstance(scan.trip, int) and scan.trip < 0:
         raise VerifyError(f"scan of {scan.trip} iterations")
+    if scan.unroll < 1 or scan.unroll > 1 and scan.count:
+        raise VerifyError(f"a {scan.name} loop of {scan.unroll} steps in an iteration")
     if not dim_names(tuple(p.start for p in scan.ports if isinstance(p, Seq))) <= sizes:
         raise VerifyError("a seq port starts at a size that is not known there")
     _verify_go(scan)

@@ -11,9 +11,11 @@ from dy2st.loops.iterables import range_, sequence_of
 from dy2st.trace.trace import current
 
 
-def repeat(count: Any, step: Callable[[Any], None], carry: Carry, key: object) -> None:
+def repeat(
+    count: Any, step: Callable[[Any], None], carry: Carry, key: object, unroll: int = 1
+) -> None:
     """`step(i)` for i below `count`; each step changes the carry. `key`: what distinguishes the
-    loop from others at the same line."""
+    loop from others at the same line. `unroll` steps become one iteration of the code."""
     trace = current()
     if trace is None:
         for i in range(count):
@@ -21,7 +23,8 @@ def repeat(count: Any, step: Callable[[Any], None], carry: Carry, key: object) -
         return
     over = sequence_of(trace, range_(count))
     assert over is not None
-    roll.run(trace, over, roll.Code(step, carry.get, carry.set, carry.names, None, key))
+    code = roll.Code(step, carry.get, carry.set, carry.names, None, key, unroll)
+    roll.run(trace, over, code)
 
 
 def key_of(f: Any) -> object:

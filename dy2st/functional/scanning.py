@@ -164,21 +164,13 @@ class Steps:
 
     def part(self, first: Any, count: Any) -> None:
         """`count` steps in the order of the loop."""
-        group, trace, key = self.options.unroll, current(), (self.options.key, repr(first))
+        trace, key = current(), (self.options.key, repr(first))
         if trace is not None and self.options.checkpoint is not None:
             trace.checkpoints[trace.where()] = self.options.checkpoint
-        unknown = is_symint(count) or is_runtime_scalar(count)
-        if trace is None or unknown or group is not True and group == 1:
-            return repeat(count, lambda i: self.step(first + i), self.carry, key)
-        if group is True or count <= group:
-            return self.steps(first, count)
-        done = count - count % group
-        repeat(count // group, lambda i: self.steps(first + i * group, group), self.carry, key)
-        return self.steps(first + done, count - done)
-
-    def steps(self, first: Any, count: int) -> None:
-        for k in range(count):
-            self.step(first + k)
+        group = count if self.options.unroll is True else self.options.unroll
+        known = type(group) is int and type(count) is int
+        unroll = max(group, 1) if known else 1
+        repeat(count, lambda i: self.step(first + i), self.carry, key, unroll)
 
     def step(self, i: Any) -> None:
         t = self.inputs.length - 1 - i if self.options.reverse else i

@@ -91,7 +91,8 @@ UNKNOWN = Iterable(ENDLESS, lambda i: None)
 @dataclasses.dataclass
 class Code:
     """The converted loop: its body, the variables that it assigns, and the test before each
-    iteration, if there is one. `key` tells loops apart that the same calls lead to."""
+    iteration, if there is one. `key` tells loops apart that the same calls lead to. `unroll` steps
+    become one iteration of the code."""
 
     body: Callable[[Any], None]
     get_state: Callable[[], tuple[Any, ...]]
@@ -99,6 +100,7 @@ class Code:
     names: Sequence[str]
     test: Callable[[], Any] | None = None
     key: object = None
+    unroll: int = 1
 
     def more(self, trace: Trace, over: Iterable, i: Any) -> Any:
         """Whether iteration i runs: a bool or a Number. The test is not asked without an item."""
@@ -129,7 +131,7 @@ class BodyTrace(LoopTrace):
 
     def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Any) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
-        self.over, self.code = over, code
+        self.over, self.code, self.unroll = over, code, code.unroll
         self.loop.limit = over.limit
         self.loop.open = code.test is not None or over.more is not None
         self.loop.cuttable = not self.loop.open and isinstance(over.trip, int) and over.uncut

@@ -487,7 +487,8 @@ class LoopPorts(ContainerPorts):
         size = loop.name if any(loop.name in size_names(n) for n in ops) else ""
         if size:
             body_trace.need_bound()
-        return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), body_trace.count, size)
+        count, unroll = body_trace.count, body_trace.unroll
+        return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), count, size, unroll)
 
 
 def _constant(dim: Dim) -> int:

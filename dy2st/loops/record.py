@@ -100,7 +100,8 @@ class LoopTrace:
     only one branch makes longer; refused_early: something has been learned, but the end of the body
     is not known. found: places that it has found, with their values at its end, and those of
     several types of which one was read. goes_on: what holds if another iteration runs; ended: what
-    holds after the loop. count: the name of the number of iterations, if data decides it.
+    holds after the loop. count: the name of the number of iterations, if data decides it. unroll:
+    so many steps become one iteration of the code.
     """
 
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
@@ -127,6 +128,7 @@ class LoopTrace:
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
         self.count = ""
+        self.unroll = 1
 
     @property
     def length(self) -> Dim:

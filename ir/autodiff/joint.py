@@ -259,7 +259,7 @@ class _Loop:
         if self.ports:
             ports = in_order(self.ports)
             loop = Scan(self.index, self.length, ports, whole, self.s.loc, size=self.size)
-            self.b.append(loop)
+            self.b.append(replace(loop, unroll=self.s.unroll))
         self.add_results()
         own = (replace(p, last=self.lasts[p]) if p in self.lasts else p for p in self.s.ports)
         ports, body = in_order((*own, *self.stacks)), (*ops, *self.padding.ops)

@@ -30,6 +30,7 @@ from ir.passes.loops.read_stacks import last_k_steps, last_steps, sums_in_loops
 from ir.passes.loops.slices_to_ports import to_seq, to_stack
 from ir.passes.simplify import simplify, simplify_apart
 from ir.passes.slots import inplace_source, unmarked
+from ir.passes.unrolling import unroll_loops
 from ir.program import Program
 from ir.verify import verify
 
@@ -58,6 +59,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (split_loops, "products with weights that no state needs become products of all steps"),
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
     (fuse_loops, "loops that are left and could be one share their steps, and what they read"),
+    (unroll_loops, "steps that share an iteration, where the user says so, fuse with each other"),
     (drop_unused_ports, "slices that hoisting left unread go, loops that became empty too"),
     (simplify, "reshapes that hoisting added meet those that were there"),
     (fuse, "last: what elementwise work is left becomes kernels"),
@@ -148,4 +150,5 @@ __all__ = [
     "to_seq",
     "to_stack",
     "undistinguished",
+    "unroll_loops",
 ]

@@ -73,7 +73,8 @@ class Copier:
         count = self.fresh(s.count) if s.count else ""
         if count:
             self.sizes[s.count] = Size.named(count)
-        return Scan(index, trip, tuple(map(self.port, s.ports)), body, s.loc, count, size)
+        ports = tuple(map(self.port, s.ports))
+        return Scan(index, trip, ports, body, s.loc, count, size, s.unroll)
 
     def port(self, p: Port) -> Port:
         """A port of a loop whose body has been copied."""

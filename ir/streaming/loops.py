@@ -6,11 +6,10 @@ every iteration has its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from ir.passes.cloning import Copier
+from ir.passes.unrolling import straight_line
 from ir.program import (
     Builder,
     Carry,
@@ -24,12 +23,12 @@ from ir.program import (
     Stack,
     Value,
 )
+from ir.rewrite import Block
 from ir.streaming import time_loops
 from ir.streaming.chunks import Chunk, NeedsUnrolling, refuse
 from ir.streaming.facts import QUANTUM, Fact, Final, Head, Stream, mentions
 from ir.streaming.rules import ready, result_type
 from ir.streaming.walk import In, Walk, in_block
-from ir.types import I64
 from ir.uses import size_names
 
 #: iterations that a loop is taken apart into at most
@@ -189,39 +188,12 @@ def unrolled(t: Walk, s: Scan, why: NeedsUnrolling) -> None:
             f"Move that out of the loop, or let it have at most {MOST_UNROLLED} iterations and no "
             "loop around it.",
         )
-    now = {p.inner: p.init for p in s.carries}
-    made: dict[Value, list[Value]] = {p.outer: [] for p in s.ports if isinstance(p, Stack)}
-    for i in range(s.trip):
-        copier = Copier(f"{{}}_{i}".format, dict(now), {s.size: i} if s.size else {})
-        copier.env.update((p.inner, p.outer) for p in s.ports if isinstance(p, Const))
-        copier.env[s.index] = defined(t, s, "full", [], value=i, shape=(), dtype=I64)
-        for p in s.ports:
-            if isinstance(p, Seq):
-                at = p.start + i * p.step
-                copier.env[p.inner] = defined(t, s, "index", [p.outer], axis=p.axis, index=at)
-        t.nodes(copier.nodes(s.body))
-        now = {p.inner: copier.new(p.next) for p in s.carries}
-        for p in s.ports:
-            if isinstance(p, Stack):
-                made[p.outer].append(copier.new(p.inner))
-            elif isinstance(p, Last):
-                now[p.outer] = copier.new(p.inner)
-    for p in s.ports:
-        if isinstance(p, Carry) and p.last is not None:
-            t.env[p.last] = t.env[now[p.inner]]
-        elif isinstance(p, Last):
-            t.env[p.outer] = t.env[now[p.outer]]
-        elif isinstance(p, Stack):
-            stacked = defined(t, s, "stack", made[p.outer], axis=p.axis)
-            t.env[p.outer] = t.env[stacked]
-
-
-def defined(t: Walk, s: Scan, name: str, operands: Sequence[Value], **attrs: object) -> Value:
-    """An op of the old program, made and walked now."""
-    b = Builder(s.loc)
-    (old,) = b.emit(name, operands, attrs)
-    t.nodes(b.ops)
-    return old
+    block = Block()
+    block.loc = s.loc
+    made = straight_line(block, s, s.trip)
+    t.nodes(block.ops)
+    for old, new in zip(s.results, made):
+        t.env[old] = t.env[new]
 
 
 def cond(t: Walk, s: Cond) -> None:

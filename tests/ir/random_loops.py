@@ -4,8 +4,8 @@ Scans and while loops with all kinds of ports, inside of each other and one afte
 that are equal, swap, stay, feed only each other or are written and never read; sequences read
 forwards, backwards, twice, from the second step on, and of equal steps; results that collect a
 sequence, a constant or a state, of which later code reads all, the last steps, the sum or nothing;
-linear recurrences; while loops that count, up or down, in integers or floats; loops after which
-another one of the same length reads what is collected.
+linear recurrences; loops to be unrolled; while loops that count, up or down, in integers or floats;
+loops after which another one of the same length reads what is collected.
 Every number is f64[B,3] or a sequence of such.
 
 Used by tests/ir/passes/test_random_loops.py and scripts/fuzz/loops.py.
@@ -156,7 +156,8 @@ class Loops:
         if (count or trip in (0, T)) and outs:
             rows[:] = [v for v in rows if all(v is not p.outer for p in outs)]
             ports = [p for p in ports if not isinstance(p, Last)]
-        b.append(Scan(index, trip, in_order(ports), tuple(body.ops), count=count))
+        unroll = 1 if count or r.random() < 0.75 else r.choice([2, 3])
+        b.append(Scan(index, trip, in_order(ports), tuple(body.ops), count=count, unroll=unroll))
         b.requires += body.requires
         self.after(b, rows, whole)
         return most
@@ -381,7 +382,8 @@ def check_gradients(p: Program, length: int, seed: int) -> None:
     agree(evaluate(part, filled)[0], want)
     part = optimised(part, "expand")
     agree(evaluate(part, filled)[0], want)
-    assert not [*idle_ports(backward), *idle_ports(part)]
+    if "unroll" not in str(p):  # the first steps of an unrolled loop show more than the loop does
+        assert not [*idle_ports(backward), *idle_ports(part)]
 
 
 def slope(

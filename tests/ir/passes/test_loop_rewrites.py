@@ -22,6 +22,7 @@ from ir.passes import (
     last_steps,
     split_loops,
     sums_in_loops,
+    unroll_loops,
 )
 from ir.passes.loops import invariant_ports as invariant
 from ir.rewrite import in_order
@@ -456,6 +457,46 @@ program p(%x: f32[2,T,256] arg "x", %u: f32[256,256] param "u", %w: f32[256,2] p
   }
   return %hT, %ys, %zs, %kT, %mT
 }"""),
+    "unroll_loops": (unroll_loops, """
+program p(%x: f32[7,4] arg "x", %z: f32[B,15] arg "z", %w: f32[4] param "w", %h0: f32[4] arg "h", %n: f32[T,4] arg "n") {
+  scan %t < 7 unroll 3 {
+    const %w1 = %w  : f32[4]
+    seq   %xt = %x[6-t]  : f32[4]
+    seq   %zt = %z[:, 2*t+1]  : f32[B]
+    carry %h = %h0 then %h2 last %hT  : f32[4]
+    carry %g = %h0 then %h  : f32[4]
+    stack %as = %h2 axis 1  : f32[4,7]
+    stack %bs = %zt axis 0  : f32[7,B]
+    last  %m = %a  : f32[4]
+    body
+      %a = multiply(%xt, %w1)  : f32[4]
+      %i = cast(%t, dtype=f32)  : f32[]
+      %b = multiply(%a, %i)  : f32[4]
+      %c = subtract(%h, %b)  : f32[4]
+      %h2 = subtract(%c, %g)  : f32[4]
+  }
+  scan u < 4 unroll 2 {
+    const %x1 = %x  : f32[7,4]
+    stack %ds = %d axis 0  : f32[4,4]
+    last  %e = %d  : f32[4]
+    body
+      %p = slice(%x1, axis=0, start=u, length=u+1)  : f32[u+1,4]
+      %d = max(%p, axes=[0])  : f32[4]
+  }
+  scan %r < 2 unroll 5 {
+    seq   %xr = %x[r]  : f32[4]
+    carry %k = %h0 then %k2 last %kT  : f32[4]
+    body
+      %k2 = multiply(%k, %xr)  : f32[4]
+  }
+  scan %kept < T unroll 2 {
+    seq   %nr = %n[kept]  : f32[4]
+    carry %q = %h0 then %q2 last %qT  : f32[4]
+    body
+      %q2 = subtract(%q, %nr)  : f32[4]
+  }
+  return %hT, %as, %bs, %m, %ds, %e, %kT, %qT
+}"""),
 }  # fmt: skip
 
 
@@ -626,7 +667,7 @@ def cost(loop: Callable[[Loop, int], None], n: int) -> dict[str, int]:
     loop(q, n)
     p = q.program()
     for f, _ in PIPELINE:
-        if f.__module__.startswith("ir.passes.loops"):
+        if f.__module__.startswith(("ir.passes.loops", "ir.passes.unrolling")):
             after: list[Program] = []
             calls = calls_of(lambda f=f, p=p, after=after: after.append(f(p)))
             out[f.__name__] = out.get(f.__name__, 0) + calls

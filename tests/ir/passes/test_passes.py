@@ -169,6 +169,19 @@ program p(%x: f32[9,3] arg "x") {
 }""",
         lambda p: "stack" not in ports(p),
     ),
+    "unroll_loops": (
+        """
+program p(%x: f32[4,3] arg "x", %h0: f32[3] arg "h") {
+  scan %t < 4 unroll 2 {
+    seq   %xt = %x[t]  : f32[3]
+    carry %h = %h0 then %h2 last %hT  : f32[3]
+    body
+      %h2 = tanh(%xt)  : f32[3]
+  }
+  return %hT
+}""",
+        lambda p: "unroll" not in str(p),
+    ),
     "fuse_loops": (
         """
 program p(%x: f32[T,3] arg "x", %h: f32[3] arg "h") {
