@@ -208,10 +208,8 @@ class BackendLaunch:
     """Base of the kinds that only one backend knows: its `legalize` makes them from the others.
 
     As everywhere, the fields that are views are what the launch touches, its memory for scratch
-    included; `out` is what it writes.
+    included; `out`, or all of `outs`, is what it writes.
     """
-
-    out: View
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,12 +370,10 @@ class Lowered:
 
 def results(launch: Launch) -> tuple[View, ...]:
     """The views that a launch writes, scratch memory aside."""
-    if isinstance(launch, (Map, Dots, Call)):
-        return launch.outs
     if isinstance(launch, Gemm):
         return (launch.c,)
     out = getattr(launch, "out", None)
-    return () if out is None else (out,)
+    return getattr(launch, "outs", ()) if out is None else (out,)
 
 
 def blocks(launch: Launch) -> tuple[tuple[Launch, ...], ...]:

@@ -17,6 +17,7 @@ class Pack(BackendLaunch):
     """A right matrix [batch..., K, N] into panels; `out` has its shape, and room for whole
     panels."""
 
+    out: View
     y: View
     columns: int
 
@@ -25,6 +26,7 @@ class Pack(BackendLaunch):
 class PackedGemm(BackendLaunch):
     """A `Gemm` whose right matrix lies in the panels that a `Pack` made."""
 
+    out: View
     x: View
     panels: View
     initial: View | None
@@ -35,6 +37,7 @@ class PackedGemm(BackendLaunch):
 class PanelGemm(BackendLaunch):
     """A `Gemm` that packs one panel after the other into `scratch`."""
 
+    out: View
     x: View
     y: View
     initial: View | None
@@ -49,6 +52,7 @@ class PanelConv(BackendLaunch):
     `left` has room for the weights of a part, `panel` for what one panel of results reads.
     """
 
+    out: View
     x: View
     w: View
     stride: tuple[int, int]

@@ -10,6 +10,7 @@ from executor.backend import Unsupported, register
 from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
+from executor.gpu.kernels.linear import chunked
 from executor.gpu.kernels.rows import merged, outside
 from executor.gpu.nvrtc import compiler, machine_code
 from executor.gpu.preamble import THREADS
@@ -45,14 +46,16 @@ class Gpu:
         return False
 
     def legalize(self, lowered: Lowered) -> Lowered:
-        """Runs of launches over rows become one. Raises `Unsupported` for calls of Python."""
+        """Loops that are linear recurrences, and runs of launches over rows, become one launch.
+        Raises `Unsupported` for calls of Python."""
         for x in every(lowered.launches):
             if isinstance(x, Call):
                 op = lowered.calls[x.number][0]
                 name = op.attrs.get("call") or op.name
                 what = "a function of Python" if name == "host" else repr(name)
                 raise Unsupported(f"a GPU cannot run {what}, which is called on the host", op.loc)
-        launches = merged(lowered.launches, outside(lowered.launches))
+        launches = chunked(lowered.launches)
+        launches = merged(launches, outside(launches))
         return replace(lowered, launches=tuple(launches))
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:

@@ -14,9 +14,10 @@ from typing import Any
 
 from executor.executable import Table
 from executor.gpu.kernel_builder import Kept, Kernel, add, factor, mul
+from executor.gpu.kernels.linear import LinearScan
 from executor.gpu.preamble import TEXT, THREADS
 from executor.gpu.scalars import memory_type
-from executor.gpu.schedule import Barrier, Choice, Node, Repeat, Schedule, Stage, Task
+from executor.gpu.schedule import Barrier, Choice, Node, Repeat, Schedule, Stage, Task, parts
 from executor.gpu.table import CALL, LINE, DeviceTable, first_cell, shown
 from executor.launches import (
     Addresses,
@@ -99,7 +100,9 @@ class _Stage:
 
     def text(self) -> str:
         self.block(self.stage.body)
-        bounds = f"__launch_bounds__({THREADS})"
+        kernels = [n.kernel for n in parts(self.stage.body) if isinstance(n, Task)]
+        beside = max((k.beside for k in kernels if k is not None), default=0)
+        bounds = f"__launch_bounds__({THREADS}{f', {beside}' if beside else ''})"
         return "\n".join(
             [
                 f'extern "C" __global__ void {bounds} {self.stage.name}(i64* table) {{',
@@ -220,7 +223,7 @@ class _Stage:
         x = n.launch
         if n.kernel is not None:
             self.call(n.kernel)
-            self.bind(x.after, f"({self.number(x.trip)} > 0 ? {self.number(x.trip)} : 0) & 1")
+            self.bind_after(x)
             return
         i, trip, outer = self.fresh("t"), self.fresh("n"), dict(self.symbols)
         self.emit(f"i64 {i} = 0;")
@@ -239,6 +242,10 @@ class _Stage:
         self.bind(x.after, f"{i} & 1")
         if x.count in self.program.slots and self.depth == 1:
             self.emit(f"if (!g.thread) table[{CALL + self.program.slots[x.count]}] = {i};")
+
+    def bind_after(self, x: Loop) -> None:
+        """The parity behind a loop that is one call."""
+        self.bind(x.after, f"({self.number(x.trip)} > 0 ? {self.number(x.trip)} : 0) & 1")
 
     def choice(self, n: Choice) -> None:
         x = n.launch
@@ -263,6 +270,8 @@ class _Stage:
         if n.fails:
             self.emit("g.order++;")
         self.call(kernel)
+        if isinstance(x, LinearScan):
+            self.bind_after(x.lanes.loop)
 
     def call(self, kernel: Kernel) -> None:
         arguments = [

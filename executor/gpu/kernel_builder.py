@@ -59,12 +59,14 @@ class Kept:
 class Kernel:
     """A kernel under construction, and what its caller passes. `own` are the views of which each
     thread touches only the elements that belong to it; `work` are threads that it can use; `kept`
-    are registers of the caller."""
+    are registers of the caller; `beside` are blocks that a multiprocessor must have registers for,
+    where the compiler shall not choose."""
 
     actual: list[View | Dim] = field(default_factory=list)
     own: list[View] = field(default_factory=list)
     work: Dim = 0
     kept: Kept | None = None
+    beside: int = 0
     _parameters: list[str] = field(default_factory=list)
     _lines: list[str] = field(default_factory=list)
     _names: int = 0

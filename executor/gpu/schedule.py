@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
+from executor.gpu.kernels.linear import LinearScan, linear_kernel
 from executor.gpu.kernels.resident import (
     MOST_OF_LOOP,
     is_constant,
@@ -158,6 +159,7 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
     touches = Touches(layout)
     loops = [x for x in every(launches) if isinstance(x, Loop)]
     names = {n for x in loops for n in (x.parity, x.after)}
+    names |= {x.lanes.loop.after for x in every(launches) if isinstance(x, LinearScan)}
     bits = names | {n + other for n in names for other in (OPEN, ANY)}
     hazards = Hazards(frozenset(bits))
     planner = _Planner(touches, hazards, made)
@@ -166,6 +168,8 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
             made[id(x)] = tiled_kernel(x, device.threads)
         elif isinstance(x, Rows):
             made[id(x)] = rows_kernel(x, device.threads)
+        elif isinstance(x, LinearScan):
+            made[id(x)] = linear_kernel(x, device.threads)
     for loop in loops:
         planner.keep_matrices(loop, device)
     stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]
@@ -362,6 +366,8 @@ def bound(x: Launch) -> Iterator[str]:
         yield x.symbol
     if isinstance(x, Loop):
         yield from filter(None, (x.index, x.parity, x.after, x.count))
+    if isinstance(x, LinearScan):
+        yield x.lanes.loop.after
 
 
 def step_of(x: Loop) -> Step:

@@ -40,12 +40,13 @@ def torch_peers(name: str, arrays: Sequence[np.ndarray], repeat: int) -> Mapping
         "neuron": torch_neuron,
         "recurrent": torch_recurrent,
         "lstm": torch_lstm,
+        "gated": torch_gated,
         "softmax": lambda x: torch.softmax(x, 1),
         "product": torch.matmul,
     }[name]
     with torch.no_grad():
         found = {"torch eager": torch_time(f, given, repeat)}
-        loops = name in ("neuron", "recurrent", "lstm")
+        loops = name in ("neuron", "recurrent", "lstm", "gated")
         if not loops or given[0].shape[0] <= MOST_UNROLLED:
             found["torch.compile"] = torch_time(torch.compile(f), given, repeat)
         if name == "lstm":
@@ -92,6 +93,16 @@ def torch_recurrent(x: Any, w: Any, h: Any) -> Any:
     out = []
     for row in x:
         h = torch.tanh(h @ w + row)
+        out.append(h)
+    return torch.stack(out), h
+
+
+def torch_gated(g: Any, x: Any, h: Any) -> Any:
+    import torch
+
+    out = []
+    for gate, row in zip(torch.sigmoid(g), x):
+        h = gate * h + row
         out.append(h)
     return torch.stack(out), h
 
@@ -165,8 +176,17 @@ def jax_functions() -> dict[str, Callable[..., Any]]:
 
         return jax.lax.scan(step, (h, c), x @ wx)
 
+    def gated(g: Any, x: Any, h: Any) -> Any:
+        def after(a: Any, b: Any) -> Any:
+            return a[0] * b[0], a[1] * b[0] + b[1]
+
+        slopes, offsets = jax.lax.associative_scan(after, (jax.nn.sigmoid(g), x))
+        ys = slopes * h + offsets
+        return ys, ys[-1]
+
     return {
         "neuron": neuron,
+        "gated": gated,
         "recurrent": recurrent,
         "lstm": lstm,
         "softmax": lambda x: jax.nn.softmax(x, 1),

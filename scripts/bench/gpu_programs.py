@@ -80,6 +80,21 @@ program lstm(%x: f32[T,B,H] arg "x", %wx: f32[H,4*H] param "wx", %wh: f32[H,4*H]
   return %ys, %hT, %cT
 }
 """
+GATED = """
+program gated(%g: f32[L,D] arg "g", %x: f32[L,D] arg "x", %h0: f32[D] arg "h") {
+  scan %t < L {
+    seq %gt = %g[t]                              : f32[D]
+    seq %xt = %x[t]                              : f32[D]
+    carry %h = %h0 then %h2 last %hT             : f32[D]
+    stack %ys = %h2 axis 0                       : f32[L,D]
+    body
+      %f = sigmoid(%gt)                          : f32[D]
+      %p = multiply(%f, %h)                      : f32[D]
+      %h2 = add(%p, %xt)                         : f32[D]
+  }
+  return %ys, %hT
+}
+"""
 SOFTMAX = """
 program softmax(%x: f32[R,C] arg "x") {
   %y = softmax(%x, axis=1)                       : f32[R,C]
@@ -93,9 +108,9 @@ program product(%x: f32[M,K] arg "x", %w: f32[K,K] param "w") {
 }
 """
 EXACT = frozenset(["neuron"])
-TEXTS = (NEURON, RECURRENT, LSTM, SOFTMAX, PRODUCT)
-SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024"
-SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7"
+TEXTS = (NEURON, RECURRENT, LSTM, SOFTMAX, PRODUCT, GATED)
+SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024,L=16384,D=2048"
+SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7,L=70,D=3"
 #: rows of one program, so that their kernels are compiled together
 TOGETHER = 12
 
@@ -107,8 +122,10 @@ def fixed(text: str, name: str, size: int) -> str:
 
 
 def programs(sizes: Mapping[str, int]) -> list[Program]:
-    """Matrices and rows stay in registers only if their sizes are known."""
-    known = [fixed(fixed(t, "H", sizes["H"]), "C", sizes["C"]) for t in TEXTS]
+    """Matrices, rows and few states stay in registers only if their sizes are known."""
+    known = list(TEXTS)
+    for name in "HCD":
+        known = [fixed(t, name, sizes[name]) for t in known]
     return [run(ir.verify(ir.parse(t))) for t in known]
 
 

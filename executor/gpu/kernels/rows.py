@@ -32,6 +32,7 @@ class Rows(BackendLaunch):
     """`parts` for rows of the shape `row`, one for each place of `lead`; all that is needed of them
     is `out`. `ins` is what they read from memory."""
 
+    out: View
     ins: tuple[View, ...]
     parts: tuple[Map | Reduce, ...]
     lead: tuple[Dim, ...]

@@ -39,8 +39,32 @@ class Lanes:
     def written(self) -> frozenset[Buffer]:
         return frozenset(v.buffer for m in self.maps for v in m.outs)
 
+    def is_even(self, v: View) -> bool:
+        """Whether a view moves evenly from iteration to iteration."""
+        x = self.loop
+        if isinstance(v.buffer, Element):
+            return False
+        fixed = [*v.shape, *v.strides]
+        if any({x.index, x.parity} & _names(d) for d in fixed) or self.alternates(v):
+            return False
+        return x.index not in _names(self.step(v))
+
+    def alternates(self, v: View) -> bool:
+        """Whether it is one of two places, in turn."""
+        return self.loop.parity in _names(v.offset)
+
     def moves(self, v: View) -> bool:
         return self.loop.index in _names(v.offset)
+
+    def first(self, v: View) -> View:
+        """What a view is in the first iteration."""
+        start = {self.loop.index: 0, self.loop.parity: 0}
+        return replace(v, offset=substitute_dim(v.offset, start))
+
+    def step(self, v: View) -> Dim:
+        """How far it moves from iteration to iteration."""
+        index = self.loop.index
+        return substitute_dim(v.offset, {index: Size.named(index) + 1}) - v.offset
 
     def apart(self, v: View) -> bool:
         """Whether the loop touches the memory of a view through this view only."""
@@ -70,38 +94,26 @@ class Lanes:
 
 def lanes_of(x: Loop) -> Lanes | None:
     """The loop, if the family covers it; a schedule has found that it needs no barrier."""
+    lanes = alike(x)
+    return lanes if lanes is not None and all(map(lanes.is_even, lanes.views)) else None
+
+
+def alike(x: Loop) -> Lanes | None:
+    """The loop, if all that it does is elementwise, on the same elements."""
     maps = tuple(q for q in x.body if isinstance(q, Map) and not q.error)
     if x.go is not None or x.count or len(maps) < len(x.body):
         return None
     lanes = Lanes(x, maps)
     plain = len({m.shape for m in maps}) == 1 and all(map(injective, _results(maps)))
-    return lanes if plain and all(_linear(x, v) for v in lanes.views) else None
+    return lanes if plain else None
 
 
 def _results(maps: Sequence[Map]) -> Iterator[View]:
     return (v for m in maps for v in m.outs)
 
 
-def _linear(x: Loop, v: View) -> bool:
-    """Whether a view moves evenly from iteration to iteration."""
-    if isinstance(v.buffer, Element):
-        return False
-    fixed = [*v.shape, *v.strides]
-    if any({x.index, x.parity} & _names(d) for d in fixed) or x.parity in _names(v.offset):
-        return False
-    return x.index not in _names(_step(x, v))
-
-
 def _names(d: Dim) -> frozenset[str]:
     return d.names if isinstance(d, Size) else frozenset()
-
-
-def _at(x: Loop, v: View, index: Dim) -> Dim:
-    return substitute_dim(v.offset, {x.index: index})
-
-
-def _step(x: Loop, v: View) -> Dim:
-    return _at(x, v, Size.named(x.index) + 1) - v.offset
 
 
 def scan_kernel(lanes: Lanes) -> Kernel:
@@ -115,11 +127,8 @@ class _Scan:
         x, kernel = lanes.loop, Kernel()
         self.lanes, self.kernel = lanes, kernel
         views = lanes.views
-        self.pointers = {
-            v: kernel.pointer(replace(v, offset=_at(x, v, 0)) if lanes.moves(v) else v)
-            for v in views
-        }
-        self.moves = {v: kernel.number(_step(x, v)) for v in views if lanes.moves(v)}
+        self.pointers = {v: kernel.pointer(lanes.first(v)) for v in views}
+        self.moves = {v: kernel.number(lanes.step(v)) for v in views if lanes.moves(v)}
         trip = kernel.number(x.trip)
         shape = lanes.maps[0].shape
         with kernel.each(shape, [v.expand(shape).strides for v in views]) as at:
