@@ -6,13 +6,16 @@ Paddle's own function otherwise. They are installed while at least one trace run
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
 import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import paddle
@@ -293,6 +296,11 @@ def _broadcast_shape(original: Callable[..., object]) -> Callable[..., object]:
 STAYING = {"__getitem__"} if sys.version_info[:2] == (3, 13) else set[str]()
 
 
+#: what Python wants to be told of a class whose attributes have changed otherwise than by `setattr`
+_modified = ctypes.pythonapi.PyType_Modified
+_modified.argtypes, _modified.restype = [ctypes.py_object], None
+
+
 @dataclass(frozen=True)
 class Patch:
     """An attribute that a trace replaces."""
@@ -310,7 +318,7 @@ class Patch:
 
     def install(self) -> None:
         if not self.stays():
-            setattr(self.owner, self.name, self.new)
+            self.put(self.new)
 
     def remove(self) -> None:
         if self.stays():
@@ -318,7 +326,18 @@ class Patch:
         if self.held is _ABSENT:
             delattr(self.owner, self.name)
         else:
-            setattr(self.owner, self.name, self.held)
+            self.put(self.held)
+
+    def put(self, value: object) -> None:
+        """A function takes the place of another in a class. `setattr` would look at all subclasses,
+        of which Layer has hundreds, to fill slots that stay as they are."""
+        functions = isinstance(self.held, FunctionType) and isinstance(self.new, FunctionType)
+        if functions and isinstance(self.owner, type):
+            (attributes,) = gc.get_referents(vars(self.owner))
+            attributes[self.name] = value
+            _modified(self.owner)
+        else:
+            setattr(self.owner, self.name, value)
 
 
 def _patch(owner: object, name: str, make: Callable[[Any], object]) -> Patch:
