@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -213,11 +214,8 @@ def _traced(given: Given) -> Entry:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
     trace.unrolled = given.unrolled
     trace.endings.ahead = None if given.path is None else list(given.path)
-    trace.guards = Guards(Tensor)
+    trace.guards = guards_of(trace)
     trace.guards.read = given.read
-    trace.guards.terms.around = lambda: next((f for f in trace.frames if f.loop is not None), None)
-    trace.guards.hold = functools.partial(hold_elements, trace)
-    trace.guards.is_dynamic = lambda place, value: number_of(trace, place, value) is not value
     try:
         with collector_waits():
             with intercept.installed(), active(trace):
@@ -240,6 +238,21 @@ def _traced(given: Given) -> Entry:
         raise no_element_type("this makes", str(e), raised_at(e)) from None
     except Retrace:
         raise AssertionError("a loop learned outside of its trace") from None
+
+
+def guards_of(trace: Trace) -> Guards:
+    """Guards for what `trace` reads: they are kept with the program, and do not keep the trace."""
+    guards, of = Guards(Tensor), weakref.ref(trace)
+
+    def alive() -> Trace:
+        trace = of()
+        assert trace is not None
+        return trace
+
+    guards.terms.around = lambda: next((f for f in alive().frames if f.loop is not None), None)
+    guards.hold = lambda obj: hold_elements(alive(), obj)
+    guards.is_dynamic = lambda place, value: number_of(alive(), place, value) is not value
+    return guards
 
 
 def unset(trace: Trace, error: UnboundLocalError) -> SourceError | None:

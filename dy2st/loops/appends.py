@@ -297,24 +297,20 @@ class Group:
 
 
 # ---------------------------------------------------------------- after the loop
-def segment(plan: LoopRecord, item: object, group: Dim) -> Any:
+def segment(plan: LoopRecord, x: Any, group: Dim) -> Any:
     """The tree of leaves for what one iteration appends; the scan is in the outer frame by now."""
-
-    def leaf(x: Any) -> Any:
-        if isinstance(x, tuple):
-            return regrouped(x, [leaf(q) for q in x])
-        if isinstance(x, Group):
-            fake = x.fake
-            return Leaf(plan.cell, fake._value, fake.stop_gradient, group, x.number, x.members)
-        if is_runtime_scalar(x):
-            loop = plan.body_trace.loop
-            of = loop if x.loops == {loop} and not x.data else None
-            return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True, of=of)
-        if not isinstance(x, Tensor):
-            return Known(x, plan.body_trace.loop.name)
-        return Leaf(plan.cell, inner_value(plan, lift(plan.trace, x)._value), x.stop_gradient)
-
-    return leaf(item)
+    if isinstance(x, tuple):
+        return regrouped(x, [segment(plan, q, group) for q in x])
+    if isinstance(x, Group):
+        fake = x.fake
+        return Leaf(plan.cell, fake._value, fake.stop_gradient, group, x.number, x.members)
+    if is_runtime_scalar(x):
+        loop = plan.body_trace.loop
+        of = loop if x.loops == {loop} and not x.data else None
+        return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True, of=of)
+    if not isinstance(x, Tensor):
+        return Known(x, plan.body_trace.loop.name)
+    return Leaf(plan.cell, inner_value(plan, lift(plan.trace, x)._value), x.stop_gradient)
 
 
 def inner_value(plan: LoopRecord, value: Value) -> Value:

@@ -8,6 +8,7 @@ element is an `Element`. Elements of a second list are copies, with a `CopyWarni
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,7 +29,7 @@ class FilledLists:
     in a slice; `picked`: how many elements they show of it."""
 
     def __init__(self, results: Any) -> None:
-        self.results, self.trace = results, results.trace
+        self.results, self.trace = weakref.proxy(results), results.trace
         self.lists: Counter[StackedRun] = Counter()
         self.picked: Counter[StackedRun] = Counter()
         self.columns: dict[Value, Rows] = {}

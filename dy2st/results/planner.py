@@ -188,16 +188,15 @@ class Results:
         """Note that the tensors of a loop's last iteration are the last element of the list it
         fills."""
         last = x.parts()[-1]
-
-        def walk(tree: object, path: tuple[int, ...]) -> None:
-            if isinstance(tree, tuple):
-                for k, q in enumerate(tree):
-                    walk(q, (*path, k))
-            elif isinstance(tree, Collected) and tree.group == 0 and not tree.number:
-                self.ends.setdefault(tree.inner, (x, path))
-
         if isinstance(last, StackedRun):
-            walk(last.tree, ())
+            self.collect_last(x, last.tree, ())
+
+    def collect_last(self, x: TraceList, tree: object, path: tuple[int, ...]) -> None:
+        if isinstance(tree, tuple):
+            for k, q in enumerate(tree):
+                self.collect_last(x, q, (*path, k))
+        elif isinstance(tree, Collected) and tree.group == 0 and not tree.number:
+            self.ends.setdefault(tree.inner, (x, path))
 
     def list_inputs(self) -> None:
         inputs = list(self.trace.inputs.by_id.values())

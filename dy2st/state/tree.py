@@ -6,7 +6,7 @@ A container has elements and an identity. A tuple is as good as its elements.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import paddle
@@ -121,20 +121,18 @@ def parts(x: Any) -> list[Any]:
 
 def leaves(x: object, home: Frame | None = None) -> list[object]:
     """The leaves of a value: what is in its tuples, and in containers made in the frame `home`."""
-    trace, out, seen = current(), list[object](), set[int]()
+    return list(_leaves(x, home, current(), set()))
 
-    def walk(q: Any) -> None:
-        inner = home is not None and trace is not None and trace.home(q) is home
-        found = elements(q) if is_value(q) or inner else None
-        if found is None:
-            out.append(q)
-        elif id(q) not in seen:
-            seen.add(id(q))
-            for part in found.values():
-                walk(part)
 
-    walk(x)
-    return out
+def _leaves(x: Any, home: Frame | None, trace: Trace | None, seen: set[int]) -> Iterator[object]:
+    inner = home is not None and trace is not None and trace.home(x) is home
+    found = elements(x) if is_value(x) or inner else None
+    if found is None:
+        yield x
+    elif id(x) not in seen:
+        seen.add(id(x))
+        for part in found.values():
+            yield from _leaves(part, home, trace, seen)
 
 
 def changed_type(trace: Trace, name: str, before: object, after: object) -> BaseException:

@@ -219,17 +219,14 @@ def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
 
 def nodes(roots: Sequence[Scalar]) -> list[Scalar]:
     """Every node once, operands before users."""
-    order: list[Scalar] = []
-    seen: set[int] = set()
-
-    def visit(s: Scalar) -> None:
-        if id(s) in seen:
-            return
-        seen.add(id(s))
-        for a in s.args:
-            visit(a)
-        order.append(s)
-
+    order: dict[int, Scalar] = {}
     for r in roots:
-        visit(r)
-    return order
+        _visit(r, order)
+    return list(order.values())
+
+
+def _visit(s: Scalar, order: dict[int, Scalar]) -> None:
+    if id(s) not in order:
+        for a in s.args:
+            _visit(a, order)
+        order[id(s)] = s

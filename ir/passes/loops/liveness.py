@@ -27,7 +27,9 @@ def only_live(program: Program) -> Program:
     for v in program.needed:
         live.need(top, v)
     live.walk()
-    return replace(program, ops=left(top))
+    ops = left(top)
+    live.release()
+    return replace(program, ops=ops)
 
 
 @dataclass(eq=False)
@@ -54,10 +56,12 @@ class _Liveness:
     def __init__(self, counts: set[str]) -> None:
         self.counts = counts
         self.todo: list[tuple[_Scope, Value]] = []
+        self.scopes: list[_Scope] = []
 
     def scope(self, ops: Sequence[Node], outer: _Scope | None = None) -> _Scope:
         """The scope of a block; what has an effect in it is needed."""
         new = _Scope(ops, outer, {v: n for n in ops for v in gives(n)})
+        self.scopes.append(new)
         for n in ops:
             if isinstance(n, (Scan, Cond)):
                 inside = new.inside[n] = tuple(self.scope(q, new) for q, _ in blocks(n))
@@ -68,6 +72,12 @@ class _Liveness:
             if needed:
                 self.keep(new, n)
         return new
+
+    def release(self) -> None:
+        """Scopes refer to each other: they would keep the program until the collector comes."""
+        for scope in self.scopes:
+            scope.inside.clear()
+            scope.behind.clear()
 
     def need(self, scope: _Scope, v: Value) -> None:
         if v not in scope.live:
