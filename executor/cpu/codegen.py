@@ -132,13 +132,19 @@ class _Program:
         self.cells: dict[object, int] = {}
         self.depth = 0
         self._entries(lowered)
-        f = Function("?", "i64")
+        f = self.function()
         self.now = _Function(f, f.argument("ptr"), "%frame")
         self._prologue()
         self.block(lowered.launches)
         if self.cells or self.divided:
             f.entry.insert(0, f"  %frame = alloca [{len(self.cells)} x i64], align 8")
         self.name = self.module.define(f, "0")
+
+    def function(self) -> Function:
+        """Without loops it does nothing but call kernels, each of them once."""
+        f = Function("?", "i64")
+        f.cold = not self.late
+        return f
 
     def _entries(self, lowered: Lowered) -> None:
         """Where the table has what."""
@@ -282,7 +288,7 @@ class _Program:
 
     def part(self, launches: Sequence[Launch]) -> None:
         """Launches as a function of their own, and its call."""
-        held, f = self.now, Function("?", "i64")
+        held, f = self.now, self.function()
         self.now = _Function(f, f.argument("ptr"), f.argument("ptr"))
         self.block(launches)
         self.now = held
