@@ -225,7 +225,8 @@ def taken_from(trace: Trace, item: Any) -> tuple[StackedRun, ...]:
     """The runs of which the tensors that an iteration appends are elements."""
     if isinstance(item, tuple):
         return tuple(run for q in item for run in taken_from(trace, q))
-    pick = trace.values.picks.get(getattr(item, "_value", None))
+    picks: dict[Any, Any] = trace.values.picks
+    pick = picks.get(getattr(item, "_value", None))
     return () if pick is None else (pick[0],)
 
 
