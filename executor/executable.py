@@ -105,10 +105,10 @@ class Found:
 class Executable:
     """A compiled program.
 
-    `sizes` are its named sizes, `inputs` and `outputs` what a call takes and gives. `counts` are
+    `sizes` are its named sizes, `inputs` and `outputs` the types of a call. `counts` are
     the sizes that a call finds: how often the `while` loops of the outermost block ran. An output
-    whose type names one of them has memory for the most elements that it can have (`bounds`), and
-    what it has comes first, row-major. `copies` are those that the plan could not avoid,
+    whose type names one of them has memory for the most elements that it can have (`bounds`); its
+    elements come first, row-major. `copies` are those that the plan could not avoid,
     `donated` the numbers of inputs that a call may overwrite.
     """
 

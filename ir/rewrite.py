@@ -1,14 +1,14 @@
 """The traversal that passes share: a program is re-emitted node by node, never changed.
 
 A pass hands `rewrite` a `visit(block, node)`. The node arrives with its operands already replaced;
-`visit` returns the values that stand for its results, having emitted on `block` what computes
-them, or None to keep the node. What is inside of a loop or a branch is re-emitted before the node
-itself is visited. Values that nobody replaces keep their identity, so names and locations survive.
+`visit` emits the replacement on `block` and returns the values that stand for the results, or None
+to keep the node. The body of a loop or branch is re-emitted before the node itself is visited.
+Values that nobody replaces keep their identity, so names and locations survive.
 
-Passes see the inside of loops and branches as `blocks(node)`, and rebuild a node around other
-blocks by `with_blocks`; only what is about ports or joins asks which of the two it is.
+Passes see the bodies of loops and branches as `blocks(node)`, and rebuild a node around other
+blocks by `with_blocks`; only code about ports or joins distinguishes the two.
 
-What a pass emits assumes no more about named sizes than what it replaces, so `requires` stay.
+A replacement assumes no more about named sizes than the original, so `requires` stay.
 """
 
 from __future__ import annotations

@@ -111,8 +111,8 @@ def elements(n: int) -> str:
 
 
 def left_in(side: Branch, key: Any, place: Location, now: Any) -> Any:
-    """What a branch leaves in a place, which holds `now` before it; it may have stored items of
-    a container that only the other one changes as a whole."""
+    """The value of a place at the end of a branch; before it the place holds `now`. The branch may
+    have stored items of a container that only the other branch changes as a whole."""
     if key in side.stores or not isinstance(place, Contents):
         return side.stores.get(key, (place, now))[1]
     stored = (q for q in side.stores.values() if q[0].obj is place.obj)

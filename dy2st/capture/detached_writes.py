@@ -28,8 +28,8 @@ class AliasWarning(UserWarning):
 
 
 def twins(one: object, two: object) -> None:
-    """To eager Paddle `x`, `x[:]` and `x.detach()` are one tensor: what gives one of them another
-    shape in place gives it to the others."""
+    """Note tensors that are one to eager Paddle, as `x`, `x[:]` and `x.detach()` are: a new shape
+    that a call gives to one in place is the shape of all."""
     for a, b in ((one, two), (two, one)):
         a.__dict__.setdefault("_twins", []).append(weakref.ref(b))
 

@@ -134,8 +134,8 @@ class Cache:
     def endings(
         self, entry: Entry | None, signature: Signature, again: Again, path: Path | Unrolled
     ) -> Iterator[Entry]:
-        """Programs that do what a call does up to an error, which is their result. For one in loops
-        they are programs without the loops, and raise it."""
+        """Programs that run a call up to its error and return that error. For an error in loops
+        they are programs with these loops unrolled, and raise it."""
         known = entry.ends if entry is not None else []
         yield from [one for p, one in known if p == path]
         loops = path.loops if isinstance(path, Unrolled) else ()

@@ -201,8 +201,8 @@ def host_tensor(x: Any, dtype: object) -> Any:
 
 def contiguous(tensor: Any, pinned: Any) -> Any:
     """A contiguous copy of an input that is read; `Tensor.contiguous` would change the tensor
-    itself. Where another thread's trace has put a stand-in (which is contiguous to that thread
-    only), it is what was there before."""
+    itself. Where the trace of another thread has put its stand-in, the copy of before is used: a
+    stand-in is contiguous to its own thread only."""
     return pinned if type(tensor) is FakeTensor else core.eager.ops.assign(tensor)
 
 

@@ -490,9 +490,9 @@ def build_program(
 def prune_inputs(
     program: Program, traced: Sequence[TracedInput]
 ) -> tuple[Program, list[TracedInput]]:
-    """Without inputs that nothing reads; what each of the others is bound to.
+    """The program without unused inputs, and the tensors that the remaining inputs are bound to.
 
-    An argument whose shape gives a named size stays, and one that is asked how it lies in memory.
+    An argument stays if its shape gives a named size, or if its strides are asked for.
     """
     used = {v for op in program.ops for v in op.operands} | set(program.outputs)
     used |= {v for pair in program.writes for v in pair}

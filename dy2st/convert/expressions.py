@@ -251,8 +251,8 @@ class Expressions(ast.NodeTransformer):
         return place(rt("generator_", made, first, whole, ast.Constant(consumer)), node)
 
     def consuming(self, node: Any, consumer: str) -> ast.expr:
-        """A function of the first iterable: what `sum` (of the start, too), `any` and `all` answer,
-        or the list for others."""
+        """A function of the first iterable: it returns the answer of `sum` (given the start, too),
+        `any` or `all`; for other consumers the list of the elements."""
         over, out = self.fresh("_over"), self.fresh("_list")
         if consumer in ("any", "all"):
             made = searching(node, over, consumer == "any")

@@ -14,8 +14,8 @@ from dy2st.trace.trace import current
 def repeat(
     count: Any, step: Callable[[Any], None], carry: Carry, key: object, unroll: int = 1
 ) -> None:
-    """`step(i)` for i below `count`; each step changes the carry. `key`: what distinguishes the
-    loop from others at the same line. `unroll` steps become one iteration of the code."""
+    """`step(i)` for i below `count`; each step changes the carry. `key` tells this
+    loop from another one at the same line. `unroll` steps become one iteration of the code."""
     trace = current()
     if trace is None:
         for i in range(count):

@@ -61,7 +61,7 @@ class Source:
             raise Retrace
 
     def unequal(self, name: str) -> NeedsConcrete:
-        """What stops a trace in which the place does not grow as it was learned."""
+        """The signal that ends a trace in which the place grows otherwise than learned."""
         self.refute()
         return NeedsConcrete(f"{name} does not grow by the same piece in every iteration")
 

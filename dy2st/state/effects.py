@@ -320,8 +320,8 @@ def _prefixes(name: str) -> Iterator[str]:
 
 # ---------------------------------------------------------------- names
 def names(f: Any) -> Iterator[str]:
-    """The dotted names of `f`: of a method first with the class of its object, then with those
-    that it inherits from, up to the one that defines it."""
+    """The dotted names of `f`: for a method one name for each class from that of its object up to
+    the base class that defines it."""
     owner = getattr(f, "__self__", None)
     if isinstance(owner, types.ModuleType) or owner is None and isinstance(f, _FUNCTIONS):
         yield dotted(f)

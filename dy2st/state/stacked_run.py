@@ -289,8 +289,9 @@ def along_first_axis(trace: Trace, parts: list[Any]) -> Any:
 
 
 def sliced(trace: Trace, parts: list[Any], at: slice) -> list[Any] | None:
-    """The parts of a slice, as views of those it is taken from; where a length is no number, of
-    what all of them are joined to, which nobody may write. None for Python values in a run."""
+    """The parts of a slice, as views of the parts it is taken from. Where a length is no number
+    they are views of the joined tensor, which may not be written. None for Python values in a
+    run."""
     sizes: list[Any] = [q.trip if isinstance(q, StackedRun) else 1 for q in parts]
     ends = (at.start, at.stop, at.step)
     runs = [q for q in parts if isinstance(q, StackedRun)]

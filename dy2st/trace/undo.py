@@ -120,7 +120,7 @@ def computes(cls: Any, name: str) -> bool:
 
 
 def in_class(cls: Any, name: str) -> Any:
-    """What a class has under a name, for which no descriptor is asked; None without one."""
+    """The entry of a class or its bases under a name, without the descriptor protocol; or None."""
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 

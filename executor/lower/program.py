@@ -130,8 +130,8 @@ def _buffer(kind: str, number: int, t: Type) -> Buffer:
 
 
 def _write_back(low: Lowerer, writes: Sequence[tuple[Value, Value]]) -> None:
-    """Copy to inputs what was not made there, in an order in which no copy destroys the source of
-    another; where there is none, a source is saved first."""
+    """Copy written values that were computed elsewhere into their inputs, in an order in which no
+    copy destroys the source of another; if there is no such order, a source is saved first."""
     left = {t: (v, low.env[v]) for t, v in writes if low.env[v] != low.env[t]}
     while left:
         free = (

@@ -123,10 +123,10 @@ def _size(b: Buffer, alignment: int) -> int:
 
 
 class _Taken:
-    """What is taken of the arena, and when: a segment tree over the numbers of the launches.
+    """The taken areas of the arena over time: a segment tree over the numbers of the launches.
 
-    A life is the union of few nodes of the tree. For node i, `whole[i]` is what is taken by lives
-    of which it is one, and `parts[i]` by lives of which it or a node below it is one. Places are
+    A lifetime is the union of few nodes of the tree. For node i, `whole[i]` are the areas of
+    lifetimes that consist of it, and `parts[i]` those of it and of the nodes below it. Places are
     kept as sorted bounds: low, high, low, high, ... of areas that do not touch. Most lie without
     gaps, so that there are few.
     """

@@ -4,12 +4,12 @@ A block is the op list of a program or of a loop body; it reads only its own val
 analysis here is of one block. Position `len(block)` is its end, where ports and outputs use values.
 
 A value may be updated in place when the op that makes its successor is its last use: `set_*` ops,
-nested loops that carry it, branches that both leave the successor there, or of which one leaves the
-value as it is (then the other may have to copy). A `set_*` op may see the value through `reshape`
-and `transpose`: what it makes lies there as it saw it (`executor.plan.orientation`). Storage that
-must hold a given value at the end of the block (the next state of a carry, what is written back to
-an input) also takes it from an elementwise op that is the last use, or from any op behind the last
-use.
+nested loops that carry it, branches that both leave the successor there, or one of them while the
+other leaves the value as it is (which may cost a copy). A `set_*` op may see the value through
+`reshape` and `transpose`: its result has the same orientation (`executor.plan.orientation`).
+Storage that must hold a given value at the end of the block (the next state of a carry, what is
+written back to an input) also takes it from an elementwise op that is the last use, or from any op
+behind the last use.
 """
 
 from __future__ import annotations

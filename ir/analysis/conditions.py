@@ -116,7 +116,7 @@ def _block(ops: Sequence[Node], facts: Facts, found: dict[Node, tuple[Require, .
 
 
 def _assumed(node: Node) -> list[Require]:
-    """The conditions under which the types of a node are what they are."""
+    """The conditions that the result types of a node rest on."""
     if not isinstance(node, (Op, Fused)):
         return []
     named = any(v.type.names for v in (*node.operands, *node.results))

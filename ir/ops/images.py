@@ -276,7 +276,7 @@ def _sum_ref(x: np.ndarray, **a: Any) -> np.ndarray:
 
 
 def _spread_ref(g: np.ndarray, pixels: Pair, **a: Any) -> np.ndarray:
-    """`tap` gives views: what is added to them arrives in `wide`, which is cut in the end."""
+    """Adds into views of `wide` that `tap` gives, and cuts the padding off."""
     (y0, y1), (x0, x1) = a["padding"]
     wide = np.zeros((*g.shape[:2], pixels[0] + y0 + y1, pixels[1] + x0 + x1))
     for at in product(*map(range, a["taps"])):

@@ -158,8 +158,8 @@ class _Groups:
         return found
 
     def between(self, one: int, two: int) -> list[int] | None:
-        """What `two`, which reads from `one`, depends on, as far as it is later than `one` in the
-        order; None if some of that depends on `one`, or it is too much."""
+        """The nodes behind `one` in the order that its reader `two` depends on; None if one of
+        these depends on `one`, or if there are too many."""
         rank = self.order.rank
         todo = [q for q in self.sources(two) if q != one and rank[q] > rank[one]]
         seen = set(todo)

@@ -305,7 +305,7 @@ def _beyond(place: Fraction, value: bool, at_place: bool) -> tuple[float, Known]
 
 
 def _side(op: Op, xs: Sequence[tuple[float, Known]]) -> tuple[float, Known]:
-    """The nearest place beyond which the result is known, and what it is there."""
+    """The nearest place beyond which the result is known, and its value there."""
     found: tuple[float, Known] = (math.inf, ANY)
     for reach in sorted({at for at, _ in xs}):
         values = [value if at <= reach else ANY for at, value in xs]
@@ -316,7 +316,7 @@ def _side(op: Op, xs: Sequence[tuple[float, Known]]) -> tuple[float, Known]:
 
 
 def value_of(op: Op, xs: Sequence[Known]) -> Known:
-    """What an op makes of elements of which so much is known."""
+    """The result of an op on elements with these known values."""
     if all(not isinstance(x, str) for x in xs):
         return _computed(op, xs)
     name = op.name

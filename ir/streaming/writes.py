@@ -59,7 +59,7 @@ def to_frames(c: Chunks, op: Op, x: Chunk, y: Chunk) -> Chunk:
 
 
 def _stream(c: Chunks, x: Chunk, y: Chunk, place: int) -> tuple[Chunk, Value, Value]:
-    """The tensor, what is written, frame by frame, and which frames are."""
+    """The tensor, the written values frame by frame, and the mask of the written frames."""
     s, part = x.stream, y.stream
     moved = replace(
         part,

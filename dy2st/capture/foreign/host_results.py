@@ -139,8 +139,8 @@ Arguments: TypeAlias = Callable[[Mapping[str, int]], tuple[list[Any], dict[str, 
 
 
 def probed(f: Any, name: str, arguments: Arguments, names: Sequence[str], exact: bool) -> Result:
-    """What a method of a generator gives for `arguments`, which follow from the sizes `names`.
-    They are not `exact` if the program computes some of them: ones stand for those."""
+    """The type of a generator's draw for `arguments`, which follow from the sizes `names`. `exact`
+    is false if the program computes some arguments: the probe is made with ones instead."""
     if not exact and isinstance(generator_of(f), random.Random) and f.__name__ in NUMBERS:
         return number(NUMBERS[f.__name__])
     make = next(m for kind, m in GENERATORS.items() if isinstance(generator_of(f), kind))

@@ -372,7 +372,7 @@ def enter(trace: Trace, frame: Frame) -> None:
 
 
 def leave(trace: Trace, frame: Frame, length: Dim) -> None:
-    """The lists of which a loop has replaced elements have the others behind it."""
+    """Put the new elements into the lists of which a loop has replaced some."""
     for wanted in frame.learned.buffers.values():
         buffer, target = wanted.buffer, wanted.target
         if wanted.stores and buffer is not None and buffer.frame is frame:

@@ -7,8 +7,8 @@
 The same holds for one that grows in front: `ys.insert(0, y)`.
 
 An iteration stores one element, next to that of the iteration before: the loop stacks them as if it
-appended them. Elements that it has stored are taps, those that it has not stored yet are the old
-ones. That a list is filled is learned by one trace of the body and known in the next.
+appended them. Reads of stored elements are taps, reads of elements that are yet to be stored give
+the old ones. One trace of the body learns that a list is filled, the next one uses it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Dicts, lists and plain objects as elements of a list that a loop fills.
 
 Every iteration makes a new container, and the loop stacks what is in it: in the run of the list, a
-`Record` stands for it. Who reads an element of the list gets a container again, which may be read
-only: it is one object with the one that the iteration has made, so a change of it, or a question
-which object it is, needs a list that is not stacked. The loop is unrolled then.
+`Record` stands for it. A read of an element rebuilds a container that is read-only. In eager Paddle
+it is the very object of the iteration, so the loop is unrolled if the function changes an element
+or compares its identity.
 """
 
 from __future__ import annotations

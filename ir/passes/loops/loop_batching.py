@@ -50,7 +50,7 @@ def hoist_from_scan(program: Program) -> Program:
 
 @dataclass(eq=False)
 class _Plan:
-    """Which ops of a body leave it, with what they are outside."""
+    """The ops that leave a body, with their counterparts outside."""
 
     b: Block
     scan: Scan

@@ -59,7 +59,8 @@ def _fused(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...]:
 
 @dataclass(eq=False)
 class _Latest:
-    """The last loop of a block, what it needs of what stood behind it, and what stands behind it.
+    """The last loop of a block, the nodes that followed an earlier loop and that it needs, and the
+    nodes that follow it.
 
     reading: what a node behind the loop gives that reads the loop, directly or not.
     maker: of what nodes behind the loop give. named: the sizes among that.

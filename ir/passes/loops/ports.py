@@ -1,5 +1,5 @@
 """Ports that carry nothing new disappear: unused ones, duplicates, carries that never change.
-The joins of branches and what they read are ports like the others (`ir.passes.simplify_cond`).
+The joins and operands of branches are ports, too (`ir.passes.simplify_cond`).
 
 `drop_unused_ports` first replaces ports by simpler ones, then removes what nobody reads
 (`ir.passes.loops.liveness`). A rule is a function with its example; it changes all ports of a loop
