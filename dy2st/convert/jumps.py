@@ -24,6 +24,8 @@ filled have their length:
             return stack(ys)                      break
                                           return stack(ys)
 
+A `return` in a loop is a `break` too if the same `return` follows the loop.
+
 What needs no lowering stays as it is: a loop without jumps, a function whose only return is its
 last statement. A jump out of a `finally` clause, which would swallow exceptions, is refused.
 """
@@ -188,6 +190,8 @@ class Lowering:
         """The loop, its else clause, and what follows."""
         if endless(s):
             s.orelse, rest = [], behind(s, rest)
+        elif rest and isinstance(rest[0], ast.Return) and not s.orelse:
+            share_return(s, rest[0])
         jumps = {JUMPS[type(j)]: j for j in reversed(list(own_jumps(s.body)))}
         orelse, s.orelse = s.orelse, []
         jump = jumps.get(BREAK) or jumps.get(RETURN) or s
@@ -245,6 +249,15 @@ def behind(s: ast.While, rest: Stmts) -> Stmts:
         first -= 1
     moved, block[first:] = block[first:end], [place(ast.Break(), leaving[0])]
     return [*moved, leaving[0]] if isinstance(leaving[0], ast.Return) else moved + rest
+
+
+def share_return(s: ast.For | ast.While, end: ast.Return) -> None:
+    """The loop `s`, behind which `end` follows, breaks where it returns the same."""
+    same = ast.dump(end)
+    for jump in [j for j in own_jumps(s.body) if ast.dump(j) == same]:
+        block = list_with(s.body, jump)
+        if block is not None:
+            block[block.index(jump)] = place(ast.Break(), jump)
 
 
 def list_with(stmts: Stmts, jump: ast.stmt) -> Stmts | None:

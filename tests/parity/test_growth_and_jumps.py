@@ -201,12 +201,24 @@ def skips_some_iterations(ids, end):
     return ids
 
 
+def returns_what_follows_the_loop(ids, end):
+    """The cache begins as None, so that the first iteration runs apart, and may return."""
+    cache, token = None, ids[:, -1:]
+    for t in range(9):
+        cache = longer(cache, TABLE[token].sum(-1) % 7)
+        token = (cache.sum(1, keepdim=True) + t) % 7
+        ids = paddle.concat([ids, token], 1)
+        if (token == end).all():
+            return ids, {"cache": cache}
+    return ids, {"cache": cache}
+
+
 FUNCTIONS = (
     returns_behind_the_concat, returns_before_the_concat, returns_more, returns_without_a_bound,
     returns_in_two_places, breaks_on_both_sides, returns_from_a_callee, grows_with_its_masks,
     fills_places_if_it_runs, begins_for_certain, sets_a_key_behind_the_break,
     reorders_behind_the_break, keeps_the_last_of_many_sizes, grows_in_some_iterations,
-    skips_some_iterations,
+    skips_some_iterations, returns_what_follows_the_loop,
 )  # fmt: skip
 
 

@@ -214,6 +214,25 @@ def while_true_with_work_before_the_return(n):
     return None
 
 
+@case(([],), ([1, 2],), ([1, 5, 6],), ([8, 5],), ([5, 8],))
+def return_that_follows_the_loop(xs):
+    total = 0
+    for x in xs:
+        total += x
+        for y in range(x):
+            if y == 7:
+                return log(total) or total
+        if x > 4:
+            log("early")
+            return log(total) or total
+        try:
+            if x == 2:
+                return log(total) or total
+        finally:
+            total = -total
+    return log(total) or total
+
+
 @case((3,), (10,))
 def while_true_with_work_in_a_try(n):
     k = 0
