@@ -25,6 +25,7 @@ import paddle
 
 import dy2st
 from executor.cpu.backend import Cpu
+from ir.uses import walk
 
 BOUNDS = {"float64": 1e-9, "float32": 1e-4}
 
@@ -353,6 +354,17 @@ def without_code() -> Iterator[None]:
 
     with mock.patch.object(Cpu, "build", lambda *_: Nothing()):
         yield
+
+
+def sizes_of_programs(static: Any, args: Sequence[Any]) -> list[int]:
+    """The numbers of ops: of the program and, where it has a gradient, of both of its training."""
+    for x in tensors(args):
+        x.stop_gradient = x.dtype not in (paddle.float32, paddle.float64)
+    with without_code():
+        entry = static.forward.entry(*args)
+    gradient = getattr(entry.training, "gradient", None)
+    programs = [entry.program] if gradient is None else [gradient.forward, gradient.backward]
+    return [sum(1 for _ in walk(p.ops)) for p in programs]
 
 
 def few_traces(report: Any) -> None:
