@@ -109,31 +109,47 @@ op(
 
 
 # ---------------------------------------------------------------- composites
+#: Paddle's softmax on the CPU takes what lies further below the largest for this much: a masked
+#: element has the weight exp(-64), and its logarithm is finite
+_LEAST = -64.0
+
+
 def _softmax_types(x: Type, axis: int) -> Type:
     require_kind("softmax", x, "f")
     axis_in(axis, max(x.ndim, 1))
     return x
 
 
+def _below_the_largest_ref(x: np.ndarray, axis: int) -> np.ndarray:
+    w = x.astype(np.longdouble)
+    out: np.ndarray = np.maximum(w - w.max(axis=axis, keepdims=True, initial=-np.inf), _LEAST)
+    return out
+
+
 def _softmax_ref(x: np.ndarray, axis: int) -> np.ndarray:
     if x.ndim == 0:
         return np.ones_like(x)
-    w = x.astype(np.longdouble)
-    e = np.exp(w - w.max(axis=axis, keepdims=True, initial=-np.inf))
+    e = np.exp(_below_the_largest_ref(x, axis))
     out: np.ndarray = (e / e.sum(axis=axis, keepdims=True)).astype(x.dtype)
     return out
 
 
+def _below_the_largest(b: Builder, x: Value, axes: tuple[int, ...]) -> Value:
+    z = b.subtract(x, b.max(x, axes=axes, keepdim=True))
+    new: Value = b.maximum(z, number(b, _LEAST, z))
+    return new
+
+
 def _softmax_expand(b: Builder, x: Value, axis: int) -> Value:
     axes = (axis,) if x.type.ndim else ()
-    e = b.exp(b.subtract(x, b.max(x, axes=axes, keepdim=True)))
+    e = b.exp(_below_the_largest(b, x, axes))
     new: Value = b.divide(e, b.sum(e, axes=axes, keepdim=True))
     return new
 
 
 def _log_softmax_expand(b: Builder, x: Value, axis: int) -> Value:
     axes = (axis,) if x.type.ndim else ()
-    z = b.subtract(x, b.max(x, axes=axes, keepdim=True))
+    z = _below_the_largest(b, x, axes)
     new: Value = b.subtract(z, b.log(b.sum(b.exp(z), axes=axes, keepdim=True)))
     return new
 
@@ -141,8 +157,7 @@ def _log_softmax_expand(b: Builder, x: Value, axis: int) -> Value:
 def _log_softmax_ref(x: np.ndarray, axis: int) -> np.ndarray:
     if x.ndim == 0:
         return np.zeros_like(x)
-    w = x.astype(np.longdouble)
-    z = w - w.max(axis=axis, keepdims=True, initial=-np.inf)
+    z = _below_the_largest_ref(x, axis)
     out: np.ndarray = (z - np.log(np.exp(z).sum(axis=axis, keepdims=True))).astype(x.dtype)
     return out
 

@@ -7,7 +7,7 @@ found from the ops that make the mask, which compare the frames' numbers:
     i = iota(n=T) as [T, 1], j = iota(n=T)   affine in i and j, with a range where divided
     i - j <= 30                              False for i - j > 30
     where(mask, scores, -1e9)                -1e9 there
-    exp(scores - max)                        0 there
+    exp(maximum(scores - max, -64))          0 there, for what is exp(-64) beside 1
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from ir.types import Dim, Type, product
 
 #: scores from here on down have no weight beside others
 LOWEST_SCORE = -5000.0
-#: what is not a number: a score that is low enough; any score that is not; anything
-LOW, SCORE, ANY = "low", "score", "any"
+#: from here on down the weight of a score counts for none: softmax raises low scores to this
+LEAST_SCORE = -64.0
+#: what is not a number: a score that is low enough, the same or the least of a softmax; any score
+#: that is not; anything
+LOW, LEAST, SCORE, ANY = "low", "least", "score", "any"
 Known: TypeAlias = "float | bool | str"
 
 
@@ -310,7 +313,7 @@ def _side(op: Op, xs: Sequence[tuple[float, Known]]) -> tuple[float, Known]:
     for reach in sorted({at for at, _ in xs}):
         values = [value if at <= reach else ANY for at, value in xs]
         found = reach, value_of(op, values)
-        if not isinstance(found[1], str) or found[1] == LOW:
+        if not isinstance(found[1], str) or found[1] in (LOW, LEAST):
             break
     return found
 
@@ -332,7 +335,9 @@ def value_of(op: Op, xs: Sequence[Known]) -> Known:
         second = is_high(xs[1]) if name == "subtract" else low[1]
         if (low[0] and (moderate[1] or second)) or (second and moderate[0]):
             return LOW
-    if name == "exp" and low[0]:
+    if name == "maximum" and low[0] and not isinstance(xs[1], str) and xs[1] <= LEAST_SCORE:
+        return LEAST
+    if name == "exp" and (low[0] or xs[0] == LEAST):
         return 0.0
     if name in ("multiply", "divide") and xs[0] == 0 and xs[1] == SCORE:
         return 0.0
