@@ -9,10 +9,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import operator
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FunctionType
@@ -54,7 +55,7 @@ BATCH_NORMS = tuple(
 )
 _LOCK = threading.RLock()
 _USERS = 0
-_PATCHED: list[Patch] = []
+_PATCHED: list[Patch | Bindings] = []
 _BOUND: list[Bindings] = []
 _ABSENT: object = object()
 
@@ -194,23 +195,45 @@ def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
     return call
 
 
+#: what Python wants to be told of a class whose attributes have changed otherwise than by `setattr`
+_modified = ctypes.pythonapi.PyType_Modified
+_modified.argtypes, _modified.restype = [ctypes.py_object], None
+
+
 @dataclass(frozen=True)
 class Bindings:
-    """The names by which one module holds builtins of `_C_ops`: what they are bound to, and what
-    replaces it while a trace runs."""
+    """Names of one module or class: what they are bound to, and what replaces it while a trace
+    runs. In a class functions take the place of functions: `setattr` would look at all subclasses,
+    of which Layer has hundreds, to fill slots that stay as they are."""
 
     fields: dict[str, object]
     held: dict[str, object]
     replaced: dict[str, object]
+    of: type | None = None
+
+    @functools.cached_property
+    def values(self) -> tuple[Callable[[dict[str, object]], object], tuple[object, ...]]:
+        """Reads the names, the first one twice, as one name alone would give no tuple."""
+        names = [*self.held, next(iter(self.held))]
+        return operator.itemgetter(*names), tuple(map(self.held.get, names))
 
     def is_current(self) -> bool:
-        return list(map(self.fields.get, self.held)) == list(self.held.values())
+        read, held = self.values
+        try:
+            return read(self.fields) == held
+        except KeyError:
+            return False
 
     def install(self) -> None:
-        self.fields.update(self.replaced)
+        self.put(self.replaced)
 
     def remove(self) -> None:
-        self.fields.update(self.held)
+        self.put(self.held)
+
+    def put(self, values: dict[str, object]) -> None:
+        self.fields.update(values)
+        if self.of is not None:
+            _modified(self.of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,11 +319,6 @@ def _broadcast_shape(original: Callable[..., object]) -> Callable[..., object]:
 STAYING = {"__getitem__"} if sys.version_info[:2] == (3, 13) else set[str]()
 
 
-#: what Python wants to be told of a class whose attributes have changed otherwise than by `setattr`
-_modified = ctypes.pythonapi.PyType_Modified
-_modified.argtypes, _modified.restype = [ctypes.py_object], None
-
-
 @dataclass(frozen=True)
 class Patch:
     """An attribute that a trace replaces."""
@@ -318,7 +336,7 @@ class Patch:
 
     def install(self) -> None:
         if not self.stays():
-            self.put(self.new)
+            setattr(self.owner, self.name, self.new)
 
     def remove(self) -> None:
         if self.stays():
@@ -326,18 +344,13 @@ class Patch:
         if self.held is _ABSENT:
             delattr(self.owner, self.name)
         else:
-            self.put(self.held)
+            setattr(self.owner, self.name, self.held)
 
-    def put(self, value: object) -> None:
-        """A function takes the place of another in a class. `setattr` would look at all subclasses,
-        of which Layer has hundreds, to fill slots that stay as they are."""
+    def is_binding(self) -> bool:
+        """Whether `Bindings` do the same: slots of the class stay as they are."""
         functions = isinstance(self.held, FunctionType) and isinstance(self.new, FunctionType)
-        if functions and isinstance(self.owner, type):
-            (attributes,) = gc.get_referents(vars(self.owner))
-            attributes[self.name] = value
-            _modified(self.owner)
-        else:
-            setattr(self.owner, self.name, value)
+        slots = isinstance(self.owner, type) and self.name.startswith("__") and not functions
+        return self.held is not _ABSENT and not slots and self.name not in STAYING
 
 
 def _patch(owner: object, name: str, make: Callable[[Any], object]) -> Patch:
@@ -349,20 +362,39 @@ def _patch(owner: object, name: str, make: Callable[[Any], object]) -> Patch:
 
 
 @functools.lru_cache(maxsize=1)
-def _patches() -> list[Patch]:
+def _patches() -> list[Patch | Bindings]:
     """Made while none is installed."""
     creation, legacy = sys.modules["paddle.tensor.creation"], paddle._legacy_C_ops
-    return [
-        *[_patch(legacy, n, functools.partial(_legacy, q)) for n, q in LEGACY.items()],
-        *[_patch(Tensor, n, functools.partial(_method, n, q)) for n, q in METHODS.items()],
-        *[_patch(Tensor, n, functools.partial(_property, q)) for n, q in PROPERTIES.items()],
-        _patch(Layer, "__getattr__", _layer_getattr),
-        _patch(Layer, "__setattr__", _layer_setattr),
-        _patch(LayerHelperBase, "get_default_dtype", _default_dtype),
-        _patch(Layer, "__call__", _layer_call),
-        *[_patch(module, name, refusing) for module, name in patched_draws()],
-        *[_patch(module, "to_tensor", _to_tensor) for module in (paddle, creation)],
-    ]
+    return _joined(
+        [
+            *[_patch(legacy, n, functools.partial(_legacy, q)) for n, q in LEGACY.items()],
+            *[_patch(Tensor, n, functools.partial(_method, n, q)) for n, q in METHODS.items()],
+            *[_patch(Tensor, n, functools.partial(_property, q)) for n, q in PROPERTIES.items()],
+            _patch(Layer, "__getattr__", _layer_getattr),
+            _patch(Layer, "__setattr__", _layer_setattr),
+            _patch(LayerHelperBase, "get_default_dtype", _default_dtype),
+            _patch(Layer, "__call__", _layer_call),
+            *[_patch(module, name, refusing) for module, name in patched_draws()],
+            *[_patch(module, "to_tensor", _to_tensor) for module in (paddle, creation)],
+        ]
+    )
+
+
+def _joined(patches: Sequence[Patch]) -> list[Patch | Bindings]:
+    """The patches of each module and class together, as far as they can be."""
+    out: list[Patch | Bindings] = [q for q in patches if not q.is_binding()]
+    owners: dict[int, list[Patch]] = {}
+    for q in patches:
+        if q.is_binding():
+            owners.setdefault(id(q.owner), []).append(q)
+    for found in owners.values():
+        of = found[0].owner if isinstance(found[0].owner, type) else None
+        fields = vars(found[0].owner)
+        if of is not None:
+            (fields,) = gc.get_referents(fields)  # what the read-only view of it shows
+        held, new = ({q.name: getattr(q, what) for q in found} for what in ("held", "new"))
+        out.append(Bindings(fields, held, new, of))
+    return out
 
 
 def _install() -> None:
