@@ -160,3 +160,12 @@ def golden(request) -> Golden:
     name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
     path = GOLDEN / Path(request.node.path).stem.removeprefix("test_") / f"{name}.txt"
     return Golden(path, request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def young():
+    """`gc.collect()` goes through what the test has made: all that earlier tests have left takes it
+    seconds."""
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections import OrderedDict
 from threading import Barrier, Thread
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -45,11 +47,11 @@ def check(executable, row, x=X):
 
 
 @pytest.fixture
-def forgetful(monkeypatch):
-    """No function outlives the programs that call it."""
+def forgetful(monkeypatch, young):
+    """No function is known from earlier tests, and none outlives the programs that call it."""
     monkeypatch.setattr(jit, "KEPT", 0)
-    jit._keep(())
-    gc.collect()
+    monkeypatch.setattr(jit, "_KNOWN", WeakValueDictionary())
+    monkeypatch.setattr(jit, "_RECENT", OrderedDict())
 
 
 @pytest.mark.slow

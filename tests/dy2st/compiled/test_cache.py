@@ -187,7 +187,7 @@ def train(f):
         (Plain, lambda q: dy2st.to_static(q.twice)(X)),
     ],
 )
-def test_objects_die_with_their_translations(make, use):
+def test_objects_die_with_their_translations(make, use, young):
     obj = make()
     use(obj)
     dead = weakref.ref(obj)

@@ -548,7 +548,7 @@ def test_a_copy_of_a_translated_layer_is_its_own():
     assert two.forward.__dy2st_original__.__self__ is two
 
 
-def test_arguments_of_a_call_are_not_kept():
+def test_arguments_of_a_call_are_not_kept(young):
     import gc
     import weakref
 
