@@ -386,6 +386,18 @@ program p(%xs: f32[T,3] arg "xs", %p: bool[] arg "p", %x: f32[3] const "x") {{
   }}
   return %ys, %kT
 }}"""
+ENDED = """
+program p(%x: f32[3] arg "x", %p: bool[] arg "p") {{
+  {before}while %t < 3 as n1 {{
+    go %{go} then %q
+    carry %h = %x then %h2 last %hT  : f32[3]
+    body
+      %h2 = neg(%h)  : f32[3]
+      %q = full(value=True, dtype=bool)  : bool[]
+  }}
+  copy_(%hT, %hT)  @ model.py:7
+  return %x
+}}"""
 DOUBTFUL = {
     "a join of two arguments": JOINED.format("copy_(%j, %x)  @ model.py:7\n  return %x"),
     "an argument that a join may be": JOINED.format("copy_(%x, %y)  @ model.py:7\n  return %j"),
@@ -395,32 +407,10 @@ DOUBTFUL = {
     ),
     "what was read earlier in the iteration": LOOPED.format(read="x1", other="x1"),
     "what may be a loop variable": LOOPED.format(read="k", other="h"),
-    "the last value of a loop that may not start": """
-program p(%x: f32[3] arg "x", %p: bool[] arg "p") {
-  while %t < 3 as n1 {
-    go %p then %q
-    carry %h = %x then %h2 last %hT  : f32[3]
-    body
-      %h2 = neg(%h)  : f32[3]
-      %q = full(value=True, dtype=bool)  : bool[]
-  }
-  copy_(%hT, %hT)  @ model.py:7
-  return %x
-}""",
-    "the last value of a loop whose flag is written": """
-program p(%x: f32[3] arg "x", %p: bool[] arg "p") {
-  %yes = full(value=True, dtype=bool)  : bool[]
-  copy_(%yes, %p)
-  while %t < 3 as n1 {
-    go %yes then %q
-    carry %h = %x then %h2 last %hT  : f32[3]
-    body
-      %h2 = neg(%h)  : f32[3]
-      %q = full(value=True, dtype=bool)  : bool[]
-  }
-  copy_(%hT, %hT)  @ model.py:7
-  return %x
-}""",
+    "the last value of a loop that may not start": ENDED.format(before="", go="p"),
+    "the last value of a loop whose flag is written": ENDED.format(
+        before="%yes = full(value=True, dtype=bool)  : bool[]\n  copy_(%yes, %p)\n  ", go="yes"
+    ),
 }  # fmt: skip
 
 

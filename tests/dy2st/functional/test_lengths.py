@@ -39,33 +39,29 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_a_named_size_makes_one_program(name):
+def as_eager(f, lengths):
+    """The translation of f(h, x), which has the results and gradients of eager at these lengths."""
     spec = [InputSpec([3], "float64", "h"), InputSpec([None, 3], "float64", "x")]
-    f = NAMED[name]
     static = dy2st.to_static(f, input_spec=spec)
-    for steps in (6, 1, 4):
+    for steps in lengths:
         one = [data(3), data(steps, 3, seed=5)]
         two = detached(one)
         (want, wanted), (have, had) = step(f, one, one), step(static, two, two)
         same(have, want, rtol=1e-9, atol=1e-9)
         for a, b in zip(had, wanted, strict=True):
             close(a, b, 1e-9, f"{steps} steps")
+    return static
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_named_size_makes_one_program(name):
+    static = as_eager(NAMED[name], (6, 1, 4))
     assert "1 program" in str(dy2st.explain(static))
-    assert set(kinds(static, *two)) == {"scan"}
+    assert set(kinds(static, data(3), data(4, 3))) == {"scan"}
 
 
 def test_a_truncated_gradient_over_a_named_size():
-    spec = [InputSpec([3], "float64", "h"), InputSpec([None, 3], "float64", "x")]
-    f = lambda h, x: dy2st.scan(leak, h, x, truncate_gradient=3)  # noqa: E731
-    static = dy2st.to_static(f, input_spec=spec)
-    for steps in (6, 2, 9, 3):
-        one = [data(3), data(steps, 3, seed=5)]
-        two = detached(one)
-        (want, wanted), (have, had) = step(f, one, one), step(static, two, two)
-        same(have, want, rtol=1e-9, atol=1e-9)
-        for a, b in zip(had, wanted, strict=True):
-            close(a, b, 1e-9, f"{steps} steps")
+    static = as_eager(lambda h, x: dy2st.scan(leak, h, x, truncate_gradient=3), (6, 2, 9, 3))
     assert "2 programs" in str(dy2st.explain(static))
 
 
