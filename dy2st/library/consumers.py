@@ -379,8 +379,8 @@ def list_of(*args: Any) -> object:
 
 
 def is_long(items: object) -> bool:
-    """Whether the length is a size of the program."""
-    return isinstance(items, Rest) and not isinstance(items.over.trip, int)
+    """Whether the program knows the length."""
+    return isinstance(items, Rest) and items.over.is_open()
 
 
 def tuple_of(*args: Any) -> object:

@@ -73,15 +73,15 @@ class Iterable:
     limit: tuple[int, Dim] | None = None
     uncut: bool = True
 
+    def is_open(self) -> bool:
+        """Whether Python does not know the number of items."""
+        return self.more is not None or not isinstance(self.trip, int)
+
     def rest(self) -> Iterable:
         """Without the first item."""
-        more = self.more
-        return Iterable(
-            self.trip if self.trip == ENDLESS else self.trip - 1,
-            lambda i: self.item(i + 1),
-            None if more is None else lambda i: more(i + 1),
-            uncut=self.uncut,
-        )
+        more, trip = self.more, self.trip if self.trip == ENDLESS else self.trip - 1
+        later = None if more is None else lambda i: more(i + 1)
+        return Iterable(trip, lambda i: self.item(i + 1), later, uncut=self.uncut)
 
 
 #: a `while` loop

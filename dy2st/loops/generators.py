@@ -259,14 +259,16 @@ def one_by_one(trace: Trace, iterable: Any) -> Any:
     if over is None:
         consume(trace, iterable)
         return iterable
-    if not isinstance(over.trip, int):
+    if over.is_open():
+        length = "of a length that data decides"
         raise refuse(
-            f"a loop over the size {over.trip} of the program contains a `yield`.",
+            f"a loop {length if over.more else f'over the size {over.trip} of the program'} "
+            "contains a `yield`.",
             "A generator makes its items one by one while the function is traced.",
             "Collect the items in a list, or give the size as a number in input_spec.",
         )
     trace.frame.notes.append(("unrolled", trace.where(), "it contains a yield"))
-    return (over.item(i) for i in range(over.trip))
+    return map(over.item, range(over.trip))  # type: ignore[arg-type]
 
 
 def comprehension(f: Callable[..., Any], iterable: Any, *rest: object) -> object:

@@ -234,9 +234,9 @@ class Rest:
 
     def __iter__(self) -> Iterator[Any]:
         """One by one, for code that is no `for` statement."""
-        if not isinstance(self.over.trip, int) or self.over.more is not None:
+        if self.over.is_open():
             raise NeedsConcrete("a sequence whose length is a size of the program is taken apart")
-        return map(self.over.item, range(self.over.trip))
+        return map(self.over.item, range(self.over.trip))  # type: ignore[arg-type]
 
 
 class Joined:

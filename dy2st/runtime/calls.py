@@ -304,6 +304,8 @@ def other(trace: Trace, f: Any) -> Any:
     if replaced is not None:
         return replaced if id(f) in INTROSPECTION else split(trace, replaced)
     if isinstance(f, functools.partial):
+        if not made_here(trace, f):
+            note_contents(trace, f.keywords)
         return functools.partial(fn(f.func), *f.args, **f.keywords)
     original = getattr(f, "__dy2st_original__", None)
     if original is None and isinstance(f, PaddleStatic):

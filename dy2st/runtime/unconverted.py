@@ -50,15 +50,16 @@ def run_through(iterable: Any, body: Callable[[object], None], test: Any) -> Non
     trace = current()
     over = sequence_of(trace, iterable) if trace is not None else None
     if trace is not None and over is not None:
-        if not isinstance(over.trip, int):
+        if over.is_open():
+            length = "of a length that data decides"
             raise refuse(
-                f"a loop over the named size {over.trip} {WHY}.",
+                f"a loop {length if over.more else f'over the named size {over.trip}'} {WHY}.",
                 "Its loops are unrolled.",
                 "Remove the mark, or give the size as a number in input_spec.",
             )
-        if over.trip > 0:
+        if over.trip != 0:
             trace.frame.notes.append(("unrolled", trace.where(), WHY))
-        iterable = map(over.item, range(over.trip))
+        iterable = map(over.item, range(over.trip))  # type: ignore[arg-type]
     elif trace is not None:
         note_contents(trace, iterable)
     items = iter(iterable)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import dis
 import functools
 import types
 from collections import abc
@@ -261,11 +262,16 @@ class Managed:
 
     def __init__(self, trace: Trace, obj: Any) -> None:
         self.trace, self.obj = trace, obj
+        swallows = may_swallow(users_method(obj, "__exit__"))
+        self.waiting: Any = trying() if swallows else contextlib.nullcontext()
 
     def __enter__(self) -> Any:
-        return special(self.trace, self.obj, "__enter__")[0]
+        entered = special(self.trace, self.obj, "__enter__")[0]
+        self.waiting.__enter__()
+        return entered
 
     def __exit__(self, *error: Any) -> Any:
+        self.waiting.__exit__(*error)
         kind = error[0]
         if kind is not None and not issubclass(kind, Exception):
             return False
@@ -277,6 +283,17 @@ class Managed:
                 "Return a bool that Python knows, or None.",
             )
         return swallow
+
+
+def may_swallow(f: Any) -> bool:
+    """Whether an `__exit__` returns anything but constants that are false."""
+    code = list(dis.get_instructions(f)) if hasattr(f, "__code__") else []
+    ends = [
+        q.argval if q.opname == "RETURN_CONST" else before.opname != "LOAD_CONST" or before.argval
+        for before, q in zip(code, code[1:])
+        if q.opname in ("RETURN_VALUE", "RETURN_CONST")
+    ]
+    return any(ends) or not ends
 
 
 class Suppressing:

@@ -273,3 +273,39 @@ def test_a_loop_that_raises_changes_nothing(body):
         drawn.append(paddle.rand([2]))
     check.same(*drawn)
     assert float(net.steps) == net.n == 0
+
+
+class Swallows(Scope):
+    def __exit__(self, kind, *rest):
+        super().__exit__(kind, *rest)
+        return kind is ValueError
+
+
+def test_an_error_that_a_with_statement_may_catch():
+    """A number that moves is no reason to raise what eager catches; data is refused."""
+
+    def counted(net, x):
+        with net.scope:
+            x = x * 2
+            net.n += 1
+            if net.n % 2 == 0:
+                raise ValueError("even")
+            x = x + 5
+        return x * net.scope.depth + x
+
+    def decided(net, x):
+        with net.scope:
+            if x.min() < 0:
+                raise ValueError("negative")
+        return x
+
+    one, two = Net(counted), Net(counted)
+    one.scope, two.scope = Swallows(), Swallows()
+    static, x = dy2st.to_static(one), paddle.ones([3])
+    for _ in range(4):
+        check.same(static(x), two(x))
+        check.same(one.state(), two.state())
+    refused = Net(decided)
+    refused.scope = Swallows()
+    with pytest.raises(dy2st.SourceError, match="raised inside of a `try`"):
+        dy2st.to_static(refused)(x)

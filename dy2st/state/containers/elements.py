@@ -246,7 +246,7 @@ class ContainerGuards:
             self.note(("keys", id(obj)), title, f"tuple({now})", keys)
             for k, v in zip(keys, values):
                 self.item(obj, k, v)
-        elif not whole:
+        elif not whole or isinstance(obj, tuple) and type(obj) is not tuple:
             size = self.now(obj, "{}.__len__({})", "len({})")
             self.expect(("len", id(obj)), size, len(values))
             for i, v in enumerate(values):

@@ -164,3 +164,34 @@ def test_an_iterator_of_which_an_unknown_part_is_left_is_refused(f):
 def test_one_iterator_is_not_reversed():
     with pytest.raises(TypeError, match="not reversible"):
         dy2st.to_static(lambda x: list(reversed(enumerate(x))))(paddle.ones([3]))
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_generator_makes_as_many_items_as_data_or_a_number_that_moves_says(marked):
+    """A loop with a `yield`, or of a function marked `not_to_static`, is run by Python."""
+
+    def first(x, n):
+        for k in range(n):
+            yield x * k
+
+    def summed(x, n):
+        for k in range(n):
+            x = x + k
+        return x
+
+    def f(x, n):
+        if marked:
+            return helper(x, n)
+        items, s = first(x, n), x
+        try:
+            while True:
+                s = s + next(items)
+        except StopIteration:
+            return s
+
+    helper = paddle.jit.not_to_static(summed)
+    static, x = dy2st.to_static(f), rows()
+    for n in (1, 2, 3):
+        same(static(x, n), f(x, n), rtol=1e-9)
+    with pytest.raises(dy2st.SourceError, match="of a length that data decides"):
+        dy2st.to_static(f)(x, paddle.to_tensor(2))

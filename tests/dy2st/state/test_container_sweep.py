@@ -31,7 +31,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 X = paddle.to_tensor(np.arange(6, dtype="float32").reshape([2, 3]) / 4)
 
 HEAD = """
-import bisect, collections, dataclasses, heapq, operator, queue, types, weakref
+import bisect, collections, dataclasses, functools, heapq, operator, queue, types, weakref
 from array import array
 from collections import *
 from types import MappingProxyType, SimpleNamespace
@@ -85,6 +85,7 @@ class Loose:
             raise AttributeError(name)
         return self.d[name]
 P = collections.namedtuple("P", "n v")
+def scaled(x, a, b=2): return x * a + b
 box = Box()
 T = paddle.ones([3])
 """
@@ -148,6 +149,8 @@ MAKERS: dict[str, tuple[str, str]] = {
     "module": ("box.c = types.ModuleType('config'); box.c.n = 1; box.c.v = T", "object"),
     "namedtuple": ("box.c = P(1, T)", "record"),
     "tuple": ("box.c = (1, T)", "record"),
+    "namedtuple of numbers": ("box.c = P(1, 2)", "numbers"),
+    "partial": ("box.c = functools.partial(scaled, a=1)", "partial"),
 }
 
 USES = {
@@ -400,6 +403,19 @@ USES = {
         "counted": "n, v = box.c\nbox.c = c._replace(n=n + 1) if isinstance(c, P) else (n + 1, v)\n"
         "y = x * n",
     },
+    "numbers": {
+        "unpacked": "n, v = c\ny = x * n + v",
+        "sum": "y = x * sum(c)",
+        "loop": "y = x\nfor q in c: y = y * 2 + q",
+        "stored": "box.d = c\ny = x",
+        "replaced": "box.c = c._replace(n=c.n + 1)\ny = x",
+        "as a dict": "y = x * sum(c._asdict().values())",
+    },
+    "partial": {
+        "called": "y = c(x)",
+        "called with": "y = c(x, b=3) + c(x)",
+        "extended": "y = functools.partial(c, b=5)(x)",
+    },
 }
 
 #: changes from outside: statements over `box`
@@ -480,6 +496,12 @@ CHANGES = {
         "none": "pass",
         "new": "box.c = type(box.c)(*[k, T * k]) if hasattr(box.c, '_fields') else (k, T * k)",
         "equal": "box.c = type(box.c)(*box.c) if hasattr(box.c, '_fields') else tuple(list(box.c))",
+    },
+    "numbers": {"none": "pass", "new": "box.c = P(k, k * 2)", "part": "box.c = P(1, k)"},
+    "partial": {
+        "new": "box.c = functools.partial(scaled, a=k)",
+        "keyword": "box.c.keywords['a'] = k",
+        "more": "box.c.keywords['b'] = k",
     },
 }  # fmt: skip
 for group, of in {"list": "sequence", "deque": "sequence", "ordered": "mapping",
