@@ -13,7 +13,7 @@ import paddle
 
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, dtype_from
 from dy2st.trace.trace import Trace
-from ir.types import DType
+from ir.types import DType, Type
 
 #: what is not called as an entry of two operands; all else is asked of the entry of that name
 _FUNCTIONS: dict[str, Any] = {
@@ -31,8 +31,8 @@ _FUNCTIONS: dict[str, Any] = {
 
 
 @functools.cache
-def _ask(function: str, x: DType, y: DType, default: object) -> DType | str:
-    one = [paddle.ones([1], DTYPE_TO_PADDLE[d]) for d in (x, y)]
+def _ask(function: str, x: Type, y: Type, default: object) -> DType | str:
+    one = [paddle.ones(t.shape, DTYPE_TO_PADDLE[t.dtype]) for t in (x, y)]
     call = _FUNCTIONS.get(function) or getattr(paddle._C_ops, function)
     try:
         with paddle.no_grad():
@@ -41,12 +41,14 @@ def _ask(function: str, x: DType, y: DType, default: object) -> DType | str:
         return str(e)
 
 
-def result_dtype(trace: Trace, function: str, x: DType, y: DType) -> DType:
-    """The element type of `function` of two tensors; raises TypeError where Paddle does."""
-    if x == y and function not in ("divide",):
-        return x
+def result_dtype(trace: Trace, function: str, x: Type, y: Type) -> DType:
+    """The element type of `function` of two tensors, which also depends on whether one of them has
+    no axes; raises TypeError where Paddle does."""
+    if x.dtype == y.dtype and function not in ("divide",):
+        return x.dtype
+    one = (Type(t.dtype, (1,) if t.ndim or function == "matmul" else ()) for t in (x, y))
     with trace.pause():
-        answer = _ask(function, x, y, paddle.get_default_dtype())
+        answer = _ask(function, *one, paddle.get_default_dtype())
     if isinstance(answer, str):
         raise TypeError(answer)
     return answer

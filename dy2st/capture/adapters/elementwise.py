@@ -26,19 +26,19 @@ _plain("swish", "silu")
 
 
 def arithmetic(e: Emitter, row: str, x: object, y: object) -> FakeTensor:
-    dtype = result_dtype(e.trace, row, e.type(x).dtype, e.type(y).dtype)
+    dtype = result_dtype(e.trace, row, e.type(x), e.type(y))
     if dtype.widened:
         raise NoRow(str(dtype))
     return getattr(e, row)(e.cast_to(x, dtype), e.cast_to(y, dtype))
 
 
 def comparison(e: Emitter, row: str, x: object, y: object) -> FakeTensor:
-    a, b = e.type(x).dtype, e.type(y).dtype
-    if a != b:
+    a, b = e.type(x), e.type(y)
+    if a.dtype != b.dtype:
         result_dtype(e.trace, "compare", a, b)
         wide = result_dtype(e.trace, "add", a, b)
         x, y = e.cast_to(x, wide), e.cast_to(y, wide)
-    elif a == BOOL and row not in ("equal", "not_equal"):
+    elif a.dtype == BOOL and row not in ("equal", "not_equal"):
         x, y = e.cast(x, dtype=I32), e.cast(y, dtype=I32)
     return getattr(e, row)(x, y)
 
@@ -168,7 +168,7 @@ def gelu(e: Emitter, x: object, approximate: bool = False) -> FakeTensor:
 
 @adapter("where")
 def where(e: Emitter, condition: object, x: object, y: object) -> FakeTensor:
-    dtype = result_dtype(e.trace, "where", e.type(x).dtype, e.type(y).dtype)
+    dtype = result_dtype(e.trace, "where", e.type(x), e.type(y))
     return e.where(condition, e.cast_to(x, dtype), e.cast_to(y, dtype))
 
 

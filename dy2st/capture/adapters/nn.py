@@ -31,7 +31,7 @@ from ir.types import BOOL, F32, F64, I64, Dim, product
 def matmul(
     e: Emitter, x: object, y: object, transpose_x: bool = False, transpose_y: bool = False
 ) -> FakeTensor:
-    dtype = result_dtype(e.trace, "matmul", e.type(x).dtype, e.type(y).dtype)
+    dtype = result_dtype(e.trace, "matmul", e.type(x), e.type(y))
     x, y = e.cast_to(x, dtype), e.cast_to(y, dtype)
     return e.matmul(x, y, trans_x=bool(transpose_x), trans_y=bool(transpose_y))
 

@@ -147,6 +147,20 @@ def test_the_gradient_of_relu_of_nan():
     check.agree(lambda x: F.relu(x), to_tensor(ODD, stop_gradient=False), dtype="float32")
 
 
+def mixed(x, y):
+    return x * y, y - x, x / y, x < y, y == x
+
+
+@pytest.mark.parametrize("one", ["float32", "float64", "int64", "int32"])
+@pytest.mark.parametrize("other", ["float32", "float64", "int64", "bool"])
+def test_a_tensor_without_axes_gives_way_in_promotion(one, other):
+    values, number = to_tensor([0.1, 1.0, 2.7]).astype(one), to_tensor(0.1 + (other[0] != "f"))
+    number = number.astype(other)
+    for args in ((values, number), (values.sum(), number)):
+        compare(mixed, *args)
+        assert not dy2st.report(dy2st.to_static(mixed), *args).foreign_counts
+
+
 def masked_entropy(x, axis):
     p, logs = F.softmax(x, axis=axis), F.log_softmax(x, axis=axis)
     return p, logs, (p * paddle.log(p)).sum(axis)
