@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
@@ -220,15 +220,17 @@ class Executable:
         self._frames.append(frame)
         raise error
 
-    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        """Run on NumPy arrays; `program.writes` go back into the given arrays.
+    def __call__(self, *arrays: Any, make: Make | None = None) -> list[Any]:
+        """Run on NumPy arrays, or those of a device; `program.writes` go back into the given
+        arrays.
 
-        The results have the shapes that they turned out to have.
+        The results have the shapes that they turned out to have. They lie where `make` makes them,
+        else on the device if an array does.
 
         Raises ValueError for arrays that do not fit the program, and for an array that is to be
         written but is read-only or not contiguous.
         """
-        return call_with_arrays(self, arrays)
+        return call_with_arrays(self, arrays, make)
 
 
 def shown(failure: Failure, at: int) -> list[np.ndarray]:
@@ -279,6 +281,38 @@ class Runnable(Protocol):
     ) -> Found | None: ...
 
 
+class Remote(Protocol):
+    """An array in memory that this process cannot read; `extent` are the addresses of its first
+    byte and of the one behind the last."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    address: int
+    read_only: bool
+
+    @property
+    def contiguous(self) -> bool: ...
+
+    @property
+    def extent(self) -> tuple[int, int]: ...
+
+    def shaped(self, shape: Sequence[int]) -> Remote:
+        """The first elements of contiguous ones."""
+        ...
+
+    def beside(self, count: int, dtype: np.dtype) -> Remote:
+        """New memory of the same kind."""
+        ...
+
+    def assign(self, array: np.ndarray) -> None:
+        """Copy from this process."""
+        ...
+
+
+#: gives memory for so many elements
+Make: TypeAlias = Callable[[int, np.dtype], Any]
+
+
 def empty(count: int, dtype: np.dtype) -> np.ndarray:
     """Memory for an output."""
     HOST.require(count * dtype.itemsize)
@@ -286,8 +320,8 @@ def empty(count: int, dtype: np.dtype) -> np.ndarray:
 
 
 def results_of(
-    executable: Runnable, sizes: Mapping[str, int], inputs: Sequence[int]
-) -> tuple[list[np.ndarray], dict[str, int]]:
+    executable: Runnable, sizes: Mapping[str, int], inputs: Sequence[int], make: Make = empty
+) -> tuple[list[Any], dict[str, int]]:
     """Allocate the outputs, run on addresses, and give the outputs and the counts of the call.
 
     A slot is nothing that is allocated: its array is empty.
@@ -295,20 +329,45 @@ def results_of(
     given = [sizes[n] for n in executable.sizes]
     values = executable.program.outputs
     memory = [
-        None if n is None else empty(0 if isinstance(v, Slot) else n, v.type.dtype.numpy)
+        None if n is None else make(0 if isinstance(v, Slot) else n, v.type.dtype.numpy)
         for n, v in zip(executable.bounds(given), values)
     ]
-    addresses = [None if a is None else a.ctypes.data for a in memory]
+    addresses = [None if a is None else _address(a) for a in memory]
     found = executable.run(given, inputs, addresses) or Found({})
     named = {**sizes, **found.counts}
     outputs = []
     for k, (v, a) in enumerate(zip(values, memory)):
         shape = (0,) if isinstance(v, Slot) else v.type.concrete(named)
-        outputs.append(found.arrays[k] if a is None else a[: math.prod(shape)].reshape(shape))
+        outputs.append(_moved(found.arrays[k], make) if a is None else _shaped(a, shape))
     return outputs, found.counts
 
 
-def call_with_arrays(executable: Runnable, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+def _address(a: np.ndarray | Remote) -> int:
+    return a.ctypes.data if isinstance(a, np.ndarray) else a.address
+
+
+def _moved(array: np.ndarray, make: Make) -> np.ndarray | Remote:
+    """What a call has allocated, where its caller wants it."""
+    if make is empty:
+        return array
+    a = _shaped(make(array.size, array.dtype), array.shape)
+    if isinstance(a, np.ndarray):
+        a[...] = array
+    else:
+        a.assign(array)
+    return a
+
+
+def _shaped(a: np.ndarray | Remote, shape: Sequence[int]) -> np.ndarray | Remote:
+    """The first elements."""
+    if isinstance(a, np.ndarray):
+        return a[: math.prod(shape)].reshape(shape)
+    return a.shaped(shape)
+
+
+def call_with_arrays(
+    executable: Runnable, arrays: Sequence[np.ndarray | Remote], make: Make | None = None
+) -> list[Any]:
     program = executable.program
     if len(arrays) != len(program.inputs):
         raise ValueError(f"{program.name} takes {len(program.inputs)} inputs, not {len(arrays)}")
@@ -319,22 +378,42 @@ def call_with_arrays(executable: Runnable, arrays: Sequence[np.ndarray]) -> list
     written = {target for target, _ in program.writes}
     written |= {program.inputs[n].value for n in executable.donated}
     _check_apart(program, arrays, written)
-    ready = []
-    for i, a in zip(program.inputs, arrays):
-        if i.value in written and not a.flags.carray:
-            raise ValueError(f"{i.name} is written, but the array is read-only or not contiguous")
-        fits = a.flags.c_contiguous and a.flags.aligned
-        ready.append(a if fits else np.array(a, order="C"))
-    outputs, _ = results_of(executable, sizes, [a.ctypes.data for a in ready])
+    ready = [_ready(i, a, i.value in written) for i, a in zip(program.inputs, arrays)]
+    if make is None:
+        make = next((a.beside for a in arrays if not isinstance(a, np.ndarray)), empty)
+    outputs, _ = results_of(executable, sizes, [_address(a) for a in ready], make)
     at = {i.value: a for i, a in zip(program.inputs, arrays)}
     slots = [at[v.input] if isinstance(v, Slot) else None for v in program.outputs]
     return [a if s is None else s for a, s in zip(outputs, slots)]
 
 
-def _check_apart(program: Program, arrays: Sequence[np.ndarray], written: set[Value]) -> None:
+def _ready(i: Input, a: np.ndarray | Remote, written: bool) -> np.ndarray | Remote:
+    """The array, or a contiguous copy of one that is read."""
+    if not isinstance(a, np.ndarray):
+        if not a.contiguous or written and a.read_only:
+            what = "read-only" if a.contiguous else "not contiguous: give a contiguous copy"
+            raise ValueError(f"the array {i.name} on the device is {what}")
+        return a
+    if written and not a.flags.carray:
+        raise ValueError(f"{i.name} is written, but the array is read-only or not contiguous")
+    fits = a.flags.c_contiguous and a.flags.aligned
+    return a if fits else np.array(a, order="C")
+
+
+def _check_apart(
+    program: Program, arrays: Sequence[np.ndarray | Remote], written: set[Value]
+) -> None:
     for n, i in enumerate(program.inputs):
         if i.value not in written:
             continue
         for k, (q, other) in enumerate(zip(program.inputs, arrays)):
-            if k != n and np.may_share_memory(arrays[n], other):
+            if k != n and _may_meet(arrays[n], other):
                 raise ValueError(f"{i.name} is written, but shares memory with input {q.name}")
+
+
+def _may_meet(a: np.ndarray | Remote, b: np.ndarray | Remote) -> bool:
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.may_share_memory(a, b)
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return False
+    return a.extent[0] < b.extent[1] and b.extent[0] < a.extent[1]

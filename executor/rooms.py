@@ -13,10 +13,11 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from executor.executable import Executable, Found, call_with_arrays, empty, output_bounds
+from executor.executable import Executable, Found, Make, call_with_arrays, empty, output_bounds
 from executor.host_calls import Foreign, Place
 from executor.segmented.interpreter import Interpreted
 from ir import ROOM, MoreRoom, Op, Scan
@@ -83,9 +84,9 @@ class Expanding:
         loops = (n for n in whole.program.ops if isinstance(n, Scan) and n.count)
         self._loops = {s.count: str(s.trip) for s in loops if str(s.trip) in self.rooms}
 
-    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+    def __call__(self, *arrays: Any, make: Make | None = None) -> list[Any]:
         """As `Executable.__call__`."""
-        return call_with_arrays(self, arrays)
+        return call_with_arrays(self, arrays, make)
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]:
         """The number of elements of each output; None where only a call finds it."""

@@ -17,6 +17,8 @@ from dy2st.export.limits import FileError, check_program, check_text
 from dy2st.export.manifest import read
 from dy2st.export.results import Call, Reader
 from dy2st.streaming.file import restored
+from executor.executable import empty
+from executor.gpu.arrays import device_array, uploaded
 from ir import Input, Program, SourceError, parse, verify
 from ir.analysis.conditions import with_requires
 from ir.passes import run as run_passes
@@ -28,7 +30,9 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
 
     Returns a `LoadedProgram`, or the `StreamingProgram` that was saved, at the start of a sequence.
 
-    device: "cpu", or "gpu": it runs on the first GPU, to which arrays are copied in each call.
+    device: "cpu", or "gpu": it runs on the first GPU, where its weights and buffers are. Arrays on
+        the GPU (`__cuda_array_interface__` or DLPack) are taken as they are, and the results are
+        `executor.gpu.DeviceArray`s then; arrays on the host are copied in each call.
 
     Nothing in the file is trusted: what it holds is checked, and bounded by
     `dy2st.export.limits.Limits`.
@@ -38,6 +42,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
         OSError: the file cannot be read.
         ValueError: a device that is neither "cpu" nor "gpu".
         executor.gpu.DriverError: a GPU is asked for, and it, its driver or NVRTC is missing.
+        MemoryError: the GPU has no room for the weights.
     """
     executor.require_device(device)
     with open(path, "rb"):
@@ -53,7 +58,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
                     "streaming programs run on the CPU: load it without `device`"
                 )
             return restored(program, manifest, weights)
-        return LoadedProgram(program, manifest, weights, device)
+        loaded = LoadedProgram(program, manifest, weights, device)
     except executor.gpu.DriverError:
         raise
     except executor.Unsupported as e:
@@ -62,15 +67,19 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
         raise FileError(f"{path} is no saved program: {e}") from e
     except Exception as e:
         raise FileError(f"{path} is no saved program: {str(e) or type(e).__name__:.500}") from e
+    loaded.reset()
+    return loaded
 
 
 class LoadedProgram:
-    """A saved program, compiled. Call it with NumPy arrays in the order of the saved arguments.
+    """A saved program, compiled; `reset` comes before the first call. Call it with NumPy arrays in
+    the order of the saved arguments or, on a GPU, with arrays that are there.
 
     Attributes:
         program: the program (`print` shows its text).
         arguments: names of the tensor arguments, in order.
-        buffers: the current values of buffers and parameters by name; change them in place.
+        buffers: the current values of buffers and parameters by name; change them in place (by
+            `assign` on a GPU).
     """
 
     def __init__(
@@ -89,16 +98,17 @@ class LoadedProgram:
         program = with_requires(replace(program, requires=(*program.requires, *reader.requires)))
         self.program = program
         self._inputs = program.inputs
-        self._fixed = {
+        self._initial = {
             k: self._weight(k, i, weights) for k, i in enumerate(program.inputs) if i.kind != "arg"
         }
         for target, part in self._stores:
-            if type(target) is not int or target not in self._fixed:
+            if type(target) is not int or target not in self._initial:
                 raise FileError(f"it stores to input {target!r:.80}, which is no buffer")
             if part.type != program.inputs[target].value.type:
                 what = part.type or "what is no tensor"
                 raise FileError(f"it stores {what} to {program.inputs[target].name}")
-        self._initial = {k: a.copy() for k, a in self._fixed.items()}
+        self._fixed: dict[int, Any] = {}
+        self._on_gpu = device == "gpu"
         self._run = executor.compile(run_passes(program, start_at="expand"), backend=device)
 
     @staticmethod
@@ -112,16 +122,22 @@ class LoadedProgram:
         return array
 
     @property
-    def buffers(self) -> dict[str, np.ndarray]:
+    def buffers(self) -> dict[str, Any]:
         return {self._inputs[k].name: a for k, a in self._fixed.items()}
 
     def reset(self) -> None:
         """Restore the buffers to their values in the file."""
         for k, a in self._initial.items():
-            self._fixed[k] = a.copy()
+            self._fixed[k] = self._copied(a)
+
+    def _copied(self, a: Any) -> Any:
+        """A copy of an array where the program runs."""
+        on_host = isinstance(a, np.ndarray)
+        return uploaded(a) if self._on_gpu and on_host else np.array(a) if on_host else a.copy()
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        """The saved function's result, with NumPy arrays for tensors.
+        """The saved function's result, with NumPy arrays for tensors, or those of the GPU if an
+        argument is there.
 
         Args:
             args, kwargs: arrays (or nested tuples, lists, dicts of them) in the order of
@@ -132,13 +148,15 @@ class LoadedProgram:
             ValueError: a shape that the program does not take; IndexError: an index from data.
         """
         arrays = self._bind(args, kwargs)
-        outputs = self._run(*arrays)
-        call = Call(outputs, arrays, self._sizes(arrays))
+        given = (a for k, a in enumerate(arrays) if k not in self._fixed)
+        there = next((a for a in given if not isinstance(a, np.ndarray)), None)
+        outputs = self._run(*arrays, make=empty if there is None else there.beside)
+        call = Call(outputs, arrays, self._sizes(arrays), there is None)
         result = self._result.fill(call)
-        self._fixed.update({k: np.array(part.fill(call)) for k, part in self._stores})
+        self._fixed.update({k: self._copied(part.fill(call)) for k, part in self._stores})
         return result
 
-    def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[np.ndarray]:
+    def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> list[Any]:
         given = dict(zip(self.arguments, _leaves(args)))
         extra = len(list(_leaves(args))) - len(given)
         unknown = set(kwargs) - set(self.arguments) or set(kwargs) & set(given)
@@ -148,14 +166,18 @@ class LoadedProgram:
             raise TypeError(f"the program takes {', '.join(self.arguments) or 'no arguments'}")
         out = []
         for k, i in enumerate(self._inputs):
-            array = self._fixed[k] if k in self._fixed else np.asarray(given[i.name])
+            array = self._fixed[k] if k in self._fixed else self._array(given[i.name])
             if array.dtype != i.value.type.dtype.numpy:
                 want = i.value.type.dtype.numpy
                 raise TypeError(f"{i.name} is {array.dtype}, the program takes {want}")
             out.append(array)
         return out
 
-    def _sizes(self, arrays: Sequence[np.ndarray]) -> dict[str, int]:
+    def _array(self, x: object) -> Any:
+        there = device_array(x) if self._on_gpu else None
+        return np.asarray(x) if there is None else there
+
+    def _sizes(self, arrays: Sequence[Any]) -> dict[str, int]:
         sizes: dict[str, int] = {}
         for i, a in zip(self._inputs, arrays):
             for d, n in zip(i.value.type.shape, a.shape):

@@ -6,8 +6,9 @@ the program: a view is typed by its row, as an op is, and what its type rests on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,18 @@ from ir.uses import dim_names
 
 @dataclass(frozen=True)
 class Call:
-    """The arrays of one call, and its named sizes."""
+    """The arrays of one call, and its named sizes; `on_host`: whether its results are there."""
 
-    outputs: Sequence[np.ndarray]
-    inputs: Sequence[np.ndarray]
+    outputs: Sequence[Any]
+    inputs: Sequence[Any]
     sizes: Mapping[str, int]
+    on_host: bool = True
+
+    def array(self, output: bool, index: int) -> Any:
+        """An output or an input, where the results are."""
+        array = (self.outputs if output else self.inputs)[index]
+        remote = self.on_host and not isinstance(array, np.ndarray)
+        return array.numpy() if remote else array
 
 
 @dataclass(frozen=True)
@@ -123,11 +131,12 @@ class Array(Part):
         return self.views[-1][2] if self.views else self.own
 
     def fill(self, call: Call) -> Any:
-        array = (call.outputs if self.output else call.inputs)[self.index]
+        array = call.array(self.output, self.index)
         for name, attrs, made in self.views:
             ref = OPS[name].ref
             assert ref is not None
-            array = ref(array, **{k: _plain(v, call.sizes) for k, v in attrs.items()})
+            view = partial(ref, **{k: _plain(v, call.sizes) for k, v in attrs.items()})
+            array = _viewed(array, view)
             known = made.names <= call.sizes.keys()
             if known and array.shape != made.concrete(call.sizes):
                 raise ValueError(f"a result is {made}, its {name} has shape {list(array.shape)}")
@@ -163,7 +172,7 @@ class Rows(Part):
     number: bool
 
     def row(self, k: int, call: Call) -> Any:
-        row = call.outputs[self.index][k, ...]
+        row = _viewed(call.array(True, self.index), lambda rows: rows[k, ...])
         return row.item() if self.number else row
 
     def rows(self) -> Iterator[Type]:
@@ -171,6 +180,10 @@ class Rows(Part):
 
     def length(self, call: Call) -> int:
         return len(call.outputs[self.index])
+
+
+def _viewed(array: Any, view: Callable[[np.ndarray], np.ndarray]) -> Any:
+    return view(array) if isinstance(array, np.ndarray) else array.viewed(view)
 
 
 def _plain(v: object, sizes: Mapping[str, int]) -> Any:

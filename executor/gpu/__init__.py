@@ -1,6 +1,7 @@
 """The GPU backend: CUDA C++ text for NVRTC and the driver. The modules listed first register
 kernels."""
 
+from executor.gpu.arrays import DeviceArray
 from executor.gpu.backend import Gpu, require
 from executor.gpu.driver import DriverError
 from executor.gpu.kernels import elementwise, indexed, products, reduce
@@ -11,6 +12,7 @@ __all__ = [
     "indexed",
     "products",
     "reduce",
+    "DeviceArray",
     "DriverError",
     "Gpu",
     "HostCopyWarning",

@@ -148,6 +148,9 @@ class Driver:
     def download(self, to: int, source: int, size: int) -> None:
         self.call("cuMemcpyDtoHAsync_v2", Pointer(to), U64(source), Size(size), self.stream)
 
+    def copy(self, to: int, source: int, size: int) -> None:
+        self.call("cuMemcpyDtoDAsync_v2", U64(to), U64(source), Size(size), self.stream)
+
     def settle(self) -> None:
         """Wait for the work of all streams, those of others included."""
         self.call("cuCtxSynchronize")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from executor.executable import Found, call_with_arrays
+from executor.executable import Found, Make, call_with_arrays
 from executor.host_calls import place
 from executor.launches import Copy
 from executor.plan.loop_counts import counts
@@ -50,9 +50,9 @@ class Interpreted:
         self.copies: tuple[Copy, ...] = tuple(_copies(program))
         self.donated: frozenset[int] = frozenset()
 
-    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+    def __call__(self, *arrays: Any, make: Make | None = None) -> list[Any]:
         """As `Executable.__call__`."""
-        return call_with_arrays(self, arrays)
+        return call_with_arrays(self, arrays, make)
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]:
         """The number of elements of each output; None where only a call finds it."""

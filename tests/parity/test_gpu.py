@@ -13,7 +13,8 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
-from executor.gpu import DriverError, HostCopyWarning
+from executor.gpu import DeviceArray, DriverError, HostCopyWarning
+from executor.gpu.arrays import uploaded
 from tests import check
 from tests.executor.gpu import emulator
 from tests.parity.programs import PROGRAMS
@@ -146,6 +147,43 @@ def test_a_saved_program_runs_on_the_gpu(tmp_path):
         for a, b in zip(here(x), there(x)):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     assert int(there.buffers["calls"]) == 2
+
+
+class Looked(paddle.nn.Layer):
+    """Results that are views, an argument, a number, a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", paddle.zeros([3]))
+
+    def forward(self, x):
+        y = x * 2
+        self.mean = self.mean * 0.5 + y.mean(0)
+        return y.t(), x, y[1], [y.sum().item(), y[:, :2]], self.mean
+
+
+def test_results_of_a_saved_program_lie_where_its_arguments_do(tmp_path):
+    paddle.seed(0)
+    dy2st.save(
+        dy2st.to_static(Looked()),
+        tmp_path / "looked",
+        input_spec=[InputSpec([None, 3], "float32", "x")],
+    )
+    here, host, there = (dy2st.load(tmp_path / "looked", device=d) for d in ("cpu", "gpu", "gpu"))
+    for t in (2, 5):
+        x = np.random.default_rng(t).normal(size=(t, 3)).astype("f4")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            results = there(uploaded(x))
+        for a, b, c in zip(*map(paddle.utils.flatten, (here(x), host(x), results))):
+            assert type(a) is type(b) and isinstance(c, (float, DeviceArray))
+            np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(c, a, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(there.buffers["mean"].numpy(), here.buffers["mean"], rtol=1e-5)
+    there.reset()
+    assert not there.buffers["mean"].numpy().any()
+    there.buffers["mean"].assign(np.ones(3, np.float32))
+    np.testing.assert_allclose(there(uploaded(x))[4].numpy(), 0.5 + 2 * x.mean(0), rtol=1e-5)
 
 
 # ---------------------------------------------------------------- what is said, and refused

@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
+from executor.gpu.kernels.recurrence import Iteration, Linear, iteration
 from executor.gpu.kernels.scan import Lanes, alike
 from executor.gpu.preamble import SHARED, THREADS
-from executor.gpu.recurrence import Iteration, Linear, iteration
 from executor.gpu.scalars import literal, memory_type, register_type
 from executor.launches import BackendLaunch, Branch, Launch, Loop, When
 from executor.memory import View, collapse

@@ -23,7 +23,7 @@ HERE = Path(__file__).parent
 SHIM, RUNTIME = HERE / "shim.h", HERE / "runtime.cpp"
 FLAGS = ["-std=c++17", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fwrapv"]
 #: what `counted` counts
-KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS = range(5)
+KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS, COPIES = range(6)
 
 
 @cache
@@ -90,4 +90,4 @@ def seeded(seed: str) -> Iterator[None]:
 
 def counted() -> list[int]:
     """How many there were in this process of each."""
-    return [library().emu_count(k) for k in range(5)]
+    return [library().emu_count(k) for k in range(6)]

@@ -210,8 +210,8 @@ typedef std::vector<std::function<int()>> Graph;
 static std::map<u64, size_t> memory;
 static size_t used;
 // what tests ask for: see emu_count
-static u64 counts[5], settled;
-enum { KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS };
+static u64 counts[6], settled;
+enum { KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS, COPIES };
 
 // of a thread; work needs that of the device on top
 static thread_local std::vector<void*> contexts;
@@ -329,12 +329,17 @@ int cuPointerGetAttribute(u32* v, int which, u64 p) {
 int cuMemcpyHtoDAsync_v2(u64 d, const void* h, size_t n, void* s) {
   NEEDS_CONTEXT;
   Guard guard(lock);
-  return enqueue(s, [=] { return memcpy((void*)d, h, n), OK; });
+  return enqueue(s, [=] { return counts[COPIES]++, memcpy((void*)d, h, n), OK; });
 }
 int cuMemcpyDtoHAsync_v2(void* h, u64 d, size_t n, void* s) {
   NEEDS_CONTEXT;
   Guard guard(lock);
-  return enqueue(s, [=] { return memcpy(h, (void*)d, n), OK; });
+  return enqueue(s, [=] { return counts[COPIES]++, memcpy(h, (void*)d, n), OK; });
+}
+int cuMemcpyDtoDAsync_v2(u64 to, u64 from, size_t n, void* s) {
+  NEEDS_CONTEXT;
+  Guard guard(lock);
+  return enqueue(s, [=] { return memcpy((void*)to, (void*)from, n), OK; });
 }
 // An image is the word IMAGE, its length and a shared library.
 static const u64 IMAGE = 0x3154494d45544144ull;
