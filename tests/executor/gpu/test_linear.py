@@ -185,7 +185,7 @@ def test_other_loops_are_left_to_other_families(text):
 
 # ---------------------------------------------------------------- planted faults
 @pytest.mark.parametrize("barrier", range(1, 5))
-def test_a_missing_barrier_in_the_kernel_is_found(barrier, threads, monkeypatch):
+def test_a_missing_barrier_in_the_kernel_is_found(barrier, monkeypatch):
     """All but the first one, which waits for launches before."""
 
     def broken(x, threads):
