@@ -25,7 +25,7 @@ from ir.types import BOOL, F32, F64, I32, I64, U8, DType, dtype_of
 
 pytestmark = pytest.mark.sampled
 
-POINTS = 100_000
+POINTS = 40_000
 POINTS_MPMATH = 3_000
 EXTENDED = np.finfo(np.longdouble).nmant >= 63
 INF, NAN = math.inf, math.nan

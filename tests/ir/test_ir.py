@@ -31,7 +31,7 @@ from ir import (
     parse,
     verify,
 )
-from ir.analysis.alias import shown
+from ir.analysis.alias import places_along
 from ir.attributes import KINDS, check_attrs
 from ir.interpreter import evaluate
 from ir.literal import parse_attr, print_attr
@@ -584,7 +584,7 @@ def test_places_along_an_axis_that_views_show():
         "  %e = dynamic_index(%x, %i, axis=1)  : f32[6]\n"
         "  return %a, %b, %c, %d, %e\n}"
     )
-    found = [(shown(op, 0), shown(op, 1)) for op in p.ops]
+    found = [(places_along(op, 0), places_along(op, 1)) for op in p.ops]
     whole = range(0, 6)
     assert found[:3] == [(whole, range(2, 3)), (whole, range(7, 1, -2)), (whole, range(0, 8))]
     assert found[3:] == [(None, None)] * 2

@@ -111,6 +111,7 @@ def attention(rng: random.Random) -> Program:
     return expand(Program("p", inputs, tuple(b.ops), (out,), (), tuple(b.requires)))
 
 
+@pytest.mark.slow
 def test_random_bands_stream():
     equal = 0
     for seed in range(80):

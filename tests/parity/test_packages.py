@@ -38,7 +38,7 @@ def check_report(model: Model, report: Any) -> None:
         assert any(part in reason for reason in reasons), f"a stale mark: {part}"
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in STANDS]
 )

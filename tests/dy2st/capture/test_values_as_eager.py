@@ -14,7 +14,7 @@ from paddle import to_tensor
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 NAN = float("nan")
 

@@ -42,7 +42,6 @@ def loop_kinds(static, *args):
     return [q.kind for q in report.loops].count("while")
 
 
-@pytest.mark.quick("GRUCell-0")
 @pytest.mark.parametrize("steps", [0, 1, 6])
 @pytest.mark.parametrize("cell", [nn.GRUCell, nn.LSTMCell])
 def test_beam_search_is_one_loop(cell, steps):

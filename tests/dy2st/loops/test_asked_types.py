@@ -14,7 +14,7 @@ from paddle import nn
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 
 def ndim(x):

@@ -10,7 +10,7 @@ from ir import Scan
 from ir.uses import walk
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 
 def with_min(x):

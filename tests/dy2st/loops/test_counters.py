@@ -9,7 +9,7 @@ from paddle.static import InputSpec
 import dy2st
 from tests.check import agree, data, parity
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 
 class Calls(paddle.nn.Layer):

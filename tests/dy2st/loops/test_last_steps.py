@@ -8,7 +8,7 @@ from paddle.static import InputSpec
 
 from tests.check import agree, data, parity
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 
 class Steps(paddle.nn.Layer):

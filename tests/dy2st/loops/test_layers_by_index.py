@@ -12,7 +12,7 @@ from paddle.nn import functional as F
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 N = 10
 

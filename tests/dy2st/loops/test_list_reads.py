@@ -13,7 +13,7 @@ from ir import Scan
 from ir.uses import walk
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=8)
+pytestmark = pytest.mark.sampled(every=12)
 
 LENGTHS = (0, 1, 2, 3, 7)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.check import data, parity
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 
 class Function(paddle.nn.Layer):

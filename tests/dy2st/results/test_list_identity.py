@@ -13,7 +13,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 
 def appended(x):

@@ -7,7 +7,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 
 def total(x):

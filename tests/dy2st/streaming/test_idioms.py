@@ -11,7 +11,7 @@ import dy2st
 from dy2st.streaming.check import fed
 from ir.uses import walk
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 paddle.seed(1)
 LSTM, CELL, BOTH = nn.LSTM(3, 4), nn.RNN(nn.GRUCell(3, 4)), nn.GRU(3, 4, direction="bidirect")

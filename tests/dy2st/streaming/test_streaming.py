@@ -15,7 +15,7 @@ from ir.streaming import QUANTUM
 from ir.uses import size_names, walk
 from tests.dy2st.streaming import models, speech
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=6)
 
 #: model, shape of its argument, axis of time, chunk, frames of sequences
 MODELS = {

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import mostly_slow
 from tests.ir.random_loops import check
 
-CHUNK = 20
+CHUNK = 10
 
 
 @pytest.mark.parametrize("start", mostly_slow(range(0, 300, CHUNK)))

@@ -12,7 +12,7 @@ from tests.conftest import mostly_slow
 from tests.parity.random import random_state
 
 SEED = int(os.environ.get("DY2ST_SEED", "0"))
-COUNT, GROUPS = 200, 20
+COUNT, GROUPS = 200, 40
 
 
 @pytest.mark.parametrize("group", mostly_slow(range(GROUPS)))
