@@ -37,7 +37,7 @@ class StaticFunction:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         input_spec: Sequence[object] | None,
         checkpoint: str | int = "none",
         donate: Sequence[str] = (),
@@ -66,7 +66,7 @@ class StaticFunction:
         """The method of an object, with translations of its own."""
         return self.copy(types.MethodType(self.__dy2st_original__, obj))
 
-    def copy(self, function: Callable[..., Any]) -> StaticFunction:
+    def copy(self, function: Callable[..., object]) -> StaticFunction:
         """Another function with the options of this one."""
         cache = self.__dy2st_cache__
         return StaticFunction(function, cache.input_spec, *cache.options)
@@ -253,7 +253,7 @@ def to_static(
 
 def _static(
     function: Any,
-    input_spec: Sequence[Any] | None,
+    input_spec: Sequence[object] | None,
     checkpoint: str | int,
     donate: Sequence[str],
     device: str,

@@ -6,7 +6,6 @@ These are functions, not attributes, because a Layer that is translated keeps al
 from __future__ import annotations
 
 import types
-from typing import Any
 
 import paddle
 
@@ -63,7 +62,7 @@ def explain(function: object, /) -> Explanation:
 
 def translated(function: object, caller: str) -> StaticFunction:
     """The translated function behind a function, method or Layer."""
-    found: Any = function.forward if isinstance(function, paddle.nn.Layer) else function
+    found: object = function.forward if isinstance(function, paddle.nn.Layer) else function
     if isinstance(found, types.MethodType) and isinstance(found.__func__, StaticFunction):
         found = found.__func__.__get__(found.__self__)
     if isinstance(found, StaticFunction):

@@ -60,7 +60,7 @@ def condition(trace: Trace, value: Any) -> Any:
     return condition(trace, users[0]) if users else bool(value)
 
 
-def settled_condition(trace: Trace, value: Any) -> Any:
+def settled_condition(trace: Trace, value: object) -> Any:
     """As `condition`, and a bool for a tensor whose value the trace knows. The test of a loop is
     none: the tensor may be another one when it is asked again."""
     found = trace.known(value._value) if type(value) is FakeTensor else None
@@ -69,7 +69,7 @@ def settled_condition(trace: Trace, value: Any) -> Any:
     return condition(trace, value)
 
 
-def tensor_truth(trace: Trace, x: Any) -> RuntimeScalar:
+def tensor_truth(trace: Trace, x: object) -> RuntimeScalar:
     """`bool(x)` of a tensor with one element; raises Refused for others, as eager does.
 
     Paddle takes a number for true where it is greater than zero.
@@ -181,7 +181,7 @@ def is_host_op(op: Op) -> bool:
 def reporting(
     trace: Trace,
     block: Callable[[], object],
-    ok: Any,
+    ok: object,
     site: int,
     get_state: GetState,
     set_state: SetState,
@@ -242,9 +242,9 @@ def choose(
     trace: Trace, test: RuntimeScalar, then: Callable[[], object], orelse: Callable[[], object]
 ) -> Any:
     """`then() if test else orelse()`."""
-    held: list[Any] = [UNDEF]
+    held: list[object] = [UNDEF]
 
-    def set_state(values: tuple[Any, ...]) -> None:
+    def set_state(values: tuple[object, ...]) -> None:
         held[0] = values[0]
 
     def side(f: Callable[[], object]) -> Callable[[], None]:

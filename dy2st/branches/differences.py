@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dy2st.branches.unresolved import remedy_of
 from dy2st.state.tree import describe
 from dy2st.trace.fake_tensor import Tensor
@@ -11,7 +9,7 @@ from dy2st.trace.scalar import kind_of
 from dy2st.trace.undo import Location
 
 
-def difference(what: str, a: Any, b: Any) -> tuple[str, str, str]:
+def difference(what: str, a: object, b: object) -> tuple[str, str, str]:
     """The message, reason and remedy for values `a` and `b` of `what`."""
     sides = f"{describe(a)} where the condition holds, {describe(b)} where it does not."
     if {kind_of(a), kind_of(b)} == {int, float}:
@@ -34,7 +32,7 @@ def difference(what: str, a: Any, b: Any) -> tuple[str, str, str]:
     )
 
 
-def absence(place: Location, a: Any, b: Any) -> tuple[str, str, str]:
+def absence(place: Location, a: object, b: object) -> tuple[str, str, str]:
     """The message, reason and remedy for a place that only one branch sets."""
     return (
         f"{place} is set in only one branch of a condition on data.",
@@ -52,7 +50,7 @@ def lengths(target: str, a: str, b: str) -> tuple[str, str, str]:
     )
 
 
-def changing_keys(what: str, a: Any) -> tuple[str, str, str]:
+def changing_keys(what: str, a: object) -> tuple[str, str, str]:
     """The same for a dict or object whose keys a branch changes, and which is one of two."""
     return (
         f"{what} is a {type(a).__name__} that data chooses, and its keys change.",

@@ -113,7 +113,7 @@ def assumed(trace: Trace, test: RuntimeScalar, at: int) -> bool | None:
     return holds
 
 
-def follow(frame: Frame, block: Callable[[], Any]) -> None:
+def follow(frame: Frame, block: Callable[[], object]) -> None:
     """Run a branch in the frame itself, where its conditions have the numbers of a branch."""
     held, frame.decisions = frame.decisions, 0
     block()

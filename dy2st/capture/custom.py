@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import paddle
 
@@ -83,7 +82,7 @@ def block(trace: Trace, frame: Frame, what: str) -> Iterator[None]:
         trace.undo_log.undo_to(mark)
 
 
-def owner(place: Any) -> object:
+def owner(place: object) -> object:
     return getattr(place, "obj", None)
 
 
@@ -92,7 +91,7 @@ def floating(fake: FakeTensor) -> bool:
 
 
 def matched(
-    trace: Trace, given: Sequence[FakeTensor], found: Any, what: str
+    trace: Trace, given: Sequence[FakeTensor], found: object, what: str
 ) -> list[tuple[FakeTensor, object]]:
     """Each input with the gradient that `backward` returned for it."""
     out = list(found) if isinstance(found, (list, tuple)) else [found]
@@ -105,7 +104,7 @@ def matched(
     return list(zip(given, [*out, *[None] * (len(given) - len(out))]))
 
 
-def gradient(trace: Trace, fake: FakeTensor, g: Any, what: str) -> Value | None:
+def gradient(trace: Trace, fake: FakeTensor, g: object, what: str) -> Value | None:
     """The gradient of one input in its own type."""
     if g is None or fake.stop_gradient:
         return None

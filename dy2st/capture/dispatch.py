@@ -8,7 +8,6 @@ fake tensors, or raises `NoRow` when the rows do not cover the case: the call th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from dy2st.capture import foreign
 from dy2st.capture.adapters import ADAPTERS
@@ -18,7 +17,7 @@ from ir import ShapeError
 
 
 def record(
-    name: str, original: Callable[..., Any], args: Sequence[object], kwargs: Mapping[str, object]
+    name: str, original: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
 ) -> object:
     """One intercepted call on the tracing thread; `original` is Paddle's own function."""
     trace = current()

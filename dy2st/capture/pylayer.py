@@ -25,7 +25,7 @@ class PyLayerContext(Scratch):
 
     def __init__(self) -> None:
         self.container: Any = ()
-        self.constant: tuple[Any, ...] = ()
+        self.constant: tuple[object, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor) -> None:
         self.container = tensors

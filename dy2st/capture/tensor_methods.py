@@ -177,7 +177,7 @@ def contiguous(self: Tensor) -> object:
     return self if straight else in_place_shape.contiguous(Emitter(trace), self)
 
 
-def strides(self: Tensor) -> list[Any]:
+def strides(self: Tensor) -> list[object]:
     trace = recording()
     return list(layout.exact(trace, lift(trace, self), "the stride").strides)
 

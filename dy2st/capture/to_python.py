@@ -18,7 +18,7 @@ from dy2st.trace.trace import Trace, current
 MOST_ELEMENTS = 32
 
 
-def numpy(self: Any, blocking: bool = True) -> Any:
+def numpy(self: object, blocking: bool = True) -> Any:
     """A copy; where the trace knows the elements, a plain array."""
     trace, fake = recorded(self)
     if trace.known(fake._value) is not None:
@@ -26,7 +26,7 @@ def numpy(self: Any, blocking: bool = True) -> Any:
     return made_array(trace, Emitter(trace).assign(free(trace, fake)))
 
 
-def tolist(self: Any) -> Any:
+def tolist(self: object) -> object:
     """Nested lists of Python numbers."""
     trace, fake = recorded(self)
     if trace.known(fake._value) is not None:
@@ -41,7 +41,7 @@ def recorded(x: object) -> tuple[Trace, FakeTensor]:
     return trace, lift(trace, x)
 
 
-def free(trace: Trace, fake: FakeTensor) -> Any:
+def free(trace: Trace, fake: FakeTensor) -> object:
     """The same elements, without a gradient."""
     return trace.fake(detached(trace, fake._value))
 

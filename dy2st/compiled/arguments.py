@@ -30,7 +30,7 @@ from ir.types import DTYPES
 SUPPORTED = {d.numpy.name for d in DTYPES.values() if d.name != "bf16" and not d.widened}
 
 
-def array_tensor(array: np.ndarray) -> Any:
+def array_tensor(array: np.ndarray) -> object:
     """A tensor on the memory of an array, or a copy of one that is not contiguous."""
     return core.eager.Tensor(
         value=np.asarray(array), place=paddle.CPUPlace(), persistable=False, zero_copy=True,
@@ -38,7 +38,7 @@ def array_tensor(array: np.ndarray) -> Any:
     )  # fmt: skip
 
 
-def copied_tensor(array: np.ndarray) -> Any:
+def copied_tensor(array: np.ndarray) -> object:
     return core.eager.Tensor(
         value=np.asarray(array), place=paddle.CPUPlace(), persistable=False, zero_copy=False,
         name=None, stop_gradient=True,

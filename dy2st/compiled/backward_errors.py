@@ -26,11 +26,11 @@ class Pending(threading.local):
 PENDING = Pending()
 
 
-def raises(hook: Callable[..., Any]) -> Callable[..., Any]:
+def raises(hook: Callable[..., object]) -> Callable[..., Any]:
     """A hook whose exception is kept for the caller of the engine."""
 
     @functools.wraps(hook)
-    def kept(*args: Any) -> Any:
+    def kept(*args: object) -> Any:
         try:
             return hook(*args)
         except BaseException as error:
@@ -40,11 +40,11 @@ def raises(hook: Callable[..., Any]) -> Callable[..., Any]:
     return kept
 
 
-def entered(engine: Callable[..., Any]) -> Callable[..., Any]:
+def entered(engine: Callable[..., object]) -> Callable[..., Any]:
     """The engine's function; an exception of a hook leaves it unchanged."""
 
     @functools.wraps(engine)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> Any:
         PENDING.depth += 1
         try:
             return engine(*args, **kwargs)

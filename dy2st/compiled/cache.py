@@ -61,7 +61,7 @@ class Cache:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., object],
         input_spec: Sequence[object] | None,
         checkpoint: str | int,
         donate: Sequence[str],
@@ -198,7 +198,7 @@ class Cache:
         Host calls may wait for each other, so programs with some do not wait."""
         call, lock = entry.call, self.lock
 
-        def alone(leaves: Sequence[Any], _only_check: bool = False) -> Any:
+        def alone(leaves: Sequence[object], _only_check: bool = False) -> object:
             with lock:
                 return call(leaves, _only_check)
 

@@ -133,11 +133,11 @@ class Entry:
         if isinstance(here, Expanding) and isinstance(there, Expanding):
             here.begin_as(there)
 
-    def accepts(self, leaves: Sequence[Any]) -> bool:
+    def accepts(self, leaves: Sequence[object]) -> bool:
         """Whether this program is right for a call with these leaves, now."""
         return self.call(leaves, _only_check=True) is True
 
-    def input(self, k: int, leaves: Sequence[Any]) -> Any:
+    def input(self, k: int, leaves: Sequence[object]) -> object:
         """The tensor that lifted input k is in a call with these leaves."""
         if k in self.around:
             of, before, n = self.around[k]
@@ -150,7 +150,11 @@ class Entry:
         return self.pinned[k] if type(found) is FakeTensor else found
 
     def separate(
-        self, addresses: tuple[int, ...], sizes: Any, tensors: Sequence[Any], odd: Sequence[Any]
+        self,
+        addresses: tuple[int, ...],
+        sizes: object,
+        tensors: Sequence[object],
+        odd: Sequence[object],
     ) -> bool:
         """Whether no written input shares memory with another input; `odd` are inputs that are not
         contiguous, of which `tensors` has copies."""
@@ -171,8 +175,8 @@ class Entry:
         return True
 
     def finish(
-        self, leaves: Sequence[Any], outputs: list[Any], tensors: Sequence[Any], sizes: Any
-    ) -> Any:
+        self, leaves: Sequence[object], outputs: list[object], tensors: Sequence[object], sizes: Any
+    ) -> object:
         """The result of a call that is more than one new tensor."""
         if not isinstance(self.training, Training):
             outputs = without_gradient(outputs, self.plan.flags, tensors, self.training)
@@ -182,13 +186,13 @@ class Entry:
         return give_back(self.plan, Filled(inputs, outputs, names, given))
 
 
-def number_tensor(n: Any) -> Any:
+def number_tensor(n: Any) -> object:
     """A Python number as a 0-d tensor: int64 or float64."""
     dtype = paddle.int64 if type(n) is int else paddle.float64
     return core.eager.ops.full([], n, dtype, paddle.CPUPlace())
 
 
-def host_tensor(x: Any, dtype: object) -> Any:
+def host_tensor(x: Any, dtype: object) -> object:
     """The results of a host call as a tensor."""
     if not isinstance(x, np.ndarray):
         return core.eager.ops.full([], x, dtype, paddle.CPUPlace())
@@ -199,7 +203,7 @@ def host_tensor(x: Any, dtype: object) -> Any:
     return tensor
 
 
-def contiguous(tensor: Any, pinned: Any) -> Any:
+def contiguous(tensor: object, pinned: object) -> Any:
     """A contiguous copy of an input that is read; `Tensor.contiguous` would change the tensor
     itself. Where the trace of another thread has put its stand-in, the copy of before is used: a
     stand-in is contiguous to its own thread only."""
@@ -246,7 +250,7 @@ class _Writer:
         of = self.training.of if self.training else ()
         self.trained = {k: n for n, k in enumerate(of)}
 
-    def compile(self) -> Callable[..., Any]:
+    def compile(self) -> Callable[..., object]:
         """The call; with `_only_check` it stops after the checks and returns True."""
         n = len(self.program.inputs)
         tensors = [f"_t{k}" for k in range(n)]
@@ -475,7 +479,7 @@ class _Writer:
             return
         self.line(f"return _ENTRY.finish(_L, [{_tuple(outputs)}], ({_tuple(tensors)}), {sizes})")
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         name = f"_k{len(self.names)}"
         self.names[name] = value
         return name
@@ -489,7 +493,7 @@ def _addresses(tensors: Sequence[str]) -> str:
     return "".join(f"{t}.data_ptr() or 0, " for t in tensors)
 
 
-def _shape(shape: Sequence[Any]) -> str:
+def _shape(shape: Sequence[object]) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
 
 

@@ -78,14 +78,14 @@ class Writer:
         self.names: dict[str, Any] = {"arguments": rebuilt, "length": evaluate_dim}
         self.lines: list[str] = []
 
-    def compile(self) -> Callable[[Sizes], Sequence[Any]]:
+    def compile(self) -> Callable[[Sizes], Sequence[object]]:
         for call in self.calls.calls:
             self.prepare(call)
         self.steps(self.calls.steps, 1)
         found = "".join(map(self.result, self.calls.calls))
         source = "\n".join(["def make(sizes):", *self.lines, f"    return ({found})"])
         exec(compile(source, "<dy2st host calls>", "exec"), self.names)
-        made: Callable[[Sizes], Sequence[Any]] = self.names["make"]
+        made: Callable[[Sizes], Sequence[object]] = self.names["make"]
         return made
 
     def prepare(self, call: Call) -> None:
@@ -131,7 +131,7 @@ class Watch:
     """
 
     def __init__(
-        self, checks: Checks, inputs: Sequence[tuple[str, Callable[[Any], Any], bool]]
+        self, checks: Checks, inputs: Sequence[tuple[str, Callable[[Any], object], bool]]
     ) -> None:
         self.checks, self.inputs = checks, inputs
         tests = " and ".join(checks.terms.values()) or "True"
@@ -142,7 +142,7 @@ class Watch:
     def of(
         checks: Checks,
         terms: Terms,
-        find: Callable[[int, Any], Any],
+        find: Callable[[int, Any], object],
         traced: Sequence[TracedInput],
         written: Container[Value],
         early: Container[int],
@@ -151,7 +151,7 @@ class Watch:
         `early`, by `id`, those that it has read before its host calls."""
         if not terms.called:
             return None
-        inputs: list[tuple[str, Callable[[Any], Any], bool]] = []
+        inputs: list[tuple[str, Callable[[Any], object], bool]] = []
         for k, q in enumerate(traced):
             if not is_open(terms, q):
                 continue
@@ -166,13 +166,13 @@ class Watch:
         terms.after = watch.after
         return watch
 
-    def begin(self, leaves: Any, front: bool) -> None:
+    def begin(self, leaves: object, front: bool) -> None:
         """The host calls of a call with these arguments begin; `front`: those in front of the
         program, which may write to the memory of its inputs."""
         inputs = [get(leaves) for _, get, _ in self.inputs]
         self.running.call = leaves, inputs, front, self.state(leaves, inputs, front)
 
-    def state(self, leaves: Any, inputs: Sequence[Any], front: bool) -> list[object]:
+    def state(self, leaves: object, inputs: Sequence[object], front: bool) -> list[object]:
         found = [state_of(x, exact, front) for x, (_, _, exact) in zip(inputs, self.inputs)]
         containers: list[Any] = getattr(leaves, "containers", list)()
         return [*found, *([*map(id, q.values() if type(q) is dict else q)] for q in containers)]
@@ -200,7 +200,7 @@ class Watch:
                 "(`dy2st.host(f, result=float)`) and use that, or make the call at the end.",
             )
 
-    def holding(self, leaves: Any) -> bool:
+    def holding(self, leaves: object) -> bool:
         try:
             return bool(self.holds(leaves))
         except (AttributeError, KeyError, IndexError, NameError, TypeError):
@@ -237,7 +237,7 @@ def value_at(place: Location, leaves: object) -> object:
     return place.get()
 
 
-def state_of(x: Any, exact: bool, front: bool) -> object:
+def state_of(x: object, exact: bool, front: bool) -> object:
     """What tells whether an input has been replaced; `exact`: or changed in place, which one may
     be that is not copied before the calls in `front`. Version counters do not tell: `set_value`
     and `copy_` leave them."""

@@ -40,7 +40,7 @@ class Checks:
     terms: Mapping[tuple[object, ...], str]
     names: Mapping[str, Any]
     reads: Mapping[tuple[object, ...], Read]
-    settings: Mapping[tuple[object, ...], tuple[str, dict[str, Any], dict[str, Any]]]
+    settings: Mapping[tuple[object, ...], tuple[str, dict[str, object], dict[str, object]]]
 
     @staticmethod
     def of(guards: Guards) -> Checks:
@@ -54,17 +54,17 @@ class Checks:
         modes = [c for c in found if c.name.endswith(".training")]
         return [*(Change("training", c.before, c.after) for c in modes[:1]), *rest]
 
-    def failed(self, space: dict[str, Any]) -> list[tuple[object, ...]]:
+    def failed(self, space: dict[str, object]) -> list[tuple[object, ...]]:
         return [key for key, test in self.terms.items() if not self.value(test, space)]
 
-    def value(self, expression: str, space: dict[str, Any], default: object = False) -> object:
+    def value(self, expression: str, space: dict[str, object], default: object = False) -> object:
         """As in the call of the program, where an error means that the program does not fit."""
         try:
             return eval(expression, space)
         except (AttributeError, KeyError, IndexError, NameError, TypeError):
             return default
 
-    def described(self, key: tuple[object, ...], space: dict[str, Any]) -> list[Change]:
+    def described(self, key: tuple[object, ...], space: dict[str, object]) -> list[Change]:
         if key in self.settings:
             name, fields, before = self.settings[key]
             pairs = [(n, v, fields.get(n, MISSING)) for n, v in before.items()]
@@ -120,7 +120,7 @@ class Case:
         return found
 
 
-def argument(name: str, leaf: Any) -> Argument:
+def argument(name: str, leaf: object) -> Argument:
     if isinstance(leaf, np.ndarray):
         return Argument(name, f"an array {leaf.dtype}{list(leaf.shape)}")
     if not isinstance(leaf, Tensor):

@@ -314,7 +314,7 @@ class Expressions(ast.NodeTransformer):
     visit_DictComp = visit_ListComp
 
 
-def appending(node: Any, over: str, out: str) -> Any:
+def appending(node: Any, over: str, out: str) -> object:
     """A comprehension as a function of its first iterable."""
     call = ast.Call(ast.Attribute(load(out), "append", ast.Load()), [node.elt], [])
     body = nested(node, over, place(ast.Expr(call), node.elt))
@@ -322,7 +322,7 @@ def appending(node: Any, over: str, out: str) -> Any:
     return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
 
 
-def storing(node: Any, over: str, out: str, key: str) -> Any:
+def storing(node: Any, over: str, out: str, key: str) -> object:
     """A comprehension of a dict as a function of its first iterable; keys come before values."""
     item = ast.Subscript(load(out), load(key), ast.Store())
     kept = (
@@ -334,14 +334,14 @@ def storing(node: Any, over: str, out: str, key: str) -> Any:
     return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
 
 
-def summing(node: Any, over: str, total: str) -> Any:
+def summing(node: Any, over: str, total: str) -> object:
     """`sum(...)` as a function of the first iterable and the start."""
     added = place(ast.BinOp(load(total), ast.Add(), node.elt), node.elt)
     body = nested(node, over, place(assign(store(total), added), node.elt))
     return define("_", [over, total], [], [body, place(ast.Return(load(total)), node)])
 
 
-def searching(node: Any, over: str, sought: bool) -> Any:
+def searching(node: Any, over: str, sought: bool) -> object:
     """`any(...)` as a function of the first iterable; `all(...)` if false is `sought`."""
     test = node.elt if sought else place(ast.UnaryOp(ast.Not(), node.elt), node.elt)
     found = place(ast.Return(ast.Constant(sought)), node.elt)

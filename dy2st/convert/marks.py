@@ -30,7 +30,7 @@ UNSAID: Any = object()
 MARKS: dict[Any, Mark] = {}
 
 
-def not_to_static(function: Callable[..., Any] | None = None) -> object:
+def not_to_static(function: Callable[..., object] | None = None) -> object:
     """Mark a function whose `if`, `for` and `while` stay Python while it is traced.
 
     Its loops are unrolled, and a condition on data in it is refused. Its calls, stores and reads
@@ -92,7 +92,7 @@ def is_ignored(module: str | None) -> bool:
 
 
 # ---------------------------------------------------------------- what a call does
-def pure(function: Any = None) -> Any:
+def pure(function: object = None) -> object:
     """Mark a function whose result follows from its arguments, and which does nothing else.
 
     Translated code calls it as it is while it is traced, and takes the result for a constant.
@@ -111,7 +111,7 @@ def pure(function: Any = None) -> Any:
     return function
 
 
-def host(function: Any = None, result: Any = UNSAID) -> Any:
+def host(function: object = None, result: object = UNSAID) -> object:
     """Mark a function that is called again on every call of the program, and in every iteration of
     its loops, in the order of eager: it draws, reads a clock, or acts.
 
@@ -138,7 +138,7 @@ def host(function: Any = None, result: Any = UNSAID) -> Any:
     return function
 
 
-def mark_of(function: Any) -> Mark | None:
+def mark_of(function: object) -> Mark | None:
     """The mark of a function, or of the function of a method."""
     for f in (function, getattr(function, "__func__", None)) if MARKS else ():
         try:
@@ -149,13 +149,13 @@ def mark_of(function: Any) -> Mark | None:
     return None
 
 
-def _mark(name: str, function: Any, mark: Mark) -> None:
+def _mark(name: str, function: object, mark: Mark) -> None:
     if not callable(function) or getattr(function, "__hash__", None) is None:
         raise TypeError(f"{name} takes a function, not {function!r}")
     MARKS[function] = mark
 
 
-def _annotated(function: Any) -> Any:
+def _annotated(function: object) -> object:
     found = getattr(getattr(function, "__func__", function), "__annotations__", {}).get(
         "return", UNSAID
     )
@@ -163,7 +163,7 @@ def _annotated(function: Any) -> Any:
     return named.get(found, found) if isinstance(found, str) else found
 
 
-def _kind(function: Any, result: Any) -> Any:
+def _kind(function: object, result: Any) -> object:
     if result is None or any(result is q for q in NUMBERS.values()):
         return result
     pair = (result.shape, result.dtype) if hasattr(result, "shape") else result
@@ -177,7 +177,7 @@ def _kind(function: Any, result: Any) -> Any:
     )
 
 
-def _dtype(x: Any) -> str:
+def _dtype(x: object) -> str:
     """The name of a dtype of Paddle or NumPy, or of one that is given by its name."""
     name = getattr(x, "name", None) or getattr(x, "__name__", None) or str(x)
     return name.rpartition(".")[2].lower()

@@ -44,7 +44,7 @@ class Source:
         return loc_of(node, self.file, self.function)
 
 
-def source_of(fn: Callable[..., Any]) -> Source:
+def source_of(fn: Callable[..., object]) -> Source:
     """Find `fn` in its file. Raises SourceError if there is no source or it does not fit `fn`."""
     if not isinstance(fn, types.FunctionType):
         raise SourceError(
@@ -164,7 +164,7 @@ def compiled(node: FunctionNode, cls: str | None, code: types.CodeType) -> types
     return compile_function(node, code.co_freevars, code.co_filename, code.co_flags)
 
 
-def code_key(code: types.CodeType) -> tuple[Any, ...]:
+def code_key(code: types.CodeType) -> tuple[object, ...]:
     """What decides the meaning of a code object: no lines, no columns."""
     consts = tuple(
         code_key(c) if isinstance(c, types.CodeType) else (type(c), repr(c))

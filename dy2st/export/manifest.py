@@ -12,7 +12,6 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors.numpy import load as load_tensors
@@ -40,7 +39,7 @@ def write(
         z.writestr(WEIGHTS, save_tensors(dict(weights)))
 
 
-def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str, dict[str, np.ndarray]]:
+def read(path: str | os.PathLike[str]) -> tuple[dict[str, object], str, dict[str, np.ndarray]]:
     """The manifest, the text of the program and the weights.
 
     Members are stored as they are, so that none is larger than the file. Raises OSError for a file

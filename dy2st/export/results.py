@@ -66,7 +66,7 @@ class Items(Part):
     kind: type
     parts: tuple[Part, ...]
 
-    def made(self, parts: Iterator[Any]) -> Any:
+    def made(self, parts: Iterator[object]) -> Any:
         return self.kind(parts)
 
     def fill(self, call: Call) -> Any:
@@ -87,7 +87,7 @@ class Items(Part):
 class Entries(Items):
     keys: tuple[Any, ...]
 
-    def made(self, parts: Iterator[Any]) -> Any:
+    def made(self, parts: Iterator[object]) -> Any:
         return self.kind(zip(self.keys, parts))
 
 
@@ -186,7 +186,7 @@ def _viewed(array: Any, view: Callable[[np.ndarray], np.ndarray]) -> Any:
     return view(array) if isinstance(array, np.ndarray) else array.viewed(view)
 
 
-def _plain(v: object, sizes: Mapping[str, int]) -> Any:
+def _plain(v: object, sizes: Mapping[str, int]) -> object:
     if isinstance(v, tuple):
         return tuple(_plain(q, sizes) for q in v)
     return evaluate_dim(v, sizes) if isinstance(v, Size) else v
@@ -304,7 +304,7 @@ class Reader:
             views.append((name, attrs, now))
         return Array(output, index, own, tuple(views))
 
-    def view(self, name: str, x: Type, attrs: dict[str, Any]) -> Type:
+    def view(self, name: str, x: Type, attrs: dict[str, object]) -> Type:
         """The type of a view, checked as that of an op is."""
         check_attrs(name, attrs)
         b, reason = Builder(), f"{name} of a result"

@@ -52,7 +52,7 @@ def save(
 
 def parts_of(
     function: object, input_spec: Sequence[object]
-) -> tuple[Program, dict[str, Any], dict[str, np.ndarray]]:
+) -> tuple[Program, dict[str, object], dict[str, np.ndarray]]:
     """The program, the manifest's entries, and weights by the number of their input."""
     original = _original(function)
     with paddle.no_grad():
@@ -111,7 +111,7 @@ def _input_of(entry: Entry, place: Location) -> int:
     )
 
 
-def _tensor(place: Location, part: list[Any]) -> list[Any]:
+def _tensor(place: Location, part: list[object]) -> list[object]:
     """What is stored in an input, which stays a tensor."""
     if part[0] not in ("out", "same"):
         raise Dy2stError(

@@ -69,7 +69,7 @@ class Taps:
     steps: tuple[int, ...]
 
 
-def taps(initial: Any, steps: Any = (-1,)) -> Taps:
+def taps(initial: object, steps: object = (-1,)) -> Taps:
     """A state of `scan` whose body reads it at several earlier steps.
 
     In the place of such a leaf of `init` the body gets a tuple of tensors, one for each of `steps`
@@ -120,7 +120,7 @@ class Slot:
             return window[0] if current() is None else window[0].clone()
         return tuple([window[k].clone() for k in self.steps])
 
-    def final(self, window: tuple[Any, ...]) -> Any:
+    def final(self, window: tuple[object, ...]) -> Any:
         return window[0] if self.steps is None else stack_(list(window))
 
 
@@ -128,7 +128,7 @@ class Carry:
     """What goes from one step to the next. Each step has tensors of its own: what the body writes
     in place is neither the caller's nor that of another leaf. `argument`: the name of `init`."""
 
-    def __init__(self, api: str, init: Any, argument: str = "init") -> None:
+    def __init__(self, api: str, init: object, argument: str = "init") -> None:
         self.api, self.like = api, structure.structure_of(init)
         raw = structure.leaves(init, self.like, argument, RuntimeError)
         self.slots: list[Slot] = []
@@ -151,7 +151,7 @@ class Carry:
     def names(self) -> tuple[str, ...]:
         return tuple(f"carry{k or ''}" for k in range(len(self.state)))
 
-    def windows(self) -> Iterator[tuple[Slot, tuple[Any, ...]]]:
+    def windows(self) -> Iterator[tuple[Slot, tuple[object, ...]]]:
         at = 0
         for slot in self.slots:
             yield slot, self.state[at : at + slot.size]
@@ -164,10 +164,10 @@ class Carry:
     def final(self) -> Any:
         return structure.filled(self.like, iter([s.final(w) for s, w in self.windows()]))
 
-    def advance(self, new: Any, what: str) -> None:
+    def advance(self, new: object, what: str) -> None:
         """Take what the body returns for the next step."""
         raw = structure.leaves(new, self.like, what, self.changed)
-        state: tuple[Any, ...] = ()
+        state: tuple[object, ...] = ()
         for (slot, window), x in zip(self.windows(), raw):
             tensor = structure.tensor(x, f"{self.api}: what the body returns for {slot.name}")
             kind, text = self.types[len(state)]
@@ -179,7 +179,7 @@ class Carry:
     def changed(self, text: str) -> BaseException:
         return fault(TypeError, f"{self.api}: the carry changes its type: {text}")
 
-    def at(self, state: tuple[Any, ...]) -> Carry:
+    def at(self, state: tuple[object, ...]) -> Carry:
         """The same carry with other tensors."""
         new = copy.copy(self)
         new.state, new.types = state, types_of(state)
@@ -188,7 +188,7 @@ class Carry:
     def get(self) -> tuple[Any, ...]:
         return self.state
 
-    def set(self, state: tuple[Any, ...]) -> None:
+    def set(self, state: tuple[object, ...]) -> None:
         self.state = state
 
     def detach(self) -> None:
@@ -196,7 +196,7 @@ class Carry:
         self.state = tuple([q.detach() for q in self.state])
 
 
-def types_of(state: tuple[Any, ...]) -> list[tuple[Any, str]]:
+def types_of(state: tuple[object, ...]) -> list[tuple[object, str]]:
     """The type of each tensor, and its text."""
     return [(type_of(q), spelled(q)) for q in state]
 
@@ -206,7 +206,7 @@ class Sequences:
     """The inputs `xs`, one slice along `axis` for each of `length` steps. `argument`: the name of
     the user's argument."""
 
-    def __init__(self, api: str, xs: Any, length: Any, axis: Any, argument: str = "xs") -> None:
+    def __init__(self, api: str, xs: object, length: Any, axis: Any, argument: str = "xs") -> None:
         self.api, self.like = api, structure.structure_of(xs)
         names = structure.names(self.like, argument)
         raw = structure.leaves(xs, self.like, argument, RuntimeError)
@@ -220,7 +220,7 @@ class Sequences:
         text = f"{self.api}: axis must be an int, it is {structure.described(axis)}"
         raise fault(TypeError, text)
 
-    def checked(self, x: Any, name: str) -> Any:
+    def checked(self, x: object, name: str) -> Any:
         if not isinstance(x, paddle.Tensor):
             text = f"{self.api}: {name} is {structure.described(x)}, not a tensor"
             raise fault(TypeError, text)
@@ -246,7 +246,7 @@ class Sequences:
                 raise fault(ValueError, f"{self.api}: {text} {first!r}")
         return first
 
-    def computed(self, length: Any) -> Any:
+    def computed(self, length: Any) -> object:
         """A length that the program computes, checked when it runs."""
         check(
             length.home, (length >= 0).value, "ValueError", f"{self.api}: length must be 0 or more"
@@ -265,7 +265,7 @@ class Sequences:
             steps = [row[t] for row in self.rows]
         return structure.filled(self.like, iter([q.clone() for q in steps]))
 
-    def probes(self) -> list[Any]:
+    def probes(self) -> list[object]:
         """Tensors of the types of one step."""
         shapes = [[d for k, d in enumerate(x.shape) if k != a]
                   for x, a in zip(self.tensors, self.axes)]  # fmt: skip

@@ -19,7 +19,9 @@ from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 
 
-def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any) -> Any:
+def while_loop(
+    cond: Callable[[Any], object], body: Callable[[Any], object], init: object
+) -> object:
     """`carry = body(carry)` as long as `cond(carry)` holds, from `carry = init`.
 
     As `jax.lax.while_loop`, in eager code a Python loop, in translated code one `while` of the
@@ -59,7 +61,7 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any
     return carry.final()
 
 
-def cond(test: Any, then: Callable[..., Any], orelse: Callable[..., Any], *operands: Any) -> Any:
+def cond(test: Any, then: Callable[..., Any], orelse: Callable[..., Any], *operands: object) -> Any:
     """`then(*operands)` if `test` holds, else `orelse(*operands)`.
 
     As `jax.lax.cond`, in eager code an `if`, in translated code one `cond` of the program. A test
@@ -112,13 +114,13 @@ class Different(BaseException):
 class Sides:
     """The functions of a `cond`, called with the same operands; results have one structure."""
 
-    def __init__(self, operands: tuple[Any, ...]) -> None:
+    def __init__(self, operands: tuple[object, ...]) -> None:
         self.operands = operands
         self.like: Structure | None = None
         self.types: list[Any] = []
         self.texts: list[str] = []
 
-    def flat(self, f: Any, name: str) -> tuple[Any, ...]:
+    def flat(self, f: object, name: str) -> tuple[Any, ...]:
         out = call(f, *self.operands)
         first = self.like is None
         if first:
@@ -139,7 +141,7 @@ class Sides:
         return Different(f"cond: orelse must return what then returns: {text}")
 
 
-def truth(name: str, x: Any) -> Any:
+def truth(name: str, x: object) -> Any:
     """A condition: a bool, a number or a tensor with one element."""
     if isinstance(x, paddle.Tensor):
         if any(d != 1 for d in x.shape):

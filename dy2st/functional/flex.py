@@ -16,14 +16,14 @@ from dy2st.library.builtins import SUBSTITUTES
 
 
 def flex_scan(
-    core: Callable[..., Any],
+    core: Callable[..., object],
     num_inputs: int,
     num_states: int,
     num_outputs: int,
-    *tensors: Any,
+    *tensors: object,
     final_state_only: bool = False,
-    output_templates: Any = None,
-) -> tuple[Any, ...]:
+    output_templates: object = None,
+) -> tuple[object, ...]:
     """A loop over time of `core(*inputs, *states) -> (*outputs, *states)`, all of them tensors.
 
     In eager code a Python loop, in translated code one `scan` of the program. Gradients go to the
@@ -69,12 +69,12 @@ def flex_scan(
 
 def flex_steps(
     api: str,
-    core: Any,
+    core: object,
     counts: tuple[int, int, int],
     tensors: Sequence[Any],
     store_states: bool,
-    output_templates: Any,
-) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
+    output_templates: object,
+) -> tuple[tuple[object, ...], tuple[object, ...], tuple[object, ...]]:
     """The outputs, the states after each step if `store_states` says so, and the last states."""
     inputs, states, outputs = checked_counts(api, counts)
     if len(tensors) < inputs + states:
@@ -91,7 +91,7 @@ def flex_steps(
     if templates is not None and store_states:
         templates += tuple((list(s.shape), s.dtype) for s in init)
 
-    def body(carry: tuple[Any, ...], x: tuple[Any, ...]) -> Any:
+    def body(carry: tuple[object, ...], x: tuple[object, ...]) -> Any:
         found = results(api, call(core, *x, *carry, *more), outputs, states)
         return found[outputs:], found if store_states else found[:outputs]
 
@@ -101,7 +101,7 @@ def flex_steps(
     return ys[:outputs], ys[outputs:], last
 
 
-def checked_counts(api: str, counts: tuple[Any, ...]) -> tuple[int, ...]:
+def checked_counts(api: str, counts: tuple[object, ...]) -> tuple[int, ...]:
     names = ("num_inputs", "num_states", "num_outputs")
     found = tuple([number(n, f"{api}: {name}", 0) for n, name in zip(counts, names)])
     if found[0] == 0:
@@ -109,7 +109,7 @@ def checked_counts(api: str, counts: tuple[Any, ...]) -> tuple[int, ...]:
     return found
 
 
-def results(api: str, out: Any, outputs: int, states: int) -> tuple[Any, ...]:
+def results(api: str, out: object, outputs: int, states: int) -> tuple[Any, ...]:
     """What a core returns: its outputs and its states."""
     found = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     if len(found) < outputs + states:
@@ -122,7 +122,7 @@ def results(api: str, out: Any, outputs: int, states: int) -> tuple[Any, ...]:
     return found[: outputs + states]
 
 
-def checked_templates(api: str, templates: Any, outputs: int) -> tuple[Any, ...] | None:
+def checked_templates(api: str, templates: object, outputs: int) -> tuple[object, ...] | None:
     if templates is None:
         return None
     if not isinstance(templates, (tuple, list)):

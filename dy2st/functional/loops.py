@@ -27,13 +27,13 @@ def repeat(
     roll.run(trace, over, code)
 
 
-def key_of(f: Any) -> object:
+def key_of(f: object) -> object:
     """What identifies a function in every trace: its code, or the object itself."""
     return getattr(f, "__code__", None) or id(f)
 
 
 def repeat_while(
-    test: Callable[[], Any], step: Callable[[], None], carry: Carry, key: object
+    test: Callable[[], object], step: Callable[[], None], carry: Carry, key: object
 ) -> None:
     """`step()` as long as `test()` holds. `key` as for `repeat`."""
     trace = current()

@@ -26,12 +26,12 @@ REMEDY = "Or give output_templates: a loop of no steps needs the types of its ou
 class Found(BaseException):
     """Ends a translation that has shown what it was begun for."""
 
-    def __init__(self, result: Any) -> None:
+    def __init__(self, result: object) -> None:
         super().__init__("the types of a body")
         self.result = result
 
 
-def traced(f: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+def traced(f: Callable[..., object], tensors: Sequence[object]) -> Any:
     """`f(*tensors)` on stand-ins for the tensors: a result without tensors."""
     trace = current()
     try:
@@ -55,11 +55,11 @@ def hinted(error: SourceError) -> SourceError:
     return error
 
 
-def found(f: Callable[..., Any], *tensors: Any) -> None:
+def found(f: Callable[..., object], *tensors: object) -> None:
     raise Found(f(*tensors))
 
 
-def discarded(trace: Trace, f: Callable[..., Any], tensors: Sequence[Any]) -> Any:
+def discarded(trace: Trace, f: Callable[..., object], tensors: Sequence[Any]) -> object:
     """`f` on stand-ins of which only the types are known; its ops and changes are dropped."""
     mark, depth = trace.undo_log.mark(), len(trace.frames)
     types = [(lift(trace, x)._value.type, x.stop_gradient) for x in tensors]

@@ -30,8 +30,8 @@ from dy2st.trace.trace import current
 
 def scan(
     body: Callable[..., Any],
-    init: Any,
-    xs: Any = None,
+    init: object,
+    xs: object = None,
     *,
     length: int | None = None,
     reverse: bool = False,
@@ -39,7 +39,7 @@ def scan(
     unroll: int | bool = 1,
     checkpoint: str | int | None = None,
     truncate_gradient: int | None = None,
-    output_templates: Any = None,
+    output_templates: object = None,
 ) -> tuple[Any, Any]:
     """A loop over time: `carry, y = body(carry, x)` for each step x of `xs`.
 
@@ -102,7 +102,7 @@ class Options:
     unroll: Any = 1
     checkpoint: Any = None
     truncate_gradient: Any = None
-    output_templates: Any = None
+    output_templates: object = None
     key: object = None
     init: str = "init"
     xs: str = "xs"
@@ -124,7 +124,9 @@ class Options:
             raise fault(ValueError, f"{self.api}: {text}")
 
 
-def run(body: Any, init: Any, xs: Any, length: Any, axis: Any, options: Options) -> tuple[Any, Any]:
+def run(
+    body: Any, init: object, xs: object, length: Any, axis: object, options: Options
+) -> tuple[Any, Any]:
     """A scan of a `body` that is called as it is, once its options have been checked."""
     templates = templates_of(options.api, options.output_templates)
     inputs = Sequences(options.api, xs, length, axis, options.xs)
@@ -183,14 +185,14 @@ class Steps:
         self.carry.advance(new, "the carry that the body returns")
         return tuple([q.clone() for q in out])
 
-    def pair(self, out: Any) -> tuple[Any, Any]:
+    def pair(self, out: object) -> tuple[Any, Any]:
         if isinstance(out, (tuple, list)) and len(out) == 2:
             return out[0], out[1]
         found = f"a {type(out).__name__} of {len(out)}" if isinstance(out, (tuple, list)) else None
         text = found or f"a {type(out).__name__}"
         raise fault(TypeError, f"{self.api}: the body must return (carry, y), it returns {text}")
 
-    def flat(self, y: Any) -> list[Any]:
+    def flat(self, y: object) -> list[Any]:
         if self.like is None:
             self.like = structure.structure_of(y)
         raw = structure.leaves(y, self.like, "y", self.changed)
@@ -226,12 +228,12 @@ class Steps:
         whole = [self.joined(q, one) for q, one in zip(columns(self.rows), self.found)]
         return structure.filled(self.like, iter(whole))
 
-    def joined(self, steps: Any, one: Template) -> Any:
+    def joined(self, steps: object, one: Template) -> Any:
         axis = self.inputs.axis % (len(one.shape) + 1)
         out = stacked(steps, axis)
         return paddle.flip(out, [axis]) if self.options.reverse else out
 
-    def nothing(self, found: Templates) -> Any:
+    def nothing(self, found: Templates) -> object:
         empty = [q.empty(self.inputs.axis) for q in found.leaves]
         return structure.filled(found.like, iter(empty))
 
@@ -240,7 +242,7 @@ class Steps:
         state = self.carry.state
         return traced(self.types_of, (*state, *self.inputs.probes()))  # type: ignore[no-any-return]
 
-    def types_of(self, *tensors: Any) -> Templates:
+    def types_of(self, *tensors: object) -> Templates:
         state = tensors[: len(self.carry.state)]
         carry = self.carry.at(state)
         one = Steps(self.body, carry, self.inputs, self.options)
@@ -274,7 +276,7 @@ def stacked(steps: Any, axis: int) -> Any:
     trace = current()
     if trace is None:
         return paddle.stack(steps, axis)
-    pieces: list[Any] = []
+    pieces: list[object] = []
     for is_run, group in itertools.groupby(steps.parts(), lambda q: isinstance(q, StackedRun)):
         if is_run:
             pieces += [q.stacked(trace, axis).clone() for q in group]

@@ -82,7 +82,7 @@ def names(like: Structure, name: str) -> list[str]:
     return [q for key, part in pairs for q in names(part, f"{name}[{key!r}]")]
 
 
-def filled(like: Structure, values: Iterator[Any]) -> Any:
+def filled(like: Structure, values: Iterator[object]) -> object:
     """A value of the structure `like` with these leaves, in containers of its own."""
     if like.kind is None:
         return next(values)
@@ -101,7 +101,7 @@ def filled(like: Structure, values: Iterator[Any]) -> Any:
 
 
 # ---------------------------------------------------------------- leaves
-def tensor(x: Any, name: str) -> Any:
+def tensor(x: object, name: str) -> Any:
     """A leaf as a tensor; a Python number has no axes, and the default type of its kind."""
     if isinstance(x, paddle.Tensor):
         return x

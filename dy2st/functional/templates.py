@@ -39,7 +39,7 @@ class Templates:
     leaves: tuple[Template, ...]
 
 
-def templates_of(api: str, given: Any) -> Templates | None:
+def templates_of(api: str, given: object) -> Templates | None:
     """What the user gave, checked; None for nothing."""
     if given is None:
         return None
@@ -62,14 +62,14 @@ def _is_number(x: object) -> bool:
     return type(x) is int or is_symint(x)
 
 
-def _is_template(x: Any) -> bool:
+def _is_template(x: object) -> bool:
     if not isinstance(x, (tuple, list)) or len(x) not in (2, 3):
         return False
     shape = x[0]
     return isinstance(shape, (tuple, list)) and all(map(_is_number, shape)) and _named(x[1]) != ""
 
 
-def _named(dtype: Any) -> str:
+def _named(dtype: object) -> str:
     """The name of an element type, or ""."""
     if isinstance(dtype, (tuple, list, dict)) or dtype is None:
         return ""

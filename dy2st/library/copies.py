@@ -29,11 +29,11 @@ from dy2st.trace.trace import Trace, current
 STATEFUL = (random.Random, np.random.RandomState, np.random.Generator)
 
 
-def copied(f: Callable[..., Any]) -> Callable[..., Any]:
+def copied(f: Callable[..., object]) -> Callable[..., Any]:
     """What it gives was made here."""
 
     @functools.wraps(f)
-    def copy_(x: Any, /, *args: Any, **kwargs: object) -> object:
+    def copy_(x: object, /, *args: object, **kwargs: object) -> object:
         trace = current()
         if trace is None:
             return f(x, *args, **kwargs)
@@ -53,7 +53,7 @@ def copied(f: Callable[..., Any]) -> Callable[..., Any]:
     return copy_
 
 
-def read(trace: Trace, x: Any) -> None:
+def read(trace: Trace, x: object) -> None:
     """The copy follows from what `x` holds now."""
     if isinstance(x, (*STATEFUL, paddle.nn.Layer)):
         raise refuse(
@@ -66,7 +66,7 @@ def read(trace: Trace, x: Any) -> None:
         note_object(trace, x)
 
 
-def deep(trace: Trace, x: Any, known: dict[int, tuple[Any, Any]]) -> Any:
+def deep(trace: Trace, x: object, known: dict[int, tuple[object, object]]) -> Any:
     """`copy.deepcopy(x)`. known: the copies so far, by the `id` of what they are copies of."""
     if is_runtime(x) or is_constant(x):
         return x
@@ -83,7 +83,7 @@ def deep(trace: Trace, x: Any, known: dict[int, tuple[Any, Any]]) -> Any:
     return found
 
 
-def copy_of(trace: Trace, x: Any, known: dict[int, tuple[Any, Any]]) -> Any:
+def copy_of(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> object:
     if isinstance(x, Tensor):
         return tensor(trace, x)
     if isinstance(x, TraceList):
@@ -107,7 +107,7 @@ def copy_of(trace: Trace, x: Any, known: dict[int, tuple[Any, Any]]) -> Any:
     return made
 
 
-def container(trace: Trace, x: Any, known: dict[int, tuple[Any, Any]]) -> Any:
+def container(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> Any:
     """A dict, deque or plain object of the same class, with copies of what it holds."""
     if type(x) in DICTS:
         made = copy.copy(x)

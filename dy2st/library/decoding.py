@@ -23,7 +23,7 @@ from dy2st.library.recurrent import Form, columns
 # ---------------------------------------------------------------- dynamic_decode
 def dynamic_decode(
     decoder: Any,
-    inits: Any = None,
+    inits: object = None,
     max_step_num: Any = None,
     output_time_major: bool = False,
     impute_finished: bool = False,
@@ -107,7 +107,7 @@ def batch_first(x: Tensor) -> object:
 
 
 # ---------------------------------------------------------------- BeamSearchDecoder
-def initialize(self: Any, initial_cell_states: Any) -> object:
+def initialize(self: Any, initial_cell_states: object) -> object:
     self.kinf = 1e9
     state = flatten(initial_cell_states)[0]
     batch, beams = state.shape[0], self.beam_size
@@ -153,7 +153,7 @@ def gather_beams(self: object, x: Tensor, indices: Tensor, batch_size: object) -
 
 
 def beam_search_step(
-    self: Any, time: object, logits: Any, next_cell_states: Any, beam_state: Any
+    self: Any, time: object, logits: Any, next_cell_states: object, beam_state: Any
 ) -> object:
     """Of the K * V continuations of the beams of a row, the K most likely."""
     vocabulary = logits.shape[-1]

@@ -54,7 +54,7 @@ METHODS: dict[int, Callable[..., Any]] = {
 
 
 # ---------------------------------------------------------------- whole training steps
-def _refused(f: Any, name: str) -> Callable[..., object]:
+def _refused(f: object, name: str) -> Callable[..., object]:
     def call(*args: object, **kwargs: object) -> object:
         raise refuse_training(name)
 

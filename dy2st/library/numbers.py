@@ -48,7 +48,7 @@ def converted_to(trace: Trace, x: Any, kind: type) -> Any:
     return number.make(trace, number.value_in(trace, n, DTYPES[kind]), n)
 
 
-def _conversion(kind: type) -> Callable[..., Any]:
+def _conversion(kind: type) -> Callable[..., object]:
     def convert(*args: object, **kwargs: object) -> object:
         trace = current()
         args = tuple(map(tensor_of, args))
@@ -81,7 +81,7 @@ INTEGER_ROWS: dict[Callable[..., Any], str] = {
 }  # fmt: skip
 
 
-def _math(f: Callable[..., Any], row: str, integer: bool) -> Callable[..., Any]:
+def _math(f: Callable[..., object], row: str, integer: bool) -> Callable[..., object]:
     def call(*args: object) -> Any:
         trace = current()
         if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
@@ -135,7 +135,7 @@ FUNCTIONS: dict[type, list[Callable[..., Any]]] = {
 }  # fmt: skip
 
 
-def of_numbers(f: Callable[..., Any], kind: type) -> Callable[..., Any]:
+def of_numbers(f: Callable[..., object], kind: type) -> Callable[..., object]:
     """`f`, which gives a number of this kind."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -150,13 +150,13 @@ def of_numbers(f: Callable[..., Any], kind: type) -> Callable[..., Any]:
     return call
 
 
-def logarithm(plain: Callable[..., Any]) -> Callable[..., Any]:
+def logarithm(plain: Callable[..., object]) -> Callable[..., object]:
     """`math.log` to another base; `plain` has one argument."""
     based = of_numbers(math.log, float)
     return lambda *args: plain(*args) if len(args) == 1 else based(*args)
 
 
-def round_(x: Any, *digits: Any, **named: Any) -> Any:
+def round_(x: Any, *digits: Any, **named: Any) -> object:
     rest = (*digits, *named.values())
     if not is_runtime(x) and not any(map(is_runtime, rest)):
         return round(x, *digits, **named)
@@ -172,7 +172,7 @@ HOST_NUMBERS: dict[int, Callable[..., Any]] = {
 HOST_NUMBERS[id(round)] = round_
 
 
-def _functions() -> dict[int, Any]:
+def _functions() -> dict[int, object]:
     out: dict[int, Any] = {id(kind): _conversion(kind) for kind in (bool, int, float)}
     out.update(HOST_NUMBERS)
     for table, integer in ((ROWS, False), (INTEGER_ROWS, True)):

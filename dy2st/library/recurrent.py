@@ -225,11 +225,11 @@ def rows_named(x: Tensor, batch: object) -> Tensor:
 def rnn(
     cell: recurrent.RNNCellBase,
     inputs: Tensor,
-    initial_states: Any = None,
+    initial_states: object = None,
     sequence_length: Tensor | None = None,
     time_major: bool = False,
     is_reverse: bool = False,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> object:
     """`paddle.nn.layer.rnn.rnn`: a cell over a sequence, tensors in nested structures.
 
@@ -285,7 +285,7 @@ class Form:
         self.like = map_structure(lambda q: None, x)
         return tuple(flatten(x))
 
-    def filled(self, leaves: Any) -> Any:
+    def filled(self, leaves: Any) -> object:
         return pack_sequence_as(self.like, list(leaves))
 
 

@@ -22,7 +22,7 @@ from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 
 
-def sizes_of(x: Any) -> Any:
+def sizes_of(x: object) -> object:
     """Numbers for tensors whose elements are known."""
     if isinstance(x, (list, tuple)):
         return type(x)(number_of(q) for q in x)
@@ -71,7 +71,7 @@ KERNELS = {
 
 
 def interpolate(
-    x: Tensor, size: Any, mode: str, align_corners: bool, align_mode: int, **rest: Any
+    x: Tensor, size: Any, mode: str, align_corners: bool, align_mode: int, **rest: object
 ) -> object:
     """To a size that the program computes; channels come first."""
     name, ranks = KERNELS.get(mode.lower(), ("", ()))
@@ -84,7 +84,7 @@ def interpolate(
     return record(name, getattr(core.eager.ops, name), args, {})
 
 
-def to_tensor(*args: Any, **kwargs: Any) -> object:
+def to_tensor(*args: object, **kwargs: object) -> object:
     """`paddle.to_tensor` under a name of the user's own: while tracing it is replaced there."""
     return paddle.to_tensor(*args, **kwargs)
 

@@ -29,7 +29,7 @@ _FOUND = [
 _FOUND += [TransformerEncoder.forward, TransformerDecoder.forward]
 
 
-def sequential(self: Any, input: Any) -> Any:
+def sequential(self: Any, input: object) -> object:
     """`Sequential.forward`."""
     for layer in self:
         input = layer(input)

@@ -235,7 +235,7 @@ def grown(source: Source, pieces: Sequence[object]) -> Grown:
 
 
 # ---------------------------------------------------------------- in the body
-def attach(trace: Trace, parts: Sequence[Any], axis: Any) -> Grown | None:
+def attach(trace: Trace, parts: Sequence[Any], axis: object) -> Grown | None:
     """`paddle.concat(parts, axis)` of a growing tensor and what is attached to it."""
     at = [k for k, q in enumerate(parts) if type(q) is Grown]
     if len(at) != 1 or not isinstance(axis, int) or is_symint(axis):

@@ -159,7 +159,7 @@ def placeholder(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...
     return counted(source, source.buffer, source.length, 0, source.stop_gradient)
 
 
-def attach(trace: Trace, parts: Sequence[Any], axis: Any) -> Counted | None:
+def attach(trace: Trace, parts: Sequence[object], axis: object) -> Counted | None:
     """`paddle.concat(parts, axis)` of such a tensor and what is attached to it."""
     whole = parts[0] if parts else None
     if type(whole) is not Counted or not isinstance(axis, int) or is_symint(axis):

@@ -23,7 +23,7 @@ from dy2st.trace.signals import Retrace
 from dy2st.trace.undo import MISSING
 
 
-def placeholder(body: Any, x: Any, path: tuple[Any, ...]) -> Either:
+def placeholder(body: Any, x: object, path: tuple[object, ...]) -> Either:
     """The placeholder of a number or tensor that iterations may make the other of the two."""
     trace, (t, stop, kind) = body.trace, body.known.eithers[path]
     if isinstance(x, Tensor):
@@ -53,7 +53,7 @@ def ends(plan: LoopRecord, name: str, b: Any, p: Any, a: Any, path: Any) -> tupl
     raise Retrace
 
 
-def either(name: str, a: Any, p: Either) -> Either:
+def either(name: str, a: object, p: Either) -> Either:
     """A number or a tensor as the value that may be both; the other one does not matter."""
     if type(a) is Either:
         return a

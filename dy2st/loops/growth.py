@@ -38,7 +38,7 @@ class Growth:
         return hash((self.axis, self.front))
 
 
-def without(t: Type, axis: int) -> tuple[Any, ...]:
+def without(t: Type, axis: int) -> tuple[object, ...]:
     return t.dtype, t.shape[:axis], t.shape[axis + 1 :]
 
 
@@ -58,7 +58,7 @@ def learn(trace: LoopTrace, inner: Value, path: tuple[object, ...], stand_in: Va
     return True
 
 
-def learn_early(trace: LoopTrace, before: Any, after: Any, path: tuple[object, ...]) -> None:
+def learn_early(trace: LoopTrace, before: object, after: Any, path: tuple[object, ...]) -> None:
     """As `learn`, for a place that the trace has found: its tensor or number before the loop, or
     those in its container, and what an iteration leaves there."""
     if type(before) is Unresolved:
@@ -81,7 +81,7 @@ def learn_early(trace: LoopTrace, before: Any, after: Any, path: tuple[object, .
 
 
 def learn_unresolved(
-    trace: LoopTrace, error: Refused, state: Mapping[Any, Any], outer: Sequence[Frame]
+    trace: LoopTrace, error: Refused, state: Mapping[Any, object], outer: Sequence[Frame]
 ) -> None:
     """Learn the places that branches have left with several types, after a trace that failed
     because one was read: as placeholders they may turn out to grow."""
@@ -96,7 +96,7 @@ def learn_unresolved(
     trace.found.update({k: q for k, q in some.items() if tests_of(q) in read})
 
 
-def tests_of(x: Unresolved) -> set[Any]:
+def tests_of(x: Unresolved) -> set[object]:
     """The conditions that decide which value it is."""
     return {value for a in alternatives(x) for _, value in a.facts or ()}
 

@@ -7,7 +7,6 @@ tensor in the second. This follows from the ops of one trace, so that the next o
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from dy2st.loops.record import LoopRecord
 from dy2st.trace.emitter import lift
@@ -48,7 +47,7 @@ def settle_gradients(plan: LoopRecord) -> None:
     plan.trace.require(trip, least, "gradients that arrive late")
 
 
-def turns(plan: LoopRecord) -> dict[tuple[Any, ...], int]:
+def turns(plan: LoopRecord) -> dict[tuple[object, ...], int]:
     """The places that are carried, with the number of iterations after which they require a
     gradient that they do not require before the loop; 0 for the others."""
     body_trace, trace = plan.body_trace, plan.trace

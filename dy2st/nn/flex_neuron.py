@@ -49,14 +49,14 @@ class FlexNeuron(paddle.nn.Layer):
 
     def __init__(
         self,
-        core: Callable[..., Any],
+        core: Callable[..., object],
         num_inputs: int,
         num_states: int,
         num_outputs: int,
         store_states: bool = False,
         step_mode: str = "m",
         initial_states: Sequence[float] | None = None,
-        output_templates: Any = None,
+        output_templates: object = None,
         keep_states: bool = True,
     ) -> None:
         super().__init__()

@@ -157,7 +157,7 @@ def rows(tree: Any, call: Filled) -> list[Any]:
     return list(found)
 
 
-def part_at(x: Any, path: Sequence[int]) -> Any:
+def part_at(x: object, path: Sequence[int]) -> object:
     """What lies in tuples and in containers."""
     for k in path:
         held = x if isinstance(x, (tuple, list)) else x if isinstance(x, dict) else vars(x)

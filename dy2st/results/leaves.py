@@ -298,7 +298,7 @@ class Rebuilt(Leaf):
     with its elements or items."""
 
     like: Any
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, object]
     elements: tuple[Any, ...]
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from typing import Any
 
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.signals import Refused
@@ -22,7 +21,7 @@ def moved_memory(trace: Trace) -> SourceError:
     )
 
 
-def holds_stand_in(trace: Trace, x: Any) -> bool:
+def holds_stand_in(trace: Trace, x: object) -> bool:
     """Whether an object of the trace, which no result can be, has a tensor in it."""
     if id(x) not in trace.objects.made:
         return False
@@ -32,7 +31,7 @@ def holds_stand_in(trace: Trace, x: Any) -> bool:
     return any(isinstance(q, FakeTensor) for q in fields)
 
 
-def no_result(what: str, x: Any) -> Refused:
+def no_result(what: str, x: object) -> Refused:
     return Refused(
         f"{what} contains a {type(x).__name__}.",
         reason="A program returns tensors and constants, in tuples, lists and dicts.",

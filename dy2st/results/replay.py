@@ -42,7 +42,7 @@ def again(x: Any) -> object:
 
 
 def _one(
-    x: Any, name: str, attrs: dict[str, Any], sizes: Mapping[str, int], outputs: Sequence[Any]
+    x: object, name: str, attrs: dict[str, Any], sizes: Mapping[str, int], outputs: Sequence[object]
 ) -> object:
     """One view, as its row writes it in Python; an index from data is an output."""
     at = [int(outputs[attrs.pop("output")])] if "output" in attrs else []
@@ -50,7 +50,7 @@ def _one(
     return view_rule(name).python(_Real(x), *at, **known)
 
 
-def _concrete(q: Any, sizes: Mapping[str, int]) -> object:
+def _concrete(q: object, sizes: Mapping[str, int]) -> object:
     if isinstance(q, (tuple, list)):
         return [_concrete(d, sizes) for d in q]
     return evaluate_dim(q, sizes) if isinstance(q, Size) else q
@@ -62,7 +62,7 @@ class _Real:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
-    def __getitem__(self, at: Any) -> Any:
+    def __getitem__(self, at: object) -> Any:
         return self.tensor[at]
 
     def __getattr__(self, method: str) -> Any:

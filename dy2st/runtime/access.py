@@ -53,18 +53,18 @@ from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of, plain_get
 
 
 # ---------------------------------------------------------------- containers
-def list_(items: list[Any]) -> list[object]:
+def list_(items: list[object]) -> list[object]:
     return TraceList(map(here, items)) if current() is not None else items
 
 
-def dict_(items: dict[Any, Any]) -> dict[Any, Any]:
+def dict_(items: dict[object, object]) -> dict[object, object]:
     if current() is not None:
         for key in items:
             check_key(items, key)
     return _made(items)
 
 
-def set_(items: set[Any]) -> set[Any]:
+def set_(items: set[object]) -> set[object]:
     if current() is not None:
         for key in items:
             check_key(items, key)
@@ -85,11 +85,11 @@ def _made(x: object) -> Any:
 
 
 # ---------------------------------------------------------------- attributes
-def load_attr(obj: Any, name: str) -> object:
+def load_attr(obj: object, name: str) -> object:
     return here(loaded(settled(here(obj)), name))
 
 
-def loaded(obj: Any, name: str) -> object:
+def loaded(obj: object, name: str) -> object:
     """`obj.name`, which may be unresolved."""
     trace = current()
     if type(obj) is Either:
@@ -122,7 +122,7 @@ def loaded(obj: Any, name: str) -> object:
     return held(trace, moved)
 
 
-def picked_attr(picked: Picked, obj: Any, name: str) -> tuple[object, ...]:
+def picked_attr(picked: Picked, obj: object, name: str) -> tuple[object, ...]:
     """`(value,)` of what the Layers that a stand-in stands for have themselves; () for what they
     have of their class."""
     if name in ("__dict__", *PARTS):
@@ -141,16 +141,16 @@ def place_of(obj: object, name: str) -> Global | Attr:
     return Global(vars(obj), name) if isinstance(obj, types.ModuleType) else Attr(obj, name)
 
 
-def fields_of(trace: Trace, obj: Any) -> Any:
+def fields_of(trace: Trace, obj: object) -> Any:
     """`obj.__dict__`: items of it are attributes."""
-    fields: Any = obj.__dict__
+    fields: object = obj.__dict__
     trace.guards.ref(fields)
     if type(fields) is dict and not isinstance(obj, types.ModuleType):
         trace.objects.fields[id(fields)] = obj
     return fields
 
 
-def owner_of(trace: Trace, fields: Any, name: Any) -> Any:
+def owner_of(trace: Trace, fields: object, name: object) -> Any:
     """The object whose attribute is an item of its `__dict__`; None for other items."""
     obj = trace.objects.fields.get(id(fields))
     if obj is None or type(name) is not str:
@@ -158,7 +158,7 @@ def owner_of(trace: Trace, fields: Any, name: Any) -> Any:
     return None if hasattr(in_class(type(obj), name), "__set__") else obj
 
 
-def update_fields(fields: Any, *args: Any, **kwargs: Any) -> None:
+def update_fields(fields: object, *args: object, **kwargs: object) -> None:
     """`obj.__dict__.update(...)`."""
     for name, value in dict(*args, **kwargs).items():
         put_item(fields, name, value)
@@ -170,7 +170,7 @@ def item_as_attribute(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
     return (load_item(obj, name),) if own and dict.__contains__(obj, name) else ()
 
 
-def vars_(*args: Any) -> object:
+def vars_(*args: object) -> object:
     has = len(args) == 1 and hasattr(args[0], "__dict__")
     return load_attr(args[0], "__dict__") if has else vars(*args)
 
@@ -198,7 +198,7 @@ def receiver(obj: object, name: str) -> object:
     return value
 
 
-def store_attr(value: object, obj: Any, name: str) -> None:
+def store_attr(value: object, obj: object, name: str) -> None:
     trace = current()
     if trace is None:
         setattr(obj, name, value)
@@ -225,7 +225,7 @@ def of_library(obj: object) -> bool:
     return shared and getattr(obj, named).split(".")[0] in LIBRARIES
 
 
-def store_plain(obj: Any, name: str, value: object) -> None:
+def store_plain(obj: object, name: str, value: object) -> None:
     """`object.__setattr__(obj, name, value)`."""
     trace = current()
     if trace is None:
@@ -251,7 +251,7 @@ def store_plain(obj: Any, name: str, value: object) -> None:
         trace.store(place_of(obj, name), value)
 
 
-def del_attr(obj: Any, name: str) -> None:
+def del_attr(obj: object, name: str) -> None:
     trace = current()
     if trace is None:
         delattr(obj, name)
@@ -260,7 +260,7 @@ def del_attr(obj: Any, name: str) -> None:
         del_plain(obj, name)
 
 
-def del_plain(obj: Any, name: str) -> None:
+def del_plain(obj: object, name: str) -> None:
     trace = current()
     if trace is None:
         object.__delattr__(obj, name)
@@ -271,11 +271,11 @@ def del_plain(obj: Any, name: str) -> None:
         trace.store(place_of(obj, name), MISSING)
 
 
-def setattr_(obj: Any, name: str, value: object) -> None:
+def setattr_(obj: object, name: str, value: object) -> None:
     store_attr(value, obj, name)
 
 
-def items_of(f: Any, obj: Any) -> object:
+def items_of(f: object, obj: object) -> object:
     """`operator.itemgetter(...)(obj)`."""
     found = tuple(load_item(obj, key) for key in f.__reduce__()[1])
     return found[0] if len(found) == 1 else found
@@ -296,11 +296,11 @@ BUILTINS: dict[int, Any] = {
 
 
 # ---------------------------------------------------------------- items
-def load_item(obj: Any, index: Any) -> Any:
+def load_item(obj: object, index: object) -> object:
     return here(item_of(here(obj), index))
 
 
-def item_of(obj: Any, index: Any) -> Any:
+def item_of(obj: Any, index: Any) -> object:
     """`obj[index]`, which may be unresolved."""
     trace = current()
     if type(index) is Either:
@@ -318,7 +318,7 @@ def item_of(obj: Any, index: Any) -> Any:
     return get_item(obj, index)
 
 
-def get_item(obj: Any, index: Any) -> Any:
+def get_item(obj: Any, index: Any) -> object:
     """An item as the class has it without a method of the user."""
     trace = current()
     if trace is None or trace.guards is None:
@@ -349,7 +349,7 @@ def get_item(obj: Any, index: Any) -> Any:
     return value
 
 
-def at_index(trace: Trace, sequence: Any, index: Any) -> Any:
+def at_index(trace: Trace, sequence: Any, index: object) -> object:
     """`sequence[index]` at an index that only the program knows."""
     if not isinstance(sequence, np.ndarray):
         note_contents(trace, sequence)
@@ -382,7 +382,7 @@ def load_old(obj: object, index: object) -> object:
     return old_items(trace, obj, index)
 
 
-def _holds_fake(x: Any) -> bool:
+def _holds_fake(x: object) -> bool:
     return isinstance(x, tuple) or holds_fake(x)
 
 
@@ -400,7 +400,7 @@ def store_item(value: Any, obj: Any, index: Any) -> Any:
         put_item(obj, index, value)
 
 
-def put_item(obj: Any, index: Any, value: Any) -> None:
+def put_item(obj: Any, index: Any, value: object) -> None:
     """Store an item as the class does without a method of the user."""
     trace = current()
     if trace is None:
@@ -431,7 +431,7 @@ def put_item(obj: Any, index: Any, value: Any) -> None:
     return trace.store(Item(obj, index), value)
 
 
-def put_element(trace: Trace, array: Any, index: Any, value: Any) -> None:
+def put_element(trace: Trace, array: object, index: object, value: object) -> None:
     """`array[index] = value` of an array that the function has made, while it is traced."""
     if isinstance(value, Tensor) or is_runtime(value) or is_array(value):
         raise refuse(
@@ -460,7 +460,7 @@ def check_key(obj: object, index: Any) -> None:
         )
 
 
-def del_item(obj: Any, index: Any) -> None:
+def del_item(obj: object, index: object) -> None:
     trace = current()
     if trace is not None and special(trace, obj, "__delitem__", index):
         return

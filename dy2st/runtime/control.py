@@ -52,7 +52,7 @@ from ir import Value
 def for_(
     iterable: Any,
     body: Callable[[Any], None],
-    get_state: Callable[[], tuple[Any, ...]],
+    get_state: Callable[[], tuple[object, ...]],
     set_state: Callable[[tuple[Any, ...]], None],
     names: tuple[str, ...],
     test: Callable[[], object] | None = None,
@@ -98,7 +98,7 @@ def _python_for(iterable: Any, body: Callable[[Any], None], test: Any) -> None:
 def while_(
     test: Callable[[], object],
     body: Callable[[], None],
-    get_state: Callable[[], tuple[Any, ...]],
+    get_state: Callable[[], tuple[object, ...]],
     set_state: Callable[[tuple[Any, ...]], None],
     names: tuple[str, ...],
 ) -> None:
@@ -115,7 +115,7 @@ def if_(
     test: Any,
     then: Callable[[], None],
     orelse: Callable[[], None],
-    get_state: Callable[[], tuple[Any, ...]],
+    get_state: Callable[[], tuple[object, ...]],
     set_state: Callable[[tuple[Any, ...]], None],
     names: tuple[str, ...],
 ) -> None:
@@ -128,7 +128,7 @@ def if_(
 
 
 # ---------------------------------------------------------------- expressions
-def and_(*thunks: Callable[[], object]) -> Any:
+def and_(*thunks: Callable[[], object]) -> object:
     """The first value that is false, else the last."""
     return _connected(True, thunks)
 
@@ -173,7 +173,7 @@ def _later(trace: Trace, go_on: bool, first: object, known: Any, rest: Any) -> o
     return either
 
 
-def truth_or(trace: Trace, x: Any, error: BaseException) -> object:
+def truth_or(trace: Trace, x: object, error: BaseException) -> object:
     """The truth of the last operand; `error` if it is no condition."""
     if isinstance(x, Tensor) and any(d != 1 for d in lift(trace, x)._value.type.shape):
         raise error
@@ -188,13 +188,13 @@ def subject(x: object) -> Any:
     return found
 
 
-def not_(value: Any) -> Any:
+def not_(value: Any) -> object:
     trace = current()
     known = value if trace is None else condition(trace, value)
     return negate(known) if trace is not None and is_runtime_scalar(known) else not known
 
 
-def ifexp(test: Any, then: Callable[[], object], orelse: Callable[[], object]) -> Any:
+def ifexp(test: Any, then: Callable[[], object], orelse: Callable[[], object]) -> object:
     trace = current()
     known = test if trace is None else settled_condition(trace, test)
     if trace is not None and is_runtime_scalar(known):
@@ -252,7 +252,7 @@ def is_not(a: object, b: object) -> object:
     return not_(is_(a, b))
 
 
-def in_(a: Any, b: Any) -> Any:
+def in_(a: Any, b: Any) -> object:
     trace = current()
     if trace is not None:
         users = special(trace, b, "__contains__", a)
@@ -283,7 +283,7 @@ def is_later(x: object) -> bool:
     return is_runtime_scalar(x) or is_symint(x)
 
 
-def not_in(a: object, b: object) -> Any:
+def not_in(a: object, b: object) -> object:
     return not_(in_(a, b))
 
 
@@ -295,7 +295,7 @@ AUGMENTED = {
 }  # fmt: skip
 
 
-def aug(op: str, x: object, value: Any) -> Any:
+def aug(op: str, x: object, value: Any) -> object:
     """`x op= value`: rebinding for tensors and numbers; a list grows in place."""
     trace = current()
     if op == "+" and isinstance(x, (list, collections.deque)):

@@ -61,7 +61,7 @@ HASHES: tuple[type, ...] = tuple(
 FRESH: tuple[type, ...] = (list, set, dict, collections.deque, bytearray, np.ndarray, *HASHES)
 
 
-def library_call(trace: Trace, f: Any) -> Callable[..., Any]:
+def library_call(trace: Trace, f: object) -> Callable[..., object]:
     """What to call instead of `f`, a function that is not converted.
 
     Raises Refused for a function that cannot be part of a program.
@@ -101,7 +101,7 @@ class PureCall:
         return out
 
     # ------------------------------------------------------------ arguments
-    def read(self, x: Any) -> None:
+    def read(self, x: object) -> None:
         """The result depends on this value: it is known, and what may change of it is guarded."""
         if id(x) in self.seen:
             return
@@ -150,7 +150,7 @@ class PureCall:
             "Use the function of Paddle, or call it outside of the translated function.",
         )
 
-    def callback(self, x: Any, named: bool = False) -> Any:
+    def callback(self, x: Any, named: bool = False) -> object:
         """A function as an argument (an object of the user, if its name says that it is called):
         it is converted when it is called."""
         users = named and is_users_object(x) and callable(x)
@@ -167,7 +167,7 @@ class PureCall:
         return call
 
     # ------------------------------------------------------------ effects
-    def follow(self, owner: Any) -> None:
+    def follow(self, owner: object) -> None:
         """A method of a library's object may change it, in a way that the program does not."""
         if owner is None or isinstance(owner, (types.ModuleType, type)) or self.is_known(owner):
             return
@@ -184,11 +184,11 @@ class PureCall:
                 f"{name_of(self.f)}() may change an object from outside of the loop"
             )
 
-    def is_known(self, owner: Any) -> bool:
+    def is_known(self, owner: object) -> bool:
         plain = is_plain(owner) or is_array(owner) or is_lazy(owner)
         return plain or is_users_object(owner) or is_in(type(owner), IMMUTABLE)
 
-    def write(self, owner: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def write(self, owner: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
         """A container that changes is put back and changed on every call as others are; an array
         must have been made here."""
         at = self.written
@@ -232,7 +232,7 @@ class PureCall:
 
 
 # ---------------------------------------------------------------- guarded calls
-def guarded_call(trace: Trace, f: Any, *args: Any, **kwargs: Any) -> Any:
+def guarded_call(trace: Trace, f: Any, *args: Any, **kwargs: Any) -> object:
     """The result, or the exception; every call of the program checks that it is the same."""
     call = PureCall(trace, f)
     call.generic = False
@@ -262,7 +262,7 @@ def guarded_call(trace: Trace, f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 # ---------------------------------------------------------------- kinds of values
-def is_lazy(x: Any) -> bool:
+def is_lazy(x: object) -> bool:
     """Whether the value is known only when the program runs."""
     known = isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x)
     return known or type(x) in (Text, Either)

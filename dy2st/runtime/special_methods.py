@@ -70,7 +70,7 @@ def is_generated(function: Any) -> bool:
     return code is not None and code.co_filename == GENERATED and function.__name__[:2] == "__"
 
 
-def generated_call(trace: Trace, function: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+def generated_call(trace: Trace, function: Any, self: Any, *args: Any, **kwargs: Any) -> object:
     """A method that `dataclasses` has written: it reads attributes, and calls what it is given."""
     if not dataclasses.is_dataclass(self):
         raise refuse(
@@ -86,7 +86,7 @@ def generated_call(trace: Trace, function: Any, self: Any, *args: Any, **kwargs:
     return function(self, *args, **kwargs)
 
 
-def original(function: Any) -> Any:
+def original(function: object) -> Any:
     return getattr(function, "__dy2st_original__", function)
 
 
@@ -108,7 +108,7 @@ def method(kind: type, name: str, function: types.FunctionType) -> Callable[...,
     return call
 
 
-def unknown(out: Any, name: str) -> BaseException:
+def unknown(out: object, name: str) -> BaseException:
     if is_runtime_scalar(out):
         return stop(out, name)
     return refuse(

@@ -49,7 +49,7 @@ def is_array(x: object) -> bool:
     return type(x) is FakeArray
 
 
-def tensor_of(x: Any) -> Any:
+def tensor_of(x: object) -> object:
     """The fake tensor of a stand-in for an array, else `x`."""
     return x.fake if type(x) is FakeArray else x
 
@@ -111,11 +111,11 @@ class FakeArray:
         return f"an array {self.fake._value.type}"
 
     # ------------------------------------------------------------ elements
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         found = self.fake[_index(index)]
         return self._element(found) if _picks_one(index, self.ndim) else self._like(found)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: Any) -> None:
         have, number = self.dtype, kind_of(value)
         given = np.asarray(number(1)).dtype if number else getattr(value, "dtype", None)
         if not isinstance(given, np.dtype) or not np.can_cast(given, have, "same_kind"):
@@ -129,11 +129,11 @@ class FakeArray:
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
-    def item(self, *index: Any) -> Any:
+    def item(self, *index: object) -> Any:
         one = self.reshape(-1)[index[0]] if len(index) == 1 and self.ndim != 1 else self[index]
         return one.fake.item() if type(one) is FakeArray else one
 
-    def tolist(self) -> Any:
+    def tolist(self) -> object:
         if not self.ndim:
             return self.fake.item()
         return TraceList([q.tolist() if is_array(q) else q for q in self])
@@ -144,7 +144,7 @@ class FakeArray:
     def astype(self, dtype: Any) -> FakeArray:
         return self._like(_cast(self.fake.clone(), np.dtype(dtype)))
 
-    def reshape(self, *shape: Any) -> FakeArray:
+    def reshape(self, *shape: object) -> FakeArray:
         dims = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
         return self._like(paddle.reshape(self.fake, list(dims)))
 
@@ -154,7 +154,7 @@ class FakeArray:
     def flatten(self) -> FakeArray:
         return self.copy().reshape(-1)
 
-    def transpose(self, *axes: Any) -> FakeArray:
+    def transpose(self, *axes: object) -> FakeArray:
         order = axes[0] if len(axes) == 1 and isinstance(axes[0], (tuple, list)) else axes
         return self._like(paddle.transpose(self.fake, list(order or reversed(range(self.ndim)))))
 
@@ -188,7 +188,7 @@ class FakeArray:
         found = getattr(e, ROWS[name])(x, y)
         return self._like(found) if found.ndim else self._element(found)
 
-    def _changed(self, name: str, other: Any) -> Any:
+    def _changed(self, name: str, other: object) -> object:
         """`self op= other` writes into this array."""
         new = self._with(name, other)
         if new is NotImplemented:
@@ -202,7 +202,7 @@ class FakeArray:
         self.fake[...] = _cast(new.fake, self.dtype)
         return self
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: object) -> Any:
         if ufunc in UFUNCS and method == "__call__" and not kwargs:
             x, y = args
             own = is_array(x)
@@ -214,7 +214,7 @@ class FakeArray:
             return getattr(self, METHODS[function])(*args[1:], **kwargs)
         raise _refused(f"{function.__module__}.{function.__name__}")
 
-    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         raise _refused("a function that reads the elements")
 
     def __bool__(self) -> NoReturn:
@@ -237,7 +237,7 @@ class FakeArray:
     def _like(self, fake: FakeTensor) -> FakeArray:
         return made_array(_tracing(), fake)
 
-    def _element(self, fake: FakeTensor) -> Any:
+    def _element(self, fake: FakeTensor) -> object:
         """Scalars of NumPy's other types keep their arithmetic as arrays without axes."""
         if fake._value.type.dtype in KINDS:
             return RuntimeScalar(fake._value, _tracing())
@@ -262,35 +262,35 @@ def _refused(use: str) -> BaseException:
     )
 
 
-def _tensor(x: Any) -> FakeTensor:
+def _tensor(x: object) -> FakeTensor:
     return x.fake if type(x) is FakeArray else paddle.to_tensor(x)
 
 
-def _cast(fake: Any, dtype: np.dtype) -> Any:
+def _cast(fake: object, dtype: np.dtype) -> Any:
     want = element_type(dtype)
     return Emitter(_tracing()).cast_to(fake, want)
 
 
-def _index(index: Any) -> Any:
+def _index(index: object) -> object:
     return tuple(map(tensor_of, index)) if isinstance(index, tuple) else tensor_of(index)
 
 
-def _picks_one(index: Any, ndim: int) -> bool:
+def _picks_one(index: object, ndim: int) -> bool:
     """Whether an index has an integer for every axis: NumPy gives a scalar then."""
     items = index if isinstance(index, tuple) else (index,)
     return len(items) == ndim and all(kind_of(q) is int or is_symint(q) for q in items)
 
 
-def _operator(name: str, reverse: bool) -> Callable[[FakeArray, Any], Any]:
+def _operator(name: str, reverse: bool) -> Callable[[FakeArray, Any], object]:
     return lambda self, other: self._with(name, other, reverse)
 
 
-def _in_place(name: str) -> Callable[[FakeArray, Any], Any]:
+def _in_place(name: str) -> Callable[[FakeArray, Any], object]:
     return lambda self, other: self._changed(name, other)
 
 
-def _other(name: str) -> Callable[..., Any]:
-    def method(self: FakeArray, *others: Any) -> Any:
+def _other(name: str) -> Callable[..., object]:
+    def method(self: FakeArray, *others: object) -> Any:
         if any(isinstance(q, Tensor) for q in others):
             return NotImplemented
         raise _refused(f"the operator {name}")
@@ -298,8 +298,8 @@ def _other(name: str) -> Callable[..., Any]:
     return method
 
 
-def _reduction(name: str) -> Callable[..., Any]:
-    def method(self: FakeArray, axis: Any = None, **options: Any) -> Any:
+def _reduction(name: str) -> Callable[..., object]:
+    def method(self: FakeArray, axis: object = None, **options: object) -> Any:
         if options or not (axis is None or type(axis) is int):
             raise _refused(f"numpy.ndarray.{name} with these arguments")
         out = getattr(np.ones([1], self.dtype), name)().dtype

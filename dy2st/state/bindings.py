@@ -83,7 +83,7 @@ def places(thunk: types.FunctionType) -> Iterator[Global | Cell]:
         yield Global(thunk.__globals__, name)
 
 
-def rebinding(value: object, thunk: types.FunctionType, inner: bool = False) -> Any:
+def rebinding(value: object, thunk: types.FunctionType, inner: bool = False) -> object:
     rebinds(thunk, inner)
     return value
 

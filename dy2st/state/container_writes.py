@@ -71,12 +71,12 @@ class Growth(Location):
     def key(self) -> tuple[object, ...]:
         return ("growth", id(self.obj), "list")
 
-    def put(self, value: Any) -> None:
+    def put(self, value: object) -> None:
         self.obj.extend(value)
 
 
 # ---------------------------------------------------------------- while tracing
-def change(trace: Trace, obj: Any) -> None:
+def change(trace: Trace, obj: object) -> None:
     """The contents of a container change next. One that no guard has met was made in this trace, by
     code that is not converted."""
     if not made_here(trace, obj) and trace.guards is not None:
@@ -90,7 +90,7 @@ def change(trace: Trace, obj: Any) -> None:
         trace.note_store(Contents(obj))
 
 
-def method(trace: Trace, f: Any, owner: Any) -> Callable[..., Any]:
+def method(trace: Trace, f: Any, owner: object) -> Callable[..., Any]:
     """A method that changes a container; its arguments, evaluated before, may read it."""
 
     def changing(*args: Any, **kwargs: Any) -> object:
@@ -102,7 +102,7 @@ def method(trace: Trace, f: Any, owner: Any) -> Callable[..., Any]:
     return changing
 
 
-def grows_unread(trace: Trace, obj: Any) -> bool:
+def grows_unread(trace: Trace, obj: object) -> bool:
     """Whether a list or deque from outside has not been read, so that its elements do not
     matter."""
     if type(obj) not in GROWING or made_here(trace, obj) or trace.guards is None:
@@ -112,7 +112,7 @@ def grows_unread(trace: Trace, obj: Any) -> bool:
     return id(obj) in trace.guards.ids and ("contents", id(obj)) not in trace.guards.terms
 
 
-def tail_of(trace: Trace, obj: Any) -> TraceList:
+def tail_of(trace: Trace, obj: object) -> TraceList:
     """The list of the trace that collects what is appended to `obj`."""
     tails = trace.guards.tails
     trace.guards.terms.store(Growth(obj))
@@ -125,7 +125,7 @@ def tail_of(trace: Trace, obj: Any) -> TraceList:
     return tails[id(obj)][1]
 
 
-def check_readable(trace: Trace, obj: Any) -> None:
+def check_readable(trace: Trace, obj: object) -> None:
     """What was appended before a loop or branch cannot move into the list while that is tried."""
     if trace.tentative and trace.guards.tails[id(obj)][1].parts():
         raise AlsoRead(obj)
@@ -184,7 +184,7 @@ def lines_of_stores(trace: Trace) -> dict[tuple[object, ...], Loc | None]:
     return {**grown, **{k: trace.objects.stored.get(k) for k in trace.frames[0].stores}}
 
 
-def stand_in_for(trace: Trace, old: Any, new: Any) -> object:
+def stand_in_for(trace: Trace, old: object, new: object) -> object:
     """A container of the arguments with stand-ins in it: a new one, unless the function finds the
     container itself at another place."""
     if id(old) not in trace.guards.kept:

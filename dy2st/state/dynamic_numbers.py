@@ -28,7 +28,7 @@ class DynamicNumbers:
     def __init__(self) -> None:
         self.places: set[Any] = set()
         self.leaves: set[int] = set()
-        self.pinned: set[Any] = set()
+        self.pinned: set[object] = set()
 
     def __bool__(self) -> bool:
         return bool(self.places or self.leaves)
@@ -54,7 +54,7 @@ class DynamicNumbers:
         self.leaves -= self.pinned
 
     @staticmethod
-    def moved(key: tuple[Any, ...], signature: Signature) -> list[int]:
+    def moved(key: tuple[object, ...], signature: Signature) -> list[int]:
         """The numbers that alone tell `key` from that of this call."""
         mine = signature.key
         if len(key) != len(mine) or key[0] != mine[0]:
@@ -88,7 +88,7 @@ def number_of(trace: Trace, place: Location, value: object) -> object:
     return trace.number_input(found.key, value, str(place), found)
 
 
-def hold_elements(trace: Trace, obj: Any) -> None:
+def hold_elements(trace: Trace, obj: object) -> None:
     """The numbers in a container that move are Numbers while the trace runs, because code reads
     them without asking."""
     kind = kind_of(obj)

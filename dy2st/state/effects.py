@@ -14,7 +14,6 @@ import functools
 import sys
 import types
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -241,7 +240,7 @@ _DESCRIPTORS = (
 )  # fmt: skip
 
 
-def effect_of(f: Any) -> Effect:
+def effect_of(f: object) -> Effect:
     """The effect of a call of `f`: a function, a method, a class, an object that can be called.
 
     A mark of the user decides before the table. For a function of Paddle that the table does not
@@ -258,12 +257,12 @@ def effect_of(f: Any) -> Effect:
     return Effect.PURE if found is None and is_recorded(f) else Effect.REFUSED
 
 
-def is_recorded(f: Any) -> bool:
+def is_recorded(f: object) -> bool:
     """Whether `f` belongs to Paddle, or to a module that the user has said to leave alone."""
     return home(f) in RECORDED or is_ignored(getattr(f, "__module__", None))
 
 
-def refusal_of(f: Any) -> tuple[str, str]:
+def refusal_of(f: object) -> tuple[str, str]:
     """Why a call of `f` is refused, and what to do."""
     found = _found(f)
     if isinstance(found, str):
@@ -271,12 +270,12 @@ def refusal_of(f: Any) -> tuple[str, str]:
     return UNKNOWN
 
 
-def is_in(f: Any, group: frozenset[str]) -> bool:
+def is_in(f: object, group: frozenset[str]) -> bool:
     """Whether a name of `f`, or of what is around it, belongs to a group."""
     return any(part in group for name in names(f) for part in _prefixes(name))
 
 
-def written(f: Any) -> int | None:
+def written(f: object) -> int | None:
     """Which argument `f` writes; -1 is the object that it is a method of."""
     return next((WRITES[name] for name in names(f) if name in WRITES), None)
 
@@ -285,7 +284,7 @@ def written(f: Any) -> int | None:
 NAMED = frozenset(sys.stdlib_module_names) - {"__main__"} | {"paddle", "numpy"}
 
 
-def name_of(f: Any) -> str:
+def name_of(f: object) -> str:
     """The user's name for a function, with the module of a library."""
     module = getattr(f, "__module__", None)
     if isinstance(module, str) and module.split(".")[0] not in NAMED:
@@ -295,13 +294,13 @@ def name_of(f: Any) -> str:
     return "open" if f is open else name
 
 
-def home(f: Any) -> str:
+def home(f: object) -> str:
     """The package that defines `f`."""
     found = list(names(f))
     return found[0 if isinstance(f, type) else -1].split(".")[0]
 
 
-def _found(f: Any) -> Effect | str | None:
+def _found(f: object) -> Effect | str | None:
     for name in names(f):
         for part in _prefixes(name):
             found = REASONS.get(part) or TABLE.get(part)
@@ -319,7 +318,7 @@ def _prefixes(name: str) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------- names
-def names(f: Any) -> Iterator[str]:
+def names(f: object) -> Iterator[str]:
     """The dotted names of `f`: for a method one name for each class from that of its object up to
     the base class that defines it."""
     owner = getattr(f, "__self__", None)
@@ -354,7 +353,7 @@ def _methods(kind: type, name: str) -> Iterator[str]:
             return
 
 
-def dotted(x: Any) -> str:
+def dotted(x: object) -> str:
     """Module and name, with the public name of a module: `_heapq.heappush` is `heapq.heappush`."""
     module = getattr(x, "__module__", None) or ""
     head, _, rest = module.partition(".")

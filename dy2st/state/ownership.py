@@ -143,7 +143,7 @@ def note_method(trace: Trace, layer: Any, method: types.MethodType) -> None:
             note_members(trace, q, dict_name)
 
 
-def note_members(trace: Trace, layer: Any, name: str) -> None:
+def note_members(trace: Trace, layer: object, name: str) -> None:
     """What a dict of a Layer holds is read."""
     for held in (c for f in trace.frames for c in f.columns.values()):
         if name == "_buffers" and any(q is layer for q in held.layers):
@@ -161,7 +161,7 @@ def note_members(trace: Trace, layer: Any, name: str) -> None:
         trace.guards.members(layer, name)
 
 
-def tensor_attr(trace: Trace, tensor: Any, name: str) -> object:
+def tensor_attr(trace: Trace, tensor: object, name: str) -> object:
     """An attribute of a real tensor: its flags and its shape may be others in the next call."""
     value = getattr(tensor, name, MISSING)
     if isinstance(tensor, FakeTensor):
@@ -175,7 +175,7 @@ def tensor_attr(trace: Trace, tensor: Any, name: str) -> object:
     return getattr(tensor, name) if value is MISSING else value
 
 
-def note_attr(trace: Trace, obj: Any, name: str, value: Any, whole: bool = True) -> None:
+def note_attr(trace: Trace, obj: object, name: str, value: object, whole: bool = True) -> None:
     """The program depends on this attribute, unless the trace made it."""
     if isinstance(obj, types.ModuleType):
         if obj.__name__.split(".")[0] not in LIBRARIES and not isinstance(value, FakeTensor):
@@ -190,7 +190,7 @@ def note_attr(trace: Trace, obj: Any, name: str, value: Any, whole: bool = True)
         trace.guards.attr(obj, name, value, whole)
 
 
-def is_stored_in_class(trace: Trace, obj: Any, name: str) -> bool:
+def is_stored_in_class(trace: Trace, obj: object, name: str) -> bool:
     """Whether the trace has stored this attribute of the class that the object has it from."""
     if name in getattr(obj, "__dict__", ()):
         return False
@@ -198,7 +198,7 @@ def is_stored_in_class(trace: Trace, obj: Any, name: str) -> bool:
     return any(("attr", id(base), name) in trace.objects.stored for base in classes)
 
 
-def is_users_object(x: Any) -> bool:
+def is_users_object(x: object) -> bool:
     """An instance of a class that is no library's."""
     kind: Any = type(x)
     if isinstance(x, (types.ModuleType, type, BaseException, enum.Enum, *_FUNCTIONS)):
@@ -212,7 +212,7 @@ def package_of(kind: type) -> str:
     return name.split(".")[0] if isinstance(name, str) else "builtins"
 
 
-def note_object(trace: Trace, x: Any) -> None:
+def note_object(trace: Trace, x: object) -> None:
     """Code that is not converted reads an object of the user: the program depends on all of its
     attributes."""
     key = ("object", id(x))

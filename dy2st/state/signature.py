@@ -32,7 +32,7 @@ class Signature:
     def __init__(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         self.args, self.kwargs = args, kwargs
         self.leaves = Leaves(args, kwargs)
-        structure: list[Any] = [grad_enabled()]
+        structure: list[object] = [grad_enabled()]
         for a in args:
             if type(a) is Tensor:
                 structure.append(0)
@@ -49,10 +49,10 @@ class Signature:
             self.key = (self.structure, *self.key[1:])
 
     @property
-    def general(self) -> tuple[Any, ...]:
+    def general(self) -> tuple[object, ...]:
         return (self.structure, *[_key(q, False) for q in self.leaves])
 
-    def _walk(self, a: Any, structure: list[Any]) -> None:
+    def _walk(self, a: Any, structure: list[object]) -> None:
         kind = type(a)
         if is_sequence(a):
             structure.append((kind, len(a)))
@@ -88,9 +88,9 @@ class Signature:
     def rebuild(
         self,
         leaves: Sequence[object],
-        made: list[Any],
-        use: Callable[[Any, Any], Any] = lambda old, new: new,
-    ) -> tuple[list[Any], dict[str, Any]]:
+        made: list[object],
+        use: Callable[[Any, Any], object] = lambda old, new: new,
+    ) -> tuple[list[object], dict[str, object]]:
         """The arguments with other leaves; lists and dicts are new ones, added to `made`.
         `use(old, new)` may give `old` the elements of `new`, and stay with it."""
         new, known = iter(leaves), dict[int, Any]()
@@ -133,7 +133,7 @@ def _key(leaf: object, shapes: bool) -> object:
     return (type(leaf), repr(leaf)) if is_constant(leaf) else id(leaf)
 
 
-def _keys(a: dict[Any, Any]) -> tuple[Any, ...]:
+def _keys(a: dict[object, object]) -> tuple[Any, ...]:
     """The keys of a dict; True is not 1, and 0.0 is not -0.0."""
     if {str}.issuperset(map(type, a)):
         return tuple(a)
@@ -153,7 +153,7 @@ def _paths(a: Any, path: Path) -> list[Path]:
     return [path]
 
 
-def _containers(a: Any) -> Iterator[Any]:
+def _containers(a: Any) -> Iterator[object]:
     """Lists and dicts, inner ones first."""
     if is_sequence(a) or type(a) is dict:
         for q in a.values() if isinstance(a, dict) else a:
@@ -163,7 +163,7 @@ def _containers(a: Any) -> Iterator[Any]:
 
 
 def _fill(
-    a: Any, new: Iterator[Any], known: dict[int, Any], use: Callable[[Any, Any], Any]
+    a: Any, new: Iterator[object], known: dict[int, object], use: Callable[[Any, Any], object]
 ) -> object:
     """`a` with the next leaves; `known` are the new lists and dicts by the id of the old ones."""
     kind = type(a)
@@ -173,7 +173,7 @@ def _fill(
         return kind(*(_fill(q, new, known, use) for q in a))
     if kind is not dict and kind is not list:
         return next(new)
-    filled: Any = (
+    filled: object = (
         {k: _fill(q, new, known, use) for k, q in a.items()}
         if kind is dict
         else [_fill(q, new, known, use) for q in a]

@@ -143,7 +143,7 @@ class Unstacked:
     def shape(self) -> tuple[Dim, ...]:
         return self.fake._value.type.shape[1:]  # type: ignore[no-any-return]
 
-    def item(self, trace: Trace, i: Any) -> Any:
+    def item(self, trace: Trace, i: object) -> Any:
         one = self.fake[i]
         if self.number:
             return RuntimeScalar(one._value, trace)
@@ -185,7 +185,7 @@ class StackedRun:
         assert trace is not None
         return trace.sym(self.trip)
 
-    def item(self, trace: Trace, i: Any) -> Any:
+    def item(self, trace: Trace, i: object) -> Any:
         known = self.items.get(i) if type(i) is int else None
         if known is not None and known[0] in trace.frames:
             return known[1]
@@ -196,7 +196,7 @@ class StackedRun:
             self.items[i] = trace.frame, made
         return made
 
-    def note(self, trace: Trace, i: Any, made: Any, path: tuple[int, ...]) -> None:
+    def note(self, trace: Trace, i: object, made: object, path: tuple[int, ...]) -> None:
         """Note which element of the run the tensors of `made` are."""
         if isinstance(made, tuple):
             for k, q in enumerate(made):
@@ -288,7 +288,7 @@ def along_first_axis(trace: Trace, parts: list[Any]) -> Any:
     return trace.fake(value, all(q.stop_gradient for q in pieces))
 
 
-def sliced(trace: Trace, parts: list[Any], at: slice) -> list[Any] | None:
+def sliced(trace: Trace, parts: list[Any], at: slice) -> list[object] | None:
     """The parts of a slice, as views of the parts it is taken from. Where a length is no number
     they are views of the joined tensor, which may not be written. None for Python values in a
     run."""
@@ -324,7 +324,7 @@ def freeze(trace: Trace, run: StackedRun) -> None:
         trace.freeze(trace.root(value), reason, run.loop)
 
 
-def trace_length(tree: Any) -> Dim:
+def trace_length(tree: object) -> Dim:
     """The length of a sliced segment."""
     lengths = [q.fake._value.type.shape[0] for q in leaves_of(tree) if isinstance(q, Unstacked)]
     if not lengths:
@@ -343,7 +343,7 @@ def below(trace: Trace, x: Any, y: Any) -> Any:
     return gap < 0
 
 
-def between(items: list[Any], start: Any, stop: Any) -> list[Any]:
+def between(items: list[object], start: Any, stop: Any) -> list[object]:
     """`items[start:stop]` where data decides how many there are."""
     n = len(items)
     low = max(n + start, 0) if start < 0 else min(start, n)
@@ -357,14 +357,14 @@ def between(items: list[Any], start: Any, stop: Any) -> list[Any]:
 between.__module__ = "dy2st_user_code"  # converted like a user's: it must not pass for a library's
 
 
-def mapped(f: Callable[[Any], Any], tree: Any) -> Any:
+def mapped(f: Callable[[Any], object], tree: object) -> Any:
     if not isinstance(tree, tuple):
         return f(tree)
     parts = [mapped(f, q) for q in tree]
     return regrouped(tree, parts)
 
 
-def leaves_of(x: Any) -> Iterator[Any]:
+def leaves_of(x: object) -> Iterator[Any]:
     """The leaves of a segment, or what an element consists of."""
     x = x.tree if isinstance(x, StackedRun) else x
     if isinstance(x, tuple):
@@ -374,7 +374,7 @@ def leaves_of(x: Any) -> Iterator[Any]:
         yield x
 
 
-def constant_of(x: Any) -> tuple[Any, ...]:
+def constant_of(x: object) -> tuple[Any, ...]:
     """The constant that a leaf is in every element; empty for all others."""
     x = x.value if isinstance(x, Known) else x
     return (x,) if is_constant(x) else ()

@@ -171,7 +171,7 @@ def value_in(trace: Trace, x: Any) -> Value:
     return x.value if is_runtime_scalar(x) else trace.index_value(x)  # type: ignore[no-any-return]
 
 
-def text_of(error: BaseException) -> Any:
+def text_of(error: BaseException) -> object:
     """`str(error)` of an error raised while tracing; of a KeyError, its key."""
     if type(error).__str__ not in (BaseException.__str__, KeyError.__str__):
         return str(error)
@@ -201,7 +201,7 @@ def is_lazy(x: Any) -> bool:
 
 def is_record(x: object) -> bool:
     """A named tuple whose text is that of `collections.namedtuple`."""
-    shown_by: Any = type(x).__repr__
+    shown_by: object = type(x).__repr__
     named = isinstance(x, tuple) and hasattr(x, "_fields")
     return named and getattr(shown_by, "__module__", "") == "collections"
 
@@ -225,7 +225,7 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
     return [PLAIN[how](x, spec)]
 
 
-def held(x: Any) -> Iterator[Any]:
+def held(x: object) -> Iterator[Any]:
     """Values of the program in a container whose text Python's own code makes."""
     if isinstance(x, (tuple, list, set, frozenset, dict, collections.deque)):
         for q in (*x, *x.values()) if isinstance(x, dict) else x:
@@ -272,7 +272,7 @@ def plain_field(value: object, conversion: int, spec: str) -> str:
     return format(value if conversion == -1 else CONVERSIONS[conversion](value), spec)
 
 
-def converted_field(value: Any, conversion: int, spec: Any) -> list[Part]:
+def converted_field(value: object, conversion: int, spec: Any) -> list[Part]:
     if conversion == -1:
         return pieces(value, "format", spec)
     text = pieces(value, CONVERSIONS[conversion].__name__)
@@ -288,7 +288,7 @@ def repr_(x: object) -> object:
     return made(pieces(x, "repr")) if current() else repr(x)
 
 
-def format_(x: Any, spec: Any = "") -> object:
+def format_(x: object, spec: Any = "") -> object:
     return made(pieces(x, "format", spec)) if current() else format(x, spec)
 
 
@@ -329,7 +329,7 @@ _PERCENT = re.compile(r"%(?:\((?P<key>[^)]*)\))?(?P<flags>[#0\- +]*)(?P<width>\*
                       r"(?:\.(?P<digits>\*|\d*))?[hlL]?(?P<kind>[diouxXeEfFgGcrsa%])")  # fmt: skip
 
 
-def percent(text: Any, values: Any) -> Any:
+def percent(text: Any, values: Any) -> object:
     """`text % values` for a text that is written out."""
     given = values if type(values) is tuple else (values,)
     mapping = values if isinstance(values, dict) else None

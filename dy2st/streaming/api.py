@@ -23,7 +23,7 @@ def stream(
     function: object,
     axis: Mapping[Any, int],
     chunk: int | None = None,
-    input_spec: Sequence[Any] | None = None,
+    input_spec: Sequence[object] | None = None,
 ) -> Any:
     """Make a streaming program of a function or Layer that takes whole sequences.
 
@@ -67,7 +67,7 @@ class LazyStream:
         self._program = TracedStream.of(self._function, tensors, self._axis, self._chunk)
         return self._program
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: Any) -> Any:
         """As `StreamingProgram`."""
         if self._program is None:
             tensors = [paddle.to_tensor(x) for x in (*args, *kwargs.values())]

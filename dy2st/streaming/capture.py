@@ -56,7 +56,7 @@ class Whole:
 
 
 def translated(
-    function: Any,
+    function: object,
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int | None,
@@ -86,7 +86,7 @@ def translated(
 
 
 def multiple_of_strides(
-    function: Any,
+    function: object,
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int,
@@ -111,7 +111,7 @@ def multiple_of_strides(
 
 
 def _streams(
-    function: Any,
+    function: object,
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int,
@@ -125,7 +125,7 @@ def _streams(
 
 
 def _translated(
-    function: Any,
+    function: object,
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int | None,
@@ -142,7 +142,7 @@ def _translated(
         return _for_sequences_of(short, function, tensors, axes, chunk, frames)
 
 
-def definition(function: Any) -> Loc | None:
+def definition(function: object) -> Loc | None:
     """Where a function is defined: the place of an error about all of it."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code and Loc(code.co_filename, code.co_firstlineno, function=code.co_name)
@@ -252,7 +252,7 @@ def check_stores(plan: leaves.OutputPlan, stored: Mapping[Any, Loc | None]) -> N
 
 def with_results(
     program: Program, plan: leaves.OutputPlan, inputs: Sequence[Any]
-) -> tuple[Program, Any]:
+) -> tuple[Program, object]:
     """The program whose outputs are the tensors of the result, and the tree of their numbers."""
     b = Builder()
     outputs: list[Value] = []
@@ -276,7 +276,7 @@ def with_results(
             remedy="Return tensors, and numbers and texts that are the same in every call.",
         )
 
-    def tree(part: Any) -> Any:
+    def tree(part: object) -> Any:
         if isinstance(part, leaves.Leaf):
             outputs.append(tensor(part))
             return ["out", len(outputs) - 1]

@@ -12,7 +12,7 @@ from ir import Program
 from ir.streaming import Length, Output
 
 
-def entries(s: StreamingProgram) -> tuple[Program, dict[str, Any], dict[str, np.ndarray]]:
+def entries(s: StreamingProgram) -> tuple[Program, dict[str, object], dict[str, np.ndarray]]:
     """The program, the manifest's entries, and weights and states by the number of their input."""
     c, parts = s.chunked, s.parts
     stream = {
@@ -92,7 +92,7 @@ def _length(steps: Any) -> Length:
     return Length(found)
 
 
-def _tree(tree: Any, outputs: int) -> Any:
+def _tree(tree: Any, outputs: int) -> object:
     """The tree of a result, checked."""
     kind, part = tree
     if kind == "out":

@@ -103,14 +103,14 @@ class StreamingProgram:
             (k, i.name, i.value.type) for k, i in enumerate(self._run.inputs) if i.kind == "arg"
         ]
         self._types = [v.type for v in self.program.outputs]
-        self._back: Callable[[np.ndarray], Any] = _same
+        self._back: Callable[[np.ndarray], object] = _same
 
     def _compiled(self) -> Any:
         return executor.compile(run_passes(self.program, start_at="expand"))
 
     # ------------------------------------------------------------ what it is
     @property
-    def delay(self) -> Any:
+    def delay(self) -> object:
         """How many frames of each result come before its first frame of data; a tree like the
         result, None for what has no time."""
         found = [o.delay if o.axis is not None else None for o in self.chunked.outputs]
@@ -157,7 +157,9 @@ class StreamingProgram:
         return StreamBatch([self.another() for _ in range(count)])
 
     # ------------------------------------------------------------ calls
-    def __call__(self, *args: Any, out: Sequence[np.ndarray] | None = None, **kwargs: Any) -> Any:
+    def __call__(
+        self, *args: object, out: Sequence[np.ndarray] | None = None, **kwargs: object
+    ) -> Any:
         """The result for the next chunk, of which the first `delay` frames are no data.
 
         Args:
@@ -171,7 +173,7 @@ class StreamingProgram:
         outputs = self._step(self._bind(args, kwargs), out)
         return filled(self.chunked.tree, [self._back(a) for a in outputs])
 
-    def flush(self, *args: Any, **kwargs: Any) -> Any:
+    def flush(self, *args: object, **kwargs: object) -> Any:
         """End the sequence: the frames that are left. The next call begins a new sequence.
 
         Args:
@@ -230,7 +232,7 @@ class StreamingProgram:
             parts.append(self._step(self._silence(rest, size)))
         return parts
 
-    def joined(self, parts: Sequence[Any]) -> Any:
+    def joined(self, parts: Sequence[object]) -> Any:
         """Results of several streams along the first axis, as a call gives them."""
         return self._back(np.concatenate([np.asarray(p) for p in parts]))
 
@@ -267,14 +269,14 @@ class StreamingProgram:
         return np.ascontiguousarray(joined[(slice(None),) * o.axis + (slice(0, max(0, left)),)])
 
     # ------------------------------------------------------------ arguments
-    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, np.ndarray]:
         """The arguments of a call by name."""
         given = self._named(args, kwargs)
         if len(given) < len(self.arguments):
             raise self._takes()
         return {name: self._array(name, x) for name, x in given.items()}
 
-    def _last(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _last(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, np.ndarray]:
         """The arguments of `flush`: of those with a time any number of frames."""
         given = self._named(args, kwargs)
         needed = set(self.arguments) if given else set(self.arguments) - set(self.chunked.axes)
@@ -282,7 +284,7 @@ class StreamingProgram:
             raise self._takes()
         return {name: self._array(name, x, frames=False) for name, x in given.items()}
 
-    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _named(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
         given = dict(zip(self.arguments, args))
         twice = set(kwargs) & set(given)
         if len(args) > len(self.arguments) or set(kwargs) - set(self.arguments) or twice:
@@ -410,7 +412,7 @@ class StreamBatch:
         joined = [first.joined([parts[q] for parts in found]) for q in range(len(found[0]))]
         return filled(first.chunked.tree, joined)
 
-    def flush(self, stream: int, *args: Any, **kwargs: Any) -> Any:
+    def flush(self, stream: int, *args: object, **kwargs: object) -> Any:
         """End one stream; its next chunk begins a new sequence. As `StreamingProgram.flush`."""
         return self.streams[stream].flush(*args, **kwargs)
 
@@ -437,7 +439,7 @@ def _shape(t: Type, sizes: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(evaluate_dim(d, sizes) if isinstance(d, Size) else d for d in t.shape)
 
 
-def filled(tree: Any, outputs: Sequence[Any]) -> Any:
+def filled(tree: Any, outputs: Sequence[object]) -> object:
     """The tree of a result with these values for outputs."""
     kind, part = tree
     if kind == "out":
@@ -451,7 +453,7 @@ def filled(tree: Any, outputs: Sequence[Any]) -> Any:
 
 def leaves_of(tree: Any, result: Any) -> list[Any]:
     """The tensors of a result that has this tree, by their number."""
-    found: dict[int, Any] = {}
+    found: dict[int, object] = {}
 
     def visit(tree: Any, result: Any) -> None:
         kind, part = tree
@@ -472,7 +474,7 @@ def _same(a: np.ndarray) -> Any:
     return a
 
 
-def _tensor(a: np.ndarray) -> Any:
+def _tensor(a: np.ndarray) -> object:
     return sys.modules["paddle"].to_tensor(a)
 
 

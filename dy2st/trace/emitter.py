@@ -102,7 +102,7 @@ def small(t: Type) -> bool:
 
 
 def fold(
-    trace: Trace, name: str, values: Sequence[Value], attrs: Any, results: Sequence[Value]
+    trace: Trace, name: str, values: Sequence[Value], attrs: object, results: Sequence[Value]
 ) -> None:
     """Know the elements of the result of an op whose operands are known."""
     if name not in FOLDED or not values or not all(v in trace.values.elements for v in values):
@@ -110,7 +110,7 @@ def fold(
     found = [trace.elements(v) for v in values]
     if any(q is None for q in found) or not all(small(r.type) for r in results):
         return
-    lists: list[Sequence[Any]] = [q for q in found if q is not None]
+    lists: list[Sequence[object]] = [q for q in found if q is not None]
     plain = all(type(q) in NUMBERS for elements in lists for q in elements)
     out = (folded if plain else of_sizes)(name, lists, values, attrs)
     for r, elements in zip(results, out):
@@ -118,7 +118,7 @@ def fold(
 
 
 def folded(
-    name: str, lists: Sequence[Sequence[Any]], values: Sequence[Value], attrs: Any
+    name: str, lists: Sequence[Sequence[object]], values: Sequence[Value], attrs: Any
 ) -> list[Any]:
     """The elements of each result of an op on plain numbers; none where it raises."""
     types = [v.type for v in values]
@@ -135,8 +135,8 @@ def folded(
 
 
 def of_sizes(
-    name: str, lists: Sequence[Sequence[Any]], values: Sequence[Value], attrs: Any
-) -> list[Any]:
+    name: str, lists: Sequence[Sequence[object]], values: Sequence[Value], attrs: object
+) -> list[object]:
     """The elements of each result of an op on integers and sizes; none if one is no such number."""
     out = size_elements(name, lists, values, attrs)
     known = all(type(q) is int or is_symint(q) for elements in out for q in elements)
@@ -178,7 +178,7 @@ SPREAD = frozenset("all any max min mean expand transpose reshape slice index".s
 
 
 def spread(
-    trace: Trace, name: str, values: Sequence[Value], attrs: Any, results: Sequence[Value]
+    trace: Trace, name: str, values: Sequence[Value], attrs: object, results: Sequence[Value]
 ) -> None:
     """Know the number that all elements of a result are, if those of the operands are known so."""
     if not any(v in trace.values.uniform for v in values):
@@ -200,7 +200,7 @@ def spread(
         note_uniform(trace, results[0], out, values)
 
 
-def note_uniform(trace: Trace, value: Value, number: Any, sources: Sequence[Value] = ()) -> None:
+def note_uniform(trace: Trace, value: Value, number: object, sources: Sequence[Value] = ()) -> None:
     root, since = trace.root(value), dict[Value, int]()
     for v in sources:
         since.update(trace.values.uniform.get(v, trace.values.elements.get(v, (0, {})))[1])
@@ -220,7 +220,7 @@ def uniform(trace: Trace, value: Value) -> Any:
     return found if fresh and type(found) in NUMBERS else None
 
 
-def one_number(elements: Sequence[Any]) -> bool:
+def one_number(elements: Sequence[object]) -> bool:
     """Whether elements are all the same plain number; 0.0 and -0.0 are two."""
     return all(type(q) in NUMBERS for q in elements) and len({repr(q) for q in elements}) == 1
 
@@ -250,7 +250,7 @@ class Emitter:
         raise NoRow(f"an operand of type {type(x).__name__}")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*operands: Any, **attrs: Any) -> Any:
+        def call(*operands: object, **attrs: object) -> Any:
             values = [self.value(x) for x in operands]
             out = self.trace.emit(name, values, attrs)
             results = out if isinstance(out, tuple) else (out,)
@@ -306,7 +306,7 @@ class Emitter:
     def type(self, x: Tensor) -> Any:
         return lift(self.trace, x)._value.type
 
-    def full(self, value: Any, dtype: DType, shape: Sequence[Any] = ()) -> FakeTensor:
+    def full(self, value: object, dtype: DType, shape: Sequence[object] = ()) -> FakeTensor:
         dims = tuple(d if isinstance(d, Size) else dim_of(d) for d in shape)
         attrs = {"value": value, "shape": dims, "dtype": dtype}
         out = self.wrap(self.trace.emit("full", [], attrs))
@@ -317,11 +317,11 @@ class Emitter:
             note_uniform(self.trace, out._value, dtype.numpy.type(value).item())
         return out
 
-    def elements(self, x: Any) -> tuple[Any, ...] | None:
+    def elements(self, x: object) -> tuple[Any, ...] | None:
         """The elements of a small tensor as Python numbers and sizes; None if not known."""
         return self.trace.known(x._value) if isinstance(x, FakeTensor) else None
 
-    def literal(self, x: Any) -> Any:
+    def literal(self, x: object) -> Any:
         """The constant value of a one-element tensor as a Python number; None if it is not
         constant."""
         if not isinstance(x, Tensor):

@@ -59,7 +59,7 @@ def type_of(tensor: Tensor) -> Type:
 class Shape(list):
     """The shape of a fake tensor with named sizes; as a result it is Paddle's own Size."""
 
-    def numel(self) -> Any:
+    def numel(self) -> object:
         """The number of elements, as Paddle's Size has it."""
         return functools.reduce(operator.mul, self, 1)
 
@@ -185,7 +185,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
         return trace is not None and layout.is_contiguous(trace, self)
 
     @property
-    def strides(self) -> list[Any]:
+    def strides(self) -> list[object]:
         return list(layout.exact(tracing(), self, "the stride").strides)
 
     def get_strides(self) -> list[object]:

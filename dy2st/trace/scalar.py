@@ -153,7 +153,7 @@ def host_number_needed(n: Any, name: str, call: str, use: str) -> Refused:
     )
 
 
-def attribute(n: Any, name: str) -> NoReturn:
+def attribute(n: object, name: str) -> NoReturn:
     """What a number of Python has under this name would need its value."""
     if hasattr(n.__class__, name) and not name.startswith("__"):
         raise stop(n, f".{name}")
@@ -161,7 +161,7 @@ def attribute(n: Any, name: str) -> NoReturn:
 
 
 def _stop(name: str) -> Callable[..., NoReturn]:
-    def method(self: RuntimeScalar, *args: Any) -> NoReturn:
+    def method(self: RuntimeScalar, *args: object) -> NoReturn:
         raise stop(self, name)
 
     return method
@@ -194,7 +194,7 @@ def value_in(home: Any, x: Any, dtype: DType) -> Value:
     return have if have.type.dtype == dtype else home.emit("cast", [have], {"dtype": dtype})
 
 
-def kind_of(x: Any) -> type | None:
+def kind_of(x: object) -> type | None:
     """bool, int or float; None for anything else."""
     if type(x) is RuntimeScalar:
         return x.kind
@@ -203,12 +203,12 @@ def kind_of(x: Any) -> type | None:
     return int if is_polynomial(x) else None
 
 
-def is_runtime(x: Any) -> bool:
+def is_runtime(x: object) -> bool:
     """Whether it is a number that only the program knows."""
     return type(x) is RuntimeScalar or is_polynomial(x)
 
 
-def is_polynomial(x: Any) -> bool:
+def is_polynomial(x: object) -> bool:
     """Whether it is a `Sym` (whose module imports this one)."""
     return hasattr(type(x), "dim") and type(x).__name__ == "int"
 
@@ -243,7 +243,7 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-def arithmetic(home: Any, row: str, x: Any, y: Any) -> object:
+def arithmetic(home: Any, row: str, x: Any, y: object) -> object:
     """`x row y` as Python computes it; NotImplemented for operands that are no numbers."""
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:
@@ -261,7 +261,7 @@ def arithmetic(home: Any, row: str, x: Any, y: Any) -> object:
     return make(home, home.emit(row, [left, right], {}), x, y)
 
 
-def bits(home: Any, row: str, x: Any, y: Any) -> object:
+def bits(home: Any, row: str, x: object, y: object) -> object:
     """`x row y` on integers of 64 bits, or on bools; NotImplemented for other operands."""
     kinds = {kind_of(x), kind_of(y)}
     if not kinds <= {bool, int}:
@@ -276,7 +276,7 @@ def bits(home: Any, row: str, x: Any, y: Any) -> object:
     return make(home, home.emit(f"bitwise_{row}", [left, right], {}), x, y)
 
 
-def check_divisor(home: Any, value: Value, y: Any) -> None:
+def check_divisor(home: Any, value: Value, y: object) -> None:
     """Python raises for a zero; a plain number that is not zero needs no check."""
     if type(y) in (int, float, bool):
         if not y:
@@ -321,7 +321,7 @@ def check(
             reason="The choice of the handler would depend on data.",
             remedy="Compute the condition and branch on it instead.",
         )
-    attrs: dict[str, Any] = {"error": error, "message": message}
+    attrs: dict[str, object] = {"error": error, "message": message}
     if shown:
         attrs["shown"] = tuple(q for _, q in shown)
     if site:
@@ -329,7 +329,7 @@ def check(
     home.emit("check", [ok, *(v for v, _ in shown)], attrs)
 
 
-def compare(home: Any, op: str, x: Any, y: Any) -> Any:
+def compare(home: Any, op: str, x: object, y: object) -> Any:
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:
         return NotImplemented
@@ -339,9 +339,9 @@ def compare(home: Any, op: str, x: Any, y: Any) -> Any:
 
 
 def _operator(
-    name: str, row: str, swap: bool, of: Callable[[Any, str, Any, Any], Any]
+    name: str, row: str, swap: bool, of: Callable[[Any, str, Any, Any], object]
 ) -> Callable[[RuntimeScalar, object], object]:
-    def method(self: RuntimeScalar, other: Any, modulus: Any = None) -> Any:
+    def method(self: RuntimeScalar, other: object, modulus: object = None) -> Any:
         pair = (other, self) if swap else (self, other)
         if modulus is not None:
             return operator.pow(*pair) % modulus
@@ -353,7 +353,7 @@ def _operator(
 
 
 def _comparison(op: str) -> Callable[[RuntimeScalar, object], object]:
-    def method(self: RuntimeScalar, other: Any) -> object:
+    def method(self: RuntimeScalar, other: object) -> object:
         if is_mixed(self) or is_mixed(other):
             return getattr(operator, op)(settled(self), settled(other))
         return compare(self.home, op, self, other)
@@ -396,7 +396,7 @@ def negated(facts: frozenset[PathCondition]) -> frozenset[PathCondition]:
     return frozenset((NEGATED[op], x) for op, x in facts)
 
 
-def joined(value: Value, test: RuntimeScalar, then: Any, orelse: Any) -> RuntimeScalar:
+def joined(value: Value, test: RuntimeScalar, then: object, orelse: object) -> RuntimeScalar:
     """The bool, int or float `value` that is `then` where `test` is true and `orelse` elsewhere."""
     loops, data = sources(test, then, orelse)
     implies: frozenset[PathCondition] = frozenset()
@@ -418,7 +418,7 @@ def joined(value: Value, test: RuntimeScalar, then: Any, orelse: Any) -> Runtime
     return RuntimeScalar(value, test.home, loops, data, implies, implied)
 
 
-def _of(x: Any, name: str) -> frozenset[PathCondition]:
+def _of(x: object, name: str) -> frozenset[PathCondition]:
     return known(x, name) if type(x) is RuntimeScalar else frozenset()
 
 

@@ -6,7 +6,6 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.symint import TYPICAL
@@ -133,7 +132,7 @@ def _is_at_least(dim: Size, least: int) -> bool:
     return constant >= least and all(k >= 0 for names, k in dim.terms if names)
 
 
-def as_check(r: Require) -> tuple[str, dict[str, Any]]:
+def as_check(r: Require) -> tuple[str, dict[str, object]]:
     """The op that compares the two sides of a condition, and the attributes of the check."""
     row, words = {
         "==": ("equal", "be"),

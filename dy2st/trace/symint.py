@@ -97,7 +97,7 @@ def dim_of(x: Any) -> Dim:
     return x.dim if is_symint(x) else int(x)
 
 
-def make(dim: Dim, home: Any) -> Any:
+def make(dim: Dim, home: object) -> Any:
     """A Sym, or the plain int when no name is left."""
     return SymInt(dim, home) if isinstance(dim, Size) else dim
 
@@ -376,7 +376,7 @@ def dim_value(home: Any, dim: Dim) -> Any:
     return value
 
 
-def _affine_value(home: Any, dim: Size) -> Any:
+def _affine_value(home: Any, dim: Size) -> object:
     name = next(n for n in sorted(dim.names) if n in home.sizes.loops)
     rest = substitute_dim(dim, {name: 0})
     step = substitute_dim(dim, {name: 1}) - rest

@@ -36,11 +36,11 @@ class Kind:
     indexed: bool
     fill: Callable[[Any, tuple[Any, ...]], None]
 
-    def contents(self, obj: Any) -> tuple[Any, ...]:
+    def contents(self, obj: object) -> tuple[Any, ...]:
         """All elements, of a mapping its items."""
         return tuple(self.base.items(obj) if self.mapping else self.base.__iter__(obj))
 
-    def values(self, obj: Any) -> tuple[Any, ...]:
+    def values(self, obj: object) -> tuple[Any, ...]:
         return tuple(self.base.values(obj) if self.mapping else self.base.__iter__(obj))
 
 
@@ -53,12 +53,12 @@ def _fill_mapping(base: Any) -> Callable[[Any, tuple[Any, ...]], None]:
     return fill
 
 
-def _fill_set(obj: Any, elements: tuple[Any, ...]) -> None:
+def _fill_set(obj: Any, elements: tuple[object, ...]) -> None:
     set.clear(obj)
     set.update(obj, elements)
 
 
-def _fill_deque(obj: Any, elements: tuple[Any, ...]) -> None:
+def _fill_deque(obj: Any, elements: tuple[object, ...]) -> None:
     collections.deque.clear(obj)
     collections.deque.extend(obj, elements)
 
@@ -96,7 +96,7 @@ def _kind_of_class(cls: Any) -> Kind | None:
 
 def kind_of(obj: object) -> Kind | None:
     """The kind of a container that can be changed; None for anything else."""
-    cls: Any = type(obj)
+    cls: object = type(obj)
     return _kind_of_class(cls)
 
 
@@ -114,7 +114,7 @@ def plain_method(cls: Any, name: str) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def computes(cls: Any, name: str) -> bool:
+def computes(cls: object, name: str) -> bool:
     """Whether the class has a descriptor of this name whose `__get__` is a function in Python."""
     return isinstance(getattr(type(in_class(cls, name)), "__get__", None), types.FunctionType)
 
@@ -127,7 +127,7 @@ def in_class(cls: Any, name: str) -> Any:
 def plain_get(obj: Any, name: str) -> object:
     """`obj.name`, for which no method of the user's class is asked; MISSING without one, and where
     a descriptor in Python would compute it (`cached_property`)."""
-    cls: Any = type(obj)
+    cls: object = type(obj)
     if computes(cls, name):
         return getattr(obj, "__dict__", {}).get(name, MISSING)
     for method in ("__getattribute__", "__getattr__"):

@@ -57,7 +57,7 @@ def call_stack() -> tuple[tuple[types.CodeType, int], ...]:
     return tuple(out)
 
 
-def variables() -> Iterator[Collection[Any]]:
+def variables() -> Iterator[Collection[object]]:
     """The values of the variables of each of the user's functions that are running."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -191,5 +191,5 @@ def _positions(code: types.CodeType) -> list[Any]:
     return known[1]
 
 
-def _lines(code: types.CodeType) -> list[Any]:
+def _lines(code: types.CodeType) -> list[object]:
     return [(line, line, None, None) for a, b, line in code.co_lines() for _ in range(a, b, 2)]

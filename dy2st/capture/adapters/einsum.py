@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from dy2st.capture.adapters.table import adapter
 from dy2st.trace.emitter import Emitter, NoRow
@@ -18,7 +17,7 @@ from ir.types import FLOATS, Dim, product
 
 
 @adapter("einsum")
-def einsum(e: Emitter, operands: Sequence[Any], equation: str) -> tuple[FakeTensor, None, None]:
+def einsum(e: Emitter, operands: Sequence[object], equation: str) -> tuple[FakeTensor, None, None]:
     """The result is the first of three; the others are Paddle's caches."""
     terms, result = _terms(e, operands, equation)
     kinds = {e.type(x).dtype for x in operands}
@@ -44,7 +43,7 @@ def einsum(e: Emitter, operands: Sequence[Any], equation: str) -> tuple[FakeTens
     return _product(e, x, a, y, b, dims, result), None, None
 
 
-def _terms(e: Emitter, operands: Sequence[Any], equation: str) -> tuple[list[str], str]:
+def _terms(e: Emitter, operands: Sequence[object], equation: str) -> tuple[list[str], str]:
     """A letter for each axis of each operand, and of the result."""
     left, arrow, result = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -64,16 +63,16 @@ def _terms(e: Emitter, operands: Sequence[Any], equation: str) -> tuple[list[str
     return terms, result
 
 
-def _arranged(e: Emitter, x: Any, labels: Sequence[str], order: Iterable[str]) -> Any:
+def _arranged(e: Emitter, x: object, labels: Sequence[str], order: Iterable[str]) -> object:
     perm = tuple(labels.index(q) for q in order)
     return x if perm == tuple(range(len(perm))) else e.transpose(x, perm=perm)
 
 
 def _product(
     e: Emitter,
-    x: Any,
+    x: object,
     a: Sequence[str],
-    y: Any,
+    y: object,
     b: Sequence[str],
     dims: dict[str, Dim],
     result: str,

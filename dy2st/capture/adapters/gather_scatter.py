@@ -195,7 +195,7 @@ def set_value_with_tensor(
     steps: Any,
     axes: Any,
     decrease: Any = (),
-    new_axes: Any = (),
+    new_axes: object = (),
 ) -> FakeTensor:
     """`x` with `value` in a slice along each of `axes`."""
     same_dtype(e, x, value)

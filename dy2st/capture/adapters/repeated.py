@@ -16,7 +16,7 @@ MOST_REPEATED = 16
 
 
 @adapter("tile")
-def tile(e: Emitter, x: object, repeat_times: Any = ()) -> FakeTensor:
+def tile(e: Emitter, x: object, repeat_times: object = ()) -> FakeTensor:
     """The tensor behind itself, along each axis."""
     times = list(dims_of(repeat_times if isinstance(repeat_times, (list, tuple)) else ()))
     if not times:
@@ -31,7 +31,7 @@ def tile(e: Emitter, x: object, repeat_times: Any = ()) -> FakeTensor:
 
 @adapter("repeat_interleave")
 def repeat_interleave(
-    e: Emitter, x: object, repeats: Any = 1, axis: Any = 0, output_size: Any = -1
+    e: Emitter, x: object, repeats: object = 1, axis: object = 0, output_size: object = -1
 ) -> FakeTensor:
     """Each element behind itself, along one axis."""
     n = number_of(repeats)
@@ -69,7 +69,7 @@ def nearest_interp(
     height: object = -1,
     width: object = -1,
     scale: Any = (),
-    *rest: Any,
+    *rest: object,
 ) -> FakeTensor:
     """Of images that grow by whole factors: every pixel several times."""
     _, align_corners, _ = rest
@@ -91,7 +91,7 @@ def _whole(scale: Any) -> int | None:
 
 # ---------------------------------------------------------------- windows of a signal
 @adapter("frame")
-def frame(e: Emitter, x: Tensor, length: Any, hop: Any, axis: Any = -1) -> FakeTensor:
+def frame(e: Emitter, x: Tensor, length: object, hop: object, axis: object = -1) -> FakeTensor:
     """`[..., length, windows]`, or `[windows, length, ...]` along the first axis."""
     size, step, last = int_of(length), int_of(hop), e.type(x).ndim - 1
     first = _is_first(axis)
@@ -133,7 +133,7 @@ def overlap_add(e: Emitter, x: Tensor, hop: Any, axis: Any = -1) -> FakeTensor:
     return e.assign(e.transpose(flat, perm=back))
 
 
-def _is_first(axis: Any) -> bool:
+def _is_first(axis: object) -> bool:
     """Whether windows lie along the first axis or the last one, as Paddle's kernels take them."""
     if not given(axis) or int_of(axis) not in (0, -1):
         raise NoRow(f"windows along axis {axis}")

@@ -94,7 +94,7 @@ def view_dtype(e: Emitter, x: Tensor, dtype: Any) -> FakeTensor:
 
 
 @adapter("set_")
-def set_(e: Emitter, x: Tensor, *args: Any) -> FakeTensor:
+def set_(e: Emitter, x: Tensor, *args: object) -> FakeTensor:
     raise refuse(
         "a tensor is given the memory of another one, or another size.",
         "set_ and resize_ change the tensor under all of its names.",

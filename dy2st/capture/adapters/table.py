@@ -59,13 +59,13 @@ def axes_of(axis: object) -> tuple[int, ...]:
     return (int_of(axis),)
 
 
-def number_of(x: Any) -> Any:
+def number_of(x: object) -> object:
     """The number that a tensor with one element is known to hold, else `x`."""
     found = elements_of(x)
     return found[0] if found is not None and len(found) == 1 else x
 
 
-def elements_of(x: Any) -> tuple[Any, ...] | None:
+def elements_of(x: object) -> tuple[object, ...] | None:
     """The elements of a tensor, as numbers, if the trace knows them."""
     trace = current()
     return trace.known(x._value) if trace is not None and isinstance(x, FakeTensor) else None

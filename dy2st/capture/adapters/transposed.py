@@ -24,8 +24,8 @@ def conv2d_transpose(
     weight: object,
     strides: object = (1, 1),
     paddings: object = (0, 0),
-    output_padding: Any = (),
-    output_size: Any = None,
+    output_padding: object = (),
+    output_size: object = None,
     padding_algorithm: str = "EXPLICIT",
     groups: int = 1,
     dilations: object = (1, 1),
@@ -55,15 +55,15 @@ def conv2d_transpose(
     return out
 
 
-def _is_empty(sizes: Any) -> bool:
+def _is_empty(sizes: object) -> bool:
     return sizes is None or (
         isinstance(sizes, (list, tuple)) and all(int_of(q) == 0 for q in sizes)
     )
 
 
 def _phases(
-    e: Emitter, weight: Any, taps: tuple[int, int], stride: tuple[int, int], groups: int
-) -> tuple[Any, tuple[int, int]]:
+    e: Emitter, weight: object, taps: tuple[int, int], stride: tuple[int, int], groups: int
+) -> tuple[object, tuple[int, int]]:
     """Weights with the phases as filters, `[groups * sy * sx * O, C / groups, ky, kx]`, and their
     taps."""
     w, t = weight, e.type(weight)

@@ -79,7 +79,7 @@ class Template:
         return len(self.operands) - 1
 
 
-def rebuild(a: object, tensors: Sequence[object], sizes: Mapping[str, int]) -> Any:
+def rebuild(a: object, tensors: Sequence[object], sizes: Mapping[str, int]) -> object:
     """The argument that a literal stands for."""
     if isinstance(a, tuple):
         return [rebuild(q, tensors, sizes) for q in a]

@@ -74,7 +74,7 @@ class Callee(str):
 
     @staticmethod
     def of(
-        name: str, function: Callable[..., Any], owner: object, still: bool, result: Result
+        name: str, function: Callable[..., object], owner: object, still: bool, result: Result
     ) -> Callee:
         out = Callee(name)
         out.function, out.owner, out.still = function, owner, still
@@ -95,7 +95,7 @@ class Held(str):
 
 
 # ---------------------------------------------------------------- what is a host call
-def is_host(f: Any) -> bool:
+def is_host(f: object) -> bool:
     """Whether a call of `f`, which is not converted, is made again on every call."""
     try:
         known = f in CLOCKS
@@ -105,7 +105,7 @@ def is_host(f: Any) -> bool:
     return known or generator_of(f) is not None or marked(f) is not UNMARKED
 
 
-def marked(f: Any) -> Any:
+def marked(f: object) -> Any:
     """What `dy2st.host` says of the result of `f`."""
     mark = mark_of(f)
     return mark.result if mark is not None and mark.host else UNMARKED
@@ -148,13 +148,13 @@ def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, An
 
 
 def computed_number(
-    trace: Trace, f: Any, kind: type, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
+    trace: Trace, f: Any, kind: type, args: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
     """A number that `f`, a pure function, gives for numbers of the program."""
     return recorded(trace, Callee.of(f.__name__, f, f, False, number(kind)), args, kwargs)
 
 
-def name_of(f: Any) -> str:
+def name_of(f: object) -> str:
     """The user's name for a function."""
     owner, name = generator_of(f), str(getattr(f, "__name__", type(f).__name__))
     if owner is not None:
@@ -164,17 +164,17 @@ def name_of(f: Any) -> str:
 
 
 # ---------------------------------------------------------------- draws of libraries
-def patched_draws() -> list[tuple[Any, str]]:
+def patched_draws() -> list[tuple[object, str]]:
     """The functions of `random` and `numpy.random` that draw from the modules' own generators."""
-    modules: tuple[Any, ...] = (random, np.random)
+    modules: tuple[object, ...] = (random, np.random)
     return [(m, k) for m in modules for k, f in vars(m).items() if id(owner_of(f)) in OWN]
 
 
-def owner_of(f: Any) -> Any:
+def owner_of(f: object) -> Any:
     return getattr(f, "__self__", None)
 
 
-def refusing(original: Any) -> Callable[..., Any]:
+def refusing(original: Any) -> Callable[..., object]:
     """A function that draws, for code that is not converted: what it draws while it is traced would
     be drawn once and for all."""
 
@@ -191,7 +191,7 @@ def refusing(original: Any) -> Callable[..., Any]:
     return call
 
 
-def drawing(f: Any) -> Any:
+def drawing(f: object) -> object:
     """The function that `refusing` stands for, else `f`."""
     return f.__dict__.get(DRAW, f) if isinstance(f, types.FunctionType) else f
 
@@ -229,7 +229,7 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
 
 
 def check_sizes(
-    f: Any,
+    f: object,
     name: str,
     literal: Literal,
     operands: Sequence[Value],
@@ -249,7 +249,7 @@ def check_sizes(
 
 
 def shuffled(
-    trace: Trace, f: Any, owner: object, name: str, x: Any, *rest: Any, **kwargs: Any
+    trace: Trace, f: Any, owner: object, name: str, x: Any, *rest: object, **kwargs: object
 ) -> None:
     """`shuffle(x)` of a list that the function has made: of numbers of one type, or of what a
     choice may be made from."""
@@ -271,7 +271,7 @@ def shuffled(
     items = x.parts()
     values = items if numbers else list(range(len(items)))
 
-    def permuted() -> list[Any]:
+    def permuted() -> list[object]:
         out = list(values)
         f(out)
         return out
@@ -304,7 +304,7 @@ def action(trace: Trace, f: Any) -> Callable[..., None]:
         return f  # type: ignore[no-any-return]
     loc = trace.where()
 
-    def warn(message: Any, category: Any = None, *rest: Any, **kwargs: Any) -> None:
+    def warn(message: Any, category: object = None, *rest: object, **kwargs: object) -> None:
         kind = type(message) if isinstance(message, Warning) else category or UserWarning
         shown = SHOWN.setdefault(loc.file, {})
         warnings.warn_explicit(message, kind, loc.file, loc.line, registry=shown)
@@ -313,7 +313,9 @@ def action(trace: Trace, f: Any) -> Callable[..., None]:
 
 
 # ---------------------------------------------------------------- recording
-def recorded(trace: Trace, callee: Callee, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def recorded(
+    trace: Trace, callee: Callee, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Any:
     template = Arguments(trace, callee, tensors=callee.owner is None or callee.owner is acts)
     literal = template.all(args, kwargs)
     return emitted(trace, callee, literal, template.operands)
@@ -344,7 +346,7 @@ class Arguments:
         self.trace, self.name, self.tensors = trace, name, tensors
         self.operands: list[Value] = []
 
-    def all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Literal:
+    def all(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Literal:
         for a in (*args, *kwargs.values()):
             note_contents(self.trace, a)
         return tuple(map(self.of, args)), tuple((k, self.of(v)) for k, v in kwargs.items())
@@ -377,7 +379,7 @@ class Arguments:
         self.operands.append(value)
         return {kind: len(self.operands) - 1}
 
-    def tensor(self, a: Any) -> dict[str, int]:
+    def tensor(self, a: object) -> dict[str, int]:
         if self.tensors:
             stop = isinstance(a, Tensor) and a.stop_gradient
             kind = "array" if is_array(a) else "tensor" if stop else "trained"
@@ -389,7 +391,7 @@ class Arguments:
             "Draw first and compute with the result, or pass a number: `float(x)`.",
         )
 
-    def known(self, a: Any) -> Any:
+    def known(self, a: object) -> Any:
         """A Python object that the call gets as it is."""
         if isinstance(a, np.ndarray):
             return a.copy()
@@ -413,7 +415,7 @@ CONTAINERS: dict[str, Callable[[list[Any]], Any]] = {
 
 def rebuilt(
     literal: Literal, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[list[object], dict[str, object]]:
     """The arguments of one call."""
     positional, named = literal
     return [value_of(q, arrays, sizes) for q in positional], {
@@ -421,7 +423,7 @@ def rebuilt(
     }
 
 
-def value_of(a: Any, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> Any:
+def value_of(a: object, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> object:
     if isinstance(a, Held):
         return a.value
     if isinstance(a, Size):
@@ -439,14 +441,14 @@ def value_of(a: Any, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> 
     return array.item() if kind == "number" else array.copy()
 
 
-def flat(literal: Any) -> list[Any]:
+def flat(literal: object) -> list[Any]:
     """The arguments, those in lists and tuples one by one."""
     if isinstance(literal, dict):
         literal = tuple(literal.values())
     return [q for part in literal for q in flat(part)] if isinstance(literal, tuple) else [literal]
 
 
-def sizes_in(literal: Any) -> set[str]:
+def sizes_in(literal: object) -> set[str]:
     """The named sizes of the arguments."""
     return {n for q in flat(literal) if isinstance(q, Size) for n in q.names}
 

@@ -38,7 +38,7 @@ class Result:
     type: Type | None = None
     name: str = "a host call"
 
-    def made(self, value: Any, sizes: Mapping[str, int]) -> np.ndarray:
+    def made(self, value: object, sizes: Mapping[str, int]) -> np.ndarray:
         """What one call gave, as an array of this type; raises TypeError for anything else."""
         assert self.type is not None
         dtype, shape = self.type.dtype.numpy, self.type.concrete(sizes)
@@ -63,13 +63,13 @@ class Result:
             and (dtype.kind == want.kind and np.can_cast(dtype, want))
         )
 
-    def number(self, value: Any, sizes: Mapping[str, int]) -> Any:
+    def number(self, value: object, sizes: Mapping[str, int]) -> Any:
         """What one call gave, as a Python number."""
         assert self.type is not None
         return value if type(value) is KINDS[self.type.dtype] else self.made(value, sizes).item()
 
     def stacked(
-        self, values: Sequence[Any], shape: Sequence[int], sizes: Mapping[str, int]
+        self, values: Sequence[object], shape: Sequence[int], sizes: Mapping[str, int]
     ) -> np.ndarray:
         """What the calls of a loop gave, as one array."""
         assert self.type is not None
@@ -118,7 +118,7 @@ def generator_of(f: Any) -> Any:
     return owner if known else None
 
 
-def makes(f: Any) -> bool:
+def makes(f: object) -> bool:
     """Whether it makes a random generator."""
     return any(f is q for q in (*GENERATORS, *MAKERS))
 

@@ -31,7 +31,7 @@ REMEDY = (
 )
 
 
-def advanced(trace: Trace, iterator: Any, default: tuple[Any, ...]) -> Any:
+def advanced(trace: Trace, iterator: Any, default: tuple[object, ...]) -> object:
     """`next(iterator)`, made again on every call. Raises StopIteration where eager does now."""
     try:
         if type(iterator) not in COPIED:
@@ -49,7 +49,7 @@ def advanced(trace: Trace, iterator: Any, default: tuple[Any, ...]) -> Any:
     return recorded(trace, Callee.of("next", take, iterator, False, result), (), {})
 
 
-def given(*elements: Any) -> Result:
+def given(*elements: object) -> Result:
     """What a call gives that gives one of these."""
     if not elements:
         raise StopIteration
@@ -64,7 +64,7 @@ def given(*elements: Any) -> Result:
     return result_of("next", elements[0])
 
 
-def copied(iterator: Any) -> Any:
+def copied(iterator: object) -> Any:
     """A copy that can be advanced alone."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -26,7 +26,7 @@ def holds_tensor(x: object) -> bool:
     return isinstance(x, Tensor) or type(x) is tuple and any(map(holds_tensor, x))
 
 
-def check_population(name: str, population: Any) -> None:
+def check_population(name: str, population: object) -> None:
     """It chooses from numbers of one kind."""
     if isinstance(population, (range, SymRange)) or getattr(population, "segmented", False):
         return

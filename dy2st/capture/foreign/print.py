@@ -35,7 +35,7 @@ def print_(
             "A program writes to sys.stdout and sys.stderr only.",
             "Print to one of those, or return the values and write them outside.",
         )
-    parts: list[Any] = []
+    parts: list[object] = []
     for i, q in enumerate(values):
         parts += [*(pieces(" " if sep is None else sep) if i else ()), *pieces(q)]
     parts += pieces("\n" if end is None else end)
@@ -54,7 +54,7 @@ def record(trace: Trace, parts: Sequence[Any], stream: str, flush: bool) -> None
 
 def marks_of(trace: Trace, parts: Sequence[Any], operands: list[Value]) -> tuple[Any, ...]:
     """The parts of a text as literals; the values that it shows are added to `operands`."""
-    marks: list[Any] = []
+    marks: list[object] = []
     for q in parts:
         if isinstance(q, Shown):
             operands.append(value_in(trace, q.value))

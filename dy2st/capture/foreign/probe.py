@@ -76,7 +76,7 @@ class Probe:
         self.same = {n: n for n in self.sizes}
         self.definite = False
 
-    def measure(self) -> tuple[list[Type], Any, dict[int, int]]:
+    def measure(self) -> tuple[list[Type], object, dict[int, int]]:
         """A kernel that fails may ask for a matrix that is positive definite."""
         try:
             return self.measured()
@@ -109,7 +109,7 @@ class Probe:
                 raise Unclear("the shape of the result does not follow from the named sizes")
         return types, structure, written
 
-    def tied(self) -> tuple[list[Type], Any, dict[int, int]]:
+    def tied(self) -> tuple[list[Type], object, dict[int, int]]:
         """The first run. Where the kernel does not take sizes that differ, sizes of the program are
         taken to be equal, which becomes a condition of the program."""
         if self.name in UNCHECKED and self.sizes:
@@ -230,7 +230,7 @@ class Probe:
 
     def once(
         self, sizes: Mapping[str, int], fill: int = 1
-    ) -> tuple[list[Type], Any, dict[int, int]]:
+    ) -> tuple[list[Type], object, dict[int, int]]:
         state = paddle.get_rng_state() if self.name in RANDOM else None
         sizes = self.complete(sizes)
         try:
@@ -290,7 +290,7 @@ class Probe:
         return "new"
 
 
-def sizes_in(known: Sequence[Any] | None) -> list[Any]:
+def sizes_in(known: Sequence[object] | None) -> list[object]:
     return [q for q in known or () if is_symint(q)]
 
 

@@ -140,7 +140,7 @@ class Reach:
         name = getattr(place, "name", None)
         return id(place.obj) in self.objects and (name is None or name in self.names)
 
-    def parts(self, x: Any) -> Iterable[Any]:
+    def parts(self, x: object) -> Iterable[Any]:
         """What an object holds without a name."""
         if isinstance(x, functools.partial):
             return (x.func, *x.args, *x.keywords.values())
@@ -156,7 +156,7 @@ class Reach:
         held = x if isinstance(x, tuple) else () if kind is None else kind.values(x)
         return held if len(held) <= MOST_ELEMENTS else ()
 
-    def named(self, x: Any) -> Iterable[Any]:
+    def named(self, x: object) -> Iterable[Any]:
         """The attributes of an object that have one of the names."""
         fields = getattr(x, "__dict__", {})
         if isinstance(x, types.ModuleType) and not is_library(x.__name__):
@@ -172,7 +172,7 @@ class Reach:
         spaces += map(vars, type(x).__mro__)
         return [space[n] for space in spaces for n in self.names & space.keys()]
 
-    def variables(self, f: types.FunctionType) -> Iterable[Any]:
+    def variables(self, f: types.FunctionType) -> Iterable[object]:
         """The values of the variables from outside that a function of the user reads."""
         if is_library(f.__module__ or ""):
             return

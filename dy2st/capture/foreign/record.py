@@ -47,7 +47,7 @@ class Probed:
 def record(
     trace: Trace,
     name: str,
-    original: Callable[..., Any],
+    original: Callable[..., object],
     args: Sequence[object],
     kwargs: Mapping[str, object],
     cause: Exception | None,
@@ -126,7 +126,7 @@ def _emit(
     return _restructure(probed.structure, iter(fakes[: len(types)]), operands)
 
 
-def _restructure(structure: Any, fakes: Any, operands: Sequence[Tensor]) -> object:
+def _restructure(structure: object, fakes: Any, operands: Sequence[Tensor]) -> object:
     if isinstance(structure, (list, tuple)):
         return type(structure)(_restructure(q, fakes, operands) for q in structure)
     if isinstance(structure, int):

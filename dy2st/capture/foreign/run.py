@@ -26,14 +26,16 @@ def function(call: str) -> Callable[..., Any]:
 
 def arguments(
     literal: Any, tensors: Sequence[Tensor], sizes: Mapping[str, int]
-) -> tuple[list[Any], dict[str, Any]]:
+) -> tuple[list[object], dict[str, object]]:
     """The arguments of a call that a literal stands for."""
     positional, keywords = literal
     values = [rebuild(a, tensors, sizes) for a in positional]
     return values, {k: rebuild(a, tensors, sizes) for k, a in keywords}
 
 
-def run(call: str, args: Any, tensors: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
+def run(
+    call: str, args: object, tensors: Sequence[Tensor], sizes: Mapping[str, int]
+) -> list[Tensor]:
     """Call the kernel; the flat results, then the new values of what it overwrote."""
     values, named = arguments(args, tensors, sizes)
     out = function(call)(*values, **named)

@@ -181,7 +181,7 @@ def fitted(e: Emitter, t: Type, value: object) -> FakeTensor:
     return e.assign(value)
 
 
-def number(e: Emitter, value: Any, t: Type) -> FakeTensor:
+def number(e: Emitter, value: object, t: Type) -> FakeTensor:
     if isinstance(value, (bool, int, float)) and not is_runtime(value):
         kinds = {"b": bool, "f": float}
         return e.full(kinds.get(t.dtype.kind, int)(value), t.dtype)

@@ -34,7 +34,7 @@ from dy2st.trace.trace import Trace
 from ir import ShapeError
 
 
-def getitem(trace: Trace, x: Tensor, index: Any) -> Any:
+def getitem(trace: Trace, x: Tensor, index: object) -> Any:
     if hasattr(x, "part_of"):
         return x.part_of(trace, as_items(index))
     e = Emitter(trace)
@@ -53,7 +53,7 @@ def getitem(trace: Trace, x: Tensor, index: Any) -> Any:
     return checked(trace, x, index, lambda: pick(e, parts.view, parts.picks))
 
 
-def old_items(trace: Trace, x: Tensor, index: Any) -> Any:
+def old_items(trace: Trace, x: Tensor, index: object) -> object:
     """`x[index]` for `x[index] op= value`: also behind a mask."""
     items = as_items(index)
     if hasattr(x, "part_of") or not any(map(is_mask, items)):
@@ -107,7 +107,7 @@ def without_front(items: list[object]) -> list[object]:
     return [q for q in front if q is not None] + items[len(front) :]
 
 
-def checked(trace: Trace, x: Tensor, index: Any, make: Any) -> Any:
+def checked(trace: Trace, x: Tensor, index: object, make: Any) -> Any:
     try:
         return make()
     except (ShapeError, NoRow, IndexError, ValueError) as cause:
@@ -117,7 +117,7 @@ def checked(trace: Trace, x: Tensor, index: Any, make: Any) -> Any:
         raise foreign.refusal(trace, "Tensor.indexing", error, eager=eager) from None
 
 
-def apart(trace: Trace, x: Tensor, value: Any, picks: Sequence[Picked]) -> None:
+def apart(trace: Trace, x: Tensor, value: object, picks: Sequence[Picked]) -> None:
     """Eager Paddle writes element after element, and reads the value and the indices meanwhile."""
     root = trace.root(lift(trace, x)._value)
     read = [q for p in picks for q in p.tensors]
@@ -214,7 +214,7 @@ def bound_of(e: Emitter, q: Any) -> object:
     return number(e.trace, lift(e.trace, q), "the bound of a slice")
 
 
-def filled(e: Emitter, x: Tensor, items: Sequence[object]) -> list[Any]:
+def filled(e: Emitter, x: Tensor, items: Sequence[object]) -> list[object]:
     """The items, with full slices for `...` and for the axes behind the last item."""
     ndim = e.type(x).ndim
     used = sum(map(axes_of, items))

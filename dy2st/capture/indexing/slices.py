@@ -79,7 +79,7 @@ def _cut(e: Emitter, x: object, axis: int, low: Any, high: Any, n: Dim) -> FakeT
     return e.slice(x, axis=axis, start=dim_of(low), length=length, step=1)
 
 
-def _clamped(trace: Trace, at: Any, size: Any) -> RuntimeScalar:
+def _clamped(trace: Trace, at: object, size: object) -> RuntimeScalar:
     """A bound from data as Python clamps it."""
     zero, last, first = (value_in(trace, q, I64) for q in (0, size, at))
     front = trace.emit("add", [first, last], {})
@@ -88,7 +88,7 @@ def _clamped(trace: Trace, at: Any, size: Any) -> RuntimeScalar:
     return RuntimeScalar(value, trace, sources(at, size)[0])
 
 
-def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step: int) -> Any:
+def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step: int) -> object:
     ends: tuple[Any, ...] = (item.start, item.stop)
     moves = any(is_symint(q) and q.loops for q in ends)
     if moves and not any(map(is_runtime_scalar, ends)):
@@ -138,7 +138,7 @@ def unknown(q: object) -> bool:
     return q.data or any(isinstance(loop.trip, Size) for loop in q.loops)  # type: ignore[attr-defined]
 
 
-def holds(test: Any, at: Any) -> bool:
+def holds(test: object, at: Any) -> bool:
     """A comparison of the bound `at` of a slice, which must come out alike in all iterations."""
     if is_runtime_scalar(test) and is_symint(at) and at.loops:
         reason = f"the bound {at!r} of a slice is inside of its axis in some iterations only"

@@ -61,7 +61,7 @@ class Column:
     old: list[Any]
     fill: fills.Fill | None = None
 
-    def put(self, values: Sequence[Any]) -> None:
+    def put(self, values: Sequence[object]) -> None:
         for home, value in zip(self.homes, values):
             home[self.name] = value
 
@@ -89,7 +89,9 @@ def column_of(trace: Trace, picked: Picked, name: str) -> tuple[Frame, Column] |
 
 
 # ---------------------------------------------------------------- one trace of the body
-def enter(trace: Trace, frame: Frame, known: dict[Any, Column], places: Collection[Any]) -> None:
+def enter(
+    trace: Trace, frame: Frame, known: dict[object, Column], places: Collection[object]
+) -> None:
     """The body that is going to be traced stores these attributes, and none of the `places`."""
     assert frame.loop is not None
     for key, column in known.items():
@@ -113,7 +115,7 @@ def begin(trace: Trace, frame: Frame, column: Column) -> None:
             raise q.stop()
 
 
-def home_of(layer: Any, name: str) -> dict[str, Any] | None:
+def home_of(layer: object, name: str) -> dict[str, object] | None:
     """The dict that has an attribute which is a value."""
     fields: dict[str, Any] = layer.__dict__
     homes = (fields[n] if n else fields for n in HOMES)
@@ -127,7 +129,7 @@ def learn(frame: Frame, known: dict[Any, Column]) -> bool:
     return bool(new)
 
 
-def store(trace: Trace, picked: Picked, name: str, value: Any) -> bool:
+def store(trace: Trace, picked: Picked, name: str, value: object) -> bool:
     """`layer.name = value` for a Layer that an index picks; False if no list serves."""
     plain = isinstance(value, Tensor) or is_runtime_scalar(value) or is_constant(value)
     if not (plain or is_symint(value)) or not is_symint(picked.at):
@@ -144,7 +146,7 @@ def store(trace: Trace, picked: Picked, name: str, value: Any) -> bool:
     return True
 
 
-def check_plain(trace: Trace, layers: Sequence[Any], name: str, value: object) -> None:
+def check_plain(trace: Trace, layers: Sequence[object], name: str, value: object) -> None:
     """Paddle takes a number only in place of an attribute that is no parameter, buffer or
     sublayer."""
     if isinstance(value, Tensor) or value is None:
@@ -174,7 +176,7 @@ def made(trace: Trace, picked: Picked, name: str) -> Column | None:
 
 
 def read(
-    trace: Trace, picked: Picked, name: str, load: Callable[[Any, str], Any]
+    trace: Trace, picked: Picked, name: str, load: Callable[[Any, str], object]
 ) -> tuple[Any, ...]:
     """`(layer.name,)` of a Layer that an index picks, in a loop that stores the attribute; () for
     any other."""
@@ -211,14 +213,14 @@ def check(x: object) -> None:
         raise x.stop()
 
 
-def check_stored(trace: Trace, obj: Any, name: str) -> None:
+def check_stored(trace: Trace, obj: object, name: str) -> None:
     if any(f.columns for f in trace.frames) and isinstance(getattr(obj, "__dict__", None), dict):
         home = home_of(obj, name) if all(n in obj.__dict__ for n in PARTS) else None
         check(home[name] if home is not None else None)
 
 
 # ---------------------------------------------------------------- after the loop
-def check_own(trace: Trace, frame: Frame, leaving: Sequence[Any]) -> None:
+def check_own(trace: Trace, frame: Frame, leaving: Sequence[object]) -> None:
     """What a Layer keeps is made by its iteration and leaves it under no other name: it is a copy
     of the loop's. `leaving`: the storages of all that leaves."""
     for column in frame.columns.values():
@@ -231,7 +233,7 @@ def check_own(trace: Trace, frame: Frame, leaving: Sequence[Any]) -> None:
                 raise NeedsConcrete(SHARED)
 
 
-def leave(trace: Trace, columns: dict[Any, Column], trip: Any) -> None:
+def leave(trace: Trace, columns: dict[object, Column], trip: Any) -> None:
     """The Layers get what the loop has stored."""
     for column in columns.values():
         assert column.fill is not None

@@ -38,7 +38,7 @@ def same_constant(a: object, b: object) -> bool:
     return a == b if is_exact(b) else repr(a) == repr(b)
 
 
-def same_elements(a: tuple[Any, ...], known: dict[Any, Any]) -> bool:
+def same_elements(a: tuple[object, ...], known: dict[object, object]) -> bool:
     """Whether a set with these elements has those of `known`, which maps each one to itself.
     Constants have equal types, too; other elements are compared by their own methods."""
     return len(a) == len(known) and all(
@@ -52,7 +52,7 @@ def is_exact(x: object) -> bool:
     return type(x) in _EXACT or type(x) is float and x != 0.0 and x == x
 
 
-def gives_again(f: Any, args: Any, kwargs: Any, value: object, raised: Any = None) -> bool:
+def gives_again(f: Any, args: Any, kwargs: Any, value: object, raised: object = None) -> bool:
     """Whether a call gives an equal constant, the same object, or an exception of the same type."""
     try:
         now = f(*args, **kwargs)

@@ -63,7 +63,7 @@ def fill_of(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Fill |
     return fill if len(loops) == 1 or not target.segmented else None
 
 
-def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame]) -> bool:
+def store(trace: Trace, target: Any, i: Any, value: object, loops: Sequence[Frame]) -> bool:
     """Record `target[i] = value`; False if the element is a place of its own."""
     if target.buffer is not None:
         if isinstance(i, slice):
@@ -92,7 +92,7 @@ def store(trace: Trace, target: Any, i: Any, value: Any, loops: Sequence[Frame])
     return True
 
 
-def parts_of(x: Any) -> list[Any]:
+def parts_of(x: object) -> list[object]:
     return [p for q in x for p in parts_of(q)] if isinstance(x, tuple) else [x]
 
 
@@ -110,7 +110,7 @@ def hold(trace: Trace, target: Any) -> None:
 FRONT = Fill(-1, -1)
 
 
-def insert(trace: Trace, target: Any, at: Any, value: Any, *, loops: Sequence[Frame]) -> bool:
+def insert(trace: Trace, target: Any, at: object, value: object, *, loops: Sequence[Frame]) -> bool:
     """Record `target.insert(0, value)`; False if not every iteration of a loop does it."""
     frame, key = trace.frame, id(target)
     one = len(loops) == 1 and loops[0] is frame and type(at) is int and at == 0
@@ -122,7 +122,7 @@ def insert(trace: Trace, target: Any, at: Any, value: Any, *, loops: Sequence[Fr
     return True
 
 
-def record(trace: Trace, target: Any, value: Any, fill: Fill) -> None:
+def record(trace: Trace, target: object, value: object, fill: Fill) -> None:
     frame, key = trace.frame, id(target)
     trace.check_certain(target)
     frame.fills[key] = fill
@@ -131,7 +131,7 @@ def record(trace: Trace, target: Any, value: Any, fill: Fill) -> None:
     trace.undo_log.note(lambda: frame.appends.pop(key, None))
 
 
-def known(trace: Trace, target: Any, loops: Sequence[Frame]) -> Fill | None:
+def known(trace: Trace, target: object, loops: Sequence[Frame]) -> Fill | None:
     """How the innermost of these loops fills the list, if that is known so far."""
     held = [f for f in loops if id(target) in f.learned.fills or id(target) in f.fills]
     if held and held != [loops[-1]]:
@@ -143,7 +143,7 @@ def known(trace: Trace, target: Any, loops: Sequence[Frame]) -> Fill | None:
     return None if fill is FRONT else fill
 
 
-def read(trace: Trace, target: Any, i: Any, frame: Frame, fill: Fill) -> Any:
+def read(trace: Trace, target: object, i: Any, frame: Frame, fill: Fill) -> Any:
     """`(element,)` at an index while the loop fills the list; () for one that it has not stored."""
     assert frame.loop is not None
     frame.picked[id(target)] = target

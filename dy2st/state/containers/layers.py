@@ -40,7 +40,7 @@ Merge: TypeAlias = Callable[[Trace, "Picked", str, list[Any]], Any]
 
 
 # ---------------------------------------------------------------- one structure
-def difference(layers: Sequence[Any]) -> str:
+def difference(layers: Sequence[object]) -> str:
     """Why one Layer cannot stand for all of these; empty if it can."""
     first = layers[0]
     if any(type(q) is not type(first) for q in layers):
@@ -73,11 +73,11 @@ def differs(name: str) -> str:
     return f"picks Layers whose {name} differs"
 
 
-def fields_of(layer: Any) -> dict[str, Any]:
+def fields_of(layer: object) -> dict[str, Any]:
     return layer.__dict__
 
 
-def kind_of_part(x: Any) -> object:
+def kind_of_part(x: object) -> object:
     """What tensors of one structure have in common."""
     if not isinstance(x, Tensor):
         return type(x)
@@ -85,7 +85,7 @@ def kind_of_part(x: Any) -> object:
     return str(x.dtype), shape, x.stop_gradient
 
 
-def is_same(layers: Sequence[Any], name: str) -> bool:
+def is_same(layers: Sequence[object], name: str) -> bool:
     """Whether a setting of Paddle's Layers is the same in all."""
     values: list[Any] = [fields_of(q).get(name) for q in layers]
     if name in PARTS or name in INTERNAL or not any(map(is_setting, values)):
@@ -94,7 +94,7 @@ def is_same(layers: Sequence[Any], name: str) -> bool:
     return equal(values) or lists and equal([tuple(q) for q in values])
 
 
-def equal(values: Sequence[Any]) -> bool:
+def equal(values: Sequence[object]) -> bool:
     """Whether the values are one object, or equal constants."""
     first = values[0]
     return all(q is first for q in values) or all(
@@ -124,7 +124,7 @@ class Picked:
             self.known[name] = self.merge(self.trace, self, name, values)
         return self.known[name]
 
-    def member(self, name: str) -> Any:
+    def member(self, name: str) -> object:
         """As `value`, for code of Paddle that looks into the dicts of a Layer."""
         return self.value(name, [getattr(q, name) for q in self.layers])
 
@@ -132,7 +132,7 @@ class Picked:
         return NeedsConcrete(what, self.at.loops)
 
 
-def homes(layer: Any) -> Iterator[dict[str, Any]]:
+def homes(layer: object) -> Iterator[dict[str, Any]]:
     fields = fields_of(layer)
     yield fields
     yield from (fields[name] for name in PARTS)
@@ -150,7 +150,7 @@ class Members(dict[str, Any]):
             raise KeyError(name)
         return self.picked.member(name)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: object = None) -> Any:
         return self[name] if name in self else default
 
     def values(self) -> Any:
@@ -163,7 +163,7 @@ class Members(dict[str, Any]):
 class LayerTable:
     """Layers of one structure, of which an index picks one."""
 
-    def __init__(self, layers: Sequence[Any], merge: Merge) -> None:
+    def __init__(self, layers: Sequence[object], merge: Merge) -> None:
         self.layers, self.merge = layers, merge
         self.owners: dict[str, object] = {}
         self.kind = derived(type(layers[0]))
@@ -198,15 +198,15 @@ def derived(kind: Any) -> Any:
     return type(kind.__name__, (kind,), methods)
 
 
-def compared(self: Any, other: object) -> NoReturn:
+def compared(self: object, other: object) -> NoReturn:
     raise identity(self)
 
 
-def hashed(self: Any) -> NoReturn:
+def hashed(self: object) -> NoReturn:
     raise identity(self)
 
 
-def identity(layer: Any) -> NeedsConcrete:
+def identity(layer: object) -> NeedsConcrete:
     trace = current()
     found = None if trace is None else picked_of(trace, layer)
     what = "which of several Layers it is, is asked"
@@ -225,7 +225,7 @@ def class_of(x: object) -> type:
     return kind if trace is None or picked_of(trace, x) is None else kind.__mro__[1]
 
 
-def originals(trace: Trace, x: Any) -> Iterator[Any]:
+def originals(trace: Trace, x: object) -> Iterator[object]:
     """The objects from outside that `x` is, or stands for."""
     picked = picked_of(trace, x)
     if picked is None:

@@ -81,13 +81,13 @@ def is_holder(x: object) -> bool:
     return isinstance(x, LISTS) and class_of(x) in LISTS
 
 
-def one_kind(items: Sequence[Any]) -> bool:
+def one_kind(items: Sequence[object]) -> bool:
     """Whether all are numbers, and of one kind."""
     kinds = {NUMPY.get(type(q)) or kind_of(q) for q in items}
     return len(kinds) == 1 and None not in kinds
 
 
-def are_alike(items: Sequence[Any]) -> bool:
+def are_alike(items: Sequence[object]) -> bool:
     """Whether all are numbers of one kind, or tensors or Layers of one structure, or tuples of
     such."""
     if isinstance(items, np.ndarray) or one_kind(items):
@@ -118,7 +118,7 @@ def element(trace: Trace, owner: object, items: Sequence[Any], i: Any, kind: str
     at = row(trace, i, len(items), kind)
     inner = trace.frames[trace.frames.index(found.home) + 1 :]
 
-    def pick(table: Table) -> Any:
+    def pick(table: Table) -> object:
         return table.item(trace, at, i, inner)
 
     return mapped(pick, found.table)
@@ -201,7 +201,7 @@ class Table:
     def __init__(self, fake: FakeTensor, number: bool, members: Sequence[Value] = ()) -> None:
         self.fake, self.number, self.members = fake, number, members
 
-    def item(self, trace: Trace, at: Any, i: Any, inner: Sequence[Frame]) -> Any:
+    def item(self, trace: Trace, at: object, i: Any, inner: Sequence[Frame]) -> Any:
         """The row `at`; `inner`: the frames in the one of the table."""
         one = self.fake[at]
         if self.number:
@@ -222,7 +222,7 @@ def forget(trace: Trace, loop: Loop) -> None:
         del frozen[root]
 
 
-def flat(items: Sequence[Any]) -> Iterator[Any]:
+def flat(items: Sequence[object]) -> Iterator[Any]:
     """The tensors and numbers of the program among elements."""
     if isinstance(items, (range, np.ndarray)):
         return
@@ -233,7 +233,7 @@ def flat(items: Sequence[Any]) -> Iterator[Any]:
             yield q
 
 
-def table(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Any:
+def table(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> object:
     if not len(items):
         raise IndexError("list index out of range")
     first = items[0]
@@ -249,7 +249,7 @@ def table(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Any:
     return of_numbers(trace, items, loops)
 
 
-def of_tensors(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Table:
+def of_tensors(trace: Trace, items: Sequence[object], loops: frozenset[Any]) -> Table:
     if not all(isinstance(q, Tensor) and not hasattr(q, "part_of") for q in items):
         raise NeedsConcrete("picks tensors or other objects", loops, subject="an index")
     fakes = [lift(trace, q) for q in items]
@@ -262,7 +262,7 @@ def of_tensors(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Tab
     return Table(trace.fake(whole, fakes[0].stop_gradient), False, values)
 
 
-def of_layers(items: Sequence[Any], loops: frozenset[Any]) -> LayerTable:
+def of_layers(items: Sequence[object], loops: frozenset[Any]) -> LayerTable:
     refuse_few(loops, "a Layer")
     why = difference(items)
     if why or not loops:
@@ -285,7 +285,7 @@ def merged(trace: Trace, picked: Picked, name: str, values: list[Any]) -> Any:
     return element(trace, owner, values, picked.at, "list")
 
 
-def of_numbers(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Table:
+def of_numbers(trace: Trace, items: Sequence[object], loops: frozenset[Any]) -> Table:
     if not isinstance(items, (range, np.ndarray)):
         if not one_kind(items):
             raise NeedsConcrete(f"picks {picked(items)}", loops, subject="an index")
@@ -305,7 +305,7 @@ def of_numbers(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Tab
     return Table(trace.add_input(real, "const", name, Type(dtype, (len(array),))), True)
 
 
-def picked(items: Sequence[Any]) -> str:
+def picked(items: Sequence[object]) -> str:
     """The elements in words: what they are, if all are of one kind."""
     kinds = set(map(kind_in_words, items))
     return kinds.pop() if len(kinds) == 1 else "objects of different types"
@@ -317,7 +317,7 @@ def kind_in_words(x: object) -> str:
     return "a function" if callable(x) else f"a {type(x).__name__}"
 
 
-def of_computed(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> Table:
+def of_computed(trace: Trace, items: Sequence[object], loops: frozenset[Any]) -> Table:
     """Numbers of which the program computes some."""
     if len(items) > MOST_COMPUTED:
         reason = "picks one of many numbers that the program computes"

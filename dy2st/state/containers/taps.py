@@ -32,7 +32,7 @@ from ir.types import Dim
 class Observed:
     """A list was read as a whole inside of a loop."""
 
-    def __init__(self, target: Any, what: str) -> None:
+    def __init__(self, target: object, what: str) -> None:
         self.target, self.what = target, what
 
 
@@ -66,19 +66,19 @@ class TapPort:
         self.inner = mapped(lambda tap: tap.fake, self.tree)
         self.fake = unpacked(trace, self.inner)
 
-    def pairs(self, after: Any) -> Iterator[tuple[Tap, Any]]:
+    def pairs(self, after: object) -> Iterator[tuple[Tap, Any]]:
         """Each tap with its part of the element that takes this place."""
         return paired(self.tree, after)
 
 
-def made(key: tuple[object, ...], first: Any, trace: Trace) -> Any:
+def made(key: tuple[object, ...], first: object, trace: Trace) -> Any:
     """A tree of taps for an element."""
     if not isinstance(first, tuple):
         return Tap(key, first, trace)
     return regrouped(first, [made((*key, k), q, trace) for k, q in enumerate(first)])
 
 
-def paired(tree: Any, after: Any) -> Iterator[tuple[Tap, Any]]:
+def paired(tree: Any, after: Any) -> Iterator[tuple[Tap, object]]:
     if not isinstance(tree, tuple):
         yield tree, after
         return
@@ -155,7 +155,7 @@ def has_slot(trace: Trace, target: Any, back: int) -> bool:
     return any(key in f.stores for f in trace.frames[trace.frames.index(target.born) + 1 :])
 
 
-def from_end(trace: Trace, target: Any, loops: Sequence[Frame], back: int) -> Any:
+def from_end(trace: Trace, target: Any, loops: Sequence[Frame], back: int) -> object:
     """The element that is so far from the end now."""
     inside = trace.frames[trace.frames.index(loops[0]) :]
     new = [q for f in inside for q in appended(f, target)]
@@ -183,7 +183,7 @@ def item_at(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
     return guess(trace, target, loops, i)
 
 
-def check_complete(trace: Trace, target: Any, loops: Sequence[Frame]) -> None:
+def check_complete(trace: Trace, target: object, loops: Sequence[Frame]) -> None:
     """Note that the list is read as one that the loops do not append to."""
     if is_grown(target, loops):
         buffers.want(trace, target, loops)
@@ -191,12 +191,12 @@ def check_complete(trace: Trace, target: Any, loops: Sequence[Frame]) -> None:
         f.picked.setdefault(id(target), target)
 
 
-def unknown(target: Any, loops: Sequence[Frame]) -> list[Frame]:
+def unknown(target: object, loops: Sequence[Frame]) -> list[Frame]:
     """The loops that may yet turn out to append."""
     return [f for f in loops if id(target) not in f.growth]
 
 
-def may_be_short(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> bool:
+def may_be_short(trace: Trace, target: Any, i: object, loops: Sequence[Frame]) -> bool:
     """Whether `target[i]`, of a list that an earlier loop has filled, may be an element that these
     loops append; raises NeedsConcrete where they are known to, but not which one it is."""
     n = target.size()
@@ -207,12 +207,12 @@ def may_be_short(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> b
     return type(n) is int and bool(unknown(target, loops))
 
 
-def guess(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> Any:
+def guess(trace: Trace, target: object, loops: Sequence[Frame], i: object = None) -> object:
     """A stand-in for an element: the next trace knows how the list grows."""
     return unpacked(trace, guessed(trace, target, loops, i))
 
 
-def guessed(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> Any:
+def guessed(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> object:
     note_read(target, loops, target.size() - i.dim if is_symint(i) else None)
     for f in unknown(target, loops):
         f.guessed.add(id(target))
@@ -228,14 +228,14 @@ def guessed(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) ->
     return mapped(lambda q: stand_in(trace, q, items), recorded(like, loop))
 
 
-def note_read(target: Any, loops: Sequence[Frame], back: Dim | None = None) -> None:
+def note_read(target: object, loops: Sequence[Frame], back: Dim | None = None) -> None:
     """The list is read so far from its end, or at no constant distance, by loops that may append
     to it."""
     for f in unknown(target, loops):
         f.wants.setdefault(id(target), []).append(back)
 
 
-def guess_slice(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[Any]:
+def guess_slice(trace: Trace, target: object, at: slice, loops: Sequence[Frame]) -> list[object]:
     """A stand-in for `target[:i]`."""
     if not is_symint(at.stop) or at.step not in (None, 1):
         raise NeedsConcrete(f"{at.start!r} is needed as a number", getattr(at.start, "loops", ()))
@@ -251,7 +251,7 @@ def guess_slice(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) ->
     return [StackedRun(at.stop.dim - start, mapped(rows, one))]
 
 
-def stand_in(trace: Trace, x: Any, items: Sequence[Any]) -> Any:
+def stand_in(trace: Trace, x: object, items: Sequence[object]) -> object:
     kind = kind_of(x)
     if kind is not None:
         leaves = (q.tree if isinstance(q, StackedRun) else q for q in items)
@@ -265,7 +265,7 @@ def stand_in(trace: Trace, x: Any, items: Sequence[Any]) -> Any:
 
 
 # ---------------------------------------------------------------- windows
-def window(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[Any] | None:
+def window(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[object] | None:
     """The elements of `target[-k:]` or `target[t-k:t]`; None for any other slice."""
     if at.step not in (None, 1) or not loops or any(id(target) in f.queues for f in loops):
         return None
@@ -291,7 +291,7 @@ def is_window(at: slice) -> bool:
     return end and type(at.start) is int and -MOST_CARRIED <= at.start < 0
 
 
-def tapped(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[Any] | None:
+def tapped(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list[object] | None:
     """A window at a constant distance from the end of a list that the loop fills."""
     size = target.size()
     start, stop = (from_back(size, q) for q in (at.start, 0 if at.stop is None else at.stop))
