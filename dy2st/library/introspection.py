@@ -11,10 +11,12 @@ from dy2st.state.arrays import is_array
 from dy2st.state.containers.either import Either, refused
 from dy2st.state.containers.layers import class_of
 from dy2st.state.containers.lookup import OneOf
+from dy2st.state.ownership import is_users_object, made_here
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import current
 
 
 def settled(x: object) -> Any:
@@ -26,6 +28,8 @@ def settled(x: object) -> Any:
         raise found.refused("the type is asked of")
     if type(found) is Either and type(found := found.here()) is Either:
         raise refused("its type")
+    if (trace := current()) is not None and is_users_object(found) and not made_here(trace, found):
+        trace.guards.class_of(found)
     return found
 
 

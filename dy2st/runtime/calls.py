@@ -293,7 +293,17 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         return unconverted(trace, f) if translated is None else fn(translated.__get__(f.__self__))
     if made_inside(trace, f.__func__):
         return maker(f)
+    note_inherited(trace, owner, f.__func__)
     return use(trace, f.__func__).__get__(f.__self__)
+
+
+def note_inherited(trace: Trace, owner: object, f: types.FunctionType) -> None:
+    """A method that `super()` gives belongs to a class behind the first one that has it."""
+    name, kind = f.__name__, owner if isinstance(owner, type) else type(owner)
+    if getattr(kind, name, f) is not f:
+        base = next((k for k in kind.__mro__ if vars(k).get(name) is f), None)
+        if base is not None:
+            trace.guards.special_method(base, name, f)
 
 
 def other(trace: Trace, f: Any) -> Any:

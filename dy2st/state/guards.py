@@ -29,6 +29,8 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
+#: `type.__flags__` of a class that is written in Python
+HEAP_TYPE = 1 << 9
 CALLED = {"_parameters": "parameters", "_buffers": "buffers", "_sub_layers": "sublayers"}
 #: Layers that are read like lists and dicts
 HOLDERS = (
@@ -227,6 +229,7 @@ class Guards(ContainerGuards):
         """A method, which is made anew at every look: its class has the function, and the object
         has no attribute of that name."""
         kind = obj if isinstance(obj, type) else type(obj)
+        self.class_of(obj)
         found: Any = plain_function(getattr(kind, name, MISSING))
         function = plain_function(function)
         if is_intercepted(found):
@@ -242,8 +245,16 @@ class Guards(ContainerGuards):
             self.terms["own", id(obj), name] = f"{name!r} not in {self.ref(fields)}"
             self.note(("own", id(obj), name), f"{self.name(obj)}.{name} has been replaced")
 
+    def class_of(self, obj: object) -> None:
+        """The class of an object, which may be assigned where it is written in Python."""
+        kind = type(obj)
+        if not isinstance(obj, (type, types.ModuleType)) and kind.__flags__ & HEAP_TYPE:
+            self.terms["kind", id(obj)] = f"{self.ref(obj)}.__class__ is {self.ref(kind)}"
+            self.note(("kind", id(obj)), f"the class of {self.name(obj)} is another one")
+
     def in_class(self, obj: Any, name: str, descriptor: object) -> None:
         """The class of the object, and not the object, has this descriptor."""
+        self.class_of(obj)
         kind = next(k for k in type(obj).__mro__ if name in vars(k))
         self.expect(("class", id(kind), name), f"{self.ref(kind)}.__dict__[{name!r}]", descriptor)
         self.absent(obj, name)
@@ -288,8 +299,9 @@ class Guards(ContainerGuards):
             value = getattr(f, name)
             terms.append(f"{o}.{name} is {'None' if value is None else self.ref(value)}")
         self.terms["function", id(f)] = " and ".join(terms)
-        if f.__defaults__:
-            self.contents(f.__defaults__)
+        for held in (f.__defaults__, f.__kwdefaults__):
+            if held:
+                self.contents(held)
 
     def cell(self, cell: object, name: str, value: object, whole: bool = True) -> None:
         """A variable of an enclosing function."""

@@ -18,7 +18,14 @@ from typing import Any
 import paddle
 
 from dy2st.state.effects import Effect, effect_of
-from dy2st.state.ownership import LIBRARIES, check_strong, is_users_object, package_of, refuse
+from dy2st.state.ownership import (
+    LIBRARIES,
+    check_strong,
+    is_users_object,
+    made_here,
+    package_of,
+    refuse,
+)  # fmt: skip
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, plain_get
@@ -44,6 +51,8 @@ def noted(x: Any, name: str, found: Any) -> Any:
     trace, kind = current(), type(x)
     if trace is not None and trace.guards is not None:
         trace.guards.special_method(kind, name, found)
+        if not made_here(trace, x):
+            trace.guards.class_of(x)
     return found
 
 

@@ -447,3 +447,67 @@ def test_a_wrapper_with_missing_keys():
     for key in "aaba":
         check.same(static(X, one, key), f(X, two, key))
         assert one.data == two.data
+
+
+class First:
+    scale = 2.0
+
+    @property
+    def doubled(self):
+        return self.scale * 2
+
+    def __len__(self):
+        return 3
+
+    def go(self, x):
+        return x * self.scale
+
+
+class Second(First):
+    scale = 5.0
+
+    @property
+    def doubled(self):
+        return self.scale * 3
+
+    def __len__(self):
+        return 7
+
+    def go(self, x):
+        return super().go(x) + 1
+
+
+ASKED = {
+    "method": lambda box, x: box.go(x),
+    "attribute": lambda box, x: x * box.scale,
+    "property": lambda box, x: x * box.doubled,
+    "special method": lambda box, x: x * len(box),
+    "isinstance": lambda box, x: x * (2 if isinstance(box, Second) else 3),
+    "type": lambda box, x: x * (2 if type(box) is Second else 3),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_a_class_that_is_assigned(what):
+    box = First()
+    static = dy2st.to_static(lambda x: ASKED[what](box, x))
+    for kind in (First, Second, First):
+        box.__class__ = kind
+        check.same(static(X), ASKED[what](box, X))
+
+
+def test_a_method_that_super_finds_is_replaced(monkeypatch):
+    static, box = dy2st.to_static(lambda x, box: box.go(x)), Second()
+    check.same(static(X, box), box.go(X))
+    monkeypatch.setattr(First, "go", lambda self, x: x - self.scale)
+    check.same(static(X, box), box.go(X))
+
+
+def test_keyword_defaults_that_change():
+    def scaled(x, *, by=1.0):
+        return x * by
+
+    static = dy2st.to_static(lambda x: scaled(x))
+    for by in (1.0, 2.0, 3.0):
+        scaled.__kwdefaults__["by"] = by
+        check.same(static(X), scaled(X))
