@@ -14,7 +14,7 @@ from dy2st.capture.adapters.table import number_of
 from dy2st.capture.foreign.print import print_
 from dy2st.capture.foreign.seed import seed
 from dy2st.capture.pylayer import register_hook
-from dy2st.library.consumers import CONSUMERS
+from dy2st.library.consumers import CONSUMERS, plain_loop
 from dy2st.library.copies import COPIES
 from dy2st.library.introspection import KINDS
 from dy2st.library.modes import METHODS, TRAINING_STEPS
@@ -22,7 +22,7 @@ from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.library.sizes import SIZES
 from dy2st.loops import concat_growth, counted_growth
 from dy2st.loops.generators import iter_, next_, registered
-from dy2st.loops.iterables import enumerate_, range_, reversed_, zip_
+from dy2st.loops.iterables import Joined, applied, enumerate_, range_, reversed_, zip_
 from dy2st.state.arrays import is_array, tensor_of
 from dy2st.state.ownership import note_contents
 from dy2st.state.protocols import special
@@ -37,15 +37,29 @@ from dy2st.trace.trace import Trace, current
 
 
 def map_(f: Any, *iterables: Any) -> Any:
-    return map(calls_of(f), *iterables)
+    call = calls_of(f)
+    return applied(call, zip_(*iterables)) or map(call, *iterables)
 
 
 def filter_(f: Any, iterable: Any) -> Any:
     return filter(calls_of(f), iterable)
 
 
-def reduce_(f: Any, *rest: Any) -> Any:
-    return functools.reduce(calls_of(f), *rest)
+def reduce_(f: Any, items: Any, *start: Any) -> Any:
+    trace, singles = current(), zip_(items)
+    if trace is None or not isinstance(singles, Joined):
+        return functools.reduce(calls_of(f), items, *start)
+    start = start or next(singles, ())
+    if not start:
+        raise TypeError("reduce() of empty iterable with no initial value")
+    return trace.hooks.call(reduced)(f, start[0], singles)
+
+
+@plain_loop
+def reduced(f: Any, total: Any, singles: Any) -> Any:
+    for (q,) in singles:
+        total = f(total, q)
+    return total
 
 
 def calls_of(f: object) -> Any:

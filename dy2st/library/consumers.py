@@ -60,7 +60,8 @@ def read_whole(trace: Trace, x: Any, stops: bool = False) -> Any:
     check_made_here(trace, x)
     note_contents(trace, x)
     with taken(x, stops) as rest:
-        return tensor_of(rest)
+        listed = isinstance(rest, Rest) and rest.over.computed and not stops
+        return trace.hooks.call(_list)(rest) if listed else tensor_of(rest)
 
 
 def plain_loop(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,7 +64,8 @@ class Iterable:
     """The iterable of a loop: at most `trip` items, `item(i)` for an int or a symbolic i.
 
     `more(i)` tells if there is an item i, where `trip` is only a bound; `limit` is a bound of
-    `trip` as a number. `uncut`: the last iterations may run apart.
+    `trip` as a number. `uncut`: the last iterations may run apart. `computed`: a function makes the
+    items, which is called once for each.
     """
 
     trip: Dim
@@ -72,6 +73,7 @@ class Iterable:
     more: Item | None = None
     limit: tuple[int, Dim] | None = None
     uncut: bool = True
+    computed: bool = False
 
     def is_open(self) -> bool:
         """Whether Python does not know the number of items."""

@@ -7,6 +7,7 @@ import functools
 import gc
 import operator
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from dy2st.capture.indexing.items import getitem
@@ -210,7 +211,7 @@ class Numbers:
 
 
 class Rest:
-    """What is left of `enumerate`, `zip` or `reversed` over something that can be one loop.
+    """What is left of `enumerate`, `zip`, `reversed` or `map` over something that can be one loop.
     `numbers`: over a list of numbers, which only a `for` statement makes one of. `backwards`: the
     list that `reversed` runs over, if a loop has filled it."""
 
@@ -230,7 +231,8 @@ class Rest:
         if trip != ENDLESS:
             trip = trip - min(n, trip) if isinstance(trip, int) else trip - n
         later = None if more is None else lambda i: more(i + n)
-        return Rest(Iterable(trip, lambda i: item(i + n), later), self.numbers)
+        rest = Iterable(trip, lambda i: item(i + n), later, computed=self.over.computed)
+        return Rest(rest, self.numbers)
 
     def __iter__(self) -> Iterator[Any]:
         """One by one, for code that is no `for` statement."""
@@ -325,7 +327,7 @@ def enumerate_(iterable: Any, start: int = 0) -> object:
     over = sequence_of(trace, iterable, numbers=True) if trace is not None else None
     if over is None or trace is None:
         return enumerate(iterable, start)
-    pairs = Iterable(over.trip, lambda i: (i + start, over.item(i)), over.more, over.limit)
+    pairs = replace(over, item=lambda i: (i + start, over.item(i)))
     return Joined(trace, Rest(pairs, sequence_of(trace, iterable) is None))
 
 
@@ -390,5 +392,17 @@ def zip_(*iterables: object, strict: bool = False) -> object:
     numbers = any(sequence_of(trace, q) is None for q in iterables)
     for q in iterables:
         wrapped(q)
-    tuples = Iterable(shortest, lambda i: tuple(q.item(i) for q in rolled), more)
+    computed = any(q.computed for q in rolled)
+    tuples = Iterable(shortest, lambda i: tuple(q.item(i) for q in rolled), more, computed=computed)
     return Joined(trace, Rest(tuples, numbers))
+
+
+def applied(f: Any, tuples: object) -> Joined | None:
+    """`f(*q)` for each of the tuples, if these can be one loop."""
+    trace = current()
+    if trace is None or not isinstance(tuples, Joined):
+        return None
+    whole = wrapped(tuples)
+    over = whole.over
+    results = Iterable(over.trip, lambda i: f(*over.item(i)), over.more, over.limit, computed=True)
+    return Joined(trace, Rest(results, whole.numbers))

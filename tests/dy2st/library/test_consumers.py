@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import paddle
 import pytest
@@ -163,6 +165,64 @@ def test_a_sum_is_one_loop():
 
     report = dy2st.to_static(total).report(rows())
     assert "unrolled" not in str(report)
+
+
+# ---------------------------------------------------------------- map and reduce
+def loop_over_map(x):
+    h = paddle.zeros([3])
+    for k, q in enumerate(map(lambda a, b: a * b, x, x + 1)):
+        h = h * 0.5 + q * k
+    return h
+
+
+def changes_a_list(x):
+    """The function is called once for each row."""
+    seen = []
+
+    def f(r):
+        seen.append(r * 2)
+        return r.sum()
+
+    return max(map(f, x)), paddle.stack(seen), len(seen)
+
+
+def stops_early(x):
+    count = [0]
+
+    def f(r):
+        count[0] += 1
+        return r.sum() > 0
+
+    return any(map(f, x)), count[0]
+
+
+def taken_apart(x):
+    made = map(paddle.tanh, x)
+    return next(made), paddle.stack(list(made)), list(made)
+
+
+def reduced(x):
+    doubled = [r * 2 for r in x]
+    last = functools.reduce(paddle.maximum, map(paddle.tanh, x))
+    return last, functools.reduce(lambda a, p: a * p[0] - p[1], enumerate(doubled), x[0])
+
+
+MAPS = [loop_over_map, changes_a_list, stops_early, taken_apart, reduced]
+
+
+@pytest.mark.parametrize("f", MAPS)
+def test_map_and_reduce_are_one_loop(f):
+    static = check.agree(f, check.data(9, 3))
+    x = check.data(9, 3)
+    assert "unrolled" not in str(static.report(x))
+    sizes = [len(str(dy2st.program(static, check.data(n, 3))).splitlines()) for n in (20, 40)]
+    assert sizes[0] == sizes[1]
+
+
+def test_reduce_of_nothing():
+    for f in (reduced, dy2st.to_static(reduced)):
+        with pytest.raises(TypeError, match="empty iterable with no initial value"):
+            f(check.data(0, 3))
 
 
 def test_numbers_that_are_not_a_number_are_not_sorted():
