@@ -36,7 +36,7 @@ def to_tensor(
     elif isinstance(data, (list, tuple)) and any(map(is_runtime, _leaves(data))):
         fake = _of_tensors(e, data, dtype)
     else:
-        fake = _constant(trace, e, original, data, dtype)
+        fake = constant(trace, e, original, data, dtype)
     fake.stop_gradient = stop_gradient
     return fake
 
@@ -114,7 +114,7 @@ def _listed(data: Any) -> Any:
     return list(map(_listed, data)) if isinstance(data, (list, tuple)) else data
 
 
-def _constant(
+def constant(
     trace: Trace, e: Emitter, original: Callable[..., Any], data: object, dtype: object
 ) -> object:
     data = _listed(data)

@@ -130,7 +130,7 @@ def pad(e: Emitter, x: object, paddings: object, pad_value: object = 0.0) -> obj
     return e.assign(x) if out is x else out
 
 
-PADDED = ("constant", "replicate", "reflect")
+PADDED = ("constant", "replicate", "reflect", "circular")
 
 
 def padded(e: Emitter, x: Any, axis: int, ends: tuple[int, int], mode: str, value: float) -> Any:
@@ -156,6 +156,8 @@ def edge(
     if mode == "reflect":
         start = n - 2 if last else count
         return e.slice(x, axis=axis, start=start, length=count, step=-1)
+    if mode == "circular":
+        return e.slice(x, axis=axis, start=0 if last else n - count, length=count)
     one = e.slice(x, axis=axis, start=n - 1 if last else 0, length=1)
     return e.expand(one, shape=shape)
 

@@ -20,7 +20,7 @@ from dy2st.capture.adapters.table import (
 )
 from dy2st.capture.custom import custom
 from dy2st.capture.promotion import result_dtype
-from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
+from dy2st.trace.emitter import Emitter, NoRow, detached, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check, is_runtime
 from dy2st.trace.symint import dim_of
@@ -80,10 +80,38 @@ def p_norm(
     keepdim: bool = False,
     asvector: bool = False,
 ) -> FakeTensor:
-    """Euclidean lengths; Paddle's gradient at 0 is not that of a root."""
-    if float(porder) != 2.0 or asvector or e.trains(x) or e.type(x).dtype not in (F32, F64):
-        raise NoRow("another norm, or its gradient")
-    return e.sqrt(e.sum(e.square(x), axes=(int_of(axis),), keepdim=bool(keepdim)))
+    """Sums of absolute values, and Euclidean lengths, whose gradient at 0 is 0."""
+    if float(porder) not in (1.0, 2.0) or e.type(x).dtype not in (F32, F64):
+        raise NoRow("another norm")
+    axes = () if asvector else (int_of(axis),)
+    if float(porder) == 1.0:
+        return e.sum(e.abs(x), axes=axes, keepdim=bool(keepdim))
+    long = e.sqrt(e.sum(e.square(x), axes=axes, keepdim=True))
+    own = e.type(e.sum(x, axes=axes, keepdim=bool(keepdim))).shape
+    out = e.reshape(long, shape=own)
+    if not e.trains(x):
+        return out
+    zero = e.full(0.0, e.type(x).dtype)
+
+    def backward(g: Tensor) -> FakeTensor:
+        row = e.reshape(g, shape=e.type(long).shape)
+        return e.multiply(x, e.where(e.equal(long, zero), zero, e.divide(row, long)))
+
+    return custom(e.trace, [lift(e.trace, x)], [out], backward, "p_norm")[0]
+
+
+@adapter("logsumexp")
+def logsumexp(
+    e: Emitter, x: object, axis: object = (), keepdim: bool = False, reduce_all: bool = False
+) -> FakeTensor:
+    axes = () if reduce_all else axes_of(axis)
+    if e.type(x).dtype not in (F32, F64) or e.type(x).ndim == 0:
+        raise NoRow("logsumexp of these types")
+    most = e.value(e.max(not_empty(e, x, axes), axes=axes, keepdim=True))
+    most = e.trace.fake(detached(e.trace, most), True)
+    total = e.log(e.sum(e.exp(e.subtract(x, most)), axes=axes, keepdim=True))
+    shape = e.type(e.max(x, axes=axes, keepdim=bool(keepdim))).shape
+    return e.reshape(e.add(total, most), shape=shape)
 
 
 def not_empty(e: Emitter, x: object, axes: tuple[int, ...]) -> object:

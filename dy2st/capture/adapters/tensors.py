@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import paddle
 
 from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
+from dy2st.capture.to_tensor import constant
 from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, lift, small
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -18,7 +20,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint, note_measured
 from ir.loc import source_error
 from ir.ops.tensor import resolve_shape
-from ir.types import BOOL, F32, Dim, Size, divide, reshape_strides
+from ir.types import BOOL, F32, I32, Dim, Size, divide, reshape_strides
 
 
 @adapter("full")
@@ -275,14 +277,49 @@ def flip(e: Emitter, x: object, axis: object) -> FakeTensor:
     return e.assign(out)
 
 
-@adapter("tril")
-def tril(e: Emitter, x: object, diagonal: int = 0) -> FakeTensor:
-    return e.tril(x, diagonal=int(diagonal))
+def _triangle(e: Emitter, row: str, x: object, diagonal: int) -> FakeTensor:
+    if e.type(x).dtype != BOOL:
+        return getattr(e, row)(x, diagonal=int(diagonal))  # type: ignore[no-any-return]
+    return e.cast(getattr(e, row)(e.cast(x, dtype=I32), diagonal=int(diagonal)), dtype=BOOL)
 
 
-@adapter("triu")
-def triu(e: Emitter, x: object, diagonal: int = 0) -> FakeTensor:
-    return e.triu(x, diagonal=int(diagonal))
+adapter("tril")(lambda e, x, diagonal=0: _triangle(e, "tril", x, diagonal))
+adapter("triu")(lambda e, x, diagonal=0: _triangle(e, "triu", x, diagonal))
+
+
+@adapter("linspace")
+def linspace(
+    e: Emitter, start: object, stop: object, num: object, dtype: object, place: object = None
+) -> object:
+    """Of numbers that the trace knows: a constant, which Paddle computes."""
+    numbers = [e.literal(q) for q in (start, stop, num)]
+    if any(type(q) not in (int, float) for q in numbers):
+        raise NoRow("linspace of numbers that are not known")
+    with e.trace.pause():
+        real = paddle.linspace(*numbers, dtype=dtype).numpy()
+    return constant(e.trace, e, paddle.to_tensor, real, None)
+
+
+@adapter("meshgrid")
+def meshgrid(e: Emitter, xs: Sequence[object]) -> list[FakeTensor]:
+    if any(e.type(x).dtype != e.type(xs[0]).dtype or e.type(x).ndim > 1 for x in xs):
+        raise NoRow("tensors of several types")
+    sizes = [e.type(x).shape[0] if e.type(x).ndim else 1 for x in xs]
+    rows = [[n if a == k else 1 for a in range(len(xs))] for k, n in enumerate(sizes)]
+    alone = (e.reshape(x, shape=tuple(row)) for x, row in zip(xs, rows))
+    return [e.assign(e.expand(x, shape=tuple(sizes))) for x in alone]
+
+
+@adapter("pixel_shuffle")
+def pixel_shuffle(e: Emitter, x: object, factor: int, data_format: str = "NCHW") -> FakeTensor:
+    """The channels of a pixel become a square of pixels."""
+    n, c, h, w = e.type(x).shape
+    r = int_of(factor)
+    if data_format != "NCHW" or not isinstance(c, int) or c % (r * r):
+        raise NoRow("pixel_shuffle of these images")
+    parts = e.reshape(x, shape=(n, c // (r * r), r, r, h, w))
+    spread = e.transpose(parts, perm=(0, 1, 4, 2, 5, 3))
+    return e.reshape(spread, shape=(n, c // (r * r), h * r, w * r))
 
 
 @adapter("slice")

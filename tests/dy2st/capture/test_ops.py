@@ -37,6 +37,12 @@ U = t([3, 4], low=0.05, high=0.95)
 #: bitwise equal to eager: movement, integers, comparisons, + - * / sqrt
 EXACT = {
     "add": lambda: (lambda x, y: x + y, X, Y),
+    "linspace": lambda: (
+        lambda x: (x * paddle.linspace(-1, 1, 4), paddle.linspace(0, 9, 7, "int64")), X),
+    "meshgrid": lambda: (lambda x: paddle.meshgrid(x[0], x[1, :2], x[0, 0]), X),
+    "pixel_shuffle": lambda: (lambda x: F.pixel_shuffle(x, 2), t([2, 8, 3, 2])),
+    "circular": lambda: (lambda x: F.pad(x, [1, 2, 3, 0], mode="circular"), Q),
+    "triangles of bools": lambda: (lambda b: (paddle.tril(b, -1), paddle.triu(b)), B),
     "add row": lambda: (lambda x, y: x + y, X, t([4])),
     "add f64": lambda: (lambda x, y: x + y, X, D),
     "add scalar": lambda: (lambda x: x + 1.1, X),

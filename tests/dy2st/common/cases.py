@@ -55,7 +55,8 @@ def lab():
 
 
 def compare(case):
-    """Results, gradients and the generator of two calls; no gradient where eager has none."""
+    """Results, gradients and the generator of two calls; no gradient where eager has none. Returns
+    the report."""
     f, *make = case
     args = [m() for m in make]
     static = dy2st.to_static(f)
@@ -72,3 +73,4 @@ def compare(case):
             assert (a is None) == (b is None), "a gradient that only one of them has"
             if a is not None:
                 np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    return dy2st.report(static, *args)

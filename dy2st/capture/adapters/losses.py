@@ -1,0 +1,133 @@
+"""Adapters of losses, with the values at their ends and the gradients of Paddle's kernels."""
+
+from __future__ import annotations
+
+from dy2st.capture.adapters.gather_scatter import take_along_axis
+from dy2st.capture.adapters.table import adapter, int_of
+from dy2st.capture.custom import Backward, custom
+from dy2st.trace.emitter import Emitter, NoRow, detached, lift
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from ir.types import F32, F64
+
+
+def floats(e: Emitter, *xs: object) -> None:
+    if any(e.type(x) != e.type(xs[0]) for x in xs) or e.type(xs[0]).dtype not in (F32, F64):
+        raise NoRow("operands of these types")
+
+
+def fixed(e: Emitter, x: object) -> FakeTensor:
+    """An operand to which the kernel gives no gradient."""
+    made: FakeTensor = e.trace.fake(detached(e.trace, e.value(x)), True)
+    return made
+
+
+def number(e: Emitter, value: float, like: object) -> FakeTensor:
+    return e.full(value, e.type(like).dtype)
+
+
+def with_gradient(e: Emitter, x: object, out: FakeTensor, backward: Backward) -> FakeTensor:
+    """The result of a kernel whose gradient is not that of the steps to it."""
+    if not e.trains(x):
+        return out
+    name = "the gradient of a loss"
+    return custom(e.trace, [lift(e.trace, x)], [out], backward, name)[0]
+
+
+@adapter("cross_entropy_with_softmax")
+def cross_entropy(
+    e: Emitter,
+    x: object,
+    label: object,
+    soft_label: bool,
+    use_softmax: bool,
+    numeric_stable: bool,
+    ignore_index: int,
+    axis: int,
+) -> tuple[FakeTensor, FakeTensor]:
+    """The softmax, and the loss of each element; the label's axis has one element, or is soft."""
+    at = int_of(axis) % max(e.type(x).ndim, 1)
+    if not use_softmax or e.type(x).dtype not in (F32, F64) or soft_label and e.trains(x):
+        raise NoRow("a loss of probabilities, or the gradient for soft labels")
+    logs, weights = e.log_softmax(x, axis=at), e.softmax(x, axis=at)
+    if soft_label:
+        floats(e, x, label)
+        return weights, e.neg(e.sum(e.multiply(logs, label), axes=(at,), keepdim=True))
+    return weights, e.neg(_picked(e, logs, label, ignore_index, at))
+
+
+def _picked(e: Emitter, x: object, label: object, ignore_index: int, axis: int) -> FakeTensor:
+    """The elements of the labels, which are checked, and zeros for the label that is ignored."""
+    t = e.type(label)
+    ignored = e.equal(label, e.full(ignore_index, t.dtype))
+    label = e.where(ignored, e.full(0, t.dtype), label)
+    sign = e.less_than(label, e.full(0, t.dtype))
+    label = e.where(sign, e.full(e.type(x).shape[axis], t.dtype), label)  # no index from behind
+    return e.where(ignored, number(e, 0.0, x), take_along_axis(e, x, label, axis))
+
+
+@adapter("sigmoid_cross_entropy_with_logits")
+def sigmoid_cross_entropy(
+    e: Emitter,
+    x: object,
+    label: object,
+    pos_weight: object = None,
+    normalize: bool = False,
+    ignore_index: int = -100,
+) -> FakeTensor:
+    """The kernel's gradient at 0 has -0.5 in place of the sigmoid."""
+    if pos_weight is not None or normalize:
+        raise NoRow("weights of positive labels")
+    floats(e, x, label)
+    truth = fixed(e, label)
+    ignored = e.equal(truth, number(e, float(ignore_index), x))
+    rest = e.log1p(e.exp(e.neg(e.abs(x))))
+    loss = e.add(e.subtract(e.relu(x), e.multiply(x, truth)), rest)
+
+    def backward(g: Tensor) -> FakeTensor:
+        at_0 = e.equal(x, number(e, 0.0, x))
+        rise = e.where(at_0, number(e, -0.5, x), e.sigmoid(x))
+        slope = e.multiply(g, e.subtract(rise, truth))
+        return e.where(ignored, number(e, 0.0, x), slope)
+
+    return with_gradient(e, x, e.where(ignored, number(e, 0.0, x), loss), backward)
+
+
+@adapter("bce_loss")
+def bce_loss(e: Emitter, x: object, label: object) -> FakeTensor:
+    floats(e, x, label)
+    truth, one, least = fixed(e, label), number(e, 1.0, x), number(e, -100.0, x)
+    yes, no = (e.maximum(e.log(q), least) for q in (x, e.subtract(one, x)))
+    loss = e.subtract(e.multiply(e.subtract(truth, one), no), e.multiply(truth, yes))
+
+    def backward(g: Tensor) -> FakeTensor:
+        below = e.maximum(e.multiply(e.subtract(one, x), x), number(e, 1e-12, x))
+        return e.divide(e.multiply(g, e.subtract(x, truth)), below)
+
+    return with_gradient(e, x, loss, backward)
+
+
+@adapter("huber_loss")
+def huber_loss(e: Emitter, x: object, label: object, delta: float) -> FakeTensor:
+    floats(e, x, label)
+    gap = e.subtract(label, x)
+    size, bound, half = e.abs(gap), number(e, float(delta), x), number(e, 0.5, x)
+    within = e.less_equal(size, bound)
+    short = e.where(within, size, bound)
+    near = e.multiply(half, e.multiply(short, short))
+    far = e.multiply(bound, e.subtract(size, e.multiply(half, bound)))
+    return e.where(within, near, far)
+
+
+@adapter("kldiv_loss")
+def kldiv_loss(
+    e: Emitter, x: object, target: object, reduction: str = "mean", log_target: bool = False
+) -> FakeTensor:
+    floats(e, x, target)
+    if reduction != "none":
+        raise NoRow("a reduced divergence")
+    truth, zero = fixed(e, target), number(e, 0.0, x)
+    if log_target:
+        return e.multiply(e.exp(truth), e.subtract(truth, x))
+    there = e.greater_than(truth, zero)
+    logs = e.log(e.where(there, truth, number(e, 1.0, x)))
+    return e.where(there, e.multiply(truth, e.subtract(logs, x)), zero)
