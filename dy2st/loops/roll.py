@@ -303,7 +303,23 @@ class Runner:
             Runner(self.trace, self.site, self.over.rest(), self.code, self.peeled).run()
 
         code = self.code
-        decide(self.trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+        try:
+            decide(self.trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+        except Refused as e:
+            raise self.without_an_iteration(e) from None
+
+    def without_an_iteration(self, e: Refused) -> Refused:
+        """Where this loop's branches cannot be merged, what makes its first iteration another."""
+        first = self.first
+        if not isinstance(first, Mismatch) or e.error.loc != self.site:
+            return e
+        return Refused(
+            f"'{first.name}' changes type in this loop, which may not run at all.",
+            self.site,
+            reason=f"It is {first.before} before and {first.after} after an iteration, and data "
+            f"decides whether there is one: {e.error.message}",
+            remedy=f"Give '{first.name}' its type before the loop (`paddle.zeros(...)`).",
+        )
 
     # ------------------------------------------------------------ not rolled
     def unroll(self, go: Any) -> None:

@@ -308,3 +308,17 @@ def test_caches_of_layers_that_begin_as_none():
     limits = iter([0.0, 1.0, 2.0, 9.0])
     x = paddle.to_tensor([[0.1, 0.2, -0.1]])
     check.parity(Stack(), lambda: [x, paddle.to_tensor(next(limits))], calls=4)
+
+
+def test_a_state_without_a_type_is_named():
+    """Data decides whether the loop runs at all, and its first iteration is another one."""
+
+    def f(xs, n):
+        ys, h = [], None
+        for t in range(int(n)):
+            h = xs[t] if h is None else h * 0.5 + xs[t]
+            ys.append(h)
+        return paddle.stack(ys)
+
+    with pytest.raises(dy2st.SourceError, match="'h' changes type .* may not run at all"):
+        dy2st.to_static(f)(paddle.ones([4, 2]), paddle.to_tensor(3))
