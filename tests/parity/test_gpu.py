@@ -96,6 +96,41 @@ def test_gradients_of_a_recurrent_layer():
         np.testing.assert_allclose(b.grad.numpy(), a.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
+class Gated(paddle.nn.Layer):
+    """A linear recurrence, and a running sum of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.decay = self.create_parameter([6])
+
+    def forward(self, g, x):
+        h, total, ys = paddle.zeros([2, 6]), paddle.zeros([2, 6]), []
+        keep = paddle.nn.functional.sigmoid(self.decay)
+        for t in range(x.shape[0]):
+            h = keep * h * paddle.nn.functional.sigmoid(g[t]) + x[t]
+            total = total + h * 0.1
+            ys.append(h + total)
+        return paddle.stack(ys), h
+
+
+def test_a_linear_recurrence_and_its_gradient():
+    eager = Gated()
+    static = dy2st.to_static(copy.deepcopy(eager), device="gpu")
+    for _ in range(2):
+        given = [paddle.randn([100, 2, 6]) for _ in range(2)]
+        found = []
+        for layer in (eager, static):
+            own = [q.clone() for q in given]
+            for q in own:
+                q.stop_gradient = False
+            ys, h = layer(*own)
+            (ys.sin().sum() + (h * h).sum()).backward()
+            found.append([ys, h, layer.decay.grad, *(q.grad for q in own)])
+        for a, b in zip(*found):
+            np.testing.assert_allclose(b.numpy(), a.numpy(), rtol=1e-4, atol=1e-4)
+    assert "linearscan" in str(dy2st.report(static, *given))
+
+
 def test_a_while_on_data_and_a_branch():
     check.parity(
         Until(),
