@@ -41,12 +41,18 @@ LONG = 200
 
 @dataclass(frozen=True, eq=False)
 class LinearScan(BackendLaunch):
-    """All iterations of a loop, whose states are `solved`."""
+    """All iterations of a loop, whose states are `solved`; it has `room` for so many lanes more."""
 
     ins: tuple[View, ...]
     outs: tuple[View, ...]
     steps: Iteration
     solved: Mapping[View, Linear]
+    room: Dim
+
+    @property
+    def alternates(self) -> bool:
+        """Whether what follows must know where it has ended."""
+        return any(map(self.lanes.alternates, self.steps.values))
 
     @property
     def lanes(self) -> Lanes:
@@ -69,33 +75,44 @@ class LinearScan(BackendLaunch):
 
 # ---------------------------------------------------------------- which loops
 def chunked(launches: Sequence[Launch]) -> list[Launch]:
-    """The launches with each loop that the family covers as one launch."""
-    return [_inside(x) for x in launches]
+    """The launches with each loop that the family covers as one launch. Where a size that has a
+    name decides whether it has few lanes, the call chooses; but not in other loops and branches,
+    where the two ways would wait for each other."""
+    return [q for x in launches for q in _either_way(x)]
+
+
+def _either_way(x: Launch) -> tuple[Launch, ...]:
+    found = linear_scan(x) if isinstance(x, Loop) else None
+    if found is None or isinstance(found.room, int) or found.alternates:
+        return (_inside(x),)
+    return When(found.room, "sge", (found,)), When(-1 - found.room, "sge", (x,))
 
 
 def _inside(x: Launch) -> Launch:
     if isinstance(x, Branch):
-        return replace(x, then=tuple(chunked(x.then)), orelse=tuple(chunked(x.orelse)))
+        then, orelse = (tuple(map(_inside, q)) for q in (x.then, x.orelse))
+        return replace(x, then=then, orelse=orelse)
     if isinstance(x, Loop):
         found = linear_scan(x)
-        if found is not None:
+        if found is not None and isinstance(found.room, int):
             return found
-    return replace(x, body=tuple(chunked(x.body))) if isinstance(x, (Loop, When)) else x
+    return replace(x, body=tuple(map(_inside, x.body))) if isinstance(x, (Loop, When)) else x
 
 
 def linear_scan(x: Loop) -> LinearScan | None:
     lanes = alike(x)
     if lanes is None or isinstance(x.trip, int) and x.trip < FEWEST:
         return None
-    count = product(lanes.maps[0].shape)
-    found = iteration(lanes) if isinstance(count, int) and 0 < count <= MOST_LANES else None
+    room = MOST_LANES - product(lanes.maps[0].shape)
+    fits = not isinstance(room, int) or 0 <= room < MOST_LANES
+    found = iteration(lanes) if fits else None
     solved = None if found is None else found.solved
     if found is None or not solved or len(solved) > MOST_STATES:
         return None
     if len({v.dtype for v in solved}) > 1 or len(nodes(list(found.values.values()))) > LONG:
         return None
     ins, outs = ([_whole(lanes, v) for v in q] for q in (found.leaves, found.values))
-    return LinearScan(tuple(ins), tuple(outs), found, solved)
+    return LinearScan(tuple(ins), tuple(outs), found, solved, room)
 
 
 def _whole(lanes: Lanes, v: View) -> View:
@@ -138,9 +155,9 @@ class _Writer:
         self.trip = kernel.number(lanes.loop.trip)
         dims, rows = collapse(lanes.maps[0].shape, [v.strides for v in views])
         n, over = kernel.numbers(dims), [kernel.numbers(r) for r in rows]
-        count = int(str(product(dims)))
-        tiles = -(-count // self.width)
-        kernel.work, kernel.beside = tiles * threads, BESIDE
+        kernel.work, kernel.beside = product(dims) * self.parts, BESIDE
+        count = kernel.let(" * ".join(map(str, n)) or 1)
+        tiles = kernel.let(f"({count} + {self.width - 1}) / {self.width}")
         kernel.emit(f"{self.kind} *slopes = ({self.kind}*)shared_memory();")
         kernel.emit(f"{self.kind} *offsets = slopes + {threads}, *ends = offsets + {threads};")
         kernel.emit(f"const i32 lane = threadIdx.x % {self.width};")
@@ -149,7 +166,7 @@ class _Writer:
         with kernel.loop(tiles, first="blockIdx.x", step="gridDim.x") as tile:
             own = kernel.let(f"{tile} * {self.width} + lane")
             kernel.emit(f"const bool mine = {own} < {count};")
-            place = str(kernel.let(f"mine ? {own} : {count - 1}"))
+            place = str(kernel.let(f"mine ? {own} : {count} - 1"))
             starts = kernel.decoded(place, n, over) if n else [0] * len(views)
             self.places = dict(zip(views, starts))
             self.fixed = {
