@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from dy2st.branches.cond import condition, decide
@@ -25,20 +24,27 @@ from dy2st.branches.unresolved import (
 )
 from dy2st.loops import concat_growth, counted_growth, eithers
 from dy2st.loops.appends import filled, gathered, segment, shortened
+from dy2st.loops.containers import name_of, note_copies
 from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers, columns, lookup, shrinks
 from dy2st.state.containers.buffers import Buffer
-from dy2st.state.containers.replaced import Replaced
 from dy2st.state.dynamic_numbers import keep_dynamic
-from dy2st.state.ownership import note_contents
 from dy2st.state.stacked_run import StackedRun, taken_from
 from dy2st.state.traced_list import TraceList
-from dy2st.state.tree import UNDEF, alike, elements, is_container, is_value, parts, tree
+from dy2st.state.tree import (
+    UNDEF,
+    alike,
+    elements,
+    is_container,
+    is_value,
+    leaves,
+    parts,
+    tree,
+)
 from dy2st.trace.emitter import lift
-from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import (
     DTYPES,
@@ -195,8 +201,12 @@ class BodyTrace(LoopTrace):
         if asks and not self.loop.fits:
             self.bound(self.code.more(trace, self.over, index), ahead=1)
             raise Retrace
+        rewritten = [q for q in self.replaced if q.own and q.path in self.known.rewritten]
+        shows = [q.hide(q.stop()) for q in rewritten]
         self.code.body(self.over.item(index))
         go = self.code.more(trace, self.over, index + 1)
+        for show in shows:
+            show()
         if asks:
             self.bound(go)
             self.known.trip = 1 if go is False else self.known.trip
@@ -254,25 +264,9 @@ class BodyTrace(LoopTrace):
         """`x` with a placeholder for each leaf. A container is itself, but for one that each
         iteration makes anew: the body gets a copy of that."""
         out = tree(self.placeholder, x, path, self.known.fresh)
-        self.note_copies(x, out, path)
+        self.begun[path] = {id(q) for q in leaves(out, self.frame)}
+        note_copies(self, x, out, path)
         return out
-
-    def note_copies(self, x: Any, copy: Any, path: tuple[Any, ...]) -> None:
-        """A copy stands for `x` in the first iteration only: neither may change in the body."""
-        if copy is x:
-            return
-        if is_container(x):
-            note_contents(self.trace, x)
-            reason = f"{displayed(path)} is changed in place and also rebound"
-            if isinstance(x, TraceList):
-                self.replaced.append(Replaced(self.trace, x, copy, path, reason, self.loop))
-            else:
-                for q in (x, copy):
-                    self.trace.doubt(Doubt(q, (x, copy), partial(NeedsConcrete, reason, (), True)))
-            self.copies[id(copy)] = (copy, x, path)
-        inner = elements(x)
-        for (k, q), part in zip((inner or {}).items(), parts(copy)):
-            self.note_copies(q, part, (*path, k))
 
     def queue(self, q: TraceList) -> Callable[[BodyTrace], list[tuple[Any, ...]]]:
         """Put placeholders for the elements of a list that the body shifts; returns a function that
@@ -429,6 +423,9 @@ class BodyTrace(LoopTrace):
         trace.frame.builder.append(plan.cell.scan)
         trace.frame.builder.ops += plan.after.ops
         for target, item, group in plan.appends:
+            chosen = plan.chosen.get(id(target))
+            if chosen == []:
+                continue
             length = self.length * group if group != 0 else self.length
             if isinstance(item, Buffer):
                 made = item.run(trace, target.size(), length)
@@ -437,11 +434,10 @@ class BodyTrace(LoopTrace):
                 made = StackedRun(length, segment(plan, item, group), self.loop, found)
             if id(target) in plan.missed:
                 made = shortened(plan, made, plan.missed[id(target)])
-            chosen = plan.chosen.get(id(target))
             made = made if chosen is None else gathered(trace, made, chosen)
             if id(target) in plan.fills:
                 filled(trace, target, made, plan.fills[id(target)])
-            elif chosen != []:
+            else:
                 target.note_append(made)
         buffers.leave(trace, self.frame, self.length)
         shrinks.leave(trace, self.frame, self.length)
@@ -485,19 +481,6 @@ class BodyTrace(LoopTrace):
             return after
         error = before.__dict__["error"]
         return unreadable(error, Alternative(after, self.enters), *absent(before))
-
-
-def displayed(path: tuple[Any, ...]) -> str:
-    """The user's name for a container."""
-    name = name_of(path)
-    return "a container" if name == "state" else f"the container '{name}'"
-
-
-def name_of(path: tuple[Any, ...]) -> str:
-    """A name for the values of a place."""
-    if path[0] in ("attr", "item"):
-        return str(path[2]) if isinstance(path[2], str) else "state"
-    return path[0] if isinstance(path[0], str) and path[0].isidentifier() else "state"
 
 
 __all__ = ["UNKNOWN", "BodyTrace", "Code", "Item", "Retrace", "Iterable"]

@@ -7,15 +7,16 @@ that the body binds to a new container of the same structure is carried by the e
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from dy2st.branches.unresolved import Alternative, unreadable
+from dy2st.branches.unresolved import Alternative, Unresolved, unreadable
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers
-from dy2st.state.containers.records import element_doubt
+from dy2st.state.containers.records import element_doubt, fields_of
 from dy2st.state.containers.replaced import Replaced
-from dy2st.state.ownership import refuse
+from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (
     UNDEF,
@@ -40,6 +41,43 @@ from ir.types import Dim
 #: a place of a loop: its name, its value before the loop, the placeholder, the value after an
 #: iteration, the path
 Row = tuple[str, Any, Any, Any, tuple[Any, ...]]
+
+
+def note_copies(body_trace: LoopTrace, x: Any, copy: Any, path: tuple[Any, ...]) -> None:
+    """A copy stands for `x` in the first iteration only. The body may change neither, but for a
+    copy of a container that the function has made, and that it reads by no other name."""
+    if copy is x:
+        return
+    if is_container(x):
+        trace, every = body_trace.trace, body_trace.replaced
+        note_contents(trace, x)
+        reason = f"{displayed(path)} is changed in place and also rebound"
+        made = Replaced(trace, (x, copy, path), parts(copy), reason, body_trace.loop, hidden)
+        if not isinstance(x, TraceList):
+            made.own = fields_of(x) is not None and trace.home(x) in trace.frames
+            changed = partial(note_change, body_trace, made) if made.own else None
+            trace.doubt(Doubt(x, (x, copy), made.stop))
+            trace.doubt(Doubt(copy, (x, copy), made.stop, on_change=changed))
+        for q in every:
+            if q.first is x:
+                q.seen = made.seen = True
+        every.append(made)
+        body_trace.copies[id(copy)] = (copy, x, path)
+    for (k, q), part in zip((elements(x) or {}).items(), parts(copy)):
+        note_copies(body_trace, q, part, (*path, k))
+
+
+def note_change(body_trace: LoopTrace, replaced: Replaced) -> None:
+    """The copy of a dict or object is changed: the next trace hides the one from before."""
+    if replaced.path not in body_trace.known.rewritten:
+        body_trace.known.rewritten.add(replaced.path)
+        body_trace.frame.stale = True
+    replaced.change()
+
+
+def hidden(error: BaseException) -> object:
+    """An element that no code may use, nor the key that it is at."""
+    return unreadable(error, Alternative(MISSING, None))
 
 
 class ContainerPorts(LoopRecord):
@@ -127,8 +165,7 @@ class ContainerPorts(LoopRecord):
         if not new and home is not self.frame and self.is_handed_on(a, b):
             for q, other in self.begins.items():
                 if other is a or q == path:
-                    known.fresh.add(q)
-                    buffers.forget_slots(known.places, other)
+                    self.carry_elements(q, other)
             raise Retrace
         if new and home is not self.frame and (home is None or home in self.trace.frames):
             return self.found(name, a)
@@ -136,6 +173,8 @@ class ContainerPorts(LoopRecord):
             raise NeedsConcrete(f"{name} becomes another container", (), peel=True)
         if not new and path not in self.body_trace.known.fresh:
             self.learn_fresh(b, a, path)
+            if path in known.rewritten:
+                raise Retrace
             self.settled_parts(name, b, p, a, path, learns=True)
         parts = self.settled_parts(name, b, p, a, path)
         old = self.exchanged(path)
@@ -145,11 +184,16 @@ class ContainerPorts(LoopRecord):
         return old.first
 
     def is_handed_on(self, a: Any, b: Any) -> bool:
-        """Whether it is a list that another variable holds before the loop (`a, b = b, a`). Lists
-        of the caller are not copied."""
+        """Whether it is what another variable holds before the loop (`a, b = b, a`). Containers of
+        the caller are not copied."""
         held = any(a is q for path, q in self.begins.items() if len(path) == 1)
-        own = isinstance(a, TraceList) and isinstance(b, TraceList)
-        return held and own and id(a) not in self.trace.objects.doubts
+        known = self.trace.objects.doubts
+        own = all(isinstance(q, TraceList) or self.is_own(q) for q in (a, b))
+        return held and own and id(a) not in known
+
+    def is_own(self, x: Any) -> bool:
+        """A dict or object that the function has made."""
+        return fields_of(x) is not None and self.trace.home(x) in self.trace.frames
 
     def exchanged(self, path: tuple[Any, ...]) -> Replaced | None:
         """The list that is in a place after a known number of iterations, which exchange it with
@@ -182,7 +226,10 @@ class ContainerPorts(LoopRecord):
         handed_on = any(self.value_at(q.path) is p.copy for q in every for p in every if p is not q)
         if handed_on and any(q.changed for q in every):
             for q in every:
-                q.changed = True
+                if isinstance(q.copy, TraceList):
+                    q.changed = True
+                else:
+                    note_change(self.body_trace, q)
             if any(q.seen for q in every):
                 raise every[0].stop()
         known = {id(q.copy) for q in every}
@@ -202,16 +249,25 @@ class ContainerPorts(LoopRecord):
         return a
 
     def learn_fresh(self, b: Any, a: Any, path: tuple[Any, ...]) -> None:
-        """Learn a place whose container each iteration makes anew, with those in it."""
+        """Learn a place whose container each iteration makes anew, with those in it; and whether it
+        changes the one before."""
         if a is b or not alike(a, b):
             return
         if not is_value(a):
             if self.trace.home(a) is not self.frame:
                 return
-            self.body_trace.known.fresh.add(path)
+            self.carry_elements(path, b)
         for (k, x), y in zip((elements(a) or {}).items(), parts(b)):
-            if is_value(x) or is_container(x):
+            if type(y) is not Unresolved and (is_value(x) or is_container(x)):
                 self.learn_fresh(y, x, (*path, k))
+
+    def carry_elements(self, path: tuple[Any, ...], b: Any) -> None:
+        """Learn that the body gets a copy of container `b`."""
+        known = self.body_trace.known
+        known.fresh.add(path)
+        if any(q.obj is b for q in self.frame.stores.values()):
+            known.rewritten.add(path)
+        buffers.forget_slots(known.places, b)
 
     def learn_number(self, path: tuple[Any, ...], kind: type, data: bool) -> None:
         """Learn that a place holds a number of the program; so do those of its kind in a container
@@ -298,6 +354,19 @@ class ContainerPorts(LoopRecord):
         return max(1, -(-(most - size[0]) // more)) if more > 0 else 1
 
 
+def displayed(path: tuple[Any, ...]) -> str:
+    """The user's name for a container."""
+    name = name_of(path)
+    return "a container" if name == "state" else f"the container '{name}'"
+
+
+def name_of(path: tuple[Any, ...]) -> str:
+    """A name for the values of a place."""
+    if path[0] in ("attr", "item"):
+        return str(path[2]) if isinstance(path[2], str) else "state"
+    return path[0] if isinstance(path[0], str) and path[0].isidentifier() else "state"
+
+
 def set_in_loop(trace: Trace, name: str) -> BaseException:
     """The error of a read of a container that has a name only if a loop runs."""
     return refuse(
@@ -307,4 +376,4 @@ def set_in_loop(trace: Trace, name: str) -> BaseException:
     )
 
 
-__all__ = ["ContainerPorts"]
+__all__ = ["ContainerPorts", "name_of", "note_copies"]

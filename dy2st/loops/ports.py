@@ -81,8 +81,8 @@ class LoopPorts(ContainerPorts):
             plain = (x.item if isinstance(x, ConditionalElement) else x for x in items)
             found = (q for x in plain if not isinstance(x, StackedRun) for q in leaves(x))
             out |= {q._value for q in found if isinstance(q, FakeTensor)}
-        for _, _, p, a, _ in rows:
-            own = {id(q) for q in leaves(p, self.frame)}
+        for _, _, _, a, path in rows:
+            own = self.body_trace.begun.get(path, ())
             taken = [q for q in leaves(a, self.frame) if type(q) is FakeTensor and id(q) not in own]
             out |= {q._value for q in taken}
         return out

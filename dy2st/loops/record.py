@@ -35,13 +35,14 @@ class Learned:
     only some iterations define, with their type; trained: places whose tensors require gradients
     only after some iterations; eithers: places that hold a number or a tensor, as data decides,
     with the types of both; growth: elements that an iteration appends to a list; grown: tensors
-    that an iteration makes longer; fresh: containers that each iteration makes anew; shrinks: lists
-    out of which it takes elements; queues: lists from outside that the body shifts; fills: those
-    that it stores at its index; buffers: those that it fills and reads, or stores at any place;
-    columns: attributes of Layers that it stores; trip: the largest number of iterations, whether it
-    is exact, and whether it is assumed: a trace under it has to find it again. guessed: places of
-    `grown` that a trace which failed seemed to make longer; refuted: those that do not grow;
-    counted: those that only some iterations make longer, as data says.
+    that an iteration makes longer; fresh: containers that each iteration makes anew; rewritten:
+    those that it changes before; shrinks: lists out of which it takes elements; queues: lists from
+    outside that the body shifts; fills: those that it stores at its index; buffers: those that it
+    fills and reads, or stores at any place; columns: attributes of Layers that it stores; trip: the
+    largest number of iterations, whether it is exact, and whether it is assumed: a trace under it
+    has to find it again. guessed: places of `grown` that a trace which failed seemed to make
+    longer; refuted: those that do not grow; counted: those that only some iterations make longer,
+    as data says.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -53,6 +54,7 @@ class Learned:
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
     grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    rewritten: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     shrinks: dict[int, Shrink] = dataclasses.field(default_factory=dict)
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
@@ -92,16 +94,17 @@ class LoopTrace:
     """The state of one tentative trace of a loop's body.
 
     go: whether the first iteration runs. held: placeholders with their values before the loop, by
-    `id`. paths: the places of those that are tensors. eithers: places of a number or a tensor, as
+    `id`. paths: the places of those that are tensors; begun: the leaves of each place when an
+    iteration begins, by `id`. eithers: places of a number or a tensor, as
     data decides, with their values before the loop. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
-    for; replaced: those that are lists. once: the body runs at most once. breaking: the values of
-    places that differ after a `break`; absent: items that are not there then; uneven: those that
-    only one branch makes longer; refused_early: something has been learned, but the end of the body
-    is not known. found: places that it has found, with their values at its end, and those of
-    several types of which one was read. goes_on: what holds if another iteration runs; ended: what
-    holds after the loop. count: the name of the number of iterations, if data decides it. unroll:
-    so many steps become one iteration of the code.
+    for; replaced: what the body does with them. once: the body runs at most once. breaking: the
+    values of places that differ after a `break`; absent: items that are not there then; uneven:
+    those that only one branch makes longer; refused_early: something has been learned, but the end
+    of the body is not known. found: places that it has found, with their values at its end, and
+    those of several types of which one was read. goes_on: what holds if another iteration runs;
+    ended: what holds after the loop. count: the name of the number of iterations, if data decides
+    it. unroll: so many steps become one iteration of the code.
     """
 
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
@@ -114,6 +117,7 @@ class LoopTrace:
         trace.values.frame_of[self.loop.index] = self.frame
         self.held: dict[int, tuple[Any, Any]] = {}
         self.paths: dict[Value, tuple[Any, ...]] = {}
+        self.begun: dict[tuple[Any, ...], set[int]] = {}
         self.eithers: dict[tuple[Any, ...], Either] = {}
         self.tests: Value | None = None
         self.copies: dict[int, tuple[Any, Any, tuple[Any, ...]]] = {}

@@ -125,7 +125,7 @@ class TraceList(list):
         if self.watch is not None:
             self.watch.touched(self, changes)
         if changes and (trace := current()) is not None:
-            trace.check_certain(self)
+            trace.check_certain(self, changes=True)
 
     def _note_change(self, trace: Trace) -> None:
         """Undone with the trace; the branches around see that the list is another one."""
@@ -340,7 +340,8 @@ class TraceList(list):
         if counted and (at.start, at.stop) != (None, None) and at.step in (None, 1):
             made: TraceList = trace.hooks.call(between)(self, at.start or 0, at.stop)
             for q in made.parts() if len(made.parts()) == 1 else ():
-                q.origin = tuple(self.parts())
+                if isinstance(q, StackedRun):
+                    q.origin = tuple(self.parts())
             return made
         self.read_whole()
         parts = sliced(trace, self.parts(), at)

@@ -125,8 +125,9 @@ def leaves(x: object, home: Frame | None = None) -> list[object]:
 
 
 def _leaves(x: Any, home: Frame | None, trace: Trace | None, seen: set[int]) -> Iterator[object]:
-    inner = home is not None and trace is not None and trace.home(x) is home
-    found = elements(x) if is_value(x) or inner else None
+    leaf = issubclass(type(x), FakeTensor)
+    inner = not leaf and home is not None and trace is not None and trace.home(x) is home
+    found = elements(x) if not leaf and (is_value(x) or inner) else None
     if found is None:
         yield x
     elif id(x) not in seen:

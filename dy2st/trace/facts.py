@@ -94,12 +94,14 @@ class Doubt:
 
     obj: the container of the trace. among: those that it may be instead. length: it is itself if
     a loop of that length runs at all. stop: makes the error of a change, where no length helps.
+    on_change: told of a change, which is none of these errors.
     """
 
     obj: object
     among: tuple[object, ...]
     stop: Callable[[], BaseException]
     length: Dim | None = None
+    on_change: Callable[[], None] | None = None
 
 
 @dataclass(eq=False)

@@ -402,7 +402,7 @@ class Trace:
 
     def note_store(self, place: Location) -> None:
         """The place is going to change: it can be put back, and calls repeat the change."""
-        self.check_certain(place.obj)
+        self.check_certain(place.obj, changes=True)
         if self.private(self.home(place.obj)):
             return
         if self.guards is not None and self.outside_of_trace(place.obj):
@@ -424,11 +424,13 @@ class Trace:
         doubts[key] = doubt
         self.undo_log.note(lambda: doubts.pop(key) if old is None else doubts.update({key: old}))
 
-    def check_certain(self, obj: object) -> None:
+    def check_certain(self, obj: object, changes: bool = False) -> None:
         """A container is changed, or the caller gets to see which one it is."""
         doubt = self.objects.doubts.get(id(obj))
         if doubt is None:
             return
+        if changes and doubt.on_change is not None:
+            return doubt.on_change()
         if doubt.length is None:
             raise doubt.stop()
         self.require(doubt.length, 1, "a container that a loop makes")

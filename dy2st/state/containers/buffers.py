@@ -158,8 +158,8 @@ def choose(trace: Trace, target: Any, i: Any, value: Any) -> None:
 
 
 def forget_slots(places: dict[Any, Any], target: object) -> None:
-    """The elements are rows of tensors, and no places of their own."""
-    for key in [k for k in places if k[:2] == ("item", id(target))]:
+    """The elements of a container are no places of their own."""
+    for key in [k for k in places if k[0] in ("item", "attr", "contents") and k[1] == id(target)]:
         del places[key]
 
 
