@@ -16,7 +16,9 @@ from dy2st.branches.merge_either import merge_either
 from dy2st.branches.merge_lists import (
     ConditionalElement,
     changed_keys,
+    check_appended,
     elements,
+    half_element,
     keys,
     left_in,
     one_by_one,
@@ -293,7 +295,9 @@ class Merge:
             return out
         if is_value(x) or is_container(x) and self.trace.home(x) is self.there(missing):
             parts = [self.tree(name, q, missing) for q in parts_of(x)]
-            return rebuilt(self.trace, x, parts)
+            out = rebuilt(self.trace, x, parts)
+            check_appended(self, x, out)
+            return out
         if is_runtime_scalar(x) or is_symint(x) or (kind_of(x) is not None and not generated(name)):
             number = self.half_number(x, missing)
             self.guard(name, number.value, True, missing)
@@ -434,20 +438,10 @@ class Merge:
             ran = True if old.ran is None else old.ran
             pair = (ran, False) if a else (False, ran)
             facts = old.facts | {(op, self.test.value)}
-            item = self.half_tree(old.item, missing)
+            item = half_element(self, old.item, missing)
             tests = (*old.tests, (self.test, bool(a)))
             out.append(ConditionalElement(item, self.number(*pair), facts, error, tests))
         return out
-
-    def half_tree(self, x: Any, missing: Branch) -> Any:
-        """A list element of one branch, zeros if the other one ran."""
-        if isinstance(x, Tensor):
-            return self.half("", x, missing)
-        if kind_of(x) is not None:
-            return self.half_number(x, missing)
-        if isinstance(x, tuple):
-            return rebuilt(self.trace, x, [self.half_tree(q, missing) for q in x])
-        return x
 
     def changed(self) -> list[tuple[TraceList, list[Any]]]:
         """Lists from outside that a branch has shortened or reordered, with their merged

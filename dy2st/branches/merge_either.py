@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dy2st.branches.merge_lists import half_element
 from dy2st.state.containers.either import Either
 from dy2st.state.guards import is_constant
 from dy2st.trace.fake_tensor import Tensor
@@ -38,7 +39,7 @@ def one_or_both(merge: Any, name: str, a: Any, b: Any) -> Any:
     if a is not None and b is not None:
         return merge.agreed(name, a, b)
     known, missing = (b, merge.yes) if a is None else (a, merge.no)
-    return known if is_constant(known) else merge.half_tree(known, missing)
+    return known if is_constant(known) else half_element(merge, known, missing)
 
 
 __all__ = ["merge_either"]

@@ -14,15 +14,21 @@ append is refused.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 from dy2st.branches.branch import Branch
 from dy2st.state import tree
 from dy2st.state.container_writes import Contents
+from dy2st.state.containers.records import containers_in
 from dy2st.state.stacked_run import StackedRun, length_of
 from dy2st.state.traced_list import MOST_ELEMENTS
-from dy2st.trace.scalar import PathCondition, RuntimeScalar
+from dy2st.state.tree import is_container, parts, rebuilt
+from dy2st.trace.facts import Doubt
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import PathCondition, RuntimeScalar, kind_of
+from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
@@ -37,6 +43,34 @@ class ConditionalElement:
     facts: frozenset[PathCondition]
     error: BaseException
     tests: tuple[tuple[RuntimeScalar, bool], ...] = ()
+
+
+def half_element(merge: Any, x: Any, missing: Any) -> Any:
+    """A list element of one branch, zeros if the other one ran; one container for each that the
+    branch has made."""
+    if isinstance(x, Tensor):
+        return merge.half("", x, missing)
+    if kind_of(x) is not None:
+        return merge.half_number(x, missing)
+    if isinstance(x, tuple):
+        return rebuilt(merge.trace, x, [half_element(merge, q, missing) for q in x])
+    if not is_container(x) or merge.trace.home(x) is not merge.there(missing):
+        return x
+    key = (id(x), id(merge))
+    if key not in merge.merged:
+        made = rebuilt(merge.trace, x, [half_element(merge, q, missing) for q in parts(x)])
+        merge.merged[key] = (x, merge, made)
+    return merge.merged[key][2]
+
+
+def check_appended(merge: Any, x: object, made: object) -> None:
+    """`made` stands for a container behind the branch that has made it: it may not be changed if
+    the branch has put it into a list."""
+    items = [q for side in (merge.yes, merge.no) for _, new in side.appends.values() for q in new]
+    plain = (q.item if isinstance(q, ConditionalElement) else q for q in items)
+    if any(q is x for item in plain for q in containers_in(item)):
+        reason = "a container that some iterations put into a list has another name, too"
+        merge.trace.doubt(Doubt(made, (x,), functools.partial(NeedsConcrete, reason)))
 
 
 def same_keys(place: Contents, a: Any, b: Any) -> bool:
@@ -121,6 +155,8 @@ def left_in(side: Branch, key: Any, place: Location, now: Any) -> Any:
 
 __all__ = [
     "ConditionalElement",
+    "check_appended",
+    "half_element",
     "changed_keys",
     "elements",
     "keys",

@@ -25,16 +25,16 @@ from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, length_of, mapped
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList
-from dy2st.state.tree import describe
+from dy2st.state.tree import describe, elements
 from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of as size_from
-from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
-from ir import Type, Value
+from ir import Size, Type, Value
 from ir.analysis.ranges import names_in
 from ir.types import I64, Dim
 from ir.uses import size_names
@@ -131,11 +131,20 @@ def record(plan: ContainerPorts, x: Any, found: dict[int, object]) -> Any:
         return replace(x, item=record(plan, x.item, found))
     if isinstance(x, StackedRun):
         return x
+    split_lists(plan.trace, x)
     for q in containers_in(x):
         if id(q) in found or not plan.is_new(q):
             raise NeedsConcrete(f"a {type(q).__name__} of another place is appended to a list")
         found[id(q)] = q
     return recorded(x, plan.body_trace.loop)
+
+
+def split_lists(trace: Trace, x: Any) -> None:
+    """The elements one by one of short lists that inner loops have filled."""
+    if isinstance(x, TraceList) and x.segmented:
+        x.split(trace)
+    for q in (elements(x) or {}).values():
+        split_lists(trace, q)
 
 
 def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
@@ -176,11 +185,16 @@ def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[Any]:
     one = items[0]
     if len(items) > 1:
         raise next(q.error for q in items if isinstance(q, ConditionalElement))
-    found = iterations(plan.trace, plan.frame, one.tests)
+    frame, loop = plan.frame, plan.body_trace.loop
+    index = [q for q in one.tests if not q[0].data and q[0].loops == {loop}]
+    found = iterations(plan.trace, frame, index)
+    others = one.facts if found is None else one.facts - {fact_of(*q) for q in index}
+    if others:
+        plan.missed[id(target)] = missed(plan, one, others)
     if found is None:
-        plan.missed[id(target)] = missed(plan, one)
         return [one.item]
-    frame = plan.frame
+    if plan.body_trace.count and len({b - a for a, b in zip(found, found[1:])}) > 1:
+        raise one.error
     read = {*frame.asked, *frame.growth, *frame.picked, *frame.observed}
     read.update(k for k, _ in frame.tails)
     plain = all(isinstance(q, Tensor) or is_runtime_scalar(q) for q in flat(items))
@@ -188,6 +202,10 @@ def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[Any]:
         raise one.error
     plan.chosen[id(target)] = found
     return [one.item]
+
+
+def fact_of(test: RuntimeScalar, answer: bool) -> PathCondition:
+    return "is" if answer else "not", test.value
 
 
 def flat(items: Sequence[object]) -> list[Any]:
@@ -320,10 +338,11 @@ def inner_value(plan: LoopRecord, value: Value) -> Value:
     return plan.frame.consts[plan.trace.read_value(value)].inner
 
 
-def missed(plan: LoopRecord, one: ConditionalElement) -> Value:
-    """1 after the loop if its last iteration did not append, else 0; as i64[]."""
+def missed(plan: LoopRecord, one: ConditionalElement, facts: frozenset[PathCondition]) -> Value:
+    """1 after the loop if its last iteration did not append, else 0; as i64[]. `facts` hold if it
+    does, and in all iterations before."""
     trace = plan.trace
-    if not one.facts <= plan.body_trace.goes_on and not plan.body_trace.once:
+    if not facts <= plan.body_trace.goes_on and not plan.body_trace.once:
         raise one.error
     with trace.outside():
         none = scalar.value_in(trace, 0, I64)
@@ -347,13 +366,37 @@ def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
 
 
 def gathered(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedRun:
-    """The elements of some iterations."""
+    """The elements of some iterations; where data ends the loop, of those that ran, which are
+    equally far apart."""
+    if isinstance(segment.trip, Size):
+        return spaced(trace, segment, chosen)
 
     def take(leaf: Any) -> Any:
         whole = leaf.stacked(trace, 0)
         return Unstacked(rows_of(trace, whole, chosen), leaf.number, leaf.members)
 
     return StackedRun(len(chosen), mapped(take, segment.tree), origin=(segment,))
+
+
+def spaced(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedRun:
+    """The elements of those of some iterations that a segment has."""
+    assert isinstance(segment.trip, Size)
+    start, step = chosen[0], [*chosen, chosen[0] + 1][1] - chosen[0]
+    with trace.pause():
+        rows = paddle.to_tensor(np.asarray(chosen))
+    ran = rows < trace.fake(trace.dim_value(segment.trip), True)
+    total = ran.astype("int64").sum()
+    least = int(start == 0 and trace.sizes.surely(segment.trip, 1))
+    length = size_from(trace, lift(trace, total)._value, len(chosen), least)
+    at = slice(start, trace.sym(start + length * step), step)
+
+    def cut(leaf: Any) -> Any:
+        whole = leaf.stacked(trace, 0)
+        attrs = {"axis": 0, "start": start, "length": length, "step": step}
+        value = trace.emit("slice", [whole._value], attrs)
+        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
+
+    return StackedRun(length, mapped(cut, segment.tree), origin=((segment,), at, ()))
 
 
 def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:

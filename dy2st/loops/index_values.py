@@ -7,7 +7,7 @@ for t in range(n):
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,12 +95,11 @@ class IndexValues:
         return np.where(self.of(op.test), self.of(join.then), self.of(join.orelse))
 
 
-def iterations(trace: Trace, frame: Frame, tests: Iterable[tuple[Any, bool]]) -> list[int] | None:
-    """The iterations in which all tests have these answers; None where the index does not say."""
+def iterations(trace: Trace, frame: Frame, tests: Sequence[tuple[Any, bool]]) -> list[int] | None:
+    """The iterations in which all tests have these answers; None where the index does not say, or
+    there are none."""
     loop = frame.loop
-    if loop is None or not isinstance(loop.trip, int) or loop.open:
-        return None
-    if any(test.data or test.loops != {loop} for test, _ in tests):
+    if loop is None or not isinstance(loop.trip, int) or not tests:
         return None
     values = IndexValues(trace, frame, loop.trip)
     try:

@@ -95,7 +95,7 @@ def number(
     return RuntimeScalar(scalar(trace, fake, what, error), trace)
 
 
-def size_of(trace: Trace, value: Value, most: Dim) -> Size:
+def size_of(trace: Trace, value: Value, most: Dim, least: int = 0) -> Size:
     """A size that is the i64[] `value`, which is at most `most`: a loop that counts to it."""
     value = trace.read_value(value)
     first = trace.emit("greater_than", [value, value_in(trace, 0, I64)], {})
@@ -104,7 +104,7 @@ def size_of(trace: Trace, value: Value, most: Dim) -> Size:
     after = b.add(index, b.full(value=1, dtype=I64))
     go = b.less_than(after, limit)
     assert go.type == Type(BOOL)
-    name = trace.sizes.new_count(0, most, trace.frame)
+    name = trace.sizes.new_count(least, most, trace.frame)
     ports = (Go(first, go), Const(limit, value))
     trace.builder.append(Scan(index, most, ports, tuple(b.ops), trace.where(), name))
     return Size.named(name)

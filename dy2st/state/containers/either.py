@@ -43,6 +43,10 @@ class Either:
             return self.number
         return self.tensor if facts & negated(known(self.test, "implies")) else self
 
+    def alternatives(self) -> tuple[Any, Any, Any]:
+        """What it is made of."""
+        return self.test, self.number, self.tensor
+
     def each(self, use: Callable[[Any], Any]) -> Any:
         """`use` of the value: of the number in one branch, of the tensor in the other."""
         found, trace = self.here(), current()

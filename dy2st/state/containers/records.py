@@ -96,6 +96,8 @@ def is_plain_object(x: Any) -> bool:
 
 
 def like_of(like: Any, parts: Sequence[Any]) -> Any:
+    if isinstance(like, type):
+        return like(*parts)
     if isinstance(like, tuple):
         return type(like)(*parts)
     if isinstance(like, collections.deque):
@@ -132,6 +134,9 @@ def recorded(x: Any, loop: Loop) -> Any:
     """Records for a container, and for those in it and in tuples."""
     if isinstance(x, tuple):
         return regrouped(x, [recorded(q, loop) for q in x])
+    if hasattr(type(x), "alternatives"):
+        kind, parts = type(x), [recorded(q, loop) for q in x.alternatives()]
+        return Record.of(parts, Form(kind, (), kind), loop)
     found = fields_or_items(x)
     if found is None:
         return x
@@ -149,6 +154,8 @@ def unpacked(trace: Trace, x: Any) -> Any:
     if not isinstance(x, Record):
         return regrouped(x, parts)
     made = x.form.like(parts) if x.form.kind is list else like_of(x.form.like, parts)
+    if x.form.kind is x.form.like:
+        return made
     trace.make(made)
     trace.doubt(element_doubt(trace, made, x.loop))
     return made

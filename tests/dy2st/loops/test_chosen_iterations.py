@@ -80,6 +80,89 @@ def test_the_iterations_that_append_are_known(f, least):
     rolls(f, least=least)
 
 
+# ---------------------------------------------------------------- also with a break on data
+def until_large(x):
+    ys, h = [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h + x[t]
+        if t % 2 == 0:
+            ys.append(h)
+        if h.sum() > 4:
+            break
+    return paddle.stack(ys) if ys else h
+
+
+def behind_the_break(x):
+    ys, h = [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h + x[t]
+        if h.sum() > 9:
+            break
+        if t >= 3 and t % 3 == 0:
+            ys.append((h, h * 2))
+        if h.max() > 4:
+            break
+    return sum([a * b for a, b in ys], h)
+
+
+def dicts(x):
+    ys, h = [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = h + x[t]
+        if t % 4 == 0:
+            ys.append({"h": h, "s": h.sum(), "t": t})
+        if h.sum() > 9:
+            break
+    return (ys[0]["h"], sum([q["s"] * q["t"] for q in ys])) if ys else h
+
+
+@pytest.mark.parametrize("f", [until_large, behind_the_break, dicts], ids=lambda f: f.__name__)
+def test_a_loop_that_data_ends(f):
+    rolls(f)
+
+
+def dicts_of_some_iterations(x):
+    ys, h = [], paddle.zeros([3], x.dtype)
+    for t in range(x.shape[0]):
+        h = paddle.tanh(h + x[t])
+        if t % 2 == 0:
+            ys.append({"h": h, "t": t})
+    return ys
+
+
+def test_dicts_of_some_iterations():
+    rolls(dicts_of_some_iterations)
+
+
+def changed_by_another_name(x):
+    ys, s = [], {"h": paddle.zeros([3], x.dtype)}
+    for t in range(x.shape[0]):
+        if t % 2 == 0:
+            s = {"h": s["h"] + x[t]}
+            ys.append(s)
+        s["h"] = s["h"] * 0.5
+    return [q["h"] for q in ys], s["h"]
+
+
+def twice_in_a_list(x):
+    ys, zs = [], []
+    for t in range(x.shape[0]):
+        if t % 2 == 0:
+            s = {"h": x[t] * 2}
+            ys.append(s)
+            zs.append(s)
+    for q in zs[:1]:
+        q["h"] = q["h"] + 1
+    return [q["h"] for q in ys]
+
+
+@pytest.mark.parametrize("f", [changed_by_another_name, twice_in_a_list])
+def test_a_dict_of_some_iterations_stays_what_it_is(f):
+    static = dy2st.to_static(f)
+    for n in (1, 2, 7):
+        check.agree(static, check.data(n, 3, seed=n))
+
+
 def reads_the_length(x):
     ys, h = [x[0]], paddle.zeros([3])
     for t in range(x.shape[0]):

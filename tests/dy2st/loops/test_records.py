@@ -104,10 +104,40 @@ def first_of_a_key(x):
     return {k: paddle.stack(v) for k, v in out.items()}
 
 
+def rows_of_an_inner_loop(x):
+    rows, h = [], x.sum(0)
+    for t in range(x.shape[0]):
+        row = []
+        for k in range(3):
+            h = paddle.tanh(h + x[t] * k)
+            row.append(h)
+        rows.append(row)
+    return rows
+
+
+def numbers_or_tensors(x):
+    losses = []
+    for t in range(x.shape[0]):
+        loss = 0.0
+        if x[t].sum() > 0:
+            loss = x[t].sum()
+        losses.append({"loss": loss, "all": [loss, x[t].max()]})
+    return sum([q["loss"] * q["all"][1] for q in losses])
+
+
+def numbers_or_tensors_so_far(x):
+    losses, loss = [], 0.0
+    for t in range(x.shape[0]):
+        if x[t].max() > 0.5:
+            loss = loss + (x[t] ** 2).mean()
+        losses.append(loss)
+    return sum(losses), losses[-1] if losses else 0.0
+
+
 @pytest.mark.parametrize(
     "f",
     [stacked, returned, backwards, neighbours, previous, objects, deep, filled, by_key,
-     first_of_a_key],
+     first_of_a_key, rows_of_an_inner_loop, numbers_or_tensors, numbers_or_tensors_so_far],
     ids=lambda f: f.__name__,
 )  # fmt: skip
 def test_one_loop(f):
