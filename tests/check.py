@@ -377,10 +377,10 @@ def few_traces(report: Any) -> None:
 
 def agree(f: Callable[..., Any], *args: Any, dtype: str = "float64", calls: int = 2) -> Any:
     """A function translated: results and the gradients of its arguments as in eager."""
-    static = dy2st.to_static(f)
+    static, eager = dy2st.to_static(f), getattr(f, "__dy2st_original__", f)
     for call in range(calls):
         one, two = detached(args), detached(args)
-        want, wanted = step(f, one, tensors(one))
+        want, wanted = step(eager, one, tensors(one))
         have, had = step(static, two, tensors(two))
         same(have, want, rtol=BOUNDS[dtype], atol=BOUNDS[dtype], what=f"call {call}")
         for k, (a, b) in enumerate(zip(had, wanted, strict=True)):

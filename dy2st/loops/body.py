@@ -191,6 +191,7 @@ class BodyTrace(LoopTrace):
         )
         held = {k: self.stand_in(v, k) for k, v in old.items()}
         queues = [self.queue(q) for q in self.known.queues.values()]
+        shrinks.enter(self.frame)
         buffers.enter(trace, self.frame)
         columns.enter(trace, self.frame, self.known.columns, self.known.places)
         for k, place in self.known.places.items():
@@ -368,7 +369,15 @@ class BodyTrace(LoopTrace):
         if fake._value in trace.undefined.values:
             ok, message = trace.undefined.values[fake._value]
             self.doubt(inner, ok, message)
-        return stand_in
+        return self.own(stand_in) if path in self.known.written else stand_in
+
+    def own(self, stand_in: Any) -> Any:
+        """A tensor of the iteration, which it may write, with the elements of a placeholder."""
+        copy = self.trace.emit("assign", [stand_in._value], {})
+        made = self.trace.fake(copy, stand_in.stop_gradient)
+        self.held[id(made)] = self.held.pop(id(stand_in))
+        self.owned.append(made)
+        return made
 
     def number_placeholder(
         self, x: Any, known: tuple[type, bool] | None, path: tuple[Any, ...]
@@ -453,6 +462,7 @@ class BodyTrace(LoopTrace):
             trace.doubt(doubt)
         for q in self.replaced:
             q.leave()
+        plan.lose()
         finals = (plan.finals[(n,)] for n in self.names)
         self.code.set_state(tuple(map(self.final, before, finals)))
         for r in plan.needs_iteration:

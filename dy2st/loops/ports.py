@@ -110,7 +110,7 @@ class LoopPorts(ContainerPorts):
         if is_value(a) and alike(a, b):
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
         if a is p and b is not UNDEF and not is_symint(a) and not is_runtime_scalar(a):
-            if not hasattr(p, "merged"):
+            if not hasattr(p, "merged") and path not in self.body_trace.known.written:
                 return b
         if is_value(a) and b is UNDEF:
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
@@ -233,6 +233,8 @@ class LoopPorts(ContainerPorts):
             raise Mismatch(name, describe(b), describe(a), self.made_at(a))
         if init.type == inner.type:
             self.late_gradient(stand_in, a, path)
+            if path in self.body_trace.known.written:
+                self.check_private(init, inner)
             return self.carry(name, stand_in, init, inner, a)
         read = stand_in._value in self.reads or "_asked" in stand_in.__dict__
         if read and learn(self.body_trace, inner, path, stand_in._value):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,15 +16,16 @@ from dy2st.state.containers.replaced import Replaced
 from dy2st.state.containers.shrinks import Shrink
 from dy2st.state.containers.taps import Tap
 from dy2st.state.stacked_run import ScanCell
-from dy2st.state.tree import is_flag
+from dy2st.state.tree import is_flag, leaves
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar, known
-from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
 from dy2st.trace.trace import Frame, Trace
-from ir import ENDLESS, Builder, Carry, Size, Stack, Type, Value
+from ir import ENDLESS, Builder, Carry, Cond, Size, Stack, Type, Value
 from ir.analysis.ranges import names_in
 from ir.types import Dim, substitute_dim
+from ir.uses import walk
 
 
 @dataclasses.dataclass
@@ -36,13 +38,13 @@ class Learned:
     only after some iterations; eithers: places that hold a number or a tensor, as data decides,
     with the types of both; growth: elements that an iteration appends to a list; grown: tensors
     that an iteration makes longer; fresh: containers that each iteration makes anew; rewritten:
-    those that it changes before; shrinks: lists out of which it takes elements; queues: lists from
-    outside that the body shifts; fills: those that it stores at its index; buffers: those that it
-    fills and reads, or stores at any place; columns: attributes of Layers that it stores; trip: the
-    largest number of iterations, whether it is exact, and whether it is assumed: a trace under it
-    has to find it again. guessed: places of `grown` that a trace which failed seemed to make
-    longer; refuted: those that do not grow; counted: those that only some iterations make longer,
-    as data says.
+    those that it changes before; written: places whose tensors it writes in place and rebinds;
+    shrinks: lists out of which it takes elements; queues: lists from outside that the body shifts;
+    fills: those that it stores at its index; buffers: those that it fills and reads, or stores at
+    any place; columns: attributes of Layers that it stores; trip: the largest number of iterations,
+    whether it is exact, and whether it is assumed: a trace under it has to find it again. guessed:
+    places of `grown` that a trace which failed seemed to make longer; refuted: those that do not
+    grow; counted: those that only some iterations make longer, as data says.
     """
 
     places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
@@ -55,6 +57,7 @@ class Learned:
     grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     rewritten: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    written: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     shrinks: dict[int, Shrink] = dataclasses.field(default_factory=dict)
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
@@ -80,6 +83,7 @@ class Learned:
             "reads a list that it fills": self.growth,
             "makes a tensor longer": self.grown,
             "makes a container anew": self.fresh,
+            "writes a tensor and rebinds it": self.written,
             "takes elements out of a list": any(q.total for q in self.shrinks.values()),
             "shifts a list": self.queues,
             "stores the elements of a list": self.fills,
@@ -94,7 +98,8 @@ class LoopTrace:
     """The state of one tentative trace of a loop's body.
 
     go: whether the first iteration runs. held: placeholders with their values before the loop, by
-    `id`. paths: the places of those that are tensors; begun: the leaves of each place when an
+    `id`. paths: the places of those that are tensors; owned: copies
+    that the iteration may write; begun: the leaves of each place when an
     iteration begins, by `id`. eithers: places of a number or a tensor, as
     data decides, with their values before the loop. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
@@ -116,7 +121,8 @@ class LoopTrace:
         self.frame.facts = self.enters
         trace.values.frame_of[self.loop.index] = self.frame
         self.held: dict[int, tuple[Any, Any]] = {}
-        self.paths: dict[Value, tuple[Any, ...]] = {}
+        self.paths = self.frame.paths
+        self.owned: list[Tensor] = []
         self.begun: dict[tuple[Any, ...], set[int]] = {}
         self.eithers: dict[tuple[Any, ...], Either] = {}
         self.tests: Value | None = None
@@ -224,7 +230,7 @@ class LoopRecord:
     does. ends: the value of each place after the body. taps: elements that are read from the end of
     a list, with those that take their places. flips: places that require a gradient only after some
     iterations. needs_iteration: why the loop has to run at least once. after: ops that follow the
-    loop. cell: the loop.
+    loop. cell: the loop. overwritten: storages from before the loop that its iterations write.
     """
 
     cell: ScanCell
@@ -245,7 +251,82 @@ class LoopRecord:
         self.taps: list[tuple[Tap, Any]] = []
         self.flips: list[tuple[Any, ...]] = []
         self.needs_iteration: list[str] = []
+        self.overwritten: list[Value] = []
         self.after = Builder()
+
+    # ------------------------------------------------------------ tensors, written and rebound
+    def check_private(self, init: Value, inner: Value) -> None:
+        """A place whose tensor is written in place, and that gets another one: nobody else knows
+        the tensors from before the loop and at the end of an iteration."""
+        trace, known = self.trace, self.body_trace.known
+        first, ends = trace.root(init), self.storages(inner)
+        others = {self.frame.paths[q] for q in ends if q in self.frame.paths} - known.written
+        if others:
+            known.written |= others
+            raise Retrace
+        inits = [trace.root(q) for _, q in self.body_trace.held.values()]
+        given = any(q.value is first for q in trace.inputs.by_id.values())
+        read = any(trace.root(q) is first for q in self.frame.consts)
+        apart = inits.count(first) == sum(self.may_be_one(inner, q) for q in self.end_values) == 1
+        outside = any(trace.values.frame_of[q] in trace.frames[:-1] for q in ends)
+        shared = any(q in trace.values.frozen for q in (first, trace.root(inner), *ends))
+        own = first is init and trace.values.frame_of[first] is self.outer
+        if given or read or outside or shared or not apart or not own:
+            raise NeedsConcrete(
+                "a tensor that is written in place and rebound has other names, too"
+            )
+        trace.check_writable(first)
+        self.overwritten.append(first)
+
+    def storages(self, value: Value) -> set[Value]:
+        """The storages that a tensor of the body may have, as branches say."""
+        root = self.trace.root(value)
+        sides = self.joins.get(root, ())[1:]
+        return set().union(*map(self.storages, sides)) if sides else {root}
+
+    def may_be_one(self, a: Value, b: Value) -> bool:
+        """Whether two tensors of the body may have one storage."""
+        one, two = (self.joins.get(self.trace.root(q)) for q in (a, b))
+        if one is None and two is None:
+            return self.trace.root(a) is self.trace.root(b)
+        if one is not None and two is not None and one[0] is two[0]:
+            return any(map(self.may_be_one, one[1:], two[1:]))
+        if one is None or two is None:
+            one, b = (one, b) if two is None else (two, a)
+        assert one is not None
+        return any(self.may_be_one(q, b) for q in one[1:])
+
+    @functools.cached_property
+    def joins(self) -> dict[Value, tuple[Any, ...]]:
+        """The results of branches, each with its cond and what the branches give."""
+        conds = [n for n in walk(self.frame.builder.ops) if isinstance(n, Cond)]
+        return {q.outer: (n, q.then, q.orelse) for n in conds for q in n.outs}
+
+    @functools.cached_property
+    def end_values(self) -> list[Value]:
+        """The tensors in places and elements of lists behind the body."""
+        dead = self.body_trace.certain
+        ends = [a for path, a in self.ends.items() if not (dead and str(path[0]).endswith("="))]
+        ends += [q for _, items in self.frame.appends.values() for q in items]
+        return [q._value for a in ends for q in leaves(a, self.frame) if type(q) is FakeTensor]
+
+    def lose(self) -> None:
+        """In eager, the first iteration has overwritten these tensors."""
+        trace, loop = self.trace, self.body_trace.loop
+        reason = "a variable of the loop is written in place and also rebound"
+
+        def error() -> BaseException:
+            trace.unroll(loop, reason)
+            return Refused(
+                "a tensor is read that a loop has written in place and bound to another name.",
+                trace.where(),
+                reason="The loop has a tensor for each name, and has not kept this one.",
+                remedy="Write to a copy (`.clone()`).",
+            )
+
+        for root in self.overwritten:
+            trace.values.lost[root] = error
+            trace.undo_log.note(functools.partial(trace.values.lost.pop, root, None))
 
     def leave(self, item: object) -> None:
         """Note what leaves the loop: the result of an iteration or an element of a list."""

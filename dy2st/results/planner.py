@@ -163,6 +163,7 @@ class Results:
                 return
             self.returned[id(x)] = x
         if isinstance(x, FakeTensor):
+            self.trace.read_value(x._value)
             found.setdefault(x._value, False)
             self.lists.note_tensor(x._value)
         elif type(x) is Either:

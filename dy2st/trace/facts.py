@@ -67,7 +67,8 @@ class ValueFacts:
     picks: elements that are read from a stacked run: the run, the index, and the place in a tuple.
     iterated: elements of lists that loops run over. became: what an object is after its shape or
     flag changed in place. heirs: storages that an input's object has after `contiguous()`, and that
-    input. hosted: results of host calls, with the text of the call.
+    input. hosted: results of host calls, with the text of the call. lost: storages that a loop has
+    overwritten in eager, but not here, with the error of a read.
     """
 
     frame_of: dict[Value, Frame] = field(default_factory=dict)
@@ -86,6 +87,7 @@ class ValueFacts:
     became: dict[Value, Value] = field(default_factory=dict)
     heirs: dict[Value, Value] = field(default_factory=dict)
     hosted: dict[Value, str] = field(default_factory=dict)
+    lost: dict[Value, Callable[[], BaseException]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +104,17 @@ class Doubt:
     stop: Callable[[], BaseException]
     length: Dim | None = None
     on_change: Callable[[], None] | None = None
+
+    def allows_change(self) -> bool:
+        """Whether the container may be changed; tells who asked for it."""
+        if self.on_change is not None:
+            self.on_change()
+        return self.on_change is not None
+
+    def known_length(self) -> Dim:
+        if self.length is None:
+            raise self.stop()
+        return self.length
 
 
 @dataclass(eq=False)

@@ -51,6 +51,7 @@ class Frame:
     distance from the end. `facts` hold in a branch.
     `relied`: storages from outside of the block whose known elements it has read as Python numbers.
     `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
+    `paths`: the places of the tensors that the loop carries.
     `decisions`: how many conditions on data it has come to; `decision`: of a branch, which of those
     of the frame around it, and whether it holds.
     `stale`: the body has shown what the next trace has to know from its beginning; this one goes on
@@ -71,6 +72,7 @@ class Frame:
     wants: dict[int, list[Dim | None]] = field(default_factory=dict)
     shrunk: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
     facts: frozenset[Any] = frozenset()
+    paths: dict[Value, tuple[Any, ...]] = field(default_factory=dict)
     decisions: int = 0
     decision: tuple[int, bool] | None = None
     consts: dict[Value, Const] = field(default_factory=dict)
@@ -89,6 +91,13 @@ class Frame:
     indices: dict[Dim, Value] = field(default_factory=dict)
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)
+
+    def learn_write(self, placeholder: Value) -> None:
+        """The next trace of the body has a tensor of its own in this place."""
+        path = self.paths.get(placeholder)
+        if path is not None and path not in self.learned.written:
+            self.learned.written.add(path)
+            self.stale = True
 
 
 @dataclass(eq=False)

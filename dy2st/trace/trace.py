@@ -137,6 +137,8 @@ class Trace:
 
     def read_value(self, value: Value, k: int | None = None) -> Value:
         """`value` as frame k sees it; from outside it comes in through const ports."""
+        if self.values.lost and (error := self.values.lost.get(self.root(value))) is not None:
+            raise error()
         k = len(self.frames) - 1 if k is None else k
         frame, home = self.frames[k], self.values.frame_of[value]
         if home is frame:
@@ -347,6 +349,7 @@ class Trace:
 
     def check_writable(self, root: Value) -> None:
         if root in self.values.placeholders:
+            self.values.frame_of[root].learn_write(root)
             raise NeedsConcrete("a variable of the loop is written in place and also rebound")
         if root in self.values.frozen:
             reason, loop = self.values.frozen[root]
@@ -427,13 +430,8 @@ class Trace:
     def check_certain(self, obj: object, changes: bool = False) -> None:
         """A container is changed, or the caller gets to see which one it is."""
         doubt = self.objects.doubts.get(id(obj))
-        if doubt is None:
-            return
-        if changes and doubt.on_change is not None:
-            return doubt.on_change()
-        if doubt.length is None:
-            raise doubt.stop()
-        self.require(doubt.length, 1, "a container that a loop makes")
+        if doubt is not None and not (changes and doubt.allows_change()):
+            self.require(doubt.known_length(), 1, "a container that a loop makes")
 
     # ------------------------------------------------------------ sizes
     def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None:

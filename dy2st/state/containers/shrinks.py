@@ -12,7 +12,7 @@ the next. A list that the body changes in another way, too, is a queue.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dy2st.state.containers import taps
@@ -26,11 +26,12 @@ from ir.types import Dim, Size
 
 @dataclass(frozen=True)
 class Shrink:
-    """An iteration takes so many elements of `whole` from the front and from the back; 0 and 0 if
-    the list is no such list."""
+    """An iteration takes so many elements of `target` from the front and from the back; 0 and 0 if
+    it is no such list. `whole`: the list as the loop finds it."""
 
     front: int
     back: int
+    target: Any = None
     whole: Any = None
 
     @property
@@ -118,10 +119,22 @@ def learn(frame: Frame) -> bool:
         shrinks[k] = Shrink(0, 0)
     for k, (target, front, back) in frame.shrunk.items():
         if before.get(k) != (front, back):
-            whole = type(target)(target.raw())
-            whole.born = target.born
-            shrinks[k] = Shrink(front, back, whole)
+            shrinks[k] = Shrink(front, back, target, whole_of(target))
     return before != {k: (q.front, q.back) for k, q in shrinks.items()}
+
+
+def whole_of(target: Any) -> Any:
+    whole = type(target)(target.raw())
+    whole.born = target.born
+    return whole
+
+
+def enter(frame: Frame) -> None:
+    """The lists are those that this loop finds: it may run again, in a loop that is unrolled."""
+    shrinks = frame.learned.shrinks
+    for k, q in shrinks.items():
+        if q.target is not None:
+            shrinks[k] = replace(q, whole=whole_of(q.target))
 
 
 def check(frame: Frame, ended: bool) -> None:
@@ -141,4 +154,16 @@ def leave(trace: Trace, frame: Frame, length: Dim) -> None:
         target.replace_parts(target[start:stop].parts() if n != length * (front + back) else [])
 
 
-__all__ = ["Shrink", "changed", "check", "item", "known", "learn", "leave", "pop", "taken", "takes"]
+__all__ = [
+    "Shrink",
+    "changed",
+    "check",
+    "enter",
+    "item",
+    "known",
+    "learn",
+    "leave",
+    "pop",
+    "taken",
+    "takes",
+]

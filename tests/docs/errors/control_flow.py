@@ -194,6 +194,16 @@ def list_that_a_loop_has_replaced(x):
     return first[0], rows[-1]
 
 
+@example(X, options={"input_spec": NAMED})
+def dict_that_a_loop_has_replaced(x):
+    state = {"h": x[:, 0]}
+    first = state
+    for t in range(x.shape[1]):
+        state["h"] = state["h"] + x[:, t]
+        state = {"h": state["h"] * 0.5}
+    return first["h"], state["h"]
+
+
 @example(X)
 def name_of_the_largest(x):
     rows = {"first": x[0], "second": x[1]}

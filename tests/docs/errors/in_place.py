@@ -36,6 +36,16 @@ def takes_the_memory_of_another_tensor(x):
 
 
 @example(X)
+def tensor_that_a_loop_has_overwritten(x):
+    old, new = x * 1, x * 0
+    first = new
+    while old.sum() < 99:
+        new[:] = old * 2 + 1
+        old, new = new, old
+    return old + first
+
+
+@example(X)
 def shape_of_a_buffer(x):
     buffer.reshape_([24])
     return x

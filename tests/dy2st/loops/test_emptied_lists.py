@@ -163,3 +163,18 @@ def test_an_index_that_has_been_taken_away():
         check.same(static(x, n), f(x, n), 1e-9, 1e-9)
     with pytest.raises(IndexError, match="list index out of range"):
         static(x, 4)
+
+
+def test_loops_that_empty_one_list_in_turn():
+    """The inner loop of a loop that is unrolled finds the list as the one before has left it."""
+
+    def f(x):
+        q, h = [x[t] * 2 for t in range(x.shape[0])], x[0]
+        for _ in range(x.shape[0] // 3):
+            for _ in range(3):
+                h = paddle.tanh(h + q.pop(0))
+        return h, q
+
+    static = dy2st.to_static(f)
+    for n in (3, 7, 9):
+        check.agree(static, check.data(n, 3, seed=n))
