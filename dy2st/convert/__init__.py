@@ -52,11 +52,13 @@ them (comprehensions, lambdas).
 from __future__ import annotations
 
 import types
+from collections.abc import Hashable
+from dataclasses import dataclass
 
-from dy2st.convert.assemble import build, global_reads
-from dy2st.convert.expressions import loads, only_receivers
+from dy2st.convert.assemble import build, code_of, global_reads
+from dy2st.convert.expressions import Names, loads, only_receivers
 from dy2st.convert.liveness import Fresh
-from dy2st.convert.source import source_of
+from dy2st.convert.source import FunctionNode, source_of, text_of
 from dy2st.convert.statements import Convert
 from dy2st.convert.unsupported import check, is_converted
 
@@ -74,18 +76,52 @@ def convert(fn: types.FunctionType, runtime: object) -> types.FunctionType:
     """
     if is_converted(fn):
         return fn
+    form = form_of(fn)
+    new = build(fn, form.code, runtime)
+    new.__wrapped__ = fn  # type: ignore[attr-defined]
+    new.__dy2st_tree__ = form.node  # type: ignore[attr-defined]
+    new.__dy2st_globals__ = global_reads(fn.__code__)  # type: ignore[attr-defined]
+    new.__dy2st_receivers__ = form.receivers  # type: ignore[attr-defined]
+    new.__dy2st_reads__ = form.reads  # type: ignore[attr-defined]
+    return new
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is converted of a function: the same for all that have its code."""
+
+    node: FunctionNode
+    code: types.CodeType
+    receivers: Names
+    reads: frozenset[str]
+
+
+#: how many forms are remembered
+KEPT = 1024
+_FORMS: dict[Hashable, Form] = {}
+
+
+def form_of(fn: types.FunctionType) -> Form:
+    """Functions that are defined again and again, such as closures, are converted once, as long as
+    the text of their file stays."""
+    if not isinstance(fn, types.FunctionType):
+        return new_form(fn)
+    key = fn.__code__, fn.__code__.co_filename, fn.__qualname__, hash(text_of(fn))
+    form = _FORMS.get(key)
+    if form is None:
+        if len(_FORMS) >= KEPT:
+            _FORMS.clear()
+        form = _FORMS[key] = new_form(fn)
+    return form
+
+
+def new_form(fn: types.FunctionType) -> Form:
     source = source_of(fn)
     check(source)
     fresh = Fresh(source.node)
-    receivers, read = only_receivers(source.node), frozenset(loads(source.node))
+    receivers, reads = only_receivers(source.node), frozenset(loads(source.node))
     node = Convert(source, fresh).root(source.node)
-    new = build(fn, node, runtime, fresh.made)
-    new.__wrapped__ = fn  # type: ignore[attr-defined]
-    new.__dy2st_tree__ = node  # type: ignore[attr-defined]
-    new.__dy2st_globals__ = global_reads(fn.__code__)  # type: ignore[attr-defined]
-    new.__dy2st_receivers__ = receivers  # type: ignore[attr-defined]
-    new.__dy2st_reads__ = read  # type: ignore[attr-defined]
-    return new
+    return Form(node, code_of(fn, node, fresh.made), receivers, reads)
 
 
 __all__ = ["convert"]

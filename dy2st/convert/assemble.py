@@ -20,15 +20,19 @@ LOCALS = ".<locals>."
 HAS_QUALNAME = hasattr(types.CodeType, "co_qualname")
 
 
-def build(
-    fn: types.FunctionType, node: FunctionNode, runtime: object, generated: Collection[str]
-) -> types.FunctionType:
-    """A function with the code of `node` and everything else of `fn`."""
+def code_of(
+    fn: types.FunctionType, node: FunctionNode, generated: Collection[str]
+) -> types.CodeType:
+    """The code of `node`, under the names of `fn`."""
     free = fn.__code__.co_freevars
     raw = compile_function(node, (RT, *free), fn.__code__.co_filename, fn.__code__.co_flags)
     qualname = getattr(fn.__code__, "co_qualname", fn.__qualname__)
-    code = Renaming(qualname, frozenset(generated)).code(raw, fn.__code__.co_name, qualname)
-    cells = dict(zip(free, fn.__closure__ or (), strict=True))
+    return Renaming(qualname, frozenset(generated)).code(raw, fn.__code__.co_name, qualname)
+
+
+def build(fn: types.FunctionType, code: types.CodeType, runtime: object) -> types.FunctionType:
+    """A function with `code` and everything else of `fn`."""
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
     cells[RT] = types.CellType(runtime)
     closure = tuple(cells[n] for n in code.co_freevars)
     new = types.FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, closure)

@@ -52,16 +52,21 @@ def source_of(fn: Callable[..., object]) -> Source:
             reason="Only functions defined by `def` or `lambda` have a source to translate.",
         )
     code = fn.__code__
-    text = "".join(linecache_lines(code.co_filename, fn.__globals__))
-    if not text:
-        raise unavailable(fn)
-    node, cls = find(fn, text)
+    node, cls = find(fn, text_of(fn))
     node = copied(node)
     if not isinstance(node, ast.Lambda):
         node.decorator_list = []
     node = Mangler(cls).root(node) if cls else node
     node = ExplicitSuper().visit(node) if "__class__" in code.co_freevars else node
     return Source(node, code.co_filename, fn.__qualname__)
+
+
+def text_of(fn: types.FunctionType) -> str:
+    """The text of the file of `fn`. Raises SourceError if there is none."""
+    text = "".join(linecache_lines(fn.__code__.co_filename, fn.__globals__))
+    if not text:
+        raise unavailable(fn)
+    return text
 
 
 def linecache_lines(file: str, module_globals: dict[str, object]) -> list[str]:
