@@ -345,6 +345,19 @@ def test_builtin():
     )
 
 
+def test_closures_are_converted_once_and_keep_their_own_cells():
+    one, two = (functions_of(n) for n in (1, 2))
+    assert one[0].__code__ is two[0].__code__ and one[0] is not two[0]
+    assert [q[0](1) for q in (one, two)] == [q[1](1) for q in (one, two)] == [2, 3]
+
+
+def functions_of(n):
+    def add(x):
+        return x + n
+
+    return convert(add, Runtime()), add
+
+
 def test_changed_source():
     fn = make("def f(): return 1\n")
     linecache.cache["<notebook-1>"] = (1, None, ["def g(): return 1\n"], "<notebook-1>")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+
 import paddle
 import pytest
 from paddle.static import InputSpec
 
 import dy2st
 from dy2st.compiled import translate
+from dy2st.results.planner import Results
+from dy2st.trace.trace import Trace
 from tests import check
 
 
@@ -148,3 +152,17 @@ def test_the_report_says_that_a_loop_is_unrolled_for_later_writes(traces):
     reasons = g.report(have).retraced
     why = "a loop is unrolled: a tensor that it takes from outside is written in place"
     assert reasons == (why,)
+
+
+def test_nothing_of_a_trace_stays_without_the_collector(young):
+    def f(x):
+        rows = []
+        for t in range(x.shape[0]):
+            if x[t].sum() > 0:
+                x = x * 2
+            rows.append(x[t])
+        return rows, (rows[-1], x.sum())
+
+    static, x = dy2st.to_static(f), paddle.rand([3, 2])
+    static(x)
+    assert not [q for q in gc.get_objects() if isinstance(q, (Trace, Results))]
