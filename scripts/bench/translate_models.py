@@ -59,12 +59,13 @@ MODELS: dict[str, Callable[[], tuple[Any, Any]]] = {"CharLSTM": char_lstm, "ResN
 
 def main(name: str) -> None:
     net, x = MODELS[name]()
+    program = getattr(dy2st, "program", lambda f, x: f.program(x))  # in older versions a method
     seconds = []
     for model in (net, copy.deepcopy(net)):
         static = dy2st.to_static(model)
         start = time.process_time()
         with paddle.no_grad():
-            dy2st.program(static, x)
+            program(static, x)
         seconds.append(time.process_time() - start)
     print(*seconds)
 
