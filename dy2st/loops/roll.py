@@ -297,19 +297,21 @@ class Runner:
 
     def peel_in_branch(self, go: RuntimeScalar) -> None:
         """The first iteration and the rest of the loop run only if there is one."""
+        traced: list[bool] = []
 
         def rest() -> None:
             self.code.body(self.over.item(0))
             Runner(self.trace, self.site, self.over.rest(), self.code, self.peeled).run()
+            traced.append(True)
 
         code = self.code
         try:
             decide(self.trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
         except Refused as e:
-            raise self.without_an_iteration(e) from None
+            raise (self.without_an_iteration(e) if traced else e) from None
 
     def without_an_iteration(self, e: Refused) -> Refused:
-        """Where this loop's branches cannot be merged, what makes its first iteration another."""
+        """The error of a loop that is traced, but whose end cannot be merged with no iteration."""
         first = self.first
         if not isinstance(first, Mismatch) or e.error.loc != self.site:
             return e
