@@ -471,3 +471,12 @@ def iterator_used_after_a_break(x):
         if y.sum() > 3:
             break
     return y, list(pairs)
+
+
+@example(X, paddle.to_tensor(2))
+def state_without_a_type(x, n):
+    h, ys = None, []
+    for t in range(int(n)):
+        h = x[t] if h is None else h * 0.5 + x[t]
+        ys.append(h)
+    return paddle.stack(ys)
