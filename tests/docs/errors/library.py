@@ -3,6 +3,8 @@
 The errors of eager, with its types.
 """
 
+import functools
+
 import paddle
 
 from tests.docs.errors import example
@@ -141,3 +143,8 @@ def switch_with_a_key_twice(x):
 @example(X)
 def while_loop_in_python_that_loses_a_variable(x):
     return paddle.static.nn.while_loop(lambda p, q: True, lambda p, q: [p + 1], [x, x])
+
+
+@example(X)
+def reduces_no_rows(x):
+    return functools.reduce(paddle.add, x[:0])
