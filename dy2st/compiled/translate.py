@@ -46,7 +46,6 @@ from dy2st.state.dynamic_numbers import (
     DynamicNumbers,
     hold_elements,
     leaves_of,
-    number_of,
 )
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
@@ -251,7 +250,6 @@ def guards_of(trace: Trace) -> Guards:
 
     guards.terms.around = lambda: next((f for f in alive().frames if f.loop is not None), None)
     guards.hold = lambda obj: hold_elements(alive(), obj)
-    guards.is_dynamic = lambda place, value: number_of(alive(), place, value) is not value
     return guards
 
 

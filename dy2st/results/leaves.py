@@ -351,7 +351,10 @@ def fill(tree: object, call: Filled) -> Any:
 
 
 def again(like: object, parts: Sequence[object]) -> object:
-    """A tuple, or the container of a record, with other parts."""
+    """A tuple, or the container of a record, with other parts; a tuple of a class of the user's
+    holds constants, and is itself."""
+    if not isinstance(like, Record) and type(like) is not tuple and not hasattr(like, "_fields"):
+        return like
     return like.form.made(parts) if isinstance(like, Record) else regrouped(like, parts)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dy2st.state.ownership import note_attr, note_contents
 from dy2st.state.signature import Signature
-from dy2st.trace.scalar import DTYPES, RuntimeScalar
+from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import Attr, Item, Location, kind_of
 from ir import Type
@@ -110,9 +110,13 @@ def held(trace: Trace, value: Any) -> Any:
     if not trace.dynamic or type(value) is not tuple and not named:
         return value
     pairs = [(q, held(trace, q)) for q in value]
-    parts = [number_of(trace, Item(value, i), new) for i, (_, new) in enumerate(pairs)]
+    places = [Item(value, i) for i in range(len(value))]
+    parts = [number_of(trace, place, new) for place, (_, new) in zip(places, pairs)]
     if all(new is old for new, old in zip(parts, value)):
         return value
+    for place, new, old in zip(places, parts, value):
+        if is_runtime_scalar(new) and new is not old:
+            trace.guards.terms.pop(trace.guards.located(place).key, None)  # an input needs none
     made = type(value)(*parts) if named else tuple(parts)
     trace.guards.stand_for(made, value)
     return made

@@ -82,7 +82,7 @@ class ContainerGuards:
     `read`: containers that are appended to and then read in a loop or branch, by `id`.
     `containers`: lists and dicts from elsewhere. `homes`: where calls look for a container, by
     `id`. `hold` makes inputs of the numbers in a container that vary, for the time of the trace;
-    `restores` puts them back; `moving` asks for one in a tuple."""
+    `restores` puts them back."""
 
     terms: Terms
     ids: dict[int, str]
@@ -107,7 +107,6 @@ class ContainerGuards:
         self.containers: dict[int, object] = {}
         self.homes: dict[int, Location] = {}
         self.hold: Callable[[object], None] = lambda obj: None
-        self.is_dynamic: Callable[[Item, object], bool] = lambda place, value: False
         self.restores: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------ which container
@@ -184,8 +183,6 @@ class ContainerGuards:
     # ------------------------------------------------------------ elements
     def item(self, obj: object, index: object, value: object) -> None:
         place = Item(obj, index)
-        if isinstance(obj, tuple) and self.is_dynamic(place, value):
-            return
         self.expect(self.located(place).key, self.element(obj, index), value, place)
 
     def element(self, obj: object, index: object) -> str:

@@ -85,6 +85,7 @@ class Loose:
             raise AttributeError(name)
         return self.d[name]
 P = collections.namedtuple("P", "n v")
+class Pair(tuple): pass
 def scaled(x, a, b=2): return x * a + b
 box = Box()
 T = paddle.ones([3])
@@ -150,6 +151,8 @@ MAKERS: dict[str, tuple[str, str]] = {
     "namedtuple": ("box.c = P(1, T)", "record"),
     "tuple": ("box.c = (1, T)", "record"),
     "namedtuple of numbers": ("box.c = P(1, 2)", "numbers"),
+    "tuple subclass": ("box.c = Pair([1, 2])", "pair"),
+    "list of records": ("box.c = [P(1, T), (2, T), P(3, 4)]", "records"),
     "partial": ("box.c = functools.partial(scaled, a=1)", "partial"),
 }
 
@@ -411,6 +414,16 @@ USES = {
         "replaced": "box.c = c._replace(n=c.n + 1)\ny = x",
         "as a dict": "y = x * sum(c._asdict().values())",
     },
+    "pair": {
+        "unpacked": "n, v = c\ny = x * n + v",
+        "sum": "y = x * sum(c)",
+        "stored": "box.d = c\ny = x",
+    },
+    "records": {
+        "loop": "y = x\nfor n, v in c: y = y * n + v",
+        "last": "n, v = c[-1]\ny = x * n + v",
+        "stored": "box.d = c[0]\ny = x * c[1][0]",
+    },
     "partial": {
         "called": "y = c(x)",
         "called with": "y = c(x, b=3) + c(x)",
@@ -498,6 +511,12 @@ CHANGES = {
         "equal": "box.c = type(box.c)(*box.c) if hasattr(box.c, '_fields') else tuple(list(box.c))",
     },
     "numbers": {"none": "pass", "new": "box.c = P(k, k * 2)", "part": "box.c = P(1, k)"},
+    "pair": {"none": "pass", "new": "box.c = Pair([k, k * 2])", "part": "box.c = Pair([1, k])"},
+    "records": {
+        "none": "pass",
+        "items": "box.c[0] = P(k, T); box.c[1] = (k, T)",
+        "last": "box.c[-1] = P(3, k)",
+    },
     "partial": {
         "new": "box.c = functools.partial(scaled, a=k)",
         "keyword": "box.c.keywords['a'] = k",
