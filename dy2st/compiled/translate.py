@@ -42,11 +42,7 @@ from dy2st.runtime import calls
 from dy2st.runtime.special_methods import converted_methods
 from dy2st.state import shared_inputs
 from dy2st.state.container_writes import final_stores, lines_of_stores, stand_in_for
-from dy2st.state.dynamic_numbers import (
-    DynamicNumbers,
-    hold_elements,
-    leaves_of,
-)
+from dy2st.state.dynamic_numbers import DynamicNumbers, hold_elements, leaves_of
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.facts import Hooks
