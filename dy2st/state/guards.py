@@ -249,7 +249,7 @@ class Guards(ContainerGuards):
         """The class of an object, which may be assigned where it is written in Python."""
         kind = type(obj)
         if not isinstance(obj, (type, types.ModuleType)) and kind.__flags__ & HEAP_TYPE:
-            self.terms["kind", id(obj)] = f"{self.ref(obj)}.__class__ is {self.ref(kind)}"
+            self.terms["kind", id(obj)] = f"type({self.ref(obj)}) is {self.ref(kind)}"
             self.note(("kind", id(obj)), f"the class of {self.name(obj)} is another one")
 
     def in_class(self, obj: Any, name: str, descriptor: object) -> None:
