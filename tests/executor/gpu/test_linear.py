@@ -112,23 +112,21 @@ def test_recurrences_agree_with_float64(threads, seed, monkeypatch):
     monkeypatch.setenv("EMULATOR_SEED", str(seed))
     one, two = optimised(LINEAR), optimised(TWO)
     assert linear(one) == linear(two) == 1
-    for t in (0, 1, 7, 64, 65, 301):
+    for t in (0, 1, 65, 301):
         agrees(one, slopes(t, 5), floats(t, 5, seed=1), floats(5, seed=2))
         anew = np.random.default_rng(1).random((3, t)) < 0.1
         agrees(two, floats(3, t), anew, floats(3, seed=1), floats(3, seed=2))
 
 
-@pytest.mark.parametrize("most", [1, 5, 1 << 15])
-def test_a_call_decides_whether_a_named_size_is_few(most, monkeypatch):
-    monkeypatch.setattr("executor.gpu.kernels.linear.MOST_LANES", most)
+def test_a_call_decides_whether_a_named_size_is_few(monkeypatch):
+    monkeypatch.setattr("executor.gpu.kernels.linear.MOST_LANES", 5)
     program = optimised(LINEAR.replace("5]", "N]"))
     assert linear(program) == 1
     for t, n in ((0, 5), (70, 5), (70, 6), (3, 0), (9, 1)):
         agrees(program, np.tanh(floats(t, n)), floats(t, n, seed=1), floats(n, seed=2))
-    if most == 5:
-        exact = np.full((200, 6), 0.1, "f4"), floats(200, 6, seed=1), floats(6, seed=2)
-        got = executor.compile(program, backend="gpu")(*exact)
-        np.testing.assert_array_equal(got[0], executor.compile(program)(*exact)[0])
+    many = np.full((70, 6), 0.1, "f4"), floats(70, 6, seed=1), floats(6, seed=2)
+    got = executor.compile(program, backend="gpu")(*many)
+    np.testing.assert_array_equal(got[0], executor.compile(program)(*many)[0])
 
 
 def test_a_recurrence_in_a_loop():
@@ -211,9 +209,10 @@ def test_a_missing_barrier_in_the_kernel_is_found(barrier, monkeypatch):
     program = optimised(TWO)
     run = executor.compile(program, backend="gpu")
     given = floats(3, 600), np.zeros((3, 600), bool), floats(3, seed=1), floats(3, seed=2)
-    want, wrong = reference(program, given), False
-    for seed in range(1, 9):
+    want = reference(program, given)
+
+    def is_right(seed: int) -> bool:
         monkeypatch.setenv("EMULATOR_SEED", str(seed))
-        got = run(*given)
-        wrong |= not all(np.allclose(g, w, 1e-5, 1e-5) for g, w in zip(got, want))
-    assert wrong
+        return all(np.allclose(g, w, 1e-5, 1e-5) for g, w in zip(run(*given), want))
+
+    assert not all(map(is_right, range(1, 9)))
