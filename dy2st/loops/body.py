@@ -24,7 +24,7 @@ from dy2st.branches.unresolved import (
 )
 from dy2st.loops import concat_growth, counted_growth, eithers
 from dy2st.loops.appends import filled, gathered, segment, shortened
-from dy2st.loops.containers import name_of, note_copies
+from dy2st.loops.containers import learn_fresh, name_of, note_copies
 from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Learned, LoopTrace
@@ -180,6 +180,8 @@ class BodyTrace(LoopTrace):
             begins |= {k: q.get() for k, q in self.known.places.items()}
             for k in self.found.keys() & begins.keys():
                 learn_early(self, resolve_under(begins[k], self.enters), self.found[k], k)
+                if type(self.found[k]) is not Unresolved and is_container(self.found[k]):
+                    learn_fresh(self, begins[k], self.found[k], k)
         trace.frame.notes.append(("while" if self.count else "scan", site, reason))
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
@@ -416,6 +418,7 @@ class BodyTrace(LoopTrace):
     def learn_places(self) -> bool:
         """Learn the attributes and items that the body has stored: the next trace carries them."""
         known = self.known.places
+        self.stored = {id(q.obj) for q in self.frame.stores.values()}
         own = {id(cell) for cell in getattr(self.code.set_state, "__closure__", None) or ()}
         new = {k: q for k, q in self.frame.stores.items() if not (k in known or id(q.obj) in own)}
         whole = {id(q.obj) for q in (*known.values(), *new.values()) if isinstance(q, Contents)}

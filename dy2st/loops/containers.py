@@ -75,6 +75,29 @@ def note_change(body_trace: LoopTrace, replaced: Replaced) -> None:
     replaced.change()
 
 
+def learn_fresh(body_trace: LoopTrace, b: Any, a: Any, path: tuple[Any, ...]) -> None:
+    """Learn a place whose container each iteration makes anew, with those in it; and whether it
+    changes the one before."""
+    if type(b) is Unresolved or a is b or not alike(a, b):
+        return
+    if not is_value(a):
+        if body_trace.trace.home(a) is not body_trace.frame:
+            return
+        carry_elements(body_trace, path, b)
+    for (k, x), y in zip((elements(a) or {}).items(), parts(b)):
+        if is_value(x) or is_container(x):
+            learn_fresh(body_trace, y, x, (*path, k))
+
+
+def carry_elements(body_trace: LoopTrace, path: tuple[Any, ...], b: Any) -> None:
+    """Learn that the body gets a copy of container `b`."""
+    known = body_trace.known
+    known.fresh.add(path)
+    if id(b) in body_trace.stored:
+        known.rewritten.add(path)
+    buffers.forget_slots(known.places, b)
+
+
 def hidden(error: BaseException) -> object:
     """An element that no code may use, nor the key that it is at."""
     return unreadable(error, Alternative(MISSING, None))
@@ -165,14 +188,14 @@ class ContainerPorts(LoopRecord):
         if not new and home is not self.frame and self.is_handed_on(a, b):
             for q, other in self.begins.items():
                 if other is a or q == path:
-                    self.carry_elements(q, other)
+                    carry_elements(self.body_trace, q, other)
             raise Retrace
         if new and home is not self.frame and (home is None or home in self.trace.frames):
             return self.found(name, a)
         if home is not self.frame:
             raise NeedsConcrete(f"{name} becomes another container", (), peel=True)
         if not new and path not in self.body_trace.known.fresh:
-            self.learn_fresh(b, a, path)
+            learn_fresh(self.body_trace, b, a, path)
             if path in known.rewritten:
                 raise Retrace
             self.settled_parts(name, b, p, a, path, learns=True)
@@ -247,27 +270,6 @@ class ContainerPorts(LoopRecord):
             return unreadable(error, Alternative(a, self.body_trace.enters))
         self.needs_iteration.append(f"{name} after the loop")
         return a
-
-    def learn_fresh(self, b: Any, a: Any, path: tuple[Any, ...]) -> None:
-        """Learn a place whose container each iteration makes anew, with those in it; and whether it
-        changes the one before."""
-        if a is b or not alike(a, b):
-            return
-        if not is_value(a):
-            if self.trace.home(a) is not self.frame:
-                return
-            self.carry_elements(path, b)
-        for (k, x), y in zip((elements(a) or {}).items(), parts(b)):
-            if type(y) is not Unresolved and (is_value(x) or is_container(x)):
-                self.learn_fresh(y, x, (*path, k))
-
-    def carry_elements(self, path: tuple[Any, ...], b: Any) -> None:
-        """Learn that the body gets a copy of container `b`."""
-        known = self.body_trace.known
-        known.fresh.add(path)
-        if any(q.obj is b for q in self.frame.stores.values()):
-            known.rewritten.add(path)
-        buffers.forget_slots(known.places, b)
 
     def learn_number(self, path: tuple[Any, ...], kind: type, data: bool) -> None:
         """Learn that a place holds a number of the program; so do those of its kind in a container
@@ -376,4 +378,4 @@ def set_in_loop(trace: Trace, name: str) -> BaseException:
     )
 
 
-__all__ = ["ContainerPorts", "name_of", "note_copies"]
+__all__ = ["ContainerPorts", "learn_fresh", "name_of", "note_copies"]

@@ -20,7 +20,7 @@ from dy2st.state.tree import is_flag, leaves
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar, known
-from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
+from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Frame, Trace
 from ir import ENDLESS, Builder, Carry, Cond, Size, Stack, Type, Value
 from ir.analysis.ranges import names_in
@@ -98,10 +98,10 @@ class LoopTrace:
     """The state of one tentative trace of a loop's body.
 
     go: whether the first iteration runs. held: placeholders with their values before the loop, by
-    `id`. paths: the places of those that are tensors; owned: copies
-    that the iteration may write; begun: the leaves of each place when an
-    iteration begins, by `id`. eithers: places of a number or a tensor, as
-    data decides, with their values before the loop. tests: whether another iteration runs.
+    `id`. paths: the places of those that are tensors; owned: copies that the iteration may write;
+    begun: the leaves of each place when an iteration begins, by `id`. stored: objects that the body
+    stores to, by `id`. eithers: places of a number or a tensor, as data decides, with their values
+    before the loop. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
     for; replaced: what the body does with them. once: the body runs at most once. breaking: the
     values of places that differ after a `break`; absent: items that are not there then; uneven:
@@ -123,6 +123,7 @@ class LoopTrace:
         self.held: dict[int, tuple[Any, Any]] = {}
         self.paths = self.frame.paths
         self.owned: list[Tensor] = []
+        self.stored: set[int] = set()
         self.begun: dict[tuple[Any, ...], set[int]] = {}
         self.eithers: dict[tuple[Any, ...], Either] = {}
         self.tests: Value | None = None
@@ -261,9 +262,8 @@ class LoopRecord:
         trace, known = self.trace, self.body_trace.known
         first, ends = trace.root(init), self.storages(inner)
         others = {self.frame.paths[q] for q in ends if q in self.frame.paths} - known.written
-        if others:
-            known.written |= others
-            raise Retrace
+        if others or self.frame.stale:
+            return self.learn_written(others)
         inits = [trace.root(q) for _, q in self.body_trace.held.values()]
         given = any(q.value is first for q in trace.inputs.by_id.values())
         read = any(trace.root(q) is first for q in self.frame.consts)
@@ -277,6 +277,18 @@ class LoopRecord:
             )
         trace.check_writable(first)
         self.overwritten.append(first)
+
+    def learn_written(self, paths: set[tuple[Any, ...]]) -> None:
+        """The next trace may also write the tensors of these places, and of those from which they
+        get others."""
+        known = self.body_trace.known.written
+        self.frame.stale = True
+        while new := paths - known:
+            known |= new
+            ends = (self.ends.get(q) for q in new)
+            values = [q._value for q in ends if type(q) is FakeTensor]
+            found = set[Value]().union(*map(self.storages, values))
+            paths = {self.frame.paths[q] for q in found if q in self.frame.paths}
 
     def storages(self, value: Value) -> set[Value]:
         """The storages that a tensor of the body may have, as branches say."""

@@ -92,12 +92,15 @@ class Frame:
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)
 
-    def learn_write(self, placeholder: Value) -> None:
-        """The next trace of the body has a tensor of its own in this place."""
+    def learn_write(self, placeholder: Value) -> bool:
+        """The next trace of the body has a tensor of its own in this place; False if this one was
+        to have it."""
         path = self.paths.get(placeholder)
-        if path is not None and path not in self.learned.written:
-            self.learned.written.add(path)
-            self.stale = True
+        if path is None or path in self.learned.written and not self.stale:
+            return False
+        self.learned.written.add(path)
+        self.stale = True
+        return True
 
 
 @dataclass(eq=False)

@@ -349,7 +349,8 @@ class Trace:
 
     def check_writable(self, root: Value) -> None:
         if root in self.values.placeholders:
-            self.values.frame_of[root].learn_write(root)
+            if self.values.frame_of[root].learn_write(root):
+                return
             raise NeedsConcrete("a variable of the loop is written in place and also rebound")
         if root in self.values.frozen:
             reason, loop = self.values.frozen[root]
