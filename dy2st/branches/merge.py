@@ -69,7 +69,7 @@ class Merge:
         self.names = [n.rstrip("=") for n in names]
         self.outs: list[Join] = []
         self.known: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
-        self.merged: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+        self.merged: dict[tuple[int, int], tuple[object, object, object]] = {}
 
     def join(self, name: str, a: Any, b: Any) -> Any:
         """The merged value of a place; raises Refused where the branches leave different types."""
@@ -85,7 +85,7 @@ class Merge:
         """The truth value of the condition itself, which is a constant within each branch."""
         return holds if is_runtime_scalar(x) and x.value is self.test.value else x
 
-    def joined(self, name: str, a: Any, b: Any) -> Any:
+    def joined(self, name: str, a: object, b: object) -> Any:
         """As `join`, for two different values; unresolved where they cannot be merged."""
         if type(a) is Unresolved or type(b) is Unresolved:
             pairs = ((a, self.yes), (b, self.no))
@@ -107,7 +107,7 @@ class Merge:
         yes: list[tuple[Any, Any]],
         no: list[tuple[Any, Any]],
         both: list[Alternative],
-    ) -> Any:
+    ) -> object:
         """An unresolved variable: each value holds where its branch ran and under its path
         condition."""
         out = list(both)
@@ -118,7 +118,7 @@ class Merge:
                 out.append(Alternative(half, None if facts is None else facts | ran))
         return unresolved(error, tuple(out))
 
-    def of_conflicts(self, name: str, a: Any, b: Any) -> Any:
+    def of_conflicts(self, name: str, a: object, b: object) -> object:
         """Merge the alternatives of equal type of two unresolved variables; the others stay
         apart."""
         error = next(q for q in (a, b) if type(q) is Unresolved).__dict__["error"]
@@ -136,7 +136,7 @@ class Merge:
         yes, no = ([(q.value, q.facts) for q in side] for side in (left, right))
         return self.apart(name, error, yes, no, both)
 
-    def agreed(self, name: str, a: Any, b: Any) -> Any:
+    def agreed(self, name: str, a: Any, b: Any) -> object:
         """The merged value; raises Disagree."""
         if a is b or (is_constant(a) and same_constant(a, b)):
             return a
@@ -159,7 +159,7 @@ class Merge:
             return self.containers(name, a, b)
         raise Disagree from self.refusal(name, a, b)
 
-    def containers(self, name: str, a: Any, b: Any) -> Any:
+    def containers(self, name: str, a: object, b: object) -> Any:
         """One with the merged elements: exact for reads; for changes if nobody else knows both."""
         key = (id(a), id(b))
         if key in self.merged:
@@ -185,7 +185,7 @@ class Merge:
             return functools.partial(NeedsConcrete, reason, self.test.loops)
         return doubtful(self.trace, "The branches of a condition on data give it different ones.")
 
-    def numbers(self, a: Any, b: Any) -> Any:
+    def numbers(self, a: Any, b: object) -> Any:
         """The merged number; None unless both are of one kind, or a bool and a bool tensor."""
         mixed = isinstance(a, Tensor) or isinstance(b, Tensor) or is_mixed(a) or is_mixed(b)
         a, b = self.as_truth(a, b), self.as_truth(b, a)
@@ -199,14 +199,14 @@ class Merge:
         out.mixed, out.always = mixed, a if equal else None
         return out
 
-    def as_truth(self, x: Any, other: Any) -> Any:
+    def as_truth(self, x: object, other: object) -> object:
         """A bool tensor beside a Python bool is taken for its truth."""
         single = isinstance(x, Tensor) and kind_of(other) is bool
         if not single or lift(self.trace, x)._value.type != Type(BOOL):
             return x
         return RuntimeScalar(lift(self.trace, x)._value, self.trace)
 
-    def refusal(self, name: str, a: Any, b: Any) -> BaseException:
+    def refusal(self, name: str, a: object, b: object) -> BaseException:
         return self.stop(*difference(plain(name), a, b))
 
     def stop(self, message: str, reason: str, remedy: str) -> BaseException:
@@ -239,7 +239,7 @@ class Merge:
         self.doubt(outer, self.certainty(a), self.certainty(b))
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
 
-    def growing(self, name: str, a: Any, b: Any) -> Any:
+    def growing(self, name: str, a: Any, b: Any) -> object:
         """Two tensors, of which a loop makes one longer (`dy2st.loops.concat_growth.Grown`). Two of
         one type that are not alike are read as a whole, each in its branch; None for others."""
         made = None
@@ -251,12 +251,12 @@ class Merge:
             self.value(side, lift(self.trace, x))
         return self.tensor(name, a, b)
 
-    def certainty(self, x: FakeTensor) -> Any:
+    def certainty(self, x: FakeTensor) -> object:
         """True if `x` is always defined, else the value of its flag with the message for a failed
         check."""
         return self.trace.undefined.values.get(x._value, True)
 
-    def doubt(self, outer: Value, a: Any, b: Any) -> None:
+    def doubt(self, outer: Value, a: object, b: object) -> None:
         """Note that `outer` is defined only if the branch taken defines it."""
         if a is True and b is True:
             return
@@ -273,7 +273,7 @@ class Merge:
             message,
         )
 
-    def number(self, a: Any, b: Any) -> RuntimeScalar:
+    def number(self, a: object, b: object) -> RuntimeScalar:
         dtype = scalar.DTYPES[scalar.kind_of(a)]  # type: ignore[index]
         values = []
         for side, q in ((self.yes, a), (self.no, b)):
@@ -283,12 +283,12 @@ class Merge:
         return scalar.joined(self.out(Type(dtype), "", *values), self.test, a, b)
 
     # ------------------------------------------------------------ defined on one side
-    def one_sided(self, name: str, a: Any, b: Any) -> Any:
+    def one_sided(self, name: str, a: object, b: object) -> object:
         """A variable that one branch defines: a check fails if it is read after the other one."""
         known, missing = (b, self.yes) if a is UNDEF else (a, self.no)
         return self.tree(name, known, missing)
 
-    def tree(self, name: str, x: Any, missing: Branch) -> Any:
+    def tree(self, name: str, x: object, missing: Branch) -> Any:
         if isinstance(x, Tensor):
             out = self.half(name, x, missing)
             self.guard(name, out._value, self.certainty(lift(self.trace, x)), missing)
@@ -311,7 +311,7 @@ class Merge:
         """The frame of the branch that is not `missing`."""
         return (self.no if missing is self.yes else self.yes).frame
 
-    def halves(self, name: str, x: Any, missing: Branch) -> Any:
+    def halves(self, name: str, x: object, missing: Branch) -> object:
         """As `half`, also in containers that the branch has made."""
         if isinstance(x, Tensor):
             return self.half(name, x, missing)
@@ -339,13 +339,13 @@ class Merge:
         outer = self.out(t, hint, pair[id(self.yes)], pair[id(self.no)])
         return self.trace.fake(outer, x.stop_gradient)
 
-    def half_number(self, x: Any, missing: Branch) -> RuntimeScalar:
+    def half_number(self, x: object, missing: Branch) -> RuntimeScalar:
         """A number of one branch, zero if the other one ran."""
         kind = kind_of(x)
         assert kind is not None
         return self.number(*((x, kind(0)) if missing is self.no else (kind(0), x)))
 
-    def guard(self, name: str, value: Value, sure: Any, missing: Branch) -> None:
+    def guard(self, name: str, value: Value, sure: object, missing: Branch) -> None:
         """Check each read of a half; generated variables have flags of their own. `sure`: the
         certainty in the branch that sets it."""
         if not generated(name):
@@ -369,7 +369,7 @@ class Merge:
             out.append((place, self.left(place, a, b)))
         return out
 
-    def left(self, place: Location, a: Any, b: Any) -> Any:
+    def left(self, place: Location, a: object, b: object) -> Any:
         """The value of a place after the branches."""
         if isinstance(place, Contents):
             return self.certain(str(place), a, b)
@@ -468,7 +468,7 @@ class Merge:
         with inside(self.trace, side.frame):
             return one_by_one(self.trace, found)
 
-    def certain(self, name: str, a: Any, b: Any) -> Any:
+    def certain(self, name: str, a: object, b: object) -> Any:
         """As `join`, but an unresolved result is an error at once."""
         out = self.join(name, a, b)
         if type(out) is Unresolved:

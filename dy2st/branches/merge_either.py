@@ -11,7 +11,7 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import kind_of
 
 
-def merge_either(merge: Any, name: str, a: Any, b: Any) -> Either | None:
+def merge_either(merge: Any, name: str, a: object, b: object) -> Either | None:
     """The value that is a number or a tensor, as data decides; each of the two may be so already.
     None for other values. `merge`: the `Merge` of the branches."""
     one, two = alternatives(a), alternatives(b)
@@ -25,7 +25,7 @@ def merge_either(merge: Any, name: str, a: Any, b: Any) -> Either | None:
     return Either(merge.numbers(test, other), number, one_or_both(merge, name, s, t))
 
 
-def alternatives(x: Any) -> tuple[Any, Any, Any] | None:
+def alternatives(x: object) -> tuple[object, object, object] | None:
     """Whether `x` is a number, the number, the tensor; None for what is neither."""
     if type(x) is Either:
         return x.test, x.number, x.tensor
@@ -34,7 +34,7 @@ def alternatives(x: Any) -> tuple[Any, Any, Any] | None:
     return None if kind_of(x) is None else (True, x, None)
 
 
-def one_or_both(merge: Any, name: str, a: Any, b: Any) -> Any:
+def one_or_both(merge: Any, name: str, a: object, b: object) -> object:
     """The merged value; that of one branch alone if the other one has none."""
     if a is not None and b is not None:
         return merge.agreed(name, a, b)

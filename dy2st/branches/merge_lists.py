@@ -80,7 +80,7 @@ def same_keys(place: Contents, a: Any, b: Any) -> bool:
     return len(a) == len(b)
 
 
-def with_items(place: Contents, contents: Any, items: dict[Any, Any]) -> Any:
+def with_items(place: Contents, contents: Any, items: dict[object, object]) -> object:
     """The contents of a container after stores of some items."""
     new: Any = dict(contents if isinstance(place.obj, dict) else enumerate(contents))
     for k, value in items.items():
@@ -88,12 +88,12 @@ def with_items(place: Contents, contents: Any, items: dict[Any, Any]) -> Any:
     return tuple(new.items() if isinstance(place.obj, dict) else new.values())
 
 
-def parts_after(x: Any, side: Branch) -> list[Any] | None:
+def parts_after(x: object, side: Branch) -> list[object] | None:
     """The elements of a container at the end of a branch, which has been undone; None if the branch
     gives it other keys."""
     if id(x) in side.changed:
         return list(side.changed[id(x)][1])
-    found: dict[Any, Any] = dict(tree.elements(x) or {})
+    found: dict[object, object] = dict(tree.elements(x) or {})
     for place, value in side.stores.values():
         if place.obj is not x:
             continue
@@ -104,7 +104,9 @@ def parts_after(x: Any, side: Branch) -> list[Any] | None:
     return list(found.values())
 
 
-def contents_after(place: Location, found: dict[Any, Any], value: Any) -> dict[Any, Any] | None:
+def contents_after(
+    place: Location, found: dict[object, object], value: Any
+) -> dict[object, object] | None:
     """Elements after one store; None for a place that is no element."""
     if isinstance(place, Contents):
         return dict(value if isinstance(place.obj, dict) else enumerate(value))
@@ -122,12 +124,12 @@ def changed_keys(place: Contents) -> str:
     return f"the {what} on data."
 
 
-def one_by_one(trace: Trace, items: list[Any]) -> list[Any]:
+def one_by_one(trace: Trace, items: list[object]) -> list[object]:
     """The elements that a loop has stored, if their number is known and small."""
     total = length_of(items)
     if type(total) is not int or total > MOST_ELEMENTS:
         return items
-    out: list[Any] = []
+    out: list[object] = []
     for q in items:
         out += [q.item(trace, k) for k in range(q.size)] if isinstance(q, StackedRun) else [q]
     return out
@@ -144,7 +146,7 @@ def elements(n: int) -> str:
     return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
 
 
-def left_in(side: Branch, key: Any, place: Location, now: Any) -> Any:
+def left_in(side: Branch, key: Any, place: Location, now: Any) -> object:
     """The value of a place at the end of a branch; before it the place holds `now`. The branch may
     have stored items of a container that only the other branch changes as a whole."""
     if key in side.stores or not isinstance(place, Contents):

@@ -131,7 +131,7 @@ def _method(name: str, replacement: Callable[..., object], held: object) -> Call
 
 
 def _property(getter: Callable[..., object], held: Any) -> object:
-    def get(self: Any) -> object:
+    def get(self: object) -> object:
         return held.__get__(self) if current() is None else getter(self)
 
     return property(get, getattr(held, "__set__", None))
@@ -167,7 +167,7 @@ def _layer_call(original: Callable[..., object]) -> Callable[..., object]:
 def _default_dtype(original: Any) -> object:
     """The program depends on the element type of tensors for which none is given."""
 
-    def call(kind: Any) -> object:
+    def call(kind: object) -> object:
         found, trace = original.__func__(kind), current()
         if trace is not None and trace.guards is not None:
             trace.guards.default_dtype(kind, found)
@@ -274,7 +274,9 @@ def _search(modules: Modules, size: int) -> list[Bindings]:
     return out
 
 
-def _replacement(module: str, name: str, held: Any, builtins: Mapping[int, str]) -> object | None:
+def _replacement(
+    module: str, name: str, held: object, builtins: Mapping[int, str]
+) -> object | None:
     if module == "paddle._C_ops":
         return _entry(name, held) if name in EAGER and callable(held) else None
     if held is paddle.broadcast_shape:

@@ -65,7 +65,7 @@ def _of_numbers(e: Emitter, data: Any, dtype: Any) -> object:
     return e.concat(*parts, axis=0) if len(parts) > 1 else parts[0]
 
 
-def _of_tensors(e: Emitter, data: Any, dtype: Any) -> Any:
+def _of_tensors(e: Emitter, data: object, dtype: object) -> Any:
     """`to_tensor` of a tensor or array, or of nested lists with some or with numbers that the
     program computes, which NumPy joins in eager. Lists of arrays and numbers only have the element
     types of lists of numbers."""
@@ -75,7 +75,7 @@ def _of_tensors(e: Emitter, data: Any, dtype: Any) -> Any:
     if dtype is None and not typed:
         kind = _number_dtype({"f": 0.0, "b": False}.get(kind.kind, 0), None)
 
-    def joined(q: Any) -> Any:
+    def joined(q: object) -> Any:
         q = tensor_of(q)
         if isinstance(q, Tensor):
             return e.assign(e.cast_to(q, kind))
@@ -101,7 +101,7 @@ def _numpy_dtype(e: Emitter, x: Any) -> np.dtype[Any]:
     return np.dtype(kind)
 
 
-def _leaves(data: Any) -> Iterator[Any]:
+def _leaves(data: object) -> Iterator[object]:
     if not isinstance(data, (list, tuple)):
         yield data
         return
@@ -109,7 +109,7 @@ def _leaves(data: Any) -> Iterator[Any]:
         yield from _leaves(q)
 
 
-def _listed(data: Any) -> Any:
+def _listed(data: object) -> object:
     """Lists that loops have filled as lists of their elements."""
     return list(map(_listed, data)) if isinstance(data, (list, tuple)) else data
 

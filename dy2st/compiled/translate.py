@@ -177,7 +177,7 @@ def translate(
 
 def capture(
     function: Callable[..., object], signature: Signature, spec: Sequence[object]
-) -> tuple[Program, OutputPlan, list[TracedInput], Any, dict[Any, Loc]]:
+) -> tuple[Program, OutputPlan, list[TracedInput], Any, dict[object, Loc]]:
     """The program as it was recorded, the plan of its outputs, its inputs, what the trace knows of
     sizes, and the lines of stores by the key of their place; it is not compiled, and nothing is
     changed. Raises SourceError."""

@@ -231,7 +231,7 @@ class Lowering:
         return [place(ast.If(test, leave, self.block(after, tail)), jump)]
 
 
-def endless(s: Any) -> bool:
+def endless(s: object) -> bool:
     """Whether a loop is `while True`."""
     return isinstance(s, ast.While) and isinstance(s.test, ast.Constant) and bool(s.test.value)
 

@@ -36,16 +36,16 @@ from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 
 
-def map_(f: Any, *iterables: Any) -> Any:
+def map_(f: Any, *iterables: Any) -> object:
     call = calls_of(f)
     return applied(call, zip_(*iterables)) or map(call, *iterables)
 
 
-def filter_(f: Any, iterable: Any) -> Any:
+def filter_(f: Any, iterable: Any) -> object:
     return filter(calls_of(f), iterable)
 
 
-def reduce_(f: Any, items: Any, *start: Any) -> Any:
+def reduce_(f: Any, items: Any, *start: Any) -> object:
     trace, singles = current(), zip_(items)
     if trace is None or not isinstance(singles, Joined):
         return functools.reduce(calls_of(f), items, *start)
@@ -82,14 +82,14 @@ def len_(x: Any) -> object:
     return len(x)
 
 
-def stack_(x: Any, axis: int = 0, name: object = None, **kwargs: Any) -> object:
+def stack_(x: object, axis: int = 0, name: object = None, **kwargs: Any) -> object:
     trace = current()
     if trace is not None and isinstance(x, TraceList) and x.segmented:
         return x.stacked(trace, kwargs.get("dim", axis), paddle.stack, paddle.concat)
     return paddle.stack(x, axis, **kwargs)
 
 
-def concat_(x: Any, axis: Any = 0, name: object = None, **kwargs: object) -> object:
+def concat_(x: object, axis: Any = 0, name: object = None, **kwargs: object) -> object:
     """Of a list that a loop filled: the stacked tensor with two axes made one."""
     trace = current()
     axis = kwargs.pop("dim", axis)
@@ -145,32 +145,32 @@ def unbind_(input: object, axis: int = 0) -> object:
     return TraceList([StackedRun(n, rows)])
 
 
-def recompute_(function: object, *args: object, **kwargs: object) -> Any:
+def recompute_(function: object, *args: object, **kwargs: object) -> object:
     """A plain call: the compiler decides what the backward program computes again."""
     for name in ("preserve_rng_state", "use_reentrant", "offload_indices"):
         kwargs.pop(name, None)
     return calls_of(function)(*args, **kwargs)
 
 
-def packing(f: Any) -> Any:
+def packing(f: Any) -> object:
     """`map_structure` and `pack_sequence_as`, whose containers the program has made."""
 
     @functools.wraps(f)
-    def pack(*args: Any) -> Any:
+    def pack(*args: Any) -> object:
         trace, out = current(), f(*args)
         return out if trace is None else adopted(trace, out)
 
     return pack
 
 
-def adopted(trace: Trace, x: Any) -> Any:
+def adopted(trace: Trace, x: object) -> object:
     found = elements(x) if isinstance(x, (list, tuple, dict)) else None
     if found is None:
         return x
     return rebuilt(trace, x, [adopted(trace, q) for q in found.values()])
 
 
-def wrappers() -> list[Any]:
+def wrappers() -> list[object]:
     """`recompute` as `paddle.distributed.fleet` and its `utils` have it."""
     modules = (paddle.distributed.fleet.utils, paddle.distributed.fleet.recompute)
     return [m.recompute for m in modules if isinstance(m.recompute, types.FunctionType)]

@@ -54,7 +54,7 @@ def numbers_in(key: object) -> Iterator[object]:
         yield key
 
 
-def read_whole(trace: Trace, x: Any, stops: bool = False) -> Any:
+def read_whole(trace: Trace, x: object, stops: bool = False) -> object:
     """An iterable that is run through: one from outside is guarded, or refused. `stops`: it may not
     be run through to its end."""
     check_made_here(trace, x)
@@ -64,7 +64,7 @@ def read_whole(trace: Trace, x: Any, stops: bool = False) -> Any:
         return trace.hooks.call(_list)(rest) if listed else tensor_of(rest)
 
 
-def plain_loop(f: Callable[..., Any]) -> Callable[..., Any]:
+def plain_loop(f: Callable[..., object]) -> Callable[..., object]:
     """A function that is converted like a user's: it must not pass for a library's."""
     f.__module__ = "dy2st_user_code"
     return f
@@ -116,7 +116,7 @@ def _less(x: Any, y: Any) -> Any:
 
 
 @plain_loop
-def _best(pairs: Any, at: Any, element: Any, largest: bool) -> Any:
+def _best(pairs: Any, at: object, element: object, largest: bool) -> object:
     """Of pairs of a key and an element, from the first one on."""
     for k, q in pairs:
         if _less(at, k) if largest else _less(k, at):
@@ -156,10 +156,10 @@ def _search(name: str, loop: Callable[[Any], object]) -> Callable[[Any], object]
 
 
 # ---------------------------------------------------------------- min and max
-def _extreme(name: str) -> Callable[..., Any]:
+def _extreme(name: str) -> Callable[..., object]:
     plain = getattr(builtins, name)
 
-    def pick(*args: Any, key: Any = None, **default: Any) -> object:
+    def pick(*args: object, key: Any = None, **default: object) -> object:
         trace = current()
         if trace is None:
             return plain(*args, key=key, **default)
@@ -224,7 +224,7 @@ def check_some(trace: Trace, some: Any, name: str, default: bool) -> None:
     number.check(trace, some.value, "ValueError", text)
 
 
-def _better(trace: Trace, name: str, x: Any, y: Any) -> Any:
+def _better(trace: Trace, name: str, x: Any, y: Any) -> object:
     """As Python: `y` where it is smaller (larger) than `x`, else `x`."""
     test = settled_condition(trace, y < x if name == "min" else y > x)
     if not is_runtime_scalar(test):
@@ -266,7 +266,7 @@ def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> object:
     return TraceList(_sorted_by(trace, keys, found, reverse))
 
 
-def distinct_heads(keys: Sequence[Any]) -> list[tuple[Any, ...]] | None:
+def distinct_heads(keys: Sequence[Any]) -> list[tuple[object, ...]] | None:
     """What tuples begin with, as in the items of a dict, if that decides their order."""
     if not all(type(key) is tuple for key in keys):
         return None
@@ -276,7 +276,7 @@ def distinct_heads(keys: Sequence[Any]) -> list[tuple[Any, ...]] | None:
     return heads if all(is_constant(q) for q in heads) and all(a != b for a, b in pairs) else None
 
 
-def refuse_nan(trace: Trace, keys: list[Any]) -> None:
+def refuse_nan(trace: Trace, keys: list[object]) -> None:
     """Python's order of NaN is that of its algorithm, and is not repeated."""
     for q in (q for key in keys for q in numbers_in(key)):
         if kind_of(q) is float and is_lazy(q):
@@ -284,7 +284,9 @@ def refuse_nan(trace: Trace, keys: list[Any]) -> None:
             number.check(trace, ok.value, "ValueError", "sorted() of NaN in a translated function")
 
 
-def _sorted_by(trace: Trace, keys: list[Any], items: list[Any], reverse: Any) -> list[Any]:
+def _sorted_by(
+    trace: Trace, keys: list[object], items: list[object], reverse: object
+) -> list[object]:
     """Objects by insertion, each with its key."""
     less = trace.hooks.call(_less)
     out: list[Any] = []
@@ -297,14 +299,14 @@ def _sorted_by(trace: Trace, keys: list[Any], items: list[Any], reverse: Any) ->
     return [q for _, q in out]
 
 
-def _exchanged(trace: Trace, test: Any, x: Any, y: Any) -> tuple[Any, Any]:
+def _exchanged(trace: Trace, test: Any, x: Any, y: Any) -> tuple[object, object]:
     """`y, x` if the test holds, else `x, y`."""
     if not is_runtime_scalar(test):
         return (y, x) if test else (x, y)
     return choose(trace, test, lambda: (y, x), lambda: (x, y))  # type: ignore[no-any-return]
 
 
-def _sorted_numbers(trace: Trace, items: list[Any], reverse: Any) -> list[Any]:
+def _sorted_numbers(trace: Trace, items: list[object], reverse: object) -> list[object]:
     """By insertion: a number moves past those that it is less than."""
     out: list[Any] = []
     for q in items:
@@ -317,7 +319,7 @@ def _sorted_numbers(trace: Trace, items: list[Any], reverse: Any) -> list[Any]:
     return out
 
 
-def _where(trace: Trace, test: Any, x: Any, y: Any) -> Any:
+def _where(trace: Trace, test: Any, x: object, y: object) -> object:
     if not is_runtime_scalar(test):
         return x if test else y
     kinds = kind_of(x), kind_of(y)
@@ -328,7 +330,7 @@ def _where(trace: Trace, test: Any, x: Any, y: Any) -> Any:
 
 
 # ---------------------------------------------------------------- in
-def contains(trace: Trace, items: Any, x: Any) -> Any:
+def contains(trace: Trace, items: Any, x: Any) -> object:
     """`x in items` where the program knows a number of them: one comparison for each element."""
     if type(items) is range:
         low, high = (items[0], items[-1]) if items.step > 0 else (items[-1], items[0])
@@ -350,7 +352,7 @@ def contains(trace: Trace, items: Any, x: Any) -> Any:
     return _all_of(trace, [q == x for q in elements if kind_of(q)], False)
 
 
-def _all_of(trace: Trace, tests: list[Any], value: bool) -> Any:
+def _all_of(trace: Trace, tests: list[object], value: bool) -> object:
     """Whether all tests are true; whether any is, if `value` is false."""
     row = "logical_and" if value else "logical_or"
     if any(type(q) is bool and q is not value for q in tests):

@@ -45,7 +45,7 @@ def type_(x: object, *rest: object) -> object:
     return list if type(x) is TraceList else class_of(x)
 
 
-def isinstance_(x: Any, kinds: Any) -> Any:
+def isinstance_(x: object, kinds: Any) -> object:
     if type(x) is Either:
         return x.each(lambda q: isinstance_(q, kinds))
     return isinstance(settled(x), kinds)

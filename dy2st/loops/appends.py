@@ -69,7 +69,7 @@ def last_of(plan: LoopRecord, item: object) -> object:
     return item.item(trace, trace.sym(item.trip - 1))
 
 
-def element_after(plan: LoopRecord, port: TapPort) -> Any:
+def element_after(plan: LoopRecord, port: TapPort) -> object:
     """The element in the place of a tap at the end of the iteration."""
     target, back = port.target, port.back
     fill = plan.frame.learned.fills.get(id(target))
@@ -126,7 +126,7 @@ def varies(plan: LoopRecord) -> bool:
     )
 
 
-def record(plan: ContainerPorts, x: Any, found: dict[int, object]) -> Any:
+def record(plan: ContainerPorts, x: object, found: dict[int, object]) -> Any:
     if isinstance(x, ConditionalElement):
         return replace(x, item=record(plan, x.item, found))
     if isinstance(x, StackedRun):
@@ -149,7 +149,7 @@ def split_lists(trace: Trace, x: Any) -> None:
 
 def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     """Per list: a tree of tensors, and how many elements they hold (0: they are one element)."""
-    out: list[tuple[TraceList, Any, Dim]] = []
+    out: list[tuple[TraceList, object, Dim]] = []
     if plan.frame.changed.keys() - plan.frame.queues:
         raise NeedsConcrete("a list from outside of the loop is changed as a whole")
     fills.check_unread(plan.trace, plan.frame)
@@ -180,7 +180,7 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     return out
 
 
-def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[Any]:
+def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[object]:
     """The element that only some iterations append, which the index says, or all but the last."""
     one = items[0]
     if len(items) > 1:
@@ -210,7 +210,7 @@ def fact_of(test: RuntimeScalar, answer: bool) -> PathCondition:
 
 def flat(items: Sequence[object]) -> list[Any]:
     """The tensors and numbers among appended elements; those of inner loops are fresh."""
-    out: list[Any] = []
+    out: list[object] = []
     for q in items:
         if isinstance(q, ConditionalElement):
             q = q.item
@@ -221,7 +221,7 @@ def flat(items: Sequence[object]) -> list[Any]:
     return out
 
 
-def leaves_of(items: Sequence[Any]) -> list[Any]:
+def leaves_of(items: Sequence[object]) -> list[Any]:
     """The tensors and numbers among appended elements, and the leaves of those of inner loops."""
     runs = [q.tree for q in items if isinstance(q, StackedRun)]
     return [*flat(items), *flat(runs)]
@@ -388,7 +388,6 @@ def spaced(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedR
     total = ran.astype("int64").sum()
     least = int(start == 0 and trace.sizes.surely(segment.trip, 1))
     length = size_from(trace, lift(trace, total)._value, len(chosen), least)
-    at = slice(start, trace.sym(start + length * step), step)
 
     def cut(leaf: Any) -> Any:
         whole = leaf.stacked(trace, 0)
@@ -396,7 +395,7 @@ def spaced(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedR
         value = trace.emit("slice", [whole._value], attrs)
         return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
 
-    return StackedRun(length, mapped(cut, segment.tree), origin=((segment,), at, ()))
+    return StackedRun(length, mapped(cut, segment.tree), origin=(segment,))
 
 
 def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:

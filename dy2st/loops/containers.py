@@ -115,8 +115,8 @@ class ContainerPorts(LoopRecord):
     def __init__(
         self,
         body_trace: LoopTrace,
-        begins: dict[tuple[Any, ...], Any],
-        ends: dict[tuple[Any, ...], Any],
+        begins: dict[tuple[object, ...], object],
+        ends: dict[tuple[object, ...], object],
     ) -> None:
         super().__init__(body_trace)
         self.begins, self.ends = begins, ends
@@ -125,11 +125,11 @@ class ContainerPorts(LoopRecord):
         self.shared: set[int] = set()
         self.doubtful: list[Doubt] = []
 
-    def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+    def settle(self, name: str, b: object, p: object, a: object, path: tuple[object, ...]) -> Any:
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         raise NotImplementedError
 
-    def settle_each(self, rows: Iterable[Row], learns: bool = False) -> list[Any]:
+    def settle_each(self, rows: Iterable[Row], learns: bool = False) -> list[object]:
         """The values of several places after the loop. One retrace is for all that they have to
         learn; an error of a place counts only if there is nothing to learn, because the next trace
         may not have it. `learns`: the loop is traced again anyway."""
@@ -148,8 +148,14 @@ class ContainerPorts(LoopRecord):
         return out
 
     def settled_parts(
-        self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...], learns: bool = False
-    ) -> list[Any]:
+        self,
+        name: str,
+        b: object,
+        p: object,
+        a: object,
+        path: tuple[object, ...],
+        learns: bool = False,
+    ) -> list[object]:
         """The elements of a tuple or container after the loop; without `b`, of the last
         iteration."""
         after = elements(a) or {}
@@ -161,7 +167,7 @@ class ContainerPorts(LoopRecord):
         each = ((name, x, y, q, (*path, k)) for (k, q), x, y in rows)
         return self.settle_each(each, learns)
 
-    def container(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+    def container(self, name: str, b: Any, p: object, a: object, path: tuple[object, ...]) -> Any:
         """A container as a variable, `b` before the body and `a` after it: one that every iteration
         makes anew is carried by its elements."""
         if a is b:
@@ -206,7 +212,7 @@ class ContainerPorts(LoopRecord):
         old.after = rebuilt(self.trace, a, parts, self.outer)
         return old.first
 
-    def is_handed_on(self, a: Any, b: Any) -> bool:
+    def is_handed_on(self, a: object, b: object) -> bool:
         """Whether it is what another variable holds before the loop (`a, b = b, a`). Containers of
         the caller are not copied."""
         held = any(a is q for path, q in self.begins.items() if len(path) == 1)
@@ -218,7 +224,7 @@ class ContainerPorts(LoopRecord):
         """A dict or object that the function has made."""
         return fields_of(x) is not None and self.trace.home(x) in self.trace.frames
 
-    def exchanged(self, path: tuple[Any, ...]) -> Replaced | None:
+    def exchanged(self, path: tuple[object, ...]) -> Replaced | None:
         """The list that is in a place after a known number of iterations, which exchange it with
         those in other places."""
         body_trace = self.body_trace
@@ -237,7 +243,7 @@ class ContainerPorts(LoopRecord):
             at = step[at]
         return lists[at]
 
-    def is_changed(self, b: Any) -> bool:
+    def is_changed(self, b: object) -> bool:
         """Whether the body has changed a list from outside in place."""
         appended = self.frame.appends.get(id(b), (b, []))[1]
         return isinstance(b, TraceList) and bool(appended or id(b) in self.frame.queues)
@@ -262,7 +268,7 @@ class ContainerPorts(LoopRecord):
             if q.changed and (value is q.copy or other or id(value) in self.shared):
                 raise q.stop()
 
-    def found(self, name: str, a: Any) -> Any:
+    def found(self, name: str, a: object) -> Any:
         """A container from outside of the loop that the body gives a name; it cannot be read after
         a loop that may not run at all."""
         if not self.body_trace.certain:
@@ -271,7 +277,7 @@ class ContainerPorts(LoopRecord):
         self.needs_iteration.append(f"{name} after the loop")
         return a
 
-    def learn_number(self, path: tuple[Any, ...], kind: type, data: bool) -> None:
+    def learn_number(self, path: tuple[object, ...], kind: type, data: bool) -> None:
         """Learn that a place holds a number of the program; so do those of its kind in a container
         that each iteration makes anew, because they may be handed on."""
         known = self.body_trace.known
@@ -281,7 +287,7 @@ class ContainerPorts(LoopRecord):
             if kind_of(q) is kind:
                 known.numbers.setdefault((*path[:-1], k), (kind, data))
 
-    def made_anew(self, a: Any, b: Any, new: list[Any]) -> Any:
+    def made_anew(self, a: object, b: object, new: list[object]) -> object:
         """The container of the last iteration: one for all places that hold `a`."""
         certain, before = self.body_trace.certain, b is not UNDEF
         if id(a) in self.containers:
@@ -300,18 +306,20 @@ class ContainerPorts(LoopRecord):
             self.doubtful.append(element_doubt(self.trace, made, loop, (b,) if before else ()))
         return made
 
-    def loop_of_lists(self, a: Any) -> Loop | None:
+    def loop_of_lists(self, a: object) -> Loop | None:
         """The loop that has put a container into a list, if one has."""
         if id(a) in self.listed:
             return self.body_trace.loop
         doubt = self.trace.objects.doubts.get(id(a))
         return next((q for q in doubt.among if isinstance(q, Loop)), None) if doubt else None
 
-    def is_new(self, x: Any) -> bool:
+    def is_new(self, x: object) -> bool:
         """Whether this iteration has made a container."""
         return self.trace.home(x) is self.frame and id(x) not in self.trace.objects.doubts
 
-    def note_doubt(self, made: Any, a: Any, before: tuple[Any, ...], certain: bool) -> None:
+    def note_doubt(
+        self, made: object, a: object, before: tuple[object, ...], certain: bool
+    ) -> None:
         """`made` is the container from before the loop if too few iterations run, or none of them
         has made one."""
         length: Dim | None = self.body_trace.length if certain else None
@@ -327,13 +335,13 @@ class ContainerPorts(LoopRecord):
         if not isinstance(length, int):
             self.doubtful.append(Doubt(made, before, doubtful(self.trace, reason), length))
 
-    def is_fresh(self, path: tuple[Any, ...]) -> bool:
+    def is_fresh(self, path: tuple[object, ...]) -> bool:
         """Whether each iteration makes the container of a place, and nothing but that."""
         value = self.value_at(path)
         other = id(value) in self.body_trace.copies or id(value) in self.trace.objects.doubts
         return self.trace.home(value) is self.frame and not other
 
-    def value_at(self, path: tuple[Any, ...]) -> Any:
+    def value_at(self, path: tuple[object, ...]) -> object:
         """What is in a place after the body."""
         k = next(k for k in range(len(path), 0, -1) if path[:k] in self.ends)
         value = self.ends[path[:k]]
@@ -341,7 +349,7 @@ class ContainerPorts(LoopRecord):
             value = (elements(value) or {}).get(key)
         return value
 
-    def filling(self, place: Any, b: Any, a: Any) -> int:
+    def filling(self, place: object, b: Any, a: Any) -> int:
         """How many iterations it takes until a deque of limited length, or a list that is cut at
         its end, is as long as it gets, or the slots of a list are not empty any more."""
         owner, most = getattr(place, "obj", None), 0

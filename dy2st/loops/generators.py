@@ -46,10 +46,10 @@ class TraceGenerator:
     def __next__(self) -> Any:
         return self.advance(lambda: next(self.inner))
 
-    def send(self, value: Any) -> object:
+    def send(self, value: object) -> object:
         return self.advance(lambda: self.inner.send(value))
 
-    def throw(self, *error: Any) -> object:
+    def throw(self, *error: object) -> object:
         return self.advance(lambda: self.inner.throw(*error))
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ def maker(f: Any) -> object:
     return make
 
 
-def manager_maker(f: types.FunctionType, call: Any) -> Any:
+def manager_maker(f: types.FunctionType, call: Any) -> object:
     """What `contextlib.contextmanager` made of a generator function, with that function converted;
     None for other functions."""
     inner: Any = getattr(f, "__wrapped__", None)
@@ -134,7 +134,7 @@ def consumed(x: object, name: str, *rest: object) -> Any:
     return (make(*rest),)
 
 
-def holds(value: Any) -> bool:
+def holds(value: object) -> bool:
     """The truth of a test whose branch or loop contains a `yield`."""
     trace = current()
     known = value if trace is None else condition(trace, value)
@@ -148,7 +148,7 @@ def holds(value: Any) -> bool:
 
 
 # ---------------------------------------------------------------- iterators of Python
-def registered(f: Callable[..., Any]) -> Callable[..., object]:
+def registered(f: Callable[..., object]) -> Callable[..., object]:
     """`f`, whose iterators are known to be made in the loop that calls it."""
 
     @functools.wraps(f)
@@ -215,7 +215,7 @@ def next_(iterator: Any, *default: Any) -> object:
     return next(iterator, *default)
 
 
-def iter_(x: Any, *rest: Any) -> Any:
+def iter_(x: Any, *rest: Any) -> object:
     trace = current()
     if trace is None or rest:
         return iter(x, *rest)
@@ -233,7 +233,7 @@ def iterated(x: Any, parts: bool = False) -> Any:
     return map(iterated, x) if parts else x
 
 
-def consume(trace: Trace, iterable: Any) -> None:
+def consume(trace: Trace, iterable: object) -> None:
     """A `for` runs over this in Python."""
     check_advance(trace, iterable)
     if type(iterable) is TraceGenerator:
@@ -271,7 +271,7 @@ def one_by_one(trace: Trace, iterable: Any) -> Any:
     return map(over.item, range(over.trip))  # type: ignore[arg-type]
 
 
-def comprehension(f: Callable[..., Any], iterable: Any, *rest: object) -> object:
+def comprehension(f: Callable[..., object], iterable: object, *rest: object) -> object:
     """`f(iterable, *rest)`; loops that only compute with Python values are not worth a note."""
     trace = current()
     if trace is None:

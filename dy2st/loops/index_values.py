@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dy2st.trace.trace import Frame, Trace
-from ir import Op, Size, Value
+from ir import ENDLESS, Op, Size, Value
 from ir.program import Cond, Const, Node
 from ir.types import substitute_dim
 
@@ -50,7 +50,7 @@ class IndexValues:
             self.found[value] = self.computed(value)
         return self.found[value]
 
-    def computed(self, value: Value) -> Any:
+    def computed(self, value: Value) -> object:
         if value in self.outer:
             return self.of(self.outer[value])
         if value in self.inputs and value not in self.trace.values.written:
@@ -99,7 +99,7 @@ def iterations(trace: Trace, frame: Frame, tests: Sequence[tuple[Any, bool]]) ->
     """The iterations in which all tests have these answers; None where the index does not say, or
     there are none."""
     loop = frame.loop
-    if loop is None or not isinstance(loop.trip, int) or not tests:
+    if loop is None or not isinstance(loop.trip, int) or loop.trip == ENDLESS or not tests:
         return None
     values = IndexValues(trace, frame, loop.trip)
     try:

@@ -64,7 +64,7 @@ def of_filled(trace: Trace, items: TraceList, part: StackedRun) -> Iterable:
     that its body stores are read as in eager."""
     begun = items.raw()
 
-    def item(i: Any) -> Any:
+    def item(i: object) -> Any:
         stored, now = items.pick(i), items.raw()
         if not stored and len(now) == len(begun) and all(map(operator.is_, now, begun)):
             return part.item(trace, i)
@@ -114,14 +114,14 @@ def note_unlike(trace: Trace, items: Any) -> None:
         trace.frame.notes.append(("unrolled", trace.where(), f"its index {why}"))
 
 
-def picked(trace: Trace, item: Any) -> Any:
+def picked(trace: Trace, item: object) -> Any:
     """An item of a list at the index of the loop, which may not leave it: others know it."""
     found = lookup.flat((item,))
     trace.values.iterated.update(q._value for q in found if isinstance(q, FakeTensor))
     return item
 
 
-def element_of(trace: Trace, items: Any, i: Any) -> Any:
+def element_of(trace: Trace, items: Any, i: object) -> object:
     if isinstance(items, TraceList):
         return items[i]
     if lookup.is_holder(items):

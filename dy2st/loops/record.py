@@ -52,10 +52,10 @@ class Learned:
     numbers: dict[tuple[Any, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
     maybe: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
     trained: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
-    eithers: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    eithers: dict[tuple[object, ...], object] = dataclasses.field(default_factory=dict)
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
     grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    fresh: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    fresh: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
     rewritten: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     written: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     shrinks: dict[int, Shrink] = dataclasses.field(default_factory=dict)
@@ -66,8 +66,8 @@ class Learned:
     trip: Dim | None = None
     exact: bool = False
     assumed: bool = False
-    guessed: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
-    refuted: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    guessed: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
+    refuted: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
     counted: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
     peeled: int = 0
 
@@ -125,17 +125,17 @@ class LoopTrace:
         self.owned: list[Tensor] = []
         self.stored: set[int] = set()
         self.begun: dict[tuple[Any, ...], set[int]] = {}
-        self.eithers: dict[tuple[Any, ...], Either] = {}
+        self.eithers: dict[tuple[object, ...], Either] = {}
         self.tests: Value | None = None
         self.copies: dict[int, tuple[Any, Any, tuple[Any, ...]]] = {}
         self.replaced: list[Replaced] = []
         self.once = False
-        self.breaking: dict[tuple[Any, ...], Alternative] = {}
-        self.unreadable: dict[tuple[Any, ...], BaseException] = {}
+        self.breaking: dict[tuple[object, ...], Alternative] = {}
+        self.unreadable: dict[tuple[object, ...], BaseException] = {}
         self.uneven: set[tuple[Any, ...]] = set()
         self.refused_early = False
         self.found: dict[tuple[Any, ...], Any] = {}
-        self.absent: dict[tuple[Any, ...], tuple[Alternative, ...]] = {}
+        self.absent: dict[tuple[object, ...], tuple[Alternative, ...]] = {}
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
         self.count = ""
@@ -249,7 +249,7 @@ class LoopRecord:
         self.fills: dict[int, Fill] = {}
         self.leaving: list[Value] = []
         self.rounds: dict[Value, int] = {}
-        self.taps: list[tuple[Tap, Any]] = []
+        self.taps: list[tuple[Tap, object]] = []
         self.flips: list[tuple[Any, ...]] = []
         self.needs_iteration: list[str] = []
         self.overwritten: list[Value] = []

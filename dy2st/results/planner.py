@@ -283,7 +283,7 @@ class Results:
         if id(x) not in self.containers:
             self.planned.add(id(x))
             if isinstance(x, TraceList) and x.segmented:
-                tree: Any = self.lists.elements(x, what)
+                tree: object = self.lists.elements(x, what)
             elif type(x) is dict:
                 tree = {k: self.tree(q, what) for k, q in x.items()}
             else:
@@ -291,7 +291,7 @@ class Results:
             self.containers[id(x)] = (x, tree)
         return self.containers[id(x)][1]
 
-    def made(self, x: Any, what: str) -> object:
+    def made(self, x: object, what: str) -> object:
         """An object that is neither a list nor a plain dict."""
         if id(x) not in self.containers:
             found = elements(x)
@@ -306,7 +306,7 @@ class Results:
             raise tree
         return tree
 
-    def rebuilt(self, x: Any, what: str) -> object:
+    def rebuilt(self, x: object, what: str) -> object:
         """An object that each call has to make anew."""
         if id(x) not in self.containers:
             self.containers[id(x)] = (x, no_result(what, x))
@@ -449,7 +449,7 @@ KEPT = (
 )  # fmt: skip
 
 
-def is_fresh(x: Any, stored: bool) -> bool:
+def is_fresh(x: object, stored: bool) -> bool:
     """Whether an object that the function has made has to be made anew by every call: one that is
     `stored`, or a list or dict of another class."""
     if isinstance(x, KEPT) or not (stored or isinstance(x, (list, dict))):
@@ -457,7 +457,7 @@ def is_fresh(x: Any, stored: bool) -> bool:
     return kind_of(x) is not None or isinstance(x, ARRAYS) or is_users_object(x)
 
 
-def attributes(x: Any) -> dict[str, Any]:
+def attributes(x: object) -> dict[str, object]:
     """The attributes of an object, those in slots too."""
     slots = [
         n for k in type(x).__mro__ for n, d in vars(k).items() if inspect.ismemberdescriptor(d)

@@ -126,13 +126,13 @@ def is_library(fn: types.FunctionType) -> bool:
     return is_ignored(name) or {name.split(".")[0], real.split(".")[0]} <= LIBRARIES
 
 
-def unconverted(trace: Trace, f: Any) -> Any:
+def unconverted(trace: Trace, f: object) -> Any:
     """A function that is not converted: Paddle's are recorded, others have an effect."""
     recorded = is_recorded(f) and effect_of(f) is Effect.PURE
     return split(trace, maker(f) if recorded else library_call(trace, f))
 
 
-def fn(f: Any) -> Any:
+def fn(f: object) -> Any:
     """The function to call instead of `f`."""
     trace = current()
     if trace is None:
@@ -162,17 +162,17 @@ def fn(f: Any) -> Any:
     return called_layer(f) if isinstance(f, Layer) else other(trace, f)
 
 
-def called_layer(f: Any) -> Any:
+def called_layer(f: Any) -> object:
     own = type(f).__call__
     if is_paddles(own):
         return functools.partial(call_layer, f)
     return fn(noted(f, "__call__", own)).__get__(f)
 
 
-def call_chosen(trace: Trace, chosen: OneOf, *args: Any, **kwargs: Any) -> Any:
+def call_chosen(trace: Trace, chosen: OneOf, *args: Any, **kwargs: Any) -> object:
     """A branch for each Layer or function of which data chooses one."""
 
-    def one_of(k: int) -> Any:
+    def one_of(k: int) -> object:
         if k == len(chosen.items) - 1:
             return fn(chosen.items[k])(*args, **kwargs)
         found = compare(trace, "eq", chosen.at, k)
@@ -355,7 +355,7 @@ def other(trace: Trace, f: Any) -> Any:
     return unconverted(trace, f)
 
 
-def attributes(trace: Trace, f: Any, obj: Any) -> Any:
+def attributes(trace: Trace, f: Any, obj: Any) -> object:
     """`operator.attrgetter(...)(obj)` and `operator.methodcaller(...)(obj)`, read as in code."""
     kind, args = f.__reduce__()[:2]
     if kind is operator.attrgetter:
@@ -366,7 +366,7 @@ def attributes(trace: Trace, f: Any, obj: Any) -> Any:
     return fn(access.getattr_(obj, name))(*rest, **named)
 
 
-def container_method(trace: Trace, f: Any, owner: Any) -> Any:
+def container_method(trace: Trace, f: Any, owner: object) -> Any:
     """A method that a C type defines, of an object of this type or of one derived from it."""
     kind, name = kind_of(owner), f.__name__
     if name == "sort":
@@ -409,7 +409,7 @@ def made(trace: Trace, f: Any) -> Any:
     return make
 
 
-def unbound(trace: Trace, f: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
+def unbound(trace: Trace, f: Any, owner: Any, *args: Any, **kwargs: Any) -> object:
     """`list.append(self, v)`: as the method of the object."""
     bound = getattr(owner, f.__name__) if isinstance(owner, TraceList) else f.__get__(owner)
     return container_method(trace, bound, owner)(*args, **kwargs)
@@ -425,7 +425,7 @@ def running_through(f: Any) -> Any:
     return run
 
 
-def sorting(trace: Trace, f: Any) -> Any:
+def sorting(trace: Trace, f: Any) -> object:
     """`list.sort`, whose key is converted."""
 
     @functools.wraps(f)
@@ -435,7 +435,7 @@ def sorting(trace: Trace, f: Any) -> Any:
     return sort
 
 
-def call_layer(layer: Any, *args: Any, **kwargs: Any) -> Any:
+def call_layer(layer: Any, *args: Any, **kwargs: Any) -> object:
     """`layer(...)`: hooks as Paddle runs them around the converted `forward`."""
     trace = current()
     if trace is None:

@@ -39,7 +39,7 @@ def for_(
     body: Callable[[object], None],
     get_state: State,
     set_state: State,
-    names: Any,
+    names: object,
     test: Callable[[], object] | None = None,
 ) -> None:
     with taken(iterable, test is not None) as rest:
@@ -85,7 +85,7 @@ def if_(
 
 
 def and_(*thunks: Callable[[], object]) -> object:
-    value: Any = True
+    value: object = True
     for i, thunk in enumerate(thunks):
         value = thunk()
         if i + 1 < len(thunks) and not truth(value):
@@ -94,7 +94,7 @@ def and_(*thunks: Callable[[], object]) -> object:
 
 
 def or_(*thunks: Callable[[], object]) -> object:
-    value: Any = False
+    value: object = False
     for i, thunk in enumerate(thunks):
         value = thunk()
         if i + 1 < len(thunks) and truth(value):

@@ -64,7 +64,7 @@ def described(x: object) -> str:
     return f"{'an' if type(x).__name__[:1] in 'aeiouAEIOU' else 'a'} {type(x).__name__}"
 
 
-def plain_function(f: Any) -> Any:
+def plain_function(f: object) -> object:
     """The function of the user that a special method calls while its class is changed."""
     return getattr(f, "__dy2st_original__", f) if isinstance(f, types.FunctionType) else f
 
@@ -211,7 +211,7 @@ class Guards(ContainerGuards):
             self.terms[key] = self.test(self.ref(x), x, None)
 
     def call(
-        self, f: Any, args: Any, kwargs: Any, value: object = None, raised: object = None
+        self, f: object, args: object, kwargs: object, value: object = None, raised: object = None
     ) -> None:
         """`f(*args, **kwargs)` gave `value`, or raised an exception of the type `raised`."""
         parts = [self.ref(f), *map(self.ref_constant, (args, kwargs, value, raised))]
@@ -230,7 +230,7 @@ class Guards(ContainerGuards):
         has no attribute of that name."""
         kind = obj if isinstance(obj, type) else type(obj)
         self.class_of(obj)
-        found: Any = plain_function(getattr(kind, name, MISSING))
+        found: object = plain_function(getattr(kind, name, MISSING))
         function = plain_function(function)
         if is_intercepted(found):
             return
@@ -252,20 +252,20 @@ class Guards(ContainerGuards):
             self.terms["kind", id(obj)] = f"type({self.ref(obj)}) is {self.ref(kind)}"
             self.note(("kind", id(obj)), f"the class of {self.name(obj)} is another one")
 
-    def in_class(self, obj: Any, name: str, descriptor: object) -> None:
+    def in_class(self, obj: object, name: str, descriptor: object) -> None:
         """The class of the object, and not the object, has this descriptor."""
         self.class_of(obj)
         kind = next(k for k in type(obj).__mro__ if name in vars(k))
         self.expect(("class", id(kind), name), f"{self.ref(kind)}.__dict__[{name!r}]", descriptor)
         self.absent(obj, name)
 
-    def absent(self, obj: Any, name: str) -> None:
+    def absent(self, obj: object, name: str) -> None:
         """An object has no attribute of its own by this name."""
         if hasattr(obj, "__dict__"):
             self.terms["absent", id(obj), name] = f"{name!r} not in {self.ref(obj.__dict__)}"
             self.note(("absent", id(obj), name), f"{self.name(obj)}.{name} is new")
 
-    def unregistered(self, layer: Any, name: str) -> None:
+    def unregistered(self, layer: object, name: str) -> None:
         """An attribute that is stored is no parameter, buffer or sublayer."""
         fields, key = self.ref(layer.__dict__), ("unregistered", id(layer), name)
         tests = [f"{name!r} not in {fields}[{part!r}]" for part in _DICTS]
@@ -317,7 +317,7 @@ class Guards(ContainerGuards):
         own = frozenset(k[2] for k in stored if k[:2] == ("attr", id(layer)))
         if ("layer", id(layer), own) in self.terms:
             return
-        fields: dict[str, Any] = layer.__dict__
+        fields: dict[str, object] = layer.__dict__
         tests = [self.same_values(fields[n]) for n in ("_forward_pre_hooks", "_forward_post_hooks")]
         if "forward" not in own:
             self.attr(layer, "forward", getattr(layer, "forward"))  # noqa: B009
@@ -337,7 +337,7 @@ class Guards(ContainerGuards):
             del self.terms[key]
             self.layer(layer, [("attr", id(layer), name) for name in key[2]])
 
-    def settings(self, layer: Any, stored: Collection[tuple[object, ...]] = ()) -> None:
+    def settings(self, layer: object, stored: Collection[tuple[object, ...]] = ()) -> None:
         """What a method of Paddle's reads of a Layer whose class is the user's."""
         own = frozenset(k[2] for k in stored if k[:2] == ("attr", id(layer)))
         if not is_foreign(type(layer)) and ("settings", id(layer), own) not in self.terms:
@@ -345,7 +345,7 @@ class Guards(ContainerGuards):
             self.terms["settings", id(layer), own] = " and ".join(tests)
             self.remember(("settings", id(layer), own), layer, own)
 
-    def remember(self, key: tuple[object, ...], layer: Any, own: Collection[object]) -> None:
+    def remember(self, key: tuple[object, ...], layer: object, own: Collection[object]) -> None:
         """The constants of a Layer, to say which has changed."""
         fields = layer.__dict__
         known = _IRRELEVANT.union(own)
@@ -356,12 +356,12 @@ class Guards(ContainerGuards):
         """The very Layers that are directly below this one."""
         self.terms["children", id(layer)] = self.same_values(layer.__dict__["_sub_layers"])
 
-    def holder(self, layer: Any) -> None:
+    def holder(self, layer: object) -> None:
         """The names in a list or dict of Layers or parameters, and what stands there."""
         self.members(layer, "_sub_layers")
         self.members(layer, "_parameters")
 
-    def members(self, layer: Any, name: str) -> None:
+    def members(self, layer: object, name: str) -> None:
         """The names in one of the dicts of a Layer, in order, and what stands there."""
         key, held = ("members", id(layer), name), layer.__dict__.get(name)
         if key in self.terms or held is None:
@@ -377,7 +377,7 @@ class Guards(ContainerGuards):
             if isinstance(inner, HOLDERS):
                 self.holder(inner)
 
-    def name_parts(self, layer: Any, held: Mapping[str, object]) -> None:
+    def name_parts(self, layer: object, held: Mapping[str, object]) -> None:
         of, keys = self.name(layer), isinstance(layer, HOLDERS)
         for name, part in held.items():
             at = f"[{name if name.isdigit() else repr(name)}]" if keys else f".{name}"
@@ -396,7 +396,7 @@ class Guards(ContainerGuards):
         for name, tensor in held.items():
             self.attr(layer, name, tensor)
 
-    def flag(self, tensor: Any, name: str, value: object) -> None:
+    def flag(self, tensor: object, name: str, value: object) -> None:
         """`tensor.name`, a property of a real tensor, gave `value`."""
         o, key = self.found.get(id(tensor)) or self.ref(tensor), ("flag", id(tensor), name)
         if value is MISSING:
@@ -407,7 +407,7 @@ class Guards(ContainerGuards):
             self.terms[key] = f"{o}.{name} == {self.ref_constant(value)}"
         self.note(key, f"{self.name(tensor)}.{name}", f"{o}.{name}", value)
 
-    def _settings(self, layer: Any, own: Collection[object]) -> list[str]:
+    def _settings(self, layer: object, own: Collection[object]) -> list[str]:
         """All settings of a Paddle Layer in one comparison, and its sublayers by identity."""
         fields: dict[str, object] = layer.__dict__
         known = _IRRELEVANT.union(own, ("forward",))
@@ -473,7 +473,7 @@ def is_setting(x: object) -> bool:
     return is_constant(x) or isinstance(x, (types.FunctionType, types.BuiltinFunctionType, list))
 
 
-def unbound(method: object) -> Any:
+def unbound(method: object) -> object:
     """The method that a translated method was made of, and any other as it is."""
     return getattr(method, "__dy2st_original__", method)
 

@@ -46,7 +46,7 @@ def users_method(x: Any, name: str) -> types.FunctionType | None:
     return noted(x, name, found) if isinstance(found, types.FunctionType) else None
 
 
-def noted(x: Any, name: str, found: Any) -> Any:
+def noted(x: object, name: str, found: object) -> Any:
     """What the class of `x` has under a name: the program depends on it."""
     trace, kind = current(), type(x)
     if trace is not None and trace.guards is not None:
@@ -56,9 +56,9 @@ def noted(x: Any, name: str, found: Any) -> Any:
     return found
 
 
-def defined(x: Any, name: str) -> Any:
+def defined(x: object, name: str) -> Any:
     """`of_class` of the class of `x`."""
-    kind: Any = type(x)
+    kind: object = type(x)
     return of_class(kind, name)
 
 
@@ -107,7 +107,7 @@ def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
     return made
 
 
-def new_object(kind: Any, *args: Any, **kwargs: Any) -> object:
+def new_object(kind: Any, *args: object, **kwargs: object) -> object:
     """`object.__new__`."""
     made: object = object.__new__(kind, *args, **kwargs)
     if (trace := current()) is not None:
@@ -138,14 +138,14 @@ def adopt_defaults(trace: Trace, made: Any, args: Any, kwargs: Any) -> None:
 
 
 # ---------------------------------------------------------------- attributes and items
-def computed_by(obj: Any, name: str) -> Any:
+def computed_by(obj: Any, name: str) -> object:
     """What a user's class has for an attribute that a function computes: a property or another
     descriptor; None for attributes that are just there."""
     found = descriptor_of(obj, name)
     return None if found is None else noted(obj, name, found)
 
 
-def descriptor_of(obj: Any, name: str) -> Any:
+def descriptor_of(obj: Any, name: str) -> object:
     found = defined(obj, name)
     if isinstance(found, property):
         return found if isinstance(found.fget, types.FunctionType) else None
@@ -253,7 +253,7 @@ class UserIterator:
         return special(self.trace, self.obj, "__next__")[0]
 
 
-def by_index(trace: Trace, x: Any) -> Iterator[Any]:
+def by_index(trace: Trace, x: object) -> Iterator[object]:
     """The old protocol: x[0], x[1], ... up to IndexError."""
     i = 0
     while True:
@@ -319,7 +319,7 @@ class Suppressing:
         return self.obj.__exit__(*error)
 
 
-def manager(x: Any) -> object:
+def manager(x: object) -> object:
     """The manager of a `with` statement."""
     trace = current()
     if isinstance(x, contextlib.suppress) and trace is not None:
@@ -349,10 +349,10 @@ class trying:
 
 
 # ---------------------------------------------------------------- caches
-def cached_call(f: Any, made_again: Callable[..., Any]) -> Callable[..., Any]:
+def cached_call(f: Any, made_again: Callable[..., object]) -> Callable[..., object]:
     """A function with `functools.lru_cache`: called as in eager, where it computes once."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             raise refuse(
                 f"{f.__name__}, which has an lru_cache, is called with a tensor.",

@@ -140,7 +140,7 @@ class TraceList(list):
                     frame.changed[id(self)] = self
                     trace.undo_log.note(functools.partial(frame.changed.pop, id(self), None))
 
-    def replace_parts(self, items: list[Any]) -> None:
+    def replace_parts(self, items: list[object]) -> None:
         trace = current()
         assert trace is not None
         self._note_change(trace)
@@ -162,7 +162,7 @@ class TraceList(list):
         inner = trace.frames[trace.frames.index(self.born) + 1 :]
         return [f for f in inner if not f.branch]
 
-    def pick(self, i: Any) -> bool:
+    def pick(self, i: object) -> bool:
         """Note a read at index `i`; whether loops around are known to store elements."""
         loops = self.loops_around()
         for f in loops if is_symint(i) else ():
@@ -170,7 +170,7 @@ class TraceList(list):
         return self.is_table or any(id(self) in f.learned.fills for f in loops)
 
     # ------------------------------------------------------------ growing
-    def append(self, value: Any) -> None:
+    def append(self, value: object) -> None:
         trace = current()
         if trace is None:
             return super().append(value)
@@ -185,7 +185,7 @@ class TraceList(list):
             self.buffer.store(trace, self.size(), value)
         return self.note_append(value)
 
-    def note_append(self, value: Any) -> None:
+    def note_append(self, value: object) -> None:
         """A new element: it is stored already where a loop holds the list in a tensor."""
         trace = current()
         assert trace is not None
@@ -206,7 +206,7 @@ class TraceList(list):
         for q in list(values):
             self.append(q)
 
-    def __radd__(self, other: Any) -> list[Any]:
+    def __radd__(self, other: object) -> list[Any]:
         """A list of the caller's in front."""
         if not isinstance(other, list):
             return NotImplemented
@@ -302,20 +302,20 @@ class TraceList(list):
             return taps.guess(trace, self, loops, i)
         return self._segment_item(trace, i)
 
-    def _old(self, frames: list[Frame]) -> list[Any]:
+    def _old(self, frames: list[Frame]) -> list[object]:
         """What it held before the bodies and branches."""
         some = [f for f in frames if id(self) in f.appends and id(self) not in f.fills]
         raw = self.raw()
         return raw[: len(raw) - sum(len(f.appends[id(self)][1]) for f in some)]
 
-    def _is_first(self, i: Any, loops: list[Frame]) -> bool:
+    def _is_first(self, i: object, loops: list[Frame]) -> bool:
         """Whether a number of Python is the index of an element from before the loops."""
         if type(i) is not int or i < 0:
             return False
         first = self._old(loops)[: i + 1]
         return len(first) > i and not any(isinstance(q, StackedRun) for q in first)
 
-    def _is_old(self, trace: Trace, i: Any, loops: list[Frame]) -> bool:
+    def _is_old(self, trace: Trace, i: object, loops: list[Frame]) -> bool:
         """Whether an index is surely one of an element from before the loops."""
         return lookup.is_inside(trace, i, trace.sym(length_of(self._old(loops))))
 
@@ -377,7 +377,7 @@ class TraceList(list):
             start = end
         return last.item(trace, at - start) if isinstance(last, StackedRun) else last
 
-    def _number_item(self, trace: Trace, i: Any) -> object:
+    def _number_item(self, trace: Trace, i: object) -> object:
         """An index from data into a list that loops have filled."""
         whole = self.as_segment(trace)
         if whole is None:
@@ -412,12 +412,12 @@ class TraceList(list):
             frame.observed.setdefault(id(self), taps.Observed(self, what))
 
     # ------------------------------------------------------------ stacking
-    def stacked(self, trace: Trace, axis: int, stack: Callable[..., Any], concat: Any) -> Any:
+    def stacked(self, trace: Trace, axis: int, stack: Callable[..., object], concat: Any) -> Any:
         """`paddle.stack(self, axis)`, a new tensor each time; eager raises for an empty list, so
         T = 0 is excluded."""
         self.read_whole()
-        pieces: list[Any] = []
-        run: list[Any] = []
+        pieces: list[object] = []
+        run: list[object] = []
         for q in self.parts():
             if not isinstance(q, StackedRun):
                 run.append(q)
@@ -437,7 +437,7 @@ class TraceList(list):
 TraceList.__name__ = TraceList.__qualname__ = "list"
 
 
-def _fresh(trace: Trace, fake: FakeTensor) -> Any:
+def _fresh(trace: Trace, fake: FakeTensor) -> object:
     """A copy in meaning: it costs nothing unless one of the two is written."""
     return trace.fake(trace.emit("assign", [fake._value], {}), fake.stop_gradient)
 
@@ -485,7 +485,7 @@ for _name in (*_READS, *(q for q in _CHANGES if q != "__setitem__")):
     setattr(TraceList, _name, _changing(_name))
 
 
-def plain_parts(x: Any) -> bool:
+def plain_parts(x: object) -> bool:
     """A list of fixed structure: it is carried like a tuple."""
     return isinstance(x, TraceList) and not x.segmented
 

@@ -64,23 +64,23 @@ def is_value(x: object) -> bool:
     return isinstance(x, tuple) or is_array(x) or type(x) is Either
 
 
-def is_container(x: Any) -> bool:
+def is_container(x: object) -> bool:
     """Whether it has elements and an identity."""
     return not is_value(x) and elements(x) is not None
 
 
-def alike(a: Any, b: Any) -> bool:
+def alike(a: object, b: object) -> bool:
     """Whether two containers, or tuples, have one structure."""
     one, two = elements(a), elements(b)
     same = kind_of(a) is kind_of(b) and getattr(a, "maxlen", None) == getattr(b, "maxlen", None)
     return same and one is not None and two is not None and list(one) == list(two)
 
 
-def kind_of(x: Any) -> type:
+def kind_of(x: object) -> type:
     return list if isinstance(x, TraceList) else type(x)
 
 
-def rebuilt(trace: Trace, like: Any, parts: Sequence[Any], frame: Frame | None = None) -> Any:
+def rebuilt(trace: Trace, like: object, parts: Sequence[Any], frame: Frame | None = None) -> Any:
     """A container like `like` with other elements, made in `frame`."""
     if type(like) is tuple or isinstance(like, tuple) and not hasattr(like, "_fields"):
         return tuple(parts)
@@ -98,10 +98,10 @@ def rebuilt(trace: Trace, like: Any, parts: Sequence[Any], frame: Frame | None =
 
 
 def tree(
-    f: Callable[[Any, tuple[Any, ...]], Any],
-    x: Any,
+    f: Callable[[Any, tuple[Any, ...]], object],
+    x: object,
     path: tuple[object, ...],
-    copied: Collection[tuple[Any, ...]] = (),
+    copied: Collection[tuple[object, ...]] = (),
 ) -> Any:
     """Map over the leaves of tuples, and of the containers at the places in `copied`; any other
     container is a leaf."""
@@ -113,7 +113,7 @@ def tree(
     return rebuilt(trace, x, [tree(f, q, (*path, k), copied) for k, q in parts.items()])
 
 
-def parts(x: Any) -> list[Any]:
+def parts(x: object) -> list[Any]:
     """The elements of a container; of anything else, itself."""
     found = elements(x)
     return [x] if found is None else list(found.values())

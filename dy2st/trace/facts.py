@@ -28,7 +28,7 @@ class Hooks:
     make_fake: Callable[[Value, bool], Tensor]
     make_tensor: Callable[[object, type], Tensor]
     call: Callable[[Any], Any]
-    call_layer: Callable[..., Any]
+    call_layer: Callable[..., object]
     choose: Callable[..., Any]
 
 
@@ -78,7 +78,7 @@ class ValueFacts:
     frozen: dict[Value, tuple[str, Loop | None]] = field(default_factory=dict)
     written: set[Value] = field(default_factory=set)
     elements: dict[Value, tuple[tuple[Any, ...], dict[Value, int]]] = field(default_factory=dict)
-    uniform: dict[Value, tuple[Any, dict[Value, int]]] = field(default_factory=dict)
+    uniform: dict[Value, tuple[object, dict[Value, int]]] = field(default_factory=dict)
     writes: dict[Value, int] = field(default_factory=dict)
     results: dict[Value, Dim] = field(default_factory=dict)
     copies: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Lookup:
 
     owner: object
     items: Any
-    table: Any
+    table: object
     home: Frame
     written: dict[Value, int]
 
@@ -171,7 +171,7 @@ class TracedObjects:
     homes: dict[int, Frame] = field(default_factory=dict)
     doubts: dict[int, Doubt] = field(default_factory=dict)
     stored: dict[tuple[object, ...], Loc | None] = field(default_factory=dict)
-    iterators: dict[int, tuple[Any, Frame | None]] = field(default_factory=dict)
+    iterators: dict[int, tuple[object, Frame | None]] = field(default_factory=dict)
     fields: dict[int, Any] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)

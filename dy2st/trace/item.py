@@ -50,7 +50,7 @@ def item(self: Any, *index: Any) -> Any:
     return number(trace, lift(trace, self), "the tensor of item()", ValueError)
 
 
-def tolist(self: Any) -> Any:
+def tolist(self: object) -> object:
     """`t.tolist()` where the elements are known."""
     trace = current()
     assert trace is not None
@@ -64,12 +64,12 @@ def tolist(self: Any) -> Any:
     return list(found) if shape else found[0]
 
 
-def numpy(self: Any, blocking: bool = True) -> Any:
+def numpy(self: object, blocking: bool = True) -> Any:
     """`t.numpy()` where the elements are known numbers."""
     return plain_array(self, "numpy")
 
 
-def plain_array(x: Any, name: str) -> np.ndarray:
+def plain_array(x: object, name: str) -> np.ndarray:
     trace = current()
     assert trace is not None
     fake = lift(trace, x)

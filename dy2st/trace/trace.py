@@ -166,7 +166,7 @@ class Trace:
             yield value
 
     # ------------------------------------------------------------ known elements
-    def know(self, value: Value, elements: Iterable[Any], sources: Iterable[Value] = ()) -> None:
+    def know(self, value: Value, elements: Iterable[object], sources: Iterable[Value] = ()) -> None:
         """The elements of a small tensor as Python numbers, sizes among them; `sources`: the values
         with known elements that they follow from."""
         root, since = self.root(value), dict[Value, int]()
@@ -208,7 +208,7 @@ class Trace:
         self.inputs.by_id[id(tensor)] = TracedInput(tensor, fake, value, kind, name, place)
         return fake
 
-    def number_input(self, key: Any, value: Any, name: str, place: Location | None) -> object:
+    def number_input(self, key: object, value: object, name: str, place: Location | None) -> object:
         """A Python number as an input: int64 or float64, 0-d."""
         if key not in self.inputs.numbers:
             kind = type(value)
@@ -379,17 +379,17 @@ class Trace:
         self.values.frozen.setdefault(root, (reason, loop))
 
     # ------------------------------------------------------------ stores
-    def store(self, place: Location, value: Any) -> None:
+    def store(self, place: Location, value: object) -> None:
         self.note_store(place)
         with self.pause():
             place.put(value)
 
-    def make(self, x: Any, frame: Frame | None = None) -> None:
+    def make(self, x: object, frame: Frame | None = None) -> None:
         """The program has made this object: nobody outside knows it."""
         self.objects.made[id(x)] = x
         self.objects.homes[id(x)] = frame or self.frame
 
-    def home(self, x: Any) -> Frame | None:
+    def home(self, x: object) -> Frame | None:
         """The frame in which the program has made an object; None for all others."""
         return getattr(x, "born", None) if isinstance(x, list) else self.objects.homes.get(id(x))
 
@@ -398,7 +398,7 @@ class Trace:
         changes are kept when that is undone, because it may have left in a variable."""
         return home is self.frame and home is not self.frames[0]
 
-    def outside_of_trace(self, x: Any) -> bool:
+    def outside_of_trace(self, x: object) -> bool:
         """Whether an object is the user's, and no container that the program makes or that stands
         for an argument's."""
         own = id(x) in self.objects.made or id(x) in self.inputs.containers
@@ -449,7 +449,7 @@ class Trace:
             if isinstance(dim, Size):
                 self.require_sign(dim, holds)
 
-    def path_conditions(self) -> Iterator[tuple[str, Any]]:
+    def path_conditions(self) -> Iterator[tuple[str, object]]:
         """Comparisons of sizes that hold in the branches around."""
         for frame in self.frames:
             yield from ((op, gap) for op, gap in frame.facts if isinstance(gap, Size))

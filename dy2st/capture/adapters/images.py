@@ -133,7 +133,7 @@ def pad(e: Emitter, x: object, paddings: object, pad_value: object = 0.0) -> obj
 PADDED = ("constant", "replicate", "reflect", "circular")
 
 
-def padded(e: Emitter, x: Any, axis: int, ends: tuple[int, int], mode: str, value: float) -> Any:
+def padded(e: Emitter, x: object, axis: int, ends: tuple[int, int], mode: str, value: float) -> Any:
     """With so many elements before and behind an axis."""
     low, high = ends
     if min(low, high) < 0:
@@ -146,7 +146,7 @@ def padded(e: Emitter, x: Any, axis: int, ends: tuple[int, int], mode: str, valu
 
 
 def edge(
-    e: Emitter, x: Any, axis: int, count: int, last: bool, mode: str, value: float
+    e: Emitter, x: object, axis: int, count: int, last: bool, mode: str, value: float
 ) -> FakeTensor:
     """So many elements before an axis, or behind it."""
     t = e.type(x)

@@ -171,7 +171,7 @@ def argmax(
 
 
 @adapter("argmin")
-def argmin(e: Emitter, x: object, *rest: Any, **named: Any) -> FakeTensor:
+def argmin(e: Emitter, x: object, *rest: object, **named: object) -> FakeTensor:
     """The largest of what has the other sign; of integers the smallest has none."""
     if e.type(x).dtype not in (F32, F64):
         raise NoRow("argmin of integers")
@@ -192,7 +192,7 @@ def is_empty(e: Emitter, x: object) -> FakeTensor:
 
 
 @adapter("sequence_mask")
-def sequence_mask(e: Emitter, x: Any, maxlen: Any, dtype: object) -> FakeTensor:
+def sequence_mask(e: Emitter, x: Any, maxlen: object, dtype: object) -> FakeTensor:
     """Which of the first `maxlen` positions come before each of the lengths `x`."""
     maxlen = number_of(maxlen)
     if not is_number(maxlen) or type(maxlen) is int and maxlen < 0:
@@ -315,11 +315,11 @@ def gumbel_softmax(
 def dropout(
     e: Emitter,
     x: Tensor,
-    seed: Any = None,
+    seed: object = None,
     p: Any = 0.5,
     is_test: bool = False,
     mode: str = "downgrade_in_infer",
-    *rest: Any,
+    *rest: object,
 ) -> FakeTensor:
     if isinstance(p, Tensor) or is_runtime(p):
         raise NoRow("dropout with a probability that the program computes")

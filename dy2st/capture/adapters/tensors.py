@@ -41,7 +41,7 @@ def full(
 
 @adapter("full_like")
 def full_like(
-    e: Emitter, x: Tensor, value: object, dtype: Any = None, place: object = None
+    e: Emitter, x: Tensor, value: object, dtype: object = None, place: object = None
 ) -> FakeTensor:
     kind = dtype if given(dtype) else x.dtype
     shape = [e.trace.sym(d) for d in e.type(x).shape]
@@ -56,7 +56,9 @@ def _filled(name: str, value: int) -> None:
         return full(e, shape, value, dtype, place)
 
     @adapter(f"{name}_like")
-    def filled_like(e: Emitter, x: Any, dtype: object = None, place: object = None) -> FakeTensor:
+    def filled_like(
+        e: Emitter, x: object, dtype: object = None, place: object = None
+    ) -> FakeTensor:
         return full_like(e, x, value, dtype, place)
 
 
@@ -65,7 +67,9 @@ _filled("ones", 1)
 
 
 @adapter("arange")
-def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: object, place: object = None) -> Any:
+def arange(
+    e: Emitter, start: Any, end: Any, step: Any, dtype: object, place: object = None
+) -> object:
     start, end, step = (e.literal(q) for q in (start, end, step))
     if any(q is None or is_runtime_scalar(q) for q in (start, end, step)):
         raise NoRow("arange of tensors")
@@ -98,7 +102,7 @@ def arange(e: Emitter, start: Any, end: Any, step: Any, dtype: object, place: ob
     return out
 
 
-def _steps(start: Any, end: Any, step: Any) -> Dim | None:
+def _steps(start: object, end: object, step: Any) -> Dim | None:
     """How many steps there are to an end that is a size, where nothing is left."""
     if any(isinstance(q, float) and q != int(q) for q in (start, end, step)) or is_symint(step):
         return None
@@ -324,7 +328,7 @@ def pixel_shuffle(e: Emitter, x: object, factor: int, data_format: str = "NCHW")
 
 @adapter("slice")
 def slice_(
-    e: Emitter, x: Tensor, axes: Any, starts: Any, ends: Any, flags: Any = (), decrease: Any = ()
+    e: Emitter, x: Tensor, axes: Any, starts: Any, ends: Any, flags: object = (), decrease: Any = ()
 ) -> FakeTensor:
     if any(isinstance(q, Tensor) for s in (starts, ends) for q in s):
         raise NoRow("a slice with tensor bounds")

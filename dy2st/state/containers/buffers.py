@@ -56,21 +56,21 @@ class Wanted:
     stores: bool = False
     buffer: Buffer | None = None
 
-    def learn(self, items: Sequence[Any]) -> bool:
+    def learn(self, items: Sequence[object]) -> bool:
         """Learn from the elements that an iteration has stored; whether there was something new."""
         known = self.trained, self.data
         self.trained = self.trained or not all(map(stops, items))
         self.data = self.data or any(map(is_data, items))
         return known != (self.trained, self.data)
 
-    def decide(self, i: Any) -> bool:
+    def decide(self, i: object) -> bool:
         """Learn from the index of a store whether data decides what the numbers are; whether that
         is new."""
         known, self.data = self.data, self.data or bool(getattr(i, "data", False))
         return known != self.data
 
 
-def stops(x: Any) -> bool:
+def stops(x: object) -> bool:
     """Whether an element, or a leaf of a segment, requires no gradient."""
     return bool(getattr(x.fake if isinstance(x, Unstacked) else x, "stop_gradient", True))
 
@@ -95,7 +95,7 @@ def wanted_for(trace: Trace, target: Any) -> Wanted | None:
         return None
 
 
-def learn(trace: Trace, frame: Frame, target: Any, items: Sequence[Any], growth: Dim) -> None:
+def learn(trace: Trace, frame: Frame, target: object, items: Sequence[object], growth: Dim) -> None:
     """Learn of a list that the loop fills and reads, after a trace that did not know that."""
     known = frame.learned.buffers
     wanted = known.get(id(target)) or wanted_for(trace, target)
@@ -125,7 +125,7 @@ def want(trace: Trace, target: Any, loops: Sequence[Frame]) -> None:
 
 
 def want_stores(
-    trace: Trace, target: Any, loops: Sequence[Frame], i: Any, items: Sequence[Any]
+    trace: Trace, target: object, loops: Sequence[Frame], i: object, items: Sequence[object]
 ) -> bool:
     """As `want`, for a list of which the loops replace elements, `i` of them by one of `items`;
     this trace goes on as if they did not. False if the next one would not have the tensors."""
@@ -145,7 +145,7 @@ def want_stores(
     return True
 
 
-def choose(trace: Trace, target: Any, i: Any, value: Any) -> None:
+def choose(trace: Trace, target: Any, i: object, value: object) -> None:
     """`target[i] = value` at an index from data: each element is the old one or the new one."""
     target.split(trace)
     n = target.size()
@@ -194,7 +194,7 @@ class Room:
         t = self.fake._value.type
         return t.with_shape(t.shape[1:])
 
-    def store(self, trace: Trace, at: Value, x: Any) -> None:
+    def store(self, trace: Trace, at: Value, x: object) -> None:
         kind, dtype = kind_of(x), self.type.dtype
         if self.number is not (kind is not None) or kind is None and not isinstance(x, Tensor):
             raise NeedsConcrete("elements of different types are in a list that the loop fills")
@@ -207,7 +207,7 @@ class Room:
             self.stored.append(new)
             trace.freeze(trace.root(new), PICKED, self.buffer.loop)
 
-    def item(self, trace: Trace, at: Any) -> Any:
+    def item(self, trace: Trace, at: object) -> Any:
         """The element in a row: a copy, which may not be written."""
         value = trace.emit("dynamic_index", [self.fake._value, value_of(trace, at)], {"axis": 0})
         value = trace.emit("assign", [value], {})
@@ -286,7 +286,9 @@ class Buffer:
         rooms = [self.made(trace, part, column) for part, column in zip(like, columns)]
         return regrouped(like, rooms)
 
-    def room(self, trace: Trace, t: Type, number: bool, parts: Sequence[tuple[Dim, Any]]) -> Room:
+    def room(
+        self, trace: Trace, t: Type, number: bool, parts: Sequence[tuple[Dim, object]]
+    ) -> Room:
         n: Dim = sum((n for n, _ in parts), 0)
         shape = (n + self.loop.trip * self.frame.growth.get(id(self.target), 0), *t.shape)
         value = trace.emit("full", [], {"value": 0, "shape": shape, "dtype": t.dtype})
@@ -317,13 +319,13 @@ class Buffer:
         return x.stacked(trace, 0)._value, bool(x.stacked(trace, 0).stop_gradient)
 
     # ------------------------------------------------------------ in the body
-    def store(self, trace: Trace, at: Dim, x: Any) -> None:
+    def store(self, trace: Trace, at: Dim, x: object) -> None:
         """An element behind the last one."""
         index = trace.dim_value(at)
         for room, part in paired(self.rooms, x):
             room.store(trace, index, part)
 
-    def replace(self, trace: Trace, i: Any, x: Any, n: Any) -> None:
+    def replace(self, trace: Trace, i: object, x: object, n: object) -> None:
         """Store element `i` of the `n` that there are now."""
         if not self.wanted.stores:
             raise NeedsConcrete("a list is read or changed while the loop fills it")
@@ -336,7 +338,7 @@ class Buffer:
         for room, part in pairs:
             room.store(trace, index, part)
 
-    def item(self, trace: Trace, i: Any, n: Any) -> Any:
+    def item(self, trace: Trace, i: object, n: object) -> Any:
         """Element `i` of the `n` that there are now."""
         at = row(trace, i, n, "list")
         return mapped(lambda room: room.item(trace, at), self.rooms)
@@ -346,7 +348,7 @@ class Buffer:
         return StackedRun(n, mapped(lambda room: Rows(trace, room, start, n), self.rooms))
 
 
-def paired(rooms: Any, x: Any) -> list[tuple[Room, Any]]:
+def paired(rooms: Any, x: Any) -> list[tuple[Room, object]]:
     """Each room with its part of an element."""
     if not isinstance(rooms, tuple):
         return [(rooms, x)]

@@ -47,7 +47,7 @@ class Either:
         """What it is made of."""
         return self.test, self.number, self.tensor
 
-    def each(self, use: Callable[[Any], Any]) -> Any:
+    def each(self, use: Callable[[Any], object]) -> Any:
         """`use` of the value: of the number in one branch, of the tensor in the other."""
         found, trace = self.here(), current()
         if found is not self or trace is None:
@@ -74,17 +74,17 @@ def refused(use: str) -> Refused:
     )
 
 
-def _operator(name: str) -> Callable[..., Any]:
+def _operator(name: str) -> Callable[..., object]:
     f = getattr(operator, name)
     return lambda self, *rest: self.each(lambda x: f(x, *rest))
 
 
-def _reflected(name: str) -> Callable[..., Any]:
+def _reflected(name: str) -> Callable[..., object]:
     f = getattr(operator, name)
     return lambda self, other: self.each(lambda x: f(other, x))
 
 
-def _stop(use: str) -> Callable[..., Any]:
+def _stop(use: str) -> Callable[..., object]:
     def method(self: Either, *args: object) -> Any:
         raise refused(use)
 
@@ -115,7 +115,7 @@ for _name, _use in _USES.items():
 
 
 # ---------------------------------------------------------------- calls
-def first(values: Iterable[Any]) -> Either | None:
+def first(values: Iterable[object]) -> Either | None:
     """The first of the values that data decides, also in lists and tuples."""
     for x in values:
         found = first(parts_of(x)) if isinstance(x, (list, tuple)) else x
@@ -124,7 +124,7 @@ def first(values: Iterable[Any]) -> Either | None:
     return None
 
 
-def parts_of(x: Any) -> Any:
+def parts_of(x: object) -> Any:
     return x.raw() if type(x) is TraceList else x
 
 

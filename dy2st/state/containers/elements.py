@@ -45,14 +45,14 @@ def apart(containers: Collection[object], others: Collection[int]) -> bool:
 
 
 # ---------------------------------------------------------------- stand-ins that were left
-def put_attr(obj: Any, name: str, value: object) -> None:
+def put_attr(obj: object, name: str, value: object) -> None:
     """Another thread may have taken the attribute away."""
     obj.__dict__.pop(name, None)
     if value is not MISSING:
         obj.__dict__[name] = value
 
 
-def changed(now: tuple[Any, ...], old: tuple[Any, ...], whole: bool) -> bool:
+def changed(now: tuple[object, ...], old: tuple[object, ...], whole: bool) -> bool:
     """Whether other elements are in a container; without `whole`, whether they are stand-ins."""
     known = {id(q) for q in flat(old)}
     if whole and [id(q) for q in flat(now)] != [id(q) for q in flat(old)]:
@@ -60,7 +60,7 @@ def changed(now: tuple[Any, ...], old: tuple[Any, ...], whole: bool) -> bool:
     return any(id(q) not in known and is_stand_in(q) for q in flat(now))
 
 
-def flat(contents: tuple[Any, ...]) -> list[Any]:
+def flat(contents: tuple[object, ...]) -> list[Any]:
     """Elements, and the keys and values of items."""
     return [q for x in contents for q in (x if type(x) is tuple else (x,))]
 
@@ -120,7 +120,7 @@ class ContainerGuards:
                 self.ref(q)
                 self.contents(q)
 
-    def container_test(self, expression: str, value: Any, place: Location | None) -> str:
+    def container_test(self, expression: str, value: object, place: Location | None) -> str:
         """The container that is at a place now: that of the arguments which it is, or none of
         them."""
         given = self.given.get(id(value))
@@ -157,7 +157,7 @@ class ContainerGuards:
             expression = f"{expression}.{place.name}"
         return Within(home, replace(place, obj=None), expression, str(place))
 
-    def stand_for(self, new: tuple[Any, ...], old: tuple[Any, ...]) -> None:
+    def stand_for(self, new: tuple[object, ...], old: tuple[object, ...]) -> None:
         """A tuple is read in place of another one, whose guards are its own."""
         self.held.append(new)
         if id(old) in self.homes:
@@ -201,7 +201,7 @@ class ContainerGuards:
         kind = kind_of(obj)
         return None if kind is None or kind.base is type(obj) else self.ref(kind.base)
 
-    def contents(self, obj: Any) -> None:
+    def contents(self, obj: object) -> None:
         """A container from outside: any of its elements may be read, by code that is not seen."""
         inner = next((n for k, n in WRAPPERS.items() if isinstance(obj, k)), None)
         if inner is not None:
@@ -264,7 +264,7 @@ class ContainerGuards:
         base = self.base(obj)
         return plain.format(self.ref(obj)) if base is None else text.format(base, self.ref(obj))
 
-    def constants(self, obj: Any, values: tuple[Any, ...]) -> str:
+    def constants(self, obj: object, values: tuple[object, ...]) -> str:
         """Equal elements of equal types, in the same order."""
         if isinstance(obj, set):
             size = self.now(obj, "{}.__len__({})", "len({})")
@@ -280,7 +280,7 @@ class ContainerGuards:
         values_now = self.now(obj, "{}.values({})", "{}.values()")
         return self.same_parts(obj, [(keys_now, keys), (values_now, values)])
 
-    def same_parts(self, obj: Any, parts: list[tuple[str, tuple[Any, ...]]]) -> str:
+    def same_parts(self, obj: object, parts: list[tuple[str, tuple[object, ...]]]) -> str:
         """Pairs of an expression for what a container has and the values that it had. Most often
         they are the very same objects, which is quicker to see than that they are equal."""
         known = [(now, before, self.ref_constant(before)) for now, before in parts]
@@ -289,7 +289,7 @@ class ContainerGuards:
         equal = [self.equal(*part) for part in known]
         return f"({' and '.join(same)} or {' and '.join(equal)})"
 
-    def equal(self, now: str, before: tuple[Any, ...], known: str) -> str:
+    def equal(self, now: str, before: tuple[object, ...], known: str) -> str:
         """Equal values of equal types, in the same order; keys that are no constants are compared
         by their own methods."""
         if is_constant(before) and not all(map(is_exact, before)):
@@ -298,7 +298,7 @@ class ContainerGuards:
         return f"tuple(map(type, {now})) == {kinds} and tuple({now}) == {known}"
 
     # ------------------------------------------------------------ what is left in objects
-    def meet(self, obj: Any) -> None:
+    def meet(self, obj: object) -> None:
         """An object may be changed from here on: its attributes and elements are those of now."""
         if id(obj) not in self.met:
             fields, kind = getattr(obj, "__dict__", None), kind_of(obj)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dy2st.state.containers.records import DICTS
+from dy2st.state.traced_list import TraceList
 from dy2st.trace.facts import Doubt
 from dy2st.trace.signals import NeedsConcrete, Refused, Unroll
 from dy2st.trace.trace import Loop, Trace
@@ -41,7 +42,7 @@ class Replaced:
         self.first: Any
         self.copy: Any
         self.first, self.copy, self.path = places
-        self.is_list = isinstance(self.first, list)
+        self.is_list = isinstance(self.first, TraceList)
         self.parts = parts
         self.own = self.seen = self.changed = self.left = False
         self.after: Any = None

@@ -39,7 +39,7 @@ class Shrink:
         return self.front + self.back
 
 
-def takes(trace: Trace, target: Any, args: Sequence[Any], loops: Sequence[Frame]) -> bool:
+def takes(trace: Trace, target: Any, args: Sequence[object], loops: Sequence[Frame]) -> bool:
     """Whether `target.pop(*args)` takes an element as every iteration of the loop does."""
     if len(loops) != 1 or loops[0] is not trace.frame or loops[0].learned is None:
         return False
@@ -51,7 +51,7 @@ def takes(trace: Trace, target: Any, args: Sequence[Any], loops: Sequence[Frame]
     return tuple(args) in ((), (-1,), (0,)) and frame.learned.shrinks.get(key) != Shrink(0, 0)
 
 
-def pop(trace: Trace, target: Any, args: Sequence[Any], frame: Frame) -> Any:
+def pop(trace: Trace, target: object, args: Sequence[object], frame: Frame) -> Any:
     """The element that this iteration takes."""
     front = tuple(args) == (0,)
     out = item(trace, target, 0 if front else -1, frame)

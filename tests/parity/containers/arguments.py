@@ -35,7 +35,7 @@ def arg_fresh_alias(x, s):
     return s, a
 
 
-@case("unrolled", lambda: dict(h=v(1), c=v(2)))
+@case("scan", lambda: dict(h=v(1), c=v(2)))
 def arg_fresh_write(x, s):
     for t in range(4):
         s["c"] = s["c"] + 1
@@ -127,7 +127,7 @@ def arg_list_fresh(x, s):
     return s
 
 
-@case("unrolled", lambda: [v(1), v(2)])
+@case("scan", lambda: [v(1), v(2)])
 def arg_list_mixed(x, s):
     for t in range(4):
         s[0] = s[0] + x[t]

@@ -62,7 +62,7 @@ def fresh_write_alias(x):
     return s, a
 
 
-@case("unrolled")
+@case("scan")
 def swap(x):
     a = {"h": v(0)}
     b = {"h": v(1)}
@@ -73,7 +73,7 @@ def swap(x):
     return a, b, a0, b0
 
 
-@case("unrolled")
+@case("scan")
 def swap_ro(x):
     a = {"h": v(0)}
     b = {"h": v(1)}
