@@ -19,6 +19,7 @@ from tests.parity.packages import (
     dynamics,
     generation,
     memory,
+    mixers,
     ocr,
     recognition,
     search,
@@ -197,6 +198,25 @@ MODELS: dict[str, Model] = {
         ],
     ),
     "tree_lstm": Model(memory.TreeLSTM, sums_of_numbers),
+    # ------------------------------------------------------------ mixers
+    "llama": Model(
+        mixers.Llama,
+        prompt,
+        lambda rng, t: [integers(rng, 9, BATCH, t), integers(rng, 9, BATCH, t)],
+        unrolled=("iterates over a generator expression",),
+    ),
+    "mamba_steps": Model(mixers.MambaSteps, sequences(4)),
+    "rwkv": Model(
+        mixers.RWKV,
+        lambda rng, t: [floats(rng, t, 4)],
+        unrolled=("in a short inner loop",),
+    ),
+    "xlstm": Model(mixers.XLSTM, sequences(4), sequences(4)),
+    "wavernn": Model(mixers.WaveRNN, lambda rng, t: [floats(rng, 1, 4 * t, 4)], flat=False),
+    "sar_decoder": Model(
+        mixers.SARDecoder,
+        lambda rng, t: [floats(rng, BATCH, 4, 2, 5), floats(rng, BATCH, 4), uniform(rng, BATCH)],
+    ),
     # ------------------------------------------------------------ dynamics
     "neural_ode": Model(
         dynamics.NeuralODE,
