@@ -252,14 +252,17 @@ class ContainerPorts(LoopRecord):
         """A list that the body changes and replaces has one place, which gets another list. Lists
         that change places are changed if one of them is."""
         every = self.body_trace.replaced
-        handed_on = any(self.value_at(q.path) is p.copy for q in every for p in every if p is not q)
+        pairs = [(q, p) for q in every for p in every if p is not q]
+        handed_on = {
+            q for pair in pairs if self.value_at(pair[0].path) is pair[1].copy for q in pair
+        }
         if handed_on and any(q.changed for q in every):
             for q in every:
-                if isinstance(q.copy, TraceList):
+                if q.is_list:
                     q.changed = True
-                else:
+                elif q.own:
                     note_change(self.body_trace, q)
-            if any(q.seen for q in every):
+            if any(q.seen or q in handed_on and not (q.is_list or q.own) for q in every):
                 raise every[0].stop()
         known = {id(q.copy) for q in every}
         for q in every:

@@ -158,8 +158,11 @@ def rows(tree: Any, call: Filled) -> list[Any]:
 
 
 def part_at(x: object, path: Sequence[int]) -> object:
-    """What lies in tuples and in containers."""
+    """What lies in tuples and in containers. A number or tensor, as data has decided, is its own
+    part."""
     for k in path:
+        if isinstance(x, (Tensor, bool, int, float)):
+            return x
         held = x if isinstance(x, (tuple, list)) else x if isinstance(x, dict) else vars(x)
         x = list(held.values() if isinstance(held, dict) else held)[k]
     return x

@@ -364,7 +364,8 @@ def save(tree: object, file: Saved) -> Any:
         return tree.save(file)
     if isinstance(tree, Record):
         if tree.form.kind not in (dict, list):
-            kind = tree.form.kind.__name__
+            either = tree.form.kind is tree.form.like
+            kind = "value that is a number or a tensor" if either else tree.form.kind.__name__
             raise Dy2stError(f"the program cannot be saved: it returns a list with a {kind} in it.")
         return save(tree.form.made(tree), file)
     if isinstance(tree, dict):

@@ -205,6 +205,12 @@ def ifexp(test: Any, then: Callable[[], object], orelse: Callable[[], object]) -
 def is_(a: object, b: object) -> object:
     trace = current()
     for x, other in ((a, b), (b, a)):
+        if type(x) is Either and type(other) is Either and a is not b:
+            raise refuse(
+                "`is` of two values of which data decides whether they are numbers or tensors.",
+                "They may be one object or two.",
+                "Compare values, or begin with a tensor: `total = paddle.zeros([])`.",
+            )
         if type(x) is Either and a is not b:
             return x.each(lambda q: is_(q, other))  # noqa: B023
         if type(x) is OneOf and other is not None and a is not b:

@@ -339,7 +339,7 @@ def long_comprehension(x):
     return paddle.stack([paddle.tanh(x * t) for t in range(50)])
 
 
-@case("unrolled", "scan", "scan")
+@case("scan", "scan")
 def nested_comprehension(x):
     rows = [[x[i] * j for j in range(3)] for i in range(2)]
     return rows[1][2] + rows[0][1], [k + 1 for k in (1, 2) if k > 1]

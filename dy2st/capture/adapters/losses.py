@@ -7,6 +7,7 @@ from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.custom import Backward, custom
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from ir import Require
 from ir.types import F32, F64
 
 
@@ -52,7 +53,21 @@ def cross_entropy(
     if soft_label:
         floats(e, x, label)
         return weights, e.neg(e.sum(e.multiply(logs, label), axes=(at,), keepdim=True))
+    _same_sizes(e, x, label, at)
     return weights, e.neg(_picked(e, logs, label, ignore_index, at))
+
+
+def _same_sizes(e: Emitter, x: object, label: object, axis: int) -> None:
+    """Labels have the sizes of the logits but for `axis`: a condition of the program where sizes
+    are named."""
+    given, wanted = (list(e.type(q).shape) for q in (label, x))
+    wanted[axis] = 1
+    pairs = [(a, b) for a, b in zip(given, wanted) if a != b]
+    if len(given) != len(wanted) or any(isinstance(a - b, int) for a, b in pairs):
+        raise NoRow("labels of other sizes")
+    for a, b in pairs:
+        name, where = "cross_entropy_with_softmax", e.trace.where()
+        e.trace.add_require(Require(a, "==", b, name, where))
 
 
 def _picked(e: Emitter, x: object, label: object, ignore_index: int, axis: int) -> FakeTensor:

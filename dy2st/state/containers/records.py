@@ -27,13 +27,15 @@ DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Cou
 @dataclass(frozen=True)
 class Form:
     """The class of a container, and what its elements are called. `like`: one without elements; for
-    a list, the class of lists in a trace."""
+    a list, the class of lists in a trace. Both are `Either` for a number or a tensor."""
 
     kind: type
     keys: tuple[Any, ...]
     like: Any = field(compare=False)
 
     def made(self, parts: Sequence[Any]) -> Any:
+        if self.kind is self.like:
+            return like_of(self.like, parts).here()
         return list(parts) if self.kind is list else like_of(self.like, parts)
 
 

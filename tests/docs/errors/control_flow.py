@@ -132,6 +132,14 @@ def list_that_a_loop_filled_is_sorted(x):
     return rows
 
 
+@example(X)
+def is_of_two_numbers_or_tensors(x):
+    one = two = 0.0
+    if x.sum() > 0:
+        one, two = x.sum(), x.max()
+    return one is two
+
+
 class Countdown:
     def __init__(self, x):
         self.left = x

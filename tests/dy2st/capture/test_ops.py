@@ -251,7 +251,6 @@ CLOSE = {
 def run(case, exact):
     f, *args = case()
     want = f(*args)
-    want = tuple(want) if isinstance(want, list) else want
     static = dy2st.to_static(f)
     for _ in range(2):
         have = static(*args)

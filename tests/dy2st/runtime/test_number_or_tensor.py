@@ -144,8 +144,29 @@ def in_a_list(x):
     return sum(losses), losses
 
 
+def in_a_list_with_its_end(x):
+    losses = []
+    for t in range(x.shape[0]):
+        loss = 0.0
+        if x[t].sum() > 0:
+            loss = x[t].sum()
+        losses.append(loss)
+    return losses, losses[-1] if losses else None
+
+
+def in_dicts_of_a_list(x):
+    found = []
+    for t in range(x.shape[0]):
+        loss = 0
+        if x[t].sum() > 0:
+            loss = x[t] * 2
+        found.append({"loss": loss, "t": t})
+    return found
+
+
 PLAIN = [total, loss_of_terms, operators, functions, types_of, either_way, returned, same_tensor]
 LOOPS = [in_a_loop, largest, nested, until, left_early, again_a_number]
+LISTS = [in_a_list, in_a_list_with_its_end, in_dicts_of_a_list]
 
 
 @pytest.mark.parametrize("f", PLAIN, ids=lambda f: f.__name__)
@@ -163,11 +184,11 @@ def test_each_use_is_eagers_for_the_number_and_for_the_tensor(f):
 
 @pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
-@pytest.mark.parametrize("f", [*LOOPS, in_a_list], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("f", [*LOOPS, *LISTS], ids=lambda f: f.__name__)
 def test_loops(f, n):
     x = check.data(n, 3, seed=n)
     static = check.agree(f, x)
-    if f in LOOPS and n == 7:
+    if n == 7:
         assert "unrolled" not in str(dy2st.report(static, x))
 
 
