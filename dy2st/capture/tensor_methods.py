@@ -296,8 +296,9 @@ INTERNAL = (
     "_new_shared_tensor _reset_grad_inplace_version _set_grad_type _set_impl _share_memory "
     "_share_underline_tensor_to _is_shared_underline_tensor_with _to_dist_ "
     "_unsafe_share_buffer_to _unset_fake_empty reconstruct_from_ set_tensor set_string_list "
-    "set_vocab to_sparse_csr"
+    "set_vocab"
 ).split()
+SPARSE = ("to_sparse_coo", "to_sparse_csr")
 TRAINING = (
     "backward clear_gradient clear_grad _zero_grads _grad_value _grad_ivar gradient retain_grads"
 ).split()
@@ -309,6 +310,18 @@ def refuse_internal(name: str) -> Method:
             f"{name}() of a tensor in a translated function.",
             "It replaces the memory of a tensor behind the back of its other names.",
             "Bind a new tensor, or write the values with `x.set_value(y)`.",
+        )
+
+    return call
+
+
+def refuse_sparse(name: str) -> Method:
+    def call(self: Tensor, *args: object, **kwargs: object) -> object:
+        raise refuse(
+            f"{name}() of a tensor in a translated function.",
+            "Programs have dense tensors only.",
+            "Make this call, and what computes with its result, outside of the translated "
+            "function.",
         )
 
     return call
@@ -330,6 +343,7 @@ METHODS: dict[str, Method] = {
     **operators(),
     **whole(),
     **{n: refuse_internal(n) for n in INTERNAL if hasattr(Tensor, n)},
+    **{n: refuse_sparse(n) for n in SPARSE},
     **{n: training(n) for n in TRAINING if hasattr(Tensor, n)},
     "is_same_shape": is_same_shape,
 }

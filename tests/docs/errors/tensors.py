@@ -226,6 +226,13 @@ def sparse_tensor(x):
     return x[0].to_sparse_csr()
 
 
+@example(X)
+def memory_that_is_given_up(x):
+    y = x * 2
+    y._clear_dataptr()
+    return x
+
+
 @script
 def parameter_without_values():
     with paddle.LazyGuard():
