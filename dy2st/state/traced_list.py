@@ -326,7 +326,7 @@ class TraceList(list):
         return found
 
     def _sliced(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
-        window = taps.window(trace, self, at, loops)
+        window = None if self.is_table else taps.window(trace, self, at, loops)
         if window is not None:
             return TraceList(window)
         later = is_symint(at.start) or is_symint(at.stop)

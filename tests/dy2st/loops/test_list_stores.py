@@ -83,6 +83,36 @@ def grown_too(x, at):
     return d
 
 
+WINDOWS = {
+    "last": lambda d, t: d[-2:],
+    "before_last": lambda d, t: d[-3:-1],
+    "first": lambda d, t: d[:2],
+    "from_the_second": lambda d, t: d[1:],
+    "moving": lambda d, t: d[t : t + 2],
+    "elements": lambda d, t: [d[-1], d[-2]],
+    "unpacked": lambda d, t: [*d][-2:],
+}
+
+
+@pytest.mark.parametrize("grows", [True, False])
+@pytest.mark.parametrize("window", WINDOWS)
+def test_windows_see_what_is_stored_at_any_place(window, grows):
+    take = WINDOWS[window]
+
+    def f(x, at):
+        d, h = [x[0] * k for k in range(1, 5)], x[0]
+        for t in range(x.shape[0]):
+            d[int(at[t]) % 4 - 1] = h + x[t]
+            if grows:
+                d.append(h * x[t])
+            for q in take(d, t % 3):
+                h = h * 0.5 + q
+        return h, d
+
+    for n in (1, 2, 5):
+        check.agree(f, *arguments(n))
+
+
 def until(x, at):
     d, h, n = [x[0] * k for k in range(10)], abs(x[0]) + 0.1, at[0] % 10
     while h.sum() < 20:
