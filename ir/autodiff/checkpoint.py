@@ -23,7 +23,7 @@ from typing import TypeAlias
 from ir.autodiff.activity import Activity
 from ir.autodiff.residuals import name_of, once_only
 from ir.loc import Loc
-from ir.passes.cloning import Copier
+from ir.passes.cloning import Copier, fresh_size
 from ir.program import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, rewrite
 from ir.types import I64, Dim, Size, Type
@@ -108,11 +108,7 @@ class _Cutter:
         return results
 
     def fresh(self, size: str) -> str:
-        k = 1
-        while f"{size}_{k}" in self.taken:
-            k += 1
-        self.taken.add(f"{size}_{k}")
-        return f"{size}_{k}"
+        return fresh_size(self.taken, size)
 
 
 def _why_not(s: Scan) -> str:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ir.program import Carry, Cond, Const, Custom, Fused, Go, Join, Node, Op, Port, Scan, Seq, Value
 from ir.types import Dim, Size, Type, substitute_dim
+
+
+def fresh_size(taken: set[str], size: str) -> str:
+    """A name for a size that is not taken, which it is from then on."""
+    k = next(k for k in itertools.count(1) if f"{size}_{k}" not in taken)
+    taken.add(f"{size}_{k}")
+    return f"{size}_{k}"
 
 
 @dataclass(eq=False)
@@ -109,4 +117,4 @@ class Copier:
         return Custom(ins, forward, outs, given, saved, backward, grads, c.loc)
 
 
-__all__ = ["Copier"]
+__all__ = ["Copier", "fresh_size"]

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ir.passes.cloning import Copier
+from ir.passes.cloning import Copier, fresh_size
 from ir.program import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, rewrite
 from ir.types import I64, Dim, Size
@@ -69,11 +69,7 @@ class _Unrolling:
         self.last = Copier(self.fresh)
 
     def fresh(self, size: str) -> str:
-        k = 1
-        while f"{size}_{k}" in self.taken:
-            k += 1
-        self.taken.add(f"{size}_{k}")
-        return f"{size}_{k}"
+        return fresh_size(self.taken, size)
 
     def results(self, trip: int) -> Sequence[Value]:
         b, k = self.b, self.s.unroll

@@ -141,17 +141,7 @@ def in_a_list(x):
         if x[t].sum() > 0:
             loss = x[t].sum()
         losses.append(loss)
-    return sum(losses), losses
-
-
-def in_a_list_with_its_end(x):
-    losses = []
-    for t in range(x.shape[0]):
-        loss = 0.0
-        if x[t].sum() > 0:
-            loss = x[t].sum()
-        losses.append(loss)
-    return losses, losses[-1] if losses else None
+    return sum(losses), losses, losses[-1] if losses else None
 
 
 def in_dicts_of_a_list(x):
@@ -166,7 +156,7 @@ def in_dicts_of_a_list(x):
 
 PLAIN = [total, loss_of_terms, operators, functions, types_of, either_way, returned, same_tensor]
 LOOPS = [in_a_loop, largest, nested, until, left_early, again_a_number]
-LISTS = [in_a_list, in_a_list_with_its_end, in_dicts_of_a_list]
+LISTS = [in_a_list, in_dicts_of_a_list]
 
 
 @pytest.mark.parametrize("f", PLAIN, ids=lambda f: f.__name__)

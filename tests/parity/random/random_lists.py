@@ -90,6 +90,20 @@ def source(seed: int) -> str:
     return "\n".join([*head, *body, *behind, end, ""])
 
 
+STATES = [
+    "st['h'] = st['h'] * 0.5 + h; st = {'h': st['c'], 'c': st['h'] + h}",
+    "st = {**st, 'h': h * 2}; st['c'] = st['c'] * 0.5 + st['h']",
+    "if h.sum() > 0: st['h'] = h\nst = {k: v * 0.5 for k, v in st.items()}",
+    "st['c'] = st['c'] * 0.5 + h\nif t % 2 == 0: st = {'h': h, 'c': st['h'] + st['c']}",
+]
+BUFFERS = [
+    "b[:] = a * 0.5 + h; a, b = b, a",
+    "b[0] = h[1]; h = h * 0.5 + b; a, b = b, a",
+    "a.add_(h * 0.1)\nif t % 2 == 0: a, b = b, a",
+    "b[:] = h + b * 0.5\nif h.sum() > 0: a, b = b, h * 2",
+]
+
+
 def statement(draw: random.Random, kind: str) -> str:
     one = draw.choice(["ys", "ys", "ys", "zs"])
     pick = draw.choice
@@ -149,22 +163,8 @@ def statement(draw: random.Random, kind: str) -> str:
             f"for k in range({pick(['2', '9', f'len({one})'])}): "
             f"{one}[{pick(NESTED)}] = h * 0.5 + {one}[{pick(NESTED)}] * 0.5"
         ),
-        "state": lambda: pick(
-            [
-                "st['h'] = st['h'] * 0.5 + h; st = {'h': st['c'], 'c': st['h'] + h}",
-                "st = {**st, 'h': h * 2}; st['c'] = st['c'] * 0.5 + st['h']",
-                "if h.sum() > 0: st['h'] = h\nst = {k: v * 0.5 for k, v in st.items()}",
-                "st['c'] = st['c'] * 0.5 + h\nif t % 2 == 0: st = {'h': h, 'c': st['h'] + st['c']}",
-            ]
-        ),
-        "buffers": lambda: pick(
-            [
-                "b[:] = a * 0.5 + h; a, b = b, a",
-                "b[0] = h[1]; h = h * 0.5 + b; a, b = b, a",
-                "a.add_(h * 0.1)\nif t % 2 == 0: a, b = b, a",
-                "b[:] = h + b * 0.5\nif h.sum() > 0: a, b = b, h * 2",
-            ]
-        ),
+        "state": lambda: pick(STATES),
+        "buffers": lambda: pick(BUFFERS),
         "some": lambda: f"if {pick(TESTS)}: ds.append({{'h': h * 0.5}})",
         "rows": lambda: (
             "row = [ys[0]]\n"
