@@ -11,8 +11,8 @@ the type of the result once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from executor.memory import Buffer, View
@@ -381,6 +381,16 @@ def blocks(launch: Launch) -> tuple[tuple[Launch, ...], ...]:
     if isinstance(launch, Branch):
         return launch.then, launch.orelse
     return (launch.body,) if isinstance(launch, (When, Loop)) else ()
+
+
+def with_blocks(launch: Launch, change: Callable[[tuple[Launch, ...]], Sequence[Launch]]) -> Launch:
+    """A loop or branch with other launches inside."""
+    if isinstance(launch, Branch):
+        then, orelse = tuple(change(launch.then)), tuple(change(launch.orelse))
+        return replace(launch, then=then, orelse=orelse)
+    if isinstance(launch, (When, Loop)):
+        return replace(launch, body=tuple(change(launch.body)))
+    return launch
 
 
 def views(launch: Launch) -> Iterator[View]:

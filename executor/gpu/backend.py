@@ -10,8 +10,10 @@ from executor.backend import Unsupported, register
 from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
+from executor.gpu.kernels.attention import attention
+from executor.gpu.kernels.groups import grouped
 from executor.gpu.kernels.linear import chunked
-from executor.gpu.kernels.rows import merged, outside
+from executor.gpu.kernels.rows import merged
 from executor.gpu.nvrtc import compiler, machine_code
 from executor.gpu.preamble import THREADS
 from executor.gpu.runtime import Native
@@ -46,7 +48,8 @@ class Gpu:
         return False
 
     def legalize(self, lowered: Lowered) -> Lowered:
-        """Loops that are linear recurrences, and runs of launches over rows, become one launch.
+        """Loops that are linear recurrences, attention of few queries, and runs of launches over
+        rows, become one launch each.
         Raises `Unsupported` for calls of Python."""
         for x in every(lowered.launches):
             if isinstance(x, Call):
@@ -54,8 +57,7 @@ class Gpu:
                 name = op.attrs.get("call") or op.name
                 what = "a function of Python" if name == "host" else repr(name)
                 raise Unsupported(f"a GPU cannot run {what}, which is called on the host", op.loc)
-        launches = chunked(lowered.launches)
-        launches = merged(launches, outside(launches))
+        launches = grouped(chunked(lowered.launches), attention, merged)
         return replace(lowered, launches=tuple(launches))
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:

@@ -8,12 +8,13 @@ schedule is data: `executor.gpu.validate` proves it, and `str` prints it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
+from executor.gpu.kernels.attention import Attention, attention_kernel
 from executor.gpu.kernels.linear import LinearScan, linear_kernel
 from executor.gpu.kernels.resident import (
     MOST_OF_LOOP,
@@ -155,7 +156,7 @@ class Device:
 
 
 def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Schedule:
-    made = {id(x): _kernel(x) for x in every(launches)}
+    made = {id(x): _kernel(x, device) for x in every(launches)}
     touches = Touches(layout)
     loops = [x for x in every(launches) if isinstance(x, Loop)]
     names = {n for x in loops for n in (x.parity, x.after)}
@@ -166,10 +167,6 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
     for x in launches:
         if isinstance(x, Gemm) and is_large(x, device.threads):
             made[id(x)] = tiled_kernel(x, device.threads)
-        elif isinstance(x, Rows):
-            made[id(x)] = rows_kernel(x, device.threads)
-        elif isinstance(x, LinearScan):
-            made[id(x)] = linear_kernel(x, device.threads)
     for loop in loops:
         planner.keep_matrices(loop, device)
     stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]
@@ -211,7 +208,17 @@ def groups(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
         yield run
 
 
-def _kernel(x: Launch) -> Kernel | None:
+#: kernels whose blocks share memory: their text depends on how many threads a block has
+OF_BLOCKS: dict[type, Callable[[Any, int], Kernel]] = {
+    Attention: attention_kernel,
+    LinearScan: linear_kernel,
+    Rows: rows_kernel,
+}
+
+
+def _kernel(x: Launch, device: Device) -> Kernel | None:
+    if type(x) in OF_BLOCKS:
+        return OF_BLOCKS[type(x)](x, device.threads)
     return KERNELS[type(x)](x) if type(x) in KERNELS else None
 
 

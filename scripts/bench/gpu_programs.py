@@ -95,6 +95,39 @@ program gated(%g: f32[L,D] arg "g", %x: f32[L,D] arg "x", %h0: f32[D] arg "h") {
   return %ys, %hT
 }
 """
+DECODE = """
+program decode(%q: f32[S,A,G,E] arg "q", %k: f32[S,A,G,E] arg "k", %v: f32[S,A,G,E] arg "v", \
+%keys: f32[A,G,S,E] arg "keys", %values: f32[A,G,S,E] arg "values") {
+  scan t < S {
+    seq %qt = %q[t]                              : f32[A,G,E]
+    seq %kt = %k[t]                              : f32[A,G,E]
+    seq %vt = %v[t]                              : f32[A,G,E]
+    carry %ks = %keys then %ks2 last %ksT        : f32[A,G,S,E]
+    carry %vs = %values then %vs2 last %vsT      : f32[A,G,S,E]
+    stack %ys = %y axis 0                        : f32[S,A,G,1,E]
+    body
+      %ks2 = set_dynamic_index(%ks, %kt, %t, axis=2) : f32[A,G,S,E]
+      %vs2 = set_dynamic_index(%vs, %vt, %t, axis=2) : f32[A,G,S,E]
+      %q1 = reshape(%qt, shape=[A,G,1,E])        : f32[A,G,1,E]
+      %ka = slice(%ks2, axis=2, start=0, length=t+1) : f32[A,G,t+1,E]
+      %s = matmul(%q1, %ka, trans_y=True)        : f32[A,G,1,t+1]
+      %a = scale(%s, scale=0.125)                : f32[A,G,1,t+1]
+      %p = softmax(%a, axis=3)                   : f32[A,G,1,t+1]
+      %va = slice(%vs2, axis=2, start=0, length=t+1) : f32[A,G,t+1,E]
+      %y = matmul(%p, %va)                       : f32[A,G,1,E]
+  }
+  return %ys
+}
+"""
+ATTENTION = """
+program attention(%q: f32[A,G,1,E] arg "q", %k: f32[A,G,S,E] arg "k", %v: f32[A,G,S,E] arg "v") {
+  %s = matmul(%q, %k, trans_y=True)              : f32[A,G,1,S]
+  %a = scale(%s, scale=0.125)                    : f32[A,G,1,S]
+  %p = softmax(%a, axis=3)                       : f32[A,G,1,S]
+  %y = matmul(%p, %v)                            : f32[A,G,1,E]
+  return %y
+}
+"""
 SOFTMAX = """
 program softmax(%x: f32[R,C] arg "x") {
   %y = softmax(%x, axis=1)                       : f32[R,C]
@@ -108,9 +141,9 @@ program product(%x: f32[M,K] arg "x", %w: f32[K,K] param "w") {
 }
 """
 EXACT = frozenset(["neuron"])
-TEXTS = (NEURON, RECURRENT, LSTM, SOFTMAX, PRODUCT, GATED)
-SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024,L=16384,D=2048"
-SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7,L=70,D=3"
+TEXTS = (NEURON, RECURRENT, LSTM, SOFTMAX, PRODUCT, GATED, ATTENTION, DECODE)
+SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024,L=16384,D=2048,A=8,G=12,E=64,S=256"
+SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7,L=70,D=3,A=1,G=2,E=5,S=3"
 #: rows of one program, so that their kernels are compiled together
 TOGETHER = 12
 
@@ -124,7 +157,7 @@ def fixed(text: str, name: str, size: int) -> str:
 def programs(sizes: Mapping[str, int]) -> list[Program]:
     """Matrices, rows and few states stay in registers only if their sizes are known."""
     known = list(TEXTS)
-    for name in "HCD":
+    for name in "HCDE":
         known = [fixed(t, name, sizes[name]) for t in known]
     return [run(ir.verify(ir.parse(t))) for t in known]
 

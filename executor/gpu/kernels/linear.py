@@ -21,7 +21,7 @@ from executor.gpu.kernels.recurrence import Iteration, Linear, iteration
 from executor.gpu.kernels.scan import Lanes, alike
 from executor.gpu.preamble import SHARED, THREADS
 from executor.gpu.scalars import literal, memory_type, register_type
-from executor.launches import BackendLaunch, Branch, Launch, Loop, When
+from executor.launches import BackendLaunch, Launch, Loop, When, with_blocks
 from executor.memory import View, collapse
 from ir.scalar.language import Scalar, nodes
 from ir.types import Dim, DType, product, substitute_dim
@@ -89,14 +89,10 @@ def _either_way(x: Launch) -> tuple[Launch, ...]:
 
 
 def _inside(x: Launch) -> Launch:
-    if isinstance(x, Branch):
-        then, orelse = (tuple(map(_inside, q)) for q in (x.then, x.orelse))
-        return replace(x, then=then, orelse=orelse)
-    if isinstance(x, Loop):
-        found = linear_scan(x)
-        if found is not None and isinstance(found.room, int):
-            return found
-    return replace(x, body=tuple(map(_inside, x.body))) if isinstance(x, (Loop, When)) else x
+    found = linear_scan(x) if isinstance(x, Loop) else None
+    if found is not None and isinstance(found.room, int):
+        return found
+    return with_blocks(x, lambda q: tuple(map(_inside, q)))
 
 
 def linear_scan(x: Loop) -> LinearScan | None:

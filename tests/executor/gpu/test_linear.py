@@ -10,7 +10,7 @@ import ir
 from executor.gpu import backend
 from executor.gpu.driver import driver
 from executor.gpu.kernels.linear import LinearScan, linear_kernel
-from executor.gpu.schedule import every
+from executor.gpu.schedule import OF_BLOCKS, every
 from executor.lower.program import lower
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import reference
@@ -205,7 +205,7 @@ def test_a_missing_barrier_in_the_kernel_is_found(barrier, monkeypatch):
         kernel._lines[waits[barrier]] = ""
         return kernel
 
-    monkeypatch.setattr("executor.gpu.schedule.linear_kernel", broken)
+    monkeypatch.setitem(OF_BLOCKS, LinearScan, broken)
     program = optimised(TWO)
     run = executor.compile(program, backend="gpu")
     given = floats(3, 600), np.zeros((3, 600), bool), floats(3, seed=1), floats(3, seed=2)

@@ -13,7 +13,7 @@ from executor.gpu.schedule import Device, schedule
 from executor.lower.program import lower
 from executor.plan.arena import layout
 from ir.passes import run as run_passes
-from scripts.bench.gpu_programs import GATED, LSTM, PRODUCT, RECURRENT, fixed
+from scripts.bench.gpu_programs import ATTENTION, DECODE, GATED, LSTM, PRODUCT, RECURRENT, fixed
 from tests.executor.gpu.test_linear import LINEAR, TWO
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, parsed
 from tests.executor.test_executor import ROWS, examples_program
@@ -59,6 +59,14 @@ def test_recurrences_do_not_spill(architecture):
     for text in (LINEAR, TWO, LINEAR.replace("f32", "f64"), fixed(GATED, "D", 2048)):
         made = text_of(run_passes(parsed(text)))
         assert "slopes" in made
+        assert not re.search(r"[1-9]\d* bytes spill", compiled(made, architecture))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_attention_does_not_spill(architecture):
+    for text in (ATTENTION, DECODE):
+        made = text_of(run_passes(parsed(fixed(text, "E", 64))))
+        assert "query[8]" in made
         assert not re.search(r"[1-9]\d* bytes spill", compiled(made, architecture))
 
 
