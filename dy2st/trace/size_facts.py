@@ -12,7 +12,7 @@ from dy2st.trace.symint import TYPICAL
 from ir import ROOM, Loc, Require, Size, Type, Value
 from ir.analysis.ranges import names_in, rises, slope
 from ir.messages import HOLE
-from ir.types import I64, Dim, substitute_dim
+from ir.types import I64, Dim, is_natural, substitute_dim
 
 
 @dataclass(eq=False)
@@ -90,7 +90,7 @@ class SizeFacts:
             dim = substitute_dim(dim, {name: Size.named(name) + low})  # type: ignore[assignment]
         for name in self.rooms:
             dim = substitute_dim(dim, {name: Size.named(name) + ROOM})  # type: ignore[assignment]
-        return isinstance(dim, int) and dim >= least or _is_at_least(dim, least)
+        return is_natural(dim - least)
 
     def new_count(self, least: int, most: Dim, home: Frame) -> str:
         """A name for the number of iterations of a while loop in the frame `home`."""
@@ -124,12 +124,6 @@ class SizeFacts:
         """Whether every count in `dim` is known in one of these frames."""
         names = dim.names if isinstance(dim, Size) else ()
         return all(self.count_homes[n] in frames for n in names if n in self.count_homes)
-
-
-def _is_at_least(dim: Size, least: int) -> bool:
-    """Whether a sum of sizes, none of which is negative, is at least `least`."""
-    constant = sum(k for names, k in dim.terms if not names)
-    return constant >= least and all(k >= 0 for names, k in dim.terms if names)
 
 
 def as_check(r: Require) -> tuple[str, dict[str, object]]:

@@ -36,8 +36,8 @@ from dy2st.trace.size_facts import SizeFacts, as_check
 from dy2st.trace.symint import SymInt, bounds, dim_value, make
 from dy2st.trace.undo import Location, UndoLog
 from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, Type, Value
-from ir.analysis.affine import never_negative
 from ir.analysis.alias_gradients import GradientFacts
+from ir.analysis.ranges import never_negative
 from ir.types import Dim
 
 _ACTIVE: dict[int, Trace] = {}

@@ -24,9 +24,9 @@ from executor.memory import View, whole
 from executor.plan.copies import Want, kept_apart_in, line
 from executor.plan.loop_counts import is_long, most
 from executor.plan.reuse import body, carried, next_values
-from ir import MoreRoom, Op, Scan, Value
+from ir import MoreRoom, Op, Scan
 from ir.program import Carry, Const, Last, Seq, Stack
-from ir.types import I64, Dim, Size, Type, is_natural, product
+from ir.types import Dim, Size, Type, is_natural, product
 
 
 @rule("scan")
@@ -216,7 +216,7 @@ def hand_in(low: Lowerer, p: Const) -> None:
 
 def _counter(low: Lowerer, s: Scan, p: Carry, index: str) -> Dim | None:
     """The value of a carry that moves by a constant, from the index of the loop."""
-    step = _step(low, s, p) if p.inner.type == Type(I64) else None
+    step = low.steps.get(p.inner)
     if step is None:
         return None
     start = low.known.get(p.init)
@@ -225,32 +225,6 @@ def _counter(low: Lowerer, s: Scan, p: Carry, index: str) -> Dim | None:
         low.emit(Index(name, low.env[p.init], 1, 0, wrap=False))
         start = Size.named(name)
     return start + step * Size.named(index)
-
-
-def _step(low: Lowerer, s: Scan, p: Carry) -> int | None:
-    """By how much each iteration moves a carry, where that is a number."""
-    op = next((n for n in s.body if isinstance(n, Op) and p.next in n.results), None)
-    if op is None or p.inner not in op.operands:
-        return None
-    if op.name == "scale" and op.attrs["scale"] == 1 and float(op.attrs["bias"]).is_integer():
-        return int(op.attrs["bias"])
-    if op.name == "subtract" and op.operands[0] is p.inner:
-        step = _integer(low, s, op.operands[1])
-        return None if step is None else -step
-    if op.name == "add":
-        x, y = op.operands
-        return _integer(low, s, y if x is p.inner else x)
-    return None
-
-
-def _integer(low: Lowerer, s: Scan, v: Value) -> int | None:
-    """The number that an operand of the body of `s` is known to be."""
-    made = (n for n in s.body if isinstance(n, Op) and n.name == "full" and n.result is v)
-    for op in made:
-        return int(op.attrs["value"])
-    outer = next((p.outer for p in s.ports if isinstance(p, Const) and p.inner is v), None)
-    root = low.constants.get(outer) if outer is not None else None
-    return None if root is None or root.value is None else int(root.value)
 
 
 def _carry(low: Lowerer, s: Scan, p: Carry, state: View, in_place: bool, parity: Dim) -> None:

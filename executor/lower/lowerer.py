@@ -15,12 +15,10 @@ from typing import Any, Protocol, TypeAlias
 from executor.launches import Addresses, Check, Copy, Failure, Launch, Map, Reduce, When
 from executor.memory import Buffer, TensorArray, View, whole
 from executor.plan.copies import OUTPUT, Want, line, read_later
-from executor.plan.limits import Limits
 from executor.plan.loop_counts import bound
 from executor.plan.reuse import Block, Inside, turned
 from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Require, Scan, Value
-from ir.analysis.affine import never_negative
-from ir.analysis.ranges import extreme, names_in
+from ir.analysis.ranges import Elements, extreme, names_in, never_negative
 from ir.loc import UNKNOWN
 from ir.ops.reduce import normal_axes
 from ir.program import Node
@@ -78,15 +76,16 @@ class Lowerer:
     when its block ends, and `wants` says what for. `ahead` are values that a later op would copy,
     with how to find the place where they are made instead (`executor.plan.destinations`), `parts`
     the stores whose part has been found so. `merged` are ops that an earlier launch has done.
-    `limits` bounds integers. `addressed` are the `tensor_array`s that are no copies, and `arrays`
-    what they are. `donated` are inputs whose memory is spare, and `reasons` says why others are not
-    updated in place. `conditions` are those on the sizes of loops that the types of a node rest on.
-    `calls` are the foreign ops so far.
+    `elements` bounds integers, `steps` are those of carries that move by a number. `addressed` are
+    the `tensor_array`s that are no copies, and `arrays` what they are. `donated` are inputs whose
+    memory is spare, and `reasons` says why others are not updated in place. `conditions` are those
+    on the sizes of loops that the types of a node rest on. `calls` are the foreign ops so far.
     """
 
     machine: Machine
     program: Program
-    limits: Limits
+    elements: Elements
+    steps: Mapping[Value, int]
     addressed: frozenset[Node] = frozenset()
     donated: frozenset[Value] = frozenset()
     conditions: Mapping[Node, Sequence[Require]] = field(default_factory=dict)

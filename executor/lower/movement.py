@@ -269,7 +269,7 @@ def parts_of_join(op: Op, out: View) -> list[View]:
 # ---------------------------------------------------------------- indexing
 def index_error(low: Lowerer, op: Op, index: Value, n: Dim) -> int:
     """The error of an index that is not in range; impossible if it surely is."""
-    most = low.limits.below(index) if isinstance(n, int) else None
+    most = low.elements.below(index) if isinstance(n, int) else None
     text = f"{op.name}: an index is out of range for an axis of size {n}"
     error = low.failure(OutOfRange, text, op.loc)
     if most is not None and isinstance(n, int) and most <= n:

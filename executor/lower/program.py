@@ -18,11 +18,12 @@ from executor.memory import Buffer, View, memory_of, whole
 from executor.plan.arrays import addressed
 from executor.plan.atomicity import checked_first, written_early
 from executor.plan.copies import OUTPUT, Want, kept_apart, line
-from executor.plan.limits import limits
 from executor.plan.loop_counts import asks
 from executor.plan.reuse import Inside, analyse, carried
 from ir import Program, Require, Value
 from ir.analysis.conditions import unproven
+from ir.analysis.induction import steps
+from ir.analysis.ranges import bounds_of_elements
 from ir.program import Node
 from ir.rewrite import expand_composites
 from ir.types import Type, product
@@ -69,7 +70,8 @@ def _lower(
 ) -> Lowered:
     """`late`: numbers of written inputs that must not change before the end, and why."""
     requires, behind = _parted(conditions, set(program.sizes))
-    low = Lowerer(machine, program, limits(program), addressed(program), frozenset(donated), behind)
+    found, moved = bounds_of_elements(program), steps(program)
+    low = Lowerer(machine, program, found, moved, addressed(program), frozenset(donated), behind)
     inputs = tuple(_buffer("input", n, i.value.type) for n, i in enumerate(program.inputs))
     outputs = tuple(_buffer("output", n, v.type) for n, v in enumerate(program.outputs))
     for i, b in zip(program.inputs, inputs):

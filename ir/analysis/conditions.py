@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ir.analysis.affine import never_negative
-from ir.analysis.ranges import extreme
+from ir.analysis.ranges import never_negative
 from ir.opdef import Wanted, broadcast, collecting
 from ir.program import ENDLESS, Custom, Fused, Node, Op, Program, Require, Scan
 from ir.types import Dim, Size, substitute_dim
@@ -67,8 +66,7 @@ class Facts:
         gap = self.plain(gap)
         if q.relation == "==":
             return gap == 0 or any(z in (gap, 0 - gap) for z in self.zero)
-        least = extreme(gap, dict(self.ranges), largest=False)
-        return never_negative(gap if least is None else least, self.natural)
+        return never_negative(gap, self.natural, dict(self.ranges))
 
     def inside(self, s: Scan) -> Facts:
         """What is known in the body of a loop: it runs, and its index stays below `trip`."""

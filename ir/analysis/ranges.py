@@ -6,17 +6,30 @@ of an inner loop follow the index of an outer one. A polynomial that is linear i
 extremes at the ends of that name's range.
 
     for i < T, j < i:   0 <= j <= i - 1,   the largest i - j is at j = 0 and i = T - 1: T - 1
+
+What a value of a loop's body is as a polynomial, `ir.analysis.induction` says.
+
+The elements of other integer tensors come from `argmax`, constants and remainders, through ops that
+only move elements, through ports, and around loops. If all sources that can be reached are bounded,
+so is the value (`bounds_of_elements`). Out of scope there: arithmetic, and bounds that are sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TypeAlias
 
+from ir.program import Carry, Cond, Const, Fused, Last, Node, Op, Program, Scan, Seq, Stack, Value
 from ir.types import Dim, Size, is_natural, substitute_dim
+from ir.uses import walk
 
 #: name -> (least, largest), the names of outer loops first
 Ranges: TypeAlias = Mapping[str, tuple[Dim, Dim]]
+NO_RANGES: Ranges = MappingProxyType({})
+#: by how much a fact is multiplied at most
+LARGEST_FACTOR = 4
 
 
 def names_in(d: Dim) -> frozenset[str]:
@@ -50,4 +63,140 @@ def extreme(d: Dim, ranges: Ranges, largest: bool) -> Dim | None:
     return d
 
 
-__all__ = ["Ranges", "extreme", "names_in", "rises", "slope"]
+def facts_of(program: Program) -> tuple[Dim, ...]:
+    """Dims that are >= 0 because a call that breaks them is refused."""
+    return tuple(r.left - r.right for r in program.requires if r.relation == ">=")
+
+
+def never_negative(d: Dim, facts: Sequence[Dim], ranges: Ranges = NO_RANGES) -> bool:
+    """Whether `d >= 0` follows from `sizes >= 0`, the ranges, and a multiple of one of the facts,
+    which are dims that are >= 0."""
+    least = extreme(d, ranges, largest=False)
+    d = d if least is None else least
+    factors = range(1, LARGEST_FACTOR + 1)
+    return is_natural(d) or any(is_natural(d - f * k) for f in facts for k in factors)
+
+
+def is_inside(at: Dim, n: Dim, facts: Sequence[Dim], ranges: Ranges) -> bool:
+    """Whether `0 <= at < n`, in all iterations of the loops that the ranges are of."""
+    running = (*facts, *(most for _, most in ranges.values()))
+    return all(never_negative(d, running, ranges) for d in (at, n - 1 - at))
+
+
+# ---------------------------------------------------------------- elements of tensors
+@dataclass
+class Elements:
+    """`sources`: the values that the elements of a value come from; `bounds`: bounds of values
+    without sources; `found`: the bounds that have been asked for."""
+
+    sources: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
+    bounds: dict[Value, int] = field(default_factory=dict)
+    found: dict[Value, int | None] = field(default_factory=dict)
+
+    def below(self, v: Value) -> int | None:
+        """A number n with 0 <= element < n for all elements of `v`; None if none is known."""
+        if v not in self.found:
+            self.found[v] = self._below(v)
+        return self.found[v]
+
+    def _below(self, v: Value) -> int | None:
+        seen, todo, most = {v}, [v], 0
+        while todo:
+            q = todo.pop()
+            known = self.bounds.get(q, self.found.get(q))
+            if known is not None:
+                most = max(most, known)
+                continue
+            if q not in self.sources or q in self.found:
+                return None
+            todo += [o for o in self.sources[q] if o not in seen]
+            seen.update(self.sources[q])
+        return most
+
+
+def bounds_of_elements(program: Program) -> Elements:
+    out = Elements()
+    ops: list[Op] = []
+    for node in walk(program.ops):
+        out.sources.update(_ports(node))
+        if isinstance(node, (Op, Fused)):
+            ops += node.body if isinstance(node, Fused) else [node]
+    for op in ops:
+        _op(out, op)
+    full = (op for op in ops if op.name == "full" and _fits(op.attrs["value"], op))
+    constants = {op.result: op.attrs["value"] for op in full}
+    for op in ops:
+        if op.name == "remainder" and op.result.type.dtype.kind == "i":
+            divisor = constants.get(_only_origin(out, op.operands[1]), 0)
+            if divisor > 0:
+                out.bounds[op.result] = int(divisor)
+    return out
+
+
+def _only_origin(out: Elements, v: Value) -> Value:
+    while len(out.sources.get(v, ())) == 1:
+        (v,) = out.sources[v]
+    return v
+
+
+def _op(out: Elements, op: Op) -> None:
+    integer = all(r.type.dtype.kind in "iu" for r in op.results)
+    if not integer:
+        return
+    bound = _bound(op)
+    if bound is not None:
+        out.bounds.update(dict.fromkeys(op.results, bound))
+        return
+    sources = op.row.sources(op.operands)
+    if op.name == "cast" and op.operands[0].type.dtype.kind == "i":
+        wide = op.result.type.dtype.bits >= op.operands[0].type.dtype.bits
+        sources = op.operands if wide else ()
+    if sources:
+        out.sources.update(dict.fromkeys(op.results, tuple(sources)))
+
+
+def _bound(op: Op) -> int | None:
+    if op.name == "argmax":
+        n = op.operands[0].type.shape[op.attrs["axis"]]
+        return n if isinstance(n, int) and _fits(n - 1, op) else None
+    if op.name == "full" and op.attrs["value"] >= 0 and _fits(op.attrs["value"], op):
+        return int(op.attrs["value"]) + 1
+    return None
+
+
+def _fits(number: float, op: Op) -> bool:
+    """Whether the result's element type has the number, which is not negative."""
+    return bool(number < 1 << (op.result.type.dtype.bits - 1))
+
+
+def _ports(node: Node) -> Iterable[tuple[Value, tuple[Value, ...]]]:
+    if isinstance(node, Scan):
+        for p in node.ports:
+            if isinstance(p, (Const, Seq)):
+                yield p.inner, (p.outer,)
+            elif isinstance(p, Carry):
+                yield p.inner, (p.init, p.next)
+                if p.last is not None:
+                    yield p.last, (p.init, p.next)
+            elif isinstance(p, (Stack, Last)):
+                yield p.outer, (p.inner,)
+    elif isinstance(node, (Cond, Fused)):
+        yield from ((p.inner, (p.outer,)) for p in node.ins)
+        if isinstance(node, Fused):
+            yield from ((outer, (inner,)) for outer, inner in node.outs)
+        else:
+            yield from ((j.outer, (j.then, j.orelse)) for j in node.outs)
+
+
+__all__ = [
+    "Elements",
+    "Ranges",
+    "bounds_of_elements",
+    "extreme",
+    "facts_of",
+    "is_inside",
+    "names_in",
+    "never_negative",
+    "rises",
+    "slope",
+]

@@ -13,10 +13,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ir import Scan, VerifyError, evaluate, parse, verify
+from ir import Op, Scan, VerifyError, evaluate, parse, verify
 from ir.analysis.conditions import unproven
+from ir.analysis.induction import in_range, polynomial
 from ir.analysis.ranges import extreme
 from ir.passes import hoist_from_scan, hoist_invariants, run
+from ir.rewrite import Block
 from ir.types import parse_dim
 from ir.uses import loop_sizes
 from tests.ir.autodiff.differences import check as check_gradients
@@ -287,3 +289,69 @@ def test_checkpoints(checkpoint):
     """Segments and what is left of them have indices of their own."""
     text = PREFIXES.replace("T", "7")
     check_gradients(text, [np.random.default_rng(0).normal(size=(7, 3))], checkpoint=checkpoint)
+
+
+# ---------------------------------------------------------------- integers that follow the indices
+COUNTERS = """program counters(%x: f64[20] arg "x", %h: f64[] arg "h") {{
+  %zero = full(value=0, dtype=i64)               : i64[]
+  scan i < 6 {{
+    const %x1 = %x                               : f64[20]
+    carry %g = %h then %g2 last %gT              : f64[]
+    carry %k = %zero then %k2                    : i64[]
+    body
+      scan %j < 3 {{
+        const %x2 = %x1                          : f64[20]
+        const %n = %k                            : i64[]
+        const %i1 = %i                           : i64[]
+        carry %f = %g then %f2 last %g2          : f64[]
+        carry %m = %k then %m2                   : i64[]
+        body
+          %m2 = scale(%m, bias=-2.0)             : i64[]
+          {op}
+          %y = dynamic_index(%x2, %at, axis=0)   : f64[]
+          %f2 = add(%f, %y)                      : f64[]
+      }}
+      %k2 = scale(%k, bias=3.0)                  : i64[]
+  }}
+  return %gT
+}}"""
+#: the index, as a polynomial of the indices of two loops, and whether it is in range of 20
+POLYNOMIALS = {
+    "%at = add(%m, %j) : i64[]": ("-#2+3*i", False),
+    "%at = add(%m2, %j) : i64[]": ("-#2+3*i-2", False),
+    "%at = subtract(%n, %i1) : i64[]": ("2*i", True),
+    "%at = scale(%j, bias=17.0) : i64[]": ("#2+17", True),
+    "%at = scale(%j, bias=18.0) : i64[]": ("#2+18", False),
+    "%a = multiply(%i1, %n) : i64[]\n %at = add(%a, %j) : i64[]": ("3*i*i+#2", False),
+    "%at = multiply(%j, %j) : i64[]": ("None", False),
+    "%at = multiply(%i1, %j) : i64[]": ("#2*i", True),
+}
+
+
+def inner_body(op: str) -> tuple[Block, Op]:
+    """The body of the inner loop, and the op that reads at the index."""
+    body = Block()
+    nodes = parse(COUNTERS.format(op=op)).ops
+    for _ in range(2):
+        for n in nodes:
+            body.append(n)
+        (loop,) = (n for n in nodes if isinstance(n, Scan))
+        (body,), nodes = Block.inside(loop, body), loop.body
+    return body, next(n for n in nodes if isinstance(n, Op) and n.name == "dynamic_index")
+
+
+@pytest.mark.parametrize("op", POLYNOMIALS)
+def test_integers_as_polynomials_of_indices(op):
+    """`i` is a size, the inner index is none: `#2`."""
+    body, select = inner_body(op)
+    dim = polynomial(body, select.operands[1])
+    assert (str(dim), in_range(body, select, ())) == POLYNOMIALS[op]
+
+
+def test_long_chains_of_integers_are_left_alone():
+    """The doubling of a number a hundred times, and sums as long, take no time and no stack."""
+    more = "".join(f"%a{n + 1} = add(%a{n}, %a{n}) : i64[]\n" for n in range(600))
+    op = f"%a0 = assign(%j) : i64[]\n{more}%at = assign(%a{{}}) : i64[]"
+    for last, found in ((20, "1048576*#2"), (90, "None"), (600, "None")):
+        body, select = inner_body(op.format(last))
+        assert str(polynomial(body, select.operands[1])) == found

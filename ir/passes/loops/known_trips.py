@@ -21,12 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ir.analysis.affine import Affine, counted, facts_of, never_negative
+from ir.analysis.induction import counted, index_name, is_size
+from ir.analysis.ranges import facts_of, names_in, never_negative, slope
 from ir.loc import VerifyError
 from ir.passes.cloning import Copier
 from ir.program import ENDLESS, Go, Node, Op, Program, Require, Scan, Slot, Value
 from ir.rewrite import Block, rewrite
-from ir.types import F32, F64, I32, I64, Dim, is_natural
+from ir.types import F32, F64, I32, I64, Dim, is_natural, substitute_dim
 from ir.uses import walk
 from ir.verify import verify
 
@@ -147,18 +148,19 @@ def _conjuncts(b: Block, v: Value) -> Iterator[Value]:
 
 @dataclass(frozen=True)
 class _Test:
-    """`at.start + at.step * t` against `bound`, after iteration t; `compare` is less_than,
+    """`start + step * t` against `bound`, after iteration t; `compare` is less_than,
     less_equal, greater_than, greater_equal or not_equal."""
 
     compare: str
-    at: Affine
+    start: Dim
+    step: int
     bound: Dim
 
     @property
     def holds(self) -> Dim | None:
         """After how many iterations in a row it holds, where that is not negative; None if for
         ever, or if that is not known."""
-        start, step, bound = self.at.start, self.at.step, self.bound
+        start, step, bound = self.start, self.step, self.bound
         if self.compare.startswith("greater"):
             start, step, bound = -start, -step, -bound
         bound = (
@@ -191,27 +193,28 @@ class _Test:
         n = self.holds
         if test is None or n is None or self.compare == "not_equal" or not is_natural(n + 1):
             return None
-        before = _Test(self.compare, Affine(self.at.start - self.at.step), self.bound)
+        before = _Test(self.compare, self.start - self.step, 0, self.bound)
         return n + 1 if test == before else None
 
 
 def _test(body: Block, s: Scan, v: Value) -> _Test | None:
     """A comparison of a counter of `s` with a bound."""
     op = body.op_of(v, *TURNED)
-    test = _compared(body, op) if op is not None else None
-    return test if test is not None and test.at.index is s.index else None
+    test = _compared(body, op, index_name(body)) if op is not None else None
+    return test if test is not None and test.step else None
 
 
-def _compared(b: Block, op: Op) -> _Test | None:
+def _compared(b: Block, op: Op, index: str = "") -> _Test | None:
+    """A comparison in block `b`, of which one side may move with a loop's `index`."""
     x, y = (counted(b, v) for v in op.operands)
     limit = EXACT.get(op.operands[0].type.dtype)
     if x is None or y is None or limit is None:
         return None
-    test = _Test(op.name, x, y.start) if not y.step else _Test(TURNED[op.name], y, x.start)
-    ends = (test.at.start, test.at.step, test.bound)
-    if (x.step and y.step) or not _counts(ends, limit):
+    name, x, y = (TURNED[op.name], y, x) if index in names_in(y) else (op.name, x, y)
+    step, start = slope(x, index), substitute_dim(x, {index: 0})
+    if not isinstance(step, int) or index in names_in(y) or not (is_size(start) and is_size(y)):
         return None
-    return test
+    return _Test(name, start, step, y) if _counts((start, step, y), limit) else None
 
 
 def _counts(ends: Sequence[Dim], limit: int) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ir.analysis.affine import facts_of, in_range
 from ir.analysis.alias import at_least_once
+from ir.analysis.induction import in_range
+from ir.analysis.ranges import facts_of
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.rules import can_fail
 from ir.passes.simplify_cond import only_read

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ir.analysis.affine import facts_of, never_negative
 from ir.analysis.alias import at_least_once
+from ir.analysis.ranges import facts_of, never_negative
 from ir.ops.reduce import normal_axes
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import all_users, put

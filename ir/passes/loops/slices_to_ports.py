@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ir.analysis.affine import Affine, affine, facts_of, stays_inside
+from ir.analysis.induction import in_range, index_name, is_size, polynomial
+from ir.analysis.ranges import facts_of, slope
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, live_ops, rewrite, substitute, with_body
-from ir.types import Dim
+from ir.types import Dim, Size, substitute_dim
 from ir.uses import blocks, users, walk
 
 
@@ -88,22 +89,23 @@ def _seq_ports(b: Block, s: Scan, facts: tuple[Dim, ...]) -> Scan:
             continue
         source, result = outer[node.operands[0]], node.results[0]
         axis = node.attrs["axis"] % source.type.ndim
-        key = (source, axis, at.start, at.step)
+        key = (source, axis, *at)
         if key not in made:
-            made[key] = Seq(Value(result.type, result.name), source, axis, at.start, at.step)
+            made[key] = Seq(Value(result.type, result.name), source, axis, *at)
         env[result] = made[key].inner
     return _with_seqs(s, list(made.values()), env) if env else s
 
 
-def _slice_index(body: Block, node: Node, facts: tuple[Dim, ...]) -> Affine | None:
-    if not isinstance(node, Op) or node.name != "dynamic_index" or body.scan is None:
+def _slice_index(body: Block, node: Node, facts: tuple[Dim, ...]) -> tuple[Dim, int] | None:
+    """At which slice the first iteration looks, and the distance to that of the next one."""
+    if not isinstance(node, Op) or node.name != "dynamic_index":
         return None
-    at = affine(body, node.operands[1])
-    if at is None or at.index is not body.scan.index:
+    at, name = polynomial(body, node.operands[1]), index_name(body)
+    step = None if at is None else slope(at, name)
+    if at is None or not isinstance(step, int) or step == 0:
         return None
-    x = node.operands[0].type
-    n = x.shape[node.attrs["axis"] % x.ndim]
-    return at if stays_inside(at, body.scan.trip, n, facts) else None
+    start = substitute_dim(at, {name: 0})
+    return (start, step) if is_size(start) and in_range(body, node, facts) else None
 
 
 def _with_seqs(s: Scan, seqs: list[Seq], env: dict[Value, Value]) -> Scan:
@@ -201,7 +203,7 @@ def _as_stack(body: Block, s: Scan, p: Port, read: dict[Value, list[Node]]) -> S
     if read.get(p.inner) != [write] or p.next in read or p.inner in s.needed:
         return None
     axis = write.attrs["axis"] % p.inner.type.ndim
-    if affine(body, write.operands[2]) != Affine(0, 1, s.index):
+    if polynomial(body, write.operands[2]) != Size.named(index_name(body)):
         return None
     return Stack(p.last, write.operands[1], axis) if p.last.type.shape[axis] == s.trip else None
 
