@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from ir.analysis.cost import bytes_of
 from ir.autodiff.activity import Activity
 from ir.autodiff.checkpoint import Checkpoint, segmented
 from ir.autodiff.joint import Reverse
-from ir.autodiff.residuals import NotDifferentiable, bytes_of, from_inputs, in_storage
+from ir.autodiff.residuals import NotDifferentiable, from_inputs, in_storage
 from ir.autodiff.sums_after_loops import sums_after_loops
 from ir.ops.gradients import zeros
 from ir.passes.loops.ports import drop_unused_ports

@@ -19,9 +19,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ir.analysis.cost import bytes_of
 from ir.autodiff.activity import Activity, is_float
 from ir.autodiff.appended import appended
-from ir.autodiff.residuals import Chooser, NotDifferentiable, bytes_of, cost_of, name_of
+from ir.autodiff.residuals import Chooser, NotDifferentiable, cost_of, name_of
 from ir.autodiff.shared_states import share_states
 from ir.autodiff.stacked import cut_to, in_full_size, placed
 from ir.opdef import ShapeError

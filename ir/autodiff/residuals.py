@@ -12,21 +12,14 @@ between, as eager allows then.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ir.analysis.alias import analyse
+from ir.analysis.cost import MOST_WORK, bytes_of, work_of
 from ir.loc import UNKNOWN, Dy2stError, Loc
 from ir.program import Node, Op, Program, Scan, Value
-from ir.scalar import language as k
-from ir.types import evaluate_dim, product
 from ir.uses import gives, size_names, uses, walk
-
-#: scalar operations that recomputing one value may take, all that it depends on included
-MOST_WORK = 16
-CONSTANTS = ("full", "size", "iota")
-COPIES = ("expand", "assign")
 
 
 class NotDifferentiable(Dy2stError):
@@ -73,29 +66,6 @@ def name_of(node: Node) -> str:
     if isinstance(node, Op):
         return str(node.attrs.get("call", node.name))
     return node.name
-
-
-def bytes_of(v: Value) -> int:
-    """Bytes of a value, named sizes taken as 64: to compare, not to plan."""
-    dims = (evaluate_dim(d, defaultdict(lambda: 64)) for d in v.type.shape)
-    n = product(dims)
-    assert isinstance(n, int)
-    return n * v.type.dtype.size
-
-
-def work_of(op: Op) -> int | None:
-    """Scalar operations per element of the result; None for a node that is not recomputed."""
-    if op.row.effect or op.row.writes:
-        return None
-    if op.row.views or op.name in CONSTANTS or op.name == "tensor_array":
-        return 0
-    if op.name in COPIES:
-        return 1
-    if op.row.kernel is None:
-        return None
-    inputs = [k.input_(i, v.type.dtype) for i, v in enumerate(op.operands)]
-    parts = k.nodes([op.row.kernel(*inputs, **op.attrs)])
-    return sum(p.op not in ("const", "input") for p in parts)
 
 
 @dataclass(eq=False)
@@ -180,7 +150,7 @@ class Chooser:
 
     def work(self, node: Node | None) -> int | None:
         """As `work_of`; None also for a node that names a size of this block."""
-        if not isinstance(node, Op) or (self.local and size_names(node) & self.local):
+        if node is None or (self.local and size_names(node) & self.local):
             return None
         if node not in self.known:
             self.known[node] = work_of(node)
@@ -189,7 +159,7 @@ class Chooser:
     def weigh(self, v: Value) -> None:
         """Recompute `v` if its leaves exist anyway or take no more bytes than `v`, else keep it."""
         leaves, nodes, work = self.closure(v)
-        price = sum(self.price(q) for q in leaves)
+        price = sum(map(self.price, leaves))
         copied = work or v not in self.inputs
         moves = copied and any(q in self.inputs and q not in self.kept for q in leaves)
         dear = moves or price >= bytes_of(v) if work else price > bytes_of(v)
@@ -227,7 +197,7 @@ class Chooser:
 
 def cost_of(node: Node) -> str:
     """The cost of computing a node again, as the report says it."""
-    work = work_of(node) if isinstance(node, Op) else None
+    work = work_of(node)
     return f", {work} operations an element" if work else "" if work == 0 else ", all of it"
 
 
@@ -235,11 +205,9 @@ __all__ = [
     "Chooser",
     "NotDifferentiable",
     "Residuals",
-    "bytes_of",
     "cost_of",
     "from_inputs",
     "in_storage",
     "name_of",
     "once_only",
-    "work_of",
 ]

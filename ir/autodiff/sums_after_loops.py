@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ir.analysis.cost import bytes_of
 from ir.autodiff.inner_products import is_product, products_of_inner_loops
-from ir.autodiff.residuals import bytes_of
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, live_ops, rewrite
 from ir.types import Dim, product
@@ -80,7 +80,7 @@ class _Sums:
         if any(v in self.consts for v in op.operands):
             return False
         fresh = [v for v in op.operands if v not in self.seqs and v not in self.stacks]
-        if sum(map(bytes_of, fresh)) > 2 * bytes_of(op.result):
+        if bytes_of(*fresh) > 2 * bytes_of(op.result):
             return False
         for v in fresh:
             shape = (self.s.trip, *v.type.shape)

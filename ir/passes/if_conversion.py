@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ir.analysis.cost import is_free
 from ir.opdef import ShapeError, broadcast, collecting
 from ir.passes.rules import can_fail
 from ir.program import Cond, Node, Op, Program, Value
@@ -27,7 +28,6 @@ from ir.types import Type, product
 from ir.uses import has_effect
 
 MOST_OPS, SMALL, LARGE = 8, 4096, 65536
-CONSTANT = ("full", "size")
 SELECTABLE = "fib"
 
 
@@ -58,7 +58,7 @@ def _is_short(c: Cond) -> bool:
     for ops, _ in c.branches:
         if not all(map(_is_elementwise, ops)):
             return False
-        work = [n for n in ops if not _costs_nothing(n)]
+        work = [n for n in ops if not is_free(n)]
         made += [n.results[0].type for n in work]
         if len(work) > MOST_OPS:
             return False
@@ -72,11 +72,7 @@ def _is_short(c: Cond) -> bool:
 def _is_elementwise(node: Node) -> bool:
     if not isinstance(node, Op) or has_effect(node) or can_fail(node):
         return False
-    return node.row.kernel is not None or _costs_nothing(node)
-
-
-def _costs_nothing(node: Node) -> bool:
-    return node.name in CONSTANT or isinstance(node, Op) and node.row.may_alias
+    return node.row.kernel is not None or is_free(node)
 
 
 def _elements(t: Type) -> float:

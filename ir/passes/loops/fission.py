@@ -20,25 +20,23 @@ products whose results can be collected (`ir.passes.loops.loop_batching`).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ir.analysis.cost import number, pays
 from ir.analysis.recurrences import Edges, Vertex, components, dependences, gives, reads
 from ir.passes.loops.loop_batching import worth_sinking
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.loops.vectorize import Batched, batch
 from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, rewrite_all, substitute
-from ir.types import Dim, evaluate_dim, product
+from ir.types import product
 from ir.uses import counts, has_effect
 
 #: loops of fewer steps are not cut
 FEWEST_STEPS = 4
 #: with more rows a product is not slowed down by reading its weights
 MOST_ROWS = 8
-#: bytes of weights that a cache keeps from step to step
-CACHED = 1 << 18
 
 
 def split_loops(program: Program) -> Program:
@@ -68,7 +66,7 @@ def _is_anchor(n: Node, weights: Collection[Value]) -> bool:
     x, w = n.operands
     if w not in weights or x in weights or w.type.ndim != 2 or x.type.ndim < 2:
         return False
-    return _number(product(x.type.shape[:-1])) <= MOST_ROWS
+    return number(product(x.type.shape[:-1])) <= MOST_ROWS
 
 
 class _Cut:
@@ -116,8 +114,7 @@ class _Cut:
         stacked = {p.inner for p in self.s.ports if isinstance(p, Stack) and _is_stack(p)}
         moved = [v for v in self.crossing() if v not in stacked]
         moved += [n.result for n in self.products]
-        weights = sum(bytes_of(n.operands[1]) for n in self.products)
-        return max(2 * sum(map(bytes_of, moved)), CACHED) <= weights
+        return pays(moved, [n.operands[1] for n in self.products])
 
     # -------- emitting
     def is_early(self, p: Port) -> bool:
@@ -182,15 +179,6 @@ def _only_read(s: Scan) -> Scan:
 # ---------------------------------------------------------------- graphs
 
 
-def _number(d: Dim) -> int:
-    """A dim, named sizes taken as 64."""
-    return evaluate_dim(d, defaultdict(lambda: 64))
-
-
-def bytes_of(v: Value) -> int:
-    return _number(product(v.type.shape)) * v.type.dtype.size
-
-
 def _reached(sources: Iterable[Vertex], edges: Edges) -> set[Vertex]:
     found = set(sources)
     todo = list(found)
@@ -201,4 +189,4 @@ def _reached(sources: Iterable[Vertex], edges: Edges) -> set[Vertex]:
     return found
 
 
-__all__ = ["CACHED", "bytes_of", "split_loops"]
+__all__ = ["split_loops"]

@@ -23,14 +23,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ir.analysis.cost import is_product
 from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.rules import may_raise
 from ir.program import Const, Node, Op, Program, Scan, Seq, Value
 from ir.rewrite import Block, renewed, rewrite, with_operands
 from ir.uses import depends_on_index, has_effect
-
-ANCHORS = ("matmul", "conv")
 
 
 def hoist_from_inner_loops(program: Program) -> Program:
@@ -70,7 +69,7 @@ def _early(s: Scan, ports: list[Const | Seq]) -> list[Op]:
             moving.update(n.results if moving.intersection(n.operands) else ())
     wanted: set[Op] = set()
     for n in reversed(able.values()):
-        if n in wanted or n.name in ANCHORS and n.result in moving:
+        if n in wanted or is_product(n) and n.result in moving:
             wanted.add(n)
             wanted.update(able[v] for v in n.operands if v in able)
     return [n for n in able.values() if n in wanted]

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from ir.analysis.cost import is_product
 from ir.passes.loops.slices_to_ports import is_reversed, is_whole, put
 from ir.passes.loops.vectorize import Batched, batch
 from ir.passes.rules import may_raise
@@ -19,8 +20,6 @@ from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, S
 from ir.rewrite import Block, live_ops, rewrite
 from ir.types import Dim, Type
 from ir.uses import consts, depends_on_index, has_effect, users, uses
-
-ANCHORS = ("matmul", "embedding")
 
 
 def hoist_from_scan(program: Program) -> Program:
@@ -112,7 +111,7 @@ def _worth_hoisting(around: Block, s: Scan) -> list[Op]:
                 able[node.result] = node
     wanted: set[Op] = set()
     for op in reversed(able.values()):
-        if op.name in ANCHORS or op in wanted:
+        if is_product(op) or op in wanted:
             wanted.add(op)
             wanted.update(able[v] for v in op.operands if v in able)
     count = uses(s.body, s.needed)

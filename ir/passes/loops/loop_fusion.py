@@ -23,10 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ir.passes.loops.fission import CACHED, bytes_of
+from ir.analysis.cost import stays_cached, weights_of
 from ir.passes.loops.slices_to_ports import is_whole, rename
 from ir.passes.rules import can_fail
-from ir.program import Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
+from ir.program import Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import in_order, map_blocks
 from ir.uses import gives, has_effect, needs, walk
 
@@ -138,14 +138,8 @@ def _is_checked(s: Scan, p: Port) -> bool:
 
 def _fit(a: Scan, b: Scan) -> bool:
     """Whether a cache keeps the weights of both, or only one of them has weights."""
-    weights = [_weights(s) for s in (a, b)]
-    return 0 in weights or sum(weights) <= CACHED
-
-
-def _weights(s: Scan) -> int:
-    """The bytes of what every iteration multiplies with."""
-    read = {v for n in walk(s.body) if isinstance(n, Op) and n.name == "matmul" for v in n.operands}
-    return sum(bytes_of(p.outer) for p in s.ports if isinstance(p, Const) and p.inner in read)
+    weights = [weights_of(s) for s in (a, b)]
+    return 0 in weights or stays_cached(sum(weights))
 
 
 def _one(a: Scan, b: Scan, env: dict[Value, Value]) -> Scan:

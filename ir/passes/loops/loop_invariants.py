@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.analysis.alias import at_least_once
+from ir.analysis.cost import is_free
 from ir.analysis.induction import in_range
 from ir.analysis.ranges import facts_of
 from ir.passes.loops.slices_to_ports import put
@@ -90,7 +91,6 @@ def _has_last(s: Scan) -> bool:
 
 # ---------------------------------------------------------------- out of branches
 FREE = ("index", "slice", "transpose", "dynamic_index")
-CONSTANT = ("full", "size")
 
 
 def _out_of_branches(
@@ -163,7 +163,7 @@ class _Moving:
 
 
 def _cheap(op: Op) -> bool:
-    return op.name in CONSTANT or op.row.views or all(r.type.ndim == 0 for r in op.results)
+    return is_free(op) or all(r.type.ndim == 0 for r in op.results)
 
 
 def _up_to_loop(b: Block) -> Iterator[Block]:
