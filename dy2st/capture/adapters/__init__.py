@@ -16,6 +16,7 @@ from dy2st.capture.adapters import (
     strided,
     tensors,
     transposed,
+    vision,
 )
 from dy2st.capture.adapters.elementwise import COMPARISONS, arithmetic, comparison, exponent
 from dy2st.capture.adapters.table import ADAPTERS
@@ -37,4 +38,5 @@ __all__ = [
     "tensors",
     "strided",
     "transposed",
+    "vision",
 ]

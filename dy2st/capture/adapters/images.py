@@ -1,10 +1,14 @@
 """Adapters of convolutions, pooling and batch norm.
 
-Images with channels last, half precision and other cases without a row stay foreign.
+Images with channels last are turned around, and results turned back. Half precision and other cases
+without a row stay foreign.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,22 @@ def image(e: Emitter, x: object, layout: str) -> tuple[Dim, ...]:
     if layout not in ("NCHW", "AnyLayout") or t.ndim != 4 or t.dtype not in FLOATS:
         raise NoRow(f"{t} as {layout}")
     return t.shape
+
+
+def channels_first(convolve: Callable[..., FakeTensor]) -> Callable[..., FakeTensor]:
+    """`convolve` for images with channels last, too."""
+
+    @functools.wraps(convolve)
+    def call(e: Emitter, x: object, *args: object, **named: object) -> FakeTensor:
+        given = inspect.signature(convolve).bind(e, x, *args, **named)
+        given.apply_defaults()
+        if given.arguments["data_format"] != "NHWC" or e.type(x).ndim != 4:
+            return convolve(*given.args, **given.kwargs)
+        given.arguments.update(x=e.transpose(x, perm=(0, 3, 1, 2)), data_format="NCHW")
+        out = convolve(*given.args, **given.kwargs)
+        return e.assign(e.transpose(out, perm=(0, 2, 3, 1)))
+
+    return call
 
 
 def pair_of(numbers: object) -> tuple[int, int]:
@@ -69,6 +89,7 @@ def taps_of(e: Emitter, w: object) -> tuple[int, int]:
 
 
 @adapter("conv2d")
+@channels_first
 def conv2d(
     e: Emitter,
     x: object,
@@ -164,6 +185,7 @@ def edge(
 
 # ---------------------------------------------------------------- pooling
 @adapter("pool2d")
+@channels_first
 def pool2d(
     e: Emitter,
     x: object,

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dy2st.capture.adapters.images import image
 from dy2st.capture.adapters.table import adapter, dims_of, given, int_of, number_of
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from ir.types import FLOATS, Dim, divide
-
-#: factors for which the pixel that Paddle finds in single precision is the exact one
-MOST_REPEATED = 16
+from ir.types import FLOATS, Dim
 
 
 @adapter("tile")
@@ -55,38 +51,6 @@ def repeated(
     """`x` as `pairs`, expanded to `wide`, in memory of its own as `shape`."""
     found: FakeTensor = e.expand(e.reshape(x, shape=tuple(pairs)), shape=tuple(wide))
     return e.assign(e.reshape(found, shape=tuple(shape)))
-
-
-@adapter("nearest_interp")
-def nearest_interp(
-    e: Emitter,
-    x: object,
-    out_size: object = None,
-    size_tensor: object = None,
-    scale_tensor: object = None,
-    data_format: str = "NCHW",
-    depth: object = -1,
-    height: object = -1,
-    width: object = -1,
-    scale: Any = (),
-    *rest: object,
-) -> FakeTensor:
-    """Of images that grow by whole factors: every pixel several times."""
-    _, align_corners, _ = rest
-    if not (out_size is size_tensor is scale_tensor is None) or align_corners:
-        raise NoRow("a size that is a tensor, or aligned corners")
-    sizes, factors = image(e, x, data_format)[2:], []
-    for k, (n, want) in enumerate(zip(sizes, dims_of((height, width)))):
-        factor = divide(want, n) if want != -1 else _whole(scale[k]) if scale else None
-        if type(factor) is not int or not 1 <= factor <= MOST_REPEATED:
-            raise NoRow("sizes that are no multiples")
-        e.trace.require(n, 1, "an image to be enlarged")
-        factors.append(factor)
-    return each_repeated(e, x, [1, 1, *factors])
-
-
-def _whole(scale: Any) -> int | None:
-    return int(scale) if float(scale) == int(scale) else None
 
 
 # ---------------------------------------------------------------- windows of a signal
@@ -140,4 +104,4 @@ def _is_first(axis: object) -> bool:
     return int_of(axis) == 0
 
 
-__all__ = ["frame", "overlap_add", "repeat_interleave", "tile"]
+__all__ = ["each_repeated", "frame", "overlap_add", "repeat_interleave", "tile"]

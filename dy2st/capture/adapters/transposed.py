@@ -11,13 +11,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from dy2st.capture.adapters.images import image, padding_of, pair_of, taps_of
+from dy2st.capture.adapters.images import (
+    channels_first,
+    image,
+    padding_of,
+    pair_of,
+    taps_of,
+)
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor
 
 
 @adapter("conv2d_transpose", "depthwise_conv2d_transpose")
+@channels_first
 def conv2d_transpose(
     e: Emitter,
     x: object,

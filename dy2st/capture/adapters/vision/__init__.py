@@ -1,0 +1,6 @@
+"""Adapters of images of another size, of pixels at places that data gives, and of blocks of
+pixels."""
+
+from dy2st.capture.adapters.vision import interpolation
+
+__all__ = ["interpolation"]
