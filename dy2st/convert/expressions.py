@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dy2st.convert.liveness import NONE, Fresh, Names, Scope, bound, own_nodes
+from dy2st.convert.liveness import NONE, Comprehension, Fresh, Names, Scope, bound, own_nodes
 from dy2st.convert.source import Source
 from dy2st.convert.syntax import (
     Stmts,
@@ -77,20 +77,20 @@ class Expressions(ast.NodeTransformer):
         self.global_names: Names = NONE
         self.inside: Names = NONE
 
-    def function(self, node: Any) -> Any:
+    def function(self, node: ast.FunctionDef) -> ast.FunctionDef:
         raise NotImplementedError
 
-    def without_statements(self, node: Any) -> Any:
+    def without_statements(self, node: ast.expr) -> ast.expr:
         outer, self.before = self.before, None
-        node = self.visit(node)
+        new: ast.expr = self.visit(node)
         self.before = outer
-        return node
+        return new
 
-    def rebound(self, nodes: list[Any]) -> Names:
+    def rebound(self, nodes: Sequence[ast.AST]) -> Names:
         names = bound(nodes)
         return names | self.scope.locals if self.scope.reflects else names
 
-    def inner(self, name: str, params: list[str], names: Names, body: Stmts) -> Any:
+    def inner(self, name: str, params: list[str], names: Names, body: Stmts) -> ast.FunctionDef:
         """A function that rebinds these names of the function at hand."""
         own = sorted(names - self.global_names)
         return define(name, params, own, body, sorted(names & self.global_names))
@@ -188,7 +188,9 @@ class Expressions(ast.NodeTransformer):
             return compare(node, node.left, node.ops[0], node.comparators[0])
         return self.chain(node, node.left, list(zip(node.ops, node.comparators, strict=True)))
 
-    def chain(self, node: ast.Compare, left: ast.expr, rest: list[Any]) -> ast.expr:
+    def chain(
+        self, node: ast.Compare, left: ast.expr, rest: Sequence[tuple[ast.cmpop, ast.expr]]
+    ) -> ast.expr:
         """`a < b < c`: `(lambda l, r: RT.and_(lambda: l < r, lambda: r < c))(a, b)`"""
         (op, right), *others = rest
         if not others:
@@ -238,7 +240,7 @@ class Expressions(ast.NodeTransformer):
 
     visit_Dict = visit_Set = visit_List
 
-    def visit_GeneratorExp(self, node: Any) -> ast.expr:
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
         """Elements are made one by one, or all at once for the builtin that consumes them."""
         consumer = getattr(node, "consumer", "")
         over, first = self.fresh("_over"), node.generators[0].iter
@@ -250,7 +252,7 @@ class Expressions(ast.NodeTransformer):
         first = self.without_statements(first)
         return place(rt("generator_", made, first, whole, ast.Constant(consumer)), node)
 
-    def consuming(self, node: Any, consumer: str) -> ast.expr:
+    def consuming(self, node: ast.GeneratorExp, consumer: str) -> ast.expr:
         """A function of the first iterable: it returns the answer of `sum` (given the start, too),
         `any` or `all`; for other consumers the list of the elements."""
         over, out = self.fresh("_over"), self.fresh("_list")
@@ -281,7 +283,7 @@ class Expressions(ast.NodeTransformer):
         node.value = self.iterated(self.visit(node.value))
         return node
 
-    def comprehension(self, node: Any) -> ast.expr:
+    def comprehension(self, node: Comprehension) -> ast.expr:
         """Elements, iterables and conditions are converted; the comprehension stays Python's."""
         for field in ("elt", "key", "value"):
             if hasattr(node, field):
@@ -293,7 +295,7 @@ class Expressions(ast.NodeTransformer):
             generator.ifs = [self.without_statements(test) for test in generator.ifs]
         return node
 
-    def visit_SetComp(self, node: object) -> ast.expr:
+    def visit_SetComp(self, node: ast.SetComp | ast.ListComp | ast.DictComp) -> ast.expr:
         name = type(node).__name__.removesuffix("Comp").lower()
         return place(rt(f"{name}_", self.comprehension(node)), node)
 
@@ -314,7 +316,7 @@ class Expressions(ast.NodeTransformer):
     visit_DictComp = visit_ListComp
 
 
-def appending(node: Any, over: str, out: str) -> object:
+def appending(node: ast.ListComp | ast.GeneratorExp, over: str, out: str) -> ast.FunctionDef:
     """A comprehension as a function of its first iterable."""
     call = ast.Call(ast.Attribute(load(out), "append", ast.Load()), [node.elt], [])
     body = nested(node, over, place(ast.Expr(call), node.elt))
@@ -322,7 +324,7 @@ def appending(node: Any, over: str, out: str) -> object:
     return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
 
 
-def storing(node: Any, over: str, out: str, key: str) -> object:
+def storing(node: ast.DictComp, over: str, out: str, key: str) -> ast.FunctionDef:
     """A comprehension of a dict as a function of its first iterable; keys come before values."""
     item = ast.Subscript(load(out), load(key), ast.Store())
     kept = (
@@ -334,14 +336,14 @@ def storing(node: Any, over: str, out: str, key: str) -> object:
     return define("_", [over], [], [start, body, place(ast.Return(load(out)), node)])
 
 
-def summing(node: Any, over: str, total: str) -> object:
+def summing(node: ast.GeneratorExp, over: str, total: str) -> ast.FunctionDef:
     """`sum(...)` as a function of the first iterable and the start."""
     added = place(ast.BinOp(load(total), ast.Add(), node.elt), node.elt)
     body = nested(node, over, place(assign(store(total), added), node.elt))
     return define("_", [over, total], [], [body, place(ast.Return(load(total)), node)])
 
 
-def searching(node: Any, over: str, sought: bool) -> object:
+def searching(node: ast.GeneratorExp, over: str, sought: bool) -> ast.FunctionDef:
     """`any(...)` as a function of the first iterable; `all(...)` if false is `sought`."""
     test = node.elt if sought else place(ast.UnaryOp(ast.Not(), node.elt), node.elt)
     found = place(ast.Return(ast.Constant(sought)), node.elt)
@@ -349,7 +351,7 @@ def searching(node: Any, over: str, sought: bool) -> object:
     return define("_", [over], [], [body, place(ast.Return(ast.Constant(not sought)), node)])
 
 
-def nested(node: Any, over: str, *body: ast.stmt) -> ast.stmt:
+def nested(node: Comprehension, over: str, *body: ast.stmt) -> ast.stmt:
     """The loops and conditions of a comprehension around statements."""
     for generator in reversed(node.generators):
         for test in reversed(generator.ifs):

@@ -35,7 +35,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from dy2st.convert.liveness import FUNCTIONS, TRY, Fresh
 from dy2st.convert.syntax import Stmts, assign, load, place, store
@@ -108,7 +108,7 @@ class Lowering:
                 return [*out, self.guard(jumps, self.block(rest, tail))]
         return out
 
-    def jump(self, s: Any, tail: bool) -> Stmts:
+    def jump(self, s: ast.stmt, tail: bool) -> Stmts:
         if isinstance(s, ast.Return):
             return self.leave_function(s, tail)
         assert self.loop is not None
@@ -169,7 +169,7 @@ class Lowering:
             if isinstance(s, ast.If):
                 s.orelse = self.block(s.orelse, tail)
 
-    def try_(self, s: Any, tail: bool) -> None:
+    def try_(self, s: ast.Try, tail: bool) -> None:
         for jump in own_jumps(s.finalbody):
             self.refuse(
                 f"'{JUMPS[type(jump)]}' leaves a 'finally' clause.",
@@ -186,7 +186,7 @@ class Lowering:
             handler.body = self.block(handler.body, tail)
         s.finalbody = self.block(s.finalbody, False)
 
-    def around_loop(self, s: Any, rest: Stmts, tail: bool) -> Stmts:
+    def around_loop(self, s: ast.For | ast.While, rest: Stmts, tail: bool) -> Stmts:
         """The loop, its else clause, and what follows."""
         if endless(s):
             s.orelse, rest = [], behind(s, rest)
@@ -206,7 +206,7 @@ class Lowering:
             return out + self.block(after, tail)
         return out + self.after_return(jumps[RETURN], after, tail)
 
-    def loop_with(self, s: Any, leave: str | None, jump: ast.AST) -> ast.stmt:
+    def loop_with(self, s: ast.For | ast.While, leave: str | None, jump: ast.AST) -> ast.stmt:
         """The loop with its lowered body and the flag `leave` in its test."""
         self.loop, outer = Loop(leave), self.loop
         body = self.block(s.body, True)
@@ -231,7 +231,7 @@ class Lowering:
         return [place(ast.If(test, leave, self.block(after, tail)), jump)]
 
 
-def endless(s: object) -> bool:
+def endless(s: object) -> TypeGuard[ast.While]:
     """Whether a loop is `while True`."""
     return isinstance(s, ast.While) and isinstance(s.test, ast.Constant) and bool(s.test.value)
 

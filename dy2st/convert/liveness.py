@@ -17,17 +17,17 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
-from dy2st.convert.syntax import children, walk
+from dy2st.convert.syntax import FUNCTIONS, FunctionNode, children, walk
 
 Names = frozenset[str]
 NONE: Names = frozenset()
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+Loop = ast.For | ast.AsyncFor | ast.While
 NESTED = (*FUNCTIONS, ast.ClassDef)
 BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-TRY: tuple[type, ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
+TRY: tuple[type[ast.Try], ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 REFLECTIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
 
 
@@ -98,7 +98,7 @@ def own_children(node: ast.AST) -> list[ast.AST]:
     return children(node)
 
 
-def outside_function(node: Any) -> list[ast.AST]:
+def outside_function(node: FunctionNode) -> list[ast.AST]:
     """What a function definition evaluates: decorators, defaults, annotations."""
     args = node.args
     found = [*getattr(node, "decorator_list", ()), *args.defaults, *args.kw_defaults]
@@ -141,7 +141,7 @@ def binds(node: ast.AST) -> list[str]:
     return []
 
 
-def declared(nodes: Iterable[ast.AST], kind: Any) -> Names:
+def declared(nodes: Iterable[ast.AST], kind: type[ast.Global] | type[ast.Nonlocal]) -> Names:
     """The names in the `global` or `nonlocal` statements of this scope."""
     found: list[str] = []
     todo: list[object] = [*nodes]
@@ -154,34 +154,34 @@ def declared(nodes: Iterable[ast.AST], kind: Any) -> Names:
     return frozenset(found)
 
 
-def arguments(node: Any) -> list[ast.arg]:
+def arguments(node: FunctionNode) -> list[ast.arg]:
     args = node.args
     every = (*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg)
     return [a for a in every if a is not None]
 
 
-def parameters(node: object) -> Names:
+def parameters(node: FunctionNode) -> Names:
     return frozenset(a.arg for a in arguments(node))
 
 
-def body_of(node: Any) -> list[ast.AST]:
+def body_of(node: FunctionNode | ast.ClassDef) -> Sequence[ast.AST]:
     return node.body if isinstance(node.body, list) else [node.body]
 
 
-def local_names(fn: ast.AST) -> Names:
+def local_names(fn: FunctionNode) -> Names:
     """Parameters and names bound in a function's body, without its globals and nonlocals."""
     body = body_of(fn)
     outer = declared(body, ast.Global) | declared(body, ast.Nonlocal)
     return (bound(body) | parameters(fn)) - outer
 
 
-def free_names(node: ast.AST) -> Names:
+def free_names(node: FunctionNode | ast.ClassDef) -> Names:
     """The names that a nested function or class takes from around it when it runs."""
     body = body_of(node)
     return (uses(body) | declared(body, ast.Nonlocal)) - own_names(node)
 
 
-def own_names(node: ast.AST) -> Names:
+def own_names(node: FunctionNode | ast.ClassDef) -> Names:
     """The names that a function keeps for itself; a class hides nothing from its methods."""
     return local_names(node) if isinstance(node, FUNCTIONS) else NONE
 
@@ -201,16 +201,16 @@ def uses_of(node: ast.AST) -> Names:
     return uses(children(node))
 
 
-def comprehension_uses(node: Any) -> Names:
+def comprehension_uses(node: Comprehension) -> Names:
     first, *others = node.generators
     targets = bound(g.target for g in node.generators)
     heads = [getattr(node, field) for field in ("elt", "key", "value") if hasattr(node, field)]
     return uses([first.iter]) | (uses([*heads, first.target, *first.ifs, *others]) - targets)
 
 
-def nested(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+def nested(nodes: Iterable[ast.AST]) -> list[FunctionNode | ast.ClassDef]:
     """The functions and classes directly inside a scope, those in comprehensions too."""
-    found: list[ast.AST] = []
+    found: list[FunctionNode | ast.ClassDef] = []
     for node in own_nodes(nodes):
         if isinstance(node, NESTED):
             found.append(node)
@@ -268,15 +268,15 @@ class Effects:
     def of_IfExp(self, node: ast.IfExp) -> Effect:
         return self.of(node.test).then(self.any_of([node.body], [node.orelse]))
 
-    def of_comprehension(self, node: Any) -> Effect:
+    def of_comprehension(self, node: Comprehension) -> Effect:
         return self.of(node.generators[0].iter).then(Effect(uses_of(node)))
 
     of_ListComp = of_SetComp = of_DictComp = of_GeneratorExp = of_comprehension
 
-    def of_Lambda(self, node: Any) -> Effect:
+    def of_Lambda(self, node: ast.Lambda) -> Effect:
         return self.of(*own_children(node)).then(Effect(free_names(node)))
 
-    def of_FunctionDef(self, node: Any) -> Effect:
+    def of_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Effect:
         name = frozenset({node.name})
         return self.of(*own_children(node)).then(Effect(free_names(node) - name, name))
 
@@ -322,7 +322,7 @@ class Effects:
             return self.of(test.left, *test.comparators)
         return self.of(test)
 
-    def of_For(self, node: Any) -> Effect:
+    def of_For(self, node: ast.For | ast.AsyncFor) -> Effect:
         return self.of(node.iter).then(self.iteration(node).maybe())
 
     of_ForTest = of_AsyncFor = of_For
@@ -330,7 +330,7 @@ class Effects:
     def of_While(self, node: ast.While) -> Effect:
         return self.of(node.test).then(self.iteration(node).maybe())
 
-    def iteration(self, node: Any) -> Effect:
+    def iteration(self, node: Loop) -> Effect:
         """One pass through a loop, the test before it included."""
         test = self.if_true(node.test) if hasattr(node, "test") else Effect()
         return test.then(self.of(getattr(node, "target", None), *node.body))
@@ -373,7 +373,7 @@ class Scope:
     `outside`: names bound here that belong to the module or to a function around this one.
     """
 
-    def __init__(self, fn: ast.AST, outside: Names = NONE) -> None:
+    def __init__(self, fn: FunctionNode, outside: Names = NONE) -> None:
         body = body_of(fn)
         self.effects = Effects()
         self.locals = local_names(fn)
@@ -387,7 +387,7 @@ class Scope:
         if isinstance(fn, ast.FunctionDef):
             self.block(fn.body, parameters(fn), NONE, self.shared)
 
-    def captured(self, body: list[ast.AST]) -> Names:
+    def captured(self, body: Sequence[ast.AST]) -> Names:
         lazy = [n for n in own_nodes(body) if isinstance(n, ast.GeneratorExp)]
         names = {n for inner in nested(body) for n in free_names(inner)}
         names |= uses(lazy)
@@ -405,7 +405,7 @@ class Scope:
             effect = self.effects.one(s)
             after = keep | effect.reads | (NONE if effect.ends else after - effect.sets)
 
-    def inside(self, s: Any, after: Names, keep: Names) -> None:
+    def inside(self, s: ast.stmt, after: Names, keep: Names) -> None:
         """The statement lists within a statement."""
         sure, of = self.before[s], self.effects.of
         match s:
@@ -426,7 +426,7 @@ class Scope:
             case _ if isinstance(s, TRY):
                 self.inside_try(s, sure, after, keep)
 
-    def inside_try(self, s: Any, sure: Names, after: Names, keep: Names) -> None:
+    def inside_try(self, s: ast.Try, sure: Names, after: Names, keep: Names) -> None:
         of = self.effects.of
         after |= of(*s.finalbody).reads
         keep_here = keep | of(*s.finalbody).reads
@@ -438,7 +438,7 @@ class Scope:
             self.block(handler.body, sure, after, keep_here)
         self.block(s.finalbody, sure, after, keep)
 
-    def loop_names(self, s: Any) -> tuple[str, ...]:
+    def loop_names(self, s: Loop) -> tuple[str, ...]:
         """What a loop carries: `x`, or `x=` if an iteration surely sets x before it reads it."""
         parts = (getattr(s, "test", None), getattr(s, "target", None), *s.body)
         nodes = [n for n in parts if n is not None]
@@ -448,7 +448,7 @@ class Scope:
         live = sorted(assigned & (carried | self.after[s] | self.of_test(s)))
         return tuple(n if n in carried else f"{n}=" for n in live)
 
-    def of_test(self, s: Any) -> Names:
+    def of_test(self, s: Loop) -> Names:
         """What the test of a loop sets and the body reads: `while (n := f(x)) > 0: use(n)`."""
         test = getattr(s, "test", None)
         return NONE if test is None else bound([test]) & self.effects.of(*s.body).reads
@@ -460,7 +460,7 @@ class Scope:
         return tuple(sorted(assigned & (read | self.after[s] | self.shared)))
 
 
-def uses_reflection(body: list[ast.AST]) -> bool:
+def uses_reflection(body: Sequence[ast.AST]) -> bool:
     """Whether `locals()` or the like may read any variable."""
     return any(isinstance(n, ast.Name) and n.id in REFLECTIVE for n in own_nodes(body))
 

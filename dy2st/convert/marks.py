@@ -22,12 +22,12 @@ class Mark:
     the name of the dtype of an array, or None for nothing."""
 
     host: bool
-    result: Any = None
+    result: object = None
 
 
-UNSAID: Any = object()
+UNSAID: object = object()
 #: the marks of `pure` and `host`, by function
-MARKS: dict[Any, Mark] = {}
+MARKS: dict[object, Mark] = {}
 
 
 def not_to_static(function: Callable[..., object] | None = None) -> object:
@@ -60,7 +60,7 @@ def is_plain(function: types.FunctionType) -> bool:
     return not options.need_transform(options.ToStaticMode.AST)
 
 
-def ignore_module(modules: Any) -> None:
+def ignore_module(modules: str | types.ModuleType | Iterable[str | types.ModuleType]) -> None:
     """Do not convert the functions of these modules and of the modules inside of them.
 
     Their tensor operations are recorded, their control flow is Python's at the time of the trace,
@@ -73,8 +73,10 @@ def ignore_module(modules: Any) -> None:
     Raises:
         TypeError: neither a module nor a name.
     """
-    single = isinstance(modules, (str, types.ModuleType)) or not isinstance(modules, Iterable)
-    for module in [modules] if single else modules:
+    listed: Iterable[object] = [modules]
+    if isinstance(modules, Iterable) and not isinstance(modules, (str, types.ModuleType)):
+        listed = modules
+    for module in listed:
         name = module if isinstance(module, str) else getattr(module, "__name__", None)
         if not isinstance(name, str) or not isinstance(module, (str, types.ModuleType)):
             raise TypeError(f"ignore_module takes modules or their names, not {module!r}")

@@ -22,11 +22,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dy2st.convert.syntax import children, copied
+from dy2st.convert.syntax import FUNCTIONS, FunctionNode, children, copied
 from ir.loc import Loc, SourceError
 
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 FUTURE = __future__.annotations.compiler_flag
 #: the file name of every text given to `exec`, and from Python 3.13 on of the text of `python -c`
 SHARED_NAME = "<string>"
@@ -136,7 +134,7 @@ def fits(node: FunctionNode, code: types.CodeType) -> bool:
     return name == code.co_name and counts == (code.co_argcount, code.co_kwonlyargcount)
 
 
-Candidates = tuple[tuple[Any, "str | None"], ...]
+Candidates = tuple[tuple[FunctionNode, "str | None"], ...]
 
 
 def by_columns(candidates: Candidates, code: types.CodeType) -> Candidates:
@@ -146,16 +144,17 @@ def by_columns(candidates: Candidates, code: types.CodeType) -> Candidates:
     if not spans:
         return ()
     start, end = min(s[:2] for s in spans), max(s[2:] for s in spans)
-    around = [c for c in candidates if begin(c[0].body) <= start and end <= finish(c[0].body)]
-    return tuple(sorted(around, key=lambda c: begin(c[0].body))[-1:])
+    bodies = {c: c[0].body for c in candidates if isinstance(c[0], ast.Lambda)}
+    around = [c for c, body in bodies.items() if begin(body) <= start and end <= finish(body)]
+    return tuple(sorted(around, key=lambda c: begin(bodies[c]))[-1:])
 
 
-def begin(node: Any) -> tuple[int, int]:
+def begin(node: ast.expr) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 
-def finish(node: Any) -> tuple[int, int]:
-    return node.end_lineno, node.end_col_offset
+def finish(node: ast.expr) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, node.end_col_offset or 0
 
 
 def by_code(candidates: Candidates, code: types.CodeType) -> Candidates:
@@ -206,16 +205,16 @@ def inner_code(code: types.CodeType) -> types.CodeType:
 def bare_arguments(args: ast.arguments) -> ast.arguments:
     """The same parameters without annotations; every default is None."""
 
-    def bare(arg: Any) -> Any:
-        return arg and ast.copy_location(ast.arg(arg.arg, None), arg)
+    def bare(arg: ast.arg) -> ast.arg:
+        return ast.copy_location(ast.arg(arg.arg, None), arg)
 
     return ast.arguments(
         posonlyargs=[bare(a) for a in args.posonlyargs],
         args=[bare(a) for a in args.args],
-        vararg=bare(args.vararg),
+        vararg=args.vararg and bare(args.vararg),
         kwonlyargs=[bare(a) for a in args.kwonlyargs],
         kw_defaults=[d and ast.Constant(None) for d in args.kw_defaults],
-        kwarg=bare(args.kwarg),
+        kwarg=args.kwarg and bare(args.kwarg),
         defaults=[ast.Constant(None) for _ in args.defaults],
     )
 
@@ -261,10 +260,10 @@ class ExplicitSuper(ast.NodeTransformer):
     def __init__(self) -> None:
         self.first: str | None = None
 
-    def inside(self, node: Any) -> object:
+    def inside(self, node: FunctionNode) -> ast.AST:
         args = (*node.args.posonlyargs, *node.args.args)
         self.first, outer = args[0].arg if args else None, self.first
-        node = self.generic_visit(node)
+        self.generic_visit(node)
         self.first = outer
         return node
 

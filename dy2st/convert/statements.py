@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from dy2st.convert.expressions import Expressions
 from dy2st.convert.jumps import lower
@@ -18,6 +19,7 @@ from dy2st.convert.liveness import (
     parameters,
 )
 from dy2st.convert.syntax import (
+    FunctionNode,
     Stmts,
     assign,
     declare,
@@ -38,16 +40,17 @@ OPERATORS = {
 }  # fmt: skip
 
 
-def elements(target: Any) -> list[ast.expr]:
+def elements(target: ast.expr) -> list[ast.expr]:
     return target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
 
 
 class Convert(Expressions):
     """Statements: one method per construct. A statement becomes a list of statements."""
 
-    def root(self, node: Any) -> Any:
-        if not isinstance(node, ast.Lambda):
+    def root(self, node: FunctionNode) -> FunctionNode:
+        if isinstance(node, ast.FunctionDef):
             return self.function(node)
+        assert isinstance(node, ast.Lambda)
         node.body = self.without_statements(node.body)
         return node
 
@@ -113,12 +116,12 @@ class Convert(Expressions):
             self.before = outer
         return out or [ast.Pass()]
 
-    def part(self, base: str, node: ast.AST, stmts: Stmts) -> ast.stmt:
+    def part(self, base: str, node: ast.AST, stmts: Stmts) -> ast.FunctionDef:
         """A function of these statements, which rebinds the user's variables."""
         names = self.rebound(stmts)
         return place(self.inner(self.fresh(base), [], names, self.suite(stmts)), node)
 
-    def visit_For(self, node: Any) -> Stmts:
+    def visit_For(self, node: ast.For) -> Stmts:
         names = self.scope.loop_names(node)
         iterable, item = self.visit(node.iter), self.fresh("_item")
         name, rebound = self.fresh("_body"), self.rebound([node.target, *node.body])
@@ -158,7 +161,7 @@ class Convert(Expressions):
         node: ast.stmt,
         name: str,
         first: list[ast.expr],
-        parts: list[Any],
+        parts: Sequence[ast.FunctionDef],
         names: tuple[str, ...],
         last: list[ast.expr] | None = None,
     ) -> Stmts:
@@ -189,7 +192,7 @@ class Convert(Expressions):
 
     # Other statements
 
-    def visit_Try(self, node: Any) -> ast.stmt:
+    def visit_Try(self, node: ast.Try) -> ast.stmt:
         node.body = self.suite(node.body)
         if node.handlers:
             trying = ast.withitem(place(rt("trying"), node))
@@ -279,7 +282,7 @@ class Convert(Expressions):
             if isinstance(n, ast.expr)
         ]
 
-    def store(self, target: Any, value: ast.expr, node: ast.AST | None = None) -> Stmts:
+    def store(self, target: ast.expr, value: ast.expr, node: ast.AST | None = None) -> Stmts:
         """Store a converted value: value first, then the target's object, then its index."""
         if isinstance(target, ast.Attribute):
             name = ast.Constant(target.attr)
@@ -290,12 +293,13 @@ class Convert(Expressions):
         if isinstance(target, ast.Name):
             value = self.rebinding(target.id, value)
             return [place(assign(target, value), node or target)]
+        assert isinstance(target, (ast.Tuple, ast.List))
         value = self.iterated(value)
         if all(map(self.plain, target.elts)):
             return [place(assign(target, value), node or target)]
         return self.unpack(target, value, node or target)
 
-    def unpack(self, target: Any, value: ast.expr, node: ast.AST) -> Stmts:
+    def unpack(self, target: ast.Tuple | ast.List, value: ast.expr, node: ast.AST) -> Stmts:
         """Unpack into new names, then store these from left to right."""
         pattern: list[ast.expr] = []
         stores: Stmts = []
@@ -303,7 +307,7 @@ class Convert(Expressions):
             name = self.fresh("_part")
             starred = isinstance(element, ast.Starred)
             pattern.append(ast.Starred(store(name), ast.Store()) if starred else store(name))
-            inner = element.value if starred else element
+            inner = element.value if isinstance(element, ast.Starred) else element
             part = rt("list_", load(name)) if starred else load(name)
             stores += self.store(inner, place(part, element))
         new = ast.Tuple(pattern, ast.Store())
@@ -311,7 +315,7 @@ class Convert(Expressions):
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Stmts:
         op = ast.Constant(OPERATORS[type(node.op)])
-        target: Any = node.target
+        target = node.target
         if isinstance(target, ast.Name):
             new = rt("aug", op, place(load(target.id), target), self.visit(node.value))
             value = self.rebinding(target.id, place(new, node))
@@ -319,10 +323,11 @@ class Convert(Expressions):
         out: Stmts = []
         stable = not bound([node.value, target])
         obj = self.once(target.value, out, stable)
-        named = isinstance(target, ast.Attribute)
-        kind = "attr" if named else "item"
-        reader = "load_attr" if named else "load_old"
-        key = ast.Constant(target.attr) if named else self.once(target.slice, out, stable)
+        key: ast.expr
+        if isinstance(target, ast.Attribute):
+            kind, reader, key = "attr", "load_attr", ast.Constant(target.attr)
+        else:
+            kind, reader, key = "item", "load_old", self.once(target.slice, out, stable)
         old = place(rt(reader, obj, key), target)
         new = place(rt("aug", op, old, self.visit(node.value)), node)
         stored = rt(f"store_{kind}", new, copy.deepcopy(obj), copy.deepcopy(key))
@@ -341,7 +346,7 @@ class Convert(Expressions):
     def visit_Delete(self, node: ast.Delete) -> Stmts:
         return [s for target in node.targets for s in self.delete(target)]
 
-    def delete(self, target: object) -> Stmts:
+    def delete(self, target: ast.expr) -> Stmts:
         if isinstance(target, ast.Attribute):
             name = ast.Constant(target.attr)
             return [self.statement(rt("del_attr", self.visit(target.value), name), target)]

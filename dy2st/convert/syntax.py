@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TypeVar
 
 RT = "__dy2st__"
 Stmts = list[ast.stmt]
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+T = TypeVar("T")
+Placed = TypeVar("Placed", bound="ast.stmt | ast.expr")
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -38,10 +42,10 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
         todo += children(node)
 
 
-def copied(node: object) -> Any:
+def copied(node: T) -> T:
     """A copy of a tree; only operators and contexts, which hold nothing, are shared."""
     if isinstance(node, list):
-        return [copied(n) for n in node]
+        return [copied(n) for n in node]  # type: ignore[return-value]
     if not isinstance(node, ast.AST) or not node._fields and not node._attributes:
         return node
     new = type(node).__new__(type(node))
@@ -50,7 +54,7 @@ def copied(node: object) -> Any:
     return new
 
 
-def place(new: Any, node: Any) -> Any:
+def place(new: Placed, node: ast.AST) -> Placed:
     """Give a new node the place of what it stands for: of a block, its header only."""
     ast.copy_location(new, node)
     if isinstance(node, (ast.For, ast.While, ast.If)):
@@ -70,10 +74,10 @@ def point_at(func: ast.expr, call: ast.Call) -> None:
         func.end_lineno, func.end_col_offset = call.lineno, call.col_offset + 1
 
 
-def start_at_name(new: Any, node: ast.expr) -> Any:
+def start_at_name(new: ast.Call, node: ast.expr) -> ast.Call:
     """What loads or calls `obj.name` over several lines starts at the name, as in Python's code."""
     if isinstance(node, ast.Attribute) and node.lineno != node.end_lineno:
-        new.lineno = node.end_lineno
+        new.lineno = node.end_lineno or node.lineno
         new.col_offset = max(0, (node.end_col_offset or 0) - len(node.attr))
         point_at(new.func, new)
     return new
@@ -114,9 +118,10 @@ def define(
     rebound: Sequence[str],
     body: Stmts,
     global_names: Sequence[str] = (),
-) -> Any:
+) -> ast.FunctionDef:
     """`def name(params): global global_names; nonlocal rebound; body`"""
-    new: Any = ast.parse(f"def {name}(): pass").body[0]
+    new = ast.parse(f"def {name}(): pass").body[0]
+    assert isinstance(new, ast.FunctionDef)
     new.args = arguments(params)
     new.body = [ast.Global(list(global_names))] if global_names else []
     new.body += [ast.Nonlocal(list(rebound))] if rebound else []

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from dy2st.convert.liveness import binds, body_of, own_nodes
 from dy2st.convert.source import Source
-from dy2st.convert.syntax import RT, children
+from dy2st.convert.syntax import RT, FunctionNode, children
 from ir.loc import SourceError
 
 ASYNC = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
@@ -66,7 +66,7 @@ def refuse(source: Source, message: str, node: ast.AST, *, reason: str, remedy: 
     raise SourceError(message, source.loc(node), reason=reason, remedy=remedy)
 
 
-def yields(fn: ast.AST) -> bool:
+def yields(fn: FunctionNode) -> bool:
     """Whether a function is a generator function."""
     return has_yield(*body_of(fn))
 
