@@ -51,7 +51,7 @@ def call(f: Any, *args: Any) -> Any:
 def number(x: Any, name: str, least: int) -> int:
     """An int that is at least `least`; also a size of the program."""
     if is_symint(x):
-        return x  # type: ignore[no-any-return]
+        return x  # type: ignore[return-value]
     if isinstance(x, (bool, paddle.Tensor)) or is_runtime_scalar(x) or not hasattr(x, "__index__"):
         raise fault(TypeError, f"{name} must be an int, it is {structure.described(x)}")
     n = operator.index(x)

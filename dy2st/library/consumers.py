@@ -10,7 +10,7 @@ import builtins
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from dy2st.branches.cond import choose, settled_condition
 from dy2st.loops.generators import check_made_here, comprehension, consumed, registered
@@ -22,8 +22,8 @@ from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace import scalar as number
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import DTYPES, is_runtime_scalar, kind_of
-from dy2st.trace.symint import SymRange, check_cut, is_symint
+from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of
+from dy2st.trace.symint import SymInt, SymRange, check_cut, is_symint
 from dy2st.trace.trace import Trace, current
 
 #: numbers of the program are sorted by n * n comparisons
@@ -32,7 +32,7 @@ MOST_COMPARED = 256
 _pairs = registered(zip_)
 
 
-def is_lazy(x: object) -> bool:
+def is_lazy(x: object) -> TypeGuard[Tensor | RuntimeScalar | SymInt]:
     """Whether its value is known only when the program runs."""
     return isinstance(x, Tensor) or is_runtime_scalar(x) or is_symint(x)
 
@@ -381,7 +381,7 @@ def list_of(*args: Any) -> object:
     return TraceList(list(items)) if whole is None else whole
 
 
-def is_long(items: object) -> bool:
+def is_long(items: object) -> TypeGuard[Rest]:
     """Whether the program knows the length."""
     return isinstance(items, Rest) and items.over.is_open()
 

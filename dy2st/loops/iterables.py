@@ -152,7 +152,8 @@ class RunRange:
         self.start, self.step = start, step
         self.length = -((start - stop) // step)
         if is_runtime_scalar(step):
-            check(trace, (step != 0).value, "ValueError", "range() arg 3 must not be zero")
+            zero = (step != 0).value  # type: ignore[attr-defined]
+            check(trace, zero, "ValueError", "range() arg 3 must not be zero")
 
     def item(self, i: Any) -> Any:
         return self.start + i * self.step

@@ -43,7 +43,7 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
-from dy2st.trace.symint import is_symint, make
+from dy2st.trace.symint import dim_of, is_symint, make
 from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
 from ir import Carry, Go, Last, Scan, Size, Type, Value
 from ir.types import BOOL, Dim, substitute_dim
@@ -408,7 +408,7 @@ class LoopPorts(ContainerPorts):
             return final
         if not (type(b) is int or is_symint(b)) or not isinstance(step, int):
             raise Mismatch(name, describe(b), repr(a))
-        start: Dim = b.dim if is_symint(b) else b
+        start = dim_of(b)
         if a is p and not self.body_trace.known.steps.get(path):
             return b
         if path not in known.steps and isinstance(step or a.dim - start, int):

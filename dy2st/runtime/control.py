@@ -11,7 +11,7 @@ import functools
 import operator
 import os
 from collections.abc import Callable, KeysView, ValuesView
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -40,9 +40,9 @@ from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import UNDEF
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import check, is_runtime_scalar, negate
+from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, negate
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import SymInt, is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import kind_of
 from ir import Value
@@ -284,7 +284,7 @@ def in_(a: Any, b: Any) -> object:
 COLLECTIONS = (list, tuple, set, frozenset, dict, range, KeysView, ValuesView)
 
 
-def is_later(x: object) -> bool:
+def is_later(x: object) -> TypeGuard[RuntimeScalar | SymInt]:
     """A number that is known when the program runs."""
     return is_runtime_scalar(x) or is_symint(x)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 import paddle
@@ -45,7 +45,7 @@ def made_array(trace: Trace, fake: FakeTensor) -> FakeArray:
     return array
 
 
-def is_array(x: object) -> bool:
+def is_array(x: object) -> TypeGuard[FakeArray]:
     return type(x) is FakeArray
 
 

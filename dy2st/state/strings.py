@@ -11,7 +11,7 @@ import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from paddle.base.framework import EagerParamBase
 
@@ -147,7 +147,7 @@ def with_values(trace: Trace, x: object) -> tuple[str, list[tuple[Value, Message
     return out, shown
 
 
-def shows_values(x: object) -> bool:
+def shows_values(x: object) -> TypeGuard[Text]:
     """Whether a text has values of the program."""
     return isinstance(x, Text) and any(isinstance(q, Shown) for q in x.parts)
 

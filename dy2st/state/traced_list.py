@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from dy2st.state.containers import buffers, fills, lookup, shrinks, taps
 from dy2st.state.containers.lookup import is_later
@@ -485,7 +485,7 @@ for _name in (*_READS, *(q for q in _CHANGES if q != "__setitem__")):
     setattr(TraceList, _name, _changing(_name))
 
 
-def plain_parts(x: object) -> bool:
+def plain_parts(x: object) -> TypeGuard[TraceList]:
     """A list of fixed structure: it is carried like a tuple."""
     return isinstance(x, TraceList) and not x.segmented
 

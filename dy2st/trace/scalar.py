@@ -12,22 +12,53 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, Protocol, TypeGuard
 
+from paddle import Tensor
+
+from dy2st.trace.facts import ValueFacts
+from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.user_stack import user_name
-from ir import Value
+from ir import Loc, Value
 from ir.messages import Shown
-from ir.types import BOOL, F64, I64, DType
+from ir.types import BOOL, F64, I64, Dim, DType
 
 KINDS: dict[DType, type] = {BOOL: bool, I64: int, F64: float}
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
 #: a fact: an affine comparison with zero, as the name of the operator and the number on its left;
 #: or that a bool of the program is true ("is") or false ("not")
 PathCondition = tuple[str, Any]
+#: the method of an operator that a table gives to a class of numbers
+Operator = Callable[[Any, object], Any]
 NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 NEGATED.update({"is": "not", "not": "is"})
+
+
+class Home(Protocol):
+    """What numbers ask of the trace that they belong to."""
+
+    where: Callable[[], Loc]
+    trying: int
+    values: ValueFacts
+    sizes: SizeFacts
+
+    @property
+    def frame(self) -> Frame: ...
+
+    def emit(self, name: str, operands: Sequence[Value], attrs: dict[str, object]) -> Any: ...
+
+    def fake(self, value: Value, stop_gradient: bool = True) -> Tensor: ...
+
+    def read_value(self, value: Value) -> Value: ...
+
+    def dim_value(self, dim: Dim) -> Value: ...
+
+    def path_conditions(self) -> Iterator[tuple[str, Dim]]: ...
+
+    def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None: ...
 
 
 class RuntimeScalar:
@@ -44,8 +75,8 @@ class RuntimeScalar:
     def __init__(
         self,
         value: Value,
-        home: Any,
-        loops: frozenset[Any] = frozenset(),
+        home: Home,
+        loops: frozenset[Loop] = frozenset(),
         data: bool = True,
         implies: frozenset[PathCondition] = frozenset(),
         implied: frozenset[PathCondition] = frozenset(),
@@ -64,13 +95,13 @@ class RuntimeScalar:
     def __repr__(self) -> str:
         return f"<{self.kind.__name__} computed by the program>"
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> object:
         return arithmetic(self.home, "subtract", 0, self)
 
     def __pos__(self) -> RuntimeScalar:
         return self
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> object:
         return -self - 1 if self.kind is not float else NotImplemented
 
     def __abs__(self) -> RuntimeScalar:
@@ -80,28 +111,40 @@ class RuntimeScalar:
     def __round__(self, *digits: object) -> NoReturn:
         raise stop(self, "round")
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: object) -> tuple[object, object]:
         return self // other, self % other
 
-    def __rdivmod__(self, other: Any) -> Any:
+    def __rdivmod__(self, other: object) -> tuple[object, object]:
         return other // self, other % self
 
-    def item(self) -> Any:
+    __add__: Operator
+    __sub__: Operator
+    __mul__: Operator
+    __floordiv__: Operator
+    __mod__: Operator
+    __rfloordiv__: Operator
+    __rmod__: Operator
+    __lt__: Operator
+    __le__: Operator
+    __gt__: Operator
+    __ge__: Operator
+
+    def item(self) -> RuntimeScalar:
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        return attribute(self, name)
+    def __getattr__(self, name: str) -> NoReturn:
+        attribute(self, name)
 
 
 RuntimeScalar.__name__ = RuntimeScalar.__qualname__ = "number"
 
 
-def is_runtime_scalar(x: object) -> bool:
+def is_runtime_scalar(x: object) -> TypeGuard[RuntimeScalar]:
     """A number of the program that is no polynomial."""
     return type(x) is RuntimeScalar
 
 
-def is_mixed(x: object) -> bool:
+def is_mixed(x: object) -> TypeGuard[RuntimeScalar]:
     return type(x) is RuntimeScalar and x.mixed
 
 
@@ -110,21 +153,21 @@ def plain(n: RuntimeScalar) -> RuntimeScalar:
     return RuntimeScalar(n.value, n.home, n.loops, n.data, n.implies, n.implied)
 
 
-def fixed(x: Any) -> object:
+def fixed(x: object) -> object:
     """The truth of a mixed number where it is known, else `x`."""
     return x.always if is_mixed(x) and x.always is not None else x
 
 
-def settled(x: Any) -> Any:
+def settled(x: object) -> Any:
     """A tensor for what may be one, else `x`."""
     return x.home.fake(x.value, True) if is_mixed(x) else x
 
 
-def like(source: Any, value: Value) -> RuntimeScalar:
+def like(source: RuntimeScalar, value: Value) -> RuntimeScalar:
     return RuntimeScalar(value, source.home, source.loops, source.data)
 
 
-def stop(n: Any, use: str) -> BaseException:
+def stop(n: RuntimeScalar, use: str) -> BaseException:
     """What to raise where Python needs the number itself."""
     if not n.data:
         return NeedsConcrete(f"a number that the program computes is needed now ({use})", n.loops)
@@ -141,7 +184,7 @@ def stop(n: Any, use: str) -> BaseException:
     )
 
 
-def host_number_needed(n: Any, name: str, call: str, use: str) -> Refused:
+def host_number_needed(n: RuntimeScalar, name: str, call: str, use: str) -> Refused:
     """The number of a host call is another one on every call."""
     what = f"'{name}' follows from {call}, and" if name else f"the result of {call}"
     return Refused(
@@ -183,7 +226,7 @@ for _name, _use in _USES.items():
 
 
 # ---------------------------------------------------------------- operands
-def value_in(home: Any, x: Any, dtype: DType) -> Value:
+def value_in(home: Home, x: object, dtype: DType) -> Value:
     """A Python number, a Sym or a Number as a 0-d value of `dtype`."""
     if type(x) is RuntimeScalar:
         have = x.value
@@ -213,14 +256,14 @@ def is_polynomial(x: object) -> bool:
     return hasattr(type(x), "dim") and type(x).__name__ == "int"
 
 
-def sources(*xs: Any) -> tuple[frozenset[Any], bool]:
+def sources(*xs: object) -> tuple[frozenset[Loop], bool]:
     """The loops that the numbers follow from, and whether data had a part."""
     symbolic = [x for x in xs if type(x) is RuntimeScalar or is_polynomial(x)]
     loops = frozenset().union(*(x.loops for x in symbolic))
     return loops, any(x.data for x in symbolic)
 
 
-def make(home: Any, value: Value, *xs: object) -> RuntimeScalar:
+def make(home: Home, value: Value, *xs: object) -> RuntimeScalar:
     loops, data = sources(*xs)
     hosted = home.values.hosted
     for x in xs if hosted else ():
@@ -243,7 +286,7 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-def arithmetic(home: Any, row: str, x: Any, y: object) -> object:
+def arithmetic(home: Home, row: str, x: object, y: object) -> object:
     """`x row y` as Python computes it; NotImplemented for operands that are no numbers."""
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:
@@ -261,7 +304,7 @@ def arithmetic(home: Any, row: str, x: Any, y: object) -> object:
     return make(home, home.emit(row, [left, right], {}), x, y)
 
 
-def bits(home: Any, row: str, x: object, y: object) -> object:
+def bits(home: Home, row: str, x: object, y: object) -> object:
     """`x row y` on integers of 64 bits, or on bools; NotImplemented for other operands."""
     kinds = {kind_of(x), kind_of(y)}
     if not kinds <= {bool, int}:
@@ -276,7 +319,7 @@ def bits(home: Any, row: str, x: object, y: object) -> object:
     return make(home, home.emit(f"bitwise_{row}", [left, right], {}), x, y)
 
 
-def check_divisor(home: Any, value: Value, y: object) -> None:
+def check_divisor(home: Home, value: Value, y: object) -> None:
     """Python raises for a zero; a plain number that is not zero needs no check."""
     if type(y) in (int, float, bool):
         if not y:
@@ -287,7 +330,7 @@ def check_divisor(home: Any, value: Value, y: object) -> None:
     check(home, ok, "ZeroDivisionError", "division by zero")
 
 
-def check_power(home: Any, x: Any, y: Any, left: Value, right: Value) -> None:
+def check_power(home: Home, x: object, y: object, left: Value, right: Value) -> None:
     """Python raises for a negative power of zero, and has a complex number for a fractional power
     of a negative number. Nothing is checked where a plain number is enough to know."""
     known_base = type(x) in (int, float) and x > 0
@@ -303,7 +346,7 @@ def check_power(home: Any, x: Any, y: Any, left: Value, right: Value) -> None:
 
 
 def check(
-    home: Any,
+    home: Home,
     ok: Value,
     error: str,
     message: str,
@@ -329,7 +372,7 @@ def check(
     home.emit("check", [ok, *(v for v, _ in shown)], attrs)
 
 
-def compare(home: Any, op: str, x: object, y: object) -> Any:
+def compare(home: Home, op: str, x: object, y: object) -> Any:
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:
         return NotImplemented
@@ -339,9 +382,9 @@ def compare(home: Any, op: str, x: object, y: object) -> Any:
 
 
 def _operator(
-    name: str, row: str, swap: bool, of: Callable[[Any, str, Any, Any], object]
+    name: str, row: str, swap: bool, of: Callable[[Home, str, object, object], object]
 ) -> Callable[[RuntimeScalar, object], object]:
-    def method(self: RuntimeScalar, other: object, modulus: object = None) -> Any:
+    def method(self: RuntimeScalar, other: object, modulus: object = None) -> object:
         pair = (other, self) if swap else (self, other)
         if modulus is not None:
             return operator.pow(*pair) % modulus
@@ -371,7 +414,7 @@ for _name in COMPARISONS:
 
 
 # ---------------------------------------------------------------- truth
-def truth(n: Any) -> RuntimeScalar:
+def truth(n: RuntimeScalar) -> RuntimeScalar:
     """Whether a Number is not zero, as a bool."""
     if n.kind is bool:
         return n

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dy2st.trace.frames import Frame, Loop
-from dy2st.trace.symint import TYPICAL
 from ir import ROOM, Loc, Require, Size, Type, Value
 from ir.analysis.ranges import names_in, rises, slope
 from ir.messages import HOLE
 from ir.types import I64, Dim, is_natural, substitute_dim
+
+#: What an undetermined size is taken to be where Python has to branch on it.
+TYPICAL = 1 << 20
 
 
 @dataclass(eq=False)

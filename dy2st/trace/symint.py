@@ -13,17 +13,18 @@ from __future__ import annotations
 import bisect
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from dy2st.trace import scalar
+from dy2st.trace.frames import Loop
+from dy2st.trace.scalar import Home
 from dy2st.trace.signals import NeedsConcrete
+from ir import Value
 from ir.program import ENDLESS
 from ir.types import I64, Dim, Size, divide, substitute_dim
 
-#: What an undetermined size is taken to be where Python has to branch on it.
-TYPICAL = 1 << 20
 #: iterations that may run before a loop so that a comparison is the same in all others
 MOST_SETTLED = 16
 
@@ -34,13 +35,13 @@ class SymInt:
 
     __slots__ = ("dim", "home", "shape")
 
-    def __init__(self, dim: Size, home: Any, shape: Any = None) -> None:
+    def __init__(self, dim: Size, home: Home, shape: Sequence[object] | None = None) -> None:
         self.dim, self.home, self.shape = dim, home, shape
 
     __class__ = property(lambda self: int)  # type: ignore[assignment]
 
     @property
-    def loops(self) -> frozenset[Any]:
+    def loops(self) -> frozenset[Loop]:
         """The loops whose index this number depends on."""
         return frozenset(
             self.home.sizes.loops[n] for n in self.dim.names if n in self.home.sizes.loops
@@ -54,32 +55,44 @@ class SymInt:
     def __repr__(self) -> str:
         return str(self.home.sizes.text_of(self.dim))
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> object:
         return make(-self.dim, self.home)
 
     def __pos__(self) -> SymInt:
         return self
 
-    def __invert__(self) -> Any:
+    def __invert__(self) -> object:
         return -self - 1
 
     def __bool__(self) -> bool:
         return bool(self != 0)
 
-    def __abs__(self) -> Any:
+    def __abs__(self) -> object:
         negative: object = self < 0  # type: ignore[operator]
         if scalar.is_runtime_scalar(negative):
             value = self.home.emit("abs", [self.home.index_value(self)], {})
             return scalar.make(self.home, value, self)
         return -self if negative else self
 
-    def __divmod__(self, other: Any) -> Any:
+    def __divmod__(self, other: object) -> tuple[object, object]:
         return self // other, self % other
 
-    def __getattr__(self, name: str) -> Any:
-        return scalar.attribute(self, name)
+    __add__: scalar.Operator
+    __sub__: scalar.Operator
+    __mul__: scalar.Operator
+    __floordiv__: scalar.Operator
+    __mod__: scalar.Operator
+    __rfloordiv__: scalar.Operator
+    __rmod__: scalar.Operator
+    __lt__: scalar.Operator
+    __le__: scalar.Operator
+    __gt__: scalar.Operator
+    __ge__: scalar.Operator
 
-    def __call__(self, dim: Any = None) -> Any:
+    def __getattr__(self, name: str) -> NoReturn:
+        scalar.attribute(self, name)
+
+    def __call__(self, dim: int | None = None) -> object:
         if self.shape is None:
             raise TypeError("'int' object is not callable")
         return self.shape if dim is None else self.shape[dim]
@@ -88,18 +101,18 @@ class SymInt:
 SymInt.__name__ = SymInt.__qualname__ = "int"
 
 
-def is_symint(x: object) -> bool:
+def is_symint(x: object) -> TypeGuard[SymInt]:
     return type(x) is SymInt
 
 
-def dim_of(x: Any) -> Dim:
+def dim_of(x: object) -> Dim:
     """The polynomial of an int or a Sym."""
     return x.dim if is_symint(x) else int(x)
 
 
-def make(dim: Dim, home: object) -> Any:
-    """A Sym, or the plain int when no name is left."""
-    return SymInt(dim, home) if isinstance(dim, Size) else dim
+def make(dim: Dim, home: Home | None) -> Any:
+    """A Sym, or the plain int when no name is left. Without a home it can be printed only."""
+    return SymInt(dim, home) if isinstance(dim, Size) else dim  # type: ignore[arg-type]
 
 
 def _stop(name: str) -> Callable[..., NoReturn]:
@@ -187,7 +200,7 @@ SIGNS: dict[str, tuple[int | None, int | None]] = {
 }  # fmt: skip
 
 
-def bounds(dim: Dim, home: Any, skip: int = 0) -> tuple[Dim, Dim] | None:
+def bounds(dim: Dim, home: Home, skip: int = 0) -> tuple[Dim, Dim] | None:
     """The smallest and the largest value over all iterations (from `skip` on) of the loops, and
     over all counts of the while loops that ended.
 
@@ -206,7 +219,7 @@ def tighter(end: Dim | None, known: int | None, better: Callable[..., int]) -> D
     return better(end, known) if isinstance(end, int) else known
 
 
-def known_ends(dim: Dim, home: Any) -> tuple[int | None, int | None]:
+def known_ends(dim: Dim, home: Home) -> tuple[int | None, int | None]:
     """The smallest and the largest value by the conditions of the branches around."""
     low: int | None = None
     high: int | None = None
@@ -221,7 +234,7 @@ def known_ends(dim: Dim, home: Any) -> tuple[int | None, int | None]:
     return low, high
 
 
-def _decide(op: str, low: Dim, high: Dim, home: Any) -> bool | None:
+def _decide(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
     """`n op 0` for every n in [low, high]; named sizes are taken as typical."""
     a, b = home.sizes.settle(low), home.sizes.settle(high)
     if op in ("eq", "ne"):
@@ -231,7 +244,7 @@ def _decide(op: str, low: Dim, high: Dim, home: Any) -> bool | None:
     return bool(f(a, 0)) if f(a, 0) == f(b, 0) else None
 
 
-def settles(op: str, gap: Dim, home: Any) -> int:
+def settles(op: str, gap: Dim, home: Home) -> int:
     """After how many iterations a comparison with zero is the same in all others; 0 if it never
     is, or it takes many."""
     names = gap.names if isinstance(gap, Size) else ()
@@ -246,7 +259,7 @@ def settles(op: str, gap: Dim, home: Any) -> int:
     return 0
 
 
-def turns(op: str, gap: Size, loop: Any) -> set[int]:
+def turns(op: str, gap: Size, loop: Loop) -> set[int]:
     """The iteration from which a comparison with zero is another, if only the index of `loop`
     decides it and that happens once."""
     if gap.names != {loop.name} or op in ("eq", "ne") or not isinstance(loop.trip, int):
@@ -268,7 +281,7 @@ def settled_after(test: scalar.RuntimeScalar) -> int:
     return max((settles(op, gap, test.home) for op, gap in facts), default=0)
 
 
-def cut_off(op: str, gap: Dim, home: Any) -> int:
+def cut_off(op: str, gap: Dim, home: Home) -> int:
     """How many of the last iterations have to run apart so that a comparison with zero is the same
     in all others; 0 if that does not help, or they cannot."""
     names = gap.names if isinstance(gap, Size) else ()
@@ -282,7 +295,7 @@ def cut_off(op: str, gap: Dim, home: Any) -> int:
     return 0
 
 
-def check_cut(op: str, gap: Dim, home: Any) -> None:
+def check_cut(op: str, gap: Dim, home: Home) -> None:
     """Ask for the last iterations to run apart where that settles a comparison."""
     k = cut_off(op, gap, home)
     if k:
@@ -318,7 +331,7 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
     return method
 
 
-def note_measured(home: Any, ends: Iterable[object], n: Dim) -> None:
+def note_measured(home: Home, ends: Iterable[object], n: Dim) -> None:
     """A slice of a stream whose end is a size: that of another tensor, perhaps, which is not as
     long for every sequence."""
     sizes = home.sizes
@@ -346,7 +359,7 @@ def _is_shortcut(op: str, known: bool, caller: FrameType) -> bool:
     return place in SAME or differs and place in SAME_IF_EQUAL
 
 
-def affine_comparison(home: Any, op: str, gap: Size, x: Any, y: object) -> scalar.RuntimeScalar:
+def affine_comparison(home: Home, op: str, gap: Size, x: object, y: object) -> scalar.RuntimeScalar:
     """A comparison that differs between iterations."""
     n = scalar.compare(home, op, x, y)
     for loop in make(gap, home).loops:
@@ -361,7 +374,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 # ---------------------------------------------------------------- values
-def dim_value(home: Any, dim: Dim) -> Any:
+def dim_value(home: Home, dim: Dim) -> Value:
     """The i64[] value of a number, once per frame."""
     frame = home.frame
     if dim in frame.indices:
@@ -376,7 +389,7 @@ def dim_value(home: Any, dim: Dim) -> Any:
     return value
 
 
-def _affine_value(home: Any, dim: Size) -> object:
+def _affine_value(home: Home, dim: Size) -> Value:
     name = next(n for n in sorted(dim.names) if n in home.sizes.loops)
     rest = substitute_dim(dim, {name: 0})
     step = substitute_dim(dim, {name: 1}) - rest
@@ -414,11 +427,11 @@ class SymRange:
         return abs(self.step) == 1 or divide(gap, self.step) is not None
 
     @property
-    def loops(self) -> frozenset[Any]:
+    def loops(self) -> frozenset[Loop]:
         found = [q.loops for q in (self.start, self.stop) if is_symint(q)]
         return frozenset().union(*found)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         n = self.trip
         if isinstance(n, Size):
             raise NeedsConcrete(f"{self!r} is iterated outside of a for statement", self.loops)
@@ -434,7 +447,7 @@ class SymRange:
 SymRange.__name__ = SymRange.__qualname__ = "range"
 
 
-def range_(*args: Any) -> object:
+def range_(*args: object) -> object:
     """`range` for converted code."""
     if not any(is_symint(a) for a in args):
         return range(*args)

@@ -449,7 +449,7 @@ class Trace:
             if isinstance(dim, Size):
                 self.require_sign(dim, holds)
 
-    def path_conditions(self) -> Iterator[tuple[str, object]]:
+    def path_conditions(self) -> Iterator[tuple[str, Dim]]:
         """Comparisons of sizes that hold in the branches around."""
         for frame in self.frames:
             yield from ((op, gap) for op, gap in frame.facts if isinstance(gap, Size))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import paddle
@@ -40,7 +40,7 @@ class Picked:
         return Mask(self.tensors[0], self.axis)
 
 
-def is_mask(item: object) -> bool:
+def is_mask(item: object) -> TypeGuard[Tensor]:
     """A boolean selection whose values the program computes."""
     return isinstance(item, Tensor) and item.dtype == paddle.bool
 

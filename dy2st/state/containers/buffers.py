@@ -145,7 +145,7 @@ def want_stores(
     return True
 
 
-def choose(trace: Trace, target: Any, i: object, value: object) -> None:
+def choose(trace: Trace, target: Any, i: RuntimeScalar, value: object) -> None:
     """`target[i] = value` at an index from data: each element is the old one or the new one."""
     target.split(trace)
     n = target.size()

@@ -11,7 +11,7 @@ import functools
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 import paddle
@@ -43,7 +43,7 @@ from dy2st.trace.scalar import (
     value_in,
 )
 from dy2st.trace.signals import NeedsConcrete, Refused
-from dy2st.trace.symint import bounds, is_symint
+from dy2st.trace.symint import SymInt, bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace
 from ir import Type, Value
 from ir.types import I64
@@ -65,8 +65,8 @@ LISTS = (paddle.nn.LayerList, paddle.nn.Sequential, paddle.nn.ParameterList)
 MOST_UNROLLED = 8
 
 
-def is_later(i: object) -> bool:
-    return is_symint(i) or is_runtime_scalar(i) and i.kind is not float  # type: ignore[attr-defined]
+def is_later(i: object) -> TypeGuard[SymInt | RuntimeScalar]:
+    return is_symint(i) or is_runtime_scalar(i) and i.kind is not float
 
 
 def is_sequence(x: Any) -> bool:
