@@ -11,6 +11,7 @@ from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
 from executor.gpu.kernels.attention import attention
+from executor.gpu.kernels.cell import celled
 from executor.gpu.kernels.groups import grouped
 from executor.gpu.kernels.linear import chunked
 from executor.gpu.kernels.rows import merged
@@ -57,7 +58,7 @@ class Gpu:
                 name = op.attrs.get("call") or op.name
                 what = "a function of Python" if name == "host" else repr(name)
                 raise Unsupported(f"a GPU cannot run {what}, which is called on the host", op.loc)
-        launches = grouped(chunked(lowered.launches), attention, merged)
+        launches = grouped(celled(chunked(lowered.launches)), attention, merged)
         return replace(lowered, launches=tuple(launches))
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:

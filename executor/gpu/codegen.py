@@ -102,6 +102,7 @@ class _Stage:
         self.block(self.stage.body)
         kernels = [n.kernel for n in parts(self.stage.body) if isinstance(n, Task)]
         beside = max((k.beside for k in kernels if k is not None), default=0)
+        beside = 1 if self.stage.cooperative else beside
         bounds = f"__launch_bounds__({THREADS}{f', {beside}' if beside else ''})"
         return "\n".join(
             [

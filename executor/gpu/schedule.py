@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
 from executor.gpu.kernels.attention import Attention, attention_kernel
+from executor.gpu.kernels.cell import Cell, cell_kernel, dealt, matrix_kernel
 from executor.gpu.kernels.linear import LinearScan, linear_kernel
 from executor.gpu.kernels.resident import (
     MOST_OF_LOOP,
@@ -261,17 +262,29 @@ class _Planner:
         names, room = bound_in(x), MOST_OF_LOOP
         writes = [a for q in every(x.body) for a in self.touches.of(q) if a.write]
         for q in x.body:
-            if not isinstance(q, Gemm) or not is_constant(q.y, names):
+            if not isinstance(q, (Gemm, Cell)):
                 continue
-            matrix = tuple(self.touches.touched(q.y, False))
-            if is_stale(self.hazards, matrix, writes):
+            gemm = q.gemm if isinstance(q, Cell) else q
+            if not is_constant(gemm.y, names):
                 continue
-            found = resident(q, device.threads, device.resident)
-            if found is None or found.registers > room:
-                continue
-            room -= found.registers
-            self.kernels[id(q)] = product_kernel(found)
-            self.loads.setdefault(id(x), []).append(Task(q, load_kernel(found), matrix))
+            matrix = tuple(self.touches.touched(gemm.y, False))
+            fresh = not is_stale(self.hazards, matrix, writes)
+            found = self.kept(q, device, room if fresh else 0)
+            if found is not None:
+                load, self.kernels[id(q)], registers = found
+                room -= registers
+                self.loads.setdefault(id(x), []).append(Task(q, load, matrix))
+
+    def kept(self, q: Gemm | Cell, device: Device, room: int) -> tuple[Kernel, Kernel, int] | None:
+        """Kernels that load the matrix and that multiply by it, with `room` registers."""
+        if isinstance(q, Cell):
+            deal = dealt(q, device.threads, device.resident, room)
+            self.kernels[id(q)] = cell_kernel(deal)
+            return (matrix_kernel(deal), cell_kernel(deal), deal.registers) if deal.kept else None
+        found = resident(q, device.threads, device.resident)
+        if found is None or found.registers > room:
+            return None
+        return load_kernel(found), product_kernel(found), found.registers
 
     def stage(self, number: int, group: Sequence[Launch], device: Device) -> Stage:
         """All blocks run together if one waits for others."""

@@ -15,15 +15,20 @@ Own: TypeAlias = Callable[[Sequence[Launch], Buffer], bool]
 Family: TypeAlias = Callable[[Sequence[Launch], int, Own], tuple[list[Launch], int] | None]
 
 
+def owner(launches: Sequence[Launch]) -> Own:
+    """For the launches of a program, or those that stand for some of them."""
+    touches = Counter(touched(launches))
+
+    def own(some: Sequence[Launch], b: Buffer) -> bool:
+        return b.kind == "arena" and touches[b] == sum(q is b for q in touched(some))
+
+    return own
+
+
 def grouped(launches: Sequence[Launch], *families: Family) -> list[Launch]:
     """The launches with each run that a family covers as one; families that come first choose
     first."""
-    touches = Counter(_touched(launches))
-
-    def own(some: Sequence[Launch], b: Buffer) -> bool:
-        return b.kind == "arena" and touches[b] == sum(q is b for q in _touched(some))
-
-    return _grouped(launches, families, own)
+    return _grouped(launches, families, owner(launches))
 
 
 def _grouped(launches: Sequence[Launch], families: Sequence[Family], own: Own) -> list[Launch]:
@@ -39,10 +44,10 @@ def _grouped(launches: Sequence[Launch], families: Sequence[Family], own: Own) -
     return out
 
 
-def _touched(launches: Sequence[Launch]) -> Iterator[Buffer]:
+def touched(launches: Sequence[Launch]) -> Iterator[Buffer]:
     """The memory that launches touch, each as often as they do."""
     for x in launches:
         for v in views(x):
             yield from memory_of(v.buffer)
         for inside in blocks(x):
-            yield from _touched(inside)
+            yield from touched(inside)

@@ -93,7 +93,7 @@ def load_kernel(r: Resident) -> Kernel:
     kernel, y = _kernel(r), r.gemm.y
     pointer, (down, right) = kernel.pointer(y), kernel.numbers(y.strides[-2:])
     k, n = y.shape[-2:]
-    with _unrolled(kernel, r.depth) as u, _unrolled(kernel, r.columns) as j:
+    with unrolled(kernel, r.depth) as u, unrolled(kernel, r.columns) as j:
         kernel.emit(f"kept[{u} * {r.columns} + {j}] = 0;")
         row, column = kernel.let(f"lane + {u} * {r.lanes}"), kernel.let(f"first + {j}")
         with kernel.block(f"if ({row} < {k} && {column} < {n})"):
@@ -118,7 +118,7 @@ def product_kernel(r: Resident) -> Kernel:
     with kernel.loop(count, first=str(group), step=str(r.groups)) as row:
         start, *places = kernel.decoded(row, shape, rows) if shape else [0] * len(rows)
         _sum(kernel, r, left, start, along)
-        with _unrolled(kernel, r.columns) as j:
+        with unrolled(kernel, r.columns) as j:
             column = kernel.let(f"first + {j}")
             with kernel.block(f"if (lane == {j} % {r.lanes} && {column} < {n})"):
                 at = [add(p, mul(column, s)) for p, s in zip(places, steps)]
@@ -144,16 +144,16 @@ def _sum(kernel: Kernel, r: Resident, left: str, start: Int, step: Int) -> None:
     x, d = r.gemm.x, r.gemm.x.dtype.compute
     k, kind = x.shape[-1], register_type(d)
     kernel.emit(f"{kind} sums[{r.columns}], row[{r.depth}];")
-    with _unrolled(kernel, r.depth) as u:
+    with unrolled(kernel, r.depth) as u:
         at = kernel.let(f"lane + {u} * {r.lanes}")
         kernel.emit(f"row[{u}] = 0;")
         with kernel.block(f"if ({at} < {k})"):
             value = kernel.read(left, x.dtype, add(start, mul(at, step)))
             kernel.emit(f"row[{u}] = {value};")
     fma = "fmaf" if d.bits == 32 else "fma"
-    with _unrolled(kernel, r.columns) as j:
+    with unrolled(kernel, r.columns) as j:
         kernel.emit(f"sums[{j}] = 0;")
-        with _unrolled(kernel, r.depth) as u:
+        with unrolled(kernel, r.depth) as u:
             element = f"kept[{u} * {r.columns} + {j}]"
             kernel.emit(f"sums[{j}] = {fma}(row[{u}], {element}, sums[{j}]);")
         kernel.emit("#pragma unroll")
@@ -162,7 +162,7 @@ def _sum(kernel: Kernel, r: Resident, left: str, start: Int, step: Int) -> None:
 
 
 @contextmanager
-def _unrolled(kernel: Kernel, count: int) -> Iterator[str]:
+def unrolled(kernel: Kernel, count: int) -> Iterator[str]:
     kernel.emit("#pragma unroll")
     with kernel.loop(count, "i32") as i:
         yield i

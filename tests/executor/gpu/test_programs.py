@@ -161,7 +161,7 @@ def test_a_loop_of_any_length_is_one_launch():
         counts.append([b - a for a, b in zip(before, emulator.counted())])
     assert counts[0] == counts[1] == counts[2]
     kernels, cooperative, graphs, _, allocations, _ = counts[0]
-    assert (kernels, cooperative, graphs) == (2, 1, 1) and allocations == 0
+    assert (kernels, cooperative, graphs) == (4, 1, 1) and allocations == 0
 
 
 def test_a_call_without_loops_is_one_graph():

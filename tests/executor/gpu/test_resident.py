@@ -10,8 +10,10 @@ import pytest
 import executor
 import ir
 from executor.gpu.driver import driver
+from executor.gpu.kernels.cell import Cell
 from executor.gpu.schedule import Repeat, Task, parts
 from executor.gpu.validate import ScheduleError
+from executor.launches import Gemm
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import LSTM, fixed, inputs, reference
 from tests.executor.gpu.test_programs import floats, parsed, same
@@ -65,7 +67,7 @@ def products(program) -> list[bool]:
     schedule = executor.compile(program, backend="gpu").native.schedule
     loops = (n for s in schedule.stages for n in parts(s.body) if isinstance(n, Repeat))
     tasks = [t for n in loops for t in n.body if isinstance(t, Task)]
-    return [t.kernel.kept is not None for t in tasks if type(t.launch).__name__ == "Gemm"]
+    return [t.kernel.kept is not None for t in tasks if isinstance(t.launch, (Gemm, Cell))]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -84,8 +84,8 @@ def test_lanes_that_never_meet_need_no_barrier(golden):
     assert str(schedule_of(parsed(LIF))) == golden
 
 
-def test_a_product_with_the_state_waits_twice_in_an_iteration(golden):
-    """Before it reads what others have made, and before they overwrite it."""
+def test_a_product_with_the_state_waits_once_in_an_iteration(golden):
+    """Before it reads what others have made: they write the other half."""
     assert str(schedule_of(parsed(RNN))) == golden
 
 
