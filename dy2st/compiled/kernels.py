@@ -17,7 +17,7 @@ from dy2st.capture.foreign import gradient
 from dy2st.capture.foreign.arguments import flatten, reads_numbers
 from dy2st.capture.foreign.run import HOST_CALLS, arguments, function, is_void, run
 from dy2st.compiled.arguments import array_tensor, copied_tensor
-from dy2st.trace.fake_tensor import Tensor, dtype_from
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from dy2st.trace.signals import Refused
 from executor.host_calls import Place
 from executor.rooms import Expanding
@@ -43,15 +43,15 @@ def kernel(
     call = op.attrs["call"]
     if call in HOST_CALLS:
         return partial(python_call, op, operands, results, sizes)
-    tensors = [tensor_on(q.array) for q in operands]
+    tensors, made = [tensor_on(q.array) for q in operands], Results(op, results)
     if call.startswith(gradient.PREFIX):
-        return lambda: fill(op, gradient.run_backward(run, op, tensors, sizes), results)
+        return lambda: made.fill(gradient.run_backward(run, op, tensors, sizes))
     writes, literal = op.attrs["writes"], op.attrs["args"]
     if writes or reads_numbers(literal):
-        return lambda: fill(op, overwriting(op, tensors, sizes), results)
+        return lambda: made.fill(overwriting(op, tensors, sizes))
     args, kwargs = arguments(literal, tensors, sizes)
     given = set(map(id, tensors))
-    return lambda: fill(op, fresh(function(call)(*args, **kwargs), given), results)
+    return lambda: made.fill(fresh(function(call)(*args, **kwargs), given))
 
 
 def tensor_on(array: np.ndarray) -> Tensor:
@@ -82,21 +82,23 @@ def fresh(out: object, given: Collection[int]) -> list[Tensor]:
     return [t for t in tensors if id(t) not in given and not is_void(t)]
 
 
-def fill(op: Op, found: Sequence[Tensor], results: Sequence[Place]) -> None:
-    """Raises Dy2stError when Paddle's kernel gives other types than the stand-ins did."""
-    have = [(dtype_from(t.dtype), t.shape) for t in found]
-    want = [(r.type.dtype, list(q.array.shape)) for r, q in zip(op.results, results)]
-    if have != want:
-        raise Dy2stError(f"{op.attrs['call']} gave {have}, its stand-in {want} ({op.loc})")
-    for tensor, place in zip(found, results):
-        store(tensor, place)
+class Results:
+    """The memory of the results of a foreign op, and what Paddle's kernel must give for it."""
 
+    def __init__(self, op: Op, places: Sequence[Place]) -> None:
+        self.op = op
+        self.dtypes = [DTYPE_TO_PADDLE[r.type.dtype] for r in op.results]
+        self.shapes = [list(q.array.shape) for q in places]
+        self.places = [(q, q.address, q.array.nbytes) for q in places]
 
-def store(tensor: Tensor, place: Place) -> None:
-    """Copy a tensor to the memory of a result."""
-    if not place.array.size:
-        return
-    if tensor.is_contiguous():
-        ctypes.memmove(place.address, tensor.data_ptr(), place.array.nbytes)
-    else:
-        place.array[...] = tensor.numpy()
+    def fill(self, found: Sequence[Tensor]) -> None:
+        """Raises Dy2stError when the kernel gives other types than the stand-ins did."""
+        if [t.dtype for t in found] != self.dtypes or [t.shape for t in found] != self.shapes:
+            have, want = [(t.dtype, t.shape) for t in found], list(zip(self.dtypes, self.shapes))
+            name, loc = self.op.attrs["call"], self.op.loc
+            raise Dy2stError(f"{name} gave {have}, its stand-in {want} ({loc})")
+        for tensor, (place, address, size) in zip(found, self.places):
+            if size and tensor.is_contiguous():
+                ctypes.memmove(address, tensor.data_ptr(), size)
+            elif size:
+                place.array[...] = tensor.numpy()

@@ -44,5 +44,7 @@ def run(
 
 def is_void(tensor: Tensor) -> bool:
     """A result that the kernel did not make; an empty tensor has no storage, yet it is one."""
+    if tensor._is_initialized():
+        return False
     made = 0 in tensor.shape and tensor.data_ptr() is not None  # strides of others end the process
-    return not tensor._is_initialized() and not made
+    return not made
