@@ -14,10 +14,13 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from paddle.nn import Layer
+
 from dy2st.branches.cond import condition
 from dy2st.capture.foreign.iterators import advanced
 from dy2st.convert.unsupported import is_generator
 from dy2st.loops.iterables import Numbers, is_lost, lost, sequence_of, taken
+from dy2st.state.containers.lookup import MOST_UNROLLED, flat
 from dy2st.state.ownership import check_keys, note_contents, refuse
 from dy2st.state.protocols import UserIterator, iterable_of, users_method
 from dy2st.trace.scalar import is_runtime_scalar
@@ -63,7 +66,7 @@ class TraceGenerator:
             raise NeedsConcrete("a generator from outside of the loop is advanced in it")
         before = len(trace.builder.ops)
         out = step()
-        if len(trace.builder.ops) > before:
+        if len(trace.builder.ops) > before and next(flat((out,)), None) is not None:
             self.note(trace)
         return out
 
@@ -78,15 +81,17 @@ TraceGenerator.__name__ = TraceGenerator.__qualname__ = "generator"
 
 
 def maker(f: Any) -> object:
-    """A converted function; a generator function gives generators that the trace knows."""
+    """A converted function; a generator function gives generators that the trace knows. Those of
+    `Layer` itself (`named_sublayers`) run over its parts, not over time."""
     if not is_generator(f):
         return f
+    what = None if f.__module__ == Layer.__module__ else "a generator"
 
     @functools.wraps(f)
     def make(*args: Any, **kwargs: Any) -> object:
         trace = current()
         made = f(*args, **kwargs)
-        return made if trace is None else TraceGenerator(trace, made, "a generator")
+        return made if trace is None else TraceGenerator(trace, made, what)
 
     return make
 
@@ -114,7 +119,8 @@ def generator_(
     trace = current()
     if trace is None:
         return make(iterable)
-    made = TraceGenerator(trace, later(make, iterable), "a generator expression")
+    what = "a generator expression" if is_long(trace, iterable) else None
+    made = TraceGenerator(trace, later(make, iterable), what)
     if whole is not None:
         made.whole, made.consumer = functools.partial(comprehension, whole, iterable), name
     return made
@@ -252,6 +258,16 @@ def items(iterable: Any, test: Callable[[], object] | None = None) -> Iterator[A
             except StopIteration:
                 return
             yield item
+
+
+def is_long(trace: Trace, iterable: Any) -> bool:
+    """Whether a generator expression over this may be one over time; a few elements of a list are
+    no loop, as in a `for`."""
+    if isinstance(iterable, TraceGenerator):
+        return True
+    if isinstance(iterable, list) and len(iterable) <= MOST_UNROLLED:
+        return False
+    return sequence_of(trace, iterable) is not None
 
 
 def one_by_one(trace: Trace, iterable: Any) -> Any:

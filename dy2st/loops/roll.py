@@ -338,7 +338,8 @@ class Runner:
         if (isinstance(self.over.trip, Size) or endless) and not few:
             raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
         if self.over.trip and not self.fills:
-            self.trace.frame.notes.append(("unrolled", self.site, self.why))
+            kind = "written out" if getattr(self.first_stop, "few", False) else "unrolled"
+            self.trace.frame.notes.append((kind, self.site, self.why))
         if self.over.trip == ENDLESS and not few:
             return self.endless(go)
         if few:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 from dy2st.state.containers import buffers, fills, lookup, shrinks, taps
-from dy2st.state.containers.lookup import is_later
+from dy2st.state.containers.lookup import MOST_UNROLLED, is_later
 from dy2st.state.stacked_run import (
     Leaf,
     ScanCell,
@@ -151,7 +151,7 @@ class TraceList(list):
         rows = all(
             isinstance(q, StackedRun) and isinstance(q.tree, Unstacked) for q in self.parts()
         )
-        if trace is not None and len(self) > 1 and not rows:
+        if trace is not None and len(self) > MOST_UNROLLED and not rows:
             trace.frame.notes.append(("unrolled", trace.where(), reason))
 
     def loops_around(self) -> list[Frame]:

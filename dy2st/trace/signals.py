@@ -21,6 +21,7 @@ class NeedsConcrete(BaseException):
         peel: running so many iterations before the loop may settle it.
         cut: running so many of the last iterations after the loop settles it.
         subject: what `reason` says something of, where the user's expression is not known.
+        few: a loop of the program is possible, but it has so few iterations that it takes longer.
     """
 
     def __init__(
@@ -30,8 +31,9 @@ class NeedsConcrete(BaseException):
         peel: int = 0,
         cut: int = 0,
         subject: str = "",
+        few: bool = False,
     ) -> None:
-        self.reason = f"{subject} {reason}".lstrip()
+        self.reason, self.few = f"{subject} {reason}".lstrip(), few
         super().__init__(self.reason)
         self.loops, self.peel, self.loc = frozenset(loops), int(peel), user_loc()
         self.cut = cut

@@ -74,10 +74,7 @@ def test_named_sizes(name):
 
 
 def loops_of(report: Any) -> tuple[str, ...]:
-    """Kinds of the loops. Items of a generator are made one by one: it is no loop to roll."""
-    one_by_one = {q.loc.line for q in report.loops if "generator" in q.reason}
-    loops = (q for q in report.loops if q.kind != "cond" and q.loc.line not in one_by_one)
-    return tuple(q.kind for q in loops)
+    return tuple(q.kind for q in report.loops)
 
 
 @pytest.mark.quick("greedy", "viterbi")

@@ -29,15 +29,6 @@ def arguments(model: Model, steps: int) -> Any:
     return lambda: model.args(rng, steps)
 
 
-def check_report(model: Model, report: Any) -> None:
-    """Every loop that is unrolled has a mark, and every mark such a loop."""
-    reasons = [q.reason for q in report.loops if q.kind == "unrolled"]
-    for reason in reasons:
-        assert any(part in reason for part in model.unrolled), f"unrolled: {reason}"
-    for part in model.unrolled:
-        assert any(part in reason for reason in reasons), f"a stale mark: {part}"
-
-
 @pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in STANDS]
@@ -45,7 +36,7 @@ def check_report(model: Model, report: Any) -> None:
 def test_as_eager(name):
     model = MODELS[name]
     static = check.parity(make(name, 7), arguments(model, 7), calls=2, **BOUNDS)
-    check_report(model, dy2st.report(static, *arguments(model, 7)()))
+    assert "unrolled" not in str(dy2st.report(static, *arguments(model, 7)()))
 
 
 @pytest.mark.parametrize("name", [n for n, model in MODELS.items() if model.refused])

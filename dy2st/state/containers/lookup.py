@@ -78,7 +78,11 @@ def is_sequence(x: Any) -> bool:
 
 def is_holder(x: object) -> bool:
     """Whether `x` is a Layer that is read like a list."""
-    return isinstance(x, LISTS) and class_of(x) in LISTS
+    if not isinstance(x, LISTS):
+        return False
+    cls: Any = class_of(x)
+    base = next(c for c in cls.__mro__ if c in LISTS)
+    return all(getattr(cls, n) is getattr(base, n) for n in ("__getitem__", "__len__", "__iter__"))
 
 
 def one_kind(items: Sequence[object]) -> bool:
@@ -181,7 +185,7 @@ def refuse_short(trace: Trace, loops: frozenset[Any]) -> None:
     """A short loop in another one is unrolled."""
     bodies = [f.loop for f in trace.frames if f.loop is not None]
     if len(bodies) > 1 and bodies[-1] in loops and is_short(bodies[-1]):
-        raise NeedsConcrete("is in a short inner loop", [bodies[-1]], subject="an index")
+        raise NeedsConcrete("is in a short inner loop", [bodies[-1]], subject="an index", few=True)
 
 
 def is_short(loop: Loop) -> bool:
@@ -191,7 +195,7 @@ def is_short(loop: Loop) -> bool:
 def refuse_few(loops: frozenset[Any], kind: str) -> None:
     """A short loop over Layers or parameters is unrolled."""
     if loops and all(map(is_short, loops)):
-        raise NeedsConcrete(f"picks {kind}", loops, subject="an index")
+        raise NeedsConcrete(f"picks {kind}", loops, subject="an index", few=True)
 
 
 # ---------------------------------------------------------------- tables

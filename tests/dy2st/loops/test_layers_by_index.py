@@ -256,9 +256,9 @@ def test_the_program_is_as_long_for_more_layers(kind):
     assert len(lengths) == 1
 
 
-def test_a_few_layers_are_unrolled():
+def test_a_few_layers_are_written_out():
     static = check.trains(lambda: Linears(8), inputs)
-    assert report_of(static, *inputs()) == ["unrolled"]
+    assert report_of(static, *inputs()) == ["written out"]
 
 
 # ---------------------------------------------------------------- calls after changes

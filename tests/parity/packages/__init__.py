@@ -32,21 +32,15 @@ Args = Callable[[np.random.Generator, int], list[Any]]
 @dataclass(frozen=True)
 class Model:
     """`make(steps)` is the model and `args(rng, steps)` its arguments, `trained(rng, steps)` those
-    of training, where eager Paddle can train it. `unrolled`: parts of the reasons of loops that are
-    unrolled: loops over a fixed number of layers, and that over time where the program is not
-    `flat`. `refused`: a part of the error, and what leads to it. `least`: the smallest T."""
+    of training, where eager Paddle can train it. `flat`: the program has one length, whatever T is.
+    `refused`: a part of the error, and what leads to it. `least`: the smallest T."""
 
     make: Callable[[int], Any]
     args: Args
     trained: Args | None = None
-    unrolled: tuple[str, ...] = ()
     refused: tuple[str, str] | None = None
     flat: bool = True
     least: int = 1
-
-
-#: loops over layers, which are few
-LAYERS = ("picks a Layer", "in a short inner loop")
 
 
 def integers(rng: np.random.Generator, high: int, *shape: int) -> Any:
@@ -114,12 +108,9 @@ MODELS: dict[str, Model] = {
     "transformer_tts": Model(
         synthesis.TransformerTTS,
         lambda rng, t: [floats(rng, 1, 5, 4)],
-        unrolled=("iterates over a generator",),
     ),
-    "tacotron": Model(
-        synthesis.TacotronInference, lambda rng, t: [floats(rng, 5, 4)], unrolled=LAYERS
-    ),
-    "tacotron_training": Model(synthesis.TacotronDecoder, spectrum, spectrum, unrolled=LAYERS),
+    "tacotron": Model(synthesis.TacotronInference, lambda rng, t: [floats(rng, 5, 4)]),
+    "tacotron_training": Model(synthesis.TacotronDecoder, spectrum, spectrum),
     "length_regulator": Model(
         synthesis.LengthRegulator,
         lambda rng, t: [floats(rng, BATCH, t, 4), integers(rng, 4, BATCH, t)],
@@ -135,7 +126,6 @@ MODELS: dict[str, Model] = {
     "waveflow": Model(
         lambda t: synthesis.WaveFlow(2 * t),
         lambda rng, t: [floats(rng, BATCH, 6 * t + 1), floats(rng, BATCH, 2, 6 * t + 2)],
-        unrolled=("is needed as a number (str)",),
     ),
     # ------------------------------------------------------------ recognition
     "u2_all_chunks": Model(
@@ -162,20 +152,13 @@ MODELS: dict[str, Model] = {
         lambda rng, t: [floats(rng, t, 4), integers(rng, 4, max(t // 3, 1)) + 1],
     ),
     # ------------------------------------------------------------ generation
-    "greedy_search": Model(
-        generation.Generation, prompt, unrolled=("iterates over a generator expression",)
-    ),
-    "sampling": Model(
-        generation.Sampling, prompt, unrolled=("iterates over a generator expression",)
-    ),
-    "cached_beam_search": Model(
-        generation.BeamSearch, prompt, unrolled=("iterates over a generator expression",)
-    ),
+    "greedy_search": Model(generation.Generation, prompt),
+    "sampling": Model(generation.Sampling, prompt),
+    "cached_beam_search": Model(generation.BeamSearch, prompt),
     "transformer_xl": Model(
         generation.TransformerXL,
         lambda rng, t: [floats(rng, BATCH, 2 * t, 4)],
         lambda rng, t: [floats(rng, BATCH, 2 * t, 4)],
-        unrolled=("is in a short inner loop",),
     ),
     # ------------------------------------------------------------ search
     "formula_generator": Model(search.FormulaGenerator, lambda rng, t: [floats(rng, BATCH, 5, 4)]),
@@ -203,13 +186,11 @@ MODELS: dict[str, Model] = {
         mixers.Llama,
         prompt,
         lambda rng, t: [integers(rng, 9, BATCH, t), integers(rng, 9, BATCH, t)],
-        unrolled=("iterates over a generator expression",),
     ),
     "mamba_steps": Model(mixers.MambaSteps, sequences(4)),
     "rwkv": Model(
         mixers.RWKV,
         lambda rng, t: [floats(rng, t, 4)],
-        unrolled=("in a short inner loop",),
     ),
     "xlstm": Model(mixers.XLSTM, sequences(4), sequences(4)),
     "wavernn": Model(mixers.WaveRNN, lambda rng, t: [floats(rng, 1, 4 * t, 4)], flat=False),
@@ -252,7 +233,6 @@ MODELS: dict[str, Model] = {
         dynamics.RealNVP,
         lambda rng, t: [floats(rng, t, BATCH, 4)],
         lambda rng, t: [0.1 * floats(rng, t, BATCH, 4)],
-        unrolled=LAYERS,
     ),
     "autoregressive_flow": Model(
         dynamics.AutoregressiveFlow, lambda rng, t: [floats(rng, BATCH, t)]
