@@ -1,7 +1,7 @@
 """What single rewrites of loops give: each program with and without one of them.
 
-Prints Markdown. `python -m scripts.bench.bench_rewrites [--rounds 15]` from the root. The two
-versions are called in turns; times are those of the processor, as all run on one thread.
+Prints Markdown. `python -m scripts.bench.bench_rewrites [table ...] [--rounds 15]` from the
+root. The versions are called in turns; times are those of the processor, as all run on one thread.
 """
 
 from __future__ import annotations
@@ -173,17 +173,64 @@ def training(rounds: int) -> None:
         print(f"| {list(shape)} | {times} | {memory} |", flush=True)
 
 
+def two_ops(h: Any, x: Any) -> Any:
+    h = 0.9 * h + x
+    return h, h
+
+
+def product(h: Any, x: Any) -> Any:
+    h = paddle.tanh(h @ WEIGHTS[:16, :16] + x)
+    return h, h
+
+
+def small_ops(h: Any, x: Any) -> Any:
+    y = h @ WEIGHTS[:16, :16]
+    return paddle.cumsum(y) / (y.sum() + y.max() + 1), None
+
+
+FACTORS = (1, 2, 4, 8)
+
+
+def unrolling(rounds: int) -> None:
+    """`dy2st.scan` over 400 steps of 16 numbers."""
+    print("\n| body | " + " | ".join(f"unroll {k}, µs" for k in FACTORS) + " | least ratio |")
+    print("|---|---:|---:|---:|---:|---:|")
+    x = paddle.randn([400, 16])
+    for body in (two_ops, product, small_ops):
+        static = [translated(scanned(body, k), x) for k in FACTORS]
+        calls = [repeated(quietly(f, x)) for f in static]
+        least = [10 * min(times) for times in in_turns(calls, 5 * rounds)]
+        numbers = " | ".join(f"{t:.1f}" for t in least)
+        print(f"| {body.__name__} | {numbers} | {least[0] / min(least):.2f} |", flush=True)
+
+
+def scanned(body: Any, unroll: int) -> Any:
+    return lambda xs: dy2st.scan(body, paddle.zeros([16]), xs, unroll=unroll)
+
+
+def repeated(call: Callable[[], None]) -> Callable[[], None]:
+    def calls() -> None:
+        for _ in range(100):
+            call()
+
+    return calls
+
+
+TABLES = {"rewrites": inference, "sums": sums, "training": training, "unrolling": unrolling}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("tables", nargs="*", metavar="table", help=", ".join(TABLES))
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
+    command = " ".join([COMMAND, *options.tables])
     print(
-        f"{datetime.date.today()}, `{COMMAND} --rounds {options.rounds}`, {processor()}, "
+        f"{datetime.date.today()}, `{command} --rounds {options.rounds}`, {processor()}, "
         f"one thread, Python {platform.python_version()}, Paddle {paddle.__version__}."
     )
-    inference(options.rounds)
-    sums(options.rounds)
-    training(options.rounds)
+    for name in options.tables or TABLES:
+        TABLES[name](options.rounds)
 
 
 if __name__ == "__main__":
