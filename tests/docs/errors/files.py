@@ -330,3 +330,12 @@ def states(x):
 @script
 def joined_list_with_a_tuple():
     dy2st.load(changed(save(states), "manifest.json", '"list"', '"tuple"'))
+
+
+def named(x):
+    return {"mean": x.mean(), "rows": x}
+
+
+@script
+def dict_with_a_key_twice():
+    dy2st.load(changed(save(named), "manifest.json", "rows", "mean"))

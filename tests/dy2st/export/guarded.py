@@ -121,7 +121,7 @@ def check(part: Part, value: Any, sizes: dict[str, int]) -> None:
         np.array(value)
     elif isinstance(part, Items):
         assert type(value) is part.kind and len(value) == len(part.parts)
-        for q, v in zip(part.parts, value):
+        for q, v in zip(part.parts, value.values() if part.kind is dict else value):
             check(q, v, sizes)
     elif isinstance(part, Elements):
         assert type(value) is list

@@ -118,6 +118,7 @@ TREES = [
     ["number", 0], ["number", None], ["rows", 0, True], ["rows", 0, 1], ["elements", OUT],
     ["elements", ["list", []]], ["elements", ["rows", 0, 1]], ["list"], ["list", {}],
     ["list", [None]], ["dict", [["1"]]], ["dict", [["{}", OUT]]], ["dict", [["[1, {}]", OUT]]],
+    ["dict", [["1", OUT], ["1", OUT]]],
     ["constant", 1], ["constant", '"'], ["constant", "[" * 5000], ["size", "1.5"], ["size", "K"],
     ["size", "f32"], [["out"], 0, []], ["fill", 0], ["read", []], ["__init__", 0],
     ["elements", ["tuple", [["rows", 0, False], ["rows", 1, False]]]],
