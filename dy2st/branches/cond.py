@@ -156,7 +156,7 @@ def fail(
     branch, block = (yes, then) if yes.failed is not None else (no, orelse)
     site = endings.site(trace, branch, holds_values(error))
     if not site:
-        check_attributes(error)
+        endings.check_attributes(error)
     shows = shows_values(text_of(error)) and not (site and branch.written)
     if acts(branch) or shows:
         failing, none = reporting(trace, block, ok, site, get_state, set_state), lambda: None
@@ -212,18 +212,6 @@ def report(trace: Trace, error: Exception, ok: Any, site: int, text: str, shown:
 
 def holds_values(error: Exception) -> bool:
     return any(map(is_lazy, vars(error).values()))
-
-
-def check_attributes(error: Exception) -> None:
-    """A call raises the object that the trace has made: with another text, but the attributes that
-    it had then."""
-    for name, value in vars(error).items():
-        if is_lazy(value):
-            raise refuse(
-                f"the attribute {name} of a {type(error).__name__} is computed by the program.",
-                "Data decides whether it is raised, and only its text has values of that call.",
-                "Put the value into the text of the error.",
-            )
 
 
 def check_not_trying(trace: Trace, test: RuntimeScalar | None = None) -> None:

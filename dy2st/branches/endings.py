@@ -3,22 +3,26 @@
 A call that fails writes nothing. What eager has written before such an error is known from a trace
 that ends in it: it runs only the branches that lead there, each under a check that it is taken.
 Conditions on data are numbered in the order in which a frame comes to them. An error in the body
-of a loop is met once more in a program without the loop.
+of a loop is met once more in a program without the loop. Behind random numbers, or in a loop of
+many iterations, eager itself runs the call that has failed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dy2st.branches.branch import Branch
 from dy2st.capture.foreign.probe import RANDOM
+from dy2st.state.strings import is_lazy
 from dy2st.trace import scalar as number
 from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.scalar import RuntimeScalar, known, negate, negated
+from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace
+from dy2st.trace.user_stack import raised_at
 from ir import Op, Program
 from ir.program import Node
 from ir.uses import walk
@@ -34,6 +38,15 @@ class Unrolled:
 
     loops: tuple[object, ...]
     needed: bool
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """An error that eager meets when it runs the call that has failed. `needed`: as in `Unrolled`;
+    `random`: Paddle's generator begins again, too."""
+
+    needed: bool
+    random: bool = False
 
 
 def decision(frame: Frame) -> int:
@@ -52,36 +65,60 @@ def site(trace: Trace, branch: Branch, needed: bool) -> int:
 
 def numbered(trace: Trace, last: tuple[int, bool], needed: bool = False, *more: Frame) -> int:
     """As `site`, for the error that the last of some conditions leads to."""
-    frames = [*trace.frames, *more]
-    if trace.in_loop and trace.endings.ahead is None:
-        return in_loops(trace, [f.loop for f in trace.frames if f.loop is not None], needed)
-    if trace.endings.ahead is not None or not (needed or has_changed(trace)):
+    if trace.endings.ahead is not None:
         return 0
-    path = [f.decision for f in trace.frames[1:]]
-    if None in path or any(draws(f.builder.ops) for f in frames):
+    found: object
+    if trace.in_loop:
+        found = in_loops(trace, [f.loop for f in trace.frames if f.loop is not None], needed)
+    elif needed or has_changed(trace):
+        path = [f.decision for f in trace.frames[1:]]
+        again = None in path or any(draws(f.builder.ops) for f in [*trace.frames, *more])
+        found = Rerun(True) if again else (*path, last)
+    else:
         return 0
-    trace.endings.paths.append((*path, last))
+    trace.endings.paths.append(found)
     return len(trace.endings.paths)
 
 
-def in_loops(trace: Trace, loops: Sequence[Loop], needed: bool) -> int:
+def in_loops(trace: Trace, loops: Sequence[Loop], needed: bool) -> Unrolled | Rerun:
     """As `numbered`, for an error in the body of loops: a trace without these loops says how many
     iterations lead to it."""
     trips = [q.trip for q in loops if trace.is_counted(q) and isinstance(q.trip, int)]
     if len(trips) < len(loops) or math.prod(trips) > MOST_ITERATIONS:
-        return 0
-    trace.endings.paths.append(Unrolled(tuple(q.calls for q in loops), needed))
-    return len(trace.endings.paths)
+        return Rerun(needed)
+    return Unrolled(tuple(q.calls for q in loops), needed)
 
 
 def final_paths(trace: Trace, program: Program, changes: bool) -> list[Any]:
-    """How the errors are reached in programs of their own; None for those in loops that need none.
-    `changes`: a call stores something. What acts while it runs does not run a second time."""
-    acts = draws(program.ops, "print")
-    return [
-        None if isinstance(q, Unrolled) and (acts or not (q.needed or changes)) else q
-        for q in trace.endings.paths
-    ]
+    """How the errors are reached again; None for those that need not be. `changes`: a call stores
+    something. What acts while it runs does not run a second time."""
+    acts, random = draws(program.ops, {"host", "print"}), draws(program.ops, RANDOM)
+    if acts and any(not isinstance(q, tuple) and q.needed for q in trace.endings.paths):
+        for error in trace.endings.errors.values():
+            check_attributes(error)
+
+    def final(path: Any) -> Any:
+        if isinstance(path, tuple):
+            return path
+        if acts or not (path.needed or changes):
+            return None
+        return Rerun(True, random) if random or isinstance(path, Rerun) else path
+
+    return [final(q) for q in trace.endings.paths]
+
+
+def check_attributes(error: Exception) -> None:
+    """A call raises the object that the trace has made: with another text, but the attributes that
+    it had then."""
+    for name, value in vars(error).items():
+        if is_lazy(value):
+            raise Refused(
+                f"the attribute {name} of a {type(error).__name__} is computed by the program.",
+                raised_at(error),
+                reason="Data decides whether it is raised, and only its text has values of that "
+                "call.",
+                remedy="Put the value into the text of the error.",
+            )
 
 
 def has_changed(trace: Trace) -> bool:
@@ -92,11 +129,10 @@ def has_changed(trace: Trace) -> bool:
     return stored or not inputs.isdisjoint(trace.values.written)
 
 
-def draws(nodes: Iterable[Node], *more: str) -> bool:
-    """Whether a host call has been made, or a random number drawn, which another program would do
-    again."""
+def draws(nodes: Iterable[Node], calls: Collection[str] = RANDOM | {"host"}) -> bool:
+    """Whether one of these foreign ops is there, which another program would do again."""
     found = [q for q in walk(nodes) if isinstance(q, Op) and q.name == "foreign"]
-    return any(q.attrs["call"] in ("host", *RANDOM, *more) for q in found)
+    return any(q.attrs["call"] in calls for q in found)
 
 
 # ---------------------------------------------------------------- a trace that ends in an error

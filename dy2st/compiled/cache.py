@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dy2st.compiled.arguments import argument_names
-from dy2st.compiled.endings import EARLY, Again, Path, Unrolled, as_raised
+from dy2st.compiled.endings import EARLY, Again, Path, Rerun, Unrolled, as_raised
 from dy2st.compiled.entry import MISS, Entry
 from dy2st.compiled.reasons import (
     Case,
@@ -117,6 +117,8 @@ class Cache:
         path = () if entry is None else again.paths[site - 1]
         if path is None:
             return error
+        if isinstance(path, Rerun):
+            return self.rerun(signature, error)
         made: Entry | None = None
         try:
             for made in self.endings(entry, signature, again, path):
@@ -130,6 +132,15 @@ class Cache:
             if isinstance(path, Unrolled) and made is not None:
                 return self.ended(made, signature, other)
             return error if entry is not None or isinstance(other, SourceError) else other
+
+    def rerun(self, signature: Signature, error: Exception) -> Exception:
+        """The error of eager, which runs the call that has failed and changed nothing."""
+        try:
+            self.function(*signature.args, **signature.kwargs)
+        except Exception as raised:
+            raised.__suppress_context__ |= raised.__context__ is error
+            return raised
+        return error
 
     def endings(
         self, entry: Entry | None, signature: Signature, again: Again, path: Path | Unrolled

@@ -1,7 +1,8 @@
 """Calls that end in an error of the user: what they leave behind.
 
 A program that fails has written nothing. Where eager has changed something before, another program
-is made for the first call that fails there: it ends in the error, which is its result.
+is made for the first call that fails there: it ends in the error, which is its result. Where no
+program leads to the error, eager runs the call.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from paddle.base import core
+
 from dy2st.branches.branch import raised
-from dy2st.branches.endings import Unrolled, has_changed
+from dy2st.branches.endings import Rerun, Unrolled, has_changed
 from dy2st.state.dynamic_numbers import DynamicNumbers
 from dy2st.state.strings import PLAIN, Shown, Text, is_lazy
 from dy2st.trace.trace import Trace
@@ -29,7 +32,30 @@ class Again:
     spec: Sequence[object] | None = None
     dynamic: DynamicNumbers | None = None
     unrolled: Mapping[object, str] | None = None
-    paths: Sequence[Path | Unrolled | None] = ()
+    paths: Sequence[Path | Unrolled | Rerun | None] = ()
+
+    def reruns(self, error: Exception) -> bool:
+        """Whether eager runs the call that has ended in this error."""
+        site = vars(error).get("site", 0)
+        return site > 0 and isinstance(self.paths[site - 1], Rerun)
+
+
+def rewinding(call: Callable[..., object], again: Again | None) -> Callable[..., object]:
+    """A call that leaves Paddle's generator as it was where eager runs it once more."""
+    if again is None or not any(isinstance(q, Rerun) and q.random for q in again.paths):
+        return call
+
+    def run(leaves: Sequence[object], _only_check: bool = False) -> object:
+        generator = core.default_cpu_generator()
+        state = generator.get_state()
+        try:
+            return call(leaves, _only_check)
+        except Exception as error:
+            if again.reruns(error):
+                generator.set_state(state)
+            raise
+
+    return run
 
 
 def noted(trace: Trace, call: Callable[[], object]) -> object:
@@ -85,4 +111,6 @@ def as_raised(result: tuple[Any, Any, Any], error: Exception) -> Exception:
     return made.with_traceback(error.__traceback__)
 
 
-__all__ = ["EARLY", "Again", "Path", "Unrolled", "as_raised", "ending", "noted"]
+__all__ = [
+    "EARLY", "Again", "Path", "Rerun", "Unrolled", "as_raised", "ending", "noted", "rewinding",
+]  # fmt: skip

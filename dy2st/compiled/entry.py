@@ -21,7 +21,7 @@ from paddle.base import core
 from dy2st.compiled import backward_errors
 from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.compiled.autograd import Node
-from dy2st.compiled.endings import Again, Path, Unrolled
+from dy2st.compiled.endings import Again, Path, Unrolled, rewinding
 from dy2st.compiled.errors import UsersErrors
 from dy2st.compiled.host_inputs import HostCalls, Watch
 from dy2st.compiled.reasons import Checks
@@ -112,7 +112,7 @@ class Entry:
         self.used, self.again = 0, made.again
         self.updates = self.watch is None and any(self.is_update(q) for q, _ in made.plan.stores)
         self.ends: list[tuple[Path | Unrolled, Entry]] = []
-        self.call: Callable[..., Any] = _Writer(self, made).compile()
+        self.call: Callable[..., Any] = rewinding(_Writer(self, made).compile(), self.again)
         made.guards.finish()
         for q, o in zip(self.traced, own):
             q.tensor = q.tensor if o else None
