@@ -272,6 +272,8 @@ def method(trace: Trace, f: types.MethodType) -> Any:
         )
     if isinstance(owner, Layer) and f.__func__ is type(owner).__call__ and is_paddles(f.__func__):
         return functools.partial(call_layer, owner)
+    if isinstance(f.__func__, functools._lru_cache_wrapper):
+        return functools.partial(fn(f.__func__), owner)
     rewritten = isinstance(f.__func__, types.FunctionType) and f.__func__ in REWRITTEN
     if rewritten and not isinstance(owner, type(os.environ)):
         if isinstance(f.__self__, Layer):

@@ -236,6 +236,7 @@ def guarded_call(trace: Trace, f: Any, *args: Any, **kwargs: Any) -> object:
     """The result, or the exception; every call of the program checks that it is the same."""
     call = PureCall(trace, f)
     call.generic = False
+    call.opaque |= isinstance(f, functools._lru_cache_wrapper)
     for x in (*args, *kwargs.values()):
         call.read(x)
     with trace.pause():

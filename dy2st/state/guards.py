@@ -31,6 +31,8 @@ from dy2st.trace.undo import MISSING, Attr, Item, Location
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
 #: `type.__flags__` of a class that is written in Python
 HEAP_TYPE = 1 << 9
+#: what a look at a method of an object makes anew
+METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 CALLED = {"_parameters": "parameters", "_buffers": "buffers", "_sub_layers": "sublayers"}
 #: Layers that are read like lists and dicts
 HOLDERS = (
@@ -194,7 +196,7 @@ class Guards(ContainerGuards):
             self.method(obj, name, getattr(bound, "__func__", None))
         elif not own and value is not MISSING and getattr(type(obj), name, MISSING) is value:
             self.method(obj, name, value)
-        elif own or not isinstance(value, (types.MethodType, types.BuiltinMethodType)):
+        elif own or not isinstance(value, METHODS):
             place = Attr(obj, name)
             self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
 
@@ -211,12 +213,18 @@ class Guards(ContainerGuards):
             self.terms[key] = self.test(self.ref(x), x, None)
 
     def call(
-        self, f: object, args: object, kwargs: object, value: object = None, raised: object = None
+        self,
+        f: object,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        value: object = None,
+        raised: object = None,
     ) -> None:
         """`f(*args, **kwargs)` gave `value`, or raised an exception of the type `raised`."""
         parts = [self.ref(f), *map(self.ref_constant, (args, kwargs, value, raised))]
         expression = f"gives_again({', '.join(parts)})"
-        self.terms["call", id(f), repr(args), repr(kwargs)] = expression
+        known = tuple(repr(q) if is_plain(q) else id(q) for q in (*args, *kwargs.values()))
+        self.terms["call", id(f), known, tuple(kwargs)] = expression
 
     def default_dtype(self, kind: type, found: str) -> None:
         """The element type for new tensors, which Paddle keeps in a private field of a class."""

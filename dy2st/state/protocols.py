@@ -176,6 +176,9 @@ def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
     if isinstance(own, functools.partialmethod) and name not in vars(obj):
         trace.guards.in_class(obj, name, own)
         return (own.__get__(obj, type(obj)),)
+    if isinstance(own, functools.singledispatchmethod) and name not in vars(obj):
+        trace.guards.in_class(obj, name, own)
+        return (functools.partial(dispatched, trace, own, obj),)
     if defined(obj, "__getattribute__") is not None:
         raise refuse(
             f"{type(obj).__name__} defines __getattribute__.",
@@ -186,6 +189,13 @@ def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
         return ()
     trace.guards.absent(obj, name)
     return hooked(trace, obj, "__getattr__", name)
+
+
+def dispatched(trace: Trace, method: Any, obj: Any, *args: Any, **kwargs: Any) -> object:
+    """A call of a `functools.singledispatchmethod`."""
+    kind = trace.hooks.call(type)(args[0])
+    found = trace.hooks.call(method.dispatcher.dispatch)(kind)
+    return trace.hooks.call(found.__get__(obj, type(obj)))(*args, **kwargs)
 
 
 def not_yet(trace: Trace, obj: Any, name: str) -> None:

@@ -196,3 +196,89 @@ def test_generic_classes_and_context_variables():
     for value in (2.0, 3.0):
         scale.set(value)
         check.same(static(x), f(x))
+
+
+def chooser():
+    @functools.singledispatch
+    def gain(a):
+        return 1.0
+
+    @gain.register
+    def _(a: int):
+        return 2.0 * a
+
+    class Net(paddle.nn.Layer):
+        @functools.singledispatchmethod
+        def shift(self, a):
+            return 0.5
+
+        @shift.register(list)
+        def _(self, a):
+            return len(a)
+
+        def forward(self, x, a):
+            return x * gain(a) + self.shift(a)
+
+    return Net(), gain
+
+
+def test_functions_chosen_by_the_class_of_an_argument():
+    (eager, one), (layer, two) = chooser(), chooser()
+    static = dy2st.to_static(layer)
+    for a in (1, "s", [1, 2], 3, 4, True):
+        check.same(static(X, a), eager(X, a))
+    for net, gain in ((eager, one), (layer, two)):
+        gain.register(str, lambda a: 9.0)
+        vars(type(net))["shift"].register(str, lambda self, a: 7.0)
+    check.same(static(X, "s"), eager(X, "s"))
+
+
+class Masked(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.calls = 1.0, 0
+
+    @functools.lru_cache(maxsize=4)  # noqa: B019
+    def mask(self, n):
+        return paddle.tril(paddle.ones([n, n])) * self.scale
+
+    def forward(self, x, other):
+        self.calls += 1
+        return x @ self.mask(x.shape[1]) + other.mask(1) * self.calls
+
+
+def test_a_method_with_a_cache():
+    """It keeps what it has computed of each object, whatever changes there."""
+    nets = [(Masked(), Masked()), (Masked(), Masked())]
+    calls = nets[0][0], dy2st.to_static(nets[1][0])
+    for k in range(4):
+        check.same(*((call(X, two), one.calls) for (one, two), call in zip(nets, calls)))
+        for one, two in nets:
+            one.scale, two.scale = 2.0 * k, 3.0 * k
+        if k == 2:
+            Masked.mask.cache_clear()
+
+
+def test_methods_of_containers_by_their_special_names():
+    class Net(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.found, self.sizes, self.linear = {}, [0, 1], paddle.nn.Identity()
+            self.linear.register_forward_post_hook(
+                lambda layer, args, out: self.found.__setitem__("out", out)
+            )
+
+        def forward(self, x, key):
+            self.sizes.__setitem__(0, x.shape[0])
+            put, has = self.found.__setitem__, self.found.__contains__
+            put(key, self.found.__len__())
+            return self.linear(x) * self.sizes.__getitem__(0) + has("a") + self.found[key]
+
+    eager, layer = Net(), Net()
+    static = dy2st.to_static(layer)
+    for k, key in enumerate("babc"):
+        x = X[: 4 - k % 2]
+        check.same(static(x, key), eager(x, key))
+        check.same((layer.found, layer.sizes), (eager.found, eager.sizes))
+        for net in (eager, layer):
+            net.found.pop("a", None)
