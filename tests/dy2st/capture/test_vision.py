@@ -116,3 +116,56 @@ LAST = {
 @pytest.mark.parametrize("name", LAST)
 def test_images_with_channels_last(name):
     native(LAST[name], data(2, 9, 8, 3, dtype="float32"), data(6, 3, 3, 3, dtype="float32"))
+
+
+# ---------------------------------------------------------------- places that data gives
+def places():
+    """On pixels, between them, on edges and beyond."""
+    g = np.random.default_rng(1).uniform(-1.6, 1.6, size=(2, 4, 6, 2))
+    g[0, 0, :, 0], g[0, 1, :, 1] = [-1, 1, 0, -3, 2.5, -5], [-1, 1, 0, -3, 2.5, 5]
+    g[1, 0], g[1, 1] = 0, np.linspace(-1, 1, 6)[:, None]
+    return paddle.to_tensor(g, stop_gradient=False)
+
+
+@pytest.mark.quick("True-zeros", "False-border", "False-reflection")
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("corners", [True, False])
+def test_pixels_at_places(padding, corners):
+    def f(x, g):
+        return F.grid_sample(x, g, padding_mode=padding, align_corners=corners)
+
+    for size in ((5, 7), (1, 4)):
+        native(f, data(2, 3, *size), places(), dtype="float64")
+
+
+def test_nearest_pixels_at_places():
+    """Of two pixels that are equally near, the one with the even number."""
+    grid = places().detach()
+    for padding in ("zeros", "border"):
+        native(
+            lambda x, g, padding=padding: F.grid_sample(x, g, "nearest", padding, False),
+            data(2, 3, 4, 6),
+            grid,
+            dtype="float64",
+        )
+
+
+def test_places_that_are_no_numbers():
+    def f(x, g):
+        return F.grid_sample(x, g)
+
+    x, g = data(1, 2, 3, 3, trained=False), np.zeros([1, 2, 2, 2])
+    g[0, 0, 0, 0], g[0, 1, 1, 1] = np.nan, np.inf
+    y = dy2st.to_static(f)(x, paddle.to_tensor(g)).numpy()
+    assert np.isnan(y[0, :, 0, 0]).all()
+    np.testing.assert_array_equal(y[0, :, 0, 1], x.numpy()[0, :, 1, 1])
+
+
+@pytest.mark.quick("True")
+@pytest.mark.parametrize("corners", [True, False])
+def test_images_under_an_affine_map(corners):
+    def f(theta, x):
+        grid = F.affine_grid(theta, [2, 3, 4, 5], align_corners=corners)
+        return grid, F.grid_sample(x, grid, align_corners=corners)
+
+    native(f, data(2, 2, 3), data(2, 3, 6, 5), dtype="float64")

@@ -130,7 +130,7 @@ def _repeats(n: Dim, wanted: Dim, factor: float | None) -> int | None:
 
 
 def along_axes(
-    e: Emitter, kernel: str, x: Any, first: int, axes: Sequence[Resizing], modes: tuple[Any, ...]
+    e: Emitter, kernel: str, x: Any, first: int, axes: Sequence[Resizing], modes: tuple[bool, int]
 ) -> FakeTensor:
     """Axes that shrink come first, and among those that grow the last one: most elements are then
     read row by row."""
