@@ -1,14 +1,15 @@
 """The arguments of a call as inputs of a program: their names, tensors and NumPy arrays.
 
 An array enters a program as a tensor on its own memory, so that a program that writes it writes the
-caller's array. While gradients are recorded it is a copy, as `paddle.to_tensor` makes it in eager,
-because the caller may change the array before the backward. Where the function gives an array to
-code that needs its elements (`np.mean(a)`), the array is a constant of the program, whose elements
-are compared in every call.
+caller's array; a small one is copied if the program writes nothing. While gradients are recorded it
+is a copy, as `paddle.to_tensor` makes it in eager, because the caller may change the array before
+the backward. Where the function gives an array to code that needs its elements (`np.mean(a)`), the
+array is a constant of the program, whose elements are compared in every call.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import types
 from collections.abc import Callable, Sequence
@@ -21,12 +22,15 @@ from paddle.base import core
 from dy2st.state.arrays import made_array
 from dy2st.state.ownership import refuse
 from dy2st.state.signature import Signature
-from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor, dtype_from
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Program, Size, SourceError, Type
 from ir.types import DTYPES
 
+PADDLE_DTYPES = {d.numpy: q for d, q in DTYPE_TO_PADDLE.items() if d.name != "bf16"}
+#: bytes that are copied faster than Paddle makes a tensor on the memory of an array
+MOST_COPIED = 1 << 16
 SUPPORTED = {d.numpy.name for d in DTYPES.values() if d.name != "bf16" and not d.widened}
 
 
@@ -38,11 +42,19 @@ def array_tensor(array: np.ndarray) -> object:
     )  # fmt: skip
 
 
-def copied_tensor(array: np.ndarray) -> object:
-    return core.eager.Tensor(
-        value=np.asarray(array), place=paddle.CPUPlace(), persistable=False, zero_copy=False,
-        name=None, stop_gradient=True,
-    )  # fmt: skip
+def copied_tensor(array: np.ndarray) -> Any:
+    """Paddle's constructor for arrays takes longer, and never frees some hundred bytes."""
+    dtype = PADDLE_DTYPES[array.dtype]
+    tensor = core.eager.ops.empty(list(array.shape), dtype, paddle.CPUPlace())
+    if array.size:
+        source = np.ascontiguousarray(array)
+        ctypes.memmove(tensor.data_ptr(), source.ctypes.data, source.nbytes)
+    return tensor
+
+
+def read_tensor(array: np.ndarray) -> object:
+    """A tensor for a program that writes no input: a small array is copied."""
+    return copied_tensor(array) if array.nbytes <= MOST_COPIED else array_tensor(array)
 
 
 def is_computable(array: np.ndarray) -> bool:

@@ -7,7 +7,6 @@ when the program is not right for these arguments.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import types
 from collections.abc import Callable, Container, Sequence
@@ -19,7 +18,7 @@ import paddle
 from paddle.base import core
 
 from dy2st.compiled import backward_errors
-from dy2st.compiled.arguments import array_tensor, copied_tensor
+from dy2st.compiled.arguments import array_tensor, copied_tensor, read_tensor
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.endings import Again, Path, Unrolled, rewinding
 from dy2st.compiled.errors import UsersErrors
@@ -194,13 +193,9 @@ def number_tensor(n: Any) -> object:
 
 def host_tensor(x: Any, dtype: object) -> object:
     """The results of a host call as a tensor."""
-    if not isinstance(x, np.ndarray):
-        return core.eager.ops.full([], x, dtype, paddle.CPUPlace())
-    tensor = core.eager.ops.empty(list(x.shape), dtype, paddle.CPUPlace())
-    if x.size:
-        source = np.ascontiguousarray(x)
-        ctypes.memmove(tensor.data_ptr(), source.ctypes.data, source.nbytes)
-    return tensor
+    if isinstance(x, np.ndarray):
+        return copied_tensor(x)
+    return core.eager.ops.full([], x, dtype, paddle.CPUPlace())
 
 
 def contiguous(tensor: object, pinned: object) -> Any:
@@ -236,10 +231,12 @@ class _Writer:
             _STORAGE=storage,
             _LIES=lies,
             _NODE=Node,
-            _ARRAY=copied_tensor if isinstance(made.training, Training) else array_tensor,
+            _ARRAY=array_tensor if made.written else read_tensor,
             _TRAINING=made.training,
             _VERIFIED=entry.verified,
         )
+        if isinstance(made.training, Training):
+            self.names["_ARRAY"] = copied_tensor
         pairs = zip(self.program.inputs, made.bound)
         self.given = [(i, q) for i, q in pairs if q.drawn is None]
         self.written = made.written
