@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from executor.cpu import jit, kernel_cache
+from tests.kept_code import KeptCode, shrink
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -29,6 +30,12 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Importing Paddle and all tests makes a million objects that stay."""
     gc.disable()
+    jit.machine_code = KeptCode(config.cache.mkdir("code"), jit.machine_code)
+
+
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput"):
+        shrink(session.config.cache.mkdir("code"))
 
 
 def pytest_collection_finish(session):

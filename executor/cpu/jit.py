@@ -82,9 +82,7 @@ def _compile(source: Source, target: Target, codes: dict[str, Code]) -> None:
         engine.add_global_mapping(known.get_function(name), codes[name].address)
     for names, level in ((hot, 2), (cold, 0)):
         if names:
-            machine = _machine(target, level)
-            others = source.functions.keys() - names
-            code = machine.emit_object(_optimised(source.text(others), machine))
+            code = machine_code(source.text(source.functions.keys() - names), target, level)
             engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     for name, text in source.functions.items():
@@ -92,6 +90,13 @@ def _compile(source: Source, target: Target, codes: dict[str, Code]) -> None:
             calls = tuple(codes[n] for n in callees(text))
             codes[name] = Code(engine.get_function_address(name), engine, calls)
             _KNOWN[target, name] = codes[name]
+
+
+def machine_code(text: str, target: Target, level: int) -> bytes:
+    """The object file of LLVM text; it depends on nothing else."""
+    machine = _machine(target, level)
+    code: bytes = machine.emit_object(_optimised(text, machine))
+    return code
 
 
 def _machine(target: Target, level: int = 2) -> llvm.TargetMachine:

@@ -203,7 +203,7 @@ def test_overwritten_between_forward_and_backward(which):
             y.sum().backward()
 
 
-def test_results_do_not_keep_their_graph_alive():
+def test_results_do_not_keep_their_graph_alive(young):
     static, before = dy2st.to_static(product), nodes()
     h, s = static(detached(X), detached(Y))
     alive = weakref.ref(node_of_the_call(before))
@@ -222,7 +222,7 @@ def node_of_the_call(before):
 
 
 @pytest.mark.quick
-def test_residuals_go_with_the_backward_that_ends_the_graph():
+def test_residuals_go_with_the_backward_that_ends_the_graph(young):
     before = nodes()
     h, _ = dy2st.to_static(product)(detached(X), detached(Y))
     node = node_of_the_call(before)

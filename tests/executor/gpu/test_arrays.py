@@ -78,7 +78,7 @@ def test_some_arrays_may_lie_on_the_host():
     assert empty[0].numpy().shape == (0, 3, 7)
 
 
-def test_a_tensor_that_others_have_is_freed_when_they_have_done_with_it():
+def test_a_tensor_that_others_have_is_freed_when_they_have_done_with_it(young):
     gc.collect()
     before = len(dlpack._GIVEN)
     array = uploaded(floats(3))
