@@ -315,6 +315,7 @@ def test_an_output_is_not_larger_than_the_memory_of_the_machine(monkeypatch):
         run(np.ones(1000, "f"))
 
 
+@pytest.mark.slow
 def test_many_conditions_are_proven_in_linear_time():
     """Each proof looks at the latest facts only."""
     ops = "".join(

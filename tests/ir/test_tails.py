@@ -12,6 +12,7 @@ from ir.passes import expand
 from ir.streaming import QUANTUM, banded, stream
 from ir.streaming.tails import ANY, LOW, SCORE, Analysis, Tails
 from ir.types import F32, I64, Size, Type
+from tests.conftest import mostly_slow
 from tests.ir.streamed_stacks import Interpreted
 
 FRAMES, CHUNK = 30, 3
@@ -62,7 +63,7 @@ def holds(said, values: np.ndarray) -> bool:
     return bool((values == said).all())
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", mostly_slow(range(4)))
 def test_what_is_said_of_a_mask_holds(block):
     known = 0
     for seed in range(100 * block, 100 * block + 100):

@@ -32,7 +32,7 @@ def state(model: Any) -> Any:
     return {"tensors": check.buffers(model), "numbers": numbers, "modes": modes}
 
 
-@pytest.mark.quick("Seq2Seq")
+@pytest.mark.quick("adaptive_step_ode", "VAE")
 @pytest.mark.parametrize("name", MODELS)
 def test_three_calls(name):
     everyday = MODELS[name]

@@ -266,6 +266,7 @@ class ByKeywords(Decoder):
         return ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", [UntilTheEnd, ByWhile, ByLength, ByKeywords], **names)
 @pytest.mark.parametrize("steps", [1, 5, 12])
 def test_decoders(decoder, steps):
@@ -337,6 +338,7 @@ class InFrontUntilTheEnd(Decoder):
         return ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "decoder", [EndNotKept, EndNotKeptFromTheLast, InFrontUntilTheEnd], **names
 )

@@ -390,6 +390,7 @@ def test_greedy_decoder(steps):
     check.parity(gpt(steps), lambda: [paddle.to_tensor(np.array([3, 1, 4])[: min(3, steps)])])
 
 
+@pytest.mark.slow
 def test_the_decoder_is_one_loop():
     prompt = paddle.to_tensor([3, 1, 4])
     lines = []

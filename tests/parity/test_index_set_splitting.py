@@ -95,6 +95,7 @@ def test_gradients(f):
     check.same(found[1], found[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [teacher_forcing, prompt_given_as_a_list, length_is_asked])
 def test_the_program_is_as_large_for_any_length(f):
     static, x = dy2st.to_static(f), tensor(5, 3)
@@ -137,6 +138,7 @@ def test_one_step_differs_and_short_calls_come_first(f):
     check.same(static(tensor(9, 3)), f(tensor(9, 3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("future", [1, 5])
 def test_a_rollout_reads_its_own_frames_behind_the_given_ones(future):
     """Before the first iteration there is no last frame."""

@@ -144,6 +144,7 @@ KERNELS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize(
     "f", [*KERNELS, dropped_attention, weights_drawn, largest, one_chosen], **names

@@ -18,8 +18,6 @@ from tests.parity.packages import MODELS, Model, make
 
 LENGTHS = (20, 2000)
 BOUNDS = {"rtol": 1e-5, "atol": 1e-5}
-#: takes more than a second of the processor
-LARGE = {"formula_head", "u2_all_chunks", "u2_two_chunks", "waveflow", "ntm", "tacotron"}
 STANDS = [n for n, model in MODELS.items() if not model.refused]
 
 
@@ -29,10 +27,9 @@ def arguments(model: Model, steps: int) -> Any:
     return lambda: model.args(rng, steps)
 
 
-@pytest.mark.sampled(every=12)
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LARGE)) for n in STANDS]
-)
+@pytest.mark.sampled
+@pytest.mark.quick("seq2seq", "wavernn", "tree_lstm")
+@pytest.mark.parametrize("name", STANDS)
 def test_as_eager(name):
     model = MODELS[name]
     static = check.parity(make(name, 7), arguments(model, 7), calls=2, **BOUNDS)

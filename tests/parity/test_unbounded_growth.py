@@ -212,6 +212,7 @@ def test_memory_follows_the_length():
         assert bool(paddle.isfinite(made).all())
 
 
+@pytest.mark.slow
 def test_draws_and_host_calls_are_made_once():
     """A call that needs more room than the last one starts again."""
 
@@ -276,6 +277,7 @@ def test_saved_programs(tmp_path):
                 np.testing.assert_allclose(have, want.numpy(), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_more_than_the_machine_has(monkeypatch):
     """An endless loop ends with the memory."""
     monkeypatch.setattr(HOST, "most", 1 << 24)

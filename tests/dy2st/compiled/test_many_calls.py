@@ -33,7 +33,7 @@ def data(n):
     return x
 
 
-@pytest.mark.parametrize("threads", mostly_slow([8, 50], nightly=[100]))
+@pytest.mark.parametrize("threads", mostly_slow([8, 50], 0, nightly=[100]))
 def test_threads_with_changing_shapes(threads):
     eager, sizes, wrong = Net(), range(1, 7), []
     gains = (1.0, 2.0, 0.5, 3)

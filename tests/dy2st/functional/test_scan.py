@@ -645,6 +645,7 @@ def test_no_gradients():
     agree(f, data(3), data(4, 3))
 
 
+@pytest.mark.slow
 def test_gradients_by_finite_differences():
     h, x = data(3), data(4, 3)
     static = dy2st.to_static(lambda h, x: dy2st.scan(captured, h, x)[1].sum())

@@ -103,7 +103,6 @@ class GreedySearch(BeamSearch):
         self.decoder = decoder(self)
 
 
-@pytest.mark.quick("Unfinished-True")
 @pytest.mark.parametrize("impute", [False, True])
 @pytest.mark.parametrize("decoder", [Greedy, Unfinished])
 def test_a_users_decoder_is_one_loop(decoder, impute):

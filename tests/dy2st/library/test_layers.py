@@ -53,6 +53,7 @@ def test_layers_are_scans(kind, direction, steps):
     scans(static, 2 * (1 + (direction == "bidirect")), x(3, steps))
 
 
+@pytest.mark.slow
 @pytest.mark.quick("LSTM")
 @pytest.mark.parametrize("kind", LAYERS, ids=by_name)
 def test_layers_with_named_batch_length_and_sequence_length(kind):
@@ -92,6 +93,7 @@ def test_initial_states_with_names_of_their_own_are_carried():
     check.parity(net, lambda: [x(3), paddle.randn([2, 3, 8])])
 
 
+@pytest.mark.slow
 @pytest.mark.paired
 @pytest.mark.quick("LSTM-0.4-train", "GRU-0.4-train")
 @pytest.mark.parametrize("mode", ["train", "eval"])

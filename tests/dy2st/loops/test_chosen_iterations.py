@@ -116,6 +116,7 @@ def dicts(x):
     return (ys[0]["h"], sum([q["s"] * q["t"] for q in ys])) if ys else h
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [until_large, behind_the_break, dicts], ids=lambda f: f.__name__)
 def test_a_loop_that_data_ends(f):
     rolls(f)
@@ -130,6 +131,7 @@ def dicts_of_some_iterations(x):
     return ys
 
 
+@pytest.mark.slow
 def test_dicts_of_some_iterations():
     rolls(dicts_of_some_iterations)
 

@@ -150,6 +150,7 @@ def test_too_few_elements():
         static(paddle.ones([4, 2]))
 
 
+@pytest.mark.slow
 def test_an_index_that_has_been_taken_away():
     def f(x, n):
         s, h = [x[0] * k for k in range(6)], x[0]
@@ -165,6 +166,7 @@ def test_an_index_that_has_been_taken_away():
         static(x, 4)
 
 
+@pytest.mark.slow
 def test_loops_that_empty_one_list_in_turn():
     """The inner loop of a loop that is unrolled finds the list as the one before has left it."""
 

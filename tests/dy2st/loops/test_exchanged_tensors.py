@@ -116,6 +116,7 @@ def test_one_loop(f):
     rolls(f)
 
 
+@pytest.mark.slow
 def test_caches_that_a_beam_search_reorders():
     static = dy2st.to_static(caches_of_beams)
     for n in (1, 3, 5):

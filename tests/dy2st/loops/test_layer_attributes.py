@@ -238,10 +238,12 @@ def test_one_loop_stores_the_attributes_of_all_layers(name):
     assert set(agree(ROLLED[name], True)) == {"scan"}
 
 
+@pytest.mark.slow
 def test_one_loop_stores_them_where_no_gradient_is_recorded():
     assert set(agree(ROLLED["adaptive_over_time"], False)) == {"scan"}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("name", UNROLLED)
 def test_attributes_that_one_list_cannot_hold(name):

@@ -341,6 +341,7 @@ CHANGES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_between_calls_are_seen(change):
@@ -610,6 +611,7 @@ UNROLLED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("kind", UNROLLED)
 def test_layers_that_differ_or_are_told_apart(kind):
@@ -620,6 +622,7 @@ def test_layers_that_differ_or_are_told_apart(kind):
     assert "unrolled" in report_of(static, *inputs())
 
 
+@pytest.mark.slow
 def test_state_of_python_in_each_layer():
     with check.default_dtype("float64"):
         paddle.seed(3)
@@ -705,6 +708,7 @@ def test_types_are_those_of_the_layers():
         check.same(got, want, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_saved_program_holds_the_layers(tmp_path):
     with check.default_dtype("float64"):
         layer = Blocks().eval()

@@ -211,6 +211,7 @@ READS = [
 LEAST = {read_after_its_append: 1, numbers_of_data: 1, graph_by_levels: 2, concatenated: 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", READS, ids=lambda f: f.__name__)
 def test_any_element(f):
     rolls(f, least=LEAST.get(f, 1))

@@ -282,6 +282,7 @@ def over_an_array(x):
 NUMBERS = [over_numbers, over_pairs_of_numbers, over_numbers_backwards, over_an_array]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", NUMBERS)
 def test_a_loop_over_many_numbers_is_one_loop(f):
     rolls(f, lengths=(0, 1, 2, 9, 11))
@@ -384,6 +385,7 @@ def test_a_list_that_changes_between_calls_is_read_again():
     assert factors == [1.0, 12.0, 23.0, 4.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_long_list_of_numbers_is_cheap():
     table = [float(k) for k in range(100_000)]
 

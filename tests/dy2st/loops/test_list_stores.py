@@ -94,6 +94,7 @@ WINDOWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grows", [True, False])
 @pytest.mark.parametrize("window", WINDOWS)
 def test_windows_see_what_is_stored_at_any_place(window, grows):

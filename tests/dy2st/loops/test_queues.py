@@ -186,6 +186,7 @@ class Layers(paddle.nn.Layer):
         return paddle.stack(out)
 
 
+@pytest.mark.slow
 def test_queues_of_layers_stay_between_calls():
     eager, model = Layers(), Layers()
     model.set_state_dict(eager.state_dict())

@@ -137,11 +137,13 @@ STATES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", STATES, ids=lambda f: f.__name__)
 def test_states_that_are_stored_and_replaced(f):
     rolls(f)
 
 
+@pytest.mark.slow
 def test_the_caches_of_a_beam_search():
     rolls(beams, lengths=(0, 1, 3), inner="equal containers are put into a short list")
 

@@ -131,6 +131,7 @@ WINDOWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", WINDOWS, ids=lambda f: f.__name__)
 def test_windows(f):
     inner = "short inner loop" if f is previous_and_current else ""
@@ -179,6 +180,7 @@ class Shift(paddle.nn.Layer):
         return x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Solver, Shift])
 def test_solvers(kind):
     model, x = kind(), paddle.ones([2, 3])

@@ -250,6 +250,7 @@ class Memory(paddle.nn.Layer):
         return paddle.stack(out)
 
 
+@pytest.mark.slow
 def test_a_wrong_guess_costs_no_trace_of_its_own():
     for n in (1, 2, 6):
         static = check.trains(Memory, lambda n=n: [check.data(n, 3)])

@@ -116,6 +116,7 @@ class Stops(Deep):
 ONE_LOOP = (Deep, Final, Long, Skips, Numbers)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=5)
 @pytest.mark.parametrize("kind", ONE_LOOP)
 def test_states_that_an_inner_loop_stores(kind):
@@ -123,6 +124,7 @@ def test_states_that_an_inner_loop_stores(kind):
     assert set(kinds(static, *inputs())) == {"scan"}
 
 
+@pytest.mark.slow
 def test_states_of_a_loop_that_data_ends():
     with check.default_dtype("float64"):
         paddle.seed(3)

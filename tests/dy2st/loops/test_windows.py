@@ -139,6 +139,7 @@ class Multistep(paddle.nn.Layer):
         return x
 
 
+@pytest.mark.slow
 def test_a_deque_of_a_layer_is_written_as_in_eager():
     rng, steps = np.random.default_rng(0), iter((0, 1, 2, 7, 3))
     made = lambda: (paddle.to_tensor(rng.normal(size=[2, 3]).astype("float32")), next(steps))  # noqa: E731
@@ -157,6 +158,7 @@ def test_an_array_that_a_loop_adds_to_is_another_one_in_each_iteration():
     check.same(dy2st.to_static(f)(x), f(x))
 
 
+@pytest.mark.slow
 def test_a_multistep_solver_fills_its_outputs_and_shifts_them():
     def sample(x):
         outputs, order, y = [None] * 3, 0, x[0]

@@ -324,6 +324,7 @@ def test_functions_that_act_are_refused(item):
         calls(space, True, n=1)
 
 
+@pytest.mark.slow
 def test_the_sweep_is_large_and_sees_frozen_results():
     """A function that no change of the state reaches would pass whatever the trace does."""
     known = [q for text in table.PURE.values() for q in expressions(text) if exists(q)]

@@ -396,6 +396,7 @@ def train(until):
     return step, loss.item(), net.weight.numpy()
 
 
+@pytest.mark.slow
 def test_another_thread_trains_undisturbed():
     done, results = threading.Event(), []
     model = zoo.CharLSTM()
@@ -439,6 +440,7 @@ def test_threads_that_count_lose_nothing():
     assert (counts.n, counts.table["n"], counts.last) == (804, 804, [1608])
 
 
+@pytest.mark.slow
 def test_two_threads_translate_and_run():
     failures: list = []
 

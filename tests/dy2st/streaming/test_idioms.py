@@ -162,6 +162,7 @@ STRIDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRIDED)
 def test_chunks_of_any_multiple_of_the_strides(name, tmp_path):
     f, frames = STRIDED[name]

@@ -81,6 +81,7 @@ def test_a_published_model_by_chunks(name):
             assert found, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MDTC", "Vocoder"])
 def test_chunks_of_any_number_of_frames(name):
     shape, axis, _, _ = MODELS[name]
@@ -178,6 +179,7 @@ def test_calls_that_do_not_fit():
         odd.flush(np.ones([1, 7], "float32"))
 
 
+@pytest.mark.slow
 def test_a_batch_of_independent_streams():
     """Stream 1 begins and ends while stream 0 goes on."""
     layer = model("MDTC")
@@ -264,6 +266,7 @@ def bias_and_conv(x):
     return F.conv1d(x + 1, paddle.ones([1, 1, 3]), padding=1)
 
 
+@pytest.mark.slow
 def test_a_check_says_that_the_weights_have_changed():
     layer = model("MDTC")
     s = dy2st.stream(layer, {"x": 1}, 5, input_spec=spec([1, None, 10]))

@@ -95,6 +95,7 @@ def optimised(text):
     return run_passes(parsed(text), start_at="expand")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("fused", [True, False])
 def test_lanes_that_never_meet(seed, fused, monkeypatch):

@@ -152,6 +152,7 @@ program chunks(%x: f32[3,4,B] arg "x", %h0: f32[B] arg "h") {
 """
 
 
+@pytest.mark.slow
 def test_loops_of_lanes_one_after_the_other_need_no_barrier():
     """The second one reads the states that the first one has stored: each thread its own."""
     run = same(parsed(CHUNKS), floats(3, 4, 30), floats(30, seed=1))
@@ -227,6 +228,7 @@ def test_a_write_after_a_failure_is_found(monkeypatch):
     assert not np.array_equal(before, w)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [2127, 2130])
 def test_what_runs_wrong_is_refused(seed):
     """Mutants of the schedule of a random program; `scripts/fuzz/schedules.py` runs thousands."""

@@ -59,6 +59,7 @@ def test_a_prefix_is_read_of_the_last_value(words):
         check(text, [rng.normal(size=(t, 3)), rng.normal(size=(2, 3))], native=True)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=3)
 @pytest.mark.parametrize(
     "words",

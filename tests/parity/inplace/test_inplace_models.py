@@ -212,7 +212,6 @@ def test_three_calls(model, mode):
         check.parity(layer, calls_of(MODELS[model]), rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.quick("SmallMobileNet")
 @pytest.mark.parametrize("model", TRAINED, ids=lambda q: q.__name__)
 def test_three_steps(model):
     """Gradients, parameters, buffers and running statistics after each step of SGD."""
