@@ -136,7 +136,7 @@ class Merge:
         yes, no = ([(q.value, q.facts) for q in side] for side in (left, right))
         return self.apart(name, error, yes, no, both)
 
-    def agreed(self, name: str, a: Any, b: Any) -> object:
+    def agreed(self, name: str, a: object, b: Any) -> object:
         """The merged value; raises Disagree."""
         if a is b or (is_constant(a) and same_constant(a, b)):
             return a

@@ -45,7 +45,7 @@ class ConditionalElement:
     tests: tuple[tuple[RuntimeScalar, bool], ...] = ()
 
 
-def half_element(merge: Any, x: Any, missing: Any) -> Any:
+def half_element(merge: Any, x: Any, missing: object) -> Any:
     """A list element of one branch, zeros if the other one ran; one container for each that the
     branch has made."""
     if isinstance(x, Tensor):

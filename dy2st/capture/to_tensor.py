@@ -19,7 +19,7 @@ from ir.types import BOOL, I64, dtype_of
 
 def to_tensor(
     trace: Trace,
-    original: Callable[..., Any],
+    original: Callable[..., object],
     data: object,
     dtype: object = None,
     place: object = None,
@@ -115,7 +115,7 @@ def _listed(data: object) -> object:
 
 
 def constant(
-    trace: Trace, e: Emitter, original: Callable[..., Any], data: object, dtype: object
+    trace: Trace, e: Emitter, original: Callable[..., object], data: object, dtype: object
 ) -> object:
     data = _listed(data)
     with trace.pause():

@@ -26,7 +26,7 @@ class Pending(threading.local):
 PENDING = Pending()
 
 
-def raises(hook: Callable[..., object]) -> Callable[..., Any]:
+def raises(hook: Callable[..., object]) -> Callable[..., object]:
     """A hook whose exception is kept for the caller of the engine."""
 
     @functools.wraps(hook)
@@ -40,7 +40,7 @@ def raises(hook: Callable[..., object]) -> Callable[..., Any]:
     return kept
 
 
-def entered(engine: Callable[..., object]) -> Callable[..., Any]:
+def entered(engine: Callable[..., object]) -> Callable[..., object]:
     """The engine's function; an exception of a hook leaves it unchanged."""
 
     @functools.wraps(engine)

@@ -271,7 +271,7 @@ class _Writer:
         self.finish(tensors, outputs, f"({_tuple((*self.program.sizes, *self.counts))})")
         return self.function()
 
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Callable[..., object]:
         source = "def call(_L, _only_check=False):\n" + "\n".join(self.lines)
         exec(_compiled(source), self.names)
         return self.names["call"]
@@ -470,9 +470,9 @@ class _Writer:
             self.line(f"_node.close(({_tuple(tensors)}), ({_tuple(outputs)}), {{{names}}})")
             outputs = outputs[: self.training.results]
             self.line("del _node")
-        simple = isinstance(plan.result, Out) and not plan.stores and not plan.moved
-        if simple and (self.trained or not self.entry.trainable):
-            self.line(f"return _o{plan.result.index}")
+        only = None if plan.stores or plan.moved else plan.result
+        if isinstance(only, Out) and (self.trained or not self.entry.trainable):
+            self.line(f"return _o{only.index}")
             return
         self.line(f"return _ENTRY.finish(_L, [{_tuple(outputs)}], ({_tuple(tensors)}), {sizes})")
 

@@ -131,7 +131,7 @@ class Watch:
     """
 
     def __init__(
-        self, checks: Checks, inputs: Sequence[tuple[str, Callable[[Any], object], bool]]
+        self, checks: Checks, inputs: Sequence[tuple[str, Callable[[object], object], bool]]
     ) -> None:
         self.checks, self.inputs = checks, inputs
         tests = " and ".join(checks.terms.values()) or "True"

@@ -85,7 +85,7 @@ class Items(Part):
 
 @dataclass(frozen=True)
 class Entries(Items):
-    keys: tuple[Any, ...]
+    keys: tuple[object, ...]
 
     def made(self, parts: Iterator[object]) -> Any:
         return self.kind(zip(self.keys, parts))

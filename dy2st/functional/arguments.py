@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import paddle
+from paddle import Tensor
 
 from dy2st.capture.indexing.items import getitem
 from dy2st.functional import structure
@@ -42,7 +43,7 @@ def check_function(f: Any, count: int, name: str) -> None:
         raise fault(TypeError, text) from None
 
 
-def call(f: Any, *args: Any) -> Any:
+def call(f: Any, *args: object) -> Any:
     """`f(*args)`, translated where the caller is."""
     trace = current()
     return f(*args) if trace is None else trace.hooks.call(f)(*args)
@@ -113,14 +114,14 @@ class Slot:
     steps: tuple[int, ...] | None
     size: int
 
-    def given(self, window: tuple[Any, ...]) -> Any:
+    def given(self, window: tuple[Tensor, ...]) -> Any:
         """What the body gets. Later steps read the tensors of a window again: it gets copies. In
         translated code it always does: what a loop carries is not written in place."""
         if self.steps is None:
             return window[0] if current() is None else window[0].clone()
         return tuple([window[k].clone() for k in self.steps])
 
-    def final(self, window: tuple[object, ...]) -> Any:
+    def final(self, window: tuple[Tensor, ...]) -> Any:
         return window[0] if self.steps is None else stack_(list(window))
 
 
@@ -132,7 +133,7 @@ class Carry:
         self.api, self.like = api, structure.structure_of(init)
         raw = structure.leaves(init, self.like, argument, RuntimeError)
         self.slots: list[Slot] = []
-        self.state: tuple[Any, ...] = ()
+        self.state: tuple[Tensor, ...] = ()
         for x, name in zip(raw, structure.names(self.like, argument)):
             self.add(x, name)
         self.types = types_of(self.state)
@@ -167,7 +168,7 @@ class Carry:
     def advance(self, new: object, what: str) -> None:
         """Take what the body returns for the next step."""
         raw = structure.leaves(new, self.like, what, self.changed)
-        state: tuple[object, ...] = ()
+        state: tuple[Tensor, ...] = ()
         for (slot, window), x in zip(self.windows(), raw):
             tensor = structure.tensor(x, f"{self.api}: what the body returns for {slot.name}")
             kind, text = self.types[len(state)]
@@ -179,16 +180,16 @@ class Carry:
     def changed(self, text: str) -> BaseException:
         return fault(TypeError, f"{self.api}: the carry changes its type: {text}")
 
-    def at(self, state: tuple[object, ...]) -> Carry:
+    def at(self, state: tuple[Tensor, ...]) -> Carry:
         """The same carry with other tensors."""
         new = copy.copy(self)
         new.state, new.types = state, types_of(state)
         return new
 
-    def get(self) -> tuple[Any, ...]:
+    def get(self) -> tuple[Tensor, ...]:
         return self.state
 
-    def set(self, state: tuple[object, ...]) -> None:
+    def set(self, state: tuple[Tensor, ...]) -> None:
         self.state = state
 
     def detach(self) -> None:
@@ -196,7 +197,7 @@ class Carry:
         self.state = tuple([q.detach() for q in self.state])
 
 
-def types_of(state: tuple[object, ...]) -> list[tuple[object, str]]:
+def types_of(state: tuple[Tensor, ...]) -> list[tuple[object, str]]:
     """The type of each tensor, and its text."""
     return [(type_of(q), spelled(q)) for q in state]
 
@@ -231,7 +232,7 @@ class Sequences:
             raise fault(ValueError, f"{self.api}: {name} has no axis {self.axis}: {spelled(x)}")
         return self.axis % x.ndim  # type: ignore[no-any-return]
 
-    def known_length(self, length: Any) -> Any:
+    def known_length(self, length: object) -> Any:
         sizes = [x.shape[a] for x, a in zip(self.tensors, self.axes)]
         if is_runtime_scalar(length) and length.kind is int and not sizes:
             return self.computed(length)

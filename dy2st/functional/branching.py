@@ -20,7 +20,7 @@ from dy2st.trace.trace import current
 
 
 def while_loop(
-    cond: Callable[[Any], object], body: Callable[[Any], object], init: object
+    cond: Callable[[object], object], body: Callable[[object], object], init: object
 ) -> object:
     """`carry = body(carry)` as long as `cond(carry)` holds, from `carry = init`.
 
@@ -61,7 +61,9 @@ def while_loop(
     return carry.final()
 
 
-def cond(test: Any, then: Callable[..., Any], orelse: Callable[..., Any], *operands: object) -> Any:
+def cond(
+    test: Any, then: Callable[..., object], orelse: Callable[..., object], *operands: object
+) -> Any:
     """`then(*operands)` if `test` holds, else `orelse(*operands)`.
 
     As `jax.lax.cond`, in eager code an `if`, in translated code one `cond` of the program. A test
@@ -120,7 +122,7 @@ class Sides:
         self.types: list[Any] = []
         self.texts: list[str] = []
 
-    def flat(self, f: object, name: str) -> tuple[Any, ...]:
+    def flat(self, f: object, name: str) -> tuple[object, ...]:
         out = call(f, *self.operands)
         first = self.like is None
         if first:

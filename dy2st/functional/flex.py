@@ -109,7 +109,7 @@ def checked_counts(api: str, counts: tuple[object, ...]) -> tuple[int, ...]:
     return found
 
 
-def results(api: str, out: object, outputs: int, states: int) -> tuple[Any, ...]:
+def results(api: str, out: object, outputs: int, states: int) -> tuple[object, ...]:
     """What a core returns: its outputs and its states."""
     found = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     if len(found) < outputs + states:

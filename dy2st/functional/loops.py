@@ -12,7 +12,7 @@ from dy2st.trace.trace import current
 
 
 def repeat(
-    count: Any, step: Callable[[Any], None], carry: Carry, key: object, unroll: int = 1
+    count: Any, step: Callable[[object], None], carry: Carry, key: object, unroll: int = 1
 ) -> None:
     """`step(i)` for i below `count`; each step changes the carry. `key` tells this
     loop from another one at the same line. `unroll` steps become one iteration of the code."""

@@ -29,7 +29,7 @@ from dy2st.trace.trace import current
 
 
 def scan(
-    body: Callable[..., Any],
+    body: Callable[..., object],
     init: object,
     xs: object = None,
     *,
@@ -125,7 +125,7 @@ class Options:
 
 
 def run(
-    body: Any, init: object, xs: object, length: Any, axis: object, options: Options
+    body: object, init: object, xs: object, length: object, axis: object, options: Options
 ) -> tuple[Any, Any]:
     """A scan of a `body` that is called as it is, once its options have been checked."""
     templates = templates_of(options.api, options.output_templates)
@@ -178,7 +178,7 @@ class Steps:
         t = self.inputs.length - 1 - i if self.options.reverse else i
         self.rows.append(self.stepped(self.inputs.at(t)))
 
-    def stepped(self, x: Any) -> tuple[Any, ...]:
+    def stepped(self, x: Any) -> tuple[object, ...]:
         """The outputs of the step `x`, copied: what the body returns may be written later."""
         new, y = self.pair(self.body(self.carry.given(), x))
         out = self.flat(y)

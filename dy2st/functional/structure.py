@@ -30,7 +30,7 @@ class Structure:
     """`kind` is the class of a container, `keys` those of its `parts`; None for a leaf."""
 
     kind: type | None
-    keys: tuple[Any, ...] = ()
+    keys: tuple[object, ...] = ()
     parts: tuple[Structure, ...] = ()
 
     def __str__(self) -> str:

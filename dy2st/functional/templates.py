@@ -19,7 +19,7 @@ ARGUMENT = "output_templates"
 class Template:
     """One output of one step."""
 
-    shape: tuple[Any, ...]
+    shape: tuple[object, ...]
     dtype: Any
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import types
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import paddle
@@ -36,16 +37,16 @@ from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 
 
-def map_(f: Any, *iterables: Any) -> object:
+def map_(f: Callable[..., object], *iterables: Iterable[object]) -> object:
     call = calls_of(f)
     return applied(call, zip_(*iterables)) or map(call, *iterables)
 
 
-def filter_(f: Any, iterable: Any) -> object:
+def filter_(f: Callable[..., object] | None, iterable: Iterable[object]) -> object:
     return filter(calls_of(f), iterable)
 
 
-def reduce_(f: Any, items: Any, *start: Any) -> object:
+def reduce_(f: Callable[..., object], items: Iterable[object], *start: object) -> object:
     trace, singles = current(), zip_(items)
     if trace is None or not isinstance(singles, Joined):
         return functools.reduce(calls_of(f), items, *start)
@@ -56,7 +57,7 @@ def reduce_(f: Any, items: Any, *start: Any) -> object:
 
 
 @plain_loop
-def reduced(f: Any, total: Any, singles: Any) -> Any:
+def reduced(f: Callable[..., object], total: object, singles: Iterable[tuple[object]]) -> object:
     for (q,) in singles:
         total = f(total, q)
     return total
@@ -107,7 +108,7 @@ def concat_(x: object, axis: Any = 0, name: object = None, **kwargs: object) -> 
     return pieces[0] if len(pieces) == 1 else paddle.concat(pieces, axis)
 
 
-def concat_piece(trace: Trace, q: Any, axis: int) -> Any:
+def concat_piece(trace: Trace, q: Tensor | StackedRun, axis: int) -> Tensor:
     if not isinstance(q, StackedRun):
         return q
     at = axis % len(q.tree.shape)
@@ -152,11 +153,11 @@ def recompute_(function: object, *args: object, **kwargs: object) -> object:
     return calls_of(function)(*args, **kwargs)
 
 
-def packing(f: Any) -> object:
+def packing(f: Callable[..., object]) -> Callable[..., object]:
     """`map_structure` and `pack_sequence_as`, whose containers the program has made."""
 
     @functools.wraps(f)
-    def pack(*args: Any) -> object:
+    def pack(*args: object) -> object:
         trace, out = current(), f(*args)
         return out if trace is None else adopted(trace, out)
 
@@ -177,7 +178,7 @@ def wrappers() -> list[object]:
 
 
 ITERTOOLS = [f for f in vars(itertools).values() if isinstance(f, type) or f is itertools.tee]
-SUBSTITUTES: dict[int, Any] = {
+SUBSTITUTES: dict[int, Callable[..., object]] = {
     id(range): range_,
     id(enumerate): registered(enumerate_),
     id(reversed): registered(reversed_),

@@ -9,8 +9,8 @@ from __future__ import annotations
 import builtins
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeGuard, TypeVar
 
 from dy2st.branches.cond import choose, settled_condition
 from dy2st.loops.generators import check_made_here, comprehension, consumed, registered
@@ -79,7 +79,7 @@ def _sum(items: Any, start: object) -> object:
 
 
 @plain_loop
-def _any(items: Any) -> bool:
+def _any(items: Iterable[object]) -> bool:
     for q in items:
         if q:
             return True
@@ -87,7 +87,7 @@ def _any(items: Any) -> bool:
 
 
 @plain_loop
-def _all(items: Any) -> bool:
+def _all(items: Iterable[object]) -> bool:
     for q in items:
         if not q:
             return False
@@ -95,17 +95,17 @@ def _all(items: Any) -> bool:
 
 
 @plain_loop
-def _list(items: Any) -> list[object]:
+def _list(items: Iterable[object]) -> list[object]:
     return [q for q in items]  # noqa: C416
 
 
 @plain_loop
-def _keys(items: Any, key: Any) -> list[object]:
+def _keys(items: Iterable[object], key: Callable[[object], object]) -> list[object]:
     return [key(q) for q in items]
 
 
 @plain_loop
-def _less(x: Any, y: Any) -> Any:
+def _less(x: Any, y: Any) -> object:
     """`x < y`; tuples by the first elements that differ."""
     if isinstance(x, tuple) and isinstance(y, tuple):
         for a, b in zip(x, y):
@@ -116,7 +116,9 @@ def _less(x: Any, y: Any) -> Any:
 
 
 @plain_loop
-def _best(pairs: Any, at: object, element: object, largest: bool) -> object:
+def _best(
+    pairs: Iterable[tuple[object, object]], at: object, element: object, largest: bool
+) -> object:
     """Of pairs of a key and an element, from the first one on."""
     for k, q in pairs:
         if _less(at, k) if largest else _less(k, at):
@@ -141,10 +143,10 @@ def written_for(trace: Trace, name: str, items: Any) -> Any:
     return found[0] if found else items
 
 
-def _search(name: str, loop: Callable[[Any], object]) -> Callable[[Any], object]:
+def _search(name: str, loop: Callable[[Any], object]) -> Callable[[object], object]:
     plain = getattr(builtins, name)
 
-    def search(items: Any) -> object:
+    def search(items: object) -> object:
         trace = current()
         if trace is None:
             return plain(items)
@@ -159,7 +161,9 @@ def _search(name: str, loop: Callable[[Any], object]) -> Callable[[Any], object]
 def _extreme(name: str) -> Callable[..., object]:
     plain = getattr(builtins, name)
 
-    def pick(*args: object, key: Any = None, **default: object) -> object:
+    def pick(
+        *args: object, key: Callable[[object], object] | None = None, **default: object
+    ) -> object:
         trace = current()
         if trace is None:
             return plain(*args, key=key, **default)
@@ -209,7 +213,7 @@ def first(trace: Trace, items: Any) -> Any:
     return items[0] if over is None else over.item(0)
 
 
-def check_some(trace: Trace, some: Any, name: str, default: bool) -> None:
+def check_some(trace: Trace, some: RuntimeScalar, name: str, default: bool) -> None:
     """Raise what Python does for no elements, unless there are `some`."""
     if default:
         raise refuse(
@@ -240,12 +244,12 @@ def _better(trace: Trace, name: str, x: Any, y: Any) -> object:
 
 
 # ---------------------------------------------------------------- sorted
-def sorted_(items: Any, *, key: Any = None, reverse: Any = False) -> object:
+def sorted_(items: Any, *, key: Any = None, reverse: bool = False) -> object:
     trace = current()
     if trace is None:
         return sorted(items, key=key, reverse=reverse)
-    found: list[Any] = list(written_for(trace, "sorted", items))
-    keys = found if key is None else [trace.hooks.call(key)(q) for q in found]
+    found: list[object] = list(written_for(trace, "sorted", items))
+    keys: list[Any] = found if key is None else [trace.hooks.call(key)(q) for q in found]
     if not any(map(waits, keys)):
         order = sorted(range(len(found)), key=keys.__getitem__, reverse=reverse)
         return TraceList([found[i] for i in order])
@@ -289,7 +293,7 @@ def _sorted_by(
 ) -> list[object]:
     """Objects by insertion, each with its key."""
     less = trace.hooks.call(_less)
-    out: list[Any] = []
+    out: list[tuple[object, object]] = []
     for pair in zip(keys, items):
         out.append(pair)
         for i in range(len(out) - 1, 0, -1):
@@ -299,7 +303,10 @@ def _sorted_by(
     return [q for _, q in out]
 
 
-def _exchanged(trace: Trace, test: Any, x: Any, y: Any) -> tuple[object, object]:
+T = TypeVar("T")
+
+
+def _exchanged(trace: Trace, test: object, x: T, y: T) -> tuple[T, T]:
     """`y, x` if the test holds, else `x, y`."""
     if not is_runtime_scalar(test):
         return (y, x) if test else (x, y)
@@ -319,7 +326,7 @@ def _sorted_numbers(trace: Trace, items: list[object], reverse: object) -> list[
     return out
 
 
-def _where(trace: Trace, test: Any, x: object, y: object) -> object:
+def _where(trace: Trace, test: object, x: object, y: object) -> object:
     if not is_runtime_scalar(test):
         return x if test else y
     kinds = kind_of(x), kind_of(y)
@@ -366,7 +373,7 @@ def _all_of(trace: Trace, tests: list[object], value: bool) -> object:
 
 
 # ---------------------------------------------------------------- list and tuple
-def list_of(*args: Any) -> object:
+def list_of(*args: Iterable[object]) -> object:
     trace = current()
     if trace is None or len(args) != 1:
         return TraceList(list(*args))
@@ -386,14 +393,14 @@ def is_long(items: object) -> TypeGuard[Rest]:
     return isinstance(items, Rest) and items.over.is_open()
 
 
-def tuple_of(*args: Any) -> object:
+def tuple_of(*args: Iterable[object]) -> object:
     trace = current()
     if trace is None or len(args) != 1:
         return tuple(*args)
     return tuple(written_for(trace, "tuple", args[0]))
 
 
-CONSUMERS: dict[int, Callable[..., Any]] = {
+CONSUMERS: dict[int, Callable[..., object]] = {
     id(sum): sum_,
     id(any): _search("any", _any),
     id(all): _search("all", _all),

@@ -29,7 +29,7 @@ from dy2st.trace.trace import Trace, current
 STATEFUL = (random.Random, np.random.RandomState, np.random.Generator)
 
 
-def copied(f: Callable[..., object]) -> Callable[..., Any]:
+def copied(f: Callable[..., object]) -> Callable[..., object]:
     """What it gives was made here."""
 
     @functools.wraps(f)
@@ -107,7 +107,7 @@ def copy_of(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> ob
     return made
 
 
-def container(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> Any:
+def container(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> object:
     """A dict, deque or plain object of the same class, with copies of what it holds."""
     if type(x) in DICTS:
         made = copy.copy(x)
@@ -124,7 +124,7 @@ def container(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> 
     return copy.deepcopy(x)
 
 
-def tensor(trace: Trace, x: Any) -> Any:
+def tensor(trace: Trace, x: Tensor) -> Tensor:
     """New memory with the same elements."""
     if isinstance(x, EagerParamBase) or not x.stop_gradient:
         what = "a parameter" if isinstance(x, EagerParamBase) else "a tensor with a gradient"

@@ -8,6 +8,7 @@ and `noend_mask_tensor` of its last step in its attributes.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from dy2st.library.recurrent import Form, columns
 
 # ---------------------------------------------------------------- dynamic_decode
 def dynamic_decode(
-    decoder: Any,
+    decoder: decode.Decoder,
     inits: object = None,
     max_step_num: Any = None,
     output_time_major: bool = False,
@@ -64,7 +65,7 @@ def dynamic_decode(
 
 
 def advance(
-    decoder: Any,
+    decoder: decode.Decoder,
     time: Any,
     inputs: Tensor,
     states: Any,
@@ -107,7 +108,7 @@ def batch_first(x: Tensor) -> object:
 
 
 # ---------------------------------------------------------------- BeamSearchDecoder
-def initialize(self: Any, initial_cell_states: object) -> object:
+def initialize(self: paddle.nn.BeamSearchDecoder, initial_cell_states: object) -> object:
     self.kinf = 1e9
     state = flatten(initial_cell_states)[0]
     batch, beams = state.shape[0], self.beam_size
@@ -123,13 +124,13 @@ def initialize(self: Any, initial_cell_states: object) -> object:
     return inputs, self.StateWrapper(states, log_probs, finished, lengths), finished
 
 
-def expand_to_beam_size(self: Any, x: Tensor) -> object:
+def expand_to_beam_size(self: paddle.nn.BeamSearchDecoder, x: Tensor) -> object:
     """[B, ...] as [B, K, ...]."""
     shape = x.shape
     return paddle.expand(paddle.unsqueeze(x, [1]), [shape[0], self.beam_size, *shape[1:]])
 
 
-def mask_probs(self: Any, probs: Tensor, finished: Tensor) -> object:
+def mask_probs(self: paddle.nn.BeamSearchDecoder, probs: Tensor, finished: Tensor) -> object:
     """A finished beam [B, K] goes on with the end token only."""
     only_end = one_zero(probs.shape[-1], self.end_token, -self.kinf)
     done = paddle.cast(finished, probs.dtype).unsqueeze([2])
@@ -153,7 +154,11 @@ def gather_beams(self: object, x: Tensor, indices: Tensor, batch_size: object) -
 
 
 def beam_search_step(
-    self: Any, time: object, logits: Any, next_cell_states: object, beam_state: Any
+    self: paddle.nn.BeamSearchDecoder,
+    time: object,
+    logits: Tensor,
+    next_cell_states: object,
+    beam_state: Any,
 ) -> object:
     """Of the K * V continuations of the beams of a row, the K most likely."""
     vocabulary = logits.shape[-1]
@@ -177,7 +182,7 @@ def beam_search_step(
 
 
 _BEAMS = decode.BeamSearchDecoder
-REWRITTEN: dict[Any, Any] = {
+REWRITTEN: dict[Callable[..., object], Any] = {
     decode.dynamic_decode: dynamic_decode,
     _BEAMS.initialize: initialize,
     _BEAMS._expand_to_beam_size: expand_to_beam_size,

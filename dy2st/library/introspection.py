@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -58,4 +59,8 @@ def callable_(x: object) -> bool:
     return not isinstance(x, FakeTensor) and not is_symint(x) and callable(x)
 
 
-KINDS: dict[int, Any] = {id(type): type_, id(isinstance): isinstance_, id(callable): callable_}
+KINDS: dict[int, Callable[..., object]] = {
+    id(type): type_,
+    id(isinstance): isinstance_,
+    id(callable): callable_,
+}

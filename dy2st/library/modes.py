@@ -7,7 +7,6 @@ cached call repeats the stores. Which Layers there are is guarded.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import paddle
 from paddle.nn import Layer
@@ -38,7 +37,7 @@ def set_mode(trace: Trace, layer: Layer, mode: bool) -> Layer:
     return layer
 
 
-def flatten_parameters(layer: Any) -> None:
+def flatten_parameters(layer: paddle.nn.Layer) -> None:
     """It moves the parameters' memory for cuDNN and changes no value: nothing to do while a
     function is traced."""
     if current() is None:
@@ -46,7 +45,7 @@ def flatten_parameters(layer: Any) -> None:
 
 
 #: methods of Layers, by the `id` of their functions
-METHODS: dict[int, Callable[..., Any]] = {
+METHODS: dict[int, Callable[..., object]] = {
     id(Layer.train): train,
     id(Layer.eval): eval_,
     id(paddle.nn.layer.rnn.RNNBase.flatten_parameters): flatten_parameters,
@@ -61,7 +60,7 @@ def _refused(f: object, name: str) -> Callable[..., object]:
     return call
 
 
-TRAINING_STEPS: dict[int, Any] = {
+TRAINING_STEPS: dict[int, Callable[..., object]] = {
     id(f): _refused(f, name)
     for f, name in (
         (paddle.grad, "paddle.grad()"),

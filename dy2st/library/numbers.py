@@ -71,18 +71,18 @@ def runtime(x: object) -> bool:
 
 # ---------------------------------------------------------------- math
 #: functions of math on doubles, and their rows
-ROWS: dict[Callable[..., Any], str] = {
+ROWS: dict[Callable[..., object], str] = {
     math.sqrt: "sqrt", math.exp: "exp", math.log: "log", math.sin: "sin", math.cos: "cos",
     math.tanh: "tanh", math.fabs: "abs", math.log1p: "log1p", math.expm1: "expm1", math.tan: "tan",
     math.erf: "erf", math.atan: "atan",
 }  # fmt: skip
-INTEGER_ROWS: dict[Callable[..., Any], str] = {
+INTEGER_ROWS: dict[Callable[..., object], str] = {
     math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc"
 }  # fmt: skip
 
 
 def _math(f: Callable[..., object], row: str, integer: bool) -> Callable[..., object]:
-    def call(*args: object) -> Any:
+    def call(*args: object) -> object:
         trace = current()
         if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
             return f(*args)
@@ -123,7 +123,7 @@ def unlimited(trace: Trace, name: str, x: Value) -> Value:
 # ---------------------------------------------------------------- functions without a row
 #: host calls, by what they give: Python computes them on every call. Where only the index of a loop
 #: decides, the loop is unrolled.
-FUNCTIONS: dict[type, list[Callable[..., Any]]] = {
+FUNCTIONS: dict[type, list[Callable[..., object]]] = {
     float: [
         math.pow, math.hypot, math.atan2, math.fmod, math.copysign, math.remainder, math.degrees,
         math.radians, math.log2, math.log10, math.asin, math.acos, math.sinh, math.cosh,
@@ -166,14 +166,16 @@ def round_(x: Any, *digits: Any, **named: Any) -> object:
     return of_numbers(round, int if whole else float)(x, *[q for q in rest if q is not None])
 
 
-HOST_NUMBERS: dict[int, Callable[..., Any]] = {
+HOST_NUMBERS: dict[int, Callable[..., object]] = {
     id(f): of_numbers(f, kind) for kind, functions in FUNCTIONS.items() for f in functions
 }
 HOST_NUMBERS[id(round)] = round_
 
 
-def _functions() -> dict[int, object]:
-    out: dict[int, Any] = {id(kind): _conversion(kind) for kind in (bool, int, float)}
+def _functions() -> dict[int, Callable[..., object]]:
+    out: dict[int, Callable[..., object]] = {
+        id(kind): _conversion(kind) for kind in (bool, int, float)
+    }
     out.update(HOST_NUMBERS)
     for table, integer in ((ROWS, False), (INTEGER_ROWS, True)):
         out.update((id(f), _math(f, row, integer)) for f, row in list(table.items()) if row in OPS)

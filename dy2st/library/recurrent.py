@@ -9,7 +9,7 @@ of that kernel.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -279,13 +279,13 @@ class Form:
     """The structure of what each iteration of a loop gives, taken from one of them."""
 
     def __init__(self) -> None:
-        self.like: Any = None
+        self.like: object = None
 
     def flat(self, x: object) -> tuple[Tensor, ...]:
         self.like = map_structure(lambda q: None, x)
         return tuple(flatten(x))
 
-    def filled(self, leaves: Any) -> object:
+    def filled(self, leaves: Iterable[object]) -> object:
         return pack_sequence_as(self.like, list(leaves))
 
 
@@ -301,7 +301,7 @@ def _place(row: Any, k: int) -> object:
 
 
 #: what is converted and called instead of a function, by identity
-REWRITTEN: dict[Any, Any] = {
+REWRITTEN: dict[Callable[..., object], Any] = {
     recurrent.RNNBase.forward: forward,
     recurrent.RNN.forward: recurrent.RNN.forward,
     recurrent.BiRNN.forward: recurrent.BiRNN.forward,

@@ -7,8 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import paddle
 from paddle import Tensor
@@ -32,7 +31,12 @@ def sizes_of(x: object) -> object:
     return x
 
 
-def with_sizes(f: Any, *names: str, kernel: Any = None, like: Any = None) -> Callable[..., object]:
+def with_sizes(
+    f: Callable[..., object],
+    *names: str,
+    kernel: Callable[..., object] | None = None,
+    like: Callable[..., object] | None = None,
+) -> Callable[..., object]:
     """`f` with the sizes among its arguments as numbers; `kernel` is called where the program
     computes one of them. `like` has the arguments of `f`."""
     signature = inspect.signature(like or f)
@@ -71,7 +75,7 @@ KERNELS = {
 
 
 def interpolate(
-    x: Tensor, size: Any, mode: str, align_corners: bool, align_mode: int, **rest: object
+    x: Tensor, size: Sequence[int], mode: str, align_corners: bool, align_mode: int, **rest: object
 ) -> object:
     """To a size that the program computes; channels come first."""
     name, ranks = KERNELS.get(mode.lower(), ("", ()))
@@ -89,7 +93,7 @@ def to_tensor(*args: object, **kwargs: object) -> object:
     return paddle.to_tensor(*args, **kwargs)
 
 
-def of_named_sizes(f: Any, root: bool) -> Callable[..., object]:
+def of_named_sizes(f: Callable[..., object], root: bool) -> Callable[..., object]:
     """`var` or `std`, whose own Python counts elements with tensors and branches on them."""
     signature = inspect.signature(f)
 
@@ -107,7 +111,12 @@ def of_named_sizes(f: Any, root: bool) -> Callable[..., object]:
 
 
 def variance(
-    x: Any, axis: Any, unbiased: bool | None, keepdim: bool, correction: float = 1, **rest: object
+    x: Tensor,
+    axis: int | Sequence[int] | None,
+    unbiased: bool | None,
+    keepdim: bool,
+    correction: float = 1,
+    **rest: object,
 ) -> object:
     """`paddle.var` where the number of elements is one of the program."""
     gone = [axis] if isinstance(axis, int) else list(range(x.ndim) if axis is None else axis)
@@ -119,7 +128,7 @@ def variance(
     return paddle.sum(squares, axis, keepdim=keepdim) / left
 
 
-SIZES: dict[int, Any] = {
+SIZES: dict[int, Callable[..., object]] = {
     id(paddle.var): of_named_sizes(paddle.var, root=False),
     id(paddle.std): of_named_sizes(paddle.std, root=True),
     id(F.one_hot): with_sizes(F.one_hot, "num_classes"),

@@ -6,6 +6,7 @@ becomes a `cond` or a `while` of the program.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
@@ -14,7 +15,11 @@ from paddle.utils import map_structure
 
 
 def while_loop(
-    cond: Any, body: Any, loop_vars: Any, is_test: bool = False, name: object = None
+    cond: Callable[..., paddle.Tensor],
+    body: Callable[..., object],
+    loop_vars: Sequence[object],
+    is_test: bool = False,
+    name: object = None,
 ) -> object:
     """`loop_vars`, whose tensors are written in place after each iteration, as in eager mode.
 
@@ -54,7 +59,7 @@ def overwrite(new: object, old: object) -> None:
 
 
 _AS_WRITTEN = (control_flow.cond, control_flow.case, control_flow.switch_case)
-REWRITTEN: dict[Any, Any] = {
+REWRITTEN: dict[Callable[..., object], Any] = {
     **{f: f for f in _AS_WRITTEN},
     control_flow.while_loop: while_loop,
 }

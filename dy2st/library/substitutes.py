@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import types
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -29,7 +30,7 @@ _FOUND = [
 _FOUND += [TransformerEncoder.forward, TransformerDecoder.forward]
 
 
-def sequential(self: Any, input: object) -> object:
+def sequential(self: Sequential, input: object) -> object:
     """`Sequential.forward`."""
     for layer in self:
         input = layer(input)
@@ -51,7 +52,7 @@ def index_fill_(x: Tensor, index: Tensor, axis: int, value: Tensor, name: object
 
 #: what is converted and called instead of a function, by identity: itself, without decorators (but
 #: for those that give operands a second name), or a substitute
-REWRITTEN: dict[Any, Any] = {
+REWRITTEN: dict[Callable[..., object], Any] = {
     **recurrent.REWRITTEN,
     **static_nn.REWRITTEN,
     **decoding.REWRITTEN,

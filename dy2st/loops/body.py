@@ -24,10 +24,10 @@ from dy2st.branches.unresolved import (
 )
 from dy2st.loops import concat_growth, counted_growth, eithers
 from dy2st.loops.appends import filled, gathered, segment, shortened
-from dy2st.loops.containers import learn_fresh, name_of, note_copies
+from dy2st.loops.containers import Row, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.ports import LoopPorts
-from dy2st.loops.record import Learned, LoopTrace
+from dy2st.loops.record import Learned, LoopTrace, Path
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers, columns, lookup, shrinks
 from dy2st.state.containers.buffers import Buffer
@@ -103,8 +103,8 @@ class Code:
     become one iteration of the code."""
 
     body: Callable[[Any], None]
-    get_state: Callable[[], tuple[Any, ...]]
-    set_state: Callable[[tuple[Any, ...]], None]
+    get_state: Callable[[], Path]
+    set_state: Callable[[Path], None]
     names: Sequence[str]
     test: Callable[[], Any] | None = None
     key: object = None
@@ -127,7 +127,7 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
     def then() -> None:
         held[0] = condition(trace, test())
 
-    def restore(values: tuple[Any, ...]) -> None:
+    def restore(values: Path) -> None:
         held[0] = values[0]
 
     decide(trace, first, then, lambda: None, lambda: (held[0],), restore, ("the test",))
@@ -169,14 +169,16 @@ class BodyTrace(LoopTrace):
         except BaseException as e:
             lookup.forget(trace, self.loop)
             if isinstance(e, Refused):
-                state_then = {(n,): a for n, a in zip(self.names, self.code.get_state())}
+                state_then: dict[Path, object] = {
+                    (n,): a for n, a in zip(self.names, self.code.get_state())
+                }
                 learn_unresolved(self, e, state_then, trace.frames[:depth])
             raise
         finally:
             del trace.frames[depth:]
             trace.undo_log.undo_to(mark)
             self.code.set_state(state)
-            begins = {(n,): b for n, b in zip(self.names, before)}
+            begins: dict[Path, object] = {(n,): b for n, b in zip(self.names, before)}
             begins |= {k: q.get() for k, q in self.known.places.items()}
             for k in self.found.keys() & begins.keys():
                 learn_early(self, resolve_under(begins[k], self.enters), self.found[k], k)
@@ -186,7 +188,7 @@ class BodyTrace(LoopTrace):
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
 
-    def trace_once(self, before: tuple[Any, ...], old: dict[Any, Any], asks: bool) -> LoopPorts:
+    def trace_once(self, before: Path, old: dict[Any, Any], asks: bool) -> LoopPorts:
         trace = self.trace
         stand_ins = tuple(
             b if self.set_first(n) else self.stand_in(b, (n,)) for n, b in zip(self.names, before)
@@ -217,7 +219,7 @@ class BodyTrace(LoopTrace):
         self.end(go)
         after = self.code.get_state()
         new_places = self.learn_places() | columns.learn(self.frame, self.known.columns)
-        rows = [
+        rows: list[Row] = [
             (n.rstrip("="), UNDEF if self.set_first(n) else b, p, self.carried(p, a, (n,)), (n,))
             for n, b, p, a in zip(self.names, before, stand_ins, after)
         ]
@@ -238,7 +240,7 @@ class BodyTrace(LoopTrace):
         """True if the body sets the variable before reading it, so that its old value is dead."""
         return name.endswith("=") and self.certain
 
-    def carried(self, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+    def carried(self, p: Any, a: Any, path: Path) -> Any:
         """The value that the next iteration reads in a place, given the value at the end of the
         body."""
         if type(a) is Unresolved:
@@ -249,11 +251,11 @@ class BodyTrace(LoopTrace):
                 self.note_break(a, others[0], path)
         if type(a) is Unresolved and self.once:
             return p
-        if is_symint(a) and path[0].endswith("=") and not self.certain:
+        if is_symint(a) and str(path[0]).endswith("=") and not self.certain:
             return make(self.trace, self.trace.index_value(a), a)
         return a
 
-    def note_break(self, a: Any, other: Alternative, path: tuple[Any, ...]) -> None:
+    def note_break(self, a: Any, other: Alternative, path: Path) -> None:
         """Note what is in a place after a `break`, and in the places in it."""
         self.breaking[path] = other
         if a is other.value or not (is_value(a) or is_container(a)) or not alike(a, other.value):
@@ -263,7 +265,7 @@ class BodyTrace(LoopTrace):
             self.unreadable[inner] = self.unreadable[path]
             self.note_break(q, Alternative(old, other.facts), inner)
 
-    def stand_in(self, x: Any, path: tuple[Any, ...]) -> Any:
+    def stand_in(self, x: Any, path: Path) -> Any:
         """`x` with a placeholder for each leaf. A container is itself, but for one that each
         iteration makes anew: the body gets a copy of that."""
         out = tree(self.placeholder, x, path, self.known.fresh)
@@ -271,7 +273,7 @@ class BodyTrace(LoopTrace):
         note_copies(self, x, out, path)
         return out
 
-    def queue(self, q: TraceList) -> Callable[[BodyTrace], list[tuple[Any, ...]]]:
+    def queue(self, q: TraceList) -> Callable[[BodyTrace], list[Row]]:
         """Put placeholders for the elements of a list that the body shifts; returns a function that
         gives the rows of the ports once the body has been traced."""
         old = q.parts()
@@ -279,11 +281,11 @@ class BodyTrace(LoopTrace):
         self.frame.queues.add(id(q))
         q.replace_parts(new)
 
-        def rows(self: BodyTrace) -> list[tuple[Any, ...]]:
+        def rows(self: BodyTrace) -> list[Row]:
             after = q.parts()
             if len(after) != len(old):
                 raise NeedsConcrete("the length of a list changes in the loop")
-            keys = [("list", id(q), k) for k in range(len(old))]
+            keys: list[Path] = [("list", id(q), k) for k in range(len(old))]
             return [(f"element {k[2]} of a list", *row, k)
                     for k, *row in zip(keys, old, new, after)]  # fmt: skip
 
@@ -344,7 +346,7 @@ class BodyTrace(LoopTrace):
         self.known.trip, self.known.exact = trip, exact
 
     # ------------------------------------------------------------ placeholders
-    def placeholder(self, x: Any, path: tuple[Any, ...]) -> Any:
+    def placeholder(self, x: Any, path: Path) -> Any:
         """The placeholder of a leaf: one per place, never per object."""
         if path in self.known.eithers:
             return eithers.placeholder(self, x, path)
@@ -358,7 +360,7 @@ class BodyTrace(LoopTrace):
             return x + self.trace.sym(Size.named(self.loop.name) * self.known.steps[path])
         return x
 
-    def tensor_placeholder(self, fake: Any, path: tuple[Any, ...]) -> Any:
+    def tensor_placeholder(self, fake: Any, path: Path) -> Any:
         trace = self.trace
         if path in self.known.grown:
             kind = counted_growth if path in self.known.counted else concat_growth
@@ -381,9 +383,7 @@ class BodyTrace(LoopTrace):
         self.owned.append(made)
         return made
 
-    def number_placeholder(
-        self, x: Any, known: tuple[type, bool] | None, path: tuple[Any, ...]
-    ) -> Any:
+    def number_placeholder(self, x: Any, known: tuple[type, bool] | None, path: Path) -> Any:
         """`known`: its kind, and whether the body computes it from data."""
         trace = self.trace
         kind, data = known if known is not None else (x.kind, x.data)
@@ -395,7 +395,7 @@ class BodyTrace(LoopTrace):
         self.held[id(stand_in)] = (stand_in, value)
         return stand_in
 
-    def maybe_placeholder(self, known_as: tuple[Any, bool, str], path: tuple[Any, ...]) -> Any:
+    def maybe_placeholder(self, known_as: tuple[Any, bool, str], path: Path) -> Any:
         """The placeholder of a variable that is undefined before the loop."""
         t, stop, message = known_as
         trace = self.trace
@@ -430,7 +430,7 @@ class BodyTrace(LoopTrace):
         return bool(new)
 
     # ------------------------------------------------------------ the result
-    def commit(self, plan: LoopPorts, before: tuple[Any, ...], old: dict[Any, Any]) -> None:
+    def commit(self, plan: LoopPorts, before: Path, old: dict[Any, Any]) -> None:
         trace = self.trace
         trace.frame.builder.append(plan.cell.scan)
         trace.frame.builder.ops += plan.after.ops
@@ -471,7 +471,7 @@ class BodyTrace(LoopTrace):
         for r in plan.needs_iteration:
             trace.require(self.length, 1, r)
 
-    def after_break(self, plan: LoopPorts, path: tuple[Any, ...], error: BaseException) -> Any:
+    def after_break(self, plan: LoopPorts, path: Path, error: BaseException) -> Any:
         """The value of a variable whose type is another one after a `break`: unresolved, with the
         loop's flag as the path condition of each value."""
         other = self.absent.get(path, ())

@@ -42,7 +42,9 @@ class Source:
     that it has stored, where the body reads the whole tensor. `final` is the tensor after the loop,
     `ended` what holds in an iteration that ends in front of the concat."""
 
-    def __init__(self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: Any) -> None:
+    def __init__(
+        self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: tuple[object, ...]
+    ) -> None:
         self.body_trace, self.growth, self.init, self.path = body_trace, growth, init, path
         self.tail: tuple[Value, Value] | None = None
         self.buffers: dict[tuple[Value, ...], Value] = {}
@@ -188,7 +190,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
     def shape(self) -> Any:
         return Shape(make(d, current()) for d in self.ask_type().shape)
 
-    def merged(self, other: object, join: Callable[[Any, Any], FakeTensor]) -> Grown | None:
+    def merged(self, other: object, join: Callable[[object, object], FakeTensor]) -> Grown | None:
         """This tensor and one that a branch has made longer by pieces of the same types."""
         if type(other) is not Grown or other.source is not self.source:
             return None
@@ -374,7 +376,7 @@ def returned(plan: LoopRecord, name: str, a: Grown) -> object:
     return settle(plan, name, grown(source, ()), end)
 
 
-def equivalents(flag: Any) -> frozenset[PathCondition]:
+def equivalents(flag: object) -> frozenset[PathCondition]:
     """The facts that hold exactly where a flag is true; none of a flag that is known."""
     if not is_runtime_scalar(flag):
         return frozenset()

@@ -40,10 +40,10 @@ from ir.types import Dim
 
 #: a place of a loop: its name, its value before the loop, the placeholder, the value after an
 #: iteration, the path
-Row = tuple[str, Any, Any, Any, tuple[Any, ...]]
+Row = tuple[str, Any, Any, Any, tuple[object, ...]]
 
 
-def note_copies(body_trace: LoopTrace, x: Any, copy: Any, path: tuple[Any, ...]) -> None:
+def note_copies(body_trace: LoopTrace, x: Any, copy: object, path: tuple[object, ...]) -> None:
     """A copy stands for `x` in the first iteration only. The body may change neither, but for a
     copy of a container that the function has made, and that it reads by no other name."""
     if copy is x:
@@ -75,7 +75,7 @@ def note_change(body_trace: LoopTrace, replaced: Replaced) -> None:
     replaced.change()
 
 
-def learn_fresh(body_trace: LoopTrace, b: Any, a: Any, path: tuple[Any, ...]) -> None:
+def learn_fresh(body_trace: LoopTrace, b: Any, a: object, path: tuple[object, ...]) -> None:
     """Learn a place whose container each iteration makes anew, with those in it; and whether it
     changes the one before."""
     if type(b) is Unresolved or a is b or not alike(a, b):
@@ -89,7 +89,7 @@ def learn_fresh(body_trace: LoopTrace, b: Any, a: Any, path: tuple[Any, ...]) ->
             learn_fresh(body_trace, y, x, (*path, k))
 
 
-def carry_elements(body_trace: LoopTrace, path: tuple[Any, ...], b: Any) -> None:
+def carry_elements(body_trace: LoopTrace, path: tuple[object, ...], b: Any) -> None:
     """Learn that the body gets a copy of container `b`."""
     known = body_trace.known
     known.fresh.add(path)
@@ -367,13 +367,13 @@ class ContainerPorts(LoopRecord):
         return max(1, -(-(most - size[0]) // more)) if more > 0 else 1
 
 
-def displayed(path: tuple[Any, ...]) -> str:
+def displayed(path: tuple[object, ...]) -> str:
     """The user's name for a container."""
     name = name_of(path)
     return "a container" if name == "state" else f"the container '{name}'"
 
 
-def name_of(path: tuple[Any, ...]) -> str:
+def name_of(path: tuple[object, ...]) -> str:
     """A name for the values of a place."""
     if path[0] in ("attr", "item"):
         return str(path[2]) if isinstance(path[2], str) else "state"

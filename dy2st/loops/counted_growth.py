@@ -38,7 +38,9 @@ class Source:
     """The tensor at the start of an iteration. `init` is the tensor before the loop, `room` the
     buffer with it, `most` a bound of its length."""
 
-    def __init__(self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: Any) -> None:
+    def __init__(
+        self, body_trace: LoopTrace, growth: Growth, init: FakeTensor, path: tuple[object, ...]
+    ) -> None:
         self.body_trace, self.growth, self.init, self.path = body_trace, growth, init, path
         trace, frame = body_trace.trace, body_trace.frame
         body_trace.need_bound()
@@ -98,7 +100,7 @@ class Counted(FakeTensor):  # type: ignore[misc]
         dims[source.growth.axis] = self.__dict__["size"]
         return source.init._value.type.with_shape(dims)
 
-    def merged(self, other: object, join: Callable[[Any, Any], FakeTensor]) -> Counted | None:
+    def merged(self, other: object, join: Callable[[object, object], FakeTensor]) -> Counted | None:
         """This tensor and one that a branch may have made longer."""
         if type(other) is not Counted or other.source is not self.source:
             return None

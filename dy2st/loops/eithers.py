@@ -38,7 +38,9 @@ def placeholder(body: Any, x: object, path: tuple[object, ...]) -> Either:
     return Either(test, number, body.placeholder(before.tensor, (*path, "tensor")))
 
 
-def ends(plan: LoopRecord, name: str, b: Any, p: Any, a: Any, path: Any) -> tuple[Any, Any]:
+def ends(
+    plan: LoopRecord, name: str, b: Any, p: object, a: Any, path: tuple[object, ...]
+) -> tuple[Any, Any]:
     """The values of a place before the loop and after the body, both as numbers or tensors if the
     placeholder is one. Raises Retrace where the next trace needs such a placeholder."""
     if type(p) is Either:

@@ -80,7 +80,7 @@ class TraceGenerator:
 TraceGenerator.__name__ = TraceGenerator.__qualname__ = "generator"
 
 
-def maker(f: Any) -> object:
+def maker(f: Callable[..., object]) -> Callable[..., object]:
     """A converted function; a generator function gives generators that the trace knows. Those of
     `Layer` itself (`named_sublayers`) run over its parts, not over time."""
     if not is_generator(f):
@@ -88,7 +88,7 @@ def maker(f: Any) -> object:
     what = None if f.__module__ == Layer.__module__ else "a generator"
 
     @functools.wraps(f)
-    def make(*args: Any, **kwargs: Any) -> object:
+    def make(*args: object, **kwargs: object) -> object:
         trace = current()
         made = f(*args, **kwargs)
         return made if trace is None else TraceGenerator(trace, made, what)
@@ -96,7 +96,9 @@ def maker(f: Any) -> object:
     return make
 
 
-def manager_maker(f: types.FunctionType, call: Any) -> object:
+def manager_maker(
+    f: types.FunctionType, call: Callable[[object], Any]
+) -> Callable[..., object] | None:
     """What `contextlib.contextmanager` made of a generator function, with that function converted;
     None for other functions."""
     inner: Any = getattr(f, "__wrapped__", None)
@@ -247,7 +249,7 @@ def consume(trace: Trace, iterable: object) -> None:
     note_contents(trace, iterable)
 
 
-def items(iterable: Any, test: Callable[[], object] | None = None) -> Iterator[Any]:
+def items(iterable: object, test: Callable[[], object] | None = None) -> Iterator[object]:
     """The items of a loop that contains a `yield`; `test` is evaluated before each one."""
     trace = current()
     with taken(iterable, test is not None) as rest:

@@ -101,7 +101,9 @@ def tests_of(x: Unresolved) -> set[object]:
     return {value for a in alternatives(x) for _, value in a.facts or ()}
 
 
-def learn_counted(trace: LoopTrace, before: Any, after: Unresolved, path: Any) -> None:
+def learn_counted(
+    trace: LoopTrace, before: Any, after: Unresolved, path: tuple[object, ...]
+) -> None:
     """Learn that only some iterations make a tensor longer, as the branches have left it."""
     known, values = trace.known, [a.value for a in alternatives(after)]
     plain = all(type(q) is FakeTensor for q in (before, *values))

@@ -207,7 +207,7 @@ class Numbers:
     def __init__(self, items: Any) -> None:
         self.items = items
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return iter(self.items)
 
 
@@ -235,7 +235,7 @@ class Rest:
         rest = Iterable(trip, lambda i: item(i + n), later, computed=self.over.computed)
         return Rest(rest, self.numbers)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         """One by one, for code that is no `for` statement."""
         if self.over.is_open():
             raise NeedsConcrete("a sequence whose length is a size of the program is taken apart")

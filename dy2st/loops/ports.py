@@ -16,7 +16,7 @@ from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
 from dy2st.loops import concat_growth, counted_growth, eithers
 from dy2st.loops.appends import collect, element_after, flat, learn_growth, records
-from dy2st.loops.containers import ContainerPorts
+from dy2st.loops.containers import ContainerPorts, Row
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace, pad
@@ -54,7 +54,7 @@ class LoopPorts(ContainerPorts):
     """Makes the ports of a loop from its places before and after the body."""
 
     def __init__(
-        self, body_trace: LoopTrace, rows: Sequence[tuple[Any, ...]], new_places: bool = False
+        self, body_trace: LoopTrace, rows: Sequence[Row], new_places: bool = False
     ) -> None:
         begins = {path: b for _, b, _, _, path in rows}
         super().__init__(body_trace, begins, {path: a for _, _, _, a, path in rows})
@@ -62,7 +62,7 @@ class LoopPorts(ContainerPorts):
         self.listed = records(self)
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)
-        self.finals: dict[tuple[Any, ...], Any] = {}
+        self.finals: dict[tuple[object, ...], Any] = {}
         self.settle_all(rows, new_places)
         self.check_replaced()
         self.appends = collect(self)
@@ -74,7 +74,7 @@ class LoopPorts(ContainerPorts):
         self.check_aliases()
         self.cell = ScanCell(self.outer, self.build())
 
-    def values_read(self, rows: Sequence[tuple[Any, ...]]) -> set[Value]:
+    def values_read(self, rows: Sequence[Row]) -> set[Value]:
         """Values that the body uses: as an operand, in an appended element, or in another place."""
         out = {v for op in self.frame.builder.ops for v in op.operands}
         for _, items in self.frame.appends.values():
@@ -87,7 +87,7 @@ class LoopPorts(ContainerPorts):
             out |= {q._value for q in taken}
         return out
 
-    def settle_all(self, rows: Sequence[tuple[Any, ...]], new_places: bool) -> None:
+    def settle_all(self, rows: Sequence[Row], new_places: bool) -> None:
         """Settle every place; one retrace is for all that there is to learn."""
         with suppress(NeedsConcrete):  # `collect` raises it if there is nothing to learn
             fills.check_unread(self.trace, self.frame)
@@ -100,7 +100,7 @@ class LoopPorts(ContainerPorts):
         self.finals = {path: final for (*_, path), final in zip(rows, finals)}
 
     # ------------------------------------------------------------ one place
-    def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+    def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[object, ...]) -> Any:
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         b, a = eithers.ends(self, name, b, p, a, path)
         if type(a) is Unresolved and b is UNDEF:
@@ -136,7 +136,7 @@ class LoopPorts(ContainerPorts):
             return a
         return self.moved(name, b, a, path)
 
-    def moved(self, name: str, b: Any, a: Any, path: tuple[Any, ...]) -> Any:
+    def moved(self, name: str, b: Any, a: Any, path: tuple[object, ...]) -> Any:
         """Handle a Python value that the body changes: learn its step, or make it a runtime
         scalar."""
         known = self.body_trace.known
@@ -150,14 +150,14 @@ class LoopPorts(ContainerPorts):
         peel = self.filling(known.places.get(path), b, a)
         raise Mismatch(name, describe(b), describe(a), peel=peel)
 
-    def truth_tensor(self, p: FakeTensor, a: Any) -> Any:
+    def truth_tensor(self, p: FakeTensor, a: object) -> Any:
         """A Python bool as a 0-d bool tensor, if the place holds such a tensor before the body."""
         if p._value.type != Type(BOOL):
             return a
         return self.trace.fake(scalar.value_in(self.trace, a, BOOL), True)
 
     # ------------------------------------------------------------ numbers
-    def number(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+    def number(self, name: str, b: Any, p: Any, a: Any, path: tuple[object, ...]) -> Any:
         """The value after the loop of a runtime scalar, which is carried."""
         kind = scalar.kind_of(a)
         if kind is None:
@@ -199,7 +199,7 @@ class LoopPorts(ContainerPorts):
         out = self.add_last(inner, name)
         return self.outside_number(out, a)
 
-    def left_by_break(self, rows: Sequence[tuple[Any, ...]]) -> dict[Any, tuple[str, Any]]:
+    def left_by_break(self, rows: Sequence[Row]) -> dict[Any, tuple[str, Any]]:
         """For each place whose type is another one only after a `break`: the name of the flag that
         is set there, and the value of the place."""
         flags = {n: a for n, _, _, a, _ in rows if is_flag(n) and is_runtime_scalar(a)}
@@ -218,7 +218,7 @@ class LoopPorts(ContainerPorts):
             out[path] = (same[0], value)
         return out
 
-    def tensor(self, name: str, b: Any, p: Any, a: FakeTensor, path: tuple[Any, ...]) -> Any:
+    def tensor(self, name: str, b: Any, p: Any, a: FakeTensor, path: tuple[object, ...]) -> Any:
         held = self.body_trace.held.get(id(p))
         inner = self.trace.read_value(a._value)
         if held is None:
@@ -249,22 +249,26 @@ class LoopPorts(ContainerPorts):
             raise Mismatch(name, text_of(init.type), text_of(inner.type), self.made_at(a))
         return self.last(a, inner, name)
 
-    def resized(self, name: str, stand_in: Any, init: Value, inner: Value, a: FakeTensor) -> Any:
+    def resized(self, name: str, stand_in: object, init: Value, inner: Value, a: FakeTensor) -> Any:
         """A tensor whose size moves on from that before the loop, and that is read behind it."""
         trace, value = self.trace, self.padded(inner)
         with trace.outside():
             room = pad(trace, trace.read_value(init), value.type.shape)
         self.leave(a)
         out = self.add_carry(trace.new_value(value.type, name, self.frame), room, value, name)
-        return self.object(a, self.cut(out, inner.type), self.stops(name, stand_in, a), init)
+        return self.tensor_after(a, self.cut(out, inner.type), self.stops(name, stand_in, a), init)
 
-    def learn_early(self, b: FakeTensor, a: FakeTensor, inner: Value, path: Any) -> None:
+    def learn_early(
+        self, b: FakeTensor, a: FakeTensor, inner: Value, path: tuple[object, ...]
+    ) -> None:
         """What this trace shows of a place that has no placeholder yet."""
         start = self.trace.read_value(b._value)
         if b._value.type == inner.type or learn(self.body_trace, inner, path, start):
             self.late_gradient(b, a, path)
 
-    def first_defined(self, name: str, a: FakeTensor, inner: Value, path: tuple[Any, ...]) -> Any:
+    def first_defined(
+        self, name: str, a: FakeTensor, inner: Value, path: tuple[object, ...]
+    ) -> Any:
         """The value after the loop of a variable that the body defines, in each iteration or in
         some."""
         doubt = self.trace.undefined.values.get(a._value)
@@ -274,7 +278,7 @@ class LoopPorts(ContainerPorts):
         self.body_trace.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
         raise Retrace
 
-    def late_gradient(self, stand_in: Any, a: FakeTensor, path: tuple[Any, ...]) -> None:
+    def late_gradient(self, stand_in: Any, a: FakeTensor, path: tuple[object, ...]) -> None:
         """Note a place that requires a gradient only after some iterations."""
         if stand_in.stop_gradient and not a.stop_gradient:
             self.flips.append(path)
@@ -320,7 +324,7 @@ class LoopPorts(ContainerPorts):
         self.carry_doubt(stand_in._value, a, out)
         stops = self.stops(name, stand_in, a)
         again = self.made_again(a, inner, name)
-        return self.object(a, out if again is None else again, stops, init)
+        return self.tensor_after(a, out if again is None else again, stops, init)
 
     def stops(self, name: str, stand_in: Any, a: FakeTensor) -> bool:
         """`stop_gradient` of a carried tensor after the loop: that of the last iteration; where the
@@ -343,7 +347,7 @@ class LoopPorts(ContainerPorts):
         sure = self.add_carry(ok, init, trace.read_value(after), "defined")
         trace.undefined.values[out] = (sure, message)
 
-    def object(
+    def tensor_after(
         self, a: FakeTensor, out: Value, stop_gradient: bool, init: Value | None = None
     ) -> Any:
         """The fake tensor after the loop: one per object of the body, so that two names of one
@@ -362,10 +366,10 @@ class LoopPorts(ContainerPorts):
             self.needs_iteration.append(f"{name} after the loop")
             return a
         if (made := self.made_again(a, inner, name)) is not None:
-            return self.object(a, made, a.stop_gradient)
+            return self.tensor_after(a, made, a.stop_gradient)
         out = self.add_last(inner, name)
         self.blur(inner, out)
-        return self.object(a, out, a.stop_gradient)
+        return self.tensor_after(a, out, a.stop_gradient)
 
     def made_again(self, a: FakeTensor, inner: Value, name: str) -> Value | None:
         """The view of the last iteration, made again behind the loop, so that it shows memory that
@@ -388,7 +392,7 @@ class LoopPorts(ContainerPorts):
                 value = trace.emit(row, [value], dict(attrs))
         return value
 
-    def count_roots(self, rows: Sequence[tuple[Any, ...]]) -> Counter[Value]:
+    def count_roots(self, rows: Sequence[Row]) -> Counter[Value]:
         """How many tensors that leave the loop show each storage."""
         left = [q for _, _, _, a, _ in rows for q in leaves(a, self.frame)]
         for _, items in self.frame.appends.values():
@@ -397,7 +401,7 @@ class LoopPorts(ContainerPorts):
         values = {q._value for q in left if type(q) is FakeTensor}
         return Counter(self.trace.root(v) for v in values)
 
-    def symbol(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+    def symbol(self, name: str, b: Any, p: object, a: Any, path: tuple[object, ...]) -> Any:
         """An integer that moves by a constant; or one that follows the index (`prev = t`)."""
         loop, home = self.body_trace.loop, self.trace
         known, length = self.body_trace.known, self.body_trace.length

@@ -27,6 +27,9 @@ from ir.analysis.ranges import names_in
 from ir.types import Dim, substitute_dim
 from ir.uses import walk
 
+#: a variable, attribute or item, and the way to a leaf of it
+Path = tuple[object, ...]
+
 
 @dataclasses.dataclass
 class Learned:
@@ -47,17 +50,17 @@ class Learned:
     grow; counted: those that only some iterations make longer, as data says.
     """
 
-    places: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    steps: dict[tuple[Any, ...], int] = dataclasses.field(default_factory=dict)
-    numbers: dict[tuple[Any, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
-    maybe: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
-    trained: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    places: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict)
+    steps: dict[tuple[object, ...], int] = dataclasses.field(default_factory=dict)
+    numbers: dict[tuple[object, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
+    maybe: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict)
+    trained: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
     eithers: dict[tuple[object, ...], object] = dataclasses.field(default_factory=dict)
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
-    grown: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
+    grown: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict)
     fresh: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
-    rewritten: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
-    written: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    rewritten: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
+    written: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
     shrinks: dict[int, Shrink] = dataclasses.field(default_factory=dict)
     queues: dict[int, Any] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
@@ -68,7 +71,7 @@ class Learned:
     assumed: bool = False
     guessed: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
     refuted: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
-    counted: set[tuple[Any, ...]] = dataclasses.field(default_factory=set)
+    counted: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
     peeled: int = 0
 
     def __str__(self) -> str:
@@ -124,17 +127,17 @@ class LoopTrace:
         self.paths = self.frame.paths
         self.owned: list[Tensor] = []
         self.stored: set[int] = set()
-        self.begun: dict[tuple[Any, ...], set[int]] = {}
+        self.begun: dict[tuple[object, ...], set[int]] = {}
         self.eithers: dict[tuple[object, ...], Either] = {}
         self.tests: Value | None = None
-        self.copies: dict[int, tuple[Any, Any, tuple[Any, ...]]] = {}
+        self.copies: dict[int, tuple[Any, Any, tuple[object, ...]]] = {}
         self.replaced: list[Replaced] = []
         self.once = False
         self.breaking: dict[tuple[object, ...], Alternative] = {}
         self.unreadable: dict[tuple[object, ...], BaseException] = {}
-        self.uneven: set[tuple[Any, ...]] = set()
+        self.uneven: set[tuple[object, ...]] = set()
         self.refused_early = False
-        self.found: dict[tuple[Any, ...], Any] = {}
+        self.found: dict[tuple[object, ...], Any] = {}
         self.absent: dict[tuple[object, ...], tuple[Alternative, ...]] = {}
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
@@ -235,7 +238,7 @@ class LoopRecord:
     """
 
     cell: ScanCell
-    ends: dict[tuple[Any, ...], Any]
+    ends: dict[tuple[object, ...], Any]
 
     def __init__(self, body_trace: LoopTrace) -> None:
         self.body_trace, self.trace, self.frame = body_trace, body_trace.trace, body_trace.frame
@@ -250,7 +253,7 @@ class LoopRecord:
         self.leaving: list[Value] = []
         self.rounds: dict[Value, int] = {}
         self.taps: list[tuple[Tap, object]] = []
-        self.flips: list[tuple[Any, ...]] = []
+        self.flips: list[tuple[object, ...]] = []
         self.needs_iteration: list[str] = []
         self.overwritten: list[Value] = []
         self.after = Builder()
@@ -278,7 +281,7 @@ class LoopRecord:
         trace.check_writable(first)
         self.overwritten.append(first)
 
-    def learn_written(self, paths: set[tuple[Any, ...]]) -> None:
+    def learn_written(self, paths: set[tuple[object, ...]]) -> None:
         """The next trace may also write the tensors of these places, and of those from which they
         get others."""
         known = self.body_trace.known.written
@@ -309,7 +312,7 @@ class LoopRecord:
         return any(self.may_be_one(q, b) for q in one[1:])
 
     @functools.cached_property
-    def joins(self) -> dict[Value, tuple[Any, ...]]:
+    def joins(self) -> dict[Value, tuple[Cond, Value, Value]]:
         """The results of branches, each with its cond and what the branches give."""
         conds = [n for n in walk(self.frame.builder.ops) if isinstance(n, Cond)]
         return {q.outer: (n, q.then, q.orelse) for n in conds for q in n.outs}

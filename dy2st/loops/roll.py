@@ -67,7 +67,7 @@ def forget(trace: Trace, code: Code, partial: list[Any]) -> None:
             raise errors[id(q)]
 
 
-def cells_of(f: Any, found: dict[int, Any]) -> Collection[Any]:
+def cells_of(f: object, found: dict[int, Any]) -> Collection[Any]:
     """The variables of enclosing functions that a loop's body uses, if they have a value."""
     for cell in getattr(f, "__closure__", None) or ():
         if id(cell) not in found and cell != types.CellType():
@@ -350,7 +350,7 @@ class Runner:
         more = functools.partial(self.code.more, self.trace, self.over)
         return unrolled(self.trace, enumerate(items), self.code, more, go)
 
-    def at_most(self, bound: int) -> Iterator[Any]:
+    def at_most(self, bound: int) -> Iterator[object]:
         """The items of a `while` on data whose test is false after `bound` iterations."""
         yield from map(self.over.item, range(bound + 1))
         raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
@@ -372,7 +372,12 @@ class Runner:
 
 
 def unrolled(
-    trace: Trace, items: Iterator[Any], code: Code, more: Item, go: Any = None, of: Any = None
+    trace: Trace,
+    items: Iterator[tuple[object, object]],
+    code: Code,
+    more: Item,
+    go: Any = None,
+    of: Any = None,
 ) -> None:
     """Iteration by iteration; after a test on data the rest runs in a branch. `items`: with their
     numbers. `go`: what `more` has answered for the first one. `of`: the user's iterator, of which

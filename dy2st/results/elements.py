@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import paddle
 
@@ -21,6 +20,13 @@ class Column(Leaf):
 
     about = "views that a loop has collected"
 
+    def fill(self, call: Filled) -> list[object]:
+        raise NotImplementedError
+
+
+#: the columns of elements that are tuples
+Columns = Column | tuple["Columns", ...]
+
 
 @dataclass(frozen=True, eq=False)
 class Rows(Column):
@@ -30,16 +36,16 @@ class Rows(Column):
     number: bool
     stop_gradient: bool
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> list[object]:
         return call.once(self, lambda: self.rows(call.outputs[self.index]))
 
-    def rows(self, tensor: Tensor) -> list[Any]:
+    def rows(self, tensor: Tensor) -> list[object]:
         if self.number:
             return list(tensor.tolist())
         rows = paddle.unbind(tensor, 0) if tensor.shape[0] else []
         return [row.detach() for row in rows] if self.stop_gradient else list(rows)
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         return ["rows", self.index, self.number]
 
 
@@ -56,8 +62,8 @@ class Views(Column):
     def inputs(self) -> Iterator[int]:
         return self.of.inputs()
 
-    def fill(self, call: Filled) -> Any:
-        of, steps = self.of.fill(call), range(fill(self.trip, call))
+    def fill(self, call: Filled) -> list[object]:
+        of, steps = self.of.fill(call), iterations(self.trip, call)
         sizes = [{**call.sizes, self.loop: i} for i in steps]
         return call.once(
             self, lambda: [replay(of, self.recipe, s, self.stop_gradient) for s in sizes]
@@ -71,14 +77,16 @@ class Element(Leaf):
     about = "a list and an element of it"
 
     of: Elements
-    index: Any
+    index: object
     path: tuple[int, ...]
 
     def inputs(self) -> Iterator[int]:
         return self.of.inputs()
 
-    def fill(self, call: Filled) -> Any:
-        return part_at(self.of.fill(call)[fill(self.index, call)], self.path)
+    def fill(self, call: Filled) -> object:
+        index = fill(self.index, call)
+        assert isinstance(index, int)
+        return part_at(self.of.fill(call)[index], self.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,13 +100,13 @@ class Values(Column):
     loop: str
     trip: object
 
-    def fill(self, call: Filled) -> Any:
-        steps = range(fill(self.trip, call))
+    def fill(self, call: Filled) -> list[object]:
+        steps = iterations(self.trip, call)
         if not isinstance(self.value, Number):
             return [self.value for _ in steps]
         return [evaluate_dim(self.value.dim, {**call.sizes, self.loop: i}) for i in steps]
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         return super().save(file) if isinstance(self.value, Leaf) else save(self.value, file)
 
 
@@ -107,20 +115,20 @@ class Elements(Leaf):
     """A list of the elements of `parts`: trees of Columns, one element an iteration, and plain
     lists of trees."""
 
-    parts: tuple[Any, ...]
+    parts: tuple[list[object] | Columns, ...]
 
     def inputs(self) -> Iterator[int]:
         return (k for q in leaves(self.parts) for k in q.inputs())
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> list[object]:
         return call.once(self, lambda: [q for part in self.parts for q in self.part(part, call)])
 
-    def part(self, part: object, call: Filled) -> list[object]:
+    def part(self, part: list[object] | Columns, call: Filled) -> list[object]:
         return [fill(q, call) for q in part] if isinstance(part, list) else rows(part, call)
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         found = [save(q, file) for q in self.parts]
-        made = [
+        made: list[list[object]] = [
             q if isinstance(part, list) else ["elements", q] for part, q in zip(self.parts, found)
         ]
         return made[0] if len(made) == 1 else ["joined", made]
@@ -139,22 +147,28 @@ class LastElement(Leaf):
     def inputs(self) -> Iterator[int]:
         return self.other.inputs()
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         if call.number(self.trip) < 1:
             return self.other.fill(call)
         return part_at(self.of.fill(call)[-1], self.path)
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         return self.other.save(file)
 
 
-def rows(tree: Any, call: Filled) -> list[Any]:
+def rows(tree: Columns, call: Filled) -> list[object]:
     """The elements of a list: one for every iteration."""
     if not isinstance(tree, tuple):
         return list(tree.fill(call))
     made = lambda: [again(tree, row) for row in zip(*(rows(q, call) for q in tree))]  # noqa: E731
-    found: Any = call.once(("rows", id(tree)), made)
+    found: list[object] = call.once(("rows", id(tree)), made)
     return list(found)
+
+
+def iterations(trip: object, call: Filled) -> range:
+    n = fill(trip, call)
+    assert isinstance(n, int)
+    return range(n)
 
 
 def part_at(x: object, path: Sequence[int]) -> object:

@@ -11,10 +11,11 @@ import array
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import paddle
+from paddle import Tensor
 
 from dy2st.results.replay import replay
 from dy2st.state.containers.records import Record, like_of, regrouped
@@ -24,6 +25,8 @@ from dy2st.trace.view_chains import Recipe
 from ir import Dy2stError, Value
 from ir.literal import print_attr
 from ir.types import Dim, evaluate_dim
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class OutputPlan:
 
     values: tuple[Value, ...]
     flags: tuple[bool, ...]
-    result: Any
+    result: object
     stores: tuple[tuple[Location, object], ...]
     leaf: bool = False
     moved: tuple[int, ...] = ()
@@ -51,16 +54,16 @@ class Filled:
     """One call: `inputs(k)` is the tensor of lifted input k, `outputs` those of the program,
     `containers()` the lists and dicts of the call's arguments; `made` the objects so far."""
 
-    inputs: Callable[[int], Any]
-    outputs: Sequence[Any]
+    inputs: Callable[[int], Tensor]
+    outputs: Sequence[Tensor]
     sizes: Mapping[str, int]
     containers: Callable[[], list[object]] = list
-    made: dict[Any, Any] = field(default_factory=dict)
+    made: dict[object, object] = field(default_factory=dict)
 
-    def once(self, key: object, make: Callable[[], object]) -> object:
+    def once(self, key: object, make: Callable[[], T]) -> T:
         if key not in self.made:
             self.made[key] = make()
-        return self.made[key]
+        return self.made[key]  # type: ignore[return-value]
 
     def number(self, dim: Dim) -> int:
         return evaluate_dim(dim, self.sizes)
@@ -84,10 +87,10 @@ class Leaf:
         """The lifted inputs whose memory it shows, or may show."""
         return iter(())
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         raise NotImplementedError
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         raise Dy2stError(f"the program cannot be saved: it returns {self.about}.")
 
 
@@ -98,10 +101,10 @@ class Out(Leaf):
 
     index: int
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return call.outputs[self.index]
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         return ["out", self.index, []]
 
 
@@ -114,10 +117,10 @@ class Same(Leaf):
     def inputs(self) -> Iterator[int]:
         yield self.index
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return call.inputs(self.index)
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         wanted = file.traced[self.index]
         index = next((k for k, q in enumerate(file.bound) if q is wanted), None)
         if index is None:
@@ -141,17 +144,18 @@ class View(Leaf):
     def inputs(self) -> Iterator[int]:
         return self.of.inputs()
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         of = self.of.fill(call)
         return call.once(
             self,
             lambda: replay(of, self.recipe, call.sizes, self.stop_gradient, call.outputs),
         )
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         if any(name in ("dynamic_index", "dynamic_slice") for name, _ in self.recipe):
             return super().save(file)
         kind, index, steps = self.of.save(file)
+        assert isinstance(steps, list)
         return [kind, index, [*steps, *map(step_text, self.recipe)]]
 
 
@@ -168,7 +172,7 @@ class Chosen(Leaf):
         for _, leaf in self.options:
             yield from leaf.inputs()
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         number = int(call.outputs[self.selector])
         option = dict(self.options).get(number)
         if option is not None:
@@ -176,7 +180,7 @@ class Chosen(Leaf):
         other = self.other.fill(call)
         return call.once(("object", number), lambda: other) if number else other
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         return self.other.save(file)
 
 
@@ -193,7 +197,7 @@ class NumberOrTensor(Leaf):
     def inputs(self) -> Iterator[int]:
         return self.tensor.inputs()
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return fill(self.number if call.outputs[self.test].item() else self.tensor, call)
 
 
@@ -204,12 +208,12 @@ class Number(Leaf):
 
     about = "a size"
 
-    dim: Any
+    dim: Dim
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return call.number(self.dim)
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         return ["size", print_attr(self.dim)]
 
 
@@ -221,10 +225,10 @@ class Scalar(Leaf):
 
     index: int
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return call.outputs[self.index].item()
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         return ["number", self.index]
 
 
@@ -236,7 +240,7 @@ class Array(Leaf):
 
     index: int
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return call.once(self, lambda: call.outputs[self.index].numpy()[()])
 
 
@@ -244,12 +248,12 @@ class Array(Leaf):
 class ShapeOf(Leaf):
     """The shape of a tensor, as Paddle gives it."""
 
-    dims: tuple[Any, ...]
+    dims: tuple[Dim, ...]
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return paddle.Size([call.number(d) for d in self.dims])
 
-    def save(self, file: Saved) -> Any:
+    def save(self, file: Saved) -> list[object]:
         return ["list", [["size", print_attr(d)] for d in self.dims]]
 
 
@@ -260,7 +264,7 @@ class Outside(Leaf):
     obj: object
     home: Location | None = None
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return self.obj if self.home is None else self.home.get()
 
 
@@ -270,7 +274,7 @@ class Given(Leaf):
 
     index: int
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return call.containers()[self.index]
 
 
@@ -279,7 +283,7 @@ class Made(Leaf):
     """A deque, a dict of another class or a plain object like `like`, with other elements."""
 
     like: object
-    parts: tuple[Any, ...]
+    parts: tuple[object, ...]
 
     @property
     def about(self) -> str:  # type: ignore[override]
@@ -288,7 +292,7 @@ class Made(Leaf):
     def inputs(self) -> Iterator[int]:
         return (k for q in leaves(self.parts) for k in q.inputs())
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return call.once(self, lambda: like_of(self.like, [fill(q, call) for q in self.parts]))
 
 
@@ -297,9 +301,9 @@ class Rebuilt(Leaf):
     """An object that the function has made, like `like`: with its attributes, and for a container
     with its elements or items."""
 
-    like: Any
+    like: object
     attributes: Mapping[str, object]
-    elements: tuple[Any, ...]
+    elements: tuple[object, ...]
 
     @property
     def about(self) -> str:  # type: ignore[override]
@@ -309,10 +313,10 @@ class Rebuilt(Leaf):
         tree = (*self.attributes.values(), *self.elements)
         return (k for q in leaves(tree) for k in q.inputs())
 
-    def fill(self, call: Filled) -> Any:
+    def fill(self, call: Filled) -> object:
         return call.once(self, lambda: self.made(call))
 
-    def made(self, call: Filled) -> Any:
+    def made(self, call: Filled) -> object:
         kind: Any = type(self.like)
         if isinstance(self.like, (np.ndarray, array.array)):
             return self.like.__copy__()
@@ -339,7 +343,7 @@ def inputs(tree: object) -> set[int]:
     return {k for leaf in leaves(tree) for k in leaf.inputs()}
 
 
-def fill(tree: object, call: Filled) -> Any:
+def fill(tree: object, call: Filled) -> object:
     """The object of one call; a list or dict that stands in two places is one."""
     if isinstance(tree, Leaf):
         return tree.fill(call)
@@ -358,7 +362,7 @@ def again(like: object, parts: Sequence[object]) -> object:
     return like.form.made(parts) if isinstance(like, Record) else regrouped(like, parts)
 
 
-def save(tree: object, file: Saved) -> Any:
+def save(tree: object, file: Saved) -> list[object]:
     """How a tree of results stands in the manifest."""
     if isinstance(tree, Leaf):
         return tree.save(file)

@@ -6,7 +6,8 @@ import collections
 import operator
 import os
 import types
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -45,9 +46,9 @@ from dy2st.state.protocols import (  # fmt: skip
 )
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
-from dy2st.trace.scalar import is_runtime, is_runtime_scalar, settled, stop
+from dy2st.trace.scalar import RuntimeScalar, is_runtime, is_runtime_scalar, settled, stop
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import SymInt, is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of, plain_get
 
@@ -71,13 +72,16 @@ def set_(items: set[object]) -> set[object]:
     return _made(items)
 
 
-def union(a: Any, b: Any) -> Any:
+T = TypeVar("T")
+
+
+def union(a: Any, b: object) -> object:
     """`a | b`: the function makes a dict or set of it."""
     out = a | b
     return out if kind_of(out) is None or out is a or out is b else _made(out)
 
 
-def _made(x: object) -> Any:
+def _made(x: T) -> T:
     trace = current()
     if trace is not None:
         trace.make(x)
@@ -282,7 +286,7 @@ def items_of(f: object, obj: object) -> object:
 
 
 #: builtins that read and store attributes and items
-BUILTINS: dict[int, Any] = {
+BUILTINS: dict[int, Callable[..., object]] = {
     id(operator.getitem): lambda obj, index: load_item(obj, index),
     id(operator.setitem): lambda obj, index, value: store_item(value, obj, index),
     id(operator.delitem): lambda obj, index: del_item(obj, index),
@@ -300,7 +304,7 @@ def load_item(obj: object, index: object) -> object:
     return here(item_of(here(obj), index))
 
 
-def item_of(obj: Any, index: Any) -> object:
+def item_of(obj: Any, index: object) -> object:
     """`obj[index]`, which may be unresolved."""
     trace = current()
     if type(index) is Either:
@@ -349,7 +353,7 @@ def get_item(obj: Any, index: Any) -> object:
     return value
 
 
-def at_index(trace: Trace, sequence: Any, index: object) -> object:
+def at_index(trace: Trace, sequence: Sequence[object], index: RuntimeScalar | SymInt) -> object:
     """`sequence[index]` at an index that only the program knows."""
     if not isinstance(sequence, np.ndarray):
         note_contents(trace, sequence)
@@ -358,7 +362,7 @@ def at_index(trace: Trace, sequence: Any, index: object) -> object:
     return lookup.element(trace, sequence, sequence, index, type(sequence).__name__)
 
 
-def missing(trace: Trace, obj: Any, index: Any) -> Any:
+def missing(trace: Trace, obj: dict[object, object], index: object) -> object:
     """The value of a key that a dict does not have."""
     if not made_here(trace, obj) and ("item", id(obj), index) not in trace.objects.stored:
         trace.guards.item(obj, index, MISSING)
@@ -386,7 +390,7 @@ def _holds_fake(x: object) -> bool:
     return isinstance(x, tuple) or holds_fake(x)
 
 
-def store_item(value: Any, obj: Any, index: Any) -> Any:
+def store_item(value: Any, obj: Any, index: object) -> Any:
     trace = current()
     if isinstance(index, slice) and isinstance(obj, list):
         value = iterated(value)
@@ -442,7 +446,7 @@ def put_element(trace: Trace, array: object, index: object, value: object) -> No
     PureCall(trace, operator.setitem)(array, index, value)
 
 
-def check_key(obj: object, index: Any) -> None:
+def check_key(obj: object, index: object) -> None:
     """Refuse a tensor as the key of a dict: eager looks it up by identity."""
     if isinstance(obj, (dict, set)) and is_runtime_scalar(index) and not index.data:
         raise stop(index, "a dict key")
@@ -492,9 +496,9 @@ def drop_item(obj: Any, index: Any) -> None:
 
 
 #: methods of C types that converted code calls by name: `super().__setitem__(k, v)`
-ITEMS: dict[str, Any] = {
+ITEMS: dict[str, Callable[..., object]] = {
     "__getitem__": get_item,
     "__setitem__": put_item,
     "__delitem__": drop_item,
 }
-STORES: dict[str, Any] = {"__setattr__": store_plain, "__delattr__": del_plain}
+STORES: dict[str, Callable[..., object]] = {"__setattr__": store_plain, "__delattr__": del_plain}

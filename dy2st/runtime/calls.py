@@ -10,6 +10,7 @@ import os
 import queue
 import types
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -115,7 +116,7 @@ class Converted:
     def __init__(self, key: object = None, new: Any = None) -> None:
         self.key, self.new = key, new
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[type[Converted], tuple[()]]:
         return Converted, ()
 
 
@@ -126,13 +127,13 @@ def is_library(fn: types.FunctionType) -> bool:
     return is_ignored(name) or {name.split(".")[0], real.split(".")[0]} <= LIBRARIES
 
 
-def unconverted(trace: Trace, f: object) -> Any:
+def unconverted(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
     """A function that is not converted: Paddle's are recorded, others have an effect."""
     recorded = is_recorded(f) and effect_of(f) is Effect.PURE
     return split(trace, maker(f) if recorded else library_call(trace, f))
 
 
-def fn(f: object) -> Any:
+def fn(f: Any) -> Any:
     """The function to call instead of `f`."""
     trace = current()
     if trace is None:
@@ -162,14 +163,14 @@ def fn(f: object) -> Any:
     return called_layer(f) if isinstance(f, Layer) else other(trace, f)
 
 
-def called_layer(f: Any) -> object:
+def called_layer(f: paddle.nn.Layer) -> object:
     own = type(f).__call__
     if is_paddles(own):
         return functools.partial(call_layer, f)
     return fn(noted(f, "__call__", own)).__get__(f)
 
 
-def call_chosen(trace: Trace, chosen: OneOf, *args: Any, **kwargs: Any) -> object:
+def call_chosen(trace: Trace, chosen: OneOf, *args: object, **kwargs: object) -> object:
     """A branch for each Layer or function of which data chooses one."""
 
     def one_of(k: int) -> object:
@@ -178,7 +179,7 @@ def call_chosen(trace: Trace, chosen: OneOf, *args: Any, **kwargs: Any) -> objec
         found = compare(trace, "eq", chosen.at, k)
         return choose(trace, found, lambda: fn(chosen.items[k])(*args, **kwargs), later(k + 1))
 
-    def later(k: int) -> Any:
+    def later(k: int) -> Callable[[], object]:
         return lambda: one_of(k)
 
     return one_of(0)
@@ -201,7 +202,7 @@ def inner_codes(code: types.CodeType) -> set[types.CodeType]:
     return found.union(*map(inner_codes, found))
 
 
-def use(trace: Trace, f: types.FunctionType) -> Any:
+def use(trace: Trace, f: types.FunctionType) -> Callable[..., object]:
     """A user's function: converted, with the globals and cells that it reads guarded."""
     inner = getattr(f, "__dy2st_original__", None)
     if inner is not None:
@@ -217,7 +218,7 @@ def use(trace: Trace, f: types.FunctionType) -> Any:
     return maker(new)
 
 
-def library_code(trace: Trace, f: types.FunctionType) -> Any:
+def library_code(trace: Trace, f: types.FunctionType) -> Callable[..., object]:
     """A function of Paddle, Python or dy2st, converted; it does not change, so nothing is
     guarded."""
     new = converted(f)
@@ -259,7 +260,7 @@ def check_opaque(x: object) -> None:
         )
 
 
-def method(trace: Trace, f: types.MethodType) -> Any:
+def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     owner = f.__self__
     check_opaque(owner)
     held = isinstance(owner, HOLDERS) and f.__name__ in MUTATORS and not made_here(trace, owner)
@@ -308,7 +309,7 @@ def note_inherited(trace: Trace, owner: object, f: types.FunctionType) -> None:
             trace.guards.special_method(base, name, f)
 
 
-def other(trace: Trace, f: Any) -> Any:
+def other(trace: Trace, f: Any) -> Callable[..., object]:
     try:
         replaced = SUBSTITUTES.get(id(f))
     except TypeError:
@@ -357,7 +358,7 @@ def other(trace: Trace, f: Any) -> Any:
     return unconverted(trace, f)
 
 
-def attributes(trace: Trace, f: Any, obj: Any) -> object:
+def attributes(trace: Trace, f: Any, obj: object) -> object:
     """`operator.attrgetter(...)(obj)` and `operator.methodcaller(...)(obj)`, read as in code."""
     kind, args = f.__reduce__()[:2]
     if kind is operator.attrgetter:
@@ -368,7 +369,7 @@ def attributes(trace: Trace, f: Any, obj: Any) -> object:
     return fn(access.getattr_(obj, name))(*rest, **named)
 
 
-def container_method(trace: Trace, f: Any, owner: object) -> Any:
+def container_method(trace: Trace, f: Any, owner: object) -> Callable[..., object]:
     """A method that a C type defines, of an object of this type or of one derived from it."""
     kind, name = kind_of(owner), f.__name__
     if name == "sort":
@@ -398,7 +399,7 @@ def container_method(trace: Trace, f: Any, owner: object) -> Any:
     return made(trace, f) if name in MAKERS else f
 
 
-def made(trace: Trace, f: Any) -> Any:
+def made(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
     """A function that makes a container."""
 
     def make(*args: object) -> object:
@@ -411,33 +412,39 @@ def made(trace: Trace, f: Any) -> Any:
     return make
 
 
-def unbound(trace: Trace, f: Any, owner: Any, *args: Any, **kwargs: Any) -> object:
+def unbound(
+    trace: Trace,
+    f: types.MethodDescriptorType | types.WrapperDescriptorType,
+    owner: object,
+    *args: object,
+    **kwargs: object,
+) -> object:
     """`list.append(self, v)`: as the method of the object."""
     bound = getattr(owner, f.__name__) if isinstance(owner, TraceList) else f.__get__(owner)
     return container_method(trace, bound, owner)(*args, **kwargs)
 
 
-def running_through(f: Any) -> Any:
+def running_through(f: Callable[..., object]) -> Callable[..., object]:
     """`list.extend`, `dict.update` and the like; they ask a mapping for its keys."""
 
     @functools.wraps(f)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> object:
         return f(*(x if hasattr(x, "keys") else iterated(x) for x in args), **kwargs)
 
     return run
 
 
-def sorting(trace: Trace, f: Any) -> object:
+def sorting(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
     """`list.sort`, whose key is converted."""
 
     @functools.wraps(f)
-    def sort(*, key: Any = None, reverse: bool = False) -> None:
+    def sort(*, key: Callable[[object], object] | None = None, reverse: bool = False) -> None:
         f(key=key and (lambda x: fn(key)(x)), reverse=reverse)
 
     return sort
 
 
-def call_layer(layer: Any, *args: Any, **kwargs: Any) -> object:
+def call_layer(layer: paddle.nn.Layer, *args: object, **kwargs: object) -> object:
     """`layer(...)`: hooks as Paddle runs them around the converted `forward`."""
     trace = current()
     if trace is None:
@@ -451,7 +458,7 @@ def call_layer(layer: Any, *args: Any, **kwargs: Any) -> object:
     return with_hooks(layer, forward, args, kwargs)
 
 
-def guard_layer(trace: Trace, layer: Any) -> None:
+def guard_layer(trace: Trace, layer: paddle.nn.Layer) -> None:
     """The program depends on what its call reads of a Layer that was there before."""
     for q in originals(trace, layer):
         new = made_here(trace, q) or Attr(q, "_full_name").key in trace.objects.stored
@@ -459,7 +466,12 @@ def guard_layer(trace: Trace, layer: Any) -> None:
             trace.guards.layer(q, trace.objects.stored)
 
 
-def with_hooks(layer: Any, forward: Any, args: Any, kwargs: Any) -> object:
+def with_hooks(
+    layer: paddle.nn.Layer,
+    forward: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> object:
     """`Layer._dygraph_call_func`: hooks and `forward` in Paddle's order."""
     check_hooks(layer)
     for key, hook in tuple(layer._forward_pre_hooks.items()):
@@ -480,7 +492,7 @@ def with_hooks(layer: Any, forward: Any, args: Any, kwargs: Any) -> object:
     return out
 
 
-def check_hooks(layer: Any) -> None:
+def check_hooks(layer: paddle.nn.Layer) -> None:
     if layer._forward_post_hooks_always_called:
         raise refuse(
             f"a hook of {type(layer).__name__} is registered with always_call=True.",

@@ -10,7 +10,7 @@ import collections
 import functools
 import operator
 import os
-from collections.abc import Callable, KeysView, ValuesView
+from collections.abc import Callable, Iterable, KeysView, ValuesView
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -51,9 +51,9 @@ from ir import Value
 # ---------------------------------------------------------------- loops
 def for_(
     iterable: Any,
-    body: Callable[[Any], None],
+    body: Callable[[object], None],
     get_state: Callable[[], tuple[object, ...]],
-    set_state: Callable[[tuple[Any, ...]], None],
+    set_state: Callable[[tuple[object, ...]], None],
     names: tuple[str, ...],
     test: Callable[[], object] | None = None,
 ) -> None:
@@ -81,7 +81,11 @@ def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
     )
 
 
-def _python_for(iterable: Any, body: Callable[[Any], None], test: Any) -> None:
+def _python_for(
+    iterable: Iterable[object],
+    body: Callable[[object], None],
+    test: Callable[[], object] | None,
+) -> None:
     if test is None:
         for item in iterable:
             body(item)
@@ -99,7 +103,7 @@ def while_(
     test: Callable[[], object],
     body: Callable[[], None],
     get_state: Callable[[], tuple[object, ...]],
-    set_state: Callable[[tuple[Any, ...]], None],
+    set_state: Callable[[tuple[object, ...]], None],
     names: tuple[str, ...],
 ) -> None:
     trace = current()
@@ -112,11 +116,11 @@ def while_(
 
 
 def if_(
-    test: Any,
+    test: object,
     then: Callable[[], None],
     orelse: Callable[[], None],
     get_state: Callable[[], tuple[object, ...]],
-    set_state: Callable[[tuple[Any, ...]], None],
+    set_state: Callable[[tuple[object, ...]], None],
     names: tuple[str, ...],
 ) -> None:
     trace = current()
@@ -151,13 +155,19 @@ def _connected(go_on: bool, thunks: tuple[Callable[[], object], ...]) -> object:
     return value
 
 
-def _later(trace: Trace, go_on: bool, first: object, known: Any, rest: Any) -> object:
+def _later(
+    trace: Trace,
+    go_on: bool,
+    first: object,
+    known: RuntimeScalar,
+    rest: tuple[Callable[[], object], ...],
+) -> object:
     """`first and rest`, decided at run time; where the two have different types, only its truth."""
 
     def other() -> object:
         return _connected(go_on, rest)
 
-    def keep() -> Any:
+    def keep() -> object:
         return first
 
     mark, ops = trace.undo_log.mark(), len(trace.builder.ops)
@@ -188,13 +198,13 @@ def subject(x: object) -> Any:
     return found
 
 
-def not_(value: Any) -> object:
+def not_(value: object) -> object:
     trace = current()
     known = value if trace is None else condition(trace, value)
     return negate(known) if trace is not None and is_runtime_scalar(known) else not known
 
 
-def ifexp(test: Any, then: Callable[[], object], orelse: Callable[[], object]) -> object:
+def ifexp(test: object, then: Callable[[], object], orelse: Callable[[], object]) -> object:
     trace = current()
     known = test if trace is None else settled_condition(trace, test)
     if trace is not None and is_runtime_scalar(known):
@@ -258,7 +268,7 @@ def is_not(a: object, b: object) -> object:
     return not_(is_(a, b))
 
 
-def in_(a: Any, b: Any) -> object:
+def in_(a: object, b: Any) -> object:
     trace = current()
     if trace is not None:
         users = special(trace, b, "__contains__", a)
@@ -345,7 +355,7 @@ def assert_(test: Callable[[], object], message: Callable[[], object] | None) ->
     return None
 
 
-def read(thunk: Callable[[], object]) -> Any:
+def read(thunk: Callable[[], object]) -> object:
     try:
         return thunk()
     except NameError:

@@ -61,7 +61,7 @@ HASHES: tuple[type, ...] = tuple(
 FRESH: tuple[type, ...] = (list, set, dict, collections.deque, bytearray, np.ndarray, *HASHES)
 
 
-def library_call(trace: Trace, f: object) -> Callable[..., object]:
+def library_call(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
     """What to call instead of `f`, a function that is not converted.
 
     Raises Refused for a function that cannot be part of a program.
@@ -79,13 +79,13 @@ def library_call(trace: Trace, f: object) -> Callable[..., object]:
 class PureCall:
     """A pure function, which reads its arguments and writes at most one of them."""
 
-    def __init__(self, trace: Trace, f: Any) -> None:
+    def __init__(self, trace: Trace, f: Callable[..., object]) -> None:
         self.trace, self.f, self.written = trace, f, written(f)
         self.opaque = is_in(f, OPAQUE)
         self.generic = is_in(f, GENERIC) and not is_in(f, PLAIN)
-        self.seen: dict[int, Any] = {}
+        self.seen: dict[int, object] = {}
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> object:
         owner = getattr(self.f, "__self__", None if isinstance(self.f, CALLED) else self.f)
         if not isinstance(owner, (types.ModuleType, type, type(None))):
             self.read(owner)
@@ -135,7 +135,7 @@ class PureCall:
         for q in parts:
             self.read(q)
 
-    def unknown(self, x: Any) -> BaseException:
+    def unknown(self, x: object) -> BaseException:
         """What to raise for an argument whose value the program computes."""
         name = name_of(self.f)
         if is_runtime_scalar(x):
@@ -158,7 +158,7 @@ class PureCall:
             return x
 
         @functools.wraps(x)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> object:
             out = self.trace.hooks.call(x)(*args, **kwargs)
             if is_lazy(out) and not self.generic:
                 raise self.unknown(out)
@@ -204,7 +204,7 @@ class PureCall:
             elif isinstance(x, (np.ndarray, bytearray)):
                 self.write_array(x)
 
-    def write_array(self, x: Any) -> None:
+    def write_array(self, x: object) -> None:
         if not made_here(self.trace, x):
             raise refuse(
                 f"{SHOWN.get(self.f.__name__, f'{name_of(self.f)}()')} writes to a "
@@ -215,7 +215,7 @@ class PureCall:
         if self.trace.tentative:
             raise NeedsConcrete(f"{name_of(self.f)}() writes to an array in the loop")
 
-    def adopt(self, out: Any) -> None:
+    def adopt(self, out: object) -> None:
         """What the function has made is known to nobody else."""
         if isinstance(self.f, type) and type(out) is self.f:
             self.trace.make(out)
@@ -232,7 +232,7 @@ class PureCall:
 
 
 # ---------------------------------------------------------------- guarded calls
-def guarded_call(trace: Trace, f: Any, *args: Any, **kwargs: Any) -> object:
+def guarded_call(trace: Trace, f: Callable[..., object], *args: object, **kwargs: object) -> object:
     """The result, or the exception; every call of the program checks that it is the same."""
     call = PureCall(trace, f)
     call.generic = False

@@ -38,7 +38,7 @@ GENERATED = "<string>"
 @contextmanager
 def converted_methods(trace: Trace) -> Iterator[None]:
     """The classes of the objects that the trace meets are changed inside."""
-    changed: list[tuple[type, str, Any]] = []
+    changed: list[tuple[type, str, types.FunctionType]] = []
     trace.guards.on_object = functools.partial(meet, trace, changed, set())
     try:
         yield
@@ -48,9 +48,11 @@ def converted_methods(trace: Trace) -> Iterator[None]:
             setattr(kind, name, function)
 
 
-def meet(trace: Trace, changed: list[Any], known: set[type], x: object) -> None:
+def meet(
+    trace: Trace, changed: list[tuple[type, str, types.FunctionType]], known: set[type], x: object
+) -> None:
     """An object from outside, or a class; its class and those that it inherits from change."""
-    kind: Any = x if isinstance(x, type) else type(x)
+    kind: type = x if isinstance(x, type) else type(x)
     if kind in known:
         return
     known.add(kind)
@@ -64,13 +66,15 @@ def meet(trace: Trace, changed: list[Any], known: set[type], x: object) -> None:
                 setattr(base, name, method(base, name, function))
 
 
-def is_generated(function: Any) -> bool:
+def is_generated(function: types.FunctionType) -> bool:
     """Whether `dataclasses` may have written a special method: it has no source."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return code is not None and code.co_filename == GENERATED and function.__name__[:2] == "__"
 
 
-def generated_call(trace: Trace, function: Any, self: Any, *args: Any, **kwargs: Any) -> object:
+def generated_call(
+    trace: Trace, function: types.FunctionType, self: object, *args: object, **kwargs: object
+) -> object:
     """A method that `dataclasses` has written: it reads attributes, and calls what it is given."""
     if not dataclasses.is_dataclass(self):
         raise refuse(
@@ -90,11 +94,11 @@ def original(function: object) -> Any:
     return getattr(function, "__dy2st_original__", function)
 
 
-def method(kind: type, name: str, function: types.FunctionType) -> Callable[..., Any]:
+def method(kind: type, name: str, function: types.FunctionType) -> Callable[..., object]:
     """A special method that is converted where its thread traces."""
 
     @functools.wraps(function)
-    def call(self: Any, *args: Any) -> Any:
+    def call(self: object, *args: object) -> object:
         trace = current()
         if trace is None:
             return function(self, *args)

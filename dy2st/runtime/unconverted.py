@@ -5,7 +5,7 @@ Everything else is as in converted code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dy2st.loops.iterables import sequence_of, taken
@@ -35,7 +35,7 @@ def truth(value: object) -> bool:
 
 
 def for_(
-    iterable: Any,
+    iterable: Iterable[object],
     body: Callable[[object], None],
     get_state: State,
     set_state: State,
@@ -46,7 +46,11 @@ def for_(
         run_through(rest, body, test)
 
 
-def run_through(iterable: Any, body: Callable[[object], None], test: Any) -> None:
+def run_through(
+    iterable: Iterable[object],
+    body: Callable[[object], None],
+    test: Callable[[], object] | None,
+) -> None:
     trace = current()
     over = sequence_of(trace, iterable) if trace is not None else None
     if trace is not None and over is not None:

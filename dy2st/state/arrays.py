@@ -126,7 +126,7 @@ class FakeArray:
             )
         self.fake[_index(index)] = value if number else _cast(_tensor(value), have)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return (self[i] for i in range(len(self)))
 
     def item(self, *index: object) -> Any:
@@ -209,7 +209,7 @@ class FakeArray:
             return (x if own else y)._with(UFUNCS[ufunc], y if own else x, not own)
         raise _refused(f"numpy.{ufunc.__name__}")
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
         if function in METHODS and args and args[0] is self:
             return getattr(self, METHODS[function])(*args[1:], **kwargs)
         raise _refused(f"{function.__module__}.{function.__name__}")

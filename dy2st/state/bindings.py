@@ -26,7 +26,7 @@ class Global(Location):
         return self.name
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         return ("item", id(self.obj), self.name)
 
     def get(self) -> Any:
@@ -54,7 +54,7 @@ class Cell(Location):
         return self.name
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> tuple[object, ...]:
         return ("attr", id(self.obj), "cell_contents")
 
     def get(self) -> Any:

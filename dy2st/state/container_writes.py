@@ -90,10 +90,10 @@ def change(trace: Trace, obj: object) -> None:
         trace.note_store(Contents(obj))
 
 
-def method(trace: Trace, f: Any, owner: object) -> Callable[..., Any]:
+def method(trace: Trace, f: Any, owner: object) -> Callable[..., object]:
     """A method that changes a container; its arguments, evaluated before, may read it."""
 
-    def changing(*args: Any, **kwargs: Any) -> object:
+    def changing(*args: object, **kwargs: object) -> object:
         if f.__name__ in ("append", "extend") and grows_unread(trace, owner):
             return getattr(tail_of(trace, owner), f.__name__)(*args, **kwargs)
         change(trace, owner)

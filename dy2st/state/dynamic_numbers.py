@@ -33,7 +33,7 @@ class DynamicNumbers:
     def __bool__(self) -> bool:
         return bool(self.places or self.leaves)
 
-    def key(self, signature: Signature) -> tuple[Any, ...]:
+    def key(self, signature: Signature) -> tuple[object, ...]:
         """The key of the cache with the types of moving arguments instead of their values."""
         first, *keys = signature.key
         for k in tuple(self.leaves):  # another thread may be learning

@@ -200,7 +200,7 @@ class Guards(ContainerGuards):
             place = Attr(obj, name)
             self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
 
-    def field_names(self, fields: dict[str, object], stored: frozenset[Any]) -> None:
+    def field_names(self, fields: dict[str, object], stored: frozenset[object]) -> None:
         """An object has these attributes, and perhaps some of those that the trace has stored."""
         others = tuple(k for k in fields if k not in stored)
         now = f"tuple(k for k in {self.ref(fields)} if k not in {self.ref_constant(stored)})"

@@ -73,7 +73,7 @@ def of_class(kind: Any, name: str) -> object:
 
 
 # ---------------------------------------------------------------- making objects
-def make_object(trace: Trace, kind: Any, *args: Any, **kwargs: Any) -> object:
+def make_object(trace: Trace, kind: Any, *args: object, **kwargs: object) -> object:
     """An instance of a user's class: nobody outside knows it, so its stores are not replayed."""
     if trace.guards is not None:
         trace.guards.on_object(kind)
@@ -230,7 +230,7 @@ def store_computed(trace: Trace, obj: Any, name: str, value: Any) -> bool:
     return descriptor and bool(special(trace, found, "__set__", obj, value))
 
 
-def special(trace: Trace, obj: Any, name: str, *args: Any) -> tuple[Any, ...]:
+def special(trace: Trace, obj: Any, name: str, *args: object) -> tuple[object, ...]:
     """`(result,)` of a special method that a user's class defines; () if it does not."""
     function = users_method(obj, name)
     return () if function is None else (trace.hooks.call(function)(obj, *args),)
@@ -239,8 +239,8 @@ def special(trace: Trace, obj: Any, name: str, *args: Any) -> tuple[Any, ...]:
 def iterable_of(trace: Trace, x: Any) -> Any:
     """What a `for` over a user's object runs over."""
     check_strong(x)
-    made = special(trace, x, "__iter__")
-    made = made[0] if made else x
+    found = special(trace, x, "__iter__")
+    made = found[0] if found else x
     if users_method(made, "__next__") is not None:
         return UserIterator(trace, made)
     if not hasattr(type(made), "__iter__") and users_method(made, "__getitem__") is not None:

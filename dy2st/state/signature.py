@@ -133,7 +133,7 @@ def _key(leaf: object, shapes: bool) -> object:
     return (type(leaf), repr(leaf)) if is_constant(leaf) else id(leaf)
 
 
-def _keys(a: dict[object, object]) -> tuple[Any, ...]:
+def _keys(a: dict[object, object]) -> tuple[object, ...]:
     """The keys of a dict; True is not 1, and 0.0 is not -0.0."""
     if {str}.issuperset(map(type, a)):
         return tuple(a)

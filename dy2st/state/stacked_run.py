@@ -169,7 +169,7 @@ class StackedRun:
     have been taken from."""
 
     def __init__(
-        self, trip: Dim, tree: Any, loop: Loop | None = None, origin: tuple[Any, ...] = ()
+        self, trip: Dim, tree: Any, loop: Loop | None = None, origin: tuple[object, ...] = ()
     ) -> None:
         self.trip, self.tree, self.loop, self.origin = trip, tree, loop, origin
         self.items: dict[int, tuple[Frame, Any]] = {}
@@ -364,7 +364,7 @@ def mapped(f: Callable[[Any], object], tree: object) -> Any:
     return regrouped(tree, parts)
 
 
-def leaves_of(x: object) -> Iterator[Any]:
+def leaves_of(x: object) -> Iterator[object]:
     """The leaves of a segment, or what an element consists of."""
     x = x.tree if isinstance(x, StackedRun) else x
     if isinstance(x, tuple):
@@ -374,7 +374,7 @@ def leaves_of(x: object) -> Iterator[Any]:
         yield x
 
 
-def constant_of(x: object) -> tuple[Any, ...]:
+def constant_of(x: object) -> tuple[object, ...]:
     """The constant that a leaf is in every element; empty for all others."""
     x = x.value if isinstance(x, Known) else x
     return (x,) if is_constant(x) else ()

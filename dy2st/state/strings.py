@@ -11,6 +11,7 @@ import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import BuiltinMethodType
 from typing import Any, NoReturn, TypeGuard
 
 from paddle.base.framework import EagerParamBase
@@ -225,7 +226,7 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
     return [PLAIN[how](x, spec)]
 
 
-def held(x: object) -> Iterator[Any]:
+def held(x: object) -> Iterator[object]:
     """Values of the program in a container whose text Python's own code makes."""
     if isinstance(x, (tuple, list, set, frozenset, dict, collections.deque)):
         for q in (*x, *x.values()) if isinstance(x, dict) else x:
@@ -292,7 +293,7 @@ def format_(x: object, spec: Any = "") -> object:
     return made(pieces(x, "format", spec)) if current() else format(x, spec)
 
 
-def str_method(f: Any, owner: str) -> object:
+def str_method(f: BuiltinMethodType, owner: str) -> Callable[..., object]:
     """`"...".format` and `"...".join`, which texts may enter."""
     if f.__name__ == "format":
         return lambda *args, **kwargs: made(formatted(owner, args, kwargs))

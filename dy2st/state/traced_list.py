@@ -27,7 +27,7 @@ from dy2st.state.stacked_run import (
     sliced,
 )
 from dy2st.trace.fake_tensor import FakeTensor
-from dy2st.trace.scalar import check, is_runtime_scalar, make, negate, stop
+from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, make, negate, stop
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
@@ -377,7 +377,7 @@ class TraceList(list):
             start = end
         return last.item(trace, at - start) if isinstance(last, StackedRun) else last
 
-    def _number_item(self, trace: Trace, i: object) -> object:
+    def _number_item(self, trace: Trace, i: RuntimeScalar) -> object:
         """An index from data into a list that loops have filled."""
         whole = self.as_segment(trace)
         if whole is None:
@@ -388,7 +388,7 @@ class TraceList(list):
         """All elements are read, those included that a loop around has appended."""
         self._observe("iteration")
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         self._use()
         self.read_whole()
         if current() is None or not self.segmented:
@@ -447,7 +447,7 @@ def _changing(name: str) -> Callable[..., Any]:
     """A method of list that may change the list."""
     plain = getattr(list, name)
 
-    def method(self: TraceList, *args: Any, **kwargs: Any) -> object:
+    def method(self: TraceList, *args: object, **kwargs: object) -> object:
         trace = current()
         if trace is None:
             return plain(self, *args, **kwargs)

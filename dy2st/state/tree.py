@@ -98,7 +98,7 @@ def rebuilt(trace: Trace, like: object, parts: Sequence[Any], frame: Frame | Non
 
 
 def tree(
-    f: Callable[[Any, tuple[Any, ...]], object],
+    f: Callable[[object, tuple[object, ...]], object],
     x: object,
     path: tuple[object, ...],
     copied: Collection[tuple[object, ...]] = (),

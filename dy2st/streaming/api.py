@@ -21,7 +21,7 @@ ROUNDS = 3
 
 def stream(
     function: object,
-    axis: Mapping[Any, int],
+    axis: Mapping[object, int],
     chunk: int | None = None,
     input_spec: Sequence[object] | None = None,
 ) -> Any:
@@ -58,7 +58,7 @@ def stream(
 class LazyStream:
     """A streaming program that its first call makes, for the shapes of its chunk."""
 
-    def __init__(self, function: Any, axis: Mapping[Any, int], chunk: int | None) -> None:
+    def __init__(self, function: object, axis: Mapping[object, int], chunk: int | None) -> None:
         self._function, self._axis, self._chunk = function, dict(axis), chunk
         self._program: TracedStream | None = None
 
@@ -100,7 +100,7 @@ class TracedStream(StreamingProgram):
     def of(function: Any, tensors: Any, axis: Mapping[Any, int], chunk: int | None) -> TracedStream:
         return TracedStream(*translated(function, tensors, axis, chunk), function, tensors, axis)
 
-    def check_stream(self, *args: Any, seed: int = 0, tolerance: float = 1e-5) -> StreamCheck:
+    def check_stream(self, *args: object, seed: int = 0, tolerance: float = 1e-5) -> StreamCheck:
         """Feed whole sequences in random chunks and compare with the function on all of them.
 
         A program with a fixed chunk is compared for other sizes of chunks, too. The state of this

@@ -236,7 +236,7 @@ def pure(raw: Program, inputs: Sequence[Any]) -> Program:
     return replace(program, inputs=program.inputs[:-1])
 
 
-def check_stores(plan: leaves.OutputPlan, stored: Mapping[Any, Loc | None]) -> None:
+def check_stores(plan: leaves.OutputPlan, stored: Mapping[object, Loc | None]) -> None:
     """Refuse a function that stores results in Python objects."""
     if not plan.stores:
         return

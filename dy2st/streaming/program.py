@@ -451,7 +451,7 @@ def filled(tree: Any, outputs: Sequence[object]) -> object:
     return (list if kind == "list" else tuple)(filled(q, outputs) for q in part)
 
 
-def leaves_of(tree: Any, result: Any) -> list[Any]:
+def leaves_of(tree: Any, result: object) -> list[Any]:
     """The tensors of a result that has this tree, by their number."""
     found: dict[int, object] = {}
 

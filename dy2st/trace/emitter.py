@@ -40,7 +40,7 @@ FOLDED = frozenset(
     "split where any all".split()
 )
 #: of those the ones that work on sizes as on integers
-OF_SIZES: dict[str, Callable[..., Any]] = {
+OF_SIZES: dict[str, Callable[..., object]] = {
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
@@ -317,7 +317,7 @@ class Emitter:
             note_uniform(self.trace, out._value, dtype.numpy.type(value).item())
         return out
 
-    def elements(self, x: object) -> tuple[Any, ...] | None:
+    def elements(self, x: object) -> tuple[object, ...] | None:
         """The elements of a small tensor as Python numbers and sizes; None if not known."""
         return self.trace.known(x._value) if isinstance(x, FakeTensor) else None
 

@@ -29,7 +29,7 @@ class Hooks:
     make_tensor: Callable[[object, type], Tensor]
     call: Callable[[Any], Any]
     call_layer: Callable[..., object]
-    choose: Callable[..., Any]
+    choose: Callable[..., object]
 
 
 @dataclass(eq=False)
@@ -77,7 +77,7 @@ class ValueFacts:
     placeholders: set[Value] = field(default_factory=set)
     frozen: dict[Value, tuple[str, Loop | None]] = field(default_factory=dict)
     written: set[Value] = field(default_factory=set)
-    elements: dict[Value, tuple[tuple[Any, ...], dict[Value, int]]] = field(default_factory=dict)
+    elements: dict[Value, tuple[tuple[object, ...], dict[Value, int]]] = field(default_factory=dict)
     uniform: dict[Value, tuple[object, dict[Value, int]]] = field(default_factory=dict)
     writes: dict[Value, int] = field(default_factory=dict)
     results: dict[Value, Dim] = field(default_factory=dict)

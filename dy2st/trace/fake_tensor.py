@@ -164,7 +164,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     def __hash__(self) -> int:
         return id(self)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         """For comprehensions and unpacking; loops over a tensor never come here, unless it has no
         axes: eager Paddle gives no element then."""
         shape = self.ask_type().shape

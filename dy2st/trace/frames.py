@@ -72,7 +72,7 @@ class Frame:
     wants: dict[int, list[Dim | None]] = field(default_factory=dict)
     shrunk: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
     facts: frozenset[Any] = frozenset()
-    paths: dict[Value, tuple[Any, ...]] = field(default_factory=dict)
+    paths: dict[Value, tuple[object, ...]] = field(default_factory=dict)
     decisions: int = 0
     decision: tuple[int, bool] | None = None
     consts: dict[Value, Const] = field(default_factory=dict)

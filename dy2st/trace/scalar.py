@@ -24,7 +24,7 @@ from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.user_stack import user_name
 from ir import Loc, Value
 from ir.messages import Shown
-from ir.types import BOOL, F64, I64, Dim, DType
+from ir.types import BOOL, F64, I64, Dim, DType, Size
 
 KINDS: dict[DType, type] = {BOOL: bool, I64: int, F64: float}
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
@@ -56,9 +56,23 @@ class Home(Protocol):
 
     def dim_value(self, dim: Dim) -> Value: ...
 
+    def index_value(self, n: object) -> Value: ...
+
     def path_conditions(self) -> Iterator[tuple[str, Dim]]: ...
 
     def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None: ...
+
+
+class Polynomial(Protocol):
+    """A `SymInt`, whose module imports this one."""
+
+    dim: Size
+
+    @property
+    def loops(self) -> frozenset[Loop]: ...
+
+    @property
+    def data(self) -> bool: ...
 
 
 class RuntimeScalar:
@@ -95,7 +109,7 @@ class RuntimeScalar:
     def __repr__(self) -> str:
         return f"<{self.kind.__name__} computed by the program>"
 
-    def __neg__(self) -> object:
+    def __neg__(self) -> Any:
         return arithmetic(self.home, "subtract", 0, self)
 
     def __pos__(self) -> RuntimeScalar:
@@ -196,7 +210,7 @@ def host_number_needed(n: RuntimeScalar, name: str, call: str, use: str) -> Refu
     )
 
 
-def attribute(n: object, name: str) -> NoReturn:
+def attribute(n: Any, name: str) -> NoReturn:
     """What a number of Python has under this name would need its value."""
     if hasattr(n.__class__, name) and not name.startswith("__"):
         raise stop(n, f".{name}")
@@ -251,8 +265,8 @@ def is_runtime(x: object) -> bool:
     return type(x) is RuntimeScalar or is_polynomial(x)
 
 
-def is_polynomial(x: object) -> bool:
-    """Whether it is a `Sym` (whose module imports this one)."""
+def is_polynomial(x: object) -> TypeGuard[Polynomial]:
+    """Whether it is a `SymInt`."""
     return hasattr(type(x), "dim") and type(x).__name__ == "int"
 
 
@@ -295,7 +309,10 @@ def arithmetic(home: Home, row: str, x: object, y: object) -> object:
     if row == "pow" and type(y) is int and 1 <= y <= 8:
         return functools.reduce(operator.mul, [x] * y)
     if row == "pow" and dtype == I64:
-        raise stop(y if type(y) is RuntimeScalar else make(home, x.value, x), "an integer power")
+        raise stop(
+            y if type(y) is RuntimeScalar else make(home, value_in(home, x, I64), x),
+            "an integer power",
+        )
     left, right = value_in(home, x, dtype), value_in(home, y, dtype)
     if row in ("divide", "floor_divide", "remainder"):
         check_divisor(home, right, y)
@@ -330,7 +347,7 @@ def check_divisor(home: Home, value: Value, y: object) -> None:
     check(home, ok, "ZeroDivisionError", "division by zero")
 
 
-def check_power(home: Home, x: object, y: object, left: Value, right: Value) -> None:
+def check_power(home: Home, x: Any, y: Any, left: Value, right: Value) -> None:
     """Python raises for a negative power of zero, and has a complex number for a fractional power
     of a negative number. Nothing is checked where a plain number is enough to know."""
     known_base = type(x) in (int, float) and x > 0

@@ -55,7 +55,7 @@ class SymInt:
     def __repr__(self) -> str:
         return str(self.home.sizes.text_of(self.dim))
 
-    def __neg__(self) -> object:
+    def __neg__(self) -> Any:
         return make(-self.dim, self.home)
 
     def __pos__(self) -> SymInt:
@@ -107,7 +107,7 @@ def is_symint(x: object) -> TypeGuard[SymInt]:
 
 def dim_of(x: object) -> Dim:
     """The polynomial of an int or a Sym."""
-    return x.dim if is_symint(x) else int(x)
+    return x.dim if is_symint(x) else int(x)  # type: ignore[call-overload]
 
 
 def make(dim: Dim, home: Home | None) -> Any:
@@ -285,8 +285,10 @@ def cut_off(op: str, gap: Dim, home: Home) -> int:
     """How many of the last iterations have to run apart so that a comparison with zero is the same
     in all others; 0 if that does not help, or they cannot."""
     names = gap.names if isinstance(gap, Size) else ()
-    loop = home.sizes.loops.get(*names) if len(names) == 1 else None
-    if loop is None or not loop.cuttable or any(len(m) > 1 for m, _ in gap.terms):  # type: ignore[union-attr]
+    loop = home.sizes.loops.get(next(iter(names))) if len(names) == 1 else None
+    if loop is None or not loop.cuttable or not isinstance(loop.trip, int):
+        return 0
+    if any(len(m) > 1 for m, _ in gap.terms):  # type: ignore[union-attr]
         return 0
     for k in range(1, min(MOST_SETTLED, loop.trip)):
         ends = [substitute_dim(gap, {loop.name: i}) for i in (0, loop.trip - 1 - k)]
@@ -447,7 +449,7 @@ class SymRange:
 SymRange.__name__ = SymRange.__qualname__ = "range"
 
 
-def range_(*args: object) -> object:
+def range_(*args: Any) -> object:
     """`range` for converted code."""
     if not any(is_symint(a) for a in args):
         return range(*args)

@@ -33,7 +33,7 @@ from dy2st.trace.frames import TracedInput as TracedInput
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
 from dy2st.trace.signals import NeedsConcrete, Refused, Unroll
 from dy2st.trace.size_facts import SizeFacts, as_check
-from dy2st.trace.symint import SymInt, bounds, dim_value, make
+from dy2st.trace.symint import bounds, dim_of, dim_value, make
 from dy2st.trace.undo import Location, UndoLog
 from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, Type, Value
 from ir.analysis.alias_gradients import GradientFacts
@@ -289,10 +289,9 @@ class Trace:
         values = [self.dim_value(r.left), self.dim_value(r.right)]
         self.emit("check", [self.emit(row, values, {}), *values], attrs)
 
-    def index_value(self, n: Any) -> Value:
+    def index_value(self, n: object) -> Value:
         """An i64[] value for an int or a Sym, once per frame."""
-        dim = n.dim if type(n) is SymInt else int(n)
-        return self.dim_value(dim)
+        return self.dim_value(dim_of(n))
 
     def dim_value(self, dim: Dim) -> Value:
         return dim_value(self, dim)

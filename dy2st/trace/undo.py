@@ -40,12 +40,14 @@ class Kind:
         """All elements, of a mapping its items."""
         return tuple(self.base.items(obj) if self.mapping else self.base.__iter__(obj))
 
-    def values(self, obj: object) -> tuple[Any, ...]:
+    def values(self, obj: object) -> tuple[object, ...]:
         return tuple(self.base.values(obj) if self.mapping else self.base.__iter__(obj))
 
 
-def _fill_mapping(base: Any) -> Callable[[Any, tuple[Any, ...]], None]:
-    def fill(obj: Any, items: tuple[Any, ...]) -> None:
+def _fill_mapping(
+    base: type[dict[object, object]],
+) -> Callable[[dict[object, object], tuple[tuple[object, object], ...]], None]:
+    def fill(obj: dict[object, object], items: tuple[tuple[object, object], ...]) -> None:
         base.clear(obj)
         for key, value in items:
             base.__setitem__(obj, key, value)
@@ -53,25 +55,25 @@ def _fill_mapping(base: Any) -> Callable[[Any, tuple[Any, ...]], None]:
     return fill
 
 
-def _fill_set(obj: Any, elements: tuple[object, ...]) -> None:
+def _fill_set(obj: set[object], elements: tuple[object, ...]) -> None:
     set.clear(obj)
     set.update(obj, elements)
 
 
-def _fill_deque(obj: Any, elements: tuple[object, ...]) -> None:
+def _fill_deque(obj: collections.deque[object], elements: tuple[object, ...]) -> None:
     collections.deque.clear(obj)
     collections.deque.extend(obj, elements)
 
 
-def _fill_list(obj: Any, elements: tuple[Any, ...]) -> None:
+def _fill_list(obj: list[object], elements: tuple[object, ...]) -> None:
     list.__setitem__(obj, slice(None), elements)
 
 
-def _fill_array(obj: Any, elements: tuple[Any, ...]) -> None:
+def _fill_array(obj: array.array[int], elements: tuple[int, ...]) -> None:
     array.array.__setitem__(obj, slice(None), array.array(obj.typecode, elements))
 
 
-def _fill_bytes(obj: Any, elements: tuple[Any, ...]) -> None:
+def _fill_bytes(obj: bytearray, elements: tuple[int, ...]) -> None:
     bytearray.__setitem__(obj, slice(None), bytes(elements))
 
 

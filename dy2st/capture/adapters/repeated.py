@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dy2st.capture.adapters.table import adapter, dims_of, given, int_of, number_of
 from dy2st.trace.emitter import Emitter, NoRow
@@ -70,7 +69,7 @@ def frame(e: Emitter, x: Tensor, length: object, hop: object, axis: object = -1)
 
 
 @adapter("overlap_add")
-def overlap_add(e: Emitter, x: Tensor, hop: Any, axis: Any = -1) -> FakeTensor:
+def overlap_add(e: Emitter, x: Tensor, hop: object, axis: object = -1) -> FakeTensor:
     """`[..., length, windows]` added up where windows overlap: the signal in pieces of `hop`."""
     t, step, first = e.type(x), int_of(hop), _is_first(axis)
     if t.ndim < 2 or t.dtype not in FLOATS or step < 1:

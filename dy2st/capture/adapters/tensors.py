@@ -212,7 +212,7 @@ def expand(e: Emitter, x: object, shape: object) -> FakeTensor:
 
 
 @adapter("expand_as")
-def expand_as(e: Emitter, x: object, y: Any = None, target_shape: Any = ()) -> FakeTensor:
+def expand_as(e: Emitter, x: object, y: object = None, target_shape: Any = ()) -> FakeTensor:
     shape = e.type(y).shape if y is not None else tuple(target_shape)
     return e.expand(x, shape=shape)
 

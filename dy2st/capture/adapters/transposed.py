@@ -93,7 +93,7 @@ def _phases(
     return e.reshape(w, shape=(groups * sy * sx * filters, part, ky, kx)), reach
 
 
-def _interleaved(e: Emitter, y: Any, stride: tuple[int, int], groups: int) -> Any:
+def _interleaved(e: Emitter, y: object, stride: tuple[int, int], groups: int) -> Any:
     """`[N, groups * sy * sx * O, H, W]` as `[N, groups * O, H * sy, W * sx]`."""
     if stride == (1, 1):
         return y

@@ -50,7 +50,7 @@ from dy2st.trace.trace import Trace, current
 from ir import Op, Size, Value
 
 #: positional arguments and named ones
-Literal: TypeAlias = tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]
+Literal: TypeAlias = tuple[tuple[object, ...], tuple[tuple[str, Any], ...]]
 UNMARKED: object = object()
 DRAW = "__dy2st_draw__"
 #: the generators of the modules `random` and `numpy.random`
@@ -67,7 +67,7 @@ class Callee(str):
     its place in the computation. result: what it gives.
     """
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     owner: object
     still: bool
     result: Result
@@ -111,7 +111,7 @@ def marked(f: object) -> Any:
     return mark.result if mark is not None and mark.host else UNMARKED
 
 
-def host_call(trace: Trace, f: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def host_call(trace: Trace, f: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
     """Record a call of `f`; its result is a stand-in.
 
     Raises Refused for a function, arguments or a result that a program cannot have.
@@ -178,7 +178,7 @@ def refusing(original: Any) -> Callable[..., object]:
     """A function that draws, for code that is not converted: what it draws while it is traced would
     be drawn once and for all."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         if current() is None:
             return original(*args, **kwargs)
         raise refuse(

@@ -31,7 +31,7 @@ REMEDY = (
 )
 
 
-def advanced(trace: Trace, iterator: Any, default: tuple[object, ...]) -> object:
+def advanced(trace: Trace, iterator: object, default: tuple[object, ...]) -> object:
     """`next(iterator)`, made again on every call. Raises StopIteration where eager does now."""
     try:
         if type(iterator) not in COPIED:

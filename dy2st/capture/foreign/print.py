@@ -52,7 +52,7 @@ def record(trace: Trace, parts: Sequence[Any], stream: str, flush: bool) -> None
     trace.frame.notes.append(("foreign", trace.where(), "print"))
 
 
-def marks_of(trace: Trace, parts: Sequence[Any], operands: list[Value]) -> tuple[Any, ...]:
+def marks_of(trace: Trace, parts: Sequence[Any], operands: list[Value]) -> tuple[object, ...]:
     """The parts of a text as literals; the values that it shows are added to `operands`."""
     marks: list[object] = []
     for q in parts:

@@ -35,7 +35,7 @@ _WHOLE = {
 }  # fmt: skip
 
 
-def watched(trace: Trace, f: Any, name: str, given: Iterable[object]) -> Callable[..., Any]:
+def watched(trace: Trace, f: Any, name: str, given: Iterable[object]) -> Callable[..., object]:
     """`f`, after each call of which the program looks for changes that it cannot follow.
 
     Raises Refused if it may read what the function has stored before.
@@ -63,7 +63,7 @@ def watched(trace: Trace, f: Any, name: str, given: Iterable[object]) -> Callabl
         check(place)
     terms.call(reach.objects, reach.names, check)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         every = (*args, *kwargs.values())
         before = [*map(contents, every)]
         out = f(*args, **kwargs)

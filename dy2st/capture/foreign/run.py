@@ -17,7 +17,7 @@ HostCall: TypeAlias = Callable[[Op, Sequence[np.ndarray], Mapping[str, int]], "l
 HOST_CALLS: dict[str, HostCall] = {}
 
 
-def function(call: str) -> Callable[..., Any]:
+def function(call: str) -> Callable[..., object]:
     """`Tensor.__getitem__` is a method, `matmul` an entry of `_C_ops`."""
     if call.startswith("Tensor."):
         return getattr(Tensor, call.removeprefix("Tensor."))

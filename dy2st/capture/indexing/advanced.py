@@ -67,7 +67,7 @@ def index_tensors(e: Emitter, item: Any, axis: int, sizes: tuple[Dim, ...]) -> P
     return Picked(axis, sizes, (paddle.to_tensor(array.astype(np.int64)),))
 
 
-def chosen(mask: np.ndarray, sizes: tuple[Dim, ...]) -> tuple[Any, ...]:
+def chosen(mask: np.ndarray, sizes: tuple[Dim, ...]) -> tuple[object, ...]:
     """Where a mask is true that is known while tracing."""
     if not mask.ndim:
         mask = mask.reshape(1)
@@ -105,7 +105,7 @@ class Place:
     """Index tensors of one shape for the axes from `axis` on, and the shape of what they pick."""
 
     axis: int
-    index: tuple[Any, ...]
+    index: tuple[object, ...]
     shape: tuple[Dim, ...]
 
 

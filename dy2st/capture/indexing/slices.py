@@ -89,7 +89,7 @@ def _clamped(trace: Trace, at: object, size: object) -> RuntimeScalar:
 
 
 def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step: int) -> object:
-    ends: tuple[Any, ...] = (item.start, item.stop)
+    ends: tuple[object, ...] = (item.start, item.stop)
     moves = any(is_symint(q) and q.loops for q in ends)
     if moves and not any(map(is_runtime_scalar, ends)):
         window = _window(e, x, axis, item, step)

@@ -176,8 +176,8 @@ def made(trace: Trace, picked: Picked, name: str) -> Column | None:
 
 
 def read(
-    trace: Trace, picked: Picked, name: str, load: Callable[[Any, str], object]
-) -> tuple[Any, ...]:
+    trace: Trace, picked: Picked, name: str, load: Callable[[object, str], object]
+) -> tuple[object, ...]:
     """`(layer.name,)` of a Layer that an index picks, in a loop that stores the attribute; () for
     any other."""
     found = column_of(trace, picked, name)

@@ -144,7 +144,7 @@ def split(trace: Trace, f: Any) -> Any:
     if not trace.objects.undecided:
         return f
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         one = first((*args, *kwargs.values()))
         if one is None:
             return f(*args, **kwargs)

@@ -138,7 +138,7 @@ class OneOf:
 
     __slots__ = ("at", "items")
 
-    def __init__(self, items: tuple[Any, ...], at: RuntimeScalar) -> None:
+    def __init__(self, items: tuple[object, ...], at: RuntimeScalar) -> None:
         self.items, self.at = items, at
 
     def refused(self, what: str) -> Refused:
@@ -226,7 +226,7 @@ def forget(trace: Trace, loop: Loop) -> None:
         del frozen[root]
 
 
-def flat(items: Sequence[object]) -> Iterator[Any]:
+def flat(items: Sequence[object]) -> Iterator[object]:
     """The tensors and numbers of the program among elements."""
     if isinstance(items, (range, np.ndarray)):
         return

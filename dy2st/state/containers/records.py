@@ -30,7 +30,7 @@ class Form:
     a list, the class of lists in a trace. Both are `Either` for a number or a tensor."""
 
     kind: type
-    keys: tuple[Any, ...]
+    keys: tuple[object, ...]
     like: Any = field(compare=False)
 
     def made(self, parts: Sequence[Any]) -> Any:
@@ -39,7 +39,7 @@ class Form:
         return list(parts) if self.kind is list else like_of(self.like, parts)
 
 
-class Record(tuple[Any, ...]):
+class Record(tuple[object, ...]):
     """The elements of a container that each iteration of `loop` makes."""
 
     form: Form
@@ -52,7 +52,7 @@ class Record(tuple[Any, ...]):
         return made
 
 
-def regrouped(like: Any, parts: Sequence[Any]) -> Any:
+def regrouped(like: object, parts: Sequence[object]) -> Any:
     """A tuple, named tuple or record like `like` with other parts."""
     if isinstance(like, Record):
         return Record.of(parts, like.form, like.loop)
@@ -123,7 +123,7 @@ def fields_or_items(x: Any) -> dict[Any, Any] | None:
     return fields_of(x)
 
 
-def containers_in(x: Any) -> Iterator[Any]:
+def containers_in(x: Any) -> Iterator[object]:
     """The containers in an element for which there are records."""
     found = None if isinstance(x, tuple) else fields_or_items(x)
     if found is not None:

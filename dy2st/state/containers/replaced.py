@@ -32,7 +32,7 @@ class Replaced:
     def __init__(
         self,
         trace: Trace,
-        places: tuple[Any, Any, tuple[Any, ...]],
+        places: tuple[Any, Any, tuple[object, ...]],
         parts: list[Any],
         reason: str,
         loop: Loop,
