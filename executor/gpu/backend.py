@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
 from executor.gpu.kernels.attention import attention
 from executor.gpu.kernels.cell import celled
+from executor.gpu.kernels.fragments import OF_PRECISION
 from executor.gpu.kernels.groups import grouped
 from executor.gpu.kernels.linear import chunked
 from executor.gpu.kernels.rows import merged
@@ -65,14 +67,24 @@ class Gpu:
         return schedule(lowered.launches, layout, device)
 
     def build(self, lowered: Lowered, layout: Layout) -> Native:
-        """Raises `DriverError` where a driver, a GPU or NVRTC is missing."""
+        """Raises `DriverError` where a driver, a GPU or NVRTC is missing, and ValueError for a
+        precision that there is not."""
         own = driver()
-        device = Device(own.multiprocessors, min(THREADS, own.threads))
+        device = Device(own.multiprocessors, min(THREADS, own.threads), precision())
         planned = self.schedule(lowered, layout, device)
         validate(planned, device)
         text = source(lowered, layout, planned)
         image = machine_code(text.text, own.architecture)
         return Native(own, device, lowered, planned, text, image)
+
+
+def precision() -> str:
+    """Of products of float32: `DY2ST_MATMUL_PRECISION`, in the words of JAX."""
+    name = os.environ.get("DY2ST_MATMUL_PRECISION") or "float32"
+    if name not in OF_PRECISION:
+        known = ", ".join(OF_PRECISION)
+        raise ValueError(f"DY2ST_MATMUL_PRECISION is {name!r}; there is {known}")
+    return name
 
 
 def require() -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from executor.gpu.table import CODE, FAILURES, INDEX, INDEXED, NONE, ORDER
 
-#: bytes of shared memory of every block: slices of two matrices, or a number for each thread
-SHARED = 12 * 1024
+#: bytes of shared memory of every block: slices of two matrices, a number for each thread, or the
+#: sums of four gates of all warps
+SHARED = 16 * 1024
 #: the most threads of a block, and threads that shuffle; powers of two
 THREADS, WARP = 256, 32
 
@@ -39,6 +40,28 @@ DEV void wait_for(u32* counter, u32 target) {
 }
 DEV float shuffle_xor(float v, u32 m) { return __shfl_xor_sync(0xffffffffu, v, m); }
 DEV double shuffle_xor(double v, u32 m) { return __shfl_xor_sync(0xffffffffu, v, m); }
+DEV u32 to_bf16(float low, float high) {
+  u32 v;
+  asm("cvt.rn.bf16x2.f32 %0,%1,%2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
+}
+DEV u32 to_tf32(float x) {
+  u32 v;
+  asm("cvt.rna.tf32.f32 %0,%1;" : "=r"(v) : "f"(x));
+  return v;
+}
+DEV void mma_bf16(float* c, const u32* a, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+               "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+DEV void mma_tf32(float* c, const u32* a, u32 b0, u32 b1) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+               "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 DEV u64 load_word(u64* p) {
   u64 v;
   asm volatile("ld.relaxed.gpu.global.u64 %0,[%1];" : "=l"(v) : "l"(p) : "memory");

@@ -16,6 +16,12 @@ from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
 from executor.gpu.kernels.attention import Attention, attention_kernel
 from executor.gpu.kernels.cell import Cell, cell_kernel, dealt, matrix_kernel
+from executor.gpu.kernels.fragments import (
+    fragment_cell,
+    fragment_deal,
+    fragment_matrix,
+    fragments_of,
+)
 from executor.gpu.kernels.linear import LinearScan, linear_kernel
 from executor.gpu.kernels.resident import (
     MOST_OF_LOOP,
@@ -150,10 +156,12 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Device:
-    """What a schedule must know of a GPU: `resident` blocks of `threads` can run together."""
+    """What a schedule must know of a GPU: `resident` blocks of `threads` can run together. Products
+    of float32 may be taken with this `precision` (`kernels.fragments`)."""
 
     resident: int
     threads: int
+    precision: str = "float32"
 
 
 def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Schedule:
@@ -167,7 +175,8 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
     planner = _Planner(touches, hazards, made)
     for x in launches:
         if isinstance(x, Gemm) and is_large(x, device.threads):
-            made[id(x)] = tiled_kernel(x, device.threads)
+            fragments = fragments_of(x, device.precision, device.threads)
+            made[id(x)] = tiled_kernel(x, device.threads, fragments)
     for loop in loops:
         planner.keep_matrices(loop, device)
     stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]
@@ -278,6 +287,11 @@ class _Planner:
     def kept(self, q: Gemm | Cell, device: Device, room: int) -> tuple[Kernel, Kernel, int] | None:
         """Kernels that load the matrix and that multiply by it, with `room` registers."""
         if isinstance(q, Cell):
+            tiles = fragments_of(q.gemm, device.precision, device.threads)
+            if tiles is not None:
+                by = fragment_deal(q, tiles, device.threads, device.resident, room)
+                if by is not None:
+                    return fragment_matrix(by), fragment_cell(by), by.registers
             deal = dealt(q, device.threads, device.resident, room)
             self.kernels[id(q)] = cell_kernel(deal)
             return (matrix_kernel(deal), cell_kernel(deal), deal.registers) if deal.kept else None

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from executor.gpu.kernel_builder import Kernel, add, kernel_for, mul
 from executor.gpu.kernels.groups import Own, owner, touched
@@ -280,59 +281,105 @@ def cell_kernel(deal: Deal) -> Kernel:
     return _Writer(deal).cell()
 
 
-class _Writer:
-    """`lane` is a thread's number in its warp."""
+class Dealt(Protocol):
+    """How a cell is shared by warps of `lanes`: blocks have numbers below parts * groups."""
 
-    def __init__(self, deal: Deal) -> None:
+    @property
+    def cell(self) -> Cell: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def lanes(self) -> int: ...
+    @property
+    def parts(self) -> int: ...
+    @property
+    def groups(self) -> int: ...
+
+
+class CellWriter:
+    """`lane` is a thread's number in its warp. A step takes `at_once` rows."""
+
+    at_once = 8
+
+    def __init__(self, deal: Dealt) -> None:
         self.deal, self.x = deal, deal.cell
-        self.kernel = kernel = Kernel(work=deal.parts * deal.groups * deal.threads)
+        self.kernel = Kernel(work=deal.parts * deal.groups * deal.threads)
         self.dtype = self.x.gemm.c.dtype.compute
-        self.kind = register_type(self.dtype)
-        if deal.kept:
-            kernel.keep(deal, self.kind, deal.registers)
-        self.rows = _Memory(kernel, self.x)
-        kernel.emit(f"const i32 lane = threadIdx.x % {deal.lanes};")
+        self.rows = _Memory(self.kernel, self.x)
+        self.kernel.emit(f"const i32 lane = threadIdx.x % {deal.lanes};")
 
     def share(self, number: str) -> None:
         """What belongs to a block: the first unit of the warp, and the number of the group."""
-        d = self.deal
+        raise NotImplementedError
+
+    def step(self, row: str, end: str) -> None:
+        """What the cell makes of rows from `row` on."""
+        raise NotImplementedError
+
+    def cell(self) -> Kernel:
+        """Each group of blocks has some rows, and takes some at once."""
+        kernel, d, many = self.kernel, self.deal, self.at_once
+        with kernel.loop(d.parts * d.groups, "i32", "blockIdx.x", "gridDim.x") as number:
+            self.share(number)
+            count = self.rows.count
+            steps = f"({count} + {many * d.groups - 1}) / {many * d.groups}"
+            each = kernel.let(f"{steps} * {many}")
+            start = kernel.let(f"group * {each}")
+            end = kernel.let(f"{start} + {each} < {count} ? {start} + {each} : {count}")
+            with kernel.loop(end, first=str(start), step=str(many)) as row:
+                self.step(row, str(end))
+        return kernel
+
+    def store(self, row: str, unit: str) -> None:
+        """What the cell makes of the `gates` of a unit."""
+        kernel, x = self.kernel, self.x
+        gates, others = [], iter(x.ins)
+        for gate in range(x.count):
+            value = f"gates[{gate}]"
+            if x.gemm.initial is not None:
+                column = str(kernel.let(f"{unit} + {gate * x.units}", "i32"))
+                value = f"({value} + {self.rows.read(x.gemm.initial, row, column)})"
+            gates.append(kernel.expressions().cast(value, self.dtype, x.gemm.c.dtype))
+        ins = [gates[g] if g >= 0 else self.rows.load(next(others), row, unit) for g in x.gates]
+        found = kernel.evaluate(x.map.roots, ins)
+        for v, value in zip(x.outs, found):
+            kernel.emit(f"{self.rows.element(v, row, unit)} = {value};")
+
+
+class _Writer(CellWriter):
+    """Each lane multiplies some rows of the columns of its warp."""
+
+    def __init__(self, deal: Deal) -> None:
+        super().__init__(deal)
+        self.lanes, self.at_once = deal, deal.lanes // deal.units
+        self.kind = register_type(self.dtype)
+        if deal.kept:
+            self.kernel.keep(deal, self.kind, deal.registers)
+
+    def share(self, number: str) -> None:
+        d = self.lanes
         warp = f"{number} % {d.parts} * {d.warps} + threadIdx.x / {d.lanes}"
         self.kernel.emit(f"const i32 first = ({warp}) * {d.units}, group = {number} / {d.parts};")
 
     def element(self, u: str, j: str) -> str:
-        return f"kept[{u} * {self.deal.columns} + {j}]"
+        return f"kept[{u} * {self.lanes.columns} + {j}]"
 
     @contextmanager
     def matrix(self) -> Iterator[tuple[str, str, str, str, str]]:
         """Rows and columns of a thread: their numbers, those in the matrix, and whether there
         are."""
-        kernel, d, x = self.kernel, self.deal, self.x
+        kernel, d, x = self.kernel, self.lanes, self.x
         with unrolled(kernel, d.depth) as u, unrolled(kernel, d.columns) as j:
             k = str(kernel.let(f"lane + {u} * {d.lanes}", "i32"))
             unit = str(kernel.let(f"first + {j} % {d.units}", "i32"))
             column = str(kernel.let(f"{unit} + {j} / {d.units} * {x.units}", "i32"))
             yield u, j, k, column, f"{k} < {x.gemm.y.shape[-2]} && {unit} < {x.units}"
 
-    # ------------------------------------------------------------ an iteration
-    def cell(self) -> Kernel:
-        """Each group of blocks has some rows, and takes as many at once as give each lane a
-        unit."""
-        kernel, d = self.kernel, self.deal
-        with kernel.loop(d.parts * d.groups, "i32", "blockIdx.x", "gridDim.x") as number:
-            self.share(number)
-            count = self.rows.count
-            each = kernel.let(f"({count} + {d.groups - 1}) / {d.groups}")
-            start = kernel.let(f"group * {each}")
-            end = kernel.let(f"{start} + {each} < {count} ? {start} + {each} : {count}")
-            with kernel.loop(end, first=str(start), step=str(d.lanes // d.units)) as row:
-                self.step(row, str(end))
-        return kernel
-
     def step(self, row: str, end: str) -> None:
-        """Of rows from `row` on."""
-        kernel, d, x = self.kernel, self.deal, self.x
+        """So many rows that each lane gets a unit of one of them."""
+        kernel, d, x = self.kernel, self.lanes, self.x
         kernel.emit(f"{self.kind} gates[{x.count}];")
-        with kernel.loop(d.lanes // d.units, "i32") as r:
+        with kernel.loop(self.at_once, "i32") as r:
             now = str(kernel.let(f"{row} + {r}"))
             with kernel.block(f"if ({now} < {end})"):
                 self.sums(now)
@@ -347,7 +394,7 @@ class _Writer:
 
     def sums(self, row: str) -> None:
         """`sums`: of a row with each column of the warp, in all lanes."""
-        kernel, d, x = self.kernel, self.deal, self.x.gemm
+        kernel, d, x = self.kernel, self.lanes, self.x.gemm
         fma = "fmaf" if self.dtype.bits == 32 else "fma"
         kernel.emit(f"{self.kind} sums[{d.columns}] = {{}}, row[{d.depth}] = {{}};")
         with unrolled(kernel, d.depth) as u:
@@ -365,21 +412,6 @@ class _Writer:
         with unrolled(kernel, d.columns) as j:
             with kernel.block(f"for (u32 m = {d.lanes // 2}; m; m >>= 1)"):
                 kernel.emit(f"sums[{j}] += shuffle_xor(sums[{j}], m);")
-
-    def store(self, row: str, unit: str) -> None:
-        """What the cell makes of the gates of a unit."""
-        kernel, x = self.kernel, self.x
-        gates, others = [], iter(x.ins)
-        for gate in range(x.count):
-            value = f"gates[{gate}]"
-            if x.gemm.initial is not None:
-                column = str(kernel.let(f"{unit} + {gate * x.units}", "i32"))
-                value = f"({value} + {self.rows.read(x.gemm.initial, row, column)})"
-            gates.append(kernel.expressions().cast(value, self.dtype, x.gemm.c.dtype))
-        ins = [gates[g] if g >= 0 else self.rows.load(next(others), row, unit) for g in x.gates]
-        found = kernel.evaluate(x.map.roots, ins)
-        for v, value in zip(x.outs, found):
-            kernel.emit(f"{self.rows.element(v, row, unit)} = {value};")
 
 
 class _Memory:

@@ -6,10 +6,13 @@ are the sums of `products`, in the same order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from executor.gpu.kernel_builder import Int, Kernel, add, mul
-from executor.gpu.preamble import SHARED
+from executor.gpu.kernels.fragments import HEIGHT, WIDTH, Fragments
+from executor.gpu.kernels.resident import unrolled
+from executor.gpu.preamble import SHARED, WARP
 from executor.gpu.scalars import register_type
 from executor.launches import Gemm
 from executor.memory import View
@@ -17,6 +20,8 @@ from ir.types import Dim, product
 
 #: results of a thread along each axis; elements between the rows of a slice
 SIDE, GAP = 4, 4
+#: blocks of a multiprocessor: to have room for more of them, compilers spill registers
+BESIDE = 2
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ def is_large(gemm: Gemm, threads: int) -> bool:
     return all(not isinstance(n, int) or 2 * n > side for n, side in sizes)
 
 
-def tiled_kernel(x: Gemm, threads: int) -> Kernel:
+def tiled_kernel(x: Gemm, threads: int, fragments: Fragments | None = None) -> Kernel:
+    """By tensor cores, if there are `fragments`."""
     kernel, tile, d = Kernel(), Tile.of(x, threads), x.c.dtype.compute
     kind = register_type(d)
     views = [x.x.expand((*x.c.shape[:-2], *x.x.shape[-2:]))]
@@ -65,11 +71,14 @@ def tiled_kernel(x: Gemm, threads: int) -> Kernel:
     batch = kernel.numbers(x.c.shape[:-2])
     steps = [kernel.numbers(v.strides[:-2]) for v in views]
     m, n, k = kernel.numbers((*x.c.shape[-2:], x.x.shape[-1]))
-    kernel.work = _work(x, tile, threads)
+    kernel.work, kernel.beside = _work(x, tile, threads), BESIDE
     kernel.emit(f"{kind} *left = ({kind}*)shared_memory();")
     kernel.emit(f"{kind} *right = left + {tile.depth * (tile.height + GAP)};")
     column = f"(i32)threadIdx.x % {tile.across} * {SIDE}"
-    kernel.emit(f"const i32 down = threadIdx.x / {tile.across} * {SIDE}, across = {column};")
+    if fragments is None:
+        kernel.emit(f"const i32 down = threadIdx.x / {tile.across} * {SIDE}, across = {column};")
+    else:
+        _places_of_warps(kernel, tile)
     rows = kernel.let(f"({m} + {tile.height - 1}) / {tile.height}")
     columns = kernel.let(f"({n} + {tile.width - 1}) / {tile.width}")
     count = kernel.let(" * ".join([str(rows), str(columns), *map(str, batch)]))
@@ -89,8 +98,12 @@ def tiled_kernel(x: Gemm, threads: int) -> Kernel:
                 slice_ = _Slice(kernel, name, v, pointer, at, axis)
                 slice_.load(tile.depth, side, (str(behind), str(k)), (str(corner), str(limit)))
             kernel.emit("__syncthreads();")
-            _multiply(kernel, tile, "fmaf" if d.bits == 32 else "fma")
-        _store(kernel, x, views, pointers, start, (top, m), (first, n))
+            if fragments is None:
+                _multiply(kernel, tile, "fmaf" if d.bits == 32 else "fma")
+            else:
+                _multiply_fragments(kernel, tile, fragments)
+        moved = _of_thread if fragments is None else _of_lane
+        _store(kernel, x, views, pointers, start, (top, m), (first, n), moved)
     return kernel
 
 
@@ -141,21 +154,65 @@ def _multiply(kernel: Kernel, tile: Tile, fma: str) -> None:
                 kernel.emit(f"sums[{i}][{j}] = {fma}({a}, {b}, sums[{i}][{j}]);")
 
 
+def _places_of_warps(kernel: Kernel, tile: Tile) -> None:
+    """Where the results of a lane begin: a warp has `SIDE` tiles next to each other."""
+    kernel.emit(f"const i32 lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP};")
+    tiles = tile.height // HEIGHT
+    kernel.emit(f"const i32 down = warp % {tiles} * {HEIGHT};")
+    kernel.emit(f"const i32 across = warp / {tiles} * {SIDE * WIDTH};")
+
+
+def _multiply_fragments(kernel: Kernel, tile: Tile, fragments: Fragments) -> None:
+    """The elements of a tile that are no sum are those of rows of shared memory."""
+    with unrolled(kernel, tile.depth // fragments.depth) as t:
+        first = f"{t} * {fragments.depth}"
+        kernel.emit("u32 words[4];")
+        for i in range(4):
+            left = _Column("left", tile.height, f"down + lane / 4 + {i % 2 * 8}")
+            kernel.emit(f"words[{i}] = {fragments.word(left.term, first, str(i // 2))};")
+        for j in range(SIDE):
+            right = _Column("right", tile.width, f"across + {j * WIDTH} + lane / 4")
+            words = fragments.word(right.term, first, "0"), fragments.word(right.term, first, "1")
+            kernel.emit(fragments.multiply(f"sums[{j}]", "words", words))
+
+
+@dataclass(frozen=True)
+class _Column:
+    """The terms of one row or column of the result, in a slice of `side` of them."""
+
+    slice: str
+    side: int
+    place: str
+
+    def term(self, k: str) -> str:
+        return f"{self.slice}[{k} * {self.side + GAP} + {self.place}]"
+
+
+def _of_thread(i: int, j: int) -> tuple[str, str]:
+    """Where the result `sums[i][j]` of a thread is in the tile of its block."""
+    return f"down + {i}", f"across + {j}"
+
+
+def _of_lane(i: int, j: int) -> tuple[str, str]:
+    """As `_of_thread`, of the result j of the tile i of a warp."""
+    return f"down + lane / 4 + {j // 2 * 8}", f"across + {i * WIDTH + j % 2} + lane % 4 * 2"
+
+
 def _store(
     kernel: Kernel, x: Gemm, views: list[View], pointers: list[str], start: list[Int],
     rows: tuple[Int, Int], columns: tuple[Int, Int],
+    place: Callable[[int, int], tuple[str, str]],
 ) -> None:  # fmt: skip
     lies = [kernel.numbers(v.strides[-2:]) for v in views[2:]]
     for i in range(SIDE):
         for j in range(SIDE):
-            row, column = (
-                kernel.let(f"{rows[0]} + down + {i}"),
-                kernel.let(f"{columns[0]} + across + {j}"),
-            )
+            down, across = place(i, j)
+            row = kernel.let(f"{rows[0]} + {down}")
+            column = kernel.let(f"{columns[0]} + {across}")
             with kernel.block(f"if ({row} < {rows[1]} && {column} < {columns[1]})"):
                 at = [
-                    add(s, mul(row, down), mul(column, right))
-                    for s, (down, right) in zip(start[2:], lies)
+                    add(s, mul(row, step), mul(column, right))
+                    for s, (step, right) in zip(start[2:], lies)
                 ]
                 value = f"sums[{i}][{j}]"
                 if x.initial is not None:

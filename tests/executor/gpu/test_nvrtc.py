@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from executor.gpu.backend import Gpu
 from executor.gpu.codegen import source
 from executor.gpu.nvrtc import OPTIONS, cache_folder, first_of, installed, machine_code
+from executor.gpu.preamble import TEXT
 from executor.gpu.schedule import Device, schedule
 from executor.lower.program import lower
 from executor.plan.arena import layout
@@ -22,11 +24,11 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 H200 = Device(resident=132, threads=256)
 
 
-def text_of(program) -> str:
+def text_of(program, device=H200) -> str:
     machine = Gpu()
     lowered = machine.legalize(lower(program, machine))
     plan = layout(lowered.launches, machine.memory.alignment)
-    return source(lowered, plan, schedule(lowered.launches, plan, H200)).text
+    return source(lowered, plan, schedule(lowered.launches, plan, device)).text
 
 
 def compiled(text, architecture):
@@ -53,6 +55,18 @@ def test_a_matrix_in_registers_does_not_spill(architecture):
         text = text_of(run_passes(parsed(fixed(cell, "H", width))))
         assert "kept)[128]" in text
         assert not re.search(r"[1-9]\d* bytes spill", compiled(text, architecture))
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("precision", ["tensorfloat32", "bfloat16"])
+def test_tensor_cores_hardly_spill(precision, architecture):
+    """With 128 registers for the matrix, NVRTC 12.9 has none left for an address or two."""
+    for cell, width in ((LSTM, 256), (LSTM, 512), (PRODUCT, 0)):
+        program = run_passes(parsed(fixed(cell, "H", width)))
+        text = text_of(program, replace(H200, precision=precision))
+        assert "mma_" in text[len(TEXT) :]
+        log = compiled(text, architecture)
+        assert max(map(int, re.findall(r"(\d+) bytes spill", log))) <= 8
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

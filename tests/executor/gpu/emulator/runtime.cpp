@@ -63,6 +63,7 @@ struct Barrier {
 struct Warp {
   Barrier barrier;
   u64 values[32];
+  u32 words[32][6];
 };
 struct Block {
   Barrier barrier;
@@ -117,6 +118,27 @@ extern "C" u64 emu_shuffle(u64 value, u32 mask) {
   u64 found = w.values[(t % 32 ^ mask) % lanes];
   emu_syncwarp(w, lanes);
   return found;
+}
+static float emu_part(u32 word, int which, int bf16) {
+  return emu_bits<float>(!bf16 ? word & 0xffffe000 : which ? word & 0xffff0000 : word << 16);
+}
+extern "C" void emu_mma(float* c, const u32* a, u32 b0, u32 b1, int bf16) {
+  Fiber* f = (Fiber*)emu_lane;
+  u32 lane = f->thread.x % 32, per = bf16 ? 2 : 1;
+  Warp& w = f->owner->warps[f->thread.x / 32];
+  const u32 own[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  memcpy(w.words[lane], own, sizeof(own));
+  emu_syncwarp(w, 32);
+  for (u32 e = 0; e < 4; e++) {
+    u32 row = lane / 4, column = lane % 4 * 2 + e % 2;
+    for (u32 k = 0; k < 8 * per; k++) {
+      u32 half = k / (4 * per), from = k % (4 * per) / per;
+      float x = emu_part(w.words[row * 4 + from][e / 2 + 2 * half], k % per, bf16);
+      float y = emu_part(w.words[column * 4 + from][4 + half], k % per, bf16);
+      c[e] += x * y;
+    }
+  }
+  emu_syncwarp(w, 32);
 }
 static void fiber_main() {
   ((void (*)(void*))entry)(argument);

@@ -27,6 +27,8 @@ extern Index3 emu_grid, emu_block;
 void emu_syncthreads();
 void emu_yield();
 u64 emu_shuffle(u64 value, u32 mask);  // of the lane whose number differs in the mask
+// A tile of 16 x 8 results of the warp, by the layout of mma.sync m16n8k16 (bf16) and m16n8k8 (tf32).
+void emu_mma(float* c, const u32* a, u32 b0, u32 b1, int bf16);
 void emu_moved();  // something that another fiber may wait for has happened
 u32 emu_planted(int place);  // arrivals that a test has planted
 float fmaf(float, float, float);
@@ -79,4 +81,16 @@ DEV void wait_for(u32* counter, u32 target) {
 }
 DEV float shuffle_xor(float v, u32 m) { return emu_bits<float>((u32)emu_shuffle(emu_bits<u32>(v), m)); }
 DEV double shuffle_xor(double v, u32 m) { return emu_bits<double>(emu_shuffle(emu_bits<u64>(v), m)); }
+DEV u32 rounded_bits(float x, u32 away, int shift) {
+  u32 u = emu_bits<u32>(x);
+  if ((u & 0x7fffffff) > 0x7f800000) return 0x7fffffffu >> shift;
+  return (u + away) >> shift;
+}
+DEV u32 bf16_bits(float x) {  // to the nearest, ties to even
+  return rounded_bits(x, 0x7fff + (emu_bits<u32>(x) >> 16 & 1), 16);
+}
+DEV u32 to_bf16(float low, float high) { return bf16_bits(low) | bf16_bits(high) << 16; }
+DEV u32 to_tf32(float x) { return rounded_bits(x, 0x1000, 13) << 13; }  // ties away from zero
+DEV void mma_bf16(float* c, const u32* a, u32 b0, u32 b1) { emu_mma(c, a, b0, b1, 1); }
+DEV void mma_tf32(float* c, const u32* a, u32 b0, u32 b1) { emu_mma(c, a, b0, b1, 0); }
 DEV u64 load_word(u64* p) { return *(volatile u64*)p; }
