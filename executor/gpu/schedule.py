@@ -37,6 +37,7 @@ from executor.launches import (
     Addresses,
     Branch,
     Check,
+    Conv,
     Fail,
     Gemm,
     Index,
@@ -174,7 +175,7 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
     hazards = Hazards(frozenset(bits))
     planner = _Planner(touches, hazards, made)
     for x in launches:
-        if isinstance(x, Gemm) and is_large(x, device.threads):
+        if isinstance(x, (Gemm, Conv)) and is_large(x, device.threads):
             fragments = fragments_of(x, device.precision, device.threads)
             made[id(x)] = tiled_kernel(x, device.threads, fragments)
     for loop in loops:

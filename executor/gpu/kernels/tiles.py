@@ -1,4 +1,4 @@
-"""Large products of matrices: a block for each tile of the result.
+"""Large products of matrices, and convolutions as such: a block for each tile of the result.
 
 The block keeps a slice of both operands in shared memory, a thread 4 x 4 sums in registers. They
 are the sums of `products`, in the same order.
@@ -6,7 +6,8 @@ are the sums of `products`, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from executor.gpu.kernel_builder import Int, Kernel, add, mul
@@ -14,9 +15,8 @@ from executor.gpu.kernels.fragments import HEIGHT, WIDTH, Fragments
 from executor.gpu.kernels.resident import unrolled
 from executor.gpu.preamble import SHARED, WARP
 from executor.gpu.scalars import register_type
-from executor.launches import Gemm
-from executor.memory import View
-from ir.types import Dim, product
+from executor.launches import Conv, Gemm
+from ir.types import Dim, DType, product
 
 #: results of a thread along each axis; elements between the rows of a slice
 SIDE, GAP = 4, 4
@@ -33,11 +33,11 @@ class Tile:
     depth: int
 
     @staticmethod
-    def of(gemm: Gemm, threads: int) -> Tile:
+    def of(d: DType, threads: int) -> Tile:
         down = 1 << ((threads.bit_length() - 1) // 2)
         height, width = SIDE * down, SIDE * (threads // down)
-        tile = Tile(height, width, 64 // gemm.c.dtype.compute.size)
-        assert tile.elements * gemm.c.dtype.compute.size <= SHARED
+        tile = Tile(height, width, 64 // d.size)
+        assert tile.elements * d.size <= SHARED
         return tile
 
     @property
@@ -51,26 +51,59 @@ class Tile:
         return self.depth * (self.height + self.width + 2 * GAP)
 
 
-def is_large(gemm: Gemm, threads: int) -> bool:
+def is_large(x: Gemm | Conv, threads: int) -> bool:
     """Whether the results fill tiles; a size that has a name may be large."""
-    if gemm.c.dtype.compute.kind != "f":
+    d = (x.c if isinstance(x, Gemm) else x.out).dtype.compute
+    if d.kind != "f":
         return False
-    tile = Tile.of(gemm, threads)
-    sizes = zip(gemm.c.shape[-2:], (tile.height, tile.width))
+    tile = Tile.of(d, threads)
+    sizes = zip(_sides(x), (tile.height, tile.width))
     return all(not isinstance(n, int) or 2 * n > side for n, side in sizes)
 
 
-def tiled_kernel(x: Gemm, threads: int, fragments: Fragments | None = None) -> Kernel:
+def _sides(x: Gemm | Conv) -> tuple[Dim, Dim]:
+    """Rows and columns of the result as a matrix."""
+    if isinstance(x, Gemm):
+        return x.c.shape[-2], x.c.shape[-1]
+    _, b, r, *places = x.out.shape
+    return r, product((b, *places))
+
+
+class Operands(ABC):
+    """A product of matrices, some of them side by side, by what is read and stored. `depth` is the
+    number of terms of a sum. `alike` says of each operand whether its elements for neighbouring
+    results, and not those of neighbouring terms, lie next to each other."""
+
+    batch: Sequence[Dim]
+    sides: tuple[Dim, Dim]
+    depth: Dim
+    alike: tuple[bool, bool]
+
+    @abstractmethod
+    def begin(self, number: str) -> None:
+        """The product with this number, in all that follows."""
+
+    @abstractmethod
+    def left(self, row: str, term: str) -> str: ...
+    @abstractmethod
+    def right(self, term: str, column: str) -> str: ...
+    @abstractmethod
+    def store(self, row: str, column: str, value: str) -> None: ...
+
+
+def tiled_kernel(x: Gemm | Conv, threads: int, fragments: Fragments | None = None) -> Kernel:
     """By tensor cores, if there are `fragments`."""
-    kernel, tile, d = Kernel(), Tile.of(x, threads), x.c.dtype.compute
-    kind = register_type(d)
-    views = [x.x.expand((*x.c.shape[:-2], *x.x.shape[-2:]))]
-    views += [x.y.expand((*x.c.shape[:-2], *x.y.shape[-2:])), x.c]
-    views += [] if x.initial is None else [x.initial]
-    pointers = [kernel.pointer(v) for v in views]
-    batch = kernel.numbers(x.c.shape[:-2])
-    steps = [kernel.numbers(v.strides[:-2]) for v in views]
-    m, n, k = kernel.numbers((*x.c.shape[-2:], x.x.shape[-1]))
+    kernel = Kernel()
+    if isinstance(x, Gemm):
+        return _tiled(kernel, _Matrices(kernel, x), x.c.dtype.compute, threads, fragments)
+    return _tiled(kernel, _Pixels(kernel, x), x.out.dtype.compute, threads, fragments)
+
+
+def _tiled(
+    kernel: Kernel, x: Operands, d: DType, threads: int, fragments: Fragments | None
+) -> Kernel:
+    tile, kind = Tile.of(d, threads), register_type(d)
+    batch, (m, n), k = kernel.numbers(x.batch), kernel.numbers(x.sides), kernel.number(x.depth)
     kernel.work, kernel.beside = _work(x, tile, threads), BESIDE
     kernel.emit(f"{kind} *left = ({kind}*)shared_memory();")
     kernel.emit(f"{kind} *right = left + {tile.depth * (tile.height + GAP)};")
@@ -83,65 +116,148 @@ def tiled_kernel(x: Gemm, threads: int, fragments: Fragments | None = None) -> K
     columns = kernel.let(f"({n} + {tile.width - 1}) / {tile.width}")
     count = kernel.let(" * ".join([str(rows), str(columns), *map(str, batch)]))
     with kernel.loop(count, first="blockIdx.x", step="gridDim.x") as place:
-        start: list[Int] = [0] * len(views)
-        if batch:
-            start = kernel.decoded(str(kernel.let(f"{place} / ({rows} * {columns})")), batch, steps)
-        top = kernel.let(f"{place} / {columns} % {rows} * {tile.height}")
-        first = kernel.let(f"{place} % {columns} * {tile.width}")
+        x.begin(f"{place} / ({rows} * {columns})")
+        top = str(kernel.let(f"{place} / {columns} % {rows} * {tile.height}"))
+        first = str(kernel.let(f"{place} % {columns} * {tile.width}"))
         kernel.emit(f"{kind} sums[{SIDE}][{SIDE}] = {{}};")
         with kernel.loop(k, step=str(tile.depth)) as behind:
             kernel.emit("__syncthreads();")
-            for name, v, pointer, at, side, corner, limit, axis in (
-                ("left", views[0], pointers[0], start[0], tile.height, top, m, -2),
-                ("right", views[1], pointers[1], start[1], tile.width, first, n, -1),
-            ):
-                slice_ = _Slice(kernel, name, v, pointer, at, axis)
-                slice_.load(tile.depth, side, (str(behind), str(k)), (str(corner), str(limit)))
+            load = _Slices(kernel, tile.depth, behind, str(k))
+            load.all("left", (tile.height, top, str(m)), x.alike[0], x.left)
+            load.all("right", (tile.width, first, str(n)), x.alike[1], lambda r, t: x.right(t, r))
             kernel.emit("__syncthreads();")
             if fragments is None:
                 _multiply(kernel, tile, "fmaf" if d.bits == 32 else "fma")
             else:
                 _multiply_fragments(kernel, tile, fragments)
-        moved = _of_thread if fragments is None else _of_lane
-        _store(kernel, x, views, pointers, start, (top, m), (first, n), moved)
+        _store(kernel, x, (top, str(m)), (first, str(n)), _of_lane if fragments else _of_thread)
     return kernel
 
 
-def _work(x: Gemm, tile: Tile, threads: int) -> Dim:
-    whole = product(x.c.shape)
-    if not isinstance(whole, int) or not all(isinstance(d, int) for d in x.c.shape):
-        return whole
-    tiles = [-(-int(str(d)) // s) for d, s in zip(x.c.shape[-2:], (tile.height, tile.width))]
-    return product(x.c.shape[:-2]) * tiles[0] * tiles[1] * threads
+def _work(x: Operands, tile: Tile, threads: int) -> Dim:
+    m, n = x.sides
+    if not isinstance(m, int) or not isinstance(n, int):
+        return product((*x.batch, m, n))
+    return product(x.batch) * -(-m // tile.height) * -(-n // tile.width) * threads
+
+
+class _Matrices(Operands):
+    def __init__(self, kernel: Kernel, x: Gemm) -> None:
+        self.kernel, self.x = kernel, x
+        self.batch, self.sides = x.c.shape[:-2], (x.c.shape[-2], x.c.shape[-1])
+        self.depth, self.alike = x.x.shape[-1], (x.x.strides[-2] == 1, x.y.strides[-1] == 1)
+        self.views = [v.expand((*self.batch, *v.shape[-2:])) for v in (x.x, x.y)]
+        self.views += [x.c] if x.initial is None else [x.c, x.initial]
+        self.pointers = [kernel.pointer(v) for v in self.views]
+        self.over = [kernel.numbers(v.strides[:-2]) for v in self.views]
+        self.lies = [kernel.numbers(v.strides[-2:]) for v in self.views]
+        self.dims = kernel.numbers(self.batch)
+        self.start: list[Int] = [0] * len(self.views)
+
+    def begin(self, number: str) -> None:
+        if self.dims:
+            self.start = self.kernel.decoded(str(self.kernel.let(number)), self.dims, self.over)
+
+    def place(self, which: int, row: str, column: str) -> Int:
+        down, right = self.lies[which]
+        return add(self.start[which], mul(row, down), mul(column, right))
+
+    def read(self, which: int, row: str, column: str) -> str:
+        at = self.place(which, row, column)
+        return self.kernel.read(self.pointers[which], self.views[which].dtype, at)
+
+    def left(self, row: str, term: str) -> str:
+        return self.read(0, row, term)
+
+    def right(self, term: str, column: str) -> str:
+        return self.read(1, term, column)
+
+    def store(self, row: str, column: str, value: str) -> None:
+        if self.x.initial is not None:
+            value = f"({value} + {self.read(3, row, column)})"
+        at = self.place(2, row, column)
+        self.kernel.write(self.pointers[2], self.x.c.dtype, at, value)
+
+
+class _Pixels(Operands):
+    """The matrix of weights times that of pixels, which is in shared memory only, slice by slice.
+
+    Axes: x [g, b, c, m, y, z], w [g, r, c, i, j], out [g, b, r, m, p, q]; a term is a channel and a
+    tap, a column a place of the result in a batch.
+    """
+
+    alike = (False, True)
+
+    def __init__(self, kernel: Kernel, x: Conv) -> None:
+        self.kernel, self.x, (g, b, _, *places) = kernel, x, x.out.shape
+        self.batch, self.sides, self.depth = (g,), _sides(x), product(x.w.shape[2:])
+        self.pixels, self.weights, self.out = (kernel.pointer(v) for v in (x.x, x.w, x.out))
+        self.of_x, self.of_w, self.of_out = (kernel.numbers(v.strides) for v in (x.x, x.w, x.out))
+        self.places, self.taps = kernel.numbers((b, *places)), kernel.numbers(x.w.shape[2:])
+        self.limits, self.before = kernel.numbers(x.x.shape[-2:]), kernel.numbers(x.before)
+        self.group = ""
+
+    def begin(self, number: str) -> None:
+        self.group = str(self.kernel.let(number))
+
+    def left(self, row: str, term: str) -> str:
+        of_group, over, *steps = self.of_w
+        (tap,) = self.kernel.decoded(term, self.taps, [steps])
+        at = add(mul(self.group, of_group), mul(row, over), tap)
+        return self.kernel.read(self.weights, self.x.w.dtype, at)
+
+    def right(self, term: str, column: str) -> str:
+        """Zero where there is no pixel."""
+        kernel, (g, b, c, m, y, z) = self.kernel, self.of_x
+        units: list[list[Int]] = [[0, 0, 1, 0], [0, 0, 0, 1]]
+        start, p, q = kernel.decoded(column, self.places, [[b, m, 0, 0], *units])
+        channel, i, j = kernel.decoded(term, self.taps, [[c, 0, 0], [0, 1, 0], [0, 0, 1]])
+        at = [self.pixel(0, p, i), self.pixel(1, q, j)]
+        inside = " && ".join(f"{a} >= 0 && {a} < {n}" for a, n in zip(at, self.limits))
+        name = kernel.fresh()
+        kernel.emit(f"{register_type(self.x.x.dtype.compute)} {name} = 0;")
+        with kernel.block(f"if ({inside})"):
+            place = add(mul(self.group, g), start, channel, mul(at[0], y), mul(at[1], z))
+            kernel.emit(f"{name} = {kernel.read(self.pixels, self.x.x.dtype, place)};")
+        return name
+
+    def pixel(self, axis: int, place: Int, tap: Int) -> str:
+        x = self.x
+        first, behind = mul(f"({place})", x.stride[axis]), mul(f"({tap})", x.dilation[axis])
+        return str(self.kernel.let(f"{first} + {behind} - {self.before[axis]}"))
+
+    def store(self, row: str, column: str, value: str) -> None:
+        g, b, r, *steps = self.of_out
+        (start,) = self.kernel.decoded(column, self.places, [[b, *steps]])
+        at = add(mul(self.group, g), mul(row, r), start)
+        self.kernel.write(self.out, self.x.out.dtype, at, value)
 
 
 @dataclass(frozen=True)
-class _Slice:
-    """Some terms of an operand in shared memory, `axis` being the one that is no sum."""
+class _Slices:
+    """Terms from `first` on, as far as there are, in shared memory."""
 
     kernel: Kernel
-    name: str
-    view: View
-    pointer: str
-    start: Int
-    axis: int
+    depth: int
+    first: str
+    end: str
 
-    def load(self, depth: int, side: int, term: tuple[str, str], result: tuple[str, str]) -> None:
-        """Zeros where there is nothing; neighbouring threads read neighbouring elements."""
-        kernel, v = self.kernel, self.view
-        other = -3 - self.axis
-        step, over = kernel.numbers((v.strides[other], v.strides[self.axis]))
-        with kernel.loop(depth * side, "i32", "threadIdx.x", "blockDim.x") as i:
-            pair = (f"{i} / {depth}", f"{i} % {depth}")
-            if v.strides[self.axis] == 1:
-                pair = (f"{i} % {side}", f"{i} / {side}")
+    def all(
+        self, name: str, side: tuple[int, str, str], alike: bool, read: Callable[[str, str], str]
+    ) -> None:
+        """Of so many results from a place on, as far as there are; zeros where there is nothing.
+        Neighbouring threads read neighbouring elements."""
+        kernel, (count, start, end) = self.kernel, side
+        with kernel.loop(self.depth * count, "i32", "threadIdx.x", "blockDim.x") as i:
+            pair = (f"{i} / {self.depth}", f"{i} % {self.depth}")
+            if alike:
+                pair = (f"{i} % {count}", f"{i} / {count}")
             r, t = (str(kernel.let(q, "i32")) for q in pair)
-            down, right = kernel.let(f"{result[0]} + {r}"), kernel.let(f"{term[0]} + {t}")
-            to = f"{self.name}[{t} * {side + GAP} + {r}]"
+            result, term = kernel.let(f"{start} + {r}"), kernel.let(f"{self.first} + {t}")
+            to = f"{name}[{t} * {count + GAP} + {r}]"
             kernel.emit(f"{to} = 0;")
-            with kernel.block(f"if ({down} < {result[1]} && {right} < {term[1]})"):
-                at = add(self.start, mul(down, over), mul(right, step))
-                kernel.emit(f"{to} = {kernel.read(self.pointer, v.dtype, at)};")
+            with kernel.block(f"if ({result} < {end} && {term} < {self.end})"):
+                kernel.emit(f"{to} = {read(str(result), str(term))};")
 
 
 def _multiply(kernel: Kernel, tile: Tile, fma: str) -> None:
@@ -199,22 +315,13 @@ def _of_lane(i: int, j: int) -> tuple[str, str]:
 
 
 def _store(
-    kernel: Kernel, x: Gemm, views: list[View], pointers: list[str], start: list[Int],
-    rows: tuple[Int, Int], columns: tuple[Int, Int],
+    kernel: Kernel, x: Operands, rows: tuple[str, str], columns: tuple[str, str],
     place: Callable[[int, int], tuple[str, str]],
 ) -> None:  # fmt: skip
-    lies = [kernel.numbers(v.strides[-2:]) for v in views[2:]]
     for i in range(SIDE):
         for j in range(SIDE):
             down, across = place(i, j)
-            row = kernel.let(f"{rows[0]} + {down}")
-            column = kernel.let(f"{columns[0]} + {across}")
+            row = str(kernel.let(f"{rows[0]} + {down}"))
+            column = str(kernel.let(f"{columns[0]} + {across}"))
             with kernel.block(f"if ({row} < {rows[1]} && {column} < {columns[1]})"):
-                at = [
-                    add(s, mul(row, step), mul(column, right))
-                    for s, (step, right) in zip(start[2:], lies)
-                ]
-                value = f"sums[{i}][{j}]"
-                if x.initial is not None:
-                    value = f"({value} + {kernel.read(pointers[3], x.initial.dtype, at[1])})"
-                kernel.write(pointers[2], x.c.dtype, at[0], value)
+                x.store(row, column, f"sums[{i}][{j}]")

@@ -1,4 +1,4 @@
-"""Products of matrices by tiles, outside of loops."""
+"""Products of matrices and convolutions by tiles, outside of loops."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 import executor
 from executor.gpu.driver import driver
+from ir.passes import run as run_passes
 from tests.executor.gpu.test_programs import floats, parsed
 
 PRODUCT = """
@@ -47,3 +48,35 @@ def test_products_by_tiles(tx, ty, batch, threads, monkeypatch):
         left = np.swapaxes(x, -1, -2) if tx else x
         want = left.astype("f8") @ (w.T if ty else w) + b
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+PLACED = "stride=[2,1], padding=[[0,2],[1,0]], dilation=[D,1]"
+CONV = """
+program p(%x: f32[B,6,7,5] arg "x", %w: f32[34,3,3,2] param "w") {
+  %y = conv(%x, %w, groups=2, PLACED) : f32[B,34,SIZE]
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dilation, places", [("1", "4,5"), ("2", "3,5")])
+def test_convolutions_by_tiles(dilation, places, precision, monkeypatch):
+    """Of float32, they are bit by bit those of a thread for each result; of numbers that bfloat16
+    has, the same in another order."""
+    monkeypatch.setitem(driver().__dict__, "threads", 64)
+    monkeypatch.setenv("EMULATOR_THREADS", "64")
+    monkeypatch.setenv("DY2ST_MATMUL_PRECISION", precision)
+    p = run_passes(
+        parsed(CONV.replace("PLACED", PLACED.replace("D", dilation)).replace("SIZE", places))
+    )
+    run = executor.compile(p, backend="gpu")
+    assert "sums[3][3]" in run.native.source.text
+    monkeypatch.setattr("executor.gpu.schedule.is_large", lambda *_: False)
+    plain = executor.compile(p, backend="gpu")
+    for b in (1, 3):
+        x, w = floats(b, 6, 7, 5), floats(34, 3, 3, 2, seed=1)
+        if precision == "float32":
+            np.testing.assert_array_equal(run(x, w)[0], plain(x, w)[0])
+        x, w = (np.round(4 * a) for a in (x, w))
+        np.testing.assert_array_equal(run(x, w)[0], plain(x, w)[0])
