@@ -1,10 +1,12 @@
 """The same computations by other libraries, as far as they are installed: milliseconds of a call on
-the device, with its inputs there."""
+the device, with its inputs there, if its results are right."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,62 +15,136 @@ import numpy as np
 MOST_UNROLLED = 64
 
 
+#: the share of elements that may be apart by more than this, relative to the largest number: where
+#: a threshold decides, another order of sums may turn an element over
+SHARE, APART = 1e-3, 1e-3
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A call that computes a program, and what takes its time: milliseconds of the median."""
+
+    name: str
+    call: Callable[[], Any]
+    time: Callable[[Callable[[], Any], int], float]
+
+
 def peers(
-    name: str, arrays: Sequence[np.ndarray], repeat: int
+    name: str, arrays: Sequence[np.ndarray], want: np.ndarray, precision: str, repeat: int
 ) -> Iterator[tuple[str, float | str]]:
-    """The name of each peer, and its time or why it has none."""
-    for library, make in (("torch", torch_peers), ("jax", jax_peers)):
+    """The name of each peer, and its time, or why it has none: `want` is not among its results."""
+    made = (("torch", torch_peers), ("triton", triton_peers), ("jax", jax_peers))
+    for library, make in made:
         if importlib.util.find_spec(library) is None:
             continue
         try:
-            found = make(name, arrays, repeat)
+            for peer in make(name, arrays, precision):
+                wrong = apart(peer.call(), want, 10 * APART if precision != "float32" else APART)
+                text = f"wrong: {wrong:.1%} of the elements"
+                yield peer.name, text if wrong > SHARE else peer.time(peer.call, repeat)
         except Exception as e:
             yield library, f"{type(e).__name__}: {str(e)[:80]}"
-            continue
-        yield from found.items()
+
+
+def apart(results: Any, want: np.ndarray, limit: float) -> float:
+    """The share of elements of the result of this shape that are not those of `want`."""
+    found = [a for a in _arrays(results) if a.shape == want.shape]
+    size = max(float(np.abs(want).max(initial=0)), 1e-30)
+    shares = [float((~(np.abs(a - want) <= limit * size)).mean()) for a in found]
+    return min(shares, default=1.0)
+
+
+def _arrays(results: Any) -> Iterator[np.ndarray]:
+    if isinstance(results, (tuple, list)):
+        for r in results:
+            yield from _arrays(r)
+    else:
+        yield np.asarray(results.cpu() if hasattr(results, "cpu") else results)
 
 
 # ---------------------------------------------------------------- PyTorch
-def torch_peers(name: str, arrays: Sequence[np.ndarray], repeat: int) -> Mapping[str, Any]:
+def torch_peers(name: str, arrays: Sequence[np.ndarray], precision: str) -> Iterator[Peer]:
     import torch
 
     if not torch.cuda.is_available():
-        return {}
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        return
+    words = {"float32": "highest", "tensorfloat32": "high", "bfloat16": "medium"}
+    torch.set_float32_matmul_precision(words[precision])
+    torch.backends.cudnn.allow_tf32 = precision != "float32"
     given = [torch.from_numpy(a).cuda() for a in arrays]
-    f: Callable[..., Any] = {
+    f = torch_functions()[name]
+    calls = {"torch eager": f}
+    if name not in LOOPS or given[0].shape[0] <= MOST_UNROLLED:
+        calls["torch.compile"] = torch.compile(f)
+    if name in ("lstm", "recurrent"):
+        calls[f"cuDNN {name}"] = cudnn(name, given)
+    for label, g in calls.items():
+
+        def call(g: Callable[..., Any] = g) -> Any:
+            with torch.no_grad():
+                return g(*given)
+
+        yield Peer(label, call, torch_time)
+
+
+LOOPS = ("neuron", "recurrent", "lstm", "gated", "decode")
+
+
+def torch_functions() -> dict[str, Callable[..., Any]]:
+    import torch
+    from torch.nn import functional
+
+    return {
         "neuron": torch_neuron,
         "recurrent": torch_recurrent,
         "lstm": torch_lstm,
         "gated": torch_gated,
+        "decode": torch_decode,
         "softmax": lambda x: torch.softmax(x, 1),
         "product": torch.matmul,
-    }[name]
+        "convolution": lambda x, w: functional.conv2d(x, w, padding=1),
+        "attention": lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, scale=0.125),
+    }
+
+
+def cudnn(name: str, given: Sequence[Any]) -> Callable[..., Any]:
+    """The layer with the same weights. An LSTM multiplies its input, too; a simple recurrence
+    has been given the product."""
+    import torch
+
+    x, h = given[0], given[3 if name == "lstm" else 2]
+    kind = torch.nn.LSTM if name == "lstm" else torch.nn.RNN
+    layer = kind(x.shape[-1], h.shape[-1], bias=False).cuda()
+    inner = given[1].T if name == "lstm" else torch.eye(x.shape[-1])
+    outer = given[2].T if name == "lstm" else given[1].T
     with torch.no_grad():
-        found = {"torch eager": torch_time(f, given, repeat)}
-        loops = name in ("neuron", "recurrent", "lstm", "gated")
-        if not loops or given[0].shape[0] <= MOST_UNROLLED:
-            found["torch.compile"] = torch_time(torch.compile(f), given, repeat)
-        if name == "lstm":
-            x, h, c = given[0], given[3][None], given[4][None]
-            model = torch.nn.LSTM(x.shape[-1], x.shape[-1]).cuda()
-            found["cuDNN LSTM"] = torch_time(model, [x, (h, c)], repeat)
-        if name == "recurrent":
-            model = torch.nn.RNN(given[0].shape[-1], given[0].shape[-1]).cuda()
-            found["cuDNN RNN"] = torch_time(model, [given[0], given[2][None]], repeat)
-    return found
+        layer.weight_ih_l0.copy_(inner)
+        layer.weight_hh_l0.copy_(outer)
+    state = (h[None], given[4][None]) if name == "lstm" else h[None]
+    return lambda *_: layer(x, state)
 
 
-def torch_time(f: Callable[..., Any], given: Sequence[Any], repeat: int) -> float:
+def torch_decode(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
+    import torch
+
+    out, keys, values = [], keys.clone(), values.clone()
+    for t in range(q.shape[0]):
+        keys[:, :, t], values[:, :, t] = k[t], v[t]
+        scores = q[t][:, :, None] @ keys[:, :, : t + 1].transpose(2, 3)
+        out.append(torch.softmax(scores * 0.125, -1) @ values[:, :, : t + 1])
+    return torch.stack(out)
+
+
+def torch_time(call: Callable[[], Any], repeat: int) -> float:
     import torch
 
     for _ in range(2):
-        f(*given)
+        call()
     taken = []
     for _ in range(repeat):
         start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        f(*given)
+        call()
         stop.record()
         stop.synchronize()
         taken.append(start.elapsed_time(stop))
@@ -119,30 +195,42 @@ def torch_lstm(x: Any, wx: Any, wh: Any, h: Any, c: Any) -> Any:
     return torch.stack(out), h, c
 
 
+# ---------------------------------------------------------------- Triton
+def triton_peers(name: str, arrays: Sequence[np.ndarray], precision: str) -> Iterator[Peer]:
+    """Needs PyTorch for its tensors."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return
+    from scripts.bench import gpu_triton
+
+    if name in gpu_triton.CALLS:
+        given = [torch.from_numpy(a).cuda() for a in arrays]
+        yield Peer("Triton", lambda: gpu_triton.CALLS[name](*given), torch_time)
+
+
 # ---------------------------------------------------------------- JAX
-def jax_peers(name: str, arrays: Sequence[np.ndarray], repeat: int) -> Mapping[str, Any]:
+def jax_peers(name: str, arrays: Sequence[np.ndarray], precision: str) -> Iterator[Peer]:
     import jax
     import jax.numpy as jnp
 
     if jax.default_backend() != "gpu":
-        return {}
-    f = jax_functions()[name]
-    with jax.default_matmul_precision("highest"):
-        given = [jnp.asarray(a) for a in arrays]
-        return {"jax.jit": jax_time(jax.jit(f), given, repeat)}
+        return
+    given = [jnp.asarray(a) for a in arrays]
+    with jax.default_matmul_precision(precision):
+        f = jax.jit(jax_functions()[name])
+        yield Peer("jax.jit", lambda: f(*given), jax_time)
 
 
-def jax_time(f: Callable[..., Any], given: Sequence[Any], repeat: int) -> float:
+def jax_time(call: Callable[[], Any], repeat: int) -> float:
     """With what the host needs: JAX has no events."""
-    import time
-
     import jax
 
-    jax.block_until_ready(f(*given))
+    jax.block_until_ready(call())
     taken = []
     for _ in range(repeat):
         start = time.perf_counter()
-        jax.block_until_ready(f(*given))
+        jax.block_until_ready(call())
         taken.append(1e3 * (time.perf_counter() - start))
     return float(np.median(taken))
 
@@ -184,9 +272,28 @@ def jax_functions() -> dict[str, Callable[..., Any]]:
         ys = slopes * h + offsets
         return ys, ys[-1]
 
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.softmax(q @ k.swapaxes(2, 3) * 0.125, -1) @ v
+
+    def decode(q: Any, k: Any, v: Any, keys: Any, values: Any) -> Any:
+        """Of a fixed size in all steps: what is not there yet is masked."""
+        places = jnp.arange(q.shape[0])
+
+        def step(caches: Any, given: Any) -> Any:
+            t, qt, kt, vt = given
+            ks, vs = caches[0].at[:, :, t].set(kt), caches[1].at[:, :, t].set(vt)
+            scores = qt[:, :, None] @ ks.swapaxes(2, 3) * 0.125
+            p = jax.nn.softmax(jnp.where(places <= t, scores, -jnp.inf), -1)
+            return (ks, vs), p @ vs
+
+        return jax.lax.scan(step, (keys, values), (places, q, k, v))[1]
+
     return {
         "neuron": neuron,
         "gated": gated,
+        "attention": attention,
+        "decode": decode,
+        "convolution": lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"),
         "recurrent": recurrent,
         "lstm": lstm,
         "softmax": lambda x: jax.nn.softmax(x, 1),

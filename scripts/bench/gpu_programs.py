@@ -140,10 +140,17 @@ program product(%x: f32[M,K] arg "x", %w: f32[K,K] param "w") {
   return %y
 }
 """
+CONVOLUTION = """
+program convolution(%x: f32[B,I,X,X] arg "x", %w: f32[I,I,3,3] param "w") {
+  %y = conv(%x, %w, padding=[[1,1],[1,1]])       : f32[B,I,X,X]
+  return %y
+}
+"""
 EXACT = frozenset(["neuron"])
-TEXTS = (NEURON, RECURRENT, LSTM, SOFTMAX, PRODUCT, GATED, ATTENTION, DECODE)
-SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024,L=16384,D=2048,A=8,G=12,E=64,S=256"
-SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7,L=70,D=3,A=1,G=2,E=5,S=3"
+TEXTS = (NEURON, RECURRENT, LSTM, SOFTMAX, PRODUCT, GATED, ATTENTION, DECODE, CONVOLUTION)
+SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024,L=16384,D=2048"
+SIZES += ",A=8,G=12,E=64,S=256,I=64,X=56"
+SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7,L=70,D=3,A=1,G=2,E=5,S=3,I=4,X=5"
 #: rows of one program, so that their kernels are compiled together
 TOGETHER = 12
 
@@ -157,7 +164,7 @@ def fixed(text: str, name: str, size: int) -> str:
 def programs(sizes: Mapping[str, int]) -> list[Program]:
     """Matrices, rows and few states stay in registers only if their sizes are known."""
     known = list(TEXTS)
-    for name in "HCDE":
+    for name in "HCDEIX":
         known = [fixed(t, name, sizes[name]) for t in known]
     return [run(ir.verify(ir.parse(t))) for t in known]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 
+import numpy as np
 import pytest
 
 from executor.gpu.driver import driver
-from scripts.bench import gpu, gpu_device, gpu_programs
+from scripts.bench import gpu, gpu_device, gpu_peers, gpu_programs
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def test_the_benchmark_checks_what_it_times(tmp_path, capsys):
     found = json.loads(path.read_text())
     names = [re.match(r"\s*program (\w+)", t)[1] for t in gpu_programs.TEXTS]
     assert [r["name"] for r in found["programs"]] == names
-    assert [r["waiting"] for r in found["programs"]] == [0, 1, 1, 0, 0, 0, 0, 1]
+    assert [r["waiting"] for r in found["programs"]] == [0, 1, 1, 0, 0, 0, 0, 1, 0]
     assert [r["kernels"] for r in found["programs"]][3:7] == [1, 1, 2, 1]
     assert found["device"].startswith("emulator, sm_90, 3 multi")
     assert found["ceilings"]["stale"] == 0 and found["ops with a large error"] == {}
@@ -44,3 +45,21 @@ def test_a_barrier_that_does_not_wait_leaves_stale_words(monkeypatch):
     broken = gpu_device.KERNELS.replace("if (barrier(g, n)) return;", "g.round++;")
     monkeypatch.setattr(gpu_device, "KERNELS", broken)
     assert gpu_device.Probe(driver()).soak(40) > 0
+
+
+def test_a_peer_has_a_time_only_if_its_result_is_right(monkeypatch):
+    want = np.arange(6, dtype="f4").reshape(2, 3)
+    found = {
+        "right": lambda: (want[0], [want + 1e-6]),
+        "wrong": lambda: [want + np.float32([1, 0, 0])],
+        "other": lambda: want[0],
+    }
+    made = [gpu_peers.Peer(n, call, lambda call, repeat: 7.0) for n, call in found.items()]
+    monkeypatch.setattr(gpu_peers, "torch_peers", lambda *_: iter(made))
+    monkeypatch.setattr(gpu_peers.importlib.util, "find_spec", lambda name: name == "torch" or None)
+    rows = dict(gpu_peers.peers("product", [], want, "float32", 1))
+    assert rows == {
+        "right": 7.0,
+        "wrong": "wrong: 33.3% of the elements",
+        "other": "wrong: 100.0% of the elements",
+    }
