@@ -114,8 +114,9 @@ class _Polynomials:
 
 
 def in_range(b: Block, select: Op, facts: Sequence[Dim]) -> bool:
-    """Whether the index of a `dynamic_index` is inside of its axis where the loops around run."""
-    x, at = select.operands[0].type, polynomial(b, select.operands[1])
+    """Whether the index of a `dynamic_index`, or of a `set_dynamic_index`, is inside of its axis
+    where the loops around run."""
+    x, at = select.operands[0].type, polynomial(b, select.operands[-1])
     n = x.shape[select.attrs["axis"] % x.ndim]
     return at is not None and is_inside(at, n, facts, ranges_around(b))
 

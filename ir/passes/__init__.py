@@ -27,7 +27,7 @@ from ir.passes.loops.loop_fusion import fuse_loops
 from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.ports import drop_unused_ports
 from ir.passes.loops.read_stacks import last_k_steps, last_steps, sums_in_loops
-from ir.passes.loops.slices_to_ports import to_seq, to_stack
+from ir.passes.loops.slices_to_ports import known_addresses, to_seq, to_stack
 from ir.passes.simplify import simplify, simplify_apart
 from ir.passes.slots import inplace_source, unmarked
 from ir.passes.unrolling import unroll_loops
@@ -60,6 +60,7 @@ PIPELINE: list[tuple[Pass, str]] = [
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
     (fuse_loops, "loops that are left and could be one share their steps, and what they read"),
     (unroll_loops, "steps that share an iteration, where the user says so, fuse with each other"),
+    (known_addresses, "indices that loops decide are parts of addresses, so nothing computes them"),
     (drop_unused_ports, "slices that hoisting left unread go, loops that became empty too"),
     (simplify, "reshapes that hoisting added meet those that were there"),
     (fuse, "last: what elementwise work is left becomes kernels"),
@@ -139,6 +140,7 @@ __all__ = [
     "known_trips",
     "last_k_steps",
     "join_carries",
+    "known_addresses",
     "last_steps",
     "name_of",
     "run",

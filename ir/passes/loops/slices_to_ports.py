@@ -1,4 +1,4 @@
-"""Reads and writes at the loop index become seq and stack ports.
+"""Reads and writes at the loop index become seq and stack ports, or have a known address.
 
 `dynamic_index` by the index becomes a seq port, `set_dynamic_index` a stack port.
 
@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ir.analysis.induction import in_range, index_name, is_size, polynomial
-from ir.analysis.ranges import facts_of, slope
+from ir.analysis.ranges import facts_of, names_in, slope
+from ir.passes.cloning import fresh_size
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, live_ops, rewrite, substitute, with_body
 from ir.types import Dim, Size, substitute_dim
-from ir.uses import blocks, users, walk
+from ir.uses import blocks, loop_sizes, size_names, users, walk
 
 
 def put(b: Block, scan: Scan) -> None:
@@ -208,4 +209,63 @@ def _as_stack(body: Block, s: Scan, p: Port, read: dict[Value, list[Node]]) -> S
     return Stack(p.last, write.operands[1], axis) if p.last.type.shape[axis] == s.trip else None
 
 
-__all__ = ["all_users", "is_reversed", "is_whole", "put", "rename", "to_seq", "to_stack"]
+# ---------------------------------------------------------------- known addresses
+AT_NUMBER = {"dynamic_index": "index", "set_dynamic_index": "set_index"}
+
+
+def known_addresses(program: Program) -> Program:
+    """An index that follows from those of the loops around, and stays in its axis, is part of the
+    address: it is neither computed nor checked.
+
+        %i = add(%t, %one)                           (the index of the loop is the size t)
+        %y = dynamic_index(%h, %i, axis=0)    =>     %y = index(%h, axis=0, index=t+1)
+
+    In the body of a loop itself, not in a branch there.
+    """
+    if not any(n.name in AT_NUMBER for n in walk(program.ops)):
+        return program
+    facts = facts_of(program)
+    taken = {*program.sizes, *loop_sizes(program.ops)}.union(*map(size_names, walk(program.ops)))
+
+    def visit(b: Block, s: Node) -> Sequence[Value] | None:
+        if not isinstance(s, Scan):
+            return None
+        (body,) = Block.inside(s, b)
+        known = {n: at for n in s.body if (at := _address(body, n, facts)) is not None}
+        if not known:
+            return None
+        name = index_name(body)
+        if not s.size and any(name in names_in(at) for at in known.values()):
+            s = replace(s, size=fresh_size(taken, "t"))
+        own = {name: Size.named(s.size)} if s.size else {}
+        ops = (_at(n, substitute_dim(known[n], own)) if n in known else n for n in s.body)
+        put(b, replace(s, body=tuple(ops)))
+        return s.results
+
+    return rewrite(program, visit)
+
+
+def _address(body: Block, n: Node, facts: tuple[Dim, ...]) -> Dim | None:
+    if not isinstance(n, Op) or n.name not in AT_NUMBER or not in_range(body, n, facts):
+        return None
+    at = polynomial(body, n.operands[-1])
+    rest = None if at is None else substitute_dim(at, {index_name(body): 0})
+    return at if rest is not None and is_size(rest) else None
+
+
+def _at(n: Node, index: Dim) -> Op:
+    assert isinstance(n, Op)
+    attrs = {**n.attrs, "index": index}
+    return replace(n, name=AT_NUMBER[n.name], operands=n.operands[:-1], attrs=attrs)
+
+
+__all__ = [
+    "all_users",
+    "is_reversed",
+    "is_whole",
+    "known_addresses",
+    "put",
+    "rename",
+    "to_seq",
+    "to_stack",
+]

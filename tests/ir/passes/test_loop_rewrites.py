@@ -17,6 +17,7 @@ from ir.passes import (
     PIPELINE,
     fuse_loops,
     invariant_ports,
+    known_addresses,
     known_trips,
     last_k_steps,
     last_steps,
@@ -496,6 +497,42 @@ program p(%x: f32[7,4] arg "x", %z: f32[B,15] arg "z", %w: f32[4] param "w", %h0
       %q2 = subtract(%q, %nr)  : f32[4]
   }
   return %hT, %as, %bs, %m, %ds, %e, %kT, %qT
+}"""),
+    "known_addresses": (known_addresses, """
+program p(%x: f32[T,4] arg "x", %y: f32[9,4] arg "y", %k0: i64[] arg "k") {
+  %zero = full(value=0, dtype=i64)  : i64[]
+  %eight = full(value=8, dtype=i64)  : i64[]
+  scan %t < 8 {
+    carry %h = %y then %h2 last %hT  : f32[9,4]
+    carry %i = %eight then %i2  : i64[]
+    const %k = %k0  : i64[]
+    body
+      %i2 = scale(%i, bias=-1.0)  : i64[]
+      %a = dynamic_index(%h, %t, axis=0)  : f32[4]
+      %b = dynamic_index(%h, %i2, axis=0)  : f32[4]
+      %before = subtract(%t, %i2)  : i64[]
+      %kept = dynamic_index(%h, %before, axis=0)  : f32[4]
+      %other = dynamic_index(%h, %k, axis=0)  : f32[4]
+      %c = add(%a, %b)  : f32[4]
+      %d = add(%kept, %other)  : f32[4]
+      %e = multiply(%c, %d)  : f32[4]
+      %h2 = set_dynamic_index(%h, %e, %i, axis=0)  : f32[9,4]
+  }
+  scan s < T {
+    carry %g = %x then %g2 last %gT  : f32[T,4]
+    body
+      %n = size(n=T-s-1)  : i64[]
+      %u = dynamic_index(%g, %n, axis=0)  : f32[4]
+      %v = tanh(%u)  : f32[4]
+      scan %r < 3 {
+        carry %f = %g then %f2 last %g2  : f32[T,4]
+        const %v1 = %v  : f32[4]
+        const %n1 = %n  : i64[]
+        body
+          %f2 = set_dynamic_index(%f, %v1, %n1, axis=0)  : f32[T,4]
+      }
+  }
+  return %hT, %gT
 }"""),
 }  # fmt: skip
 

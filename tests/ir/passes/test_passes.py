@@ -132,7 +132,7 @@ program p(%x: f32[T,3] arg "x", %b0: f32[T,3] arg "b") {
   }
   return %ys, %bT
 }""",
-        lambda p: "set_dynamic_index" not in _counts(p),
+        lambda p: not {"set_dynamic_index", "set_index"} & _counts(p).keys(),
     ),
     "known_trips": (
         """
@@ -181,6 +181,24 @@ program p(%x: f32[4,3] arg "x", %h0: f32[3] arg "h") {
   return %hT
 }""",
         lambda p: "unroll" not in str(p),
+    ),
+    "known_addresses": (
+        """
+program p(%x: f32[5,3] arg "x") {
+  %one = full(value=1, dtype=i64)  : i64[]
+  scan %t < 4 {
+    carry %h = %x then %h2 last %hT  : f32[5,3]
+    const %k = %one  : i64[]
+    body
+      %i = add(%t, %k)  : i64[]
+      %a = dynamic_index(%h, %t, axis=0)  : f32[3]
+      %b = dynamic_index(%h, %i, axis=0)  : f32[3]
+      %c = multiply(%a, %b)  : f32[3]
+      %h2 = set_dynamic_index(%h, %c, %i, axis=0)  : f32[5,3]
+  }
+  return %hT
+}""",
+        lambda p: "dynamic" not in str(p),
     ),
     "fuse_loops": (
         """
