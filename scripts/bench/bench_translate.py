@@ -48,7 +48,7 @@ from tests.parity.models import idioms
 COMMAND = ".venv/bin/python -m scripts.bench.bench_translate"
 LENGTHS = (20, 2000)
 STEPS = 50
-PACKAGES = {n: q for n, q in packages.MODELS.items() if not q.refused and q.flat}
+PACKAGES = {n: q for n, q in packages.MODELS.items() if not q.refused}
 NAMES = [*idioms.IDIOMS, *(n for n in PACKAGES if n not in idioms.IDIOMS)]
 
 

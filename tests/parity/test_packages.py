@@ -69,7 +69,7 @@ def test_trains(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in STANDS if MODELS[n].flat])
+@pytest.mark.parametrize("name", STANDS)
 def test_the_program_does_not_grow_with_the_loop(name):
     """Ops at T = 20 and T = 2000, backward, too: nothing is compiled, and nothing may run."""
     few, many = (

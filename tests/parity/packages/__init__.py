@@ -32,14 +32,13 @@ Args = Callable[[np.random.Generator, int], list[Any]]
 @dataclass(frozen=True)
 class Model:
     """`make(steps)` is the model and `args(rng, steps)` its arguments, `trained(rng, steps)` those
-    of training, where eager Paddle can train it. `flat`: the program has one length, whatever T is.
-    `refused`: a part of the error, and what leads to it. `least`: the smallest T."""
+    of training, where eager Paddle can train it. `refused`: a part of the error, and what
+    leads to it. `least`: the smallest T."""
 
     make: Callable[[int], Any]
     args: Args
     trained: Args | None = None
     refused: tuple[str, str] | None = None
-    flat: bool = True
     least: int = 1
 
 
@@ -193,7 +192,7 @@ MODELS: dict[str, Model] = {
         lambda rng, t: [floats(rng, t, 4)],
     ),
     "xlstm": Model(mixers.XLSTM, sequences(4), sequences(4)),
-    "wavernn": Model(mixers.WaveRNN, lambda rng, t: [floats(rng, 1, 4 * t, 4)], flat=False),
+    "wavernn": Model(mixers.WaveRNN, lambda rng, t: [floats(rng, 1, 4 * t, 4)]),
     "sar_decoder": Model(
         mixers.SARDecoder,
         lambda rng, t: [floats(rng, BATCH, 4, 2, 5), floats(rng, BATCH, 4), uniform(rng, BATCH)],
