@@ -14,6 +14,7 @@ from dy2st.capture.adapters import (
     nn,
     repeated,
     strided,
+    structured,
     tensors,
     transposed,
     vision,
@@ -37,6 +38,7 @@ __all__ = [
     "repeated",
     "tensors",
     "strided",
+    "structured",
     "transposed",
     "vision",
 ]

@@ -12,6 +12,7 @@ from dy2st.capture.adapters.table import adapter
 from dy2st.trace.emitter import Emitter, NoRow, detached
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime
+from ir.types import divide
 
 
 def plain(*values: Any) -> list[float]:
@@ -75,6 +76,42 @@ def stanh(e: Emitter, x: object, scale_a: object = 0.67, scale_b: object = 1.715
 @adapter("mish")
 def mish(e: Emitter, x: object, threshold: object = 20.0) -> FakeTensor:
     return e.multiply(x, e.tanh(e.softplus(x, threshold=plain(threshold)[0])))
+
+
+@adapter("tanh_shrink")
+def tanh_shrink(e: Emitter, x: object) -> FakeTensor:
+    return e.subtract(x, e.tanh(x))
+
+
+@adapter("hardshrink")
+def hardshrink(e: Emitter, x: object, threshold: object = 0.5) -> FakeTensor:
+    (at,) = plain(threshold)
+    d = e.type(x).dtype
+    far = e.logical_or(e.less_equal(x, e.full(-at, d)), e.greater_equal(x, e.full(at, d)))
+    return e.multiply(x, e.cast(far, dtype=d))
+
+
+@adapter("softshrink")
+def softshrink(e: Emitter, x: object, threshold: object = 0.5) -> FakeTensor:
+    """NaN where it is infinite, as from Paddle's kernel."""
+    (at,) = plain(threshold)
+    d = e.type(x).dtype
+    above = e.cast(e.greater_than(x, e.full(at, d)), dtype=d)
+    below = e.cast(e.less_than(x, e.full(-at, d)), dtype=d)
+    high, low = e.scale(x, bias=-at), e.scale(x, bias=at)
+    return e.add(e.multiply(above, high), e.multiply(below, low))
+
+
+@adapter("swiglu")
+def swiglu(e: Emitter, x: object, y: object = None) -> FakeTensor:
+    """Without `y`, the last axis holds both."""
+    if y is None:
+        t = e.type(x)
+        half = divide(t.shape[-1], 2)
+        if half is None:
+            raise NoRow(f"swiglu of {t}")
+        x, y = e.split(x, axis=t.ndim - 1, sections=(half, half))
+    return e.multiply(e.silu(x), y)
 
 
 @adapter("prelu")

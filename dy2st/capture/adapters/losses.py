@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from dy2st.capture.adapters.gather_scatter import take_along_axis
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.custom import Backward, custom
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from ir import Require
-from ir.types import F32, F64
+from ir.types import F32, F64, I64
 
 
 def floats(e: Emitter, *xs: object) -> None:
@@ -47,12 +51,19 @@ def cross_entropy(
 ) -> tuple[FakeTensor, FakeTensor]:
     """The softmax, and the loss of each element; the label's axis has one element, or is soft."""
     at = int_of(axis) % max(e.type(x).ndim, 1)
-    if not use_softmax or e.type(x).dtype not in (F32, F64) or soft_label and e.trains(x):
-        raise NoRow("a loss of probabilities, or the gradient for soft labels")
+    if not use_softmax or e.type(x).dtype not in (F32, F64):
+        raise NoRow("a loss of probabilities")
     logs, weights = e.log_softmax(x, axis=at), e.softmax(x, axis=at)
     if soft_label:
         floats(e, x, label)
-        return weights, e.neg(e.sum(e.multiply(logs, label), axes=(at,), keepdim=True))
+        truth = fixed(e, label)
+        loss = e.neg(e.sum(e.multiply(logs, truth), axes=(at,), keepdim=True))
+
+        def backward(g: Tensor) -> FakeTensor:
+            """As if the labels of an element had the sum 1."""
+            return e.multiply(g, e.subtract(weights, truth))
+
+        return weights, with_gradient(e, x, loss, backward)
     _same_sizes(e, x, label, at)
     return weights, e.neg(_picked(e, logs, label, ignore_index, at))
 
@@ -146,3 +157,50 @@ def kldiv_loss(
     there = e.greater_than(truth, zero)
     logs = e.log(e.where(there, truth, number(e, 1.0, x)))
     return e.where(there, e.multiply(truth, e.subtract(logs, x)), zero)
+
+
+@adapter("nll_loss")
+def nll_loss(
+    e: Emitter,
+    x: object,
+    label: object,
+    weight: object = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> tuple[FakeTensor, FakeTensor]:
+    """The loss, and the sum of the weights of the labels that are not ignored."""
+    t = e.type(x)
+    if t.dtype not in (F32, F64) or t.ndim < 2 or weight is not None and e.trains(weight):
+        raise NoRow(f"nll_loss of {t}")
+    shape = e.type(label).shape
+    alone = e.reshape(label, shape=(shape[0], 1, *shape[1:]))
+    _same_sizes(e, x, alone, 1)
+    picked = e.neg(e.reshape(_picked(e, x, alone, ignore_index, 1), shape=shape))
+    kind = e.type(label).dtype
+    counted = e.not_equal(label, e.full(ignore_index, kind))
+    share = number(e, 1.0, x)
+    if weight is not None:
+        share = e.gather(weight, e.cast_to(e.where(counted, label, e.full(0, kind)), I64), axis=0)
+    share = e.where(counted, share, number(e, 0.0, x))
+    losses, total = e.multiply(picked, share), e.sum(share)
+    if reduction == "none":
+        return losses, total
+    whole = e.sum(losses)
+    if reduction == "sum":
+        return whole, total
+    some = e.not_equal(total, number(e, 0.0, x))
+    return e.divide(whole, e.where(some, total, number(e, 1.0, x))), total
+
+
+@adapter("label_smooth")
+def label_smooth(e: Emitter, label: object, prior: object = None, epsilon: float = 0.0) -> Any:
+    t = e.type(label)
+    if t.dtype != F32:
+        raise NoRow(f"label_smooth of {t}")
+    by = float(np.float32(epsilon))
+    kept = e.scale(label, scale=float(np.float32(1 - np.float32(by))))
+    if prior is not None:
+        return e.add(kept, e.scale(fixed(e, prior), scale=by))
+    if not isinstance(t.shape[-1], int):
+        raise NoRow("label_smooth of a named size")
+    return e.scale(kept, bias=float(np.float32(by) / np.float32(t.shape[-1])))

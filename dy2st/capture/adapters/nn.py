@@ -43,6 +43,19 @@ def bmm(e: Emitter, x: object, y: object) -> FakeTensor:
     return matmul(e, x, y)
 
 
+@adapter("mv")
+def mv(e: Emitter, x: object, y: object) -> FakeTensor:
+    return matmul(e, x, y)
+
+
+@adapter("dot")
+def dot(e: Emitter, x: object, y: object) -> FakeTensor:
+    """Of vectors, or of the rows of matrices."""
+    if e.type(x) != e.type(y) or not 1 <= e.type(x).ndim <= 2:
+        raise NoRow("dot of different vectors")
+    return e.sum(e.multiply(x, y), axes=(-1,))
+
+
 @adapter("linear_v2", "linear")
 def linear(
     e: Emitter, x: object, weight: object, bias: object = None, transpose: bool = False

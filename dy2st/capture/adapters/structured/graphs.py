@@ -1,0 +1,85 @@
+"""Messages along the edges of graphs: read at one end, reduced at the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dy2st.capture.adapters.elementwise import arithmetic
+from dy2st.capture.adapters.gather_scatter import filled, neutral
+from dy2st.capture.adapters.table import adapter, dims_of
+from dy2st.capture.indexing.advanced import indices
+from dy2st.trace.emitter import Emitter, NoRow
+from dy2st.trace.fake_tensor import FakeTensor
+from ir.types import Dim
+
+OPERATIONS = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divide"}
+EXTREMES = {"MAX": ("amax", "maximum"), "MIN": ("amin", "minimum")}
+
+
+def ends(e: Emitter, *index: object) -> list[FakeTensor]:
+    found = [indices(e, q) for q in index]
+    return [q if e.type(q).ndim == 1 else e.reshape(q, shape=(-1,)) for q in found]
+
+
+@adapter("send_u_recv")
+def send_u_recv(
+    e: Emitter, x: Any, source: object, target: object, reduce: str = "SUM", size: Any = 0
+) -> FakeTensor:
+    """What nodes send, at the nodes that get it."""
+    at, to = ends(e, source, target)
+    return received(e, e.gather(x, at, axis=0), to, reduce, rows_of(e, x, size))
+
+
+@adapter("send_ue_recv")
+def send_ue_recv(
+    e: Emitter,
+    x: Any,
+    y: object,
+    source: object,
+    target: object,
+    message: str = "ADD",
+    reduce: str = "SUM",
+    size: Any = 0,
+) -> FakeTensor:
+    """As `send_u_recv`; what is sent is combined with what the edge has."""
+    at, to = ends(e, source, target)
+    sent = arithmetic(e, OPERATIONS[message], e.gather(x, at, axis=0), y)
+    return received(e, sent, to, reduce, rows_of(e, x, size))
+
+
+@adapter("send_uv")
+def send_uv(
+    e: Emitter, x: Any, y: Any, source: object, target: object, message: str = "ADD"
+) -> FakeTensor:
+    """For each edge, what both ends have, combined."""
+    at, to = ends(e, source, target)
+    return arithmetic(e, OPERATIONS[message], e.gather(x, at, axis=0), e.gather(y, to, axis=0))
+
+
+def rows_of(e: Emitter, x: object, size: Any) -> Dim:
+    given = dims_of(size) if isinstance(size, (list, tuple)) else dims_of((size,))
+    rows = given[0] if given else 0
+    positive = not isinstance(rows, int) or rows > 0
+    return rows if positive else e.type(x).shape[0]
+
+
+def received(e: Emitter, sent: Any, to: object, reduce: str, rows: Dim) -> FakeTensor:
+    """Zeros where nothing arrives."""
+    t = e.type(sent)
+    shape = (rows, *t.shape[1:])
+    zeros = filled(e, 0.0 if t.dtype.kind == "f" else 0, sent, shape)
+    if reduce == "SUM":
+        return e.scatter_nd(zeros, sent, to, axis=0, combine="add")
+    if t.dtype.kind != "f":
+        raise NoRow(f"the {reduce} of {t}")
+    one = (1,) * (t.ndim - 1)
+    none = e.full(0.0, t.dtype, (rows, *one))
+    arrived = e.full(1.0, t.dtype, (t.shape[0], *one))
+    count = e.scatter_nd(none, arrived, to, axis=0, combine="add")
+    if reduce == "MEAN":
+        total = e.scatter_nd(zeros, sent, to, axis=0, combine="add")
+        return e.divide(total, e.maximum(count, e.full(1.0, t.dtype)))
+    first, combine = EXTREMES[reduce]
+    start = filled(e, neutral(first, t.dtype), sent, shape)
+    found = e.scatter_nd(start, sent, to, axis=0, combine=combine)
+    return e.where(e.greater_than(count, e.full(0.0, t.dtype)), found, e.full(0.0, t.dtype))

@@ -1,0 +1,160 @@
+"""Calls that are made of several rows: eager's results and gradients, no foreign op."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import geometric
+
+import dy2st
+from tests.check import agree, data
+
+INF, NAN = float("inf"), float("nan")
+ODD = [-INF, -1.0, -0.5, -0.3, -0.0, 0.0, 0.2, 0.5, 0.7, INF, NAN]
+SOURCE, TARGET = (paddle.to_tensor(q) for q in ([0, 1, 2, 2, 0, 3], [1, 2, 1, 0, 1, 1]))
+LABELS, WEIGHTS = paddle.to_tensor([1, 0, 4, 1]), paddle.to_tensor([0.1, 0.2, 0.3, 0.4, 0.7])
+PLANES = paddle.to_tensor(np.random.default_rng(0).integers(0, 5, (4, 2, 3)))
+EDGES = paddle.to_tensor([-1.0, -0.5, 0.0, 0.0, 0.5])
+
+
+def odd():
+    return paddle.to_tensor(ODD, stop_gradient=False)
+
+
+def f32(*shape, **named):
+    return data(*shape, dtype="float32", **named)
+
+
+def soft(*shape):
+    return F.softmax(f32(*shape, seed=1), axis=1).detach()
+
+
+SOFT, SOFT_PLANES = soft(4, 5), soft(4, 5, 3)
+
+
+CALLS = {
+    "unfold": (lambda x: F.unfold(x, [3, 2], [1, 2], [1, 0, 2, 3], 2), lambda: f32(2, 3, 7, 8)),
+    "patches": (lambda x: F.unfold(x, [2, 3], [2, 3]), lambda: f32(2, 3, 7, 8)),
+    "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), lambda: f32(2, 3, 4, 6)),
+    "channel_shuffle": (
+        lambda x: (F.channel_shuffle(x, 3), F.channel_shuffle(x, 2, "NHWC")),
+        lambda: f32(2, 6, 4, 6),
+    ),
+    "temporal_shift": (lambda x: F.temporal_shift(x, 3, 0.2), lambda: f32(6, 10, 2, 2)),
+    "shrinks": (
+        lambda x: (F.tanhshrink(x), F.hardshrink(x), F.hardshrink(x, 0.3), F.softshrink(x)), odd
+    ),
+    "swiglu": (F.swiglu, lambda: f32(3, 8)),
+    "nll_loss": (lambda x: F.nll_loss(F.log_softmax(x), LABELS), lambda: f32(4, 5)),
+    "nll_loss, ignored": (lambda x: F.nll_loss(x, LABELS, ignore_index=1), lambda: f32(4, 5)),
+    "nll_loss, all ignored": (
+        lambda x: F.nll_loss(x, LABELS * 0 + 1, ignore_index=1), lambda: f32(4, 5)
+    ),
+    "nll_loss, weights": (
+        lambda x: (
+            F.nll_loss(x, LABELS, WEIGHTS),
+            F.nll_loss(x, LABELS, WEIGHTS, 0, "none"),
+            F.nll_loss(x, LABELS, WEIGHTS, reduction="sum"),
+        ),
+        lambda: f32(4, 5),
+    ),
+    "nll_loss of images": (
+        lambda x: (F.nll_loss(x, PLANES), F.nll_loss(x[..., 0], PLANES[..., 0], reduction="none")),
+        lambda: f32(4, 5, 2, 3),
+    ),
+    "label_smooth": (
+        lambda x: (F.label_smooth(x), F.label_smooth(x, WEIGHTS.reshape([1, 5]), 0.2)),
+        lambda: f32(4, 5),
+    ),
+    "soft labels": (
+        lambda x: F.cross_entropy(x, SOFT, soft_label=True, weight=WEIGHTS),
+        lambda: f32(4, 5),
+    ),
+    "soft labels of images": (
+        lambda x: F.cross_entropy(x, SOFT_PLANES, soft_label=True, axis=1), lambda: f32(4, 5, 3)
+    ),
+    "smoothed labels": (
+        lambda x: F.cross_entropy(x, LABELS, label_smoothing=0.1), lambda: f32(4, 5)
+    ),
+    "mv": (lambda x: paddle.mv(x, x[0]), lambda: f32(3, 4)),
+    "dot": (lambda x: (paddle.dot(x[0], x[1]), paddle.dot(x, x * 2)), lambda: f32(3, 4)),
+    "eye": (
+        lambda x: x @ paddle.eye(4)[:, :2] + paddle.eye(3, 2, dtype="float32"), lambda: f32(3, 4)
+    ),
+    "diag": (
+        lambda x: (
+            *(paddle.diag(x, k) for k in (0, 1, -2)),
+            *(paddle.diag(x[0], k, padding_value=3.0) for k in (0, 2, -1)),
+            paddle.diagflat(x, 1),
+            paddle.trace(x, 1),
+        ),
+        lambda: f32(3, 4),
+    ),
+    "diag_embed": (
+        lambda x: (
+            paddle.diag_embed(x), paddle.diag_embed(x, 1, 0, 2), paddle.diag_embed(x, -1, 1, 0)
+        ),
+        lambda: f32(2, 3),
+    ),
+    "kron": (lambda x: (paddle.kron(x, x[:2]), paddle.kron(x[0], x)), lambda: f32(3, 4)),
+    "cross": (
+        lambda x: (paddle.cross(x, x * x), paddle.cross(x, x[::-1], axis=1)), lambda: f32(3, 3)
+    ),
+    "searchsorted": (
+        lambda x: (
+            paddle.searchsorted(EDGES, x),
+            paddle.searchsorted(EDGES, x, right=True),
+            paddle.bucketize(x, EDGES, out_int32=True),
+        ),
+        odd,
+    ),
+    **{
+        f"{reduce} of messages": (
+            lambda x, reduce=reduce: (
+                geometric.send_u_recv(x, SOURCE, TARGET, reduce),
+                geometric.send_u_recv(x.round(), SOURCE, TARGET, reduce, 6),
+                geometric.send_u_recv(x[:, 0], SOURCE, TARGET, reduce),
+            ),
+            lambda: f32(4, 3),
+        )
+        for reduce in ("sum", "mean", "max", "min")
+    },
+    **{
+        f"messages that {message}": (
+            lambda x, message=message: (
+                geometric.send_ue_recv(x, (x * x)[[0, 1, 2, 3, 0, 1]], SOURCE, TARGET, message),
+                geometric.send_uv(x, x * x, SOURCE, TARGET, message),
+            ),
+            lambda: f32(4, 3),
+        )
+        for message in ("add", "sub", "mul", "div")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.quick("unfold", "nll_loss, weights", "soft labels", "diag", "max of messages")
+@pytest.mark.parametrize("name", CALLS)
+def test_made_of_rows(name):
+    f, make = CALLS[name]
+    static = agree(f, make(), dtype="float32")
+    assert not dy2st.report(static, make()).foreign_counts
+
+
+def test_columns_become_an_image():
+    def f(x):
+        return F.fold(x, [6, 7], [2, 3], 1), F.fold(x, [8, 15], [2, 3], [2, 3], [1, 0, 1, 0])
+
+    x = f32(2, 12, 25, trained=False)
+    static = agree(f, x, dtype="float32")
+    assert not dy2st.report(static, x).foreign_counts
+
+
+def test_a_label_that_is_no_class():
+    def f(x, labels):
+        return F.nll_loss(x, labels)
+
+    static = dy2st.to_static(f)
+    with pytest.raises(IndexError):
+        static(f32(2, 3), paddle.to_tensor([0, 3]))
