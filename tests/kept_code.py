@@ -7,10 +7,10 @@ all else that it depends on; `pytest --cache-clear` removes them.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import llvmlite
 import llvmlite.binding as llvm
@@ -48,16 +48,16 @@ class KeptCode:
         return data[20:] if digest(data[20:]) == data[:20] else None
 
     def write(self, path: Path, code: bytes) -> bytes:
-        """In one step, for the other workers."""
-        with NamedTemporaryFile(dir=self.folder, delete=False) as f:
-            f.write(digest(code) + code)
-        os.replace(f.name, path)
+        """In one step, for other threads and workers."""
+        new = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+        new.write_bytes(digest(code) + code)
+        new.replace(path)
         return code
 
 
 def shrink(folder: Path, most: int = MOST_BYTES) -> None:
     """Remove what has not been used for the longest time."""
-    files = [(q.stat().st_mtime, q.stat().st_size, q) for q in folder.iterdir()]
+    files = [(q.stat().st_mtime, q.stat().st_size, q) for q in folder.iterdir() if not q.suffix]
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= most:

@@ -17,6 +17,7 @@ import pytest
 import dy2st
 from scripts import errors_page
 from tests.docs import errors
+from tests.docs.test_layout import nodes
 from tests.parity.models import wrong_data
 
 ROOT = Path(__file__).parent.parent.parent
@@ -112,19 +113,14 @@ def eager_kind(example: errors.Example) -> type:
 
 # ---------------------------------------------------------------- completeness
 @functools.cache
-def nodes(file: str) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(Path(file).read_text())))
-
-
-@functools.cache
 def functions(file: str) -> list[ast.FunctionDef]:
-    return [node for node in nodes(file) if isinstance(node, ast.FunctionDef)]
+    return [node for node in nodes(Path(file)) if isinstance(node, ast.FunctionDef)]
 
 
 def sites() -> Iterator[tuple[str, int, int]]:
     """The file, first and last line of each statement of dy2st that makes a message."""
     for path in sorted((ROOT / "dy2st").rglob("*.py")):
-        for node in nodes(str(path)):
+        for node in nodes(path):
             if isinstance(node, ast.stmt) and makes_message(node):
                 yield str(path), node.lineno, node.end_lineno or node.lineno
 

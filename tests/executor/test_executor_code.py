@@ -129,7 +129,6 @@ def test_threads_may_compile_the_same_at_once(forgetful):
     assert failed == []
 
 
-@pytest.mark.quick
 def test_files_of_the_suite_give_the_code_that_was_made(tmp_path):
     made = []
     kept = KeptCode(tmp_path, lambda *key: made.append(key) or str(key).encode())

@@ -11,6 +11,8 @@ import dy2st
 from tests import check
 from tests.check import agree, data
 
+pytestmark = pytest.mark.sampled
+
 
 def native(f, *args, dtype="float32"):
     """As eager, gradients too, and nothing is left to Paddle."""
