@@ -15,7 +15,7 @@ from tests.executor.test_executor_reuse import check_plan
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", mostly_slow(range(20)))
+@pytest.mark.parametrize("group", mostly_slow(range(10), nightly=range(10, 20)))
 def test_no_value_is_lost(group):
     for seed in range(group, 80, 20):
         check_plan(native_places(seed), {"T": (3, 3, 1, 0)[seed // 20 % 4]}, seed)

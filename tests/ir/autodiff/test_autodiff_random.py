@@ -59,12 +59,15 @@ def left_out(seed: int, kind: str, **options) -> bool:
 
 
 KINDS = {"exact": 100, "heavy": 50, "control": 200}
-CASES = sorted((s, kind) for kind, n in KINDS.items() for s in range(0, n, CHUNK))
+ALL = sorted((s, kind) for kind, n in KINDS.items() for s in range(0, n, CHUNK))
+CASES, MORE = [c for c in ALL if c[0] < 100], [c for c in ALL if c[0] >= 100]
 
 
 @pytest.mark.sampled
 @pytest.mark.quick("exact-0")
-@pytest.mark.parametrize("case", mostly_slow(CASES, 3), ids=lambda c: f"{c[1]}-{c[0]}")
+@pytest.mark.parametrize(
+    "case", mostly_slow(CASES, 3, nightly=MORE), ids=lambda c: f"{c[1]}-{c[0]}"
+)
 def test_gradients_of_random_programs(case):
     start, kind = case
     refused = sum(left_out(seed, kind) for seed in range(start, start + CHUNK))

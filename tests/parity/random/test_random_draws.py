@@ -14,7 +14,7 @@ SEED = int(os.environ.get("DY2ST_SEED", "0"))
 COUNT, GROUPS = 80, 16
 
 
-@pytest.mark.parametrize("group", mostly_slow(range(10), 0, nightly=range(10, GROUPS)))
+@pytest.mark.parametrize("group", mostly_slow(range(6), 0, nightly=range(6, GROUPS)))
 def test_random_draws(group):
     """Results, gradients, generators and iterators. DY2ST_SEED moves all seeds."""
     seen = Counter()

@@ -11,7 +11,7 @@ from tests.parity.random import random_indices
 COUNT, GROUPS = 60, 6
 
 
-@pytest.mark.parametrize("group", mostly_slow(range(GROUPS), 0))
+@pytest.mark.parametrize("group", mostly_slow(range(4), 0, nightly=range(4, GROUPS)))
 def test_random_indices(group):
     seen = []
     for seed in range(group, COUNT, GROUPS):

@@ -18,7 +18,7 @@ COUNT, GROUPS = 200, 40
 
 #: groups from 26 on run with gradients: test_random_gradients.py
 @pytest.mark.slow
-@pytest.mark.parametrize("group", mostly_slow(range(12), nightly=range(12, GROUPS)))
+@pytest.mark.parametrize("group", mostly_slow(range(8), nightly=range(8, GROUPS)))
 def test_random_programs(group):
     """Prints the seed of a program that differs; DY2ST_SEED moves all seeds."""
     equal = rolled = refused = 0

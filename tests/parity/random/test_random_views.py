@@ -36,7 +36,7 @@ def outcomes(group, run, cuts=True):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", mostly_slow(range(20), nightly=range(20, GROUPS)))
+@pytest.mark.parametrize("group", mostly_slow(range(12), nightly=range(12, GROUPS)))
 def test_random_views(group):
     """Results, tensors of the caller, aliases, versions. DY2ST_SEED moves all seeds."""
     seen = outcomes(group, random_views.compare)
