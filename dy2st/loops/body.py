@@ -27,7 +27,7 @@ from dy2st.loops.appends import filled, gathered, segment, shortened
 from dy2st.loops.containers import Row, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.ports import LoopPorts
-from dy2st.loops.record import Learned, LoopTrace, Path
+from dy2st.loops.record import Goes, Learned, LoopTrace, Path
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers, columns, lookup, shrinks
 from dy2st.state.containers.buffers import Buffer
@@ -45,7 +45,7 @@ from dy2st.state.tree import (
     tree,
 )
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import (
     DTYPES,
     RuntimeScalar,
@@ -56,13 +56,13 @@ from dy2st.trace.scalar import (
     value_in,
 )
 from dy2st.trace.signals import NeedsConcrete, Refused, Retrace
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import SymInt, is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
-from ir import ENDLESS, Size, Value
+from ir import ENDLESS, Loc, Size, Type, Value
 from ir.types import BOOL, Dim
 
-Item = Callable[[Any], Any]
+Item = Callable[[Any], object]
 
 
 @dataclasses.dataclass
@@ -103,14 +103,14 @@ class Code:
     become one iteration of the code."""
 
     body: Callable[[Any], None]
-    get_state: Callable[[], Path]
-    set_state: Callable[[Path], None]
+    get_state: Callable[[], tuple[object, ...]]
+    set_state: Callable[[tuple[object, ...]], None]
     names: Sequence[str]
-    test: Callable[[], Any] | None = None
+    test: Callable[[], object] | None = None
     key: object = None
     unroll: int = 1
 
-    def more(self, trace: Trace, over: Iterable, i: Any) -> Any:
+    def more(self, trace: Trace, over: Iterable, i: int | SymInt) -> Goes:
         """Whether iteration i runs: a bool or a Number. The test is not asked without an item."""
         exists = True if over.more is None else condition(trace, over.more(i))
         if self.test is None or exists is False:
@@ -120,14 +120,14 @@ class Code:
         return both(trace, exists, self.test)
 
 
-def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
+def both(trace: Trace, first: RuntimeScalar, test: Callable[[], object]) -> Goes:
     """`first and test()`."""
     held: list[Any] = [False]
 
     def then() -> None:
         held[0] = condition(trace, test())
 
-    def restore(values: Path) -> None:
+    def restore(values: tuple[object, ...]) -> None:
         held[0] = values[0]
 
     decide(trace, first, then, lambda: None, lambda: (held[0],), restore, ("the test",))
@@ -137,7 +137,7 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], Any]) -> Any:
 class BodyTrace(LoopTrace):
     """One tentative trace of the body."""
 
-    def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Any) -> None:
+    def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Goes) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
         self.over, self.code, self.unroll = over, code, code.unroll
         self.loop.limit = over.limit
@@ -148,7 +148,7 @@ class BodyTrace(LoopTrace):
     def names(self) -> Sequence[str]:
         return self.code.names
 
-    def roll(self, site: Any, reason: str, asks: bool = False) -> None:
+    def roll(self, site: Loc, reason: str, asks: bool = False) -> None:
         """Trace, undo, and append the loop to the program with the places set to its results.
         `asks`: only learn what bound the test of an iteration gives."""
         trace, mark = self.trace, self.trace.undo_log.mark()
@@ -160,7 +160,7 @@ class BodyTrace(LoopTrace):
         found = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
         old = {k: resolve_under(q, self.enters) for k, q in found.items()}
         depth = len(trace.frames)
-        written: dict[Value, Any] = {}
+        written: dict[Value, Loc] = {}
         try:
             trace.frames.append(self.frame)
             settle_items(trace)
@@ -169,9 +169,7 @@ class BodyTrace(LoopTrace):
         except BaseException as e:
             lookup.forget(trace, self.loop)
             if isinstance(e, Refused):
-                state_then: dict[Path, object] = {
-                    (n,): a for n, a in zip(self.names, self.code.get_state())
-                }
+                state_then = {(n,): a for n, a in zip(self.names, self.code.get_state())}
                 learn_unresolved(self, e, state_then, trace.frames[:depth])
             raise
         finally:
@@ -188,7 +186,9 @@ class BodyTrace(LoopTrace):
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
 
-    def trace_once(self, before: Path, old: dict[Any, Any], asks: bool) -> LoopPorts:
+    def trace_once(
+        self, before: tuple[object, ...], old: dict[Path, object], asks: bool
+    ) -> LoopPorts:
         trace = self.trace
         stand_ins = tuple(
             b if self.set_first(n) else self.stand_in(b, (n,)) for n, b in zip(self.names, before)
@@ -240,7 +240,7 @@ class BodyTrace(LoopTrace):
         """True if the body sets the variable before reading it, so that its old value is dead."""
         return name.endswith("=") and self.certain
 
-    def carried(self, p: Any, a: Any, path: Path) -> Any:
+    def carried(self, p: object, a: object, path: Path) -> Any:
         """The value that the next iteration reads in a place, given the value at the end of the
         body."""
         if type(a) is Unresolved:
@@ -255,7 +255,7 @@ class BodyTrace(LoopTrace):
             return make(self.trace, self.trace.index_value(a), a)
         return a
 
-    def note_break(self, a: Any, other: Alternative, path: Path) -> None:
+    def note_break(self, a: object, other: Alternative, path: Path) -> None:
         """Note what is in a place after a `break`, and in the places in it."""
         self.breaking[path] = other
         if a is other.value or not (is_value(a) or is_container(a)) or not alike(a, other.value):
@@ -265,7 +265,7 @@ class BodyTrace(LoopTrace):
             self.unreadable[inner] = self.unreadable[path]
             self.note_break(q, Alternative(old, other.facts), inner)
 
-    def stand_in(self, x: Any, path: Path) -> Any:
+    def stand_in(self, x: object, path: Path) -> object:
         """`x` with a placeholder for each leaf. A container is itself, but for one that each
         iteration makes anew: the body gets a copy of that."""
         out = tree(self.placeholder, x, path, self.known.fresh)
@@ -292,7 +292,7 @@ class BodyTrace(LoopTrace):
         return rows
 
     # ------------------------------------------------------------ where it ends
-    def end(self, go: Any) -> None:
+    def end(self, go: Goes) -> None:
         """Make the test after the body a go port, or a bound on the number of iterations."""
         if self.known.assumed and go is not False and not self.has_bound(go):
             self.known.trip, self.known.assumed = None, False
@@ -322,7 +322,7 @@ class BodyTrace(LoopTrace):
             int(self.certain), self.loop.trip, self.trace.frames[-2]
         )
 
-    def bound(self, go: Any, ahead: int = 0) -> None:
+    def bound(self, go: Goes, ahead: int = 0) -> None:
         """Bound the trip count by the comparisons of the index that another iteration needs to
         hold. `ahead`: as much before that iteration ends."""
         if not is_runtime_scalar(go):
@@ -346,7 +346,7 @@ class BodyTrace(LoopTrace):
         self.known.trip, self.known.exact = trip, exact
 
     # ------------------------------------------------------------ placeholders
-    def placeholder(self, x: Any, path: Path) -> Any:
+    def placeholder(self, x: Any, path: Path) -> object:
         """The placeholder of a leaf: one per place, never per object."""
         if path in self.known.eithers:
             return eithers.placeholder(self, x, path)
@@ -360,7 +360,7 @@ class BodyTrace(LoopTrace):
             return x + self.trace.sym(Size.named(self.loop.name) * self.known.steps[path])
         return x
 
-    def tensor_placeholder(self, fake: Any, path: Path) -> Any:
+    def tensor_placeholder(self, fake: FakeTensor, path: Path) -> object:
         trace = self.trace
         if path in self.known.grown:
             kind = counted_growth if path in self.known.counted else concat_growth
@@ -375,7 +375,7 @@ class BodyTrace(LoopTrace):
             self.doubt(inner, ok, message)
         return self.own(stand_in) if path in self.known.written else stand_in
 
-    def own(self, stand_in: Any) -> Any:
+    def own(self, stand_in: Tensor) -> Tensor:
         """A tensor of the iteration, which it may write, with the elements of a placeholder."""
         copy = self.trace.emit("assign", [stand_in._value], {})
         made = self.trace.fake(copy, stand_in.stop_gradient)
@@ -395,7 +395,7 @@ class BodyTrace(LoopTrace):
         self.held[id(stand_in)] = (stand_in, value)
         return stand_in
 
-    def maybe_placeholder(self, known_as: tuple[Any, bool, str], path: Path) -> Any:
+    def maybe_placeholder(self, known_as: tuple[Type, bool, str], path: Path) -> Tensor:
         """The placeholder of a variable that is undefined before the loop."""
         t, stop, message = known_as
         trace = self.trace
@@ -430,7 +430,7 @@ class BodyTrace(LoopTrace):
         return bool(new)
 
     # ------------------------------------------------------------ the result
-    def commit(self, plan: LoopPorts, before: Path, old: dict[Any, Any]) -> None:
+    def commit(self, plan: LoopPorts, before: tuple[object, ...], old: dict[Path, object]) -> None:
         trace = self.trace
         trace.frame.builder.append(plan.cell.scan)
         trace.frame.builder.ops += plan.after.ops
@@ -463,15 +463,15 @@ class BodyTrace(LoopTrace):
                 trace.store(place, self.final(old[k], plan.finals[k]))
         for doubt in plan.doubtful:
             trace.doubt(doubt)
-        for q in self.replaced:
-            q.leave()
+        for replaced in self.replaced:
+            replaced.leave()
         plan.lose()
         finals = (plan.finals[(n,)] for n in self.names)
         self.code.set_state(tuple(map(self.final, before, finals)))
         for r in plan.needs_iteration:
             trace.require(self.length, 1, r)
 
-    def after_break(self, plan: LoopPorts, path: Path, error: BaseException) -> Any:
+    def after_break(self, plan: LoopPorts, path: Path, error: BaseException) -> object:
         """The value of a variable whose type is another one after a `break`: unresolved, with the
         loop's flag as the path condition of each value."""
         other = self.absent.get(path, ())
@@ -487,7 +487,7 @@ class BodyTrace(LoopTrace):
         parts = (Alternative(value, broke), Alternative(plan.finals[path], going))
         return unresolved(error, parts)
 
-    def final(self, before: Any, after: Any) -> Any:
+    def final(self, before: object, after: object) -> object:
         """The value of a variable after the loop; if it was unresolved before the loop, it can be
         read only where the loop ran."""
         if type(before) is not Unresolved:

@@ -6,9 +6,9 @@ import contextlib
 import functools
 import gc
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from dy2st.capture.indexing.items import getitem
 from dy2st.loops.body import Iterable
@@ -22,12 +22,13 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import number
-from dy2st.trace.scalar import check, is_runtime_scalar, stop
+from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, stop
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import SymRange, dim_of
+from dy2st.trace.symint import SymInt, SymRange, dim_of
 from dy2st.trace.symint import range_ as symbolic_range
 from dy2st.trace.trace import Trace, current
 from ir import ENDLESS
+from ir.types import Dim
 
 
 def sequence_of(trace: Trace, iterable: Any, numbers: bool = False) -> Iterable | None:
@@ -64,7 +65,7 @@ def of_filled(trace: Trace, items: TraceList, part: StackedRun) -> Iterable:
     that its body stores are read as in eager."""
     begun = items.raw()
 
-    def item(i: object) -> Any:
+    def item(i: object) -> object:
         stored, now = items.pick(i), items.raw()
         if not stored and len(now) == len(begun) and all(map(operator.is_, now, begun)):
             return part.item(trace, i)
@@ -97,7 +98,7 @@ def of_elements(trace: Trace, items: Any) -> Iterable | None:
     elif trace.guards is not None and not made_here(trace, items):
         trace.guards.holder(items)
 
-    def item(i: Any) -> Any:
+    def item(i: Any) -> object:
         if type(i) is not int:
             return picked(trace, element_of(trace, items, i))
         if len(items) != n:
@@ -114,14 +115,14 @@ def note_unlike(trace: Trace, items: Any) -> None:
         trace.frame.notes.append(("unrolled", trace.where(), f"its index {why}"))
 
 
-def picked(trace: Trace, item: object) -> Any:
+def picked(trace: Trace, item: object) -> object:
     """An item of a list at the index of the loop, which may not leave it: others know it."""
     found = lookup.flat((item,))
     trace.values.iterated.update(q._value for q in found if isinstance(q, FakeTensor))
     return item
 
 
-def element_of(trace: Trace, items: Any, i: object) -> object:
+def element_of(trace: Trace, items: Any, i: RuntimeScalar | SymInt) -> object:
     if isinstance(items, TraceList):
         return items[i]
     if lookup.is_holder(items):
@@ -136,7 +137,7 @@ def of_range(trace: Trace, r: SymRange) -> Iterable:
     if r.divides:
         return Iterable(r.trip, lambda i: r.start + i * r.step)
 
-    def more(i: Any) -> Any:
+    def more(i: Any) -> object:
         if type(i) is int and i == 0:
             return trace.sym(gap) > 0
         return r.start + i * r.step < r.stop if r.step > 0 else r.start + i * r.step > r.stop
@@ -155,13 +156,13 @@ class RunRange:
             zero = (step != 0).value  # type: ignore[attr-defined]
             check(trace, zero, "ValueError", "range() arg 3 must not be zero")
 
-    def item(self, i: Any) -> Any:
+    def item(self, i: object) -> object:
         return self.start + i * self.step
 
     def has(self, i: object) -> Any:
         return i < self.length
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> NoReturn:
         raise stop(self.length, "range() outside of a for statement")
 
     def __len__(self) -> int:
@@ -185,7 +186,7 @@ def range_(*args: Any) -> object:
     return RunRange(trace, start, last, step)
 
 
-def as_index(trace: Trace, x: Any) -> object:
+def as_index(trace: Trace, x: object) -> object:
     """`operator.index(x)`: tensors of integers become numbers."""
     if isinstance(x, Tensor):
         fake = lift(trace, x)
@@ -197,7 +198,7 @@ def as_index(trace: Trace, x: Any) -> object:
     return x
 
 
-def _shape(trace: Trace, x: Any) -> Any:
+def _shape(trace: Trace, x: Tensor) -> tuple[Dim, ...]:
     return x.ask_type().shape if isinstance(x, FakeTensor) else tuple(int(d) for d in x.shape)
 
 
@@ -216,7 +217,9 @@ class Rest:
     `numbers`: over a list of numbers, which only a `for` statement makes one of. `backwards`: the
     list that `reversed` runs over, if a loop has filled it."""
 
-    def __init__(self, over: Iterable, numbers: bool = False, backwards: Any = None) -> None:
+    def __init__(
+        self, over: Iterable, numbers: bool = False, backwards: TraceList | None = None
+    ) -> None:
         self.over, self.numbers, self.backwards = over, numbers, backwards
 
     def as_list(self) -> TraceList | None:
@@ -302,7 +305,7 @@ def is_lost(trace: Trace, x: object) -> bool:
     return known is not None and known[1] is None
 
 
-def lose(trace: Trace, x: Any) -> None:
+def lose(trace: Trace, x: object) -> None:
     """Data decides how much a loop takes of an iterator, and of those that it takes from."""
     found = [x]
     for q in found:
@@ -332,7 +335,7 @@ def enumerate_(iterable: Any, start: int = 0) -> object:
     return Joined(trace, Rest(pairs, sequence_of(trace, iterable) is None))
 
 
-def unzip(f: Any, pairs: Any) -> object:
+def unzip(f: Callable[..., object], pairs: Any) -> object:
     """`f(*pairs)` where f is `zip`: the columns of a list of tuples that a loop has filled."""
     trace = current()
     if (
@@ -398,7 +401,7 @@ def zip_(*iterables: object, strict: bool = False) -> object:
     return Joined(trace, Rest(tuples, numbers))
 
 
-def applied(f: Any, tuples: object) -> Joined | None:
+def applied(f: Callable[..., object], tuples: object) -> Joined | None:
     """`f(*q)` for each of the tuples, if these can be one loop."""
     trace = current()
     if trace is None or not isinstance(tuples, Joined):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
@@ -19,7 +19,7 @@ from dy2st.loops.appends import collect, element_after, flat, learn_growth, reco
 from dy2st.loops.containers import ContainerPorts, Row
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
-from dy2st.loops.record import LoopTrace, pad
+from dy2st.loops.record import LoopTrace, Path, pad
 from dy2st.state.containers import columns, fills
 from dy2st.state.containers.taps import Tap
 from dy2st.state.guards import is_constant, same_constant
@@ -41,11 +41,11 @@ from dy2st.state.tree import (
 from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
-from dy2st.trace.symint import dim_of, is_symint, make
+from dy2st.trace.symint import SymInt, dim_of, is_symint, make
 from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
-from ir import Carry, Go, Last, Scan, Size, Type, Value
+from ir import Carry, Go, Last, Loc, Scan, Size, Type, Value
 from ir.types import BOOL, Dim, substitute_dim
 from ir.uses import size_names
 
@@ -58,11 +58,11 @@ class LoopPorts(ContainerPorts):
     ) -> None:
         begins = {path: b for _, b, _, _, path in rows}
         super().__init__(body_trace, begins, {path: a for _, _, _, a, path in rows})
-        self.objects: dict[tuple[int, int | None], tuple[Any, Any]] = {}
+        self.objects: dict[tuple[int, int | None], tuple[FakeTensor, Tensor]] = {}
         self.listed = records(self)
         self.reads = self.values_read(rows)
         self.roots = self.count_roots(rows)
-        self.finals: dict[tuple[object, ...], Any] = {}
+        self.finals: dict[Path, object] = {}
         self.settle_all(rows, new_places)
         self.check_replaced()
         self.appends = collect(self)
@@ -100,7 +100,7 @@ class LoopPorts(ContainerPorts):
         self.finals = {path: final for (*_, path), final in zip(rows, finals)}
 
     # ------------------------------------------------------------ one place
-    def settle(self, name: str, b: Any, p: Any, a: Any, path: tuple[object, ...]) -> Any:
+    def settle(self, name: str, b: object, p: object, a: object, path: Path) -> object:
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         b, a = eithers.ends(self, name, b, p, a, path)
         if type(a) is Unresolved and b is UNDEF:
@@ -136,7 +136,7 @@ class LoopPorts(ContainerPorts):
             return a
         return self.moved(name, b, a, path)
 
-    def moved(self, name: str, b: Any, a: Any, path: tuple[object, ...]) -> Any:
+    def moved(self, name: str, b: Any, a: Any, path: Path) -> NoReturn:
         """Handle a Python value that the body changes: learn its step, or make it a runtime
         scalar."""
         known = self.body_trace.known
@@ -150,14 +150,14 @@ class LoopPorts(ContainerPorts):
         peel = self.filling(known.places.get(path), b, a)
         raise Mismatch(name, describe(b), describe(a), peel=peel)
 
-    def truth_tensor(self, p: FakeTensor, a: object) -> Any:
+    def truth_tensor(self, p: FakeTensor, a: object) -> object:
         """A Python bool as a 0-d bool tensor, if the place holds such a tensor before the body."""
         if p._value.type != Type(BOOL):
             return a
         return self.trace.fake(scalar.value_in(self.trace, a, BOOL), True)
 
     # ------------------------------------------------------------ numbers
-    def number(self, name: str, b: Any, p: Any, a: Any, path: tuple[object, ...]) -> Any:
+    def number(self, name: str, b: object, p: Any, a: Any, path: Path) -> object:
         """The value after the loop of a runtime scalar, which is carried."""
         kind = scalar.kind_of(a)
         if kind is None:
@@ -185,7 +185,7 @@ class LoopPorts(ContainerPorts):
         out = self.add_carry(stand_in.value, init, inner, name)
         return self.outside_number(out, a, b)
 
-    def outside_number(self, value: Value, *sources: Any) -> Any:
+    def outside_number(self, value: Value, *sources: object) -> RuntimeScalar:
         """The runtime scalar of a value after the loop, where it no longer follows from the loop's
         index."""
         n = scalar.make(self.trace, value, *sources)
@@ -194,16 +194,16 @@ class LoopPorts(ContainerPorts):
         out.mixed = any(map(scalar.is_mixed, sources))
         return out
 
-    def last_number(self, name: str, a: Any) -> Any:
+    def last_number(self, name: str, a: RuntimeScalar) -> RuntimeScalar:
         inner = self.trace.read_value(a.value)
         out = self.add_last(inner, name)
         return self.outside_number(out, a)
 
-    def left_by_break(self, rows: Sequence[Row]) -> dict[Any, tuple[str, Any]]:
+    def left_by_break(self, rows: Sequence[Row]) -> dict[Path, tuple[str, object]]:
         """For each place whose type is another one only after a `break`: the name of the flag that
         is set there, and the value of the place."""
         flags = {n: a for n, _, _, a, _ in rows if is_flag(n) and is_runtime_scalar(a)}
-        out: dict[Any, tuple[str, Any]] = {}
+        out: dict[Path, tuple[str, object]] = {}
         for path, other in self.body_trace.breaking.items():
             facts = other.facts or frozenset()
             same = [n for n, a in flags.items() if facts and facts <= a.implies & a.implied]
@@ -218,7 +218,7 @@ class LoopPorts(ContainerPorts):
             out[path] = (same[0], value)
         return out
 
-    def tensor(self, name: str, b: Any, p: Any, a: FakeTensor, path: tuple[object, ...]) -> Any:
+    def tensor(self, name: str, b: object, p: object, a: FakeTensor, path: Path) -> object:
         held = self.body_trace.held.get(id(p))
         inner = self.trace.read_value(a._value)
         if held is None:
@@ -249,26 +249,22 @@ class LoopPorts(ContainerPorts):
             raise Mismatch(name, text_of(init.type), text_of(inner.type), self.made_at(a))
         return self.last(a, inner, name)
 
-    def resized(self, name: str, stand_in: object, init: Value, inner: Value, a: FakeTensor) -> Any:
+    def resized(self, name: str, held: object, init: Value, inner: Value, a: FakeTensor) -> Tensor:
         """A tensor whose size moves on from that before the loop, and that is read behind it."""
         trace, value = self.trace, self.padded(inner)
         with trace.outside():
             room = pad(trace, trace.read_value(init), value.type.shape)
         self.leave(a)
         out = self.add_carry(trace.new_value(value.type, name, self.frame), room, value, name)
-        return self.tensor_after(a, self.cut(out, inner.type), self.stops(name, stand_in, a), init)
+        return self.tensor_after(a, self.cut(out, inner.type), self.stops(name, held, a), init)
 
-    def learn_early(
-        self, b: FakeTensor, a: FakeTensor, inner: Value, path: tuple[object, ...]
-    ) -> None:
+    def learn_early(self, b: FakeTensor, a: FakeTensor, inner: Value, path: Path) -> None:
         """What this trace shows of a place that has no placeholder yet."""
         start = self.trace.read_value(b._value)
         if b._value.type == inner.type or learn(self.body_trace, inner, path, start):
             self.late_gradient(b, a, path)
 
-    def first_defined(
-        self, name: str, a: FakeTensor, inner: Value, path: tuple[object, ...]
-    ) -> Any:
+    def first_defined(self, name: str, a: FakeTensor, inner: Value, path: Path) -> Any:
         """The value after the loop of a variable that the body defines, in each iteration or in
         some."""
         doubt = self.trace.undefined.values.get(a._value)
@@ -278,7 +274,7 @@ class LoopPorts(ContainerPorts):
         self.body_trace.known.maybe[path] = (inner.type, a.stop_gradient, doubt[1])
         raise Retrace
 
-    def late_gradient(self, stand_in: Any, a: FakeTensor, path: tuple[object, ...]) -> None:
+    def late_gradient(self, stand_in: Tensor, a: FakeTensor, path: Path) -> None:
         """Note a place that requires a gradient only after some iterations."""
         if stand_in.stop_gradient and not a.stop_gradient:
             self.flips.append(path)
@@ -305,12 +301,11 @@ class LoopPorts(ContainerPorts):
             if out is not None and root in frozen:
                 self.trace.freeze(out, *frozen[root])
 
-    def made_at(self, a: FakeTensor) -> Any:
+    def made_at(self, a: FakeTensor) -> Loc | None:
         """The line of the op that made a value of this body."""
-        made = [op for op in self.frame.builder.ops if a._value in op.results]
-        return made[0].loc if made else None
+        return next((op.loc for op in self.frame.builder.ops if a._value in op.results), None)
 
-    def carry(self, name: str, stand_in: Any, init: Value, inner: Value, a: FakeTensor) -> Any:
+    def carry(self, name: str, held: Tensor, init: Value, inner: Value, a: FakeTensor) -> Tensor:
         trace = self.trace
         outer_init = trace.read_value(init, len(trace.frames) - 2)
         inputs = {q.value for q in trace.inputs.by_id.values()}
@@ -318,15 +313,15 @@ class LoopPorts(ContainerPorts):
             self.needs_iteration.append(f"{name}, which is an input if the loop does not run")
         if self.body_trace.certain and any(c.init is outer_init for c in self.carries.values()):
             self.needs_iteration.append(f"{name}, which is another variable, too, without the loop")
-        out = self.add_carry(stand_in._value, init, inner, name)
+        out = self.add_carry(held._value, init, inner, name)
         self.blur(inner, out)
         trace.values.results[out] = self.body_trace.length
-        self.carry_doubt(stand_in._value, a, out)
-        stops = self.stops(name, stand_in, a)
+        self.carry_doubt(held._value, a, out)
+        stops = self.stops(name, held, a)
         again = self.made_again(a, inner, name)
         return self.tensor_after(a, out if again is None else again, stops, init)
 
-    def stops(self, name: str, stand_in: Any, a: FakeTensor) -> bool:
+    def stops(self, name: str, stand_in: Tensor, a: FakeTensor) -> bool:
         """`stop_gradient` of a carried tensor after the loop: that of the last iteration; where the
         loop may not run at all, a tensor that requires a gradient before the loop requires one
         after it."""
@@ -349,7 +344,7 @@ class LoopPorts(ContainerPorts):
 
     def tensor_after(
         self, a: FakeTensor, out: Value, stop_gradient: bool, init: Value | None = None
-    ) -> Any:
+    ) -> Tensor:
         """The fake tensor after the loop: one per object of the body, so that two names of one
         tensor stay one tensor, unless they name two tensors where the loop does not run."""
         key = (id(a), None if self.body_trace.certain or init is None else id(init))
@@ -359,7 +354,7 @@ class LoopPorts(ContainerPorts):
                 self.trace.values.copies[self.objects[key][1]._value] = copied
         return self.objects[key][1]
 
-    def last(self, a: FakeTensor, inner: Value, name: str) -> Any:
+    def last(self, a: FakeTensor, inner: Value, name: str) -> Tensor:
         """The value of the last iteration."""
         self.leave(a)
         if self.body_trace.certain and self.trace.values.frame_of[a._value] is not self.frame:
@@ -401,7 +396,7 @@ class LoopPorts(ContainerPorts):
         values = {q._value for q in left if type(q) is FakeTensor}
         return Counter(self.trace.root(v) for v in values)
 
-    def symbol(self, name: str, b: Any, p: object, a: Any, path: tuple[object, ...]) -> Any:
+    def symbol(self, name: str, b: object, p: object, a: SymInt, path: Path) -> object:
         """An integer that moves by a constant; or one that follows the index (`prev = t`)."""
         loop, home = self.body_trace.loop, self.trace
         known, length = self.body_trace.known, self.body_trace.length
@@ -447,7 +442,7 @@ class LoopPorts(ContainerPorts):
             if tap.kind is None and isinstance(after, Tensor):
                 self.late_gradient(tap.fake, lift(self.trace, after), tap.key)
 
-    def tap_carry(self, tap: Tap, after: Any) -> None:
+    def tap_carry(self, tap: Tap, after: object) -> None:
         init = self.trace.read_value(tap.init, len(self.trace.frames) - 2)
         kind = scalar.kind_of(after)
         if kind is not tap.kind:

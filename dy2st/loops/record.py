@@ -16,12 +16,14 @@ from dy2st.state.containers.replaced import Replaced
 from dy2st.state.containers.shrinks import Shrink
 from dy2st.state.containers.taps import Tap
 from dy2st.state.stacked_run import ScanCell
+from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import is_flag, leaves
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar, known
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Frame, Trace
+from dy2st.trace.undo import Location
 from ir import ENDLESS, Builder, Carry, Cond, Size, Stack, Type, Value
 from ir.analysis.ranges import names_in
 from ir.types import Dim, substitute_dim
@@ -29,6 +31,8 @@ from ir.uses import walk
 
 #: a variable, attribute or item, and the way to a leaf of it
 Path = tuple[object, ...]
+#: whether another iteration runs
+Goes = bool | RuntimeScalar
 
 
 @dataclasses.dataclass
@@ -50,28 +54,28 @@ class Learned:
     grow; counted: those that only some iterations make longer, as data says.
     """
 
-    places: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict)
-    steps: dict[tuple[object, ...], int] = dataclasses.field(default_factory=dict)
-    numbers: dict[tuple[object, ...], tuple[type, bool]] = dataclasses.field(default_factory=dict)
-    maybe: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict)
-    trained: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
-    eithers: dict[tuple[object, ...], object] = dataclasses.field(default_factory=dict)
+    places: dict[Path, Location] = dataclasses.field(default_factory=dict)
+    steps: dict[Path, int] = dataclasses.field(default_factory=dict)
+    numbers: dict[Path, tuple[type, bool]] = dataclasses.field(default_factory=dict)
+    maybe: dict[Path, tuple[Type, bool, str]] = dataclasses.field(default_factory=dict)
+    trained: set[Path] = dataclasses.field(default_factory=set)
+    eithers: dict[Path, object] = dataclasses.field(default_factory=dict)
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
-    grown: dict[tuple[object, ...], Any] = dataclasses.field(default_factory=dict)
-    fresh: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
-    rewritten: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
-    written: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
+    grown: dict[Path, Any] = dataclasses.field(default_factory=dict)
+    fresh: set[Path] = dataclasses.field(default_factory=set)
+    rewritten: set[Path] = dataclasses.field(default_factory=set)
+    written: set[Path] = dataclasses.field(default_factory=set)
     shrinks: dict[int, Shrink] = dataclasses.field(default_factory=dict)
-    queues: dict[int, Any] = dataclasses.field(default_factory=dict)
+    queues: dict[int, TraceList] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
     columns: dict[Any, Any] = dataclasses.field(default_factory=dict)
     buffers: dict[int, Wanted] = dataclasses.field(default_factory=dict)
     trip: Dim | None = None
     exact: bool = False
     assumed: bool = False
-    guessed: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
-    refuted: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
-    counted: set[tuple[object, ...]] = dataclasses.field(default_factory=set)
+    guessed: set[Path] = dataclasses.field(default_factory=set)
+    refuted: set[Path] = dataclasses.field(default_factory=set)
+    counted: set[Path] = dataclasses.field(default_factory=set)
     peeled: int = 0
 
     def __str__(self) -> str:
@@ -115,7 +119,7 @@ class LoopTrace:
     it. unroll: so many steps become one iteration of the code.
     """
 
-    def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Any) -> None:
+    def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Goes) -> None:
         self.trace, self.known, self.go = trace, known, go
         self.loop = trace.sizes.new_loop(trip)
         self.frame = Frame(loop=self.loop, growth=dict(known.growth), learned=known)
@@ -123,22 +127,22 @@ class LoopTrace:
         self.loop.peelable = go is True and known.peeled < 2
         self.frame.facts = self.enters
         trace.values.frame_of[self.loop.index] = self.frame
-        self.held: dict[int, tuple[Any, Any]] = {}
+        self.held: dict[int, tuple[Any, Value]] = {}
         self.paths = self.frame.paths
         self.owned: list[Tensor] = []
         self.stored: set[int] = set()
-        self.begun: dict[tuple[object, ...], set[int]] = {}
-        self.eithers: dict[tuple[object, ...], Either] = {}
+        self.begun: dict[Path, set[int]] = {}
+        self.eithers: dict[Path, Either] = {}
         self.tests: Value | None = None
-        self.copies: dict[int, tuple[Any, Any, tuple[object, ...]]] = {}
+        self.copies: dict[int, tuple[object, object, Path]] = {}
         self.replaced: list[Replaced] = []
         self.once = False
-        self.breaking: dict[tuple[object, ...], Alternative] = {}
-        self.unreadable: dict[tuple[object, ...], BaseException] = {}
-        self.uneven: set[tuple[object, ...]] = set()
+        self.breaking: dict[Path, Alternative] = {}
+        self.unreadable: dict[Path, BaseException] = {}
+        self.uneven: set[Path] = set()
         self.refused_early = False
-        self.found: dict[tuple[object, ...], Any] = {}
-        self.absent: dict[tuple[object, ...], tuple[Alternative, ...]] = {}
+        self.found: dict[Path, object] = {}
+        self.absent: dict[Path, tuple[Alternative, ...]] = {}
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
         self.count = ""
@@ -165,7 +169,7 @@ class LoopTrace:
         return self.go is True
 
     # ------------------------------------------------------------ how often it runs
-    def has_bound(self, go: Any) -> bool:
+    def has_bound(self, go: Goes) -> bool:
         found = self.bounds(go).values() if is_runtime_scalar(go) else ()
         return any(n is not None for n in found)
 
@@ -238,7 +242,7 @@ class LoopRecord:
     """
 
     cell: ScanCell
-    ends: dict[tuple[object, ...], Any]
+    ends: dict[Path, Any]
 
     def __init__(self, body_trace: LoopTrace) -> None:
         self.body_trace, self.trace, self.frame = body_trace, body_trace.trace, body_trace.frame
@@ -253,7 +257,7 @@ class LoopRecord:
         self.leaving: list[Value] = []
         self.rounds: dict[Value, int] = {}
         self.taps: list[tuple[Tap, object]] = []
-        self.flips: list[tuple[object, ...]] = []
+        self.flips: list[Path] = []
         self.needs_iteration: list[str] = []
         self.overwritten: list[Value] = []
         self.after = Builder()
@@ -281,7 +285,7 @@ class LoopRecord:
         trace.check_writable(first)
         self.overwritten.append(first)
 
-    def learn_written(self, paths: set[tuple[object, ...]]) -> None:
+    def learn_written(self, paths: set[Path]) -> None:
         """The next trace may also write the tensors of these places, and of those from which they
         get others."""
         known = self.body_trace.known.written
@@ -382,6 +386,7 @@ class LoopRecord:
             zeros = trace.emit("full", [], attrs)
         out = self.add_carry(trace.new_value(inner.type, name), zeros, inner, name)
         if not is_flag(name):
+            assert is_runtime_scalar(go)
             message = f"{name!r} is set only if the loop runs, which depends on data"
             trace.undefined.values[out] = (go.value, message)
         return out

@@ -13,12 +13,12 @@ import dataclasses
 import functools
 import itertools
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import unreadable
-from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Item, Iterable, Learned
+from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Goes, Iterable, Learned
 from dy2st.loops.growth import count, guess, refute
 from dy2st.loops.iterables import lose
 from dy2st.state.containers.lookup import MOST_UNROLLED
@@ -26,10 +26,10 @@ from dy2st.state.ownership import uncertain_keys
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
-from dy2st.trace.trace import Trace
+from dy2st.trace.trace import Loop, Trace
 from dy2st.trace.undo import MISSING
 from dy2st.trace.user_stack import call_stack, is_internal, variables
-from ir import ENDLESS, Require, Size
+from ir import ENDLESS, Loc, Require, Size
 from ir.loc import source_error
 from ir.types import Dim
 
@@ -45,7 +45,7 @@ TIMES = ("", "once", "twice")
 # ---------------------------------------------------------------- running a loop
 def run(trace: Trace, over: Iterable, code: Code) -> None:
     """Roll the loop, after peeling a few iterations, or unroll it."""
-    site, partial = trace.where(), list[Any]()
+    site, partial = trace.where(), list[dict[object, object]]()
     trace.objects.partial.append(partial)
     try:
         Runner(trace, site, over, code).run()
@@ -54,7 +54,7 @@ def run(trace: Trace, over: Iterable, code: Code) -> None:
     forget(trace, code, partial)
 
 
-def forget(trace: Trace, code: Code, partial: list[Any]) -> None:
+def forget(trace: Trace, code: Code, partial: list[dict[object, object]]) -> None:
     """A dict of which data has decided the keys has no name any more: Python would read them."""
     errors = {id(q): e for q in partial if (e := uncertain_keys(q)) is not None}
     for cell in cells_of(code.body, {}) if errors else ():
@@ -67,7 +67,7 @@ def forget(trace: Trace, code: Code, partial: list[Any]) -> None:
             raise errors[id(q)]
 
 
-def cells_of(f: object, found: dict[int, Any]) -> Collection[Any]:
+def cells_of(f: object, found: dict[int, types.CellType]) -> Collection[types.CellType]:
     """The variables of enclosing functions that a loop's body uses, if they have a value."""
     for cell in getattr(f, "__closure__", None) or ():
         if id(cell) not in found and cell != types.CellType():
@@ -83,7 +83,7 @@ class Runner:
     looked for a bound."""
 
     def __init__(
-        self, trace: Trace, site: Any, over: Iterable, code: Code, peeled: int = 0, parts: int = 0
+        self, trace: Trace, site: Loc, over: Iterable, code: Code, peeled: int = 0, parts: int = 0
     ) -> None:
         self.trace, self.site, self.over, self.code, self.parts = trace, site, over, code, parts
         self.turns: set[int] = set()
@@ -94,7 +94,7 @@ class Runner:
         self.first_stop: BaseException = NeedsConcrete("")
         self.first: BaseException | None = None
 
-    def run(self, go: Any = None) -> None:
+    def run(self, go: Goes | None = None) -> None:
         """`go`: whether the first iteration runs, if that has been asked already."""
         if self.over.trip == 0 or self.empty():
             return
@@ -147,7 +147,7 @@ class Runner:
             runner.fills = first == 0 and k <= MOST_PEELED
             runner.run(True)
 
-    def apart(self, k: int, go: Any) -> None:
+    def apart(self, k: int, go: Goes) -> None:
         """The last iterations run after the loop over the others."""
         over, first = self.over, self.over.trip - k
         self.over = dataclasses.replace(over, trip=first, uncut=False)
@@ -155,7 +155,7 @@ class Runner:
         for i in range(k):
             self.code.body(over.item(first + i))
 
-    def peel(self) -> Any:
+    def peel(self) -> Goes:
         """Run the first iteration apart; returns whether there is another one."""
         self.peeled += 1
         self.turns = {k - 1 for k in self.turns if k > 1}
@@ -175,7 +175,7 @@ class Runner:
         self.trace.add_require(Require(trip, "==", 0, "a loop that does not run", self.site))
         return True
 
-    def first_test(self) -> Any:
+    def first_test(self) -> Goes:
         """The test before the loop; what it assigns is carried."""
         before = self.code.get_state()
         go = self.code.more(self.trace, self.over, 0)
@@ -185,7 +185,7 @@ class Runner:
         self.code = dataclasses.replace(self.code, names=names)
         return go
 
-    def rolled(self, go: Any) -> bool:
+    def rolled(self, go: Goes) -> bool:
         """Try until nothing new is learned; False leaves the reason in `why`."""
         known, self.asked = self.known(), False
         known.trip, known.exact, known.assumed = None, False, False  # of another loop at this line
@@ -258,13 +258,13 @@ class Runner:
         self.first_stop = NeedsConcrete(self.why, (), peel)
         return False
 
-    def ask_for_bound(self, known: Learned, go: Any) -> None:
+    def ask_for_bound(self, known: Learned, go: Goes) -> None:
         """The test of an iteration may give a bound of the index once something is known of the
         places. Where it fails, so it does after the body, whose trace tells why."""
         if self.over.trip == ENDLESS and known.trip is None and str(known):
             self.ask(BodyTrace(self.trace, self.over, self.code, known, go))
 
-    def assume_bound(self, known: Learned, go: Any) -> bool:
+    def assume_bound(self, known: Learned, go: Goes) -> bool:
         """After a trace that failed, perhaps for want of a bound: a trace in which slices up to the
         index fit may come to a test that gives one. Whether it does; the next trace has to find
         it again."""
@@ -324,9 +324,9 @@ class Runner:
         )
 
     # ------------------------------------------------------------ not rolled
-    def unroll(self, go: Any) -> None:
+    def unroll(self, go: Goes) -> None:
         endless = is_runtime_scalar(go) and self.over.trip == ENDLESS
-        if endless and go.loops and not go.data:
+        if is_runtime_scalar(go) and endless and go.loops and not go.data:
             raise NeedsConcrete("an inner loop has to be unrolled: " + self.why, go.loops)
         outer = self.trace.sym(self.over.trip).loops if isinstance(self.over.trip, Size) else ()
         if outer:
@@ -355,10 +355,10 @@ class Runner:
         yield from map(self.over.item, range(bound + 1))
         raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
 
-    def later(self, start: int, i: Any) -> Any:
+    def later(self, start: int, i: int) -> object:
         return self.over.item(i + start)
 
-    def endless(self, go: Any) -> None:
+    def endless(self, go: Goes) -> None:
         """A `while` on Python values, as Python runs it, until its test depends on data."""
         for i in itertools.count():
             if go is False:
@@ -375,8 +375,8 @@ def unrolled(
     trace: Trace,
     items: Iterator[tuple[object, object]],
     code: Code,
-    more: Item,
-    go: Any = None,
+    more: Callable[[Any], Goes],
+    go: Goes | None = None,
     of: Any = None,
 ) -> None:
     """Iteration by iteration; after a test on data the rest runs in a branch. `items`: with their
@@ -390,7 +390,7 @@ def unrolled(
         go = more(found[0]) if go is None else go
         if is_runtime_scalar(go):
 
-            def rest(first: Any = found[1]) -> None:
+            def rest(first: object = found[1]) -> None:
                 code.body(first)
                 unrolled(trace, items, code, more, of=of)
 
@@ -404,13 +404,13 @@ def unrolled(
 
 def foreign_loop(trace: Trace, e: BaseException) -> None:
     """Let a need for another loop's index pass to that loop."""
-    loops: frozenset[Any] = getattr(e, "loops", frozenset())
+    loops: frozenset[Loop] = getattr(e, "loops", frozenset())
     outer = {f.loop for f in trace.frames}
     if loops and loops <= outer:
         raise e
 
 
-def cannot_unroll(trace: Trace, trip: Dim, site: Any, why: str, first: Any) -> BaseException:
+def cannot_unroll(trace: Trace, trip: Dim, site: Loc, why: str, first: Any) -> BaseException:
     """Why this must be one loop, and what stood against it."""
     what = "depends on data" if trip == ENDLESS else f"over the named size {trip}"
     if isinstance(first, Mismatch) and first.loc is not None:

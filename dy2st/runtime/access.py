@@ -7,7 +7,7 @@ import operator
 import os
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import paddle
@@ -46,9 +46,9 @@ from dy2st.state.protocols import (  # fmt: skip
 )
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
-from dy2st.trace.scalar import RuntimeScalar, is_runtime, is_runtime_scalar, settled, stop
+from dy2st.trace.scalar import is_runtime, is_runtime_scalar, settled, stop
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import SymInt, is_symint
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of, plain_get
 
@@ -72,18 +72,14 @@ def set_(items: set[object]) -> set[object]:
     return _made(items)
 
 
-T = TypeVar("T")
-
-
 def union(a: Any, b: object) -> object:
     """`a | b`: the function makes a dict or set of it."""
     out = a | b
     return out if kind_of(out) is None or out is a or out is b else _made(out)
 
 
-def _made(x: T) -> T:
-    trace = current()
-    if trace is not None:
+def _made(x: Any) -> Any:
+    if (trace := current()) is not None:
         trace.make(x)
     return x
 
@@ -353,7 +349,7 @@ def get_item(obj: Any, index: Any) -> object:
     return value
 
 
-def at_index(trace: Trace, sequence: Sequence[object], index: RuntimeScalar | SymInt) -> object:
+def at_index(trace: Trace, sequence: Sequence[object], index: Any) -> object:
     """`sequence[index]` at an index that only the program knows."""
     if not isinstance(sequence, np.ndarray):
         note_contents(trace, sequence)

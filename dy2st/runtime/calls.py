@@ -412,13 +412,7 @@ def made(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
     return make
 
 
-def unbound(
-    trace: Trace,
-    f: types.MethodDescriptorType | types.WrapperDescriptorType,
-    owner: object,
-    *args: object,
-    **kwargs: object,
-) -> object:
+def unbound(trace: Trace, f: Any, owner: object, *args: object, **kwargs: object) -> object:
     """`list.append(self, v)`: as the method of the object."""
     bound = getattr(owner, f.__name__) if isinstance(owner, TraceList) else f.__get__(owner)
     return container_method(trace, bound, owner)(*args, **kwargs)

@@ -13,7 +13,7 @@ import functools
 import types
 from collections import abc
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import paddle
 
@@ -31,6 +31,7 @@ from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, plain_get
 
 _DYNAMIC = "<string>"
+T = TypeVar("T")
 #: classes whose objects C code fills when it makes them
 FILLED = (tuple, str, bytes, int, float, frozenset, list, dict, set, BaseException, paddle.nn.Layer)
 #: classes of Python whose methods are converted like those of the user
@@ -40,13 +41,13 @@ CONVERTED = frozenset(
 )
 
 
-def users_method(x: Any, name: str) -> types.FunctionType | None:
+def users_method(x: object, name: str) -> types.FunctionType | None:
     """The Python function that the class of `x`, a user's, defines under this name."""
     found = defined(x, name)
     return noted(x, name, found) if isinstance(found, types.FunctionType) else None
 
 
-def noted(x: object, name: str, found: object) -> Any:
+def noted(x: object, name: str, found: T) -> T:
     """What the class of `x` has under a name: the program depends on it."""
     trace, kind = current(), type(x)
     if trace is not None and trace.guards is not None:
@@ -56,13 +57,13 @@ def noted(x: object, name: str, found: object) -> Any:
     return found
 
 
-def defined(x: object, name: str) -> Any:
+def defined(x: object, name: str) -> object:
     """`of_class` of the class of `x`."""
-    kind: object = type(x)
+    kind: type = type(x)
     return of_class(kind, name)
 
 
-def of_class(kind: Any, name: str) -> object:
+def of_class(kind: type, name: str) -> object:
     """What a user's class or its bases have under a name, or a class of Python that is converted
     like them; None for what other libraries define."""
     for base in kind.__mro__:
@@ -73,7 +74,7 @@ def of_class(kind: Any, name: str) -> object:
 
 
 # ---------------------------------------------------------------- making objects
-def make_object(trace: Trace, kind: Any, *args: object, **kwargs: object) -> object:
+def make_object(trace: Trace, kind: type, *args: object, **kwargs: object) -> object:
     """An instance of a user's class: nobody outside knows it, so its stores are not replayed."""
     if trace.guards is not None:
         trace.guards.on_object(kind)
@@ -96,7 +97,7 @@ def make_object(trace: Trace, kind: Any, *args: object, **kwargs: object) -> obj
     layer = issubclass(kind, paddle.nn.Layer)
     written = isinstance(init, types.FunctionType) and init.__code__.co_filename != _DYNAMIC
     if plain and written and not layer:
-        made = kind.__new__(kind)
+        made: object = object.__new__(kind)
         trace.make(made)
         trace.hooks.call(noted(made, "__init__", init))(made, *args, **kwargs)
         return made
@@ -107,7 +108,7 @@ def make_object(trace: Trace, kind: Any, *args: object, **kwargs: object) -> obj
     return made
 
 
-def new_object(kind: Any, *args: object, **kwargs: object) -> object:
+def new_object(kind: type, *args: object, **kwargs: object) -> object:
     """`object.__new__`."""
     made: object = object.__new__(kind, *args, **kwargs)
     if (trace := current()) is not None:
@@ -115,7 +116,13 @@ def new_object(kind: Any, *args: object, **kwargs: object) -> object:
     return made
 
 
-def made_error(trace: Trace, kind: Any, init: Any, args: Any, kwargs: Any) -> BaseException:
+def made_error(
+    trace: Trace,
+    kind: type[BaseException],
+    init: types.FunctionType,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> BaseException:
     """An error of a user's class. It keeps its attributes when the trace is undone, so it is a copy
     of the one that the trace knows."""
     first = kind.__new__(kind, *args, **kwargs)
@@ -128,7 +135,9 @@ def made_error(trace: Trace, kind: Any, init: Any, args: Any, kwargs: Any) -> Ba
     return error
 
 
-def adopt_defaults(trace: Trace, made: Any, args: Any, kwargs: Any) -> None:
+def adopt_defaults(
+    trace: Trace, made: Any, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
     """The containers that a dataclass made for fields that were not given."""
     given = {id(q) for q in (*args, *kwargs.values())}
     for field in dataclasses.fields(made):
@@ -138,14 +147,14 @@ def adopt_defaults(trace: Trace, made: Any, args: Any, kwargs: Any) -> None:
 
 
 # ---------------------------------------------------------------- attributes and items
-def computed_by(obj: Any, name: str) -> object:
+def computed_by(obj: object, name: str) -> object:
     """What a user's class has for an attribute that a function computes: a property or another
     descriptor; None for attributes that are just there."""
     found = descriptor_of(obj, name)
     return None if found is None else noted(obj, name, found)
 
 
-def descriptor_of(obj: Any, name: str) -> object:
+def descriptor_of(obj: object, name: str) -> object:
     found = defined(obj, name)
     if isinstance(found, property):
         return found if isinstance(found.fget, types.FunctionType) else None
@@ -156,7 +165,7 @@ def descriptor_of(obj: Any, name: str) -> object:
     return None if name in vars(obj) and users_method(found, "__set__") is None else found
 
 
-def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
+def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
     """`(value,)` of an attribute that a function of the user's class computes, which is converted;
     () for others."""
     found = computed_by(obj, name)
@@ -191,20 +200,26 @@ def computed_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
     return hooked(trace, obj, "__getattr__", name)
 
 
-def dispatched(trace: Trace, method: Any, obj: Any, *args: Any, **kwargs: Any) -> object:
+def dispatched(
+    trace: Trace,
+    method: functools.singledispatchmethod[object],
+    obj: object,
+    *args: object,
+    **kwargs: object,
+) -> object:
     """A call of a `functools.singledispatchmethod`."""
     kind = trace.hooks.call(type)(args[0])
     found = trace.hooks.call(method.dispatcher.dispatch)(kind)
     return trace.hooks.call(found.__get__(obj, type(obj)))(*args, **kwargs)
 
 
-def not_yet(trace: Trace, obj: Any, name: str) -> None:
+def not_yet(trace: Trace, obj: object, name: str) -> None:
     """The descriptor of the class was asked, because the object has no such attribute."""
     if Attr(obj, name).key not in trace.objects.stored and id(obj) not in trace.objects.made:
         trace.guards.absent(obj, name)
 
 
-def hooked(trace: Trace, obj: Any, hook: str, *args: object) -> tuple[object, ...]:
+def hooked(trace: Trace, obj: object, hook: str, *args: object) -> tuple[object, ...]:
     """`(result,)` of `__setattr__` and the like, which may be a method of a C type in the user's
     class (`__setattr__ = dict.__setitem__`); () where the class does not define it."""
     found = defined(obj, hook)
@@ -216,7 +231,7 @@ def hooked(trace: Trace, obj: Any, hook: str, *args: object) -> tuple[object, ..
     return (trace.hooks.call(found)(obj, *args),)
 
 
-def store_computed(trace: Trace, obj: Any, name: str, value: Any) -> bool:
+def store_computed(trace: Trace, obj: object, name: str, value: object) -> bool:
     """Store through a property or descriptor of a user's class; False for anything else."""
     found = defined(obj, name)
     if isinstance(found, property) and isinstance(found.fset, types.FunctionType):
@@ -230,13 +245,13 @@ def store_computed(trace: Trace, obj: Any, name: str, value: Any) -> bool:
     return descriptor and bool(special(trace, found, "__set__", obj, value))
 
 
-def special(trace: Trace, obj: Any, name: str, *args: object) -> tuple[object, ...]:
+def special(trace: Trace, obj: object, name: str, *args: object) -> tuple[object, ...]:
     """`(result,)` of a special method that a user's class defines; () if it does not."""
     function = users_method(obj, name)
     return () if function is None else (trace.hooks.call(function)(obj, *args),)
 
 
-def iterable_of(trace: Trace, x: Any) -> Any:
+def iterable_of(trace: Trace, x: object) -> Any:
     """What a `for` over a user's object runs over."""
     check_strong(x)
     found = special(trace, x, "__iter__")
@@ -259,7 +274,7 @@ class UserIterator:
     def __iter__(self) -> UserIterator:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         return special(self.trace, self.obj, "__next__")[0]
 
 
@@ -279,17 +294,19 @@ def by_index(trace: Trace, x: object) -> Iterator[object]:
 class Managed:
     """A user's context manager whose methods are converted."""
 
-    def __init__(self, trace: Trace, obj: Any) -> None:
+    def __init__(self, trace: Trace, obj: object) -> None:
         self.trace, self.obj = trace, obj
         swallows = may_swallow(users_method(obj, "__exit__"))
-        self.waiting: Any = trying() if swallows else contextlib.nullcontext()
+        self.waiting: contextlib.AbstractContextManager[None] = (
+            trying() if swallows else contextlib.nullcontext()
+        )
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> object:
         entered = special(self.trace, self.obj, "__enter__")[0]
         self.waiting.__enter__()
         return entered
 
-    def __exit__(self, *error: Any) -> Any:
+    def __exit__(self, *error: Any) -> object:
         self.waiting.__exit__(*error)
         kind = error[0]
         if kind is not None and not issubclass(kind, Exception):
@@ -304,9 +321,9 @@ class Managed:
         return swallow
 
 
-def may_swallow(f: Any) -> bool:
+def may_swallow(f: types.FunctionType | None) -> bool:
     """Whether an `__exit__` returns anything but constants that are false."""
-    code = list(dis.get_instructions(f)) if hasattr(f, "__code__") else []
+    code = [] if f is None else list(dis.get_instructions(f))
     ends = [
         q.argval if q.opname == "RETURN_CONST" else before.opname != "LOAD_CONST" or before.argval
         for before, q in zip(code, code[1:])
@@ -318,13 +335,13 @@ def may_swallow(f: Any) -> bool:
 class Suppressing:
     """`contextlib.suppress`."""
 
-    def __init__(self, obj: Any) -> None:
+    def __init__(self, obj: contextlib.AbstractContextManager[object]) -> None:
         self.obj, self.trying = obj, trying()
 
     def __enter__(self) -> None:
         self.trying.__enter__()
 
-    def __exit__(self, *error: Any) -> Any:
+    def __exit__(self, *error: Any) -> object:
         self.trying.__exit__()
         return self.obj.__exit__(*error)
 
@@ -359,10 +376,12 @@ class trying:
 
 
 # ---------------------------------------------------------------- caches
-def cached_call(f: Any, made_again: Callable[..., object]) -> Callable[..., object]:
+def cached_call(
+    f: Callable[..., object], made_again: Callable[..., object]
+) -> Callable[..., object]:
     """A function with `functools.lru_cache`: called as in eager, where it computes once."""
 
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if any(isinstance(x, Tensor) for x in (*args, *kwargs.values())):
             raise refuse(
                 f"{f.__name__}, which has an lru_cache, is called with a tensor.",

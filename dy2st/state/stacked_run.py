@@ -63,14 +63,14 @@ class Leaf:
         self.cell, self.inner, self.stop_gradient = cell, inner, stop_gradient
         self.group, self.number = group, number
         self.members = tuple(members) or (inner,)
-        self.whole: tuple[Any, int] | None = None
+        self.whole: tuple[Tensor, int] | None = None
 
     @property
     def shape(self) -> tuple[Dim, ...]:
         """Of one element."""
         return self.inner.type.shape[1:] if self.group != 0 else self.inner.type.shape
 
-    def stacked(self, trace: Trace, axis: int) -> Any:
+    def stacked(self, trace: Trace, axis: int) -> Tensor:
         """All elements as one tensor with the loop's axis at `axis`."""
         ndim = len(self.shape) + 1
         axis %= ndim
@@ -84,11 +84,11 @@ class Leaf:
         value = trace.emit("transpose", [fake._value], {"perm": tuple(perm)})
         return trace.fake(value, self.stop_gradient)
 
-    def all(self, trace: Trace, axis: int) -> tuple[Any, int]:
+    def all(self, trace: Trace, axis: int) -> tuple[Tensor, int]:
         outer = self.cell.add_stack(self.inner, axis, trace)
         return trace.fake(outer, self.stop_gradient), axis
 
-    def all_groups(self, trace: Trace) -> tuple[Any, int]:
+    def all_groups(self, trace: Trace) -> tuple[Tensor, int]:
         """In the frame of the loop, whichever loop asks for it first."""
         outer = self.cell.add_stack(self.inner, 0, trace)
         outer = trace.fake(outer, self.stop_gradient)._value
@@ -101,7 +101,7 @@ class Leaf:
         finally:
             trace.frames[at:] = inner
 
-    def item(self, trace: Trace, i: Any) -> Any:
+    def item(self, trace: Trace, i: Any) -> object:
         fake = self.stacked(trace, 0) if self.whole is None else self.whole[0]
         axis = 0 if self.whole is None else self.whole[1]
         one = fake[(slice(None),) * axis + (i,)]
@@ -118,10 +118,10 @@ class Known:
     number = True
     members = ()
 
-    def __init__(self, value: Any, loop: str) -> None:
+    def __init__(self, value: object, loop: str) -> None:
         self.value, self.loop = value, loop
 
-    def item(self, trace: Trace, i: Any) -> Any:
+    def item(self, trace: Trace, i: Any) -> object:
         if not is_symint(self.value):
             return self.value
         at: Any = i.dim if is_symint(i) else i
@@ -129,7 +129,7 @@ class Known:
             raise stop(i, "a list index")
         return trace.sym(substitute_dim(self.value.dim, {self.loop: at}))
 
-    def stacked(self, trace: Trace, axis: int) -> Any:
+    def stacked(self, trace: Trace, axis: int) -> Tensor:
         raise ValueError("stack takes a list of tensors, not of Python values")
 
 
@@ -143,7 +143,7 @@ class Unstacked:
     def shape(self) -> tuple[Dim, ...]:
         return self.fake._value.type.shape[1:]  # type: ignore[no-any-return]
 
-    def item(self, trace: Trace, i: object) -> Any:
+    def item(self, trace: Trace, i: object) -> object:
         one = self.fake[i]
         if self.number:
             return RuntimeScalar(one._value, trace)
@@ -152,7 +152,7 @@ class Unstacked:
         trace.values.copies[one._value] = others
         return one
 
-    def stacked(self, trace: Trace, axis: int) -> Any:
+    def stacked(self, trace: Trace, axis: int) -> Tensor:
         ndim = self.fake.ndim
         perm = list(range(1, ndim))
         perm.insert(axis % ndim, 0)
@@ -172,7 +172,7 @@ class StackedRun:
         self, trip: Dim, tree: Any, loop: Loop | None = None, origin: tuple[object, ...] = ()
     ) -> None:
         self.trip, self.tree, self.loop, self.origin = trip, tree, loop, origin
-        self.items: dict[int, tuple[Frame, Any]] = {}
+        self.items: dict[int, tuple[Frame, object]] = {}
 
     def source(self) -> Loop | None:
         """The loop that has appended the elements, or those that they are taken from."""
@@ -185,7 +185,7 @@ class StackedRun:
         assert trace is not None
         return trace.sym(self.trip)
 
-    def item(self, trace: Trace, i: object) -> Any:
+    def item(self, trace: Trace, i: object) -> object:
         known = self.items.get(i) if type(i) is int else None
         if known is not None and known[0] in trace.frames:
             return known[1]
@@ -204,7 +204,7 @@ class StackedRun:
         elif isinstance(made, FakeTensor):
             trace.values.picks[made._value] = (self, i, path)
 
-    def stacked(self, trace: Trace, axis: int) -> Any:
+    def stacked(self, trace: Trace, axis: int) -> Tensor:
         if isinstance(self.tree, tuple):
             raise ValueError("stack takes a list of tensors, not of tuples")
         return self.tree.stacked(trace, axis)
@@ -212,7 +212,7 @@ class StackedRun:
     def slice(self, trace: Trace, at: slice) -> StackedRun:
         """`self[start:stop:step]`, part by part; a list of constants has no tensor to slice."""
 
-        def cut(leaf: Any) -> object:
+        def cut(leaf: Leaf | Known | Unstacked) -> object:
             if isinstance(leaf, Known):
                 return leaf
             return Unstacked(leaf.stacked(trace, 0)[at], leaf.number, leaf.members)
@@ -221,7 +221,7 @@ class StackedRun:
         return StackedRun(trace_length(tree), tree, origin=(self,))
 
 
-def taken_from(trace: Trace, item: Any) -> tuple[StackedRun, ...]:
+def taken_from(trace: Trace, item: object) -> tuple[StackedRun, ...]:
     """The runs of which the tensors that an iteration appends are elements."""
     if isinstance(item, tuple):
         return tuple(run for q in item for run in taken_from(trace, q))
@@ -273,7 +273,7 @@ def length_of(parts: Sequence[object]) -> Dim:
     return total
 
 
-def along_first_axis(trace: Trace, parts: list[Any]) -> Any:
+def along_first_axis(trace: Trace, parts: list[Any]) -> Tensor:
     """All elements in one tensor."""
     pieces = []
     for q in parts:
@@ -288,7 +288,7 @@ def along_first_axis(trace: Trace, parts: list[Any]) -> Any:
     return trace.fake(value, all(q.stop_gradient for q in pieces))
 
 
-def sliced(trace: Trace, parts: list[Any], at: slice) -> list[object] | None:
+def sliced(trace: Trace, parts: list[object], at: slice) -> list[object] | None:
     """The parts of a slice, as views of the parts it is taken from. Where a length is no number
     they are views of the joined tensor, which may not be written. None for Python values in a
     run."""
@@ -302,7 +302,7 @@ def sliced(trace: Trace, parts: list[Any], at: slice) -> list[object] | None:
         if whole is not None and len(parts) > 1:
             freeze(trace, whole)
         return None if whole is None else [whole.slice(trace, at)]
-    out, chosen, first = list[Any](), range(sum(sizes))[at], 0
+    out, chosen, first = list[object](), range(sum(sizes))[at], 0
     for q, n in zip(parts, sizes):
         mine = [k - first for k in chosen if first <= k < first + n]
         first += n
@@ -343,7 +343,7 @@ def below(trace: Trace, x: Any, y: Any) -> Any:
     return gap < 0
 
 
-def between(items: list[object], start: Any, stop: Any) -> list[object]:
+def between(items: list[object], start: int, stop: int | None) -> list[object]:
     """`items[start:stop]` where data decides how many there are."""
     n = len(items)
     low = max(n + start, 0) if start < 0 else min(start, n)

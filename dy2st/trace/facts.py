@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from paddle import Tensor
 
 from dy2st.trace.frames import Frame, Loop, TracedInput
+from dy2st.trace.size_facts import SizeFacts
 from ir import Loc, Op, Value
 from ir.types import Dim
 
@@ -208,3 +209,29 @@ class ConvertedCalls:
 
     functions: set[object] = field(default_factory=set)
     codes: set[object] = field(default_factory=set)
+
+
+class Home(Protocol):
+    """What numbers ask of the trace that they belong to."""
+
+    where: Callable[[], Loc]
+    trying: int
+    values: ValueFacts
+    sizes: SizeFacts
+
+    @property
+    def frame(self) -> Frame: ...
+
+    def emit(self, name: str, operands: Sequence[Value], attrs: dict[str, object]) -> Any: ...
+
+    def fake(self, value: Value, stop_gradient: bool = True) -> Tensor: ...
+
+    def read_value(self, value: Value) -> Value: ...
+
+    def dim_value(self, dim: Dim) -> Value: ...
+
+    def index_value(self, n: object) -> Value: ...
+
+    def path_conditions(self) -> Iterator[tuple[str, Dim]]: ...
+
+    def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None: ...

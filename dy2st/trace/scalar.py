@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol, TypeGuard
 
-from paddle import Tensor
-
-from dy2st.trace.facts import ValueFacts
-from dy2st.trace.frames import Frame, Loop
+from dy2st.trace.facts import Home
+from dy2st.trace.frames import Loop
 from dy2st.trace.signals import NeedsConcrete, Refused
-from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.user_stack import user_name
-from ir import Loc, Value
+from ir import Value
 from ir.messages import Shown
-from ir.types import BOOL, F64, I64, Dim, DType, Size
+from ir.types import BOOL, F64, I64, DType, Size
 
 KINDS: dict[DType, type] = {BOOL: bool, I64: int, F64: float}
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
@@ -35,32 +32,6 @@ PathCondition = tuple[str, Any]
 Operator = Callable[[Any, object], Any]
 NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt"}
 NEGATED.update({"is": "not", "not": "is"})
-
-
-class Home(Protocol):
-    """What numbers ask of the trace that they belong to."""
-
-    where: Callable[[], Loc]
-    trying: int
-    values: ValueFacts
-    sizes: SizeFacts
-
-    @property
-    def frame(self) -> Frame: ...
-
-    def emit(self, name: str, operands: Sequence[Value], attrs: dict[str, object]) -> Any: ...
-
-    def fake(self, value: Value, stop_gradient: bool = True) -> Tensor: ...
-
-    def read_value(self, value: Value) -> Value: ...
-
-    def dim_value(self, dim: Dim) -> Value: ...
-
-    def index_value(self, n: object) -> Value: ...
-
-    def path_conditions(self) -> Iterator[tuple[str, Dim]]: ...
-
-    def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None: ...
 
 
 class Polynomial(Protocol):

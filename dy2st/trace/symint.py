@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any, NoReturn, TypeGuard
 
 from dy2st.trace import scalar
+from dy2st.trace.facts import Home
 from dy2st.trace.frames import Loop
-from dy2st.trace.scalar import Home
 from dy2st.trace.signals import NeedsConcrete
 from ir import Value
 from ir.program import ENDLESS

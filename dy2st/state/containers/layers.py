@@ -21,7 +21,9 @@ from dy2st.state.containers.constants import is_constant, is_plain, same_constan
 from dy2st.state.guards import is_foreign, is_setting
 from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import RuntimeScalar
 from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import SymInt
 from dy2st.trace.trace import Frame, Trace, current
 
 Layer = paddle.nn.Layer
@@ -36,7 +38,7 @@ INTERNAL = frozenset(
 #: what of that is another one in each Layer
 NAMES = ("_full_name", "_helper", "_op_recorder")
 #: how the value of an attribute follows from those of all Layers
-Merge: TypeAlias = Callable[[Trace, "Picked", str, list[Any]], Any]
+Merge: TypeAlias = Callable[[Trace, "Picked", str, list[Any]], object]
 
 
 # ---------------------------------------------------------------- one structure
@@ -65,7 +67,7 @@ def difference(layers: Sequence[object]) -> str:
     return ""
 
 
-def is_told_of_subclasses(kind: Any) -> bool:
+def is_told_of_subclasses(kind: type) -> bool:
     return any("__init_subclass__" in vars(k) for k in kind.__mro__[:-1])
 
 
@@ -109,17 +111,17 @@ class Picked:
     object for each attribute, under which its elements are known, `known` what was read."""
 
     trace: Trace
-    layers: Sequence[Any]
-    at: Any
+    layers: Sequence[object]
+    at: RuntimeScalar | SymInt
     owners: dict[str, object]
     merge: Merge
-    known: dict[str, Any] = field(default_factory=dict)
+    known: dict[str, object] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """Whether the Layers themselves have the attribute, and not only their class."""
         return any(name in d for q in self.layers for d in homes(q))
 
-    def value(self, name: str, values: list[Any]) -> Any:
+    def value(self, name: str, values: list[Any]) -> object:
         if name not in self.known:
             self.known[name] = self.merge(self.trace, self, name, values)
         return self.known[name]
@@ -145,12 +147,12 @@ class Members(dict[str, Any]):
         super().__init__(dict.fromkeys(names))
         self.picked = picked
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         if name not in self:
             raise KeyError(name)
         return self.picked.member(name)
 
-    def get(self, name: str, default: object = None) -> Any:
+    def get(self, name: str, default: object = None) -> object:
         return self[name] if name in self else default
 
     def values(self) -> Any:
@@ -168,10 +170,12 @@ class LayerTable:
         self.owners: dict[str, object] = {}
         self.kind = derived(type(layers[0]))
 
-    def item(self, trace: Trace, at: object, i: Any, inner: Sequence[Frame]) -> Any:
+    def item(
+        self, trace: Trace, at: object, i: RuntimeScalar | SymInt, inner: Sequence[Frame]
+    ) -> object:
         picked = Picked(trace, self.layers, i, self.owners, self.merge)
         first = fields_of(self.layers[0])
-        one: Any = object.__new__(self.kind)
+        one: object = object.__new__(self.kind)
         fields = {n: first[n] for n in first if self.is_shared(n)}
         fields.update((n, Members(list(first[n]), picked)) for n in PARTS)
         one.__dict__.update(fields)
@@ -192,7 +196,7 @@ class LayerTable:
         return equal(values) or is_foreign(type(self.layers[0])) and is_setting(values[0])
 
 
-def derived(kind: Any) -> Any:
+def derived(kind: type) -> type:
     """The class of stand-ins for Layers of a class: the identity of one is not known."""
     methods = {"__eq__": compared, "__hash__": hashed, "__module__": kind.__module__}
     return type(kind.__name__, (kind,), methods)

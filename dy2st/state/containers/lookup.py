@@ -76,11 +76,11 @@ def is_sequence(x: Any) -> bool:
     return type(x) in (list, tuple, range) or isinstance(x, tuple) and hasattr(x, "_fields")
 
 
-def is_holder(x: object) -> bool:
+def is_holder(x: object) -> TypeGuard[paddle.nn.Layer]:
     """Whether `x` is a Layer that is read like a list."""
     if not isinstance(x, LISTS):
         return False
-    cls: Any = class_of(x)
+    cls: type = class_of(x)
     base = next(c for c in cls.__mro__ if c in LISTS)
     return all(getattr(cls, n) is getattr(base, n) for n in ("__getitem__", "__len__", "__iter__"))
 
@@ -106,7 +106,9 @@ def are_alike(items: Sequence[object]) -> bool:
     return tensors and len(set(map(kind_of_part, items))) == 1
 
 
-def element(trace: Trace, owner: object, items: Sequence[Any], i: Any, kind: str) -> Any:
+def element(
+    trace: Trace, owner: object, items: Sequence[Any], i: RuntimeScalar | SymInt, kind: str
+) -> Any:
     """`items[i]`, which are the elements of `owner` now; raises NeedsConcrete where they cannot be
     one tensor."""
     refuse_short(trace, i.loops)
@@ -167,7 +169,9 @@ class OneOf:
 OneOf.__name__ = OneOf.__qualname__ = "function that data chooses"
 
 
-def looked_up(trace: Trace, owner: object, items: Any, loops: frozenset[Any]) -> Lookup:
+def looked_up(
+    trace: Trace, owner: object, items: Sequence[object], loops: frozenset[Loop]
+) -> Lookup:
     """The tables of a sequence, in the outermost frame that knows all of its elements."""
     kept = items.copy() if isinstance(items, np.ndarray) else tuple(items)
     values = [q.value if is_runtime_scalar(q) else lift(trace, q)._value for q in flat(items)]
@@ -181,7 +185,7 @@ def looked_up(trace: Trace, owner: object, items: Any, loops: frozenset[Any]) ->
     return Lookup(owner, kept, tables, trace.frames[home], written)
 
 
-def refuse_short(trace: Trace, loops: frozenset[Any]) -> None:
+def refuse_short(trace: Trace, loops: frozenset[Loop]) -> None:
     """A short loop in another one is unrolled."""
     bodies = [f.loop for f in trace.frames if f.loop is not None]
     if len(bodies) > 1 and bodies[-1] in loops and is_short(bodies[-1]):
@@ -192,7 +196,7 @@ def is_short(loop: Loop) -> bool:
     return isinstance(loop.trip, int) and loop.trip <= MOST_UNROLLED
 
 
-def refuse_few(loops: frozenset[Any], kind: str) -> None:
+def refuse_few(loops: frozenset[Loop], kind: str) -> None:
     """A short loop over Layers or parameters is unrolled."""
     if loops and all(map(is_short, loops)):
         raise NeedsConcrete(f"picks {kind}", loops, subject="an index", few=True)
@@ -205,7 +209,9 @@ class Table:
     def __init__(self, fake: FakeTensor, number: bool, members: Sequence[Value] = ()) -> None:
         self.fake, self.number, self.members = fake, number, members
 
-    def item(self, trace: Trace, at: object, i: Any, inner: Sequence[Frame]) -> Any:
+    def item(
+        self, trace: Trace, at: object, i: RuntimeScalar | SymInt, inner: Sequence[Frame]
+    ) -> object:
         """The row `at`; `inner`: the frames in the one of the table."""
         one = self.fake[at]
         if self.number:
@@ -237,7 +243,7 @@ def flat(items: Sequence[object]) -> Iterator[object]:
             yield q
 
 
-def table(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> object:
+def table(trace: Trace, items: Sequence[Any], loops: frozenset[Loop]) -> object:
     if not len(items):
         raise IndexError("list index out of range")
     first = items[0]
@@ -253,7 +259,7 @@ def table(trace: Trace, items: Sequence[Any], loops: frozenset[Any]) -> object:
     return of_numbers(trace, items, loops)
 
 
-def of_tensors(trace: Trace, items: Sequence[object], loops: frozenset[Any]) -> Table:
+def of_tensors(trace: Trace, items: Sequence[object], loops: frozenset[Loop]) -> Table:
     if not all(isinstance(q, Tensor) and not hasattr(q, "part_of") for q in items):
         raise NeedsConcrete("picks tensors or other objects", loops, subject="an index")
     fakes = [lift(trace, q) for q in items]
@@ -266,7 +272,7 @@ def of_tensors(trace: Trace, items: Sequence[object], loops: frozenset[Any]) -> 
     return Table(trace.fake(whole, fakes[0].stop_gradient), False, values)
 
 
-def of_layers(items: Sequence[object], loops: frozenset[Any]) -> LayerTable:
+def of_layers(items: Sequence[object], loops: frozenset[Loop]) -> LayerTable:
     refuse_few(loops, "a Layer")
     why = difference(items)
     if why or not loops:
@@ -289,7 +295,7 @@ def merged(trace: Trace, picked: Picked, name: str, values: list[Any]) -> Any:
     return element(trace, owner, values, picked.at, "list")
 
 
-def of_numbers(trace: Trace, items: Sequence[object], loops: frozenset[Any]) -> Table:
+def of_numbers(trace: Trace, items: Sequence[object], loops: frozenset[Loop]) -> Table:
     if not isinstance(items, (range, np.ndarray)):
         if not one_kind(items):
             raise NeedsConcrete(f"picks {picked(items)}", loops, subject="an index")
@@ -321,7 +327,7 @@ def kind_in_words(x: object) -> str:
     return "a function" if callable(x) else f"a {type(x).__name__}"
 
 
-def of_computed(trace: Trace, items: Sequence[object], loops: frozenset[Any]) -> Table:
+def of_computed(trace: Trace, items: Sequence[object], loops: frozenset[Loop]) -> Table:
     """Numbers of which the program computes some."""
     if len(items) > MOST_COMPUTED:
         reason = "picks one of many numbers that the program computes"
@@ -348,12 +354,12 @@ def outside(trace: Trace, frame: Frame) -> AbstractContextManager[None]:
 
 
 # ---------------------------------------------------------------- the index
-def is_inside(trace: Trace, i: Any, n: Any) -> bool:
+def is_inside(trace: Trace, i: Any, n: int | SymInt) -> bool:
     """Whether an index is surely at one of `n` elements, not counted from the end."""
     return not is_runtime_scalar(i) and all(is_natural(trace, q) for q in (i, n - 1 - i))
 
 
-def is_natural(trace: Trace, n: Any) -> bool:
+def is_natural(trace: Trace, n: int | SymInt) -> bool:
     """Whether an integer is surely not negative."""
     least = bounds(n.dim, trace) if is_symint(n) else (n, n)
     return least is not None and isinstance(least[0], int) and least[0] >= 0

@@ -12,7 +12,7 @@ import collections
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import paddle
 
@@ -33,7 +33,7 @@ class Form:
     keys: tuple[object, ...]
     like: Any = field(compare=False)
 
-    def made(self, parts: Sequence[Any]) -> Any:
+    def made(self, parts: Sequence[object]) -> object:
         if self.kind is self.like:
             return like_of(self.like, parts).here()
         return list(parts) if self.kind is list else like_of(self.like, parts)
@@ -46,7 +46,7 @@ class Record(tuple[object, ...]):
     loop: Loop
 
     @staticmethod
-    def of(parts: Sequence[Any], form: Form, loop: Loop) -> Record:
+    def of(parts: Sequence[object], form: Form, loop: Loop) -> Record:
         made = Record(parts)
         made.form, made.loop = form, loop
         return made
@@ -59,34 +59,34 @@ def regrouped(like: object, parts: Sequence[object]) -> Any:
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)
 
 
-def same_form(a: Any, b: Any) -> bool:
+def same_form(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     """Whether two tuples or records have one structure."""
     return type(a) is type(b) and len(a) == len(b) and form_of(a) == form_of(b)
 
 
-def form_of(x: Any) -> Form | None:
+def form_of(x: object) -> Form | None:
     return x.form if isinstance(x, Record) else None
 
 
-def loops_of(tree: Any) -> set[Loop]:
+def loops_of(tree: object) -> set[Loop]:
     """The loops whose containers an element consists of."""
     own = {tree.loop} if isinstance(tree, Record) else set()
     return own.union(*map(loops_of, tree)) if isinstance(tree, tuple) else own
 
 
-def holds_record(tree: Any) -> bool:
+def holds_record(tree: object) -> TypeGuard[tuple[object, ...]]:
     return bool(loops_of(tree))
 
 
 # ---------------------------------------------------------------- containers with fields
-def fields_of(x: Any) -> dict[Any, Any] | None:
+def fields_of(x: Any) -> dict[object, object] | None:
     """The elements of a dict or plain object; None for all others."""
     if type(x) in DICTS:
         return dict(x)
     return dict(vars(x)) if is_plain_object(x) else None
 
 
-def is_plain_object(x: Any) -> bool:
+def is_plain_object(x: object) -> bool:
     """An object that the function has made and that is no more than its attributes."""
     trace = current()
     if trace is None or id(x) not in trace.objects.made or isinstance(x, paddle.nn.Layer):
@@ -116,14 +116,14 @@ def like_of(like: Any, parts: Sequence[Any]) -> Any:
 
 
 # ---------------------------------------------------------------- to records and back
-def fields_or_items(x: Any) -> dict[Any, Any] | None:
+def fields_or_items(x: Any) -> dict[object, object] | None:
     """The elements of a container that a record can stand for."""
     if isinstance(x, list):
         return None if getattr(x, "segmented", True) else dict(enumerate(list.__iter__(x)))
     return fields_of(x)
 
 
-def containers_in(x: Any) -> Iterator[object]:
+def containers_in(x: object) -> Iterator[object]:
     """The containers in an element for which there are records."""
     found = None if isinstance(x, tuple) else fields_or_items(x)
     if found is not None:
@@ -132,7 +132,7 @@ def containers_in(x: Any) -> Iterator[object]:
         yield from containers_in(q)
 
 
-def recorded(x: Any, loop: Loop) -> Any:
+def recorded(x: Any, loop: Loop) -> object:
     """Records for a container, and for those in it and in tuples."""
     if isinstance(x, tuple):
         return regrouped(x, [recorded(q, loop) for q in x])
@@ -148,7 +148,7 @@ def recorded(x: Any, loop: Loop) -> Any:
     return Record.of(parts, Form(type(x), keys, like_of(x, [None] * len(keys))), loop)
 
 
-def unpacked(trace: Trace, x: Any) -> Any:
+def unpacked(trace: Trace, x: object) -> object:
     """What the function sees of an element."""
     if not holds_record(x):
         return x
@@ -163,7 +163,7 @@ def unpacked(trace: Trace, x: Any) -> Any:
     return made
 
 
-def element_doubt(trace: Trace, x: Any, loop: Loop, also: tuple[object, ...] = ()) -> Doubt:
+def element_doubt(trace: Trace, x: object, loop: Loop, also: tuple[object, ...] = ()) -> Doubt:
     """`x` may be any of the elements that a loop has put into lists, or one of `also`."""
 
     def stop() -> BaseException:
@@ -179,7 +179,7 @@ def element_doubt(trace: Trace, x: Any, loop: Loop, also: tuple[object, ...] = (
     return Doubt(x, (*also, loop), stop)
 
 
-def pin(trace: Trace, x: Any, loop: Loop) -> None:
+def pin(trace: Trace, x: object, loop: Loop) -> None:
     """The containers in an element are read by the body of a loop as they were before it."""
     body = trace.frames[next(k for k, f in enumerate(trace.frames) if f.loop is loop) :]
     reason = "an element of a list that the loop fills is changed"
@@ -192,7 +192,7 @@ def pin(trace: Trace, x: Any, loop: Loop) -> None:
             trace.doubt(Doubt(q, (loop,), lambda: NeedsConcrete(reason, [loop])))
 
 
-def snapshot(trace: Trace, x: Any, loop: Loop) -> Any:
+def snapshot(trace: Trace, x: object, loop: Loop) -> object:
     """A record for an element from before a loop that goes on with its list: it stays as it is."""
     found = list(containers_in(x))
     if any(trace.home(q) is None for q in found):

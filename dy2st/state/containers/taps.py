@@ -20,10 +20,10 @@ from dy2st.state.containers.lookup import at_frame, element, is_inside, is_later
 from dy2st.state.containers.records import pin, recorded, regrouped, same_form, unpacked
 from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of, value_in
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import bounds, is_symint
+from dy2st.trace.symint import SymInt, bounds, is_symint
 from dy2st.trace.trace import Frame, Trace
 from ir import Type
 from ir.types import Dim
@@ -50,14 +50,16 @@ class Tap:
         self.inner = trace.new_value(self.init.type, "tail")
         trace.values.placeholders.add(self.inner)
         stop = kind is not None or (first.stop_gradient and key not in trace.frame.learned.trained)
-        self.fake: Any = RuntimeScalar(self.inner, trace) if kind else trace.fake(self.inner, stop)
+        self.fake: RuntimeScalar | Tensor = (
+            RuntimeScalar(self.inner, trace) if kind else trace.fake(self.inner, stop)
+        )
 
 
 class TapPort:
     """The element that is `back` elements from the end of `target` when an iteration starts:
     `inner` its tensors, `fake` what the body reads."""
 
-    def __init__(self, target: Any, back: int, first: Any, trace: Trace) -> None:
+    def __init__(self, target: Any, back: int, first: object, trace: Trace) -> None:
         self.target, self.back = target, back
         loop = trace.frame.loop
         assert loop is not None
@@ -66,7 +68,7 @@ class TapPort:
         self.inner = mapped(lambda tap: tap.fake, self.tree)
         self.fake = unpacked(trace, self.inner)
 
-    def pairs(self, after: object) -> Iterator[tuple[Tap, Any]]:
+    def pairs(self, after: object) -> Iterator[tuple[Tap, object]]:
         """Each tap with its part of the element that takes this place."""
         return paired(self.tree, after)
 
@@ -78,7 +80,7 @@ def made(key: tuple[object, ...], first: object, trace: Trace) -> Any:
     return regrouped(first, [made((*key, k), q, trace) for k, q in enumerate(first)])
 
 
-def paired(tree: Any, after: Any) -> Iterator[tuple[Tap, object]]:
+def paired(tree: Any, after: object) -> Iterator[tuple[Tap, object]]:
     if not isinstance(tree, tuple):
         yield tree, after
         return
@@ -119,7 +121,7 @@ def grows(target: object, loops: Sequence[Frame]) -> bool:
     return bool(known) and known[0] and not any(known[1:])
 
 
-def distance(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> int | None:
+def distance(trace: Trace, target: Any, i: object, loops: Sequence[Frame]) -> int | None:
     """How far from the end `target[i]` is now, if that is the same in every iteration."""
     if not loops or any(id(target) in f.queues or id(target) in f.fills for f in loops):
         return None
@@ -138,7 +140,7 @@ def distance(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> int |
     return None if has_slot(trace, target, back) else back
 
 
-def check_counted(trace: Trace, i: Any) -> None:
+def check_counted(trace: Trace, i: SymInt) -> None:
     """An index that is negative in the first iterations counts from the end there."""
     low, _ = bounds(i.dim, trace) or (None, None)
     if not isinstance(low, int):
@@ -173,7 +175,7 @@ def from_end(trace: Trace, target: Any, loops: Sequence[Frame], back: int) -> ob
 
 
 # ---------------------------------------------------------------- other indices
-def item_at(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Any:
+def item_at(trace: Trace, target: Any, i: RuntimeScalar | SymInt, loops: Sequence[Frame]) -> Any:
     """`target[i]`, where only the program knows i, of a list that no loop is known to fill."""
     items = target.parts()
     check_complete(trace, target, loops)
@@ -212,7 +214,7 @@ def guess(trace: Trace, target: object, loops: Sequence[Frame], i: object = None
     return unpacked(trace, guessed(trace, target, loops, i))
 
 
-def guessed(trace: Trace, target: Any, loops: Sequence[Frame], i: Any = None) -> object:
+def guessed(trace: Trace, target: Any, loops: Sequence[Frame], i: object = None) -> object:
     note_read(target, loops, target.size() - i.dim if is_symint(i) else None)
     for f in unknown(target, loops):
         f.guessed.add(id(target))
@@ -242,7 +244,7 @@ def guess_slice(trace: Trace, target: object, at: slice, loops: Sequence[Frame])
     start = at.start.dim if is_symint(at.start) else at.start or 0
     one = guessed(trace, target, loops)
 
-    def rows(x: Any) -> Unstacked:
+    def rows(x: RuntimeScalar | FakeTensor) -> Unstacked:
         value = x.value if is_runtime_scalar(x) else x._value
         t = value.type.with_shape((at.stop.dim - start, *value.type.shape))
         fake = trace.fake(trace.new_value(t), getattr(x, "stop_gradient", True))
@@ -307,7 +309,7 @@ def tapped(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list
     return [from_end(trace, target, loops, k) for k in range(start, max(stop, 0), -1)]
 
 
-def from_back(size: Dim, i: Any) -> int | None:
+def from_back(size: Dim, i: object) -> int | None:
     """The distance of an index from the end, if it is constant."""
     back = -i if type(i) is int and i < 0 else size - i.dim if is_symint(i) else None
     return back if type(back) is int else None
