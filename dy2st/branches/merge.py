@@ -46,7 +46,14 @@ from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
 from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import RuntimeScalar, fixed, is_mixed, is_runtime_scalar, kind_of
+from dy2st.trace.scalar import (
+    PathCondition,
+    RuntimeScalar,
+    fixed,
+    is_mixed,
+    is_runtime_scalar,
+    kind_of,
+)
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint, settled_after
 from dy2st.trace.trace import Frame, Trace
@@ -68,10 +75,10 @@ class Merge:
         self.trace, self.test, self.yes, self.no = trace, test, yes, no
         self.names = [n.rstrip("=") for n in names]
         self.outs: list[Join] = []
-        self.known: dict[tuple[int, int], tuple[Any, Any, Any]] = {}
+        self.known: dict[tuple[int, int], tuple[object, object, object]] = {}
         self.merged: dict[tuple[int, int], tuple[object, object, object]] = {}
 
-    def join(self, name: str, a: Any, b: Any) -> Any:
+    def join(self, name: str, a: object, b: object) -> object:
         """The merged value of a place; raises Refused where the branches leave different types."""
         if a is b:
             return a
@@ -81,11 +88,11 @@ class Merge:
             self.known[id(a), id(b)] = (a, b, self.joined(name, a, b))
         return self.known[id(a), id(b)][2]
 
-    def truth(self, x: Any, holds: bool) -> Any:
+    def truth(self, x: object, holds: bool) -> object:
         """The truth value of the condition itself, which is a constant within each branch."""
         return holds if is_runtime_scalar(x) and x.value is self.test.value else x
 
-    def joined(self, name: str, a: object, b: object) -> Any:
+    def joined(self, name: str, a: object, b: object) -> object:
         """As `join`, for two different values; unresolved where they cannot be merged."""
         if type(a) is Unresolved or type(b) is Unresolved:
             pairs = ((a, self.yes), (b, self.no))
@@ -104,8 +111,8 @@ class Merge:
         self,
         name: str,
         error: BaseException,
-        yes: list[tuple[Any, Any]],
-        no: list[tuple[Any, Any]],
+        yes: list[tuple[object, frozenset[PathCondition] | None]],
+        no: list[tuple[object, frozenset[PathCondition] | None]],
         both: list[Alternative],
     ) -> object:
         """An unresolved variable: each value holds where its branch ran and under its path
@@ -136,7 +143,7 @@ class Merge:
         yes, no = ([(q.value, q.facts) for q in side] for side in (left, right))
         return self.apart(name, error, yes, no, both)
 
-    def agreed(self, name: str, a: object, b: Any) -> object:
+    def agreed(self, name: str, a: object, b: object) -> object:
         """The merged value; raises Disagree."""
         if a is b or (is_constant(a) and same_constant(a, b)):
             return a
@@ -159,7 +166,7 @@ class Merge:
             return self.containers(name, a, b)
         raise Disagree from self.refusal(name, a, b)
 
-    def containers(self, name: str, a: object, b: object) -> Any:
+    def containers(self, name: str, a: object, b: object) -> object:
         """One with the merged elements: exact for reads; for changes if nobody else knows both."""
         key = (id(a), id(b))
         if key in self.merged:
@@ -288,7 +295,7 @@ class Merge:
         known, missing = (b, self.yes) if a is UNDEF else (a, self.no)
         return self.tree(name, known, missing)
 
-    def tree(self, name: str, x: object, missing: Branch) -> Any:
+    def tree(self, name: str, x: object, missing: Branch) -> object:
         if isinstance(x, Tensor):
             out = self.half(name, x, missing)
             self.guard(name, out._value, self.certainty(lift(self.trace, x)), missing)
@@ -353,7 +360,7 @@ class Merge:
             self.doubt(value, *((not_set, sure) if missing is self.yes else (sure, not_set)))
 
     # ------------------------------------------------------------ places and lists
-    def stores(self) -> list[tuple[Location, Any]]:
+    def stores(self) -> list[tuple[Location, object]]:
         out = []
         places = {k: q for k, (q, _) in (*self.no.stores.items(), *self.yes.stores.items())}
         whole = {id(q.obj) for q in places.values() if isinstance(q, Contents)}
@@ -369,7 +376,7 @@ class Merge:
             out.append((place, self.left(place, a, b)))
         return out
 
-    def left(self, place: Location, a: object, b: object) -> Any:
+    def left(self, place: Location, a: object, b: object) -> object:
         """The value of a place after the branches."""
         if isinstance(place, Contents):
             return self.certain(str(place), a, b)
@@ -386,7 +393,7 @@ class Merge:
         partial[-1].append(place.obj)
         return self.apart(str(place), error, [(a, frozenset())], [(b, frozenset())], [])
 
-    def check_order(self, places: dict[Any, Location]) -> None:
+    def check_order(self, places: dict[tuple[object, ...], Location]) -> None:
         """Refuse branches that add keys to a dict in different orders."""
         for obj in {id(q.obj): q.obj for q in places.values() if isinstance(q.obj, dict)}.values():
             new = [k for k, q in places.items() if q.obj is obj and q.get() is MISSING]
@@ -398,7 +405,7 @@ class Merge:
                     "Add them in the same order in both branches.",
                 )
 
-    def appends(self) -> list[tuple[TraceList, list[Any]]]:
+    def appends(self) -> list[tuple[TraceList, list[object]]]:
         out = []
         for key in dict.fromkeys((*self.yes.appends, *self.no.appends)):
             if key in self.yes.changed or key in self.no.changed:
@@ -425,13 +432,13 @@ class Merge:
         return out
 
     def uncertain(
-        self, target: TraceList, a: list[Any], b: list[Any], error: BaseException
-    ) -> list[Any]:
+        self, target: TraceList, a: list[object], b: list[object], error: BaseException
+    ) -> list[object]:
         """Elements that only one branch appends: a loop finds out if it can collect them."""
         items, missing, op = (a, self.no, "is") if a else (b, self.yes, "not")
         if (a and b) or not target.grows_in_loop() or any(isinstance(q, StackedRun) for q in items):
             raise error
-        out = []
+        out: list[object] = []
         for q in items:
             always = ConditionalElement(q, None, frozenset(), error)  # type: ignore[arg-type]
             old = q if isinstance(q, ConditionalElement) else always
@@ -443,7 +450,7 @@ class Merge:
             out.append(ConditionalElement(item, self.number(*pair), facts, error, tests))
         return out
 
-    def changed(self) -> list[tuple[TraceList, list[Any]]]:
+    def changed(self) -> list[tuple[TraceList, list[object]]]:
         """Lists from outside that a branch has shortened or reordered, with their merged
         elements, those too that the other one has stored."""
         out = []
@@ -456,7 +463,7 @@ class Merge:
             out.append((target, [self.certain("an element of the list", *q) for q in zip(a, b)]))
         return out
 
-    def contents(self, side: Branch, key: int, target: TraceList) -> list[Any]:
+    def contents(self, side: Branch, key: int, target: TraceList) -> list[object]:
         """The elements of a list at the end of a branch."""
         if key in side.changed:
             found = side.changed[key][1]
@@ -468,7 +475,7 @@ class Merge:
         with inside(self.trace, side.frame):
             return one_by_one(self.trace, found)
 
-    def certain(self, name: str, a: object, b: object) -> Any:
+    def certain(self, name: str, a: object, b: object) -> object:
         """As `join`, but an unresolved result is an error at once."""
         out = self.join(name, a, b)
         if type(out) is Unresolved:

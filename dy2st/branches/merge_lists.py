@@ -45,7 +45,7 @@ class ConditionalElement:
     tests: tuple[tuple[RuntimeScalar, bool], ...] = ()
 
 
-def half_element(merge: Any, x: Any, missing: object) -> Any:
+def half_element(merge: Any, x: object, missing: object) -> object:
     """A list element of one branch, zeros if the other one ran; one container for each that the
     branch has made."""
     if isinstance(x, Tensor):
@@ -146,7 +146,7 @@ def elements(n: int) -> str:
     return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
 
 
-def left_in(side: Branch, key: Any, place: Location, now: Any) -> object:
+def left_in(side: Branch, key: tuple[object, ...], place: Location, now: Any) -> object:
     """The value of a place at the end of a branch; before it the place holds `now`. The branch may
     have stored items of a container that only the other branch changes as a whole."""
     if key in side.stores or not isinstance(place, Contents):

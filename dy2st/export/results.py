@@ -46,10 +46,10 @@ class Part:
     def type(self) -> Type | None:
         return None
 
-    def fill(self, call: Call) -> Any:
+    def fill(self, call: Call) -> object:
         raise NotImplementedError
 
-    def row(self, k: int, call: Call) -> Any:
+    def row(self, k: int, call: Call) -> object:
         """What element `k` of a list of such parts is."""
         return self.fill(call)
 
@@ -66,13 +66,13 @@ class Items(Part):
     kind: type
     parts: tuple[Part, ...]
 
-    def made(self, parts: Iterator[object]) -> Any:
+    def made(self, parts: Iterator[object]) -> object:
         return self.kind(parts)
 
-    def fill(self, call: Call) -> Any:
+    def fill(self, call: Call) -> object:
         return self.made(q.fill(call) for q in self.parts)
 
-    def row(self, k: int, call: Call) -> Any:
+    def row(self, k: int, call: Call) -> object:
         return self.made(q.row(k, call) for q in self.parts)
 
     def rows(self) -> Iterator[Type]:
@@ -87,15 +87,15 @@ class Items(Part):
 class Entries(Items):
     keys: tuple[object, ...]
 
-    def made(self, parts: Iterator[object]) -> Any:
+    def made(self, parts: Iterator[object]) -> object:
         return self.kind(zip(self.keys, parts))
 
 
 @dataclass(frozen=True)
 class Constant(Part):
-    value: Any
+    value: object
 
-    def fill(self, call: Call) -> Any:
+    def fill(self, call: Call) -> object:
         return self.value
 
 
@@ -103,7 +103,7 @@ class Constant(Part):
 class SizeOf(Part):
     dim: Dim
 
-    def fill(self, call: Call) -> Any:
+    def fill(self, call: Call) -> object:
         return evaluate_dim(self.dim, call.sizes)
 
 
@@ -113,7 +113,7 @@ class Number(Part):
 
     index: int
 
-    def fill(self, call: Call) -> Any:
+    def fill(self, call: Call) -> object:
         return call.outputs[self.index].item()
 
 
@@ -124,13 +124,13 @@ class Array(Part):
     output: bool
     index: int
     own: Type
-    views: tuple[tuple[str, Mapping[str, Any], Type], ...] = ()
+    views: tuple[tuple[str, Mapping[str, object], Type], ...] = ()
 
     @property
     def type(self) -> Type:
         return self.views[-1][2] if self.views else self.own
 
-    def fill(self, call: Call) -> Any:
+    def fill(self, call: Call) -> object:
         array = call.array(self.output, self.index)
         for name, attrs, made in self.views:
             ref = OPS[name].ref
@@ -149,7 +149,7 @@ class Elements(Part):
 
     of: Part
 
-    def fill(self, call: Call) -> Any:
+    def fill(self, call: Call) -> object:
         return [self.of.row(k, call) for k in range(self.of.length(call))]
 
 
@@ -157,9 +157,9 @@ class Elements(Part):
 class Joined(Part):
     """A list of the elements of several lists."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[Any, ...]
 
-    def fill(self, call: Call) -> Any:
+    def fill(self, call: Call) -> object:
         return [q for part in self.parts for q in part.fill(call)]
 
 
@@ -171,7 +171,7 @@ class Rows(Part):
     own: Type
     number: bool
 
-    def row(self, k: int, call: Call) -> Any:
+    def row(self, k: int, call: Call) -> object:
         row = _viewed(call.array(True, self.index), lambda rows: rows[k, ...])
         return row.item() if self.number else row
 

@@ -17,7 +17,7 @@ from dy2st.functional import structure
 from dy2st.functional.errors import fault
 from dy2st.functional.structure import LEAF, Structure, spelled, type_of
 from dy2st.library.builtins import stack_
-from dy2st.trace.scalar import check, is_runtime_scalar
+from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import current
 
@@ -49,7 +49,7 @@ def call(f: Any, *args: object) -> Any:
     return f(*args) if trace is None else trace.hooks.call(f)(*args)
 
 
-def number(x: Any, name: str, least: int) -> int:
+def number(x: object, name: str, least: int) -> int:
     """An int that is at least `least`; also a size of the program."""
     if is_symint(x):
         return x  # type: ignore[return-value]
@@ -66,7 +66,7 @@ def number(x: Any, name: str, least: int) -> int:
 class Taps:
     """A state that is read at several earlier steps (`taps`)."""
 
-    initial: Any
+    initial: Tensor
     steps: tuple[int, ...]
 
 
@@ -114,14 +114,14 @@ class Slot:
     steps: tuple[int, ...] | None
     size: int
 
-    def given(self, window: tuple[Tensor, ...]) -> Any:
+    def given(self, window: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
         """What the body gets. Later steps read the tensors of a window again: it gets copies. In
         translated code it always does: what a loop carries is not written in place."""
         if self.steps is None:
             return window[0] if current() is None else window[0].clone()
         return tuple([window[k].clone() for k in self.steps])
 
-    def final(self, window: tuple[Tensor, ...]) -> Any:
+    def final(self, window: tuple[Tensor, ...]) -> object:
         return window[0] if self.steps is None else stack_(list(window))
 
 
@@ -138,7 +138,7 @@ class Carry:
             self.add(x, name)
         self.types = types_of(self.state)
 
-    def add(self, x: Any, name: str) -> None:
+    def add(self, x: object, name: str) -> None:
         if isinstance(x, Taps):
             depth = -min(x.steps)
             window = tuple([x.initial[k].clone() for k in range(depth)])
@@ -158,7 +158,7 @@ class Carry:
             yield slot, self.state[at : at + slot.size]
             at += slot.size
 
-    def given(self) -> Any:
+    def given(self) -> object:
         """The argument of the body."""
         return structure.filled(self.like, iter([s.given(w) for s, w in self.windows()]))
 
@@ -207,7 +207,9 @@ class Sequences:
     """The inputs `xs`, one slice along `axis` for each of `length` steps. `argument`: the name of
     the user's argument."""
 
-    def __init__(self, api: str, xs: object, length: Any, axis: Any, argument: str = "xs") -> None:
+    def __init__(
+        self, api: str, xs: object, length: object, axis: object, argument: str = "xs"
+    ) -> None:
         self.api, self.like = api, structure.structure_of(xs)
         names = structure.names(self.like, argument)
         raw = structure.leaves(xs, self.like, argument, RuntimeError)
@@ -215,19 +217,19 @@ class Sequences:
         self.names, self.tensors = names, [self.checked(x, q) for x, q in zip(raw, names)]
         self.axes = [self.axis_of(x, q) for x, q in zip(self.tensors, names)]
         self.length = self.known_length(length)
-        self.rows: list[Any] | None = None
+        self.rows: list[list[Tensor]] | None = None
 
     def bad_axis(self, axis: object) -> int:
         text = f"{self.api}: axis must be an int, it is {structure.described(axis)}"
         raise fault(TypeError, text)
 
-    def checked(self, x: object, name: str) -> Any:
+    def checked(self, x: object, name: str) -> Tensor:
         if not isinstance(x, paddle.Tensor):
             text = f"{self.api}: {name} is {structure.described(x)}, not a tensor"
             raise fault(TypeError, text)
         return x
 
-    def axis_of(self, x: Any, name: str) -> int:
+    def axis_of(self, x: Tensor, name: str) -> int:
         if not -x.ndim <= self.axis < x.ndim:
             raise fault(ValueError, f"{self.api}: {name} has no axis {self.axis}: {spelled(x)}")
         return self.axis % x.ndim  # type: ignore[no-any-return]
@@ -247,14 +249,14 @@ class Sequences:
                 raise fault(ValueError, f"{self.api}: {text} {first!r}")
         return first
 
-    def computed(self, length: Any) -> object:
+    def computed(self, length: RuntimeScalar) -> RuntimeScalar:
         """A length that the program computes, checked when it runs."""
         check(
             length.home, (length >= 0).value, "ValueError", f"{self.api}: length must be 0 or more"
         )
         return length
 
-    def at(self, t: Any) -> Any:
+    def at(self, t: Any) -> object:
         """A copy of step `t`, as a structure."""
         trace = current()
         if trace is not None:

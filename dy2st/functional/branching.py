@@ -51,7 +51,7 @@ def while_loop(
     check_function(body, 1, "while_loop: body")
     carry = Carry("while_loop", init)
 
-    def test() -> Any:
+    def test() -> object:
         return truth("while_loop: what cond returns", call(cond, carry.given()))
 
     def step() -> None:
@@ -62,7 +62,7 @@ def while_loop(
 
 
 def cond(
-    test: Any, then: Callable[..., object], orelse: Callable[..., object], *operands: object
+    test: object, then: Callable[..., object], orelse: Callable[..., object], *operands: object
 ) -> Any:
     """`then(*operands)` if `test` holds, else `orelse(*operands)`.
 
@@ -119,7 +119,7 @@ class Sides:
     def __init__(self, operands: tuple[object, ...]) -> None:
         self.operands = operands
         self.like: Structure | None = None
-        self.types: list[Any] = []
+        self.types: list[object] = []
         self.texts: list[str] = []
 
     def flat(self, f: object, name: str) -> tuple[object, ...]:
@@ -143,7 +143,7 @@ class Sides:
         return Different(f"cond: orelse must return what then returns: {text}")
 
 
-def truth(name: str, x: object) -> Any:
+def truth(name: str, x: object) -> object:
     """A condition: a bool, a number or a tensor with one element."""
     if isinstance(x, paddle.Tensor):
         if any(d != 1 for d in x.shape):

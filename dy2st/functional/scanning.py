@@ -99,9 +99,9 @@ class Options:
 
     api: str
     reverse: bool = False
-    unroll: Any = 1
-    checkpoint: Any = None
-    truncate_gradient: Any = None
+    unroll: int | bool = 1
+    checkpoint: str | int | None = None
+    truncate_gradient: int | None = None
     output_templates: object = None
     key: object = None
     init: str = "init"
@@ -125,7 +125,12 @@ class Options:
 
 
 def run(
-    body: object, init: object, xs: object, length: object, axis: object, options: Options
+    body: Callable[..., object],
+    init: object,
+    xs: object,
+    length: object,
+    axis: object,
+    options: Options,
 ) -> tuple[Any, Any]:
     """A scan of a `body` that is called as it is, once its options have been checked."""
     templates = templates_of(options.api, options.output_templates)
@@ -139,12 +144,14 @@ class Steps:
     """One scan while it runs. `rows` has a tuple of the leaves y for each step, which all have the
     structure `like` and the `types`."""
 
-    def __init__(self, body: Any, carry: Carry, inputs: Sequences, options: Options) -> None:
+    def __init__(
+        self, body: Callable[..., object], carry: Carry, inputs: Sequences, options: Options
+    ) -> None:
         self.body, self.carry, self.inputs, self.options = body, carry, inputs, options
         self.api = options.api
-        self.rows: Any = TraceList() if current() is not None else []
+        self.rows: list[object] = TraceList() if current() is not None else []
         self.like: Structure | None = None
-        self.types: list[Any] | None = None
+        self.types: list[object] | None = None
         self.found: tuple[Template, ...] = ()
 
     def run(self) -> None:
@@ -178,21 +185,21 @@ class Steps:
         t = self.inputs.length - 1 - i if self.options.reverse else i
         self.rows.append(self.stepped(self.inputs.at(t)))
 
-    def stepped(self, x: Any) -> tuple[object, ...]:
+    def stepped(self, x: object) -> tuple[object, ...]:
         """The outputs of the step `x`, copied: what the body returns may be written later."""
         new, y = self.pair(self.body(self.carry.given(), x))
         out = self.flat(y)
         self.carry.advance(new, "the carry that the body returns")
         return tuple([q.clone() for q in out])
 
-    def pair(self, out: object) -> tuple[Any, Any]:
+    def pair(self, out: object) -> tuple[object, object]:
         if isinstance(out, (tuple, list)) and len(out) == 2:
             return out[0], out[1]
         found = f"a {type(out).__name__} of {len(out)}" if isinstance(out, (tuple, list)) else None
         text = found or f"a {type(out).__name__}"
         raise fault(TypeError, f"{self.api}: the body must return (carry, y), it returns {text}")
 
-    def flat(self, y: object) -> list[Any]:
+    def flat(self, y: object) -> list[paddle.Tensor]:
         if self.like is None:
             self.like = structure.structure_of(y)
         raw = structure.leaves(y, self.like, "y", self.changed)
@@ -210,7 +217,7 @@ class Steps:
         self.found = tuple([Template(tuple(x.shape), x.dtype) for x in out])
         return out
 
-    def check_axis(self, y: Any, name: str) -> None:
+    def check_axis(self, y: paddle.Tensor, name: str) -> None:
         if not -y.ndim - 1 <= self.inputs.axis <= y.ndim:
             text = f"{name} is {spelled(y)}, so the steps cannot be along axis {self.inputs.axis}"
             raise fault(ValueError, f"{self.api}: {text}")
@@ -219,7 +226,7 @@ class Steps:
         return fault(TypeError, f"{self.api}: the ys must have one type in all steps: {text}")
 
     # ------------------------------------------------------------ results
-    def outputs(self, templates: Templates | None) -> Any:
+    def outputs(self, templates: Templates | None) -> object:
         """The ys of all steps."""
         if self.like is None:
             return self.nothing(self.probed() if templates is None else templates)
@@ -228,7 +235,7 @@ class Steps:
         whole = [self.joined(q, one) for q, one in zip(columns(self.rows), self.found)]
         return structure.filled(self.like, iter(whole))
 
-    def joined(self, steps: object, one: Template) -> Any:
+    def joined(self, steps: object, one: Template) -> paddle.Tensor:
         axis = self.inputs.axis % (len(one.shape) + 1)
         out = stacked(steps, axis)
         return paddle.flip(out, [axis]) if self.options.reverse else out
@@ -271,7 +278,7 @@ class Steps:
                 raise fault(ValueError, f"{self.api}: {text}")
 
 
-def stacked(steps: Any, axis: int) -> Any:
+def stacked(steps: Any, axis: int) -> paddle.Tensor:
     """The tensors of all steps along a new axis; a loop of the program has them stacked."""
     trace = current()
     if trace is None:

@@ -101,7 +101,7 @@ def filled(like: Structure, values: Iterator[object]) -> object:
 
 
 # ---------------------------------------------------------------- leaves
-def tensor(x: object, name: str) -> Any:
+def tensor(x: object, name: str) -> paddle.Tensor:
     """A leaf as a tensor; a Python number has no axes, and the default type of its kind."""
     if isinstance(x, paddle.Tensor):
         return x
@@ -114,13 +114,13 @@ def described(x: object) -> str:
     return f"of type {type(x).__name__}"
 
 
-def type_of(x: Any) -> Any:
+def type_of(x: paddle.Tensor) -> object:
     """What two tensors of one type have in common: the element type and the shape."""
     trace = current()
     return (x.dtype, tuple(x.shape)) if trace is None else lift(trace, x)._value.type
 
 
-def spelled(x: Any) -> str:
+def spelled(x: paddle.Tensor) -> str:
     """The type of a tensor in words: `float32[2, 3]`."""
     return f"{str(x.dtype).removeprefix('paddle.')}{list(x.shape)}"
 

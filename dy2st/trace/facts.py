@@ -28,7 +28,7 @@ class Hooks:
 
     make_fake: Callable[[Value, bool], Tensor]
     make_tensor: Callable[[object, type], Tensor]
-    call: Callable[[Any], Any]
+    call: Callable[[object], Any]
     call_layer: Callable[..., object]
     choose: Callable[..., object]
 
@@ -44,7 +44,7 @@ class Inputs:
 
     names: dict[int, tuple[str, str]]
     by_id: dict[int, TracedInput] = field(default_factory=dict)
-    numbers: dict[Any, Any] = field(default_factory=dict)
+    numbers: dict[object, Any] = field(default_factory=dict)
     containers: dict[int, Any] = field(default_factory=dict)
 
     def by_fake(self, fake: object) -> TracedInput | None:
@@ -143,7 +143,12 @@ class Lookup:
     home: Frame
     written: dict[Value, int]
 
-    def holds(self, items: Any, frames: Sequence[Frame], writes: dict[Value, int]) -> bool:
+    def holds(
+        self,
+        items: Sequence[object] | np.ndarray,
+        frames: Sequence[Frame],
+        writes: dict[Value, int],
+    ) -> bool:
         """Whether these are the same elements, and the tables can be read."""
         if self.home not in frames or len(items) != len(self.items):
             return False
@@ -168,16 +173,16 @@ class TracedObjects:
     partial: for each running loop, the dicts of which a `break` on data decides the keys.
     """
 
-    made: dict[int, Any] = field(default_factory=dict)
+    made: dict[int, object] = field(default_factory=dict)
     homes: dict[int, Frame] = field(default_factory=dict)
     doubts: dict[int, Doubt] = field(default_factory=dict)
     stored: dict[tuple[object, ...], Loc | None] = field(default_factory=dict)
     iterators: dict[int, tuple[object, Frame | None]] = field(default_factory=dict)
-    fields: dict[int, Any] = field(default_factory=dict)
+    fields: dict[int, object] = field(default_factory=dict)
     lookups: dict[int, Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)
     undecided: bool = False
-    partial: list[list[Any]] = field(default_factory=list)
+    partial: list[list[dict[object, object]]] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -189,7 +194,7 @@ class Undefined:
     no run has defined, and where they would have been.
     """
 
-    values: dict[Value, tuple[Any, str]] = field(default_factory=dict)
+    values: dict[Value, tuple[Value, str]] = field(default_factory=dict)
     checked: set[tuple[Value, Frame]] = field(default_factory=set)
     names: dict[str, Loc] = field(default_factory=dict)
 

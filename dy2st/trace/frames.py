@@ -32,7 +32,7 @@ class Loop:
     settles: int = 0
     turns: set[int] = field(default_factory=set)
     limit: tuple[int, Dim] | None = None
-    calls: Any = None
+    calls: object = None
     fits: bool = False
 
 
@@ -129,4 +129,4 @@ class TracedInput:
     offset: int | None = None
     drawn: int | None = None
     leaf: int | None = None
-    array: Any = None
+    array: object = None

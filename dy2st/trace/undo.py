@@ -92,19 +92,19 @@ KINDS = {
 
 
 @functools.lru_cache(maxsize=4096)
-def _kind_of_class(cls: Any) -> Kind | None:
+def _kind_of_class(cls: type) -> Kind | None:
     return next((KINDS[base] for base in cls.__mro__ if base in KINDS), None)
 
 
 def kind_of(obj: object) -> Kind | None:
     """The kind of a container that can be changed; None for anything else."""
-    cls: object = type(obj)
+    cls: type = type(obj)
     return _kind_of_class(cls)
 
 
 # ---------------------------------------------------------------- attributes
 @functools.lru_cache(maxsize=4096)
-def plain_method(cls: Any, name: str) -> Any:
+def plain_method(cls: type, name: str) -> Any:
     """`__setattr__` and the like as the class has it without those that the user has written; None
     if there is no other."""
     for base in cls.__mro__:
@@ -116,20 +116,20 @@ def plain_method(cls: Any, name: str) -> Any:
 
 
 @functools.lru_cache(maxsize=4096)
-def computes(cls: object, name: str) -> bool:
+def computes(cls: type, name: str) -> bool:
     """Whether the class has a descriptor of this name whose `__get__` is a function in Python."""
     return isinstance(getattr(type(in_class(cls, name)), "__get__", None), types.FunctionType)
 
 
-def in_class(cls: Any, name: str) -> Any:
+def in_class(cls: type, name: str) -> object:
     """The entry of a class or its bases under a name, without the descriptor protocol; or None."""
     return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
 
 
-def plain_get(obj: Any, name: str) -> object:
+def plain_get(obj: object, name: str) -> object:
     """`obj.name`, for which no method of the user's class is asked; MISSING without one, and where
     a descriptor in Python would compute it (`cached_property`)."""
-    cls: object = type(obj)
+    cls: type = type(obj)
     if computes(cls, name):
         return getattr(obj, "__dict__", {}).get(name, MISSING)
     for method in ("__getattribute__", "__getattr__"):
@@ -221,7 +221,7 @@ class Attr(Location):
         return plain_get(self.obj, self.name)
 
     def put(self, value: object) -> None:
-        cls: Any = type(self.obj)
+        cls: type = type(self.obj)
         if value is MISSING:
             if self.get() is not MISSING:
                 plain_method(cls, "__delattr__")(self.obj, self.name)
