@@ -98,7 +98,7 @@ class StaticFunction:
         new = memo[id(self)] = self.copy(copy.deepcopy(self.__dy2st_original__, memo))
         return new
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         cache = self.__dy2st_cache__
         return StaticFunction, (self.__dy2st_original__, cache.input_spec, *cache.options)
 
@@ -179,7 +179,7 @@ class Methods:
     def __deepcopy__(self, memo: object) -> Methods:
         return Methods()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Methods, ()
 
     def __eq__(self, other: object) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
-from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.trace import Trace
 from ir import Op, Program, Value
 from ir.analysis.alias_gradients import AutogradWrite, GradientFacts, ignored_writes
@@ -74,7 +74,7 @@ def check_overlap(trace: Trace, fake: FakeTensor) -> None:
 
 def write(
     e: Emitter,
-    target: Any,
+    target: Tensor,
     value: FakeTensor,
     own: bool = False,
     moves: int = 1,

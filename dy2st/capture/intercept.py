@@ -98,7 +98,7 @@ declare_in_place()
 
 # ---------------------------------------------------------------- the patches
 def _entry(name: str, original: Callable[..., object]) -> Callable[..., object]:
-    def call(*args: object, **kwargs: object) -> object:
+    def call(*args: Any, **kwargs: Any) -> object:
         if current() is None:
             return original(*args, **kwargs)
         return record(name, original, args, kwargs)
@@ -130,7 +130,7 @@ def _method(name: str, replacement: Callable[..., object], held: object) -> Call
     return call
 
 
-def _property(getter: Callable[..., object], held: Any) -> object:
+def _property(getter: Callable[..., object], held: property) -> object:
     def get(self: object) -> object:
         return held.__get__(self) if current() is None else getter(self)
 
@@ -302,7 +302,7 @@ def _to_tensor(original: Callable[..., object]) -> Callable[..., object]:
 def _broadcast_shape(original: Callable[..., object]) -> Callable[..., object]:
     """Shapes with named sizes; the C++ function knows numbers only."""
 
-    def call(x_shape: Any, y_shape: Any) -> object:
+    def call(x_shape: Sequence[object], y_shape: Sequence[object]) -> object:
         trace = current()
         if trace is None or not any(map(is_symint, (*x_shape, *y_shape))):
             return original(x_shape, y_shape)
@@ -325,7 +325,7 @@ STAYING = {"__getitem__"} if sys.version_info[:2] == (3, 13) else set[str]()
 class Patch:
     """An attribute that a trace replaces."""
 
-    owner: Any
+    owner: object
     name: str
     held: object
     new: object

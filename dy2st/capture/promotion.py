@@ -7,6 +7,7 @@ Paddle refuses) is eager's own.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -16,7 +17,7 @@ from dy2st.trace.trace import Trace
 from ir.types import DType, Type
 
 #: what is not called as an entry of two operands; all else is asked of the entry of that name
-_FUNCTIONS: dict[str, Any] = {
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "add": lambda x, y: x + y,
     "subtract": lambda x, y: x - y,
     "multiply": lambda x, y: x * y,

@@ -47,7 +47,7 @@ class PyLayerContext(Scratch):
 
 
 # ---------------------------------------------------------------- PyLayer
-def apply(kind: Any, /, *args: object, **kwargs: object) -> object:
+def apply(kind: type[paddle.autograd.PyLayer], /, *args: object, **kwargs: object) -> object:
     """`MyFunction.apply(...)`."""
     trace = current()
     assert trace is not None

@@ -232,7 +232,7 @@ def overwrite(self: Tensor, value: object, name: str) -> None:
         detached_writes.write(e, self, e.assign(value), moves=0)
 
 
-def fill_(self: Tensor, value: Any) -> Tensor:
+def fill_(self: Tensor, value: float | Tensor) -> Tensor:
     e = Emitter(recording())
     t = e.type(self)
     if is_runtime_scalar(value):

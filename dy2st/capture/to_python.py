@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dy2st.state.arrays import made_array
 from dy2st.state.stacked_run import StackedRun, Unstacked
 from dy2st.state.traced_list import TraceList
@@ -18,7 +16,7 @@ from dy2st.trace.trace import Trace, current
 MOST_ELEMENTS = 32
 
 
-def numpy(self: object, blocking: bool = True) -> Any:
+def numpy(self: object, blocking: bool = True) -> object:
     """A copy; where the trace knows the elements, a plain array."""
     trace, fake = recorded(self)
     if trace.known(fake._value) is not None:
@@ -46,7 +44,7 @@ def free(trace: Trace, fake: FakeTensor) -> object:
     return trace.fake(detached(trace, fake._value))
 
 
-def listed(trace: Trace, fake: Any) -> Any:
+def listed(trace: Trace, fake: FakeTensor) -> object:
     shape = fake._value.type.shape
     if not shape:
         return RuntimeScalar(fake._value, trace)

@@ -42,7 +42,7 @@ def array_tensor(array: np.ndarray) -> object:
     )  # fmt: skip
 
 
-def copied_tensor(array: np.ndarray) -> Any:
+def copied_tensor(array: np.ndarray) -> Tensor:
     """Paddle's constructor for arrays takes longer, and never frees some hundred bytes."""
     dtype = PADDLE_DTYPES[array.dtype]
     tensor = core.eager.ops.empty(list(array.shape), dtype, paddle.CPUPlace())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from paddle.base import core
 
@@ -30,7 +29,7 @@ def raises(hook: Callable[..., object]) -> Callable[..., object]:
     """A hook whose exception is kept for the caller of the engine."""
 
     @functools.wraps(hook)
-    def kept(*args: object) -> Any:
+    def kept(*args: object) -> object:
         try:
             return hook(*args)
         except BaseException as error:
@@ -44,7 +43,7 @@ def entered(engine: Callable[..., object]) -> Callable[..., object]:
     """The engine's function; an exception of a hook leaves it unchanged."""
 
     @functools.wraps(engine)
-    def run(*args: object, **kwargs: object) -> Any:
+    def run(*args: object, **kwargs: object) -> object:
         PENDING.depth += 1
         try:
             return engine(*args, **kwargs)

@@ -10,7 +10,6 @@ import itertools
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from dy2st.compiled.arguments import argument_names
 from dy2st.compiled.endings import EARLY, Again, Path, Rerun, Unrolled, as_raised
@@ -84,7 +83,7 @@ class Cache:
         if self.input_spec is not None:
             yield signature.general
 
-    def call(self, signature: Signature) -> Any:
+    def call(self, signature: Signature) -> object:
         """The result of a call: of the entry that accepts it, or of a new one."""
         entry: Entry | None = None
         try:
@@ -194,7 +193,7 @@ class Cache:
             self.made += 1
         return entry
 
-    def translated(self, signature: Signature, spec: Any) -> Entry:
+    def translated(self, signature: Signature, spec: Sequence[object] | None) -> Entry:
         """A new translation, with dynamic numbers as inputs if the function allows it."""
         self.numbers.learn(self.reasons, self.entries, signature)
         if self.numbers:

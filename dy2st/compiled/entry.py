@@ -198,7 +198,7 @@ def host_tensor(x: Any, dtype: object) -> object:
     return core.eager.ops.full([], x, dtype, paddle.CPUPlace())
 
 
-def contiguous(tensor: object, pinned: object) -> Any:
+def contiguous(tensor: object, pinned: object) -> object:
     """A contiguous copy of an input that is read; `Tensor.contiguous` would change the tensor
     itself. Where the trace of another thread has put its stand-in, the copy of before is used: a
     stand-in is contiguous to its own thread only."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class Checks:
     """The guards of one program, as its call tests them: `terms` over `names`."""
 
     terms: Mapping[tuple[object, ...], str]
-    names: Mapping[str, Any]
+    names: Mapping[str, object]
     reads: Mapping[tuple[object, ...], Read]
     settings: Mapping[tuple[object, ...], tuple[str, dict[str, object], dict[str, object]]]
 
@@ -130,7 +129,7 @@ def argument(name: str, leaf: object) -> Argument:
     return Argument(name, f"{tensor_text(leaf)}{trained}", tuple(leaf.shape), dtype)
 
 
-def tensor_text(tensor: Any) -> str:
+def tensor_text(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('paddle.')}{list(tensor.shape)}"
 
 

@@ -219,13 +219,13 @@ class _Box:
 
 class _NoGradient(PyLayer):
     @staticmethod
-    def forward(ctx: Any, box: _Box, *inputs: object) -> object:
+    def forward(ctx: paddle.autograd.PyLayerContext, box: _Box, *inputs: object) -> object:
         ctx.reason = box.reason
         return tuple(box.tensors)
 
     @staticmethod
     @raises
-    def backward(ctx: Any, *grads: object) -> object:
+    def backward(ctx: paddle.autograd.PyLayerContext, *grads: object) -> object:
         raise Dy2stError(
             f"dy2st: backward through a translated function: {ctx.reason}. Call the function "
             "under paddle.no_grad(), or train the eager one."

@@ -122,7 +122,7 @@ class LoadedProgram:
         return array
 
     @property
-    def buffers(self) -> dict[str, Any]:
+    def buffers(self) -> dict[str, object]:
         return {self._inputs[k].name: a for k, a in self._fixed.items()}
 
     def reset(self) -> None:

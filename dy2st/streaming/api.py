@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,9 @@ def stream(
 class LazyStream:
     """A streaming program that its first call makes, for the shapes of its chunk."""
 
-    def __init__(self, function: object, axis: Mapping[object, int], chunk: int | None) -> None:
+    def __init__(
+        self, function: Callable[..., object], axis: Mapping[object, int], chunk: int | None
+    ) -> None:
         self._function, self._axis, self._chunk = function, dict(axis), chunk
         self._program: TracedStream | None = None
 
@@ -91,13 +93,25 @@ class LazyStream:
 class TracedStream(StreamingProgram):
     """A streaming program beside the function that it was made of."""
 
-    def __init__(self, parts: Parts, whole: Whole, function: Any, tensors: Any, axis: Any) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        whole: Whole,
+        function: Callable[..., object],
+        tensors: Sequence[Any],
+        axis: Mapping[object, int],
+    ) -> None:
         super().__init__(parts)
         self._whole, self._function = whole, function
         self._tensors, self._axis = tensors, axis
 
     @staticmethod
-    def of(function: Any, tensors: Any, axis: Mapping[Any, int], chunk: int | None) -> TracedStream:
+    def of(
+        function: Callable[..., object],
+        tensors: Sequence[Any],
+        axis: Mapping[object, int],
+        chunk: int | None,
+    ) -> TracedStream:
         return TracedStream(*translated(function, tensors, axis, chunk), function, tensors, axis)
 
     def check_stream(self, *args: object, seed: int = 0, tolerance: float = 1e-5) -> StreamCheck:

@@ -7,7 +7,7 @@ unit, or any number of them if its length stays open.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from dy2st.results import leaves
 from dy2st.state.signature import Signature
 from dy2st.streaming.program import Chunked, Parts, Require
 from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.trace import TracedInput
 from ir import Builder, Input, Loc, Op, Program, SourceError, Value
 from ir.analysis.history import History
 from ir.passes import expand, simplify, undistinguished
@@ -56,7 +57,7 @@ class Whole:
 
 
 def translated(
-    function: object,
+    function: Callable[..., object],
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int | None,
@@ -86,7 +87,7 @@ def translated(
 
 
 def multiple_of_strides(
-    function: object,
+    function: Callable[..., object],
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int,
@@ -111,7 +112,7 @@ def multiple_of_strides(
 
 
 def _streams(
-    function: object,
+    function: Callable[..., object],
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int,
@@ -125,7 +126,7 @@ def _streams(
 
 
 def _translated(
-    function: object,
+    function: Callable[..., object],
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int | None,
@@ -150,7 +151,7 @@ def definition(function: object) -> Loc | None:
 
 def _for_sequences_of(
     typical: int,
-    function: Any,
+    function: Callable[..., object],
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int | None,
@@ -161,7 +162,7 @@ def _for_sequences_of(
     at = axes_by_name(names, tensors, axes)
     specs, values = [], []
     for name, (shape, dtype) in zip(names, tensors):
-        dims: list[Any] = [int(d) for d in shape]
+        dims: list[Dim] = [int(d) for d in shape]
         sizes = list(dims)
         if name in at:
             dims[at[name]] = Size.named(QUANTUM) * frames
@@ -186,7 +187,7 @@ def _for_sequences_of(
     return Parts(streamed.program, chunked, weights, initial), Whole(program, weights)
 
 
-def names_of(function: Any, tensors: Sequence[object]) -> list[str]:
+def names_of(function: Callable[..., object], tensors: Sequence[object]) -> list[str]:
     zeros = [paddle.zeros([1]) for _ in tensors]
     return argument_names(function, Signature(zeros, {}))
 
@@ -213,7 +214,7 @@ def axis_in(name: str, axis: int, shape: Sequence[object]) -> int:
     return axis % len(shape)
 
 
-def pure(raw: Program, inputs: Sequence[Any]) -> Program:
+def pure(raw: Program, inputs: Sequence[TracedInput]) -> Program:
     """A program that writes nothing."""
     for op in walk(raw.ops):
         if isinstance(op, Op) and op.attrs.get("call") in HOST_CALLS:
@@ -251,7 +252,7 @@ def check_stores(plan: leaves.OutputPlan, stored: Mapping[object, Loc | None]) -
 
 
 def with_results(
-    program: Program, plan: leaves.OutputPlan, inputs: Sequence[Any]
+    program: Program, plan: leaves.OutputPlan, inputs: Sequence[TracedInput]
 ) -> tuple[Program, object]:
     """The program whose outputs are the tensors of the result, and the tree of their numbers."""
     b = Builder()
@@ -276,7 +277,7 @@ def with_results(
             remedy="Return tensors, and numbers and texts that are the same in every call.",
         )
 
-    def tree(part: object) -> Any:
+    def tree(part: object) -> object:
         if isinstance(part, leaves.Leaf):
             outputs.append(tensor(part))
             return ["out", len(outputs) - 1]

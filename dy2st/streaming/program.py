@@ -56,7 +56,7 @@ class Chunked:
     chunk: int | None
     frames: int
     axes: dict[str, int]
-    tree: Any
+    tree: object
     outputs: tuple[Output, ...]
     requires: tuple[Require, ...]
     agreeing: tuple[tuple[Length, ...], ...] = ()
@@ -159,7 +159,7 @@ class StreamingProgram:
     # ------------------------------------------------------------ calls
     def __call__(
         self, *args: object, out: Sequence[np.ndarray] | None = None, **kwargs: object
-    ) -> Any:
+    ) -> object:
         """The result for the next chunk, of which the first `delay` frames are no data.
 
         Args:
@@ -173,7 +173,7 @@ class StreamingProgram:
         outputs = self._step(self._bind(args, kwargs), out)
         return filled(self.chunked.tree, [self._back(a) for a in outputs])
 
-    def flush(self, *args: object, **kwargs: object) -> Any:
+    def flush(self, *args: object, **kwargs: object) -> object:
         """End the sequence: the frames that are left. The next call begins a new sequence.
 
         Args:
@@ -232,7 +232,7 @@ class StreamingProgram:
             parts.append(self._step(self._silence(rest, size)))
         return parts
 
-    def joined(self, parts: Sequence[object]) -> Any:
+    def joined(self, parts: Sequence[object]) -> object:
         """Results of several streams along the first axis, as a call gives them."""
         return self._back(np.concatenate([np.asarray(p) for p in parts]))
 
@@ -399,7 +399,7 @@ class StreamBatch:
     def __init__(self, streams: Sequence[StreamingProgram]) -> None:
         self.streams = tuple(streams)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> object:
         """The results of all streams for their next chunks, along the first axis."""
         first = self.streams[0]
         for name, x in zip(first.arguments, args):
@@ -412,7 +412,7 @@ class StreamBatch:
         joined = [first.joined([parts[q] for parts in found]) for q in range(len(found[0]))]
         return filled(first.chunked.tree, joined)
 
-    def flush(self, stream: int, *args: object, **kwargs: object) -> Any:
+    def flush(self, stream: int, *args: object, **kwargs: object) -> object:
         """End one stream; its next chunk begins a new sequence. As `StreamingProgram.flush`."""
         return self.streams[stream].flush(*args, **kwargs)
 
@@ -470,7 +470,7 @@ def leaves_of(tree: Any, result: object) -> list[Any]:
     return [found[k] for k in range(len(found))]
 
 
-def _same(a: np.ndarray) -> Any:
+def _same(a: np.ndarray) -> np.ndarray:
     return a
 
 

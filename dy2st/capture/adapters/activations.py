@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dy2st.capture.adapters.elementwise import arithmetic, scale
@@ -15,7 +13,7 @@ from dy2st.trace.scalar import is_runtime
 from ir.types import divide
 
 
-def plain(*values: Any) -> list[float]:
+def plain(*values: float | Tensor) -> list[float]:
     """Python numbers that the trace knows, as Paddle's kernels get them: they have 32 bits."""
     if any(isinstance(v, Tensor) or is_runtime(v) for v in values):
         raise NoRow("a number that is known only when the program runs")
@@ -130,7 +128,7 @@ def prelu(
 
 # ---------------------------------------------------------------- rounding, logit, bits
 @adapter("round")
-def round_(e: Emitter, x: Tensor, decimals: Any = 0) -> FakeTensor:
+def round_(e: Emitter, x: Tensor, decimals: int = 0) -> FakeTensor:
     floats(e, x)
     if not decimals:
         return e.round(x)
@@ -140,7 +138,7 @@ def round_(e: Emitter, x: Tensor, decimals: Any = 0) -> FakeTensor:
 
 
 @adapter("logit")
-def logit(e: Emitter, x: Tensor, eps: Any = 0.0) -> FakeTensor:
+def logit(e: Emitter, x: Tensor, eps: float = 0.0) -> FakeTensor:
     if isinstance(eps, Tensor) or is_runtime(eps):
         raise NoRow("a margin that is known only when the program runs")
     return e.logit(e.clip(x, min=float(eps), max=1 - float(eps)) if eps else x)
@@ -188,7 +186,7 @@ def increment(e: Emitter, x: object, value: object = 1.0) -> FakeTensor:
 
 
 @adapter("renorm")
-def renorm(e: Emitter, x: object, p: object, axis: Any, max_norm: object) -> FakeTensor:
+def renorm(e: Emitter, x: object, p: object, axis: int, max_norm: object) -> FakeTensor:
     """Slices along `axis` whose p-norm is larger than `max_norm` get that norm."""
     power, most = plain(p, max_norm)
     t = e.type(x)

@@ -84,7 +84,7 @@ def _symbolic_scale(e: Emitter, x: object, scale: object, bias: object, after: b
 
 
 @adapter("pow")
-def pow_(e: Emitter, x: object, y: Any = 1.0) -> FakeTensor:
+def pow_(e: Emitter, x: object, y: float | Tensor = 1.0) -> FakeTensor:
     if isinstance(y, Tensor):
         return arithmetic(e, "pow", x, y)
     if is_runtime(y) or e.type(x).dtype.kind != "f":

@@ -190,11 +190,11 @@ def set_value_with_tensor(
     e: Emitter,
     x: Tensor,
     value: object,
-    starts: Any,
-    ends: Any,
-    steps: Any,
-    axes: Any,
-    decrease: Any = (),
+    starts: Sequence[Any],
+    ends: Sequence[Any],
+    steps: Sequence[int],
+    axes: Sequence[int],
+    decrease: Sequence[int] = (),
     new_axes: object = (),
 ) -> FakeTensor:
     """`x` with `value` in a slice along each of `axes`."""
@@ -218,7 +218,7 @@ def set_value_with_tensor(
 # ---------------------------------------------------------------- diagonals
 @adapter("fill_diagonal")
 def fill_diagonal(
-    e: Emitter, x: Tensor, value: Any = 0, offset: int = 0, wrap: bool = False
+    e: Emitter, x: Tensor, value: float = 0, offset: int = 0, wrap: bool = False
 ) -> FakeTensor:
     """Every (sum of the strides)-th element, as the kernel counts them."""
     t = e.type(x)

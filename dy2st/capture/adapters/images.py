@@ -54,7 +54,11 @@ def pair_of(numbers: object) -> tuple[int, int]:
 
 
 def padding_of(
-    padding: Any, how: str, sizes: tuple[Dim, ...], taps: tuple[int, int], stride: tuple[int, int]
+    padding: Any,
+    how: str,
+    sizes: tuple[Dim, ...],
+    taps: tuple[int, int],
+    stride: tuple[int, int],
 ) -> Padding:
     """As Paddle resolves it: one number or two for an axis, or by name."""
     if how == "VALID":
@@ -111,7 +115,7 @@ def conv2d(
 
 @adapter("depthwise_conv2d")
 def depthwise_conv2d(
-    e: Emitter, x: object, weight: object, strides: object, paddings: object, *rest: Any
+    e: Emitter, x: object, weight: object, strides: object, paddings: object, *rest: object
 ) -> FakeTensor:
     """Here groups come before dilations, and options of the kernel last."""
     how, groups, dilations, layout = rest[:4]

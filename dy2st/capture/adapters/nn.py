@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -205,7 +206,7 @@ def is_empty(e: Emitter, x: object) -> FakeTensor:
 
 
 @adapter("sequence_mask")
-def sequence_mask(e: Emitter, x: Any, maxlen: object, dtype: object) -> FakeTensor:
+def sequence_mask(e: Emitter, x: object, maxlen: object, dtype: object) -> FakeTensor:
     """Which of the first `maxlen` positions come before each of the lengths `x`."""
     maxlen = number_of(maxlen)
     if not is_number(maxlen) or type(maxlen) is int and maxlen < 0:
@@ -291,7 +292,9 @@ def index_select(e: Emitter, x: object, index: object, axis: int = 0) -> FakeTen
     return e.gather(x, index, axis=int(axis))
 
 
-def drawn(e: Emitter, x: object, seed: Any, p: float, mode: str, rest: Any) -> FakeTensor:
+def drawn(
+    e: Emitter, x: object, seed: object, p: float, mode: str, rest: Sequence[object]
+) -> FakeTensor:
     """Dropout with a gradient: the kernel draws what is kept, on ones, and `where` applies it."""
     dtype = e.type(x).dtype
     if not grad_enabled() or lift(e.trace, x).stop_gradient or dtype not in (F32, F64) or p == 1:
@@ -329,7 +332,7 @@ def dropout(
     e: Emitter,
     x: Tensor,
     seed: object = None,
-    p: Any = 0.5,
+    p: float | Tensor = 0.5,
     is_test: bool = False,
     mode: str = "downgrade_in_infer",
     *rest: object,

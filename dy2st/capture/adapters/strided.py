@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.state.ownership import refuse
@@ -83,7 +82,7 @@ def as_strided(
 
 
 @adapter("view_dtype")
-def view_dtype(e: Emitter, x: Tensor, dtype: Any) -> FakeTensor:
+def view_dtype(e: Emitter, x: Tensor, dtype: object) -> FakeTensor:
     if dtype_from(dtype) != e.type(x).dtype:
         raise refuse(
             f"a view of {e.type(x).dtype} as another dtype.",
@@ -104,7 +103,12 @@ def set_(e: Emitter, x: Tensor, *args: object) -> FakeTensor:
 
 @adapter("strided_slice")
 def strided_slice(
-    e: Emitter, x: Tensor, axes: Any, starts: Any, ends: Any, strides: Any
+    e: Emitter,
+    x: Tensor,
+    axes: Sequence[int],
+    starts: Sequence[object],
+    ends: Sequence[object],
+    strides: Sequence[object],
 ) -> FakeTensor:
     out = x
     for a, start, end, step in zip(axes, starts, ends, strides):

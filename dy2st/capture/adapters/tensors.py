@@ -121,7 +121,7 @@ def share_data(e: Emitter, x: object) -> FakeTensor:
 
 
 @adapter("view_shape")
-def view_shape(e: Emitter, x: Tensor, shape: Any) -> FakeTensor:
+def view_shape(e: Emitter, x: Tensor, shape: Sequence[object]) -> FakeTensor:
     if not shares_when_reshaped(e, x, tuple(dims_of(shape))):
         raise Refused(
             source_error(ValueError)(
@@ -197,7 +197,7 @@ def unsqueeze(e: Emitter, x: object, axis: object) -> FakeTensor:
 
 
 @adapter("transpose")
-def transpose(e: Emitter, x: Tensor, perm: Any) -> FakeTensor:
+def transpose(e: Emitter, x: Tensor, perm: Sequence[int]) -> FakeTensor:
     n = e.type(x).ndim
     return e.transpose(x, perm=tuple(int(p) % n for p in perm))
 
@@ -212,7 +212,9 @@ def expand(e: Emitter, x: object, shape: object) -> FakeTensor:
 
 
 @adapter("expand_as")
-def expand_as(e: Emitter, x: object, y: object = None, target_shape: Any = ()) -> FakeTensor:
+def expand_as(
+    e: Emitter, x: object, y: object = None, target_shape: Sequence[object] = ()
+) -> FakeTensor:
     shape = e.type(y).shape if y is not None else tuple(target_shape)
     return e.expand(x, shape=shape)
 
@@ -328,7 +330,13 @@ def pixel_shuffle(e: Emitter, x: object, factor: int, data_format: str = "NCHW")
 
 @adapter("slice")
 def slice_(
-    e: Emitter, x: Tensor, axes: Any, starts: Any, ends: Any, flags: object = (), decrease: Any = ()
+    e: Emitter,
+    x: Tensor,
+    axes: Sequence[int],
+    starts: Sequence[object],
+    ends: Sequence[object],
+    flags: object = (),
+    decrease: Sequence[int] = (),
 ) -> FakeTensor:
     if any(isinstance(q, Tensor) for s in (starts, ends) for q in s):
         raise NoRow("a slice with tensor bounds")

@@ -7,7 +7,6 @@ recording, and runs that backwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import paddle
 
@@ -18,7 +17,7 @@ from dy2st.trace.trace import Trace
 from ir import Op
 
 PREFIX = "backward of "
-Run = Callable[[str, Any, Sequence[Tensor], Mapping[str, int]], "list[Tensor]"]
+Run = Callable[[str, object, Sequence[Tensor], Mapping[str, int]], "list[Tensor]"]
 
 
 def recorded(

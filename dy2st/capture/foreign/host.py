@@ -50,7 +50,7 @@ from dy2st.trace.trace import Trace, current
 from ir import Op, Size, Value
 
 #: positional arguments and named ones
-Literal: TypeAlias = tuple[tuple[object, ...], tuple[tuple[str, Any], ...]]
+Literal: TypeAlias = tuple[tuple[object, ...], tuple[tuple[str, object], ...]]
 UNMARKED: object = object()
 DRAW = "__dy2st_draw__"
 #: the generators of the modules `random` and `numpy.random`
@@ -111,7 +111,9 @@ def marked(f: object) -> Any:
     return mark.result if mark is not None and mark.host else UNMARKED
 
 
-def host_call(trace: Trace, f: Any, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
+def host_call(
+    trace: Trace, f: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
+) -> object:
     """Record a call of `f`; its result is a stand-in.
 
     Raises Refused for a function, arguments or a result that a program cannot have.
@@ -174,11 +176,11 @@ def owner_of(f: object) -> Any:
     return getattr(f, "__self__", None)
 
 
-def refusing(original: Any) -> Callable[..., object]:
+def refusing(original: Callable[..., object]) -> Callable[..., object]:
     """A function that draws, for code that is not converted: what it draws while it is traced would
     be drawn once and for all."""
 
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if current() is None:
             return original(*args, **kwargs)
         raise refuse(
@@ -285,7 +287,7 @@ def shuffled(
 # ---------------------------------------------------------------- logs and warnings
 LEVELS = frozenset("debug info warning warn error critical exception log".split())
 #: which warnings have been shown, by file
-SHOWN: dict[str, dict[Any, Any]] = {}
+SHOWN: dict[str, dict[str | tuple[str, type[Warning], int], int]] = {}
 
 
 def acts(f: Any) -> bool:
@@ -321,7 +323,7 @@ def recorded(
     return emitted(trace, callee, literal, template.operands)
 
 
-def emitted(trace: Trace, callee: Callee, literal: Any, operands: Sequence[Value]) -> Any:
+def emitted(trace: Trace, callee: Callee, literal: object, operands: Sequence[Value]) -> Any:
     result = callee.result
     types = () if result.type is None else (result.type,)
     attrs = {"call": "host", "args": (callee, literal), "types": types, "writes": ()}

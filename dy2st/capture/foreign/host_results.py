@@ -93,7 +93,7 @@ CLOCKS: dict[Callable[..., object], type | None] = {
 }  # fmt: skip
 #: functions that set the state of NumPy's own generator
 SEEDS = (np.random.seed, np.random.set_state)
-GENERATORS: dict[type, Callable[[], Any]] = {
+GENERATORS: dict[type, Callable[[], object]] = {
     random.Random: lambda: random.Random(0),
     np.random.RandomState: lambda: np.random.RandomState(0),
     np.random.Generator: lambda: np.random.default_rng(0),
@@ -135,7 +135,7 @@ def declared(f: Callable[..., object], spec: Any) -> Result:
 
 
 # ---------------------------------------------------------------- functions of generators
-Arguments: TypeAlias = Callable[[Mapping[str, int]], tuple[list[Any], dict[str, Any]]]
+Arguments: TypeAlias = Callable[[Mapping[str, int]], tuple[list[object], dict[str, object]]]
 
 
 def probed(f: Any, name: str, arguments: Arguments, names: Sequence[str], exact: bool) -> Result:

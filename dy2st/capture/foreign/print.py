@@ -23,7 +23,11 @@ from ir import Op, Value
 
 
 def print_(
-    *values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False
+    *values: object,
+    sep: str | None = " ",
+    end: str | None = "\n",
+    file: Any = None,
+    flush: bool = False,
 ) -> None:
     """`print` in converted code."""
     trace = current()
@@ -43,7 +47,7 @@ def print_(
     return None
 
 
-def record(trace: Trace, parts: Sequence[Any], stream: str, flush: bool) -> None:
+def record(trace: Trace, parts: Sequence[object], stream: str, flush: bool) -> None:
     if trace.endings.ahead is not None:
         return  # the call that has failed has written it
     operands: list[Value] = []

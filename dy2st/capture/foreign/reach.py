@@ -13,7 +13,6 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import paddle
@@ -35,7 +34,9 @@ _WHOLE = {
 }  # fmt: skip
 
 
-def watched(trace: Trace, f: Any, name: str, given: Iterable[object]) -> Callable[..., object]:
+def watched(
+    trace: Trace, f: Callable[..., object], name: str, given: Iterable[object]
+) -> Callable[..., object]:
     """`f`, after each call of which the program looks for changes that it cannot follow.
 
     Raises Refused if it may read what the function has stored before.
@@ -63,7 +64,7 @@ def watched(trace: Trace, f: Any, name: str, given: Iterable[object]) -> Callabl
         check(place)
     terms.call(reach.objects, reach.names, check)
 
-    def call(*args: object, **kwargs: object) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         every = (*args, *kwargs.values())
         before = [*map(contents, every)]
         out = f(*args, **kwargs)
@@ -93,7 +94,7 @@ def contents(x: object) -> object:
 class Written(Location):
     """A tensor from outside."""
 
-    obj: Any
+    obj: object
     shown: str
 
     def __str__(self) -> str:
@@ -140,7 +141,7 @@ class Reach:
         name = getattr(place, "name", None)
         return id(place.obj) in self.objects and (name is None or name in self.names)
 
-    def parts(self, x: object) -> Iterable[Any]:
+    def parts(self, x: object) -> Iterable[object]:
         """What an object holds without a name."""
         if isinstance(x, functools.partial):
             return (x.func, *x.args, *x.keywords.values())
@@ -156,7 +157,7 @@ class Reach:
         held = x if isinstance(x, tuple) else () if kind is None else kind.values(x)
         return held if len(held) <= MOST_ELEMENTS else ()
 
-    def named(self, x: object) -> Iterable[Any]:
+    def named(self, x: object) -> Iterable[object]:
         """The attributes of an object that have one of the names."""
         fields = getattr(x, "__dict__", {})
         if isinstance(x, types.ModuleType) and not is_library(x.__name__):

@@ -37,7 +37,7 @@ class Probed:
     """
 
     types: Sequence[Type]
-    structure: Any
+    structure: object
     written: Mapping[int, int]
     flags: Sequence[bool]
     trained: Sequence[int]
@@ -70,7 +70,7 @@ def record(
         raise
     except Refused:
         numbers: list[Any] = [q for q in (*args, *kwargs.values()) if is_symint(q)]
-        if loops := frozenset[Any]().union(*(q.loops for q in numbers)):
+        if loops := frozenset[object]().union(*(q.loops for q in numbers)):
             what = "has a result of which the index gives the size"
             raise NeedsConcrete(what, loops, subject=name) from None
         raise
@@ -98,7 +98,7 @@ def _informative(e: Exception) -> bool:
 def _emit(
     trace: Trace,
     name: str,
-    literal: Any,
+    literal: object,
     operands: Sequence[Tensor],
     probed: Probed,
 ) -> object:

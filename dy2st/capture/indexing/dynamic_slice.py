@@ -8,7 +8,6 @@ bounds are as long as the program finds out (`dy2st.capture.indexing.slices`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -36,7 +35,7 @@ def window(e: Emitter, x: object, axis: int, item: slice) -> FakeTensor | None:
     return e.dynamic_slice(x, e.cast_to(start, I64), axis=axis, length=b - a)
 
 
-def _computed(e: Emitter, q: Any) -> Value | None:
+def _computed(e: Emitter, q: object) -> Value | None:
     """The value of a bound that the program computes."""
     if is_runtime_scalar(q):
         return q.value  # type: ignore[no-any-return]

@@ -11,9 +11,9 @@ those of NumPy after the integers have been taken out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import paddle
@@ -32,6 +32,8 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from ir import ShapeError
+
+T = TypeVar("T")
 
 
 def getitem(trace: Trace, x: Tensor, index: object) -> Any:
@@ -107,7 +109,7 @@ def without_front(items: list[object]) -> list[object]:
     return [q for q in front if q is not None] + items[len(front) :]
 
 
-def checked(trace: Trace, x: Tensor, index: object, make: Any) -> Any:
+def checked(trace: Trace, x: Tensor, index: object, make: Callable[[], T]) -> T:
     try:
         return make()
     except (ShapeError, NoRow, IndexError, ValueError) as cause:
