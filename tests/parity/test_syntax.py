@@ -609,6 +609,12 @@ def test_generators_over_a_named_size_are_refused(f, match):
         dy2st.to_static(f, input_spec=NAMED)(X)
 
 
+def test_a_large_power_of_a_named_size_is_refused():
+    static = dy2st.to_static(lambda x: x * (x.shape[0] ** 10), input_spec=NAMED)
+    with pytest.raises(dy2st.SourceError, match="an integer power"):
+        static(X)
+
+
 def sums_rows(x):
     return sum(x[t] for t in range(x.shape[0]))
 
