@@ -16,7 +16,7 @@ from functools import partial
 
 from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
 from executor.gpu.kernels.groups import Own
-from executor.gpu.kernels.rows import Place, RowGroup, RowWriter, place
+from executor.gpu.kernels.rows import Place, RowGroup, RowWriter, over_rows, place
 from executor.gpu.preamble import SHARED, THREADS, WARP
 from executor.gpu.scalars import memory_type, register_type
 from executor.launches import BackendLaunch, Check, Gemm, Launch, Map, Reduce, When
@@ -171,7 +171,7 @@ class _Writer(RowWriter):
         last = [_of_queries(x.result.y, x.lead), *_summand(x.result), x.result.c]
         memory = [*first, *last, *x.outs[1:], *x.ins]
         pointers = [kernel.pointer(v) for v in memory]
-        dims, over = collapse(x.lead, [tuple(v.strides[:at]) for v in memory])
+        dims, over = collapse(x.lead, [over_rows(v, at) for v in memory])
         n, rows = kernel.numbers(dims), [kernel.numbers(r) for r in over]
         near = self.shared([v.dtype for v in x.outs[1:]])
         total = kernel.let(" * ".join(map(str, n)) or 1)

@@ -50,6 +50,11 @@ def place(v: View, lead: int) -> Place:
     return v.buffer, v.dtype, v.offset, *parts
 
 
+def over_rows(v: View, lead: int) -> tuple[Dim, ...]:
+    """How far it is from row to row; a value without axes is the same for all."""
+    return tuple(v.strides[:lead]) or (0,) * lead
+
+
 # ---------------------------------------------------------------- which launches
 def merged(launches: Sequence[Launch], at: int, own: Own) -> tuple[list[Launch], int] | None:
     """The longest run of launches over the same rows that begins there as one, and how many it
@@ -249,8 +254,7 @@ class _Writer(RowWriter):
         self.threads = threads
         self.pointers = {x.place(v): kernel.pointer(v) for v in memory}
         lead = len(x.lead)
-        strides = [tuple(v.strides[:lead]) for v in memory]
-        dims, over = collapse(x.lead, strides)
+        dims, over = collapse(x.lead, [over_rows(v, lead) for v in memory])
         n, rows = kernel.numbers(dims), [kernel.numbers(r) for r in over]
         kernel.work = product(x.lead) * threads
         total = kernel.let(" * ".join(map(str, n)) or 1)

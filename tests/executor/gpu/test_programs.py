@@ -30,7 +30,7 @@ TOGETHER = 12
 
 
 def floats(*shape, seed=0):
-    return np.random.default_rng(seed).normal(size=shape).astype("f4")
+    return np.asarray(np.random.default_rng(seed).normal(size=shape)).astype("f4")
 
 
 def parsed(text):

@@ -31,6 +31,18 @@ program two(%x: f32[R,40] arg "x") {
   return %y, %s
 }
 """
+#: a number that is computed between the launches of a row, from memory without axes
+SCALED = """
+program scaled(%x: f32[R,40] arg "x", %c: f32[] arg "c") {
+  %m = max(%x, axes=[1], keepdim=True)           : f32[R,1]
+  %r = exp(%c)                                   : f32[]
+  %d = subtract(%x, %m)                          : f32[R,40]
+  %e = multiply(%d, %r)                          : f32[R,40]
+  %s = sum(%e, axes=[1], keepdim=True)           : f32[R,1]
+  %y = divide(%e, %s)                            : f32[R,40]
+  return %y
+}
+"""
 #: turned rows: neighbouring elements of a row do not lie next to each other
 TURNED = """
 program turned(%x: f32[40,R] arg "x") {
@@ -54,8 +66,9 @@ def kernels(program) -> int:
         (NORM, 1, [(5, 3, 40), (120,), (120,)]),
         (TURNED, 1, [(40, 5)]),
         (TWO, 3, [(5, 40)]),
+        (SCALED, 1, [(5, 40), ()]),
     ],
-    ids=["softmax", "norm", "turned", "two"],
+    ids=["softmax", "norm", "turned", "two", "scaled"],
 )
 def test_rows(text, most, shapes, seed, threads, monkeypatch):
     monkeypatch.setitem(driver().__dict__, "threads", threads)
@@ -63,7 +76,7 @@ def test_rows(text, most, shapes, seed, threads, monkeypatch):
     monkeypatch.setenv("EMULATOR_SEED", str(seed))
     program = run_passes(parsed(text))
     assert kernels(program) <= most
-    run = same(program, *(3 * floats(*s, seed=k) for k, s in enumerate(shapes)))
+    run = same(program, *(np.asarray(3 * floats(*s, seed=k)) for k, s in enumerate(shapes)))
     if text is SOFTMAX:
         x = np.float32([[np.inf] + [0] * 39, [np.nan] * 40, [-np.inf] * 40, [1e4] * 40, [0] * 40])
         want = executor.compile(program)(x)[0]
