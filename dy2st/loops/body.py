@@ -165,6 +165,7 @@ class BodyTrace(LoopTrace):
             trace.frames.append(self.frame)
             settle_items(trace)
             plan = self.trace_once(before, old, asks)
+            lookup.check_updates(trace, self.frame)
             written = dict(self.frame.written)
         except BaseException as e:
             lookup.forget(trace, self.loop)
@@ -185,6 +186,7 @@ class BodyTrace(LoopTrace):
         trace.frame.notes.append(("while" if self.count else "scan", site, reason))
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
+        lookup.write_back(trace, self.frame)
 
     def trace_once(
         self, before: tuple[object, ...], old: dict[Path, object], asks: bool

@@ -48,7 +48,8 @@ class Learned:
     those that it changes before; written: places whose tensors it writes in place and rebinds;
     shrinks: lists out of which it takes elements; queues: lists from outside that the body shifts;
     fills: those that it stores at its index; buffers: those that it fills and reads, or stores at
-    any place; columns: attributes of Layers that it stores; trip: the largest number of iterations,
+    any place; columns: attributes of Layers that it stores; updated: buffers of Layers, one for
+    each iteration, that it writes in place; trip: the largest number of iterations,
     whether it is exact, and whether it is assumed: a trace under it has to find it again. guessed:
     places of `grown` that a trace which failed seemed to make longer; refuted: those that do not
     grow; counted: those that only some iterations make longer, as data says.
@@ -70,6 +71,7 @@ class Learned:
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
     columns: dict[Any, Any] = dataclasses.field(default_factory=dict)
     buffers: dict[int, Wanted] = dataclasses.field(default_factory=dict)
+    updated: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
     trip: Dim | None = None
     exact: bool = False
     assumed: bool = False
@@ -95,6 +97,7 @@ class Learned:
             "shifts a list": self.queues,
             "stores the elements of a list": self.fills,
             "stores attributes of Layers": self.columns,
+            "writes buffers of Layers": self.updated,
             "reads any element of a list that it fills": self.buffers,
             "has a bound": self.trip is not None,
         }

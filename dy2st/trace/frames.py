@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +52,9 @@ class Frame:
     distance from the end. `facts` hold in a branch.
     `relied`: storages from outside of the block whose known elements it has read as Python numbers.
     `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
-    `paths`: the places of the tensors that the loop carries.
+    `paths`: the places of the tensors that the loop carries. `tables`: of
+    storages in front of the loop of which an index picks rows, the tensors that the rows stand for,
+    and a key of these where each iteration has one of them; `updates`: the tables that it writes.
     `decisions`: how many conditions on data it has come to; `decision`: of a branch, which of those
     of the frame around it, and whether it holds.
     `stale`: the body has shown what the next trace has to know from its beginning; this one goes on
@@ -73,6 +76,8 @@ class Frame:
     shrunk: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
     facts: frozenset[Any] = frozenset()
     paths: dict[Value, tuple[object, ...]] = field(default_factory=dict)
+    tables: dict[Value, tuple[Sequence[Value], tuple[int, ...]]] = field(default_factory=dict)
+    updates: dict[Value, Any] = field(default_factory=dict)
     decisions: int = 0
     decision: tuple[int, bool] | None = None
     consts: dict[Value, Const] = field(default_factory=dict)
@@ -99,6 +104,16 @@ class Frame:
         if path is None or path in self.learned.written and not self.stale:
             return False
         self.learned.written.add(path)
+        self.stale = True
+        return True
+
+    def learn_update(self, storage: Value) -> bool:
+        """The next trace of the body has a storage of its own for the tensors that this one only
+        reads; False where it cannot."""
+        key = self.tables[storage][1] if storage in self.tables else ()
+        if not key:
+            return False
+        self.learned.updated.add(key)
         self.stale = True
         return True
 

@@ -354,6 +354,8 @@ class Trace:
         if root in self.values.frozen:
             reason, loop = self.values.frozen[root]
             if self.is_counted(loop) and loop.frame in self.frames:
+                if loop.frame.learn_update(root):
+                    return
                 raise NeedsConcrete("a tensor is written of which the loop takes a copy", [loop])
             why = "a tensor that it takes from outside is written in place"
             self.unroll(loop, why, [q for text, q in self.values.frozen.values() if text == reason])

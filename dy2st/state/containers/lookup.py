@@ -45,8 +45,10 @@ from dy2st.trace.scalar import (
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import SymInt, bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace
-from ir import Type, Value
+from ir import Op, Type, Value
+from ir.analysis.ranges import slope
 from ir.types import I64
+from ir.uses import walk
 
 #: NumPy's scalars that are numbers of Python to a program
 NUMPY: dict[type, type] = {np.float64: float, np.int64: int, np.bool_: bool}
@@ -113,7 +115,8 @@ def element(
     one tensor."""
     refuse_short(trace, i.loops)
     found = trace.objects.lookups.get(id(owner))
-    if found is None or not found.holds(items, trace.frames, trace.values.writes):
+    same = found is not None and found.holds(items, trace.frames, trace.values.writes)
+    if found is None or not (same and all(q.holds(i.loops) for q in tables_of(found.table))):
         try:
             found = trace.objects.lookups[id(owner)] = looked_up(trace, owner, items, i.loops)
         except NeedsConcrete as e:
@@ -204,10 +207,26 @@ def refuse_few(loops: frozenset[Loop], kind: str) -> None:
 
 # ---------------------------------------------------------------- tables
 class Table:
-    """Rows along the first axis of `fake`: numbers, or copies of the `members`."""
+    """Rows along the first axis of `fake`: numbers, or copies of the `members`.
 
-    def __init__(self, fake: FakeTensor, number: bool, members: Sequence[Value] = ()) -> None:
+    `key`: which tensors the members are, if a loop may write them. `written`: the members, in a
+    table that a loop writes: the rows are theirs until it ends.
+    """
+
+    def __init__(
+        self,
+        fake: FakeTensor,
+        number: bool,
+        members: Sequence[Value] = (),
+        key: tuple[int, ...] = (),
+        written: Sequence[FakeTensor] = (),
+    ) -> None:
         self.fake, self.number, self.members = fake, number, members
+        self.key, self.written = key, written
+
+    def holds(self, loops: frozenset[Any]) -> bool:
+        """Whether the loops write the members no more than the table is made for."""
+        return bool(self.written) or not self.key or not is_updated(loops, self.key)
 
     def item(
         self, trace: Trace, at: object, i: RuntimeScalar | SymInt, inner: Sequence[Frame]
@@ -217,12 +236,61 @@ class Table:
         if self.number:
             return RuntimeScalar(one._value, trace, i.loops, i.data)
         loop = next((f.loop for f in inner if f.loop in i.loops), None)
+        trace.values.copies[one._value] = tuple(self.members)
+        whole = trace.root(self.fake._value)
+        if loop is not None:
+            once = is_each_once(trace, i, len(self.members), inner)
+            inner[0].tables[whole] = (self.members, self.key if once else ())
+            if once and self.written:
+                inner[0].updates[whole] = self
+                return one
         for root in map(trace.root, (self.fake._value, *self.members)):
             if any(root in f.written for f in inner):
                 raise NeedsConcrete("a tensor of a list that an index reads is written", i.loops)
             trace.freeze(root, PICKED, loop)
-        trace.values.copies[one._value] = tuple(self.members)
         return one
+
+
+def is_each_once(trace: Trace, i: Any, n: int, inner: Sequence[Frame]) -> bool:
+    """Whether the body that begins the frames `inner`, or a branch of it, picks each of `n`
+    elements in one iteration."""
+    loop = inner[0].loop
+    if not is_symint(i) or loop is None or i.loops != {loop} or any(f.loop for f in inner[1:]):
+        return False
+    step = slope(i.dim, loop.name)
+    return loop.trip == n and step in (1, -1) and bounds(i.dim, trace) == (0, n - 1)
+
+
+def is_updated(loops: frozenset[Any], key: tuple[int, ...]) -> bool:
+    """Whether a loop writes these tensors in place, as an earlier trace of it has found."""
+    return any(q.frame is not None and key in q.frame.learned.updated for q in loops)
+
+
+def check_updates(trace: Trace, body: Frame) -> None:
+    """Tensors that a loop writes are known to it by one table only."""
+    for whole, table in body.updates.items():
+        tables = (members for root, (members, _) in body.tables.items() if root is not whole)
+        others = (v for members in tables for v in members)
+        known = map(trace.root, (*body.consts, *body.written, *others))
+        if not set(map(trace.root, table.members)).isdisjoint(known):
+            raise NeedsConcrete("writes a tensor of a Layer that it also knows by another name")
+
+
+def write_back(trace: Trace, body: Frame) -> None:
+    """Behind a loop: the tensors get what it has left in the rows that stood for them."""
+    for whole, table in body.updates.items():
+        stores = (n for n in walk(body.builder.ops) if isinstance(n, Op) and n.name == "copy_")
+        moves = sum(n.attrs["moves"] for n in stores if trace.root(n.operands[0]) is whole)
+        for k, fake in enumerate(table.written):
+            trace.write(fake, table.fake[k]._value, moves=moves)
+
+
+def tables_of(tree: object) -> Iterator[Table]:
+    if isinstance(tree, tuple):
+        for part in tree:
+            yield from tables_of(part)
+    elif isinstance(tree, Table):
+        yield tree
 
 
 def forget(trace: Trace, loop: Loop) -> None:
@@ -268,8 +336,13 @@ def of_tensors(trace: Trace, items: Sequence[object], loops: frozenset[Loop]) ->
     if any(isinstance(q, EagerParamBase) for q in items):
         refuse_few(loops, "a parameter")
     values = [q._value for q in fakes]
-    whole = trace.emit("tensor_array", values, {})
-    return Table(trace.fake(whole, fakes[0].stop_gradient), False, values)
+    alone = fakes[0].stop_gradient and len(set(map(trace.root, values))) == len(values)
+    key = tuple(map(id, items)) if alone and all(trace.root(v) is v for v in values) else ()
+    written = is_updated(loops, key)
+    attrs = {"axis": 0} if written else {}
+    whole = trace.emit("stack" if written else "tensor_array", values, attrs)
+    fake = trace.fake(whole, fakes[0].stop_gradient)
+    return Table(fake, False, values, key, fakes if written else ())
 
 
 def of_layers(items: Sequence[object], loops: frozenset[Loop]) -> LayerTable:

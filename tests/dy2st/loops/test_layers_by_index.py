@@ -410,39 +410,6 @@ class Named(nn.Layer):
         return x
 
 
-class Running(Normalised):
-    """Running statistics that are written."""
-
-    def __init__(self):
-        super().__init__()
-        self.train()
-
-
-class Counts(nn.Layer):
-    """A buffer of each block is written in place, another one is rebound."""
-
-    class Part(nn.Layer):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Linear(6, 6)
-            self.register_buffer("calls", paddle.zeros([1]))
-            self.register_buffer("seen", paddle.zeros([1]))
-
-        def forward(self, x):
-            self.calls.add_(paddle.ones([1]))
-            self.seen = self.seen + 2
-            return self.inner(x) * self.calls + self.seen
-
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.LayerList([Counts.Part() for _ in range(N)])
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = paddle.tanh(layer(x))
-        return x
-
-
 class Remembers(nn.Layer):
     """A Layer keeps what it has computed, and a list of its own grows."""
 
@@ -606,7 +573,7 @@ class Cached(nn.Layer):
 
 
 UNROLLED = (
-    Dilated, Widths, Kinds, Hooked, Named, Running, Counts, Compared, Equal, Keys, Chosen, Kept,
+    Dilated, Widths, Kinds, Hooked, Named, Compared, Equal, Keys, Chosen, Kept,
     Updated, Descent, Described, Fallback, Cached,
 )  # fmt: skip
 
@@ -640,8 +607,7 @@ REASONS = {
     Kinds: "`self.layers[k]` picks Layers of different classes",
     Hooked: "`self.layers[t]` picks Layers with hooks",
     Named: "picks Layers whose kind differs: `self.kind`",
-    Counts: "a tensor is written of which the loop takes a copy: "
-    "`self.calls.add_(paddle.ones([1]))`",
+    Updated: "a tensor is written of which the loop takes a copy: `layer.weight.scale_(0.5)`",
 }
 
 
