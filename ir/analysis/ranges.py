@@ -16,14 +16,14 @@ so is the value (`bounds_of_elements`). Out of scope there: arithmetic, and boun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
-from ir.program import Carry, Cond, Const, Fused, Last, Node, Op, Program, Scan, Seq, Stack, Value
+from ir.program import Cond, Fused, Last, Node, Op, Program, Scan, Stack, Value
 from ir.types import Dim, Size, is_natural, substitute_dim
-from ir.uses import walk
+from ir.uses import entering, walk
 
 #: name -> (least, largest), the names of outer loops first
 Ranges: TypeAlias = Mapping[str, tuple[Dim, Dim]]
@@ -96,10 +96,10 @@ class Elements:
     def below(self, v: Value) -> int | None:
         """A number n with 0 <= element < n for all elements of `v`; None if none is known."""
         if v not in self.found:
-            self.found[v] = self._below(v)
+            self.found[v] = self.bound(v)
         return self.found[v]
 
-    def _below(self, v: Value) -> int | None:
+    def bound(self, v: Value) -> int | None:
         seen, todo, most = {v}, [v], 0
         while todo:
             q = todo.pop()
@@ -118,74 +118,52 @@ def bounds_of_elements(program: Program) -> Elements:
     out = Elements()
     ops: list[Op] = []
     for node in walk(program.ops):
-        out.sources.update(_ports(node))
-        if isinstance(node, (Op, Fused)):
-            ops += node.body if isinstance(node, Fused) else [node]
+        out.sources.update(_through_ports(node))
+        ops += node.body if isinstance(node, Fused) else [node] if isinstance(node, Op) else []
+    ops = [op for op in ops if all(r.type.dtype.kind in "iu" for r in op.results)]
     for op in ops:
-        _op(out, op)
-    full = (op for op in ops if op.name == "full" and _fits(op.attrs["value"], op))
-    constants = {op.result: op.attrs["value"] for op in full}
+        most = _largest(op)
+        if most is not None and 0 <= most < 1 << (op.result.type.dtype.bits - 1):
+            out.bounds[op.result] = most + 1
+        elif sources := _moved(op):
+            out.sources.update(dict.fromkeys(op.results, sources))
     for op in ops:
-        if op.name == "remainder" and op.result.type.dtype.kind == "i":
-            divisor = constants.get(_only_origin(out, op.operands[1]), 0)
-            if divisor > 0:
-                out.bounds[op.result] = int(divisor)
+        below = out.bound(op.operands[1]) if op.name == "remainder" else None
+        if below is not None and op.result.type.dtype.kind == "i":
+            out.bounds[op.result] = below - 1  # a divisor of 0 is an error
     return out
 
 
-def _only_origin(out: Elements, v: Value) -> Value:
-    while len(out.sources.get(v, ())) == 1:
-        (v,) = out.sources[v]
-    return v
-
-
-def _op(out: Elements, op: Op) -> None:
-    integer = all(r.type.dtype.kind in "iu" for r in op.results)
-    if not integer:
-        return
-    bound = _bound(op)
-    if bound is not None:
-        out.bounds.update(dict.fromkeys(op.results, bound))
-        return
-    sources = op.row.sources(op.operands)
-    if op.name == "cast" and op.operands[0].type.dtype.kind == "i":
-        wide = op.result.type.dtype.bits >= op.operands[0].type.dtype.bits
-        sources = op.operands if wide else ()
-    if sources:
-        out.sources.update(dict.fromkeys(op.results, tuple(sources)))
-
-
-def _bound(op: Op) -> int | None:
+def _largest(op: Op) -> int | None:
+    """The largest element that the op itself gives; its elements are not negative."""
     if op.name == "argmax":
         n = op.operands[0].type.shape[op.attrs["axis"]]
-        return n if isinstance(n, int) and _fits(n - 1, op) else None
-    if op.name == "full" and op.attrs["value"] >= 0 and _fits(op.attrs["value"], op):
-        return int(op.attrs["value"]) + 1
-    return None
+        return n - 1 if isinstance(n, int) else None
+    return int(op.attrs["value"]) if op.name == "full" else None
 
 
-def _fits(number: float, op: Op) -> bool:
-    """Whether the result's element type has the number, which is not negative."""
-    return bool(number < 1 << (op.result.type.dtype.bits - 1))
+def _moved(op: Op) -> tuple[Value, ...]:
+    """The operands of which the op moves the elements."""
+    if op.name == "cast" and op.operands[0].type.dtype.kind == "i":
+        wide = op.result.type.dtype.bits >= op.operands[0].type.dtype.bits
+        return op.operands if wide else ()
+    return tuple(op.row.sources(op.operands))
 
 
-def _ports(node: Node) -> Iterable[tuple[Value, tuple[Value, ...]]]:
+def _through_ports(node: Node) -> Iterator[tuple[Value, tuple[Value, ...]]]:
+    ins = node.ins if isinstance(node, Fused) else entering(node)
+    yield from ((p.inner, (p.outer,)) for p in ins)
     if isinstance(node, Scan):
-        for p in node.ports:
-            if isinstance(p, (Const, Seq)):
-                yield p.inner, (p.outer,)
-            elif isinstance(p, Carry):
-                yield p.inner, (p.init, p.next)
-                if p.last is not None:
-                    yield p.last, (p.init, p.next)
-            elif isinstance(p, (Stack, Last)):
-                yield p.outer, (p.inner,)
-    elif isinstance(node, (Cond, Fused)):
-        yield from ((p.inner, (p.outer,)) for p in node.ins)
-        if isinstance(node, Fused):
-            yield from ((outer, (inner,)) for outer, inner in node.outs)
-        else:
-            yield from ((j.outer, (j.then, j.orelse)) for j in node.outs)
+        for p in node.carries:
+            yield p.inner, (p.init, p.next)
+            if p.last is not None:
+                yield p.last, (p.init, p.next)
+        outs = (p for p in node.ports if isinstance(p, (Stack, Last)))
+        yield from ((p.outer, (p.inner,)) for p in outs)
+    elif isinstance(node, Fused):
+        yield from ((outer, (inner,)) for outer, inner in node.outs)
+    elif isinstance(node, Cond):
+        yield from ((j.outer, (j.then, j.orelse)) for j in node.outs)
 
 
 __all__ = [

@@ -16,6 +16,7 @@ from executor.allocation import HOST
 from ir import OPS, VerifyError, parse, verify
 from ir.analysis.conditions import unproven, with_requires
 from ir.analysis.extents import LARGEST, extents, too_large
+from ir.analysis.ranges import bounds_of_elements
 from ir.interpreter import bind_sizes
 from ir.literal import print_attr
 from ir.opdef import complete_attrs
@@ -204,6 +205,26 @@ def test_an_index_that_its_type_does_not_hold_has_no_bound():
     x = np.arange(200, dtype="f")
     (found,) = compiled(p)(x, np.arange(300, dtype="f"))
     assert found == [300 - 57]
+
+
+ELEMENTS = {
+    "%r = argmax(%x, axis=0, dtype=i64) : i64[]": 200,
+    "%r = full(value=6, shape=[3], dtype=i32) : i32[3]": 7,
+    "%r = full(value=-1, dtype=i64) : i64[]": None,
+    "%d = full(value=7, dtype=i64) : i64[]\n%r = remainder(%i, %d) : i64[3]": 7,
+    "%d = full(value=-7, dtype=i64) : i64[]\n%r = remainder(%i, %d) : i64[3]": None,
+    "%d = argmax(%x, axis=0, dtype=i64) : i64[]\n%r = remainder(%i, %d) : i64[3]": 199,
+    "%d = full(value=7, dtype=i64) : i64[]\n%q = remainder(%i, %d) : i64[3]\n"
+    "%r = reshape(%q, shape=[3, 1]) : i64[3,1]": 7,
+    "%q = argmax(%x, axis=0, dtype=i64) : i64[]\n%r = cast(%q, dtype=i32) : i32[]": None,
+    "%r = add(%i, %i) : i64[3]": None,
+}
+
+
+@pytest.mark.parametrize("ops", ELEMENTS)
+def test_bounds_of_elements(ops):
+    p = parse(f'program p(%x: f32[200] arg "x", %i: i64[3] arg "i") {{\n{ops}\n  return %r\n}}')
+    assert bounds_of_elements(verify(p)).below(p.outputs[0]) == ELEMENTS[ops]
 
 
 def test_the_results_of_a_kernel_have_its_shape():
