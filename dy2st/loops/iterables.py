@@ -168,6 +168,9 @@ class RunRange:
     def __len__(self) -> int:
         raise stop(self.length, "the length of a range")
 
+    def __getitem__(self, i: object) -> Any:
+        raise stop(self.length, "an element of a range")
+
 
 RunRange.__name__ = RunRange.__qualname__ = "range"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import copy
+import enum
 import inspect
 import types
 import warnings
@@ -274,9 +275,17 @@ class Results:
             or is_constant(x)
             or what != "the result"
             or callable(x)
+            or isinstance(x, enum.Enum)
+            or is_users_object(x)
+            and self.is_outside(x)
         ):
             return x
         raise no_result(what, x)
+
+    def is_outside(self, x: object) -> bool:
+        """Whether an object was there before: the program belongs to this very one."""
+        known = (self.trace.guards.ids, self.trace.guards.named)
+        return id(x) not in self.trace.objects.made and any(id(x) in q for q in known)
 
     def container(self, x: Any, what: str) -> object:
         """A list or dict; one that stands in two places stays one."""

@@ -307,6 +307,8 @@ def note_inherited(trace: Trace, owner: object, f: types.FunctionType) -> None:
         base = next((k for k in kind.__mro__ if vars(k).get(name) is f), None)
         if base is not None:
             trace.guards.special_method(base, name, f)
+            bases = trace.guards.ref_constant(kind.__mro__)
+            trace.guards.terms["mro", id(kind)] = f"{trace.guards.ref(kind)}.__mro__ is {bases}"
 
 
 def other(trace: Trace, f: Any) -> Callable[..., object]:

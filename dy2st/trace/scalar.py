@@ -262,6 +262,9 @@ ROWS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide",
     "floordiv": "floor_divide", "mod": "remainder", "pow": "pow",
 }  # fmt: skip
+DIVISIONS = {
+    "divide": operator.truediv, "floor_divide": operator.floordiv, "remainder": operator.mod
+}  # fmt: skip
 BITS = {
     "and": "and", "or": "or", "xor": "xor", "lshift": "left_shift", "rshift": "right_shift"
 }  # fmt: skip
@@ -285,8 +288,8 @@ def arithmetic(home: Home, row: str, x: object, y: object) -> object:
             "an integer power",
         )
     left, right = value_in(home, x, dtype), value_in(home, y, dtype)
-    if row in ("divide", "floor_divide", "remainder"):
-        check_divisor(home, right, y)
+    if row in DIVISIONS:
+        check_divisor(home, row, float in (a, b), right, y)
     if row == "pow":
         check_power(home, x, y, left, right)
     return make(home, home.emit(row, [left, right], {}), x, y)
@@ -307,15 +310,18 @@ def bits(home: Home, row: str, x: object, y: object) -> object:
     return make(home, home.emit(f"bitwise_{row}", [left, right], {}), x, y)
 
 
-def check_divisor(home: Home, value: Value, y: object) -> None:
+def check_divisor(home: Home, row: str, floats: bool, value: Value, y: object) -> None:
     """Python raises for a zero; a plain number that is not zero needs no check."""
     if type(y) in (int, float, bool):
         if not y:
-            raise ZeroDivisionError("division by zero")
+            DIVISIONS[row](1.0 if floats else 1, y)
         return
     zero = value_in(home, 0, value.type.dtype)
     ok = home.emit("not_equal", [value, zero], {})
-    check(home, ok, "ZeroDivisionError", "division by zero")
+    try:
+        DIVISIONS[row](1.0 if floats else 1, 0)
+    except ZeroDivisionError as error:
+        check(home, ok, "ZeroDivisionError", str(error))
 
 
 def check_power(home: Home, x: Any, y: Any, left: Value, right: Value) -> None:

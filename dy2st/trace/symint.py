@@ -442,6 +442,9 @@ class SymRange:
     def __len__(self) -> NoReturn:
         raise NeedsConcrete(f"the length of {self!r}", self.loops)
 
+    def __getitem__(self, i: object) -> NoReturn:
+        raise NeedsConcrete(f"an element of {self!r}", self.loops)
+
     def __repr__(self) -> str:
         return f"range({self.start!r}, {self.stop!r}, {self.step})"
 

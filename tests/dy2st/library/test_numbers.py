@@ -52,6 +52,23 @@ def test_bit_operators_are_those_of_python(f, spec):
     assert all(q.kind == "scan" for q in dy2st.report(static, X).loops)
 
 
+@pytest.mark.parametrize("f", [lambda a, b: a // b, lambda a, b: a % b, lambda a, b: a / b])
+def test_a_division_by_zero_is_an_error_in_the_words_of_python(f):
+    static = dy2st.to_static(f)
+    for a, b in ((7, 2), (9, 4), (7, 0), (7.5, 2.0), (8.5, 3.0), (3.5, 0.0)):
+        have, want = check.outcome(static, (a, b)), check.outcome(f, (a, b))
+        assert (type(have), str(have)) == (type(want), str(want))
+
+
+def test_an_element_of_a_range_whose_end_changes():
+    def f(x, n):
+        return x * range(1, n, 2)[-1] + len(range(n)) + (5 in range(n))
+
+    static, x = dy2st.to_static(f), paddle.ones([2])
+    for n in (4, 5, 6, 7):
+        check.same(static(x, n), f(x, n))
+
+
 def test_a_shift_by_a_negative_number_is_an_error():
     def f(x):
         return x, 1 << int(x.sum())

@@ -276,6 +276,29 @@ def test_a_method_that_is_replaced(how, monkeypatch):
     check.same(static(X), eager(X))
 
 
+class Base(nn.Layer):
+    def act(self, x):
+        return x * 2
+
+    def forward(self, x):
+        return self.act(x)
+
+
+def test_a_base_that_is_replaced():
+    class Between:
+        def act(self, x):
+            return super().act(x) + 1
+
+    class Net(Between, Base):
+        def act(self, x):
+            return super().act(x) * 3
+
+    static = dy2st.to_static(Net())
+    check.same(static(X), Net()(X))
+    Net.__bases__ = (Base,)
+    check.same(static(X), Net()(X))
+
+
 class Doubled(nn.Linear):
     def __call__(self, x, *, by=2.0):
         return super().__call__(x) * by
