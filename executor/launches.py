@@ -124,6 +124,17 @@ class ArgMax:
 
 
 @dataclass(frozen=True, eq=False)
+class First:
+    """The numbers of the elements that come first along `axis`, in order (`ir.ops.reduce`); as
+    many as `out`, whose memory is the heap, has there."""
+
+    x: View
+    axis: int
+    largest: bool
+    out: View
+
+
+@dataclass(frozen=True, eq=False)
 class Gather:
     """out[pre, j, post] = x[pre, index[j], post]; `wrap`: negative indices count from the end.
 
@@ -307,6 +318,7 @@ Launch: TypeAlias = (
     | Addresses
     | Reduce
     | ArgMax
+    | First
     | Gather
     | GatherNd
     | ScatterNd

@@ -1,7 +1,17 @@
 """The CPU backend: LLVM text, compiled by llvmlite. The modules listed first register kernels."""
 
 from executor.cpu.backend import Cpu, machine, machine_for
-from executor.cpu.kernels import conv, elementwise, gather, gemm, gemv, pack, reduce, scatter
+from executor.cpu.kernels import (
+    conv,
+    elementwise,
+    gather,
+    gemm,
+    gemv,
+    pack,
+    reduce,
+    scatter,
+    selection,
+)
 
 __all__ = [
     "conv",
@@ -12,6 +22,7 @@ __all__ = [
     "pack",
     "scatter",
     "reduce",
+    "selection",
     "Cpu",
     "machine",
     "machine_for",

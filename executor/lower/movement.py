@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from executor.launches import ArgMax, Gather, Index, Iota, Map, Number64
+from executor.launches import ArgMax, First, Gather, Index, Iota, Map, Number64
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View
 from ir import Op, Value
@@ -300,3 +300,10 @@ def argmax(low: Lowerer, op: Op) -> None:
     low.natural((x.shape[axis] - 1,), "argmax: a tensor")
     out = low.fresh(op.result)
     low.emit(ArgMax(x, axis, out.pick(axis, 0) if op.attrs["keepdim"] else out))
+
+
+@rule("first", direct=True)
+def first(low: Lowerer, op: Op) -> None:
+    x, axis = low.env[op.operands[0]], op.attrs["axis"] % op.operands[0].type.ndim
+    low.natural((x.shape[axis] - op.attrs["count"],), "first: a tensor")
+    low.emit(First(x, axis, op.attrs["largest"], low.fresh(op.result)))

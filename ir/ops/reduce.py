@@ -1,4 +1,4 @@
-"""Reductions along axes: sums, products, extrema, means, argmax."""
+"""Reductions along axes: sums, products, extrema, means, argmax, the first elements in order."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ir.opdef import Reduce, ShapeError, axis_in, example, op
+from ir.opdef import Reduce, ShapeError, assume, axis_in, example, op
 from ir.ops.elementwise import require_kind
+from ir.ops.gradients import zero_gradient
 from ir.program import Builder, Value
 from ir.scalar import language as k
 from ir.types import BOOL, I32, I64, Dim, Type, product
@@ -186,5 +187,89 @@ op(
         example("f32[3,4]", axis=1, dtype=I64),
         example("f64[3,4]", axis=0, keepdim=True, dtype=I64),
         example("i64[5]", axis=0, dtype=I32),
+    ),
+)
+
+
+# ---------------------------------------------------------------- the first elements in order
+def comes_first(a: k.Scalar, b: k.Scalar, largest: bool) -> k.Scalar:
+    """Whether element `a` is to come before `b`; a NaN is larger than all numbers."""
+    order = a > b if largest else a < b
+    if a.dtype.kind != "f":
+        return order
+    one, other = (a, b) if largest else (b, a)
+    return (k.isnan(one) & ~k.isnan(other)) | order
+
+
+class _Heap:
+    """The numbers of the elements of a row, with the one that is to come last at the root."""
+
+    def __init__(self, row: np.ndarray, count: int, largest: bool) -> None:
+        self.row, self.largest = row, largest
+        self.at = list(range(count))
+        for top in reversed(range(count // 2)):
+            self.sift(top, count, self.at[top])
+
+    def before(self, i: int, j: int) -> bool:
+        a, b = self.row[i], self.row[j]
+        one, other = (a, b) if self.largest else (b, a)
+        return bool((one != one and other == other) or one > other)
+
+    def sift(self, top: int, length: int, number: int) -> None:
+        """Place an element below `top`: down along the later ones to a leaf, then up."""
+        hole, at = top, self.at
+        while hole < (length - 1) // 2:
+            child = 2 * hole + 2
+            child -= self.before(at[child], at[child - 1])
+            at[hole], hole = at[child], child
+        if length % 2 == 0 and hole == (length - 2) // 2:
+            at[hole], hole = at[2 * hole + 1], 2 * hole + 1
+        while hole > top and self.before(at[(hole - 1) // 2], number):
+            at[hole], hole = at[(hole - 1) // 2], (hole - 1) // 2
+        at[hole] = number
+
+    def first(self) -> list[int]:
+        """The numbers in order."""
+        count = len(self.at)
+        for i in range(count, len(self.row)):
+            if self.before(i, self.at[0]):
+                self.sift(0, count, i)
+        for last in reversed(range(1, count)):
+            number, self.at[last] = self.at[last], self.at[0]
+            self.sift(0, last, number)
+        return self.at
+
+
+def first(x: np.ndarray, axis: int, count: int, largest: bool) -> np.ndarray:
+    """The numbers of so many elements, in order. Of equal elements, those are taken that a heap
+    leaves over: the first elements are made a heap whose root is the worst of them, each other one
+    that is better takes its place, and in the end the roots are taken off."""
+    rows = np.moveaxis(x, axis, -1)
+    out = np.empty((*rows.shape[:-1], count), np.int64)
+    for place in np.ndindex(*rows.shape[:-1]):
+        out[place] = _Heap(rows[place], count, largest).first()
+    return np.moveaxis(out, -1, axis)
+
+
+def _types(x: Type, axis: int, count: int, largest: bool) -> Type:
+    require_kind("first", x, "fi")
+    if x.ndim == 0:
+        raise ShapeError("first of a 0-d tensor")
+    at = axis_in(axis, x.ndim)
+    assume(x.shape[at], ">=", count)
+    return Type(I64, (*x.shape[:at], count, *x.shape[at + 1 :]))
+
+
+op(
+    "first(x, *, axis, count, largest=True)",
+    types=_types,
+    ref=lambda x, axis, count, largest: first(x, axis % x.ndim, count, largest),
+    grad=zero_gradient,
+    examples=(
+        example("f32[3,40]", axis=1, count=5),
+        example("f64[9,3]", axis=0, count=4, largest=False),
+        example("i64[2,31,2]", axis=-2, count=31, low=-4, high=4),
+        example("i32[70]", axis=0, count=1, low=-4, high=4, largest=False),
+        example("f32[0,4]", axis=1, count=2),
     ),
 )

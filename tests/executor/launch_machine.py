@@ -31,6 +31,7 @@ from executor.launches import (
     Conv,
     Dots,
     Fail,
+    First,
     Gather,
     GatherNd,
     Gemm,
@@ -48,7 +49,7 @@ from executor.memory import Buffer, Element, View
 from executor.plan.arena import Layout, aligned
 from executor.plan.loop_counts import counts
 from ir import Slot
-from ir.ops.reduce import argmax
+from ir.ops.reduce import argmax, first
 from ir.scalar import language as k
 from ir.scalar.evaluate import evaluate
 from ir.types import Type, evaluate_dim
@@ -248,6 +249,11 @@ class Machine:
     def argmax(self, x: ArgMax):
         self.apart([x.x], [x.out])
         self.write(x.out, argmax(self.read(x.x), x.axis))
+
+    def first(self, x: First):
+        self.apart([x.x], [x.out])
+        count = self.dim(x.out.shape[x.axis])
+        self.write(x.out, first(self.read(x.x), x.axis, count, x.largest))
 
     def gather(self, x: Gather):
         self.apart([x.x, x.index], [x.out])

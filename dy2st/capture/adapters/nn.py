@@ -10,6 +10,7 @@ from paddle.base import core
 
 from dy2st.capture import foreign
 from dy2st.capture.adapters.elementwise import arithmetic
+from dy2st.capture.adapters.gather_scatter import take_along_axis
 from dy2st.capture.adapters.table import (
     adapter,
     axes_of,
@@ -25,7 +26,7 @@ from dy2st.trace.emitter import Emitter, NoRow, detached, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check, is_runtime
 from dy2st.trace.symint import dim_of
-from ir.types import BOOL, F32, F64, I64, Dim, product
+from ir.types import BOOL, F32, F64, I32, I64, Dim, product
 
 
 @adapter("matmul")
@@ -190,6 +191,30 @@ def argmin(e: Emitter, x: object, *rest: object, **named: object) -> FakeTensor:
     if e.type(x).dtype not in (F32, F64):
         raise NoRow("argmin of integers")
     return argmax(e, e.neg(x), *rest, **named)
+
+
+#: elements for each one that is taken, from which on Paddle's kernel keeps a heap of them
+HEAPED = 64
+
+
+@adapter("topk")
+def topk(
+    e: Emitter,
+    x: object,
+    k: object,
+    axis: object = -1,
+    largest: bool = True,
+    sorted: bool = True,
+) -> tuple[FakeTensor, FakeTensor]:
+    """A few of many: equal elements are in the order in which Paddle's kernel leaves them."""
+    t, count, at = e.type(x), number_of(k), int_of(axis)
+    if t.dtype not in (F32, F64, I32, I64) or not t.ndim:
+        raise NoRow(f"topk of {t}")
+    n = t.shape[at % t.ndim]
+    if type(count) is not int or not isinstance(n, int) or not 0 < count * HEAPED < n:
+        raise NoRow(f"{count} of {n} elements")
+    index = e.first(x, axis=at % t.ndim, count=count, largest=bool(largest))
+    return take_along_axis(e, x, index, at), index
 
 
 @adapter("numel")

@@ -142,6 +142,32 @@ def test_made_of_rows(name):
     assert not dy2st.report(static, make()).foreign_counts
 
 
+TAKEN = {
+    "rows": ((3, 400), -1, 5),
+    "columns": ((700, 2), 0, 7),
+    "inner": ((2, 300, 3), 1, 1),
+    "line": ((1000,), 0, 15),
+}
+
+
+@pytest.mark.quick("rows-float32")
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+@pytest.mark.parametrize("name", TAKEN)
+def test_few_of_many_with_ties(name, dtype):
+    """Of equal elements those that Paddle's kernel takes, in its order."""
+    shape, axis, count = TAKEN[name]
+    array = np.random.default_rng(0).integers(-3, 4, shape).astype(dtype)
+    if dtype != "int64":
+        array.reshape(-1)[::17], array.reshape(-1)[5::90] = NAN, -INF
+
+    def f(x):
+        return *paddle.topk(x, count, axis), *paddle.topk(x, count, axis, largest=False)
+
+    x = paddle.to_tensor(array, stop_gradient=dtype == "int64")
+    static = agree(f, x)
+    assert not dy2st.report(static, x).foreign_counts
+
+
 def test_columns_become_an_image():
     def f(x):
         return F.fold(x, [6, 7], [2, 3], 1), F.fold(x, [8, 15], [2, 3], [2, 3], [1, 0, 1, 0])
