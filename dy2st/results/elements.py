@@ -63,7 +63,7 @@ class Views(Column):
         return self.of.inputs()
 
     def fill(self, call: Filled) -> list[object]:
-        of, steps = self.of.fill(call), iterations(self.trip, call)
+        of, steps = self.of.fill(call), range(fill(self.trip, call))
         sizes = [{**call.sizes, self.loop: i} for i in steps]
         return call.once(
             self, lambda: [replay(of, self.recipe, s, self.stop_gradient) for s in sizes]
@@ -84,9 +84,7 @@ class Element(Leaf):
         return self.of.inputs()
 
     def fill(self, call: Filled) -> object:
-        index = fill(self.index, call)
-        assert isinstance(index, int)
-        return part_at(self.of.fill(call)[index], self.path)
+        return part_at(self.of.fill(call)[fill(self.index, call)], self.path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +99,7 @@ class Values(Column):
     trip: object
 
     def fill(self, call: Filled) -> list[object]:
-        steps = iterations(self.trip, call)
+        steps = range(fill(self.trip, call))
         if not isinstance(self.value, Number):
             return [self.value for _ in steps]
         return [evaluate_dim(self.value.dim, {**call.sizes, self.loop: i}) for i in steps]
@@ -163,12 +161,6 @@ def rows(tree: Columns, call: Filled) -> list[object]:
     made = lambda: [again(tree, row) for row in zip(*(rows(q, call) for q in tree))]  # noqa: E731
     found: list[object] = call.once(("rows", id(tree)), made)
     return list(found)
-
-
-def iterations(trip: object, call: Filled) -> range:
-    n = fill(trip, call)
-    assert isinstance(n, int)
-    return range(n)
 
 
 def part_at(x: object, path: Sequence[int]) -> object:

@@ -343,7 +343,7 @@ def inputs(tree: object) -> set[int]:
     return {k for leaf in leaves(tree) for k in leaf.inputs()}
 
 
-def fill(tree: object, call: Filled) -> object:
+def fill(tree: object, call: Filled) -> Any:
     """The object of one call; a list or dict that stands in two places is one."""
     if isinstance(tree, Leaf):
         return tree.fill(call)
