@@ -15,13 +15,21 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from executor.gpu.kernel_builder import Kernel, add, kernel_for, mul
-from executor.gpu.kernels.groups import Own, owner, touched
+from executor.gpu.kernels.groups import Own, Parts, copied, joined, owner, reading, touched
 from executor.gpu.kernels.resident import is_constant, unrolled
 from executor.gpu.preamble import THREADS, WARP
 from executor.gpu.scalars import register_type
-from executor.launches import BackendLaunch, Gemm, Launch, Loop, Map, results, views, with_blocks
+from executor.launches import (
+    BackendLaunch,
+    Gemm,
+    Launch,
+    Loop,
+    Map,
+    results,
+    views,
+    with_blocks,
+)
 from executor.memory import Buffer, View
-from ir.scalar.language import input_
 from ir.types import Dim, Size, contiguous, divide, product, substitute_dim
 
 #: registers of a thread for the matrix
@@ -69,37 +77,29 @@ def _celled(launches: Sequence[Launch], own: Own) -> list[Launch]:
     return out
 
 
-@dataclass(frozen=True)
-class Parts:
-    """A cell, and what becomes of the loop around it."""
-
-    before: list[Launch]
-    body: tuple[Launch, ...]
-    after: list[Launch]
-
-
 def _loop(x: Launch, own: Own) -> tuple[list[Launch], Launch, list[Launch]]:
     """The loop with its cells, and what stands before and behind it."""
     before: list[Launch] = []
     after: list[Launch] = []
     at = 0
     while isinstance(x, Loop) and at + 1 < len(x.body):
+        joint = joined(x, at, own)
+        if joint is not None:
+            x, before = replace(x, body=joint.body), before + joint.before
         gemm, map_ = x.body[at : at + 2]
         found = None
-        if isinstance(gemm, Gemm) and isinstance(map_, Map) and _fits(x, gemm, map_, own):
-            found = _cell(x, at, gemm, map_)
+        if isinstance(gemm, Gemm) and isinstance(map_, Map):
+            alone = joint is not None or own((gemm, map_), gemm.c.buffer)
+            found = _cell(x, at, gemm, map_) if alone and _fits(x, gemm, map_) else None
         if found is not None:
-            x, before, after = (
-                replace(x, body=found.body),
-                before + found.before,
-                found.after + after,
-            )
+            x = replace(x, body=found.body)
+            before, after = before + found.before, found.after + after
         at += 1
     return before, x, after
 
 
-def _fits(x: Loop, gemm: Gemm, map_: Map, own: Own) -> bool:
-    """Whether all that sees the product is the elementwise launch, unit by unit."""
+def _fits(x: Loop, gemm: Gemm, map_: Map) -> bool:
+    """Whether the elementwise launch takes the product unit by unit."""
     names = frozenset({x.index, x.parity, x.after, x.count})
     sizes = (*gemm.y.shape[-2:], map_.shape[-1] if map_.shape else "")
     if map_.error or gemm.y.ndim > 2 or not all(isinstance(n, int) and n > 0 for n in sizes):
@@ -109,7 +109,7 @@ def _fits(x: Loop, gemm: Gemm, map_: Map, own: Own) -> bool:
         return False
     count = int(str(gemm.c.shape[-1])) // int(str(map_.shape[-1]))
     small = count * -(-int(str(gemm.y.shape[-2])) // WARP) <= MOST
-    same = map_.shape[:-1] == gemm.c.shape[:-1] and own((gemm, map_), gemm.c.buffer)
+    same = map_.shape[:-1] == gemm.c.shape[:-1]
     return same and small and is_constant(gemm.y, names) and gemm.c.dtype.compute.kind == "f"
 
 
@@ -177,29 +177,21 @@ def _doubled(x: Loop, at: int, gemm: Gemm, map_: Map, state: View) -> Parts:
     first = (_moved(q, old) for q in x.body[:at])
     last = (_moved(q, new) for q in x.body[at + 2 :])
     body = (*first, cell_of(_product(gemm, old), map_), *last)
-    return Parts([_copy(state, half(0))], body, [_copy(half(Size.named(x.after)), state)])
-
-
-def _copy(source: View, to: View) -> Map:
-    return Map(to.shape, (source,), (input_(0, to.dtype),), (to,))
+    return Parts([copied(state, half(0))], body, [copied(half(Size.named(x.after)), state)])
 
 
 def _moved(x: Launch, other: Mapping[View, View]) -> Launch:
     """A launch that reads other memory."""
     if isinstance(x, Cell):
-        return cell_of(_product(x.gemm, other), _elementwise(x.map, other))
+        return cell_of(_product(x.gemm, other), reading(x.map, other))
     if isinstance(x, Map):
-        return _elementwise(x, other)
+        return reading(x, other)
     return _product(x, other) if isinstance(x, Gemm) else x
 
 
 def _product(x: Gemm, other: Mapping[View, View]) -> Gemm:
     initial = None if x.initial is None else other.get(x.initial, x.initial)
     return replace(x, x=other.get(x.x, x.x), y=other.get(x.y, x.y), initial=initial)
-
-
-def _elementwise(x: Map, other: Mapping[View, View]) -> Map:
-    return replace(x, ins=tuple(other.get(v, v) for v in x.ins))
 
 
 # ---------------------------------------------------------------- the matrix

@@ -71,6 +71,27 @@ program layers(%x: f32[3,T,B,9] arg "x", %w: f32[9,9] param "w", %u: f32[9,9] pa
   return %ys, %hE, %gE
 }
 """
+#: a matrix for each gate
+GATES = """
+program gates(%x: f32[T,B,9] arg "x", %w: f32[9,9] param "w", %u: f32[9,9] param "u", \
+%h0: f32[B,9] arg "h") {
+  scan %t < T {
+    seq %xt = %x[t]                              : f32[B,9]
+    const %wc = %w                               : f32[9,9]
+    const %uc = %u                               : f32[9,9]
+    carry %h = %h0 then %h2 last %hT             : f32[B,9]
+    stack %ys = %h2 axis 0                       : f32[T,B,9]
+    body
+      %p = matmul(%h, %wc)                       : f32[B,9]
+      %q = matmul(%h, %uc, trans_y=True)         : f32[B,9]
+      %f = sigmoid(%p)                           : f32[B,9]
+      %a = add(%q, %xt)                          : f32[B,9]
+      %n = tanh(%a)                              : f32[B,9]
+      %h2 = multiply(%f, %n)                     : f32[B,9]
+  }
+  return %ys, %hT
+}
+"""
 #: what becomes of a cell of one gate, if it is replaced
 PLAIN = """
 program plain(%x: f32[T,B,9] arg "x", %w: f32[9,9] param "w", %h0: f32[B,9] arg "h") {
@@ -125,6 +146,16 @@ def test_two_layers_in_nested_loops(threads):
         given = [floats(3, t, 2, 9), floats(9, 9) / 3, floats(9, 9, seed=1) / 3]
         given += [floats(2, 9, seed=2), floats(2, 9, seed=3)]
         same(program, *(a.astype(kind.replace("f", "float")) for a in given))
+
+
+def test_matrices_of_gates_are_side_by_side(threads):
+    program = run_passes(parsed(GATES))
+    assert loops(program) == (1, 1)
+    for t in (0, 1, 6):
+        same(program, floats(t, 5, 9), floats(9, 9), floats(9, 9, seed=1), floats(5, 9, seed=2))
+    seen = run_passes(parsed(GATES.replace("stack %ys = %h2", "stack %ys = %q")))
+    assert loops(seen) == (0, 2)
+    same(seen, floats(6, 5, 9), floats(9, 9), floats(9, 9, seed=1), floats(5, 9, seed=2))
 
 
 @pytest.mark.parametrize(("seen", "cells"), [("%h2", 0), ("%p", 0)])
