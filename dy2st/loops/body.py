@@ -29,7 +29,7 @@ from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Goes, Learned, LoopTrace, Path
 from dy2st.state.container_writes import Contents
-from dy2st.state.containers import buffers, columns, lookup, shrinks
+from dy2st.state.containers import buffers, columns, lookup, shrinks, updates
 from dy2st.state.containers.buffers import Buffer
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.stacked_run import StackedRun, taken_from
@@ -165,7 +165,7 @@ class BodyTrace(LoopTrace):
             trace.frames.append(self.frame)
             settle_items(trace)
             plan = self.trace_once(before, old, asks)
-            lookup.check_updates(trace, self.frame)
+            updates.check_updates(trace, self.frame)
             written = dict(self.frame.written)
         except BaseException as e:
             lookup.forget(trace, self.loop)
@@ -186,7 +186,7 @@ class BodyTrace(LoopTrace):
         trace.frame.notes.append(("while" if self.count else "scan", site, reason))
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
-        lookup.write_back(trace, self.frame)
+        updates.write_back(trace, self.frame)
 
     def trace_once(
         self, before: tuple[object, ...], old: dict[Path, object], asks: bool

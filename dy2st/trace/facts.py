@@ -179,7 +179,7 @@ class TracedObjects:
     stored: dict[tuple[object, ...], Loc | None] = field(default_factory=dict)
     iterators: dict[int, tuple[object, Frame | None]] = field(default_factory=dict)
     fields: dict[int, object] = field(default_factory=dict)
-    lookups: dict[int, Lookup] = field(default_factory=dict)
+    lookups: dict[tuple[int, range | None], Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)
     undecided: bool = False
     partial: list[list[dict[object, object]]] = field(default_factory=list)

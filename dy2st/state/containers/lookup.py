@@ -27,6 +27,7 @@ from dy2st.state.containers.layers import (
     kind_of_part,
 )
 from dy2st.state.containers.records import regrouped
+from dy2st.state.containers.updates import is_each_once, is_updated
 from dy2st.state.stacked_run import mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.facts import Lookup
@@ -45,10 +46,9 @@ from dy2st.trace.scalar import (
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import SymInt, bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace
-from ir import Op, Type, Value
-from ir.analysis.ranges import slope
-from ir.types import I64
-from ir.uses import walk
+from ir import Size, Type, Value
+from ir.analysis.ranges import names_in, slope
+from ir.types import I64, substitute_dim
 
 #: NumPy's scalars that are numbers of Python to a program
 NUMPY: dict[type, type] = {np.float64: float, np.int64: int, np.bool_: bool}
@@ -114,11 +114,13 @@ def element(
     """`items[i]`, which are the elements of `owner` now; raises NeedsConcrete where they cannot be
     one tensor."""
     refuse_short(trace, i.loops)
-    found = trace.objects.lookups.get(id(owner))
+    items, i, which = picked_only(trace, items, i)
+    found = trace.objects.lookups.get((id(owner), which))
     same = found is not None and found.holds(items, trace.frames, trace.values.writes)
     if found is None or not (same and all(q.holds(i.loops) for q in tables_of(found.table))):
         try:
-            found = trace.objects.lookups[id(owner)] = looked_up(trace, owner, items, i.loops)
+            found = looked_up(trace, owner, items, i.loops)
+            trace.objects.lookups[id(owner), which] = found
         except NeedsConcrete as e:
             if is_runtime_scalar(i) and i.data and len(items) and all(map(is_called, items)):
                 at = row(trace, i, len(items), kind)._value
@@ -131,6 +133,31 @@ def element(
         return table.item(trace, at, i, inner)
 
     return mapped(pick, found.table)
+
+
+def picked_only(trace: Trace, items: Any, i: Any) -> tuple[Any, Any, range | None]:
+    """The elements that the iterations of loops pick, the index in these, and which they are, where
+    they do not pick all elements: the others get no gradient, as in eager."""
+    if not is_symint(i) or not isinstance(items, (list, tuple)):
+        return items, i, None
+    which, at = reached(trace, i)
+    if not 0 < len(which) < len(items) or min(which) < 0 or max(which) >= len(items):
+        return items, i, None
+    return [items[k] for k in which], at, which
+
+
+def reached(trace: Trace, i: Any) -> tuple[range, Any]:
+    """The numbers that an index may be, and where among them it is; none if that is not known."""
+    loop = next(iter(i.loops)) if len(i.loops) == 1 else None
+    if loop is not None and isinstance(loop.trip, int) and names_in(i.dim) == {loop.name}:
+        first, step = substitute_dim(i.dim, {loop.name: 0}), slope(i.dim, loop.name)
+        if isinstance(first, int) and isinstance(step, int):
+            at = trace.sym(Size.named(loop.name))
+            return range(first, first + step * loop.trip, step), at
+    least, most = bounds(i.dim, trace) or (None, None)
+    if isinstance(least, int) and isinstance(most, int):
+        return range(least, most + 1), i - least
+    return range(0), i
 
 
 def is_called(x: object) -> bool:
@@ -249,40 +276,6 @@ class Table:
                 raise NeedsConcrete("a tensor of a list that an index reads is written", i.loops)
             trace.freeze(root, PICKED, loop)
         return one
-
-
-def is_each_once(trace: Trace, i: Any, n: int, inner: Sequence[Frame]) -> bool:
-    """Whether the body that begins the frames `inner`, or a branch of it, picks each of `n`
-    elements in one iteration."""
-    loop = inner[0].loop
-    if not is_symint(i) or loop is None or i.loops != {loop} or any(f.loop for f in inner[1:]):
-        return False
-    step = slope(i.dim, loop.name)
-    return loop.trip == n and step in (1, -1) and bounds(i.dim, trace) == (0, n - 1)
-
-
-def is_updated(loops: frozenset[Any], key: tuple[int, ...]) -> bool:
-    """Whether a loop writes these tensors in place, as an earlier trace of it has found."""
-    return any(q.frame is not None and key in q.frame.learned.updated for q in loops)
-
-
-def check_updates(trace: Trace, body: Frame) -> None:
-    """Tensors that a loop writes are known to it by one table only."""
-    for whole, table in body.updates.items():
-        tables = (members for root, (members, _) in body.tables.items() if root is not whole)
-        others = (v for members in tables for v in members)
-        known = map(trace.root, (*body.consts, *body.written, *others))
-        if not set(map(trace.root, table.members)).isdisjoint(known):
-            raise NeedsConcrete("writes a tensor of a Layer that it also knows by another name")
-
-
-def write_back(trace: Trace, body: Frame) -> None:
-    """Behind a loop: the tensors get what it has left in the rows that stood for them."""
-    for whole, table in body.updates.items():
-        stores = (n for n in walk(body.builder.ops) if isinstance(n, Op) and n.name == "copy_")
-        moves = sum(n.attrs["moves"] for n in stores if trace.root(n.operands[0]) is whole)
-        for k, fake in enumerate(table.written):
-            trace.write(fake, table.fake[k]._value, moves=moves)
 
 
 def tables_of(tree: object) -> Iterator[Table]:

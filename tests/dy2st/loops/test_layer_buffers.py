@@ -11,7 +11,7 @@ from tests import check
 
 pytestmark = pytest.mark.sampled(every=5)
 
-N = 12
+N = 20
 
 
 class Block(nn.Layer):
@@ -114,16 +114,22 @@ def one_layer_many_times(net, x):
     return x
 
 
-ROLLED = (
-    running, backwards, both_ways, twice, counted, written_and_rebound, through_a_view, two_at_once,
-    before_and_after, until_data_ends_it, one_layer_many_times,
-)  # fmt: skip
-
-
 def some_of_them(net, x):
     for i in range(1, N - 1):
         x = net.blocks[i](x)
     return x
+
+
+def each_second(net, x):
+    for i in range(N - 1, 0, -2):
+        x = net.blocks[i](x) * net.blocks[i - 1].seen
+    return x
+
+
+ROLLED = (
+    running, backwards, both_ways, twice, counted, written_and_rebound, through_a_view, two_at_once,
+    before_and_after, until_data_ends_it, one_layer_many_times, some_of_them, each_second,
+)  # fmt: skip
 
 
 def one_by_its_number(net, x):
@@ -155,7 +161,7 @@ def collected(net, x):
     return x, ys
 
 
-UNROLLED = (some_of_them, one_by_its_number, the_one_before, by_another_list, collected)
+UNROLLED = (one_by_its_number, the_one_before, by_another_list, collected)
 
 
 def inputs():
@@ -177,8 +183,11 @@ def test_as_eager(body):
         check.same(static(*inputs()), eager(*inputs()), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("body", (running, written_and_rebound), ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "body", (running, written_and_rebound, some_of_them, each_second), ids=lambda f: f.__name__
+)
 def test_training(body):
+    """Layers that the loop leaves out get no gradient."""
     check.trains(lambda: Net(body), lambda: [check.data(5, 6, trained=True)])
 
 
