@@ -21,7 +21,7 @@ class FileError(Dy2stError):
 
 @dataclass(frozen=True)
 class Limits:
-    """file: bytes of the file. text: bytes of the program's text, and of the manifest.
+    """file: bytes of the file. text: bytes of the program's text. manifest: bytes of the manifest.
     ops: lines of the text. nesting: loops and branches inside of each other. names: named sizes.
     requires: conditions on them. parts: operands and results of an op. taps: of a window of
     pixels. pixels: along an axis of an image.
@@ -29,6 +29,7 @@ class Limits:
 
     file: int = 1 << 36
     text: int = 1 << 26
+    manifest: int = 1 << 20
     ops: int = 200_000
     nesting: int = 64
     names: int = 256

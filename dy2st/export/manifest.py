@@ -52,8 +52,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, object], str, dict[str
             raise FileError(f"it does not hold {MANIFEST}, {PROGRAM} and {WEIGHTS}, each once")
         if any(i.compress_type != zipfile.ZIP_STORED for i in found):
             raise FileError("it is compressed")
-        for name in (MANIFEST, PROGRAM):
-            require(z.getinfo(name).file_size, LIMITS.text, f"bytes of {name}")
+        for name, most in ((MANIFEST, LIMITS.manifest), (PROGRAM, LIMITS.text)):
+            require(z.getinfo(name).file_size, most, f"bytes of {name}")
         manifest = json.loads(z.read(MANIFEST).decode())
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise FileError(f"its manifest is not one of {FORMAT}")

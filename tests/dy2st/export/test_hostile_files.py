@@ -125,6 +125,11 @@ TREES = [
 ]  # fmt: skip
 
 
+def test_a_manifest_has_at_most_a_mebibyte(file):
+    with pytest.raises(FileError, match="bytes of manifest.json: a file may have 1048576"):
+        loaded(file, plain(result=["list", [OUT] * 100_000]))
+
+
 @pytest.mark.parametrize("tree", TREES, ids=range(len(TREES)))
 def test_a_tree_is_one_of_this_program(file, tree):
     with pytest.raises(FileError):
