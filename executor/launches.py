@@ -135,6 +135,18 @@ class First:
 
 
 @dataclass(frozen=True, eq=False)
+class Order:
+    """The numbers of all elements along `axis`; all in order, or the first `count` of them."""
+
+    x: View
+    axis: int
+    count: int
+    largest: bool
+    stable: bool
+    out: View
+
+
+@dataclass(frozen=True, eq=False)
 class Gather:
     """out[pre, j, post] = x[pre, index[j], post]; `wrap`: negative indices count from the end.
 
@@ -319,6 +331,7 @@ Launch: TypeAlias = (
     | Reduce
     | ArgMax
     | First
+    | Order
     | Gather
     | GatherNd
     | ScatterNd

@@ -71,7 +71,9 @@ KINDS: dict[str, Kind] = {
     ),
     **dict.fromkeys(("alpha", "beta", "bias", "epsilon", "negative_slope", "offset"), is_number),
     **dict.fromkeys(("scale", "slope", "start", "step", "threshold", "value"), is_number),
-    **dict.fromkeys(("approximate", "bias_after_scale", "keepdim", "largest", "own"), _is_flag),
+    **dict.fromkeys(
+        ("approximate", "bias_after_scale", "keepdim", "largest", "own", "stable"), _is_flag
+    ),
     **dict.fromkeys(("trans_x", "trans_y"), _is_flag),
     **dict.fromkeys(("combine", "error", "into", "message"), _is_text),
     **dict.fromkeys(("index", "length", "n"), is_dim),
@@ -79,6 +81,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("axes", "perm"), _many(is_integer)),
     **dict.fromkeys(("dilation", "pixels", "stride", "taps"), _PAIR),
     **dict.fromkeys(("count", "groups", "size"), _is_count),
+    "order.count": is_integer,
     **dict.fromkeys(("max", "min"), _is_bound),
     "dtype": _is_dtype,
     "shown": _many(is_shown),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from executor.launches import ArgMax, First, Gather, Index, Iota, Map, Number64
+from executor.launches import ArgMax, First, Gather, Index, Iota, Map, Number64, Order
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View
 from ir import Op, Value
@@ -307,3 +307,11 @@ def first(low: Lowerer, op: Op) -> None:
     x, axis = low.env[op.operands[0]], op.attrs["axis"] % op.operands[0].type.ndim
     low.natural((x.shape[axis] - op.attrs["count"],), "first: a tensor")
     low.emit(First(x, axis, op.attrs["largest"], low.fresh(op.result)))
+
+
+@rule("order", direct=True)
+def order(low: Lowerer, op: Op) -> None:
+    x, a = low.env[op.operands[0]], op.attrs
+    axis = a["axis"] % op.operands[0].type.ndim
+    low.natural((x.shape[axis] - a["count"],), "order: a tensor")
+    low.emit(Order(x, axis, a["count"], a["largest"], a["stable"], low.fresh(op.result)))

@@ -136,7 +136,7 @@ def bounds_of_elements(program: Program) -> Elements:
 
 def _largest(op: Op) -> int | None:
     """The largest element that the op itself gives; its elements are not negative."""
-    if op.name in ("argmax", "first"):
+    if op.name in ("argmax", "first", "order"):
         n = op.operands[0].type.shape[op.attrs["axis"]]
         return n - 1 if isinstance(n, int) else None
     return int(op.attrs["value"]) if op.name == "full" else None

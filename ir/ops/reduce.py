@@ -194,11 +194,8 @@ op(
 # ---------------------------------------------------------------- the first elements in order
 def comes_first(a: k.Scalar, b: k.Scalar, largest: bool) -> k.Scalar:
     """Whether element `a` is to come before `b`; a NaN is larger than all numbers."""
-    order = a > b if largest else a < b
-    if a.dtype.kind != "f":
-        return order
     one, other = (a, b) if largest else (b, a)
-    return (k.isnan(one) & ~k.isnan(other)) | order
+    return one > other if a.dtype.kind != "f" else ~(one <= other) & ~k.isnan(other)
 
 
 class _Heap:
@@ -228,10 +225,10 @@ class _Heap:
             at[hole], hole = at[(hole - 1) // 2], (hole - 1) // 2
         at[hole] = number
 
-    def first(self) -> list[int]:
-        """The numbers in order."""
+    def first(self, end: int) -> list[int]:
+        """The numbers in order, of elements up to `end`."""
         count = len(self.at)
-        for i in range(count, len(self.row)):
+        for i in range(count, end):
             if self.before(i, self.at[0]):
                 self.sift(0, count, i)
         for last in reversed(range(1, count)):
@@ -247,7 +244,7 @@ def first(x: np.ndarray, axis: int, count: int, largest: bool) -> np.ndarray:
     rows = np.moveaxis(x, axis, -1)
     out = np.empty((*rows.shape[:-1], count), np.int64)
     for place in np.ndindex(*rows.shape[:-1]):
-        out[place] = _Heap(rows[place], count, largest).first()
+        out[place] = _Heap(rows[place], count, largest).first(rows.shape[-1])
     return np.moveaxis(out, -1, axis)
 
 
@@ -271,5 +268,136 @@ op(
         example("i64[2,31,2]", axis=-2, count=31, low=-4, high=4),
         example("i32[70]", axis=0, count=1, low=-4, high=4, largest=False),
         example("f32[0,4]", axis=1, count=2),
+    ),
+)
+
+
+#: elements up to which a part is sorted by insertion
+SHORT = 16
+
+
+class _Order:
+    """The numbers of all elements of a row, in the order of an introspective sort: parts are cut
+    at the median of three, short ones sorted by insertion, and parts cut too often by a heap."""
+
+    def __init__(self, row: np.ndarray, largest: bool, stable: bool) -> None:
+        self.row, self.largest, self.stable = row, largest, stable
+        self.at = list(range(len(row)))
+
+    def before(self, i: int, j: int) -> bool:
+        a, b = self.row[i], self.row[j]
+        one, other = (a, b) if self.largest else (b, a)
+        if (one != one and other == other) or one > other:
+            return True
+        tie = one == other or (one != one and other != other)
+        return bool(self.stable and tie and i < j)
+
+    def swap(self, i: int, j: int) -> None:
+        self.at[i], self.at[j] = self.at[j], self.at[i]
+
+    def cut(self, low: int, high: int) -> int:
+        """Where the later part of low ... high - 1 begins."""
+        at, before = self.at, self.before
+        a, b, c = low + 1, low + (high - low) // 2, high - 1
+        ab, bc, ac = before(at[a], at[b]), before(at[b], at[c]), before(at[a], at[c])
+        self.swap(low, (b if bc else c if ac else a) if ab else (a if ac else c if bc else b))
+        pivot, i, j = at[low], low + 1, high
+        while True:
+            while before(at[i], pivot):
+                i += 1
+            j -= 1
+            while before(pivot, at[j]):
+                j -= 1
+            if i >= j:
+                return i
+            self.swap(i, j)
+            i += 1
+
+    def insert(self, low: int, high: int) -> None:
+        for i in range(low + 1, high):
+            number, j = self.at[i], i
+            while j > low and self.before(number, self.at[j - 1]):
+                self.at[j] = self.at[j - 1]
+                j -= 1
+            self.at[j] = number
+
+    def heap(self, low: int, middle: int, high: int) -> _Heap:
+        """The first elements of a part as a heap of those of it that come first."""
+        heap = _Heap(self.row, 0, self.largest)
+        heap.before = self.before  # type: ignore[method-assign]
+        heap.at = self.at[low:middle]
+        count = len(heap.at)
+        for top in reversed(range(count // 2)):
+            heap.sift(top, count, heap.at[top])
+        for i in range(middle, high):
+            if self.before(self.at[i], heap.at[0]):
+                number, self.at[i] = self.at[i], heap.at[0]
+                heap.sift(0, count, number)
+        return heap
+
+    def sort(self, low: int, high: int) -> None:
+        self._parts(low, high, 2 * max(0, (high - low).bit_length() - 1))
+        self.insert(low, high)
+
+    def _parts(self, low: int, high: int, depth: int) -> None:
+        while high - low > SHORT:
+            if depth == 0:
+                self.at[low:high] = self.heap(low, high, high).first(0)
+                return
+            depth -= 1
+            middle = self.cut(low, high)
+            self._parts(middle, high, depth)
+            high = middle
+
+    def select(self, place: int) -> None:
+        """The element that belongs at a place is there, those before it are before it."""
+        low, high = 0, len(self.at)
+        depth = 2 * max(0, high.bit_length() - 1)
+        while high - low > 3:
+            if depth == 0:
+                self.at[low : place + 1] = self.heap(low, place + 1, high).at
+                self.swap(low, place)
+                return
+            depth -= 1
+            middle = self.cut(low, high)
+            low, high = (middle, high) if middle <= place else (low, middle)
+        self.insert(low, high)
+
+
+def order(x: np.ndarray, axis: int, count: int, largest: bool, stable: bool) -> np.ndarray:
+    """The numbers of all elements in order; with a `count`, only the first ones are: those are
+    selected, and all but the last of them sorted."""
+    rows = np.moveaxis(x, axis, -1)
+    out = np.empty(rows.shape, np.int64)
+    for place in np.ndindex(*rows.shape[:-1]):
+        found = _Order(rows[place], largest, stable)
+        if count:
+            found.select(count - 1)
+        found.sort(0, count - 1 if count else len(found.at))
+        out[place] = found.at
+    return np.moveaxis(out, -1, axis)
+
+
+def _order_types(x: Type, axis: int, count: int, largest: bool, stable: bool) -> Type:
+    require_kind("order", x, "fi")
+    if x.ndim == 0 or count < 0:
+        raise ShapeError(f"order of {x}, {count} elements")
+    assume(x.shape[axis_in(axis, x.ndim)], ">=", count)
+    return Type(I64, x.shape)
+
+
+op(
+    "order(x, *, axis, count=0, largest=False, stable=False)",
+    types=_order_types,
+    ref=lambda x, axis, count, largest, stable: order(x, axis % x.ndim, count, largest, stable),
+    grad=zero_gradient,
+    examples=(
+        example("f32[3,40]", axis=1),
+        example("f64[50,3]", axis=0, largest=True, stable=True),
+        example("i64[2,61,2]", axis=-2, low=-4, high=4),
+        example("i32[70]", axis=0, count=9, low=-4, high=4),
+        example("f32[4,3]", axis=1, count=3, largest=True),
+        example("f32[0,4]", axis=1, count=2),
+        example("f32[3,0]", axis=1),
     ),
 )

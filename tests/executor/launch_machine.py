@@ -41,6 +41,7 @@ from executor.launches import (
     Lowered,
     Map,
     Number64,
+    Order,
     Reduce,
     ScatterNd,
     When,
@@ -49,7 +50,7 @@ from executor.memory import Buffer, Element, View
 from executor.plan.arena import Layout, aligned
 from executor.plan.loop_counts import counts
 from ir import Slot
-from ir.ops.reduce import argmax, first
+from ir.ops.reduce import argmax, first, order
 from ir.scalar import language as k
 from ir.scalar.evaluate import evaluate
 from ir.types import Type, evaluate_dim
@@ -254,6 +255,10 @@ class Machine:
         self.apart([x.x], [x.out])
         count = self.dim(x.out.shape[x.axis])
         self.write(x.out, first(self.read(x.x), x.axis, count, x.largest))
+
+    def order(self, x: Order):
+        self.apart([x.x], [x.out])
+        self.write(x.out, order(self.read(x.x), x.axis, x.count, x.largest, x.stable))
 
     def gather(self, x: Gather):
         self.apart([x.x, x.index], [x.out])

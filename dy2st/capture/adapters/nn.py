@@ -206,14 +206,33 @@ def topk(
     largest: bool = True,
     sorted: bool = True,
 ) -> tuple[FakeTensor, FakeTensor]:
-    """A few of many: equal elements are in the order in which Paddle's kernel leaves them."""
+    """Equal elements are in the order in which Paddle's kernel leaves them."""
     t, count, at = e.type(x), number_of(k), int_of(axis)
     if t.dtype not in (F32, F64, I32, I64) or not t.ndim:
         raise NoRow(f"topk of {t}")
-    n = t.shape[at % t.ndim]
-    if type(count) is not int or not isinstance(n, int) or not 0 < count * HEAPED < n:
+    n, at = t.shape[at % t.ndim], at % t.ndim
+    if type(count) is not int or not isinstance(n, int) or not 0 < count <= n:
         raise NoRow(f"{count} of {n} elements")
-    index = e.first(x, axis=at % t.ndim, count=count, largest=bool(largest))
+    if count * HEAPED < n:
+        index = e.first(x, axis=at, count=count, largest=bool(largest))
+    elif sorted:
+        index = e.order(x, axis=at, count=count, largest=bool(largest))
+        index = index if count == n else e.slice(index, axis=at, start=0, length=count)
+    else:
+        raise NoRow("elements in any order")
+    return take_along_axis(e, x, index, at), index
+
+
+@adapter("argsort")
+def argsort(
+    e: Emitter, x: object, axis: object = -1, descending: bool = False, stable: bool = False
+) -> tuple[FakeTensor, FakeTensor]:
+    """The elements in order, and their numbers."""
+    t = e.type(x)
+    if t.dtype not in (F32, F64, I32, I64) or not t.ndim:
+        raise NoRow(f"argsort of {t}")
+    at = int_of(axis) % t.ndim
+    index = e.order(x, axis=at, largest=bool(descending), stable=bool(stable))
     return take_along_axis(e, x, index, at), index
 
 

@@ -8,10 +8,9 @@ import numpy as np
 from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
 from executor.gpu.preamble import THREADS
 from executor.gpu.scalars import literal, register_type
-from executor.launches import ArgMax, Dots, First, Reduce
+from executor.launches import ArgMax, Dots, Reduce
 from executor.memory import View, collapse
 from ir.opdef import Reduce as Reduction
-from ir.ops.reduce import comes_first
 from ir.scalar.language import cast, input_
 from ir.types import I64, Dim, DType, product
 
@@ -105,60 +104,6 @@ def argmax_kernel(r: ArgMax) -> Kernel:
         (index,) = kernel.evaluate([cast(input_(0, I64), r.out.dtype)], [where])
         kernel.store(out, place, index)
     kernel.own.append(r.out)
-    return kernel
-
-
-@kernel_for(First)
-def first_kernel(r: First) -> Kernel:
-    """A thread for each row; its heap lies in the result."""
-    kernel, d = Kernel(), r.x.dtype
-    x, out = kernel.pointer(r.x), kernel.pointer(r.out)
-    kept = [a for a in range(r.x.ndim) if a != r.axis]
-    n, step = kernel.number(r.x.shape[r.axis]), kernel.number(r.x.strides[r.axis])
-    count, apart = kernel.number(r.out.shape[r.axis]), kernel.number(r.out.strides[r.axis])
-    rows = [[v.strides[a] for a in kept] for v in (r.x, r.out)]
-
-    def at(i: str) -> str:
-        return f"{out}[heap + ({i}) * {apart}]"
-
-    def before(i: str, j: str) -> str:
-        pair = [kernel.read(x, d, f"row + ({q}) * {step}") for q in (i, j)]
-        root = comes_first(input_(0, d), input_(1, d), r.largest)
-        return kernel.evaluate([root], pair)[0]
-
-    def sift(top: str, length: str, number: str) -> None:
-        """As `ir.ops.reduce` does."""
-        kernel.emit(f"i64 hole = {top};")
-        with kernel.block(f"while (hole < ({length} - 1) / 2)"):
-            kernel.emit("const i64 child = 2 * hole + 2;")
-            kernel.emit(f"const i64 one = {at('child')}, other = {at('child - 1')};")
-            left = before("one", "other")
-            kernel.emit(f"{at('hole')} = {left} ? other : one;")
-            kernel.emit(f"hole = {left} ? child - 1 : child;")
-        with kernel.block(f"if (2 * hole + 2 == {length})"):
-            kernel.emit(f"{at('hole')} = {at('2 * hole + 1')};")
-            kernel.emit("hole = 2 * hole + 1;")
-        with kernel.block(f"while (hole > {top})"):
-            kernel.emit(f"const i64 parent = (hole - 1) / 2, above = {at('(hole - 1) / 2')};")
-            kernel.emit(f"if (!{before('above', number)}) break;")
-            kernel.emit(f"{at('hole')} = above;")
-            kernel.emit("hole = parent;")
-        kernel.emit(f"{at('hole')} = {number};")
-
-    with kernel.each([r.x.shape[a] for a in kept], rows) as (start, place):
-        kernel.emit(f"const i64 row = {start}, heap = {place};")
-        kernel.emit(f"for (i64 i = 0; i < {count}; i++) {at('i')} = i;")
-        with kernel.block(f"for (i64 top = {count} / 2 - 1; top >= 0; top--)"):
-            kernel.emit(f"const i64 number = {at('top')};")
-            sift("top", str(count), "number")
-        with kernel.block(f"for (i64 i = {count}; i < {n}; i++)"):
-            kernel.emit(f"const i64 root = {at('0')};")
-            with kernel.block(f"if ({before('i', 'root')})"):
-                sift("0", str(count), "i")
-        with kernel.block(f"for (i64 last = {count} - 1; last > 0; last--)"):
-            kernel.emit(f"const i64 number = {at('last')};")
-            kernel.emit(f"{at('last')} = {at('0')};")
-            sift("0", "last", "number")
     return kernel
 
 

@@ -168,6 +168,46 @@ def test_few_of_many_with_ties(name, dtype):
     assert not dy2st.report(static, x).foreign_counts
 
 
+def rising_and_falling(n):
+    """The median of three is always one of the two smallest."""
+    k = np.arange(1, n // 2 + 1)
+    first = np.where(k % 2, k, k + n // 2 - 1)
+    return np.concatenate([first, 2 * k]).astype("float32")[None]
+
+
+ROWS = {
+    **{f"{n} of few": lambda n=n: ties(n, 3) for n in (1, 2, 3, 4, 5, 16, 17, 33, 300)},
+    "many different": lambda: ties(300, 10**6),
+    "in order": lambda: np.sort(ties(200, 50)),
+    "cut badly": lambda: rising_and_falling(400),
+}
+
+
+def ties(n, high):
+    found = np.random.default_rng(n).integers(0, high, (3, n)).astype("float32")
+    found[1, ::3], found[2, 1:2] = NAN, INF
+    return found
+
+
+@pytest.mark.quick("16 of few", "17 of few", "cut badly")
+@pytest.mark.parametrize("name", ROWS)
+def test_elements_in_order_with_ties(name):
+    x = paddle.to_tensor(ROWS[name](), stop_gradient=False)
+    n = x.shape[1]
+
+    def f(x):
+        some = (max(1, n // 3), max(1, n - 1), n)
+        return (
+            *(paddle.sort(x, descending=q) for q in (False, True)),
+            *(paddle.argsort(x, descending=q, stable=q) for q in (False, True)),
+            *(q for k in some for q in (*x.topk(k), *x.topk(k, largest=False))),
+            paddle.argsort(x, axis=0),
+        )
+
+    static = agree(f, x, dtype="float32", calls=1)
+    assert not dy2st.report(static, x).foreign_counts
+
+
 def test_columns_become_an_image():
     def f(x):
         return F.fold(x, [6, 7], [2, 3], 1), F.fold(x, [8, 15], [2, 3], [2, 3], [1, 0, 1, 0])
