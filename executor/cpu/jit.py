@@ -77,7 +77,7 @@ def _compile(source: Source, target: Target, codes: dict[str, Code]) -> None:
     cold = {n for n, text in source.functions.items() if n not in codes and is_cold(text)}
     hot = source.functions.keys() - codes.keys() - cold
     known = llvm.parse_assembly(Source({n: source.functions[n] for n in codes}).text(codes))
-    engine = llvm.create_mcjit_compiler(known, _machine(target))
+    engine = llvm.create_mcjit_compiler(known, _of_declarations())
     for name in codes:
         engine.add_global_mapping(known.get_function(name), codes[name].address)
     for names, level in ((hot, 2), (cold, 0)):
@@ -99,10 +99,29 @@ def machine_code(text: str, target: Target, level: int) -> bytes:
     return code
 
 
+class _Machines(threading.local):
+    """Of this thread: one serves one compilation at a time."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[Target, int], llvm.TargetMachine] = {}
+
+
+_MACHINES = _Machines()
+
+
 def _machine(target: Target, level: int = 2) -> llvm.TargetMachine:
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=target.cpu, features=target.features, opt=level, codemodel="jitdefault"
-    )
+    """Made once: what LLVM derives from the features takes as long as a small function."""
+    made = _MACHINES.made
+    if (target, level) not in made:
+        made[target, level] = llvm.Target.from_default_triple().create_target_machine(
+            cpu=target.cpu, features=target.features, opt=level, codemodel="jitdefault"
+        )
+    return made[target, level]
+
+
+def _of_declarations() -> llvm.TargetMachine:
+    """A machine that an engine may own; it has no function to compile."""
+    return llvm.Target.from_default_triple().create_target_machine(opt=0, codemodel="jitdefault")
 
 
 def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
