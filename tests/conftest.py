@@ -58,6 +58,10 @@ def pytest_collection_modifyitems(config, items):
             rows[test] += 1
             if not is_quick(item, unknown) and not regular:
                 item.add_marker(pytest.mark.slow)
+        elif (mark := item.get_closest_marker("quick")) and mark.args:
+            raise pytest.UsageError(
+                f"{item.nodeid}: rows are quick in a module that is not sampled"
+            )
     if any(unknown.values()) and not any("::" in q for q in config.args):
         raise pytest.UsageError(f"no such rows: {[(t, q) for t, q in unknown.items() if q]}")
     leave_products_to_the_night(items)

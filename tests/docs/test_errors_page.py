@@ -156,6 +156,7 @@ def test_every_message_has_an_example(seen):
     assert missing == WITHOUT_EXAMPLE
 
 
+@pytest.mark.slow
 def test_functions_without_an_example_exist():
     assert WITHOUT_EXAMPLE <= {where(file, first) for file, first, _ in sites()}
 

@@ -122,7 +122,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -30.0, 30.0, 1e4,
 UNARY = [n for n in ROWS if OPS[n].kernel and OPS[n].operands == ("x",) and n != "cast"]
 
 
-@pytest.mark.quick("f64")
+@pytest.mark.quick("generic-f64")
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_special_values(dtype, on_target):
     b, x, names = Builder(), Value(parse_type(f"{dtype}[13]")), []

@@ -11,6 +11,8 @@ from paddle import geometric
 import dy2st
 from tests.check import agree, data
 
+pytestmark = pytest.mark.sampled
+
 INF, NAN = float("inf"), float("nan")
 ODD = [-INF, -1.0, -0.5, -0.3, -0.0, 0.0, 0.2, 0.5, 0.7, INF, NAN]
 SOURCE, TARGET = (paddle.to_tensor(q) for q in ([0, 1, 2, 2, 0, 3], [1, 2, 1, 0, 1, 1]))
