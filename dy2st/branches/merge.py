@@ -15,9 +15,11 @@ from dy2st.branches.differences import absence, changing_keys, difference, lengt
 from dy2st.branches.merge_either import merge_either
 from dy2st.branches.merge_lists import (
     ConditionalElement,
+    appended,
     changed_keys,
     check_appended,
     elements,
+    extension,
     half_element,
     keys,
     left_in,
@@ -152,6 +154,8 @@ class Merge:
         grows = hasattr(a, "merged") or hasattr(b, "merged")
         if grows and (longer := self.growing(name, a, b)) is not None:
             return longer
+        if (extended := extension(self, a, b)) is not None:
+            return extended
         if isinstance(a, Tensor) and isinstance(b, Tensor) and not grows:
             return self.tensor(name, lift(self.trace, a), lift(self.trace, b))
         if is_symint(a) and is_symint(b) and a.dim == b.dim:
@@ -413,21 +417,7 @@ class Merge:
             target = (self.yes.appends.get(key) or self.no.appends[key])[0]
             a = self.yes.appends.get(key, (target, []))[1]
             b = self.no.appends.get(key, (target, []))[1]
-            if len(a) != len(b):
-                error = self.stop(
-                    "the length of a list depends on data.",
-                    f"One branch appends {elements(len(a))}, the other {elements(len(b))}.",
-                    "Append in both branches, or write into a tensor with `paddle.where`.",
-                )
-                out.append((target, self.uncertain(target, a, b, error)))
-                continue
-            if any(isinstance(q, StackedRun) for q in (*a, *b)):
-                raise self.stop(
-                    "a loop in a branch fills a list from outside of it.",
-                    "Whether it does depends on data.",
-                    "Collect in a list of the branch and stack it there.",
-                )
-            if items := [self.certain("an element of the list", x, y) for x, y in zip(a, b)]:
+            if items := appended(self, target, a, b):
                 out.append((target, items))
         return out
 

@@ -21,9 +21,10 @@ from typing import Any
 from dy2st.branches.branch import Branch
 from dy2st.state import tree
 from dy2st.state.container_writes import Contents
+from dy2st.state.containers.longer import Longer
 from dy2st.state.containers.records import containers_in
 from dy2st.state.stacked_run import StackedRun, length_of
-from dy2st.state.traced_list import MOST_ELEMENTS
+from dy2st.state.traced_list import MOST_ELEMENTS, TraceList
 from dy2st.state.tree import is_container, parts, rebuilt
 from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import Tensor
@@ -61,6 +62,39 @@ def half_element(merge: Any, x: object, missing: object) -> object:
         made = rebuilt(merge.trace, x, [half_element(merge, q, missing) for q in parts(x)])
         merge.merged[key] = (x, merge, made)
     return merge.merged[key][2]
+
+
+def extension(merge: Any, a: Any, b: Any) -> Longer | None:
+    """Two extensions of one list as one, or one and the list itself; None for others."""
+    if not isinstance(a, Longer) or not isinstance(b, Longer) or a.front or b.front:
+        return None
+    base, other = (q if q.stands_in(merge.trace) else q.base for q in (a, b))
+    if base is not other or base is None or not base.stands_in(merge.trace):
+        return None
+    one, two = ([] if q is base else q.own()[q.shown :] for q in (a, b))
+    n = next((k for k, (x, y) in enumerate(zip(one, two)) if x is not y), min(len(one), len(two)))
+    new = appended(merge, base, one[n:], two[n:])
+    made = type(base)([*one[:n], *new], base)
+    made.error = next((q.error for q in new if isinstance(q, ConditionalElement)), None)
+    return made
+
+
+def appended(merge: Any, target: TraceList, a: list[Any], b: list[Any]) -> list[Any]:
+    """The merged elements that the branches append to a list."""
+    if len(a) != len(b):
+        error = merge.stop(
+            "the length of a list depends on data.",
+            f"One branch appends {elements(len(a))}, the other {elements(len(b))}.",
+            "Append in both branches, or write into a tensor with `paddle.where`.",
+        )
+        return merge.uncertain(target, a, b, error)
+    if any(isinstance(q, StackedRun) for q in (*a, *b)):
+        raise merge.stop(
+            "a loop in a branch fills a list from outside of it.",
+            "Whether it does depends on data.",
+            "Collect in a list of the branch and stack it there.",
+        )
+    return [merge.certain("an element of the list", x, y) for x, y in zip(a, b)]
 
 
 def check_appended(merge: Any, x: object, made: object) -> None:
@@ -157,7 +191,9 @@ def left_in(side: Branch, key: tuple[object, ...], place: Location, now: Any) ->
 
 __all__ = [
     "ConditionalElement",
+    "appended",
     "check_appended",
+    "extension",
     "half_element",
     "changed_keys",
     "elements",

@@ -15,6 +15,7 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.unzip(f, x)                              f(*x), where f was written `zip`
     RT.subject(x)                               what a match statement looks at, or what is raised
     RT.list_(x)  RT.dict_(x)  RT.set_(x)        a display or comprehension just made
+    RT.display(kind, stars, x, ...)             `[*x, y]` or `(*x, y)`; stars: which have a star
     RT.receiver(obj, name)                      load_attr of what is only appended to
     RT.load_attr(obj, name)  RT.store_attr(value, obj, name)  RT.del_attr(obj, name)
     RT.load_item(obj, index) RT.store_item(value, obj, index) RT.del_item(obj, index)

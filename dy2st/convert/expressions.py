@@ -235,10 +235,23 @@ class Expressions(ast.NodeTransformer):
         return place(rt("slice_", *parts), node)
 
     def visit_List(self, node: ast.List | ast.Dict | ast.Set) -> ast.expr:
+        if isinstance(node, ast.List) and starred(node):
+            return self.display(node, "list")
         self.generic_visit(node)
         return place(rt(f"{type(node).__name__.lower()}_", node), node)
 
     visit_Dict = visit_Set = visit_List
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        if starred(node):
+            return self.display(node, "tuple")
+        self.generic_visit(node)
+        return node
+
+    def display(self, node: ast.List | ast.Tuple, kind: str) -> ast.expr:
+        stars: Any = tuple(isinstance(q, ast.Starred) for q in node.elts)
+        values = [self.visit(q.value if isinstance(q, ast.Starred) else q) for q in node.elts]
+        return place(rt("display", ast.Constant(kind), ast.Constant(stars), *values), node)
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> ast.expr:
         """Elements are made one by one, or all at once for the builtin that consumes them."""
@@ -314,6 +327,12 @@ class Expressions(ast.NodeTransformer):
         return place(rt("comprehension", place(load(function.name), node), first), node)
 
     visit_DictComp = visit_ListComp
+
+
+def starred(node: ast.List | ast.Tuple) -> bool:
+    """Whether it is a display in which Python runs through some of the values."""
+    made = isinstance(node.ctx, ast.Load)
+    return made and any(isinstance(q, ast.Starred) for q in node.elts)
 
 
 def appending(node: ast.ListComp | ast.GeneratorExp, over: str, out: str) -> ast.FunctionDef:

@@ -164,6 +164,18 @@ class Joined(Part):
 
 
 @dataclass(frozen=True)
+class TupleOf(Part):
+    """A tuple of the elements of a list."""
+
+    of: Part
+
+    def fill(self, call: Call) -> tuple[object, ...]:
+        items = self.of.fill(call)
+        assert isinstance(items, list)
+        return tuple(items)
+
+
+@dataclass(frozen=True)
 class Rows(Part):
     """Output `index`, taken apart into arrays or Python numbers; it stands in Elements only."""
 
@@ -261,10 +273,17 @@ class Reader:
         return Elements(of)
 
     def _joined(self, trees: object) -> Part:
-        parts = tuple(map(self.read, _list(trees, "lists")))
-        if not all(isinstance(q, Elements) or type(q) is Items and q.kind is list for q in parts):
-            raise FileError("a part of a joined list is no list")
-        return Joined(parts)
+        return Joined(tuple(map(self._of_list, _list(trees, "lists"))))
+
+    def _tuple_of(self, tree: object) -> Part:
+        return TupleOf(self._of_list(tree))
+
+    def _of_list(self, tree: object) -> Part:
+        part = self.read(tree)
+        if not isinstance(part, (Elements, Joined)):
+            if type(part) is not Items or part.kind is not list:
+                raise FileError("a part of a joined list, or of a tuple, is no list")
+        return part
 
     def _rows(self, index: object, number: object) -> Part:
         if not self.inside or type(number) is not bool:
@@ -323,7 +342,7 @@ class Reader:
 
 #: how many entries follow the name of a part
 _KINDS = {"list": 1, "tuple": 1, "dict": 1, "constant": 1, "size": 1, "number": 1, "out": 2}
-_KINDS |= {"same": 2, "elements": 1, "joined": 1, "rows": 2}
+_KINDS |= {"same": 2, "elements": 1, "joined": 1, "rows": 2, "tuple_of": 1}
 #: views whose places are known from sizes
 _VIEWS = {n for n, row in OPS.items() if row.views and len(row.operands) == 1 and row.ref}
 

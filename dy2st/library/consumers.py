@@ -16,10 +16,11 @@ from dy2st.branches.cond import choose, settled_condition
 from dy2st.loops.generators import check_made_here, comprehension, consumed, registered
 from dy2st.loops.iterables import Rest, RunRange, sequence_of, taken, zip_
 from dy2st.state.arrays import tensor_of
+from dy2st.state.containers import longer
 from dy2st.state.containers.constants import is_constant
 from dy2st.state.containers.lookup import picked
 from dy2st.state.ownership import note_contents, refuse
-from dy2st.state.traced_list import TraceList
+from dy2st.state.traced_list import TraceList, contents
 from dy2st.trace import scalar as number
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of
@@ -382,8 +383,8 @@ def list_of(*args: Iterable[object]) -> object:
         return trace.hooks.call(_list)(items)
     if items is not args[0] and not isinstance(items, Rest):
         return items
-    if isinstance(items, TraceList) and items.segmented:
-        return items.copy()
+    if isinstance(items, TraceList):
+        return items.copy() if items.kind is list else TraceList(contents(items))
     whole = items.as_list() if isinstance(items, Rest) else None
     return TraceList(list(items)) if whole is None else whole
 
@@ -397,7 +398,8 @@ def tuple_of(*args: Iterable[object]) -> object:
     trace = current()
     if trace is None or len(args) != 1:
         return tuple(*args)
-    return tuple(written_for(trace, "tuple", args[0]))
+    items = written_for(trace, "tuple", args[0])
+    return longer.tuple_of(items) if isinstance(items, TraceList) else tuple(items)
 
 
 CONSUMERS: dict[int, Callable[..., object]] = {

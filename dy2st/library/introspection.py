@@ -43,13 +43,14 @@ def type_(x: object, *rest: object) -> object:
         return paddle.Tensor
     if is_symint(x) or is_runtime_scalar(x) or is_array(x):
         return x.__class__
-    return list if type(x) is TraceList else class_of(x)
+    return x.kind if isinstance(x, TraceList) else class_of(x)
 
 
 def isinstance_(x: object, kinds: Any) -> object:
     if type(x) is Either:
         return x.each(lambda q: isinstance_(q, kinds))
-    return isinstance(settled(x), kinds)
+    x = settled(x)
+    return issubclass(x.kind, kinds) if isinstance(x, TraceList) else isinstance(x, kinds)
 
 
 def callable_(x: object) -> bool:

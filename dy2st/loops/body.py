@@ -29,7 +29,7 @@ from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Goes, Learned, LoopTrace, Path
 from dy2st.state.container_writes import Contents
-from dy2st.state.containers import buffers, columns, lookup, shrinks, updates
+from dy2st.state.containers import buffers, columns, longer, lookup, shrinks, updates
 from dy2st.state.containers.buffers import Buffer
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.stacked_run import StackedRun, taken_from
@@ -139,14 +139,10 @@ class BodyTrace(LoopTrace):
 
     def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Goes) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
-        self.over, self.code, self.unroll = over, code, code.unroll
+        self.over, self.code, self.names, self.unroll = over, code, code.names, code.unroll
         self.loop.limit = over.limit
         self.loop.open = code.test is not None or over.more is not None
         self.loop.cuttable = not self.loop.open and isinstance(over.trip, int) and over.uncut
-
-    @property
-    def names(self) -> Sequence[str]:
-        return self.code.names
 
     def roll(self, site: Loc, reason: str, asks: bool = False) -> None:
         """Trace, undo, and append the loop to the program with the places set to its results.
@@ -155,7 +151,8 @@ class BodyTrace(LoopTrace):
         state = self.code.get_state()
         before = tuple(resolve_under(b, self.enters) for b in state)
         for n, b in zip(self.names, before):
-            if isinstance(b, TraceList) and b.segmented and not self.set_first(n):
+            kept = self.set_first(n) or (n,) in self.known.rebuilt
+            if type(b) is TraceList and b.segmented and not kept:
                 b.split(trace)
         found = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
         old = {k: resolve_under(q, self.enters) for k, q in found.items()}
@@ -270,7 +267,7 @@ class BodyTrace(LoopTrace):
     def stand_in(self, x: object, path: Path) -> object:
         """`x` with a placeholder for each leaf. A container is itself, but for one that each
         iteration makes anew: the body gets a copy of that."""
-        out = tree(self.placeholder, x, path, self.known.fresh)
+        out = tree(self.placeholder, x, path, self.known.fresh, self.known.rebuilt)
         self.begun[path] = {id(q) for q in leaves(out, self.frame)}
         note_copies(self, x, out, path)
         return out
@@ -350,6 +347,8 @@ class BodyTrace(LoopTrace):
     # ------------------------------------------------------------ placeholders
     def placeholder(self, x: Any, path: Path) -> object:
         """The placeholder of a leaf: one per place, never per object."""
+        if path in self.known.rebuilt and isinstance(x, (tuple, TraceList)):
+            return longer.stand_in(self.trace, x, self.frame, self.known.rebuilt, path)
         if path in self.known.eithers:
             return eithers.placeholder(self, x, path)
         if isinstance(x, Tensor):
@@ -465,6 +464,7 @@ class BodyTrace(LoopTrace):
                 trace.store(place, self.final(old[k], plan.finals[k]))
         for doubt in plan.doubtful:
             trace.doubt(doubt)
+        longer.leave(self.known)
         for replaced in self.replaced:
             replaced.leave()
         plan.lose()

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from dy2st.branches.unresolved import Alternative, Unresolved, unreadable
-from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unreadable
+from dy2st.loops.record import LoopRecord, LoopTrace, refute
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers
+from dy2st.state.containers.longer import Longer, grow, is_longer
 from dy2st.state.containers.records import element_doubt, fields_of
 from dy2st.state.containers.replaced import Replaced
 from dy2st.state.ownership import note_contents, refuse
@@ -46,7 +47,7 @@ Row = tuple[str, Any, Any, Any, tuple[object, ...]]
 def note_copies(body_trace: LoopTrace, x: Any, copy: object, path: tuple[object, ...]) -> None:
     """A copy stands for `x` in the first iteration only. The body may change neither, but for a
     copy of a container that the function has made, and that it reads by no other name."""
-    if copy is x:
+    if copy is x or isinstance(copy, Longer):
         return
     if is_container(x):
         trace, every = body_trace.trace, body_trace.replaced
@@ -109,7 +110,8 @@ class ContainerPorts(LoopRecord):
     begins, ends: the places before the loop and after the body. listed: containers that the body
     has put into lists, by `id`. containers: by `id`, the containers
     that the body makes, with the ones before it and those after the loop; shared: those that two
-    places hold. doubtful: those after the loop that may be the ones from before it.
+    places hold. doubtful: those after the loop that may be the ones from before it. longer:
+    the lists of `Learned.rebuilt`; extensions: what the body has left in their places, by `id`.
     """
 
     def __init__(
@@ -120,14 +122,66 @@ class ContainerPorts(LoopRecord):
     ) -> None:
         super().__init__(body_trace)
         self.begins, self.ends = begins, ends
+        self.extensions: dict[int, tuple[Longer, Longer]] = {}
         self.listed: dict[int, object] = {}
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
         self.shared: set[int] = set()
         self.doubtful: list[Doubt] = []
+        self.longer = {path: q for path, q in body_trace.known.rebuilt.items() if q is not None}
+        self.extend()
 
     def settle(self, name: str, b: object, p: object, a: object, path: tuple[object, ...]) -> Any:
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         raise NotImplementedError
+
+    # ------------------------------------------------------------ lists that get longer
+    def extend(self) -> None:
+        """The lists that iterations begin with are appended to, as the last one has left them."""
+        known = self.body_trace.known
+        for path, target in self.longer.items():
+            after = self.value_at(path)
+            extended = after if isinstance(after, Longer) and after.base is target else None
+            if self.changes(target.of[0]) or extended is None and after is not target:
+                refute(known, path)
+                raise Retrace
+            if extended is not None:
+                self.extensions[id(after)] = (extended, target)
+                grow(target, extended)
+
+    def changes(self, x: object) -> bool:
+        """Whether the body changes a list in place."""
+        frame, known = self.frame, self.body_trace.known
+        stores = [k for k, q in known.buffers.items() if q.stores]
+        grown = [k for k, (_, items) in frame.appends.items() if items]
+        found = (*frame.changed, *frame.fills, *known.fills, *known.queues, *stores, *grown)
+        return id(x) in found or any(q.obj is x for q in frame.stores.values())
+
+    def settled_place(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
+        """As `settle`; a list that iterations make longer is one for all places that hold it."""
+        known, extended = self.body_trace.known, self.extensions.get(id(a))
+        if extended is not None and b is not UNDEF and self.longer.get(path) is not extended[1]:
+            raise NeedsConcrete(f"{name} becomes a list that another name has made longer")
+        if extended is not None:
+            return self.lengthened(b, extended[1])
+        if path in self.longer and a is self.longer[path]:
+            return b
+        if any(a is q for q in self.longer.values()):
+            raise NeedsConcrete(f"{name} is a list of an earlier iteration")
+        if path not in known.rebuilt and path not in known.refuted and path[0] != "contents":
+            values = [q.value for q in alternatives(a) if not alike(q.value, b)]
+            if any(is_longer(b, p, q) for q in values):
+                known.rebuilt[path], known.free = None, True
+                raise Retrace
+        return self.settle(name, b, p, a, path)
+
+    def lengthened(self, b: Any, target: Longer) -> Longer:
+        """The list after the loop, which is another one than before it if the loop runs."""
+        length: Dim | None = self.body_trace.length if self.body_trace.certain else None
+        if target.kind is list and not isinstance(length, int):
+            stop = doubtful(self.trace, "Each iteration of a loop makes a longer one.")
+            before = () if b is UNDEF else (b,)
+            self.doubtful.append(Doubt(target, before, stop, length))
+        return target
 
     def settle_each(self, rows: Iterable[Row], learns: bool = False) -> list[object]:
         """The values of several places after the loop. One retrace is for all that they have to
@@ -136,7 +190,7 @@ class ContainerPorts(LoopRecord):
         out, errors = list[Any](), list[BaseException]()
         for row in rows:
             try:
-                out.append(self.settle(*row))
+                out.append(self.settled_place(*row))
             except Retrace:
                 learns = True
             except (Mismatch, NeedsConcrete) as e:

@@ -11,15 +11,17 @@ import contextlib
 import functools
 import itertools
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from paddle.nn import Layer
 
 from dy2st.branches.cond import condition
+from dy2st.branches.unresolved import here
 from dy2st.capture.foreign.iterators import advanced
 from dy2st.convert.unsupported import is_generator
 from dy2st.loops.iterables import Numbers, is_lost, lost, sequence_of, taken
+from dy2st.state.containers import longer
 from dy2st.state.containers.lookup import MOST_UNROLLED, flat
 from dy2st.state.ownership import check_keys, note_contents, refuse
 from dy2st.state.protocols import UserIterator, iterable_of, users_method
@@ -239,6 +241,15 @@ def iterated(x: Any, parts: bool = False) -> Any:
     x = iterable_of(trace, x)
     check_made_here(trace, x)
     return map(iterated, x) if parts else x
+
+
+def display(kind: str, stars: Sequence[bool], *values: Any) -> Any:
+    """`[*x, y]` or `(*x, y)`; `stars`: which values are starred."""
+    trace, made = current(), {"list": list, "tuple": tuple}[kind]
+    if trace is not None:
+        pairs = zip(stars, values)
+        return longer.display(made, stars, [iterated(q) if star else here(q) for star, q in pairs])
+    return made(q for star, x in zip(stars, values) for q in (x if star else (x,)))
 
 
 def consume(trace: Trace, iterable: object) -> None:

@@ -18,7 +18,7 @@ from dy2st.state.containers.layers import difference
 from dy2st.state.containers.records import holds_record
 from dy2st.state.ownership import made_here, note_contents, refuse
 from dy2st.state.stacked_run import StackedRun
-from dy2st.state.traced_list import TraceList
+from dy2st.state.traced_list import TraceList, contents
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import number
@@ -53,9 +53,9 @@ def sequence_of(trace: Trace, iterable: Any, numbers: bool = False) -> Iterable 
         rows: Any = iterable
         return Iterable(rows.fake._value.type.shape[0], lambda i: rows[i])
     if isinstance(iterable, TraceList) and iterable.segmented:
-        iterable.read_whole()
-        part = iterable.parts()[0] if len(iterable.parts()) == 1 else iterable.as_segment(trace)
-        if part is not None:
+        parts = contents(iterable)
+        part = parts[0] if len(parts) == 1 else iterable.as_segment(trace)
+        if isinstance(part, StackedRun):
             return of_filled(trace, iterable, part)
     return of_elements(trace, iterable) if numbers else None
 

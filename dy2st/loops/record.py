@@ -52,7 +52,9 @@ class Learned:
     each iteration, that it writes in place; trip: the largest number of iterations,
     whether it is exact, and whether it is assumed: a trace under it has to find it again. guessed:
     places of `grown` that a trace which failed seemed to make longer; refuted: those that do not
-    grow; counted: those that only some iterations make longer, as data says.
+    grow; counted: those that only some iterations make longer, as data says. rebuilt: places whose
+    lists or tuples it replaces by longer ones, with what the iterations begin with there; free: one
+    of those has been guessed or refuted, by a trace that does not count.
     """
 
     places: dict[Path, Location] = dataclasses.field(default_factory=dict)
@@ -78,6 +80,8 @@ class Learned:
     guessed: set[Path] = dataclasses.field(default_factory=set)
     refuted: set[Path] = dataclasses.field(default_factory=set)
     counted: set[Path] = dataclasses.field(default_factory=set)
+    rebuilt: dict[Path, Any] = dataclasses.field(default_factory=dict)
+    free: bool = False
     peeled: int = 0
 
     def __str__(self) -> str:
@@ -92,6 +96,7 @@ class Learned:
             "reads a list that it fills": self.growth,
             "makes a tensor longer": self.grown,
             "makes a container anew": self.fresh,
+            "replaces a list by a longer one": self.rebuilt,
             "writes a tensor and rebinds it": self.written,
             "takes elements out of a list": any(q.total for q in self.shrinks.values()),
             "shifts a list": self.queues,
@@ -102,6 +107,13 @@ class Learned:
             "has a bound": self.trip is not None,
         }
         return ", ".join(text for text, known in found.items() if known)
+
+
+def refute(known: Learned, path: tuple[Any, ...]) -> None:
+    """What an iteration leaves in a place is not what was there with more elements."""
+    del known.rebuilt[path]
+    known.refuted.add(path)
+    known.free = True
 
 
 class LoopTrace:

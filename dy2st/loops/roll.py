@@ -76,6 +76,15 @@ def cells_of(f: object, found: dict[int, types.CellType]) -> Collection[types.Ce
     return found.values()
 
 
+def numbered(known: Learned) -> Iterator[int]:
+    """The traces of a loop: those that try whether a list gets longer are not counted."""
+    traces = 0
+    while traces <= MOST_RETRACES:
+        known.free = False
+        yield traces
+        traces += not known.free
+
+
 class Runner:
     """The attempts to roll one loop. `turns`: the iterations from which a comparison of the index
     is another. It may be the first of the `parts` of a loop that has been split, which `fills` a
@@ -192,7 +201,7 @@ class Runner:
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         unguessed: BaseException | None = None
         refused: Refused | None = None
-        for traces in range(1 + MOST_RETRACES):
+        for traces in numbered(known):
             self.ask_for_bound(known, go)
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)

@@ -133,6 +133,26 @@ class Elements(Leaf):
 
 
 @dataclass(frozen=True, eq=False)
+class TupleOf(Leaf):
+    """A tuple of the elements of a list, which nothing else shows."""
+
+    of: object
+
+    def inputs(self) -> Iterator[int]:
+        return (k for q in leaves(self.of) for k in q.inputs())
+
+    def fill(self, call: Filled) -> tuple[object, ...]:
+        return call.once(self, lambda: self.made(fill(self.of, call)))
+
+    def made(self, items: object) -> tuple[object, ...]:
+        assert isinstance(items, list)
+        return tuple(items)
+
+    def save(self, file: Saved) -> list[object]:
+        return ["tuple_of", save(self.of, file)]
+
+
+@dataclass(frozen=True, eq=False)
 class LastElement(Leaf):
     """The part at `path` of the last element of list `of`, which the last of `trip` iterations has
     appended; `other` where there is none."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.results.elements import Elements, LastElement
+from dy2st.results.elements import Elements, LastElement, TupleOf
 from dy2st.results.filled_lists import FilledLists, parts_of, values_of
 from dy2st.results.leaves import (
     Array,
@@ -49,6 +49,7 @@ from dy2st.results.refusals import (
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import from_outside
 from dy2st.state.containers.either import Either
+from dy2st.state.containers.longer import LongerTuple
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.containers.records import like_of, loops_of
 from dy2st.state.guards import is_constant
@@ -242,7 +243,8 @@ class Results:
             home = self.trace.guards.homes.get(id(x))
             return Outside(x if home is None else None, home)
         if isinstance(x, TraceList) or type(x) in (list, dict):
-            return self.container(x, what)
+            found = self.container(x, what)
+            return TupleOf(found) if isinstance(x, LongerTuple) else found
         if isinstance(x, tuple) and hasattr(x, "_fields"):
             return type(x)(*(self.tree(q, what) for q in x))
         if type(x) is tuple:

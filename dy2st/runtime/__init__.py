@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from dy2st.loops.generators import comprehension, generator_, holds, items, iterated
+from dy2st.loops.generators import comprehension, display, generator_, holds, items, iterated
 from dy2st.loops.iterables import unzip
 from dy2st.runtime import calls, unconverted
 from dy2st.runtime.access import (
@@ -54,7 +54,8 @@ slice_ = slice
 calls.RUNTIMES.update({"converted": sys.modules[__name__], "unconverted": unconverted})
 
 __all__ = [
-    "UNDEF", "and_", "assert_", "aug", "comprehension", "del_attr", "del_item", "dict_", "fn",
+    "UNDEF", "and_", "assert_", "aug", "comprehension", "del_attr", "del_item", "dict_", "display",
+    "fn",
     "for_", "generator_", "holds", "if_", "ifexp", "in_", "is_", "is_not", "items", "iterated",
     "joined", "list_", "load_attr", "load_item", "load_old", "manager", "not_", "not_in", "or_",
     "percent", "read", "rebinding", "rebinds", "receiver", "set_", "slice_", "store_attr",

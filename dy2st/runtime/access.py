@@ -96,7 +96,9 @@ def loaded(obj: object, name: str) -> object:
         return obj.each(lambda x: load_attr(x, name))
     if trace is not None and isinstance(obj, Tensor):
         return tensor_attr(trace, obj, name)
-    if trace is None or isinstance(obj, TraceList) or trace.guards is None:
+    if isinstance(obj, TraceList):
+        return getattr(obj if hasattr(obj.kind, name) else obj.kind(), name)
+    if trace is None or trace.guards is None:
         return getattr(obj, name)
     picked = picked_of(trace, obj)
     found = () if picked is None else picked_attr(picked, obj, name)
@@ -271,10 +273,6 @@ def del_plain(obj: object, name: str) -> None:
         trace.store(place_of(obj, name), MISSING)
 
 
-def setattr_(obj: object, name: str, value: object) -> None:
-    store_attr(value, obj, name)
-
-
 def items_of(f: object, obj: object) -> object:
     """`operator.itemgetter(...)(obj)`."""
     found = tuple(load_item(obj, key) for key in f.__reduce__()[1])
@@ -288,7 +286,7 @@ BUILTINS: dict[int, Callable[..., object]] = {
     id(operator.delitem): lambda obj, index: del_item(obj, index),
     id(getattr): getattr_,
     id(hasattr): hasattr_,
-    id(setattr): setattr_,
+    id(setattr): lambda obj, name, value: store_attr(value, obj, name),
     id(delattr): del_attr,
     id(vars): vars_,
     id(object.__new__): new_object,

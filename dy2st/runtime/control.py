@@ -317,6 +317,8 @@ def aug(op: str, x: object, value: Any) -> object:
     if op == "+" and isinstance(x, (list, collections.deque)):
         value = iterated(value)
     if trace is not None and isinstance(x, TraceList) and op == "+":
+        if x.kind is tuple:
+            return x + value
         x.extend(value)
         return x
     if trace is not None and kind_of(x) is not None:

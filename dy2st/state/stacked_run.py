@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -265,6 +266,22 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
     return StackedRun(size, tree, origin=given)
 
 
+def stacked_pieces(
+    trace: Trace, parts: list[Any], axis: int, stack: Callable[..., object]
+) -> list[Any]:
+    """Elements and segments, stacked along an axis. A segment is a copy in meaning: it costs
+    nothing unless one of the two is written."""
+    out: list[Any] = []
+    for is_run, group in itertools.groupby(parts, lambda q: isinstance(q, StackedRun)):
+        if not is_run:
+            out.append(stack(list(group), axis))
+            continue
+        for fake in (q.stacked(trace, axis) for q in group):
+            value = trace.emit("assign", [fake._value], {})
+            out.append(trace.fake(value, fake.stop_gradient))
+    return out
+
+
 def length_of(parts: Sequence[object]) -> Dim:
     """How many elements there are in elements and segments."""
     total: Dim = 0
@@ -388,5 +405,5 @@ def moves(part: object) -> bool:
 
 __all__ = [
     "Known", "Leaf", "ScanCell", "StackedRun", "Unstacked", "below", "between", "joined",
-    "length_of", "mapped",
+    "length_of", "mapped", "stacked_pieces",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, TypeGuard
+from typing import Any
 
 from dy2st.state.containers import buffers, fills, lookup, shrinks, taps
 from dy2st.state.containers.lookup import MOST_UNROLLED, is_later
@@ -25,8 +25,8 @@ from dy2st.state.stacked_run import (
     length_of,
     mapped,
     sliced,
+    stacked_pieces,
 )
-from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, make, negate, stop
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
@@ -41,17 +41,21 @@ MOST_QUEUED = 4096
 
 
 class TraceList(list):
-    """A list made by converted code. Its C storage holds elements and segments."""
+    """A list made by converted code. Its C storage holds elements and segments. `kind`: what it is
+    in eager."""
+
+    kind: type = list
 
     def __init__(self, items: Any = ()) -> None:
         """buffer: the tensors of a loop that hold it. watch: told of each use. most: how many
-        elements it has at most, if it is the end of another list."""
+        elements it has at most, if it is the end of another list. of: the lists that it extends."""
         super().__init__(items)
         trace = current()
         self.born = trace.frame if trace is not None else None
         self.buffer: Any = None
         self.watch: Any = None
         self.most: int | None = None
+        self.of: tuple[object, ...] = ()
 
     @property
     def segmented(self) -> bool:
@@ -72,6 +76,10 @@ class TraceList(list):
         """As the list holds them."""
         return list.__getitem__(self, slice(None))
 
+    def made(self, found: TraceList) -> Any:
+        """A new list that one of its methods gives."""
+        return found
+
     def size(self) -> Dim:
         """How many elements there are now; in a loop that is known to grow the list, that follows
         from the loop's index."""
@@ -83,7 +91,7 @@ class TraceList(list):
                 frame.asked.add(id(self))
             if shrinks.known(self, [frame]):
                 total = total - sum(shrinks.taken(self, frame), 0)
-        return total + length_of(self.raw())
+        return total + length_of(TraceList.raw(self))
 
     def grows_in_loop(self) -> bool:
         """Whether it came from outside into the body of a loop."""
@@ -206,11 +214,20 @@ class TraceList(list):
         for q in list(values):
             self.append(q)
 
-    def __radd__(self, other: object) -> list[Any]:
+    def __add__(self, other: Any) -> Any:
+        trace = current()
+        if trace is None or not isinstance(other, list):
+            return super().__add__(other)
+        self._use()
+        new = contents(other)
+        found = TraceList([*contents(self), *new])
+        found.of = (self, other) if len(trace.frames) > 1 else ()
+        found.most = self.most and self.most + len(new)
+        return found
+
+    def __radd__(self, other: object) -> Any:
         """A list of the caller's in front."""
-        if not isinstance(other, list):
-            return NotImplemented
-        return TraceList(other) + self
+        return TraceList(other) + self if isinstance(other, list) else NotImplemented
 
     def __setitem__(self, i: Any, value: Any) -> None:
         """A slot of a list from outside of a loop is a place that the loop may carry."""
@@ -319,11 +336,11 @@ class TraceList(list):
         """Whether an index is surely one of an element from before the loops."""
         return lookup.is_inside(trace, i, trace.sym(length_of(self._old(loops))))
 
-    def _slice(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
+    def _slice(self, trace: Trace, at: slice, loops: list[Frame]) -> Any:
         found = self._sliced(trace, at, loops)
         if type(at.start) is int and at.start < 0 and at.stop is None:
             found.most = -at.start
-        return found
+        return self.made(found)
 
     def _sliced(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
         window = None if self.is_table else taps.window(trace, self, at, loops)
@@ -415,19 +432,7 @@ class TraceList(list):
     def stacked(self, trace: Trace, axis: int, stack: Callable[..., object], concat: Any) -> Any:
         """`paddle.stack(self, axis)`, a new tensor each time; eager raises for an empty list, so
         T = 0 is excluded."""
-        self.read_whole()
-        pieces: list[object] = []
-        run: list[object] = []
-        for q in self.parts():
-            if not isinstance(q, StackedRun):
-                run.append(q)
-                continue
-            if run:
-                pieces.append(stack(run, axis))
-                run = []
-            pieces.append(_fresh(trace, q.stacked(trace, axis)))
-        if run:
-            pieces.append(stack(run, axis))
+        pieces = stacked_pieces(trace, contents(self), axis, stack)
         if self.size() == 0:
             return stack([], axis)
         trace.require(self.size(), 1, "the length of a list for stack")
@@ -435,11 +440,6 @@ class TraceList(list):
 
 
 TraceList.__name__ = TraceList.__qualname__ = "list"
-
-
-def _fresh(trace: Trace, fake: FakeTensor) -> object:
-    """A copy in meaning: it costs nothing unless one of the two is written."""
-    return trace.fake(trace.emit("assign", [fake._value], {}), fake.stop_gradient)
 
 
 # ---------------------------------------------------------------- other methods of list
@@ -473,23 +473,27 @@ def _changing(name: str) -> Callable[..., Any]:
         if self.segmented:
             return fills.method(trace, self, name, args)
         out = plain(self, *args, **kwargs)
-        return TraceList(out) if type(out) is list else out
+        return self.made(TraceList(out)) if type(out) is list else out
 
     return method
 
 
 _replace_items = _changing("__setitem__")
-_READS = ("index", "count", "copy", "__contains__", "__add__", "__mul__", "__rmul__")
+TraceList.copy = lambda self: self + TraceList()  # type: ignore[assignment, method-assign]
+_READS = ("index", "count", "__contains__", "__mul__", "__rmul__")
 _CHANGES = "insert pop remove clear sort reverse __setitem__ __delitem__ __iadd__ __imul__".split()
 for _name in (*_READS, *(q for q in _CHANGES if q != "__setitem__")):
     setattr(TraceList, _name, _changing(_name))
 
 
-def plain_parts(x: object) -> TypeGuard[TraceList]:
-    """A list of fixed structure: it is carried like a tuple."""
-    return isinstance(x, TraceList) and not x.segmented
+def contents(x: Any) -> list[Any]:
+    """The parts of a list, which is read as a whole, or the elements of anything else."""
+    if not isinstance(x, TraceList):
+        return list(x)
+    x.read_whole()
+    return x.parts()
 
 
 __all__ = [
-    "Leaf", "ScanCell", "StackedRun", "TraceList", "mapped", "plain_parts",
+    "Leaf", "ScanCell", "StackedRun", "TraceList", "contents", "mapped",
 ]  # fmt: skip

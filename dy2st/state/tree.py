@@ -15,7 +15,7 @@ from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.containers.constants import is_constant
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.records import fields_of, like_of
-from dy2st.state.traced_list import TraceList, plain_parts
+from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.frames import Frame
 from dy2st.trace.scalar import is_runtime_scalar
@@ -48,7 +48,7 @@ class Mismatch(Exception):
 def elements(x: Any) -> dict[Any, Any] | None:
     """The elements of a container of fixed structure by index, key or name; None for leaves."""
     if isinstance(x, TraceList):
-        return dict(enumerate(x.parts())) if plain_parts(x) else None
+        return None if x.segmented else dict(enumerate(x.parts()))
     if is_array(x):
         return {"elements": tensor_of(x)}
     if type(x) is Either:
@@ -77,7 +77,7 @@ def alike(a: object, b: object) -> bool:
 
 
 def kind_of(x: object) -> type:
-    return list if isinstance(x, TraceList) else type(x)
+    return x.kind if isinstance(x, TraceList) else type(x)
 
 
 def rebuilt(trace: Trace, like: object, parts: Sequence[Any], frame: Frame | None = None) -> Any:
@@ -88,9 +88,11 @@ def rebuilt(trace: Trace, like: object, parts: Sequence[Any], frame: Frame | Non
         return made_array(trace, parts[0])
     if type(like) is Either:
         return Either(*parts)
+    if kind_of(like) is tuple:
+        return tuple(parts)
     if isinstance(like, list):
         made = TraceList(parts)
-        made.born = frame or trace.frame
+        made.born, made.of = frame or trace.frame, (like,)
         return made
     out = like_of(like, parts)
     trace.make(out, frame)
@@ -102,15 +104,17 @@ def tree(
     x: object,
     path: tuple[object, ...],
     copied: Collection[tuple[object, ...]] = (),
+    whole: Collection[tuple[object, ...]] = (),
 ) -> Any:
     """Map over the leaves of tuples, and of the containers at the places in `copied`; any other
-    container is a leaf."""
-    parts = elements(x) if is_value(x) or path in copied else None
+    container is a leaf, and so is what lies at the places in `whole`."""
+    inner = (is_value(x) or path in copied) and path not in whole
+    parts = elements(x) if inner else None
     if parts is None:
         return f(x, path)
     trace = current()
     assert trace is not None
-    return rebuilt(trace, x, [tree(f, q, (*path, k), copied) for k, q in parts.items()])
+    return rebuilt(trace, x, [tree(f, q, (*path, k), copied, whole) for k, q in parts.items()])
 
 
 def parts(x: object) -> list[Any]:
@@ -183,7 +187,7 @@ def describe(x: Any) -> str:
     if isinstance(x, TraceList) and not x.segmented:
         return f"a list [{', '.join(map(describe, x.parts()))}]"
     if isinstance(x, TraceList):
-        return "a list that a loop has filled"
+        return f"a {x.kind.__name__} that a loop has filled"
     if type(x) in (list, collections.deque):
         return f"a {type(x).__name__} [{', '.join(map(describe, x))}]"
     if type(x) is dict:

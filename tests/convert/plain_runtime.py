@@ -195,6 +195,10 @@ class Runtime:
         assert type(x) is list
         return x
 
+    def display(self, kind, stars, *values):
+        parts = [q for star, x in zip(stars, values, strict=True) for q in (x if star else (x,))]
+        return parts if kind == "list" else tuple(parts)
+
     def dict_(self, x):
         assert type(x) is dict
         return x

@@ -196,16 +196,11 @@ def learn(frame: Frame) -> bool:
 
 # ---------------------------------------------------------------- methods of a list
 #: methods that keep the elements of a list that a loop has filled in one piece
-KEEPING = ("copy", "__add__", "clear", "insert", "pop", "reverse")
+KEEPING = ("clear", "insert", "pop", "reverse")
 
 
 def method(trace: Trace, self: Any, name: str, args: tuple[Any, ...]) -> object:
     """The methods that keep a list of a loop's elements one piece."""
-    if name == "copy":
-        return type(self)(self.parts())
-    if name == "__add__":
-        other = args[0].parts() if type(args[0]) is type(self) else list(args[0])
-        return type(self)([*self.parts(), *other])
     if name == "clear":
         return list.clear(self)
     if name == "insert" and args[0] == 0:

@@ -49,7 +49,7 @@ KINDS = (
     "read read read append append append slice slice fill fill pop insert appends numbers inner "
     "length alias rebind store window window whole hand_on ring shift "
     "table table table front front queue queue stack exchange itself either branch rows nested "
-    "nested state state buffers buffers some"
+    "nested state state buffers buffers some longer longer longer"
 ).split()
 #: what a second loop does
 BEHIND = (
@@ -78,6 +78,7 @@ def source(seed: int) -> str:
         "    dq = deque([x[0], x[1] * 2, x[2]])",
         "    st, a, b, ds = {'h': x[0] * 1, 'c': x[1] * 1}, x[0] * 1, x[1] * 2, []",
         f"    old = {old}",
+        f"    tp = {draw.choice(['()', '(x[0], x[1])'])}",
         "    at, s = (x.sum(1).abs() * 7).astype('int64') % 3, 0.0",
         "    order = [(5 * k + 3) % 7 % n for k in range(12)]",
         f"    for t in {draw.choice(RANGES)}:",
@@ -85,7 +86,8 @@ def source(seed: int) -> str:
     behind = [f"    {draw.choice(BEHIND)}"] if draw.random() < 0.25 else []
     some = "[q for q in {} if q is not None]"
     more = "[st['h'], st['c'], a * 1, b * 1], [q['h'] for q in ds]"
-    end = f"    return h, {some.format('ys')}, {some.format('zs')}, list(dq) + [s], {more}, {seen}"
+    lists = f"{some.format('ys')}, {some.format('zs')}, list(dq) + [s]"
+    end = f"    return h, {lists}, {more}, {seen}, tp"
     body = [f"        {line}" for q in lines for line in q.split("\n")]
     return "\n".join([*head, *body, *behind, end, ""])
 
@@ -101,6 +103,24 @@ BUFFERS = [
     "b[0] = h[1]; h = h * 0.5 + b; a, b = b, a",
     "a.add_(h * 0.1)\nif t % 2 == 0: a, b = b, a",
     "b[:] = h + b * 0.5\nif h.sum() > 0: a, b = b, h * 2",
+]
+
+
+#: a list `{0}`, or a tuple, is replaced by a longer one
+LONGER = [
+    "{0} = {0} + [h * 0.5]",
+    "{0} = [*{0}, h]",
+    "{0} = [h * 0.5, *{0}]",
+    "new = list({0})\nnew.append(h * 0.5)\n{0} = new",
+    "if {1}: {0} = {0} + [h * 0.5]",
+    "tp = tp + (h, h * 0.5)",
+    "tp += (h,)\nh = h * 0.5 + tp[-1]",
+    "tp = (h * 0.5, *tp)",
+    "tp = tp + (h,)\nh = h * 0.5 + sum(tp) / len(tp)",
+    "if {1}: tp = tp + (h * 0.5,)",
+    "if h.sum() > 0: tp = tp + (h * 0.5,)\nelse: tp = (*tp, h)",
+    "kept = tp\ntp = (*tp, h * 0.5)\nif len(kept) > 1: h = h + kept[-2]",
+    "for k in range(9): tp += (h * 0.1 * k,)",
 ]
 
 
@@ -165,6 +185,7 @@ def statement(draw: random.Random, kind: str) -> str:
         ),
         "state": lambda: pick(STATES),
         "buffers": lambda: pick(BUFFERS),
+        "longer": lambda: pick(LONGER).format(one, pick(TESTS)),
         "some": lambda: f"if {pick(TESTS)}: ds.append({{'h': h * 0.5}})",
         "rows": lambda: (
             "row = [ys[0]]\n"
@@ -221,7 +242,8 @@ def outcome(f: Any, x: Any) -> tuple[Any, Exception | None]:
 
 
 def same(have: Any, want: Any, where: str) -> None:
-    assert [len(q) for q in have[1:]] == [len(q) for q in want[1:]], f"{where}: lists differ"
+    kinds = [[(type(q), len(q)) for q in part[1:]] for part in (have, want)]
+    assert kinds[0] == kinds[1], f"{where}: lists differ"
     for k, (a, b) in enumerate(zip(values(have), values(want))):
         assert isinstance(a, float) is isinstance(b, float), f"{where}: type of value {k} differs"
         close = np.allclose(np.asarray(a), np.asarray(b), 1e-9, 1e-9)
