@@ -29,9 +29,10 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.read(thunk)                              the thunk's value, RT.UNDEF if it raises NameError
     RT.holds(value)                             for `if` and `while` that contain a `yield`
     RT.items(iterable, test=None)               the items, for a `for` that contains a `yield`
-    RT.generator_(make, iterable, whole, name)  make(iterable), a generator expression. If it is the
-        argument of the builtin `name`, `whole(iterable)` is what that makes of it (any, all, and
-        sum with its start as another argument) or the list of its items; else `whole` is None.
+    RT.generator_(make, iterable, whole, name, item)    make(iterable), a generator expression. If
+        it is the argument of the builtin `name`, `whole(iterable)` is what that makes of it (any,
+        all, and sum with its start as another argument) or the list of its items; else it is None.
+        `item(x)` is what it makes of each item x, None if it leaves some out or has inner loops.
     RT.comprehension(f, iterable)               f(iterable), the list of a list comprehension
     RT.iterated(x, parts=False)                 what Python runs through: an unpacking, `*x`, a
                                                 comprehension; parts: its elements are unpacked

@@ -260,10 +260,21 @@ class Expressions(ast.NodeTransformer):
         whole: ast.expr = ast.Constant(None)
         if consumer and self.before is not None and not self.scope.reflects and not bound([node]):
             whole = self.consuming(copied(node), consumer)
+        item = ast.Constant(None) if consumer or bound([node]) else self.of_item(copied(node))
         node.generators[0].iter = place(load(over), first)
         made = place(lambda_(self.comprehension(node), over), node)
         first = self.without_statements(first)
-        return place(rt("generator_", made, first, whole, ast.Constant(consumer)), node)
+        return place(rt("generator_", made, first, whole, ast.Constant(consumer), item), node)
+
+    def of_item(self, node: Any) -> ast.expr:
+        """A function that gives an element of a generator expression from an item; None for others
+        than one element for each."""
+        (first, *rest), name = node.generators, self.fresh("_item")
+        if rest or first.ifs or first.is_async:
+            return ast.Constant(None)
+        first.iter = place(ast.Tuple([load(name)], ast.Load()), node)
+        made = self.comprehension(place(ast.ListComp(node.elt, node.generators), node))
+        return place(lambda_(ast.Subscript(made, ast.Constant(0), ast.Load()), name), node)
 
     def consuming(self, node: ast.GeneratorExp, consumer: str) -> ast.expr:
         """A function of the first iterable: it returns the answer of `sum` (given the start, too),

@@ -18,6 +18,7 @@ from dy2st.capture.pylayer import register_hook
 from dy2st.library.consumers import CONSUMERS, plain_loop
 from dy2st.library.copies import COPIES
 from dy2st.library.introspection import KINDS
+from dy2st.library.iterators import ITERATORS
 from dy2st.library.modes import METHODS, TRAINING_STEPS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.library.sizes import SIZES
@@ -204,7 +205,7 @@ SUBSTITUTES: dict[int, Callable[..., object]] = {
     id(str): str_,
     id(repr): repr_,
     id(format): format_,
-    **{id(f): registered(f) for f in ITERTOOLS},
+    **{id(f): registered(ITERATORS.get(id(f), f)) for f in ITERTOOLS},
     id(paddle.seed): seed,
     **COPIES,
     **KINDS,

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 from dy2st.branches.cond import choose, settled_condition
-from dy2st.loops.generators import check_made_here, comprehension, consumed, registered
+from dy2st.loops.generators import check_made_here, comprehension, consumed, listed, registered
 from dy2st.loops.iterables import Rest, RunRange, sequence_of, taken, zip_
 from dy2st.state.arrays import tensor_of
 from dy2st.state.containers import longer
 from dy2st.state.containers.constants import is_constant
 from dy2st.state.containers.lookup import picked
 from dy2st.state.ownership import note_contents, refuse
-from dy2st.state.traced_list import TraceList, contents
+from dy2st.state.traced_list import MOST_ELEMENTS, TraceList, contents
 from dy2st.trace import scalar as number
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of
@@ -61,8 +61,8 @@ def read_whole(trace: Trace, x: object, stops: bool = False) -> object:
     check_made_here(trace, x)
     note_contents(trace, x)
     with taken(x, stops) as rest:
-        listed = isinstance(rest, Rest) and rest.over.computed and not stops
-        return trace.hooks.call(_list)(rest) if listed else tensor_of(rest)
+        made = isinstance(rest, Rest) and rest.over.computed and not stops
+        return trace.hooks.call(listed)(rest) if made else tensor_of(rest)
 
 
 def plain_loop(f: Callable[..., object]) -> Callable[..., object]:
@@ -93,11 +93,6 @@ def _all(items: Iterable[object]) -> bool:
         if not q:
             return False
     return True
-
-
-@plain_loop
-def _list(items: Iterable[object]) -> list[object]:
-    return [q for q in items]  # noqa: C416
 
 
 @plain_loop
@@ -380,7 +375,7 @@ def list_of(*args: Iterable[object]) -> object:
         return TraceList(list(*args))
     items = written_for(trace, "list", args[0])
     if isinstance(items, (SymRange, RunRange)) or is_long(items):
-        return trace.hooks.call(_list)(items)
+        return trace.hooks.call(listed)(items)
     if items is not args[0] and not isinstance(items, Rest):
         return items
     if isinstance(items, TraceList):
@@ -399,7 +394,11 @@ def tuple_of(*args: Iterable[object]) -> object:
     if trace is None or len(args) != 1:
         return tuple(*args)
     items = written_for(trace, "tuple", args[0])
-    return longer.tuple_of(items) if isinstance(items, TraceList) else tuple(items)
+    if isinstance(items, TraceList) and items.segmented:
+        size = items.size()
+        if items.kind is tuple or type(size) is not int or size > MOST_ELEMENTS:
+            return longer.tuple_of(items)
+    return tuple(items)
 
 
 CONSUMERS: dict[int, Callable[..., object]] = {

@@ -20,7 +20,16 @@ from dy2st.branches.cond import condition
 from dy2st.branches.unresolved import here
 from dy2st.capture.foreign.iterators import advanced
 from dy2st.convert.unsupported import is_generator
-from dy2st.loops.iterables import Numbers, is_lost, lost, sequence_of, taken
+from dy2st.loops.iterables import (
+    Joined,
+    Numbers,
+    applied,
+    is_lost,
+    lost,
+    sequence_of,
+    taken,
+    zip_,
+)
 from dy2st.state.containers import longer
 from dy2st.state.containers.lookup import MOST_UNROLLED, flat
 from dy2st.state.ownership import check_keys, note_contents, refuse
@@ -117,12 +126,16 @@ def manager_maker(
 
 
 def generator_(
-    make: Callable[[Any], Iterator[object]], iterable: object, whole: Any, name: str
+    make: Callable[[Any], Iterator[object]], iterable: object, whole: Any, name: str, item: Any
 ) -> object:
-    """A generator expression over `iterable`; `whole` and `name`: `TraceGenerator`."""
+    """A generator expression over `iterable`; `whole` and `name`: `TraceGenerator`. `item`: a
+    function of one item, if it is that of each of them."""
     trace = current()
     if trace is None:
         return make(iterable)
+    if item is not None and (found := applied(item, zip_(iterable))) is not None:
+        trace.objects.iterators[id(found)] = (found, trace.frame)
+        return found
     what = "a generator expression" if is_long(trace, iterable) else None
     made = TraceGenerator(trace, later(make, iterable), what)
     if whole is not None:
@@ -248,8 +261,21 @@ def display(kind: str, stars: Sequence[bool], *values: Any) -> Any:
     trace, made = current(), {"list": list, "tuple": tuple}[kind]
     if trace is not None:
         pairs = zip(stars, values)
-        return longer.display(made, stars, [iterated(q) if star else here(q) for star, q in pairs])
+        return longer.display(made, stars, [shown(q) if star else here(q) for star, q in pairs])
     return made(q for star, x in zip(stars, values) for q in (x if star else (x,)))
+
+
+def shown(x: object) -> Any:
+    """What code of C runs through to its end: the list of an iterator that can be one loop."""
+    trace, x = current(), iterated(x)
+    return x if trace is None or not isinstance(x, Joined) else trace.hooks.call(listed)(x)
+
+
+def listed(items: Any) -> list[object]:
+    return [q for q in items]  # noqa: C416
+
+
+listed.__module__ = "dy2st_user_code"  # converted like a user's: it must not pass for a library's
 
 
 def consume(trace: Trace, iterable: object) -> None:

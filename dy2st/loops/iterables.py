@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import itertools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -291,6 +292,29 @@ class Joined:
         return item
 
 
+class Chained:
+    """An iterator over several iterables, one after the other: a loop over each of them, if none
+    has been asked for an item."""
+
+    def __init__(self, trace: Trace, parts: Sequence[object]) -> None:
+        self.parts: tuple[object, ...] | None = tuple(parts)
+        self.items: Iterator[object] = itertools.chain.from_iterable(parts)  # type: ignore[arg-type]
+        self.home = trace.frame
+
+    def taken(self, trace: Trace) -> tuple[object, ...] | None:
+        """The iterables, for a loop in the block that has made it; None if items are gone."""
+        parts, self.parts = (self.parts if trace.frame is self.home else None), None
+        return parts
+
+    def __iter__(self) -> Chained:
+        return self
+
+    def __next__(self) -> object:
+        self.parts = None
+        return next(self.items)
+
+
+Chained.__name__ = Chained.__qualname__ = "chain"
 Joined.__name__ = Joined.__qualname__ = "iterator"
 
 

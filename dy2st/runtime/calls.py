@@ -26,7 +26,7 @@ from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.introspection import KINDS as INTROSPECTION
 from dy2st.library.substitutes import REWRITTEN
-from dy2st.loops.generators import iterated, maker, manager_maker, registered
+from dy2st.loops.generators import maker, manager_maker, registered, shown
 from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.runtime.special_methods import generated_call, is_generated
@@ -425,7 +425,7 @@ def running_through(f: Callable[..., object]) -> Callable[..., object]:
 
     @functools.wraps(f)
     def run(*args: object, **kwargs: object) -> object:
-        return f(*(x if hasattr(x, "keys") else iterated(x) for x in args), **kwargs)
+        return f(*(x if hasattr(x, "keys") else shown(x) for x in args), **kwargs)
 
     return run
 

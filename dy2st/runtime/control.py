@@ -7,10 +7,11 @@ the undo log, callees are converted. Anywhere else every construct means what Py
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import operator
 import os
-from collections.abc import Callable, Iterable, KeysView, ValuesView
+from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -23,13 +24,13 @@ from dy2st.capture.indexing.masks import Selected
 from dy2st.library.consumers import contains
 from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
-from dy2st.loops.generators import consume, iterated
-from dy2st.loops.iterables import note_unlike, sequence_of, taken
+from dy2st.loops.generators import consume, iterated, shown
+from dy2st.loops.iterables import Chained, note_unlike, sequence_of, taken
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
 from dy2st.state.containers.either import Either
-from dy2st.state.containers.lookup import OneOf
+from dy2st.state.containers.lookup import MOST_UNROLLED, OneOf
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.protocols import (  # fmt: skip
     iterable_of,
@@ -66,6 +67,12 @@ def for_(
 
 
 def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
+    parts = iterable.taken(trace) if isinstance(iterable, Chained) else None
+    for k, part in enumerate(parts or ()):
+        with taken(part, code.test is not None) as rest:
+            run_through(trace, rest, dataclasses.replace(code, key=(code.key, k)))
+    if parts is not None:
+        return None
     over = sequence_of(trace, iterable, numbers=True)
     if over is not None:
         return roll.run(trace, over, code)
@@ -73,12 +80,33 @@ def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
     iterable = iterable_of(trace, iterable)
     consume(trace, iterable)
     if code.test is None:
-        return _python_for(iterable, code.body, None)
+        return _python_for(noted(trace, iterable), code.body, None)
     more = functools.partial(code.more, trace, roll.UNKNOWN)
     items = iter(iterable)
     return roll.unrolled(
-        trace, enumerate(items), code, more, of=items if items is iterable else None
+        trace,
+        enumerate(noted(trace, items)),
+        code,
+        more,
+        of=items if items is iterable else None,
     )
+
+
+def noted(trace: Trace, items: Any) -> Any:
+    """The items of an iterator of Python; the report says that the loop is unrolled, if they are
+    many."""
+    iterators = (zip, map, filter, enumerate)
+    if not isinstance(items, iterators) and type(items).__module__ != "itertools":
+        return items
+    return counted(trace, items, f"iterates over {type(items).__name__}() of what is no sequence")
+
+
+def counted(trace: Trace, items: Iterable[Any], text: str) -> Iterator[Any]:
+    ops, where = len(trace.builder.ops), trace.where()
+    for k, item in enumerate(items):
+        if k == MOST_UNROLLED and len(trace.builder.ops) > ops:
+            trace.frame.notes.append(("unrolled", where, text))
+        yield item
 
 
 def _python_for(
@@ -315,7 +343,7 @@ def aug(op: str, x: object, value: Any) -> object:
     """`x op= value`: rebinding for tensors and numbers; a list grows in place."""
     trace = current()
     if op == "+" and isinstance(x, (list, collections.deque)):
-        value = iterated(value)
+        value = shown(value)
     if trace is not None and isinstance(x, TraceList) and op == "+":
         if x.kind is tuple:
             return x + value

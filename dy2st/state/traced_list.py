@@ -293,7 +293,8 @@ class TraceList(list):
         if empties is not None:
             return shrinks.item(trace, self, i, empties, loops)
         if isinstance(i, slice):
-            return self._slice(trace, i, loops)
+            ahead = taps.forward(trace, self, i, loops)
+            return self._slice(trace, i, loops) if ahead is None else self[ahead][::-1]
         if fill is not None:
             found = fills.read(trace, self, i, loops[-1], fill)
             if found or not self.segmented:

@@ -109,7 +109,9 @@ class Runtime:
     def iterated(self, x, parts=False):
         return x
 
-    def generator_(self, make, iterable, whole, name):
+    def generator_(self, make, iterable, whole, name, item):
+        if item is not None:
+            return (item(q) for q in iterable)
         g = make(iterable)
         assert isinstance(g, types.GeneratorType)
         assert (whole is None) or name

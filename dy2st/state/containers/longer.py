@@ -212,6 +212,8 @@ LongerTuple.__name__ = LongerTuple.__qualname__ = "tuple"
 
 def tuple_of(items: Any) -> Any:
     """`tuple(items)`, where loops may have filled a list."""
+    if isinstance(items, LongerTuple):
+        return items
     parts = contents(items)
     runs = any(isinstance(q, StackedRun) for q in parts)
     return LongerTuple(parts) if runs else tuple(parts)

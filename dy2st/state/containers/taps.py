@@ -16,7 +16,14 @@ from typing import Any
 
 from dy2st.state.containers import buffers
 from dy2st.state.containers.buffers import MOST_CARRIED
-from dy2st.state.containers.lookup import at_frame, element, is_inside, is_later, picked
+from dy2st.state.containers.lookup import (
+    at_frame,
+    element,
+    is_inside,
+    is_later,
+    is_natural,
+    picked,
+)
 from dy2st.state.containers.records import pin, recorded, regrouped, same_form, unpacked
 from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
@@ -285,6 +292,21 @@ def window(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> list
     if not unknown(target, loops):
         raise NeedsConcrete("a window of a list may reach over its ends", at.start.loops)
     return [guess(trace, target, loops, at.start) for _ in range(width)]
+
+
+def forward(trace: Trace, target: Any, at: slice, loops: Sequence[Frame]) -> slice | None:
+    """The slice of which a backward one of a list that loops fill has the elements, in reverse;
+    None for others, and where an end may count from the other side."""
+    later = [q for q in (at.start, at.stop) if is_later(q)]
+    whole = at.start is None and at.stop is None
+    if at.step != -1 or at.stop == -1 or whole:
+        return None
+    if not loops and not later and type(target.size()) is int:
+        return None
+    if not all(is_symint(q) and is_natural(trace, q) for q in later):
+        return None
+    behind = None if at.start in (None, -1) else at.start + 1
+    return slice(None if at.stop is None else at.stop + 1, behind)
 
 
 def is_window(at: slice) -> bool:

@@ -1,0 +1,108 @@
+"""Iterators of `itertools` over what can be one loop: `for` runs over them in one loop, too."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from dy2st.library.consumers import plain_loop
+from dy2st.loops.body import Iterable
+from dy2st.loops.iterables import Chained, Joined, Rest, sequence_of
+from dy2st.state.ownership import LIBRARIES
+from dy2st.trace.symint import is_symint
+from dy2st.trace.trace import Trace, current
+
+
+def counted(trace: Trace | None, *iterables: object) -> list[Iterable]:
+    """What loops over these run over, if Python knows all their lengths; nothing is taken of an
+    iterator that others know."""
+    if trace is None or any(isinstance(q, Joined) for q in iterables):
+        return []
+    found = [sequence_of(trace, q, numbers=True) for q in iterables]
+    known = [q for q in found if q is not None and not q.is_open()]
+    return known if len(known) == len(found) else []
+
+
+def joined(trace: Trace, over: Iterable, *iterables: object) -> Joined:
+    numbers = any(sequence_of(trace, q) is None for q in iterables)
+    return Joined(trace, Rest(over, numbers))
+
+
+def islice_(iterable: Any, *ends: Any) -> object:
+    trace = current()
+    over = counted(trace, iterable)
+    at = slice(*ends)
+    parts = (at.start, at.stop, at.step)
+    plain = all(q is None or type(q) is int and q >= 0 for q in parts) and at.step != 0
+    if trace is None or not over or not plain or any(map(is_symint, parts)):
+        return itertools.islice(iterable, *ends)
+    trip: Any = over[0].trip
+    chosen, item = range(trip)[at], over[0].item
+    picked = Iterable(len(chosen), lambda i: item(chosen.start + i * chosen.step))
+    return joined(trace, picked, iterable)
+
+
+def pairwise_(iterable: Any) -> object:
+    trace = current()
+    over = counted(trace, iterable)
+    if trace is None or not over:
+        return itertools.pairwise(iterable)
+    trip: Any = over[0].trip
+    item = over[0].item
+    return joined(trace, Iterable(max(trip - 1, 0), lambda i: (item(i), item(i + 1))), iterable)
+
+
+def chain_(*iterables: Any) -> object:
+    trace = current()
+    if trace is None or all(sequence_of(trace, q, numbers=True) is None for q in iterables):
+        return itertools.chain(*iterables)
+    return Chained(trace, iterables)
+
+
+def zip_longest_(*iterables: Any, fillvalue: object = None) -> object:
+    """One loop up to the end of the shortest, another one up to that of the next."""
+    trace = current()
+    over = counted(trace, *iterables)
+    if trace is None or not over:
+        return itertools.zip_longest(*iterables, fillvalue=fillvalue)
+
+    def part(low: int, high: int) -> Joined:
+        def item(i: Any) -> tuple[object, ...]:
+            return tuple(q.item(low + i) if q.trip >= high else fillvalue for q in over)  # type: ignore[operator]
+
+        return joined(trace, Iterable(high - low, item), *iterables)
+
+    trips: list[Any] = sorted({q.trip for q in over})  # type: ignore[type-var]
+    return Chained(trace, [part(low, high) for low, high in zip([0, *trips], trips)])
+
+
+@plain_loop
+def _accumulated(items: Any, f: Any, *start: Any) -> list[Any]:
+    out = list(start)
+    for q in items:
+        out.append(f(out[-1], q) if out else q)
+    return out
+
+
+def accumulate_(iterable: Any, func: Any = None, *, initial: Any = None) -> object:
+    """Made as a whole where the function is one of a library: one of the user's is called when an
+    item is asked for."""
+    trace = current()
+    own = (getattr(func, "__module__", None) or "").split(".")[0] in (*LIBRARIES, "_operator")
+    pure = func is None or own
+    if trace is None or not pure or sequence_of(trace, iterable) is None:
+        return itertools.accumulate(iterable, func, initial=initial)
+    start = () if initial is None else (initial,)
+    made = trace.hooks.call(_accumulated)(iterable, func or operator.add, *start)
+    return iter(made) if (over := sequence_of(trace, made)) is None else joined(trace, over, made)
+
+
+ITERATORS: dict[int, Callable[..., object]] = {
+    id(itertools.islice): islice_,
+    id(itertools.chain): chain_,
+    id(itertools.zip_longest): zip_longest_,
+    id(itertools.accumulate): accumulate_,
+    id(itertools.pairwise): pairwise_,
+}
