@@ -83,7 +83,6 @@ IDIOMS: dict[str, Idiom] = {
         lambda steps: decoding.BeamSearch(steps),
         lambda rng, steps: [floats(rng, BATCH, 8)],
         ("while",),
-        foreign=frozenset({"topk"}),
     ),
     "argmax_beam_search": Idiom(
         lambda steps: decoding.ArgmaxBeamSearch(steps),
