@@ -333,8 +333,7 @@ class BodyTrace(LoopTrace):
         exact = len(found) == 1 and any(
             b is not None and c in go.implied for c, b in bounds.items()
         )
-        plain = [b for b in found if isinstance(b, int)]
-        trip = min(plain) if plain else found[0]
+        trip = min((b for b in found if isinstance(b, int)), default=found[0])
         if isinstance(self.over.trip, int) and self.over.trip != ENDLESS:
             if not isinstance(trip, int):
                 return
