@@ -14,9 +14,8 @@ from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unr
 from dy2st.loops.record import LoopRecord, LoopTrace, refute
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers
-from dy2st.state.containers.longer import Longer, grow, is_longer
+from dy2st.state.containers.longer import Longer, Replaced, grow, is_longer
 from dy2st.state.containers.records import element_doubt, fields_of
-from dy2st.state.containers.replaced import Replaced
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (

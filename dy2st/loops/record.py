@@ -12,7 +12,7 @@ from dy2st.branches.unresolved import Alternative
 from dy2st.state.containers.buffers import Wanted
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.fills import Fill
-from dy2st.state.containers.replaced import Replaced
+from dy2st.state.containers.longer import Replaced
 from dy2st.state.containers.shrinks import Shrink
 from dy2st.state.containers.taps import Tap
 from dy2st.state.stacked_run import ScanCell
