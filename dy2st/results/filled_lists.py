@@ -124,7 +124,8 @@ class FilledLists:
             for s in found
             if s in own and self.results.listed.get(s) == own and not self.results.known(s)
         ]
-        return any(self.results.visible(s) for s in found if s not in mine)
+        copied = (s for v in self.trace.chain(value) for s in self.results.copied(v))
+        return any(self.results.visible(s) for s in (*found, *copied) if s not in mine)
 
     def column(self, q: Any, trip: Dim, copied: bool = False) -> Rows | Views | Values:
         """The values of one leaf of a list's elements, one tensor or number per iteration;

@@ -242,3 +242,34 @@ def test_such_lists_are_saved(tmp_path):
     x = paddle.to_tensor([1.0, -2.0])
     results = (dy2st.load(tmp_path / "before")(x.numpy()), f(x))
     check.same(*(paddle.utils.map_structure(paddle.to_tensor, q) for q in results))
+
+
+def picked_layers(layers, x):
+    ys = []
+    for layer in layers:
+        x = paddle.tanh(layer(x))
+        ys.append(layer.weight)
+    return x, ys
+
+
+def picked_tensors(tensors, x):
+    ys = []
+    for i in range(len(tensors)):
+        x = x + tensors[i]
+        ys.append((x, tensors[i].reshape([3, 1])))
+    return x, ys
+
+
+@pytest.mark.parametrize(
+    "f, items",
+    [
+        (picked_layers, [paddle.nn.Linear(3, 3) for _ in range(12)]),
+        (picked_tensors, [paddle.rand([3]) for _ in range(12)]),
+    ],
+)
+def test_a_loop_collects_tensors_of_the_caller_as_copies(f, items):
+    """It had no warning."""
+    x = paddle.rand([3])
+    static = dy2st.to_static(lambda x: f(items, x))
+    with pytest.warns(dy2st.CopyWarning):
+        check.same(static(x), f(items, x))
