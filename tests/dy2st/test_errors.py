@@ -30,7 +30,6 @@ CASES = {
     "data_dependent_shape": ((X,), None),
     "index_from_data_in_python": ((X,), None),
     "returns_an_object": ((X,), None),
-    "spreads_a_list": ((X,), NAMED),
 }
 
 

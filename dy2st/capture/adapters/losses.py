@@ -11,8 +11,10 @@ from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.custom import Backward, custom
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.scalar import check
 from ir import Require
-from ir.types import F32, F64, I64
+from ir.messages import HOLE
+from ir.types import F32, F64, I64, Dim, product
 
 
 def floats(e: Emitter, *xs: object) -> None:
@@ -65,7 +67,7 @@ def cross_entropy(
 
         return weights, with_gradient(e, x, loss, backward)
     _same_sizes(e, x, label, at)
-    return weights, e.neg(_picked(e, logs, label, ignore_index, at))
+    return weights, e.neg(_picked(e, logs, label, ignore_index, at, "IndexError"))
 
 
 def _same_sizes(e: Emitter, x: object, label: object, axis: int) -> None:
@@ -81,14 +83,30 @@ def _same_sizes(e: Emitter, x: object, label: object, axis: int) -> None:
         e.trace.add_require(Require(a, "==", b, name, where))
 
 
-def _picked(e: Emitter, x: object, label: object, ignore_index: int, axis: int) -> FakeTensor:
+def _picked(
+    e: Emitter, x: object, label: object, ignore_index: int, axis: int, error: str
+) -> FakeTensor:
     """The elements of the labels, which are checked, and zeros for the label that is ignored."""
     t = e.type(label)
     ignored = e.equal(label, e.full(ignore_index, t.dtype))
     label = e.where(ignored, e.full(0, t.dtype), label)
-    sign = e.less_than(label, e.full(0, t.dtype))
-    label = e.where(sign, e.full(e.type(x).shape[axis], t.dtype), label)  # no index from behind
+    _check_labels(e, label, e.type(x).shape[axis], error)
     return e.where(ignored, number(e, 0.0, x), take_along_axis(e, x, label, axis))
+
+
+def _check_labels(e: Emitter, label: object, n: Dim, error: str) -> None:
+    """Labels are classes. The message has the least and the greatest one, and zero, which always
+    is a class."""
+    t = e.type(label)
+    zero, flat = e.full(0, t.dtype, (1,)), e.reshape(label, shape=(product(t.shape),))
+    some = e.concat(zero, flat, axis=0)
+    least, most = e.min(some, axes=()), e.max(some, axes=())
+    classes = e.cast_to(e.scalar(e.trace.sym(n), I64), t.dtype)
+    inside = e.logical_and(e.greater_equal(least, e.full(0, t.dtype)), e.less_than(most, classes))
+    where = e.trace.where()
+    message = f"a label is not one of {n} classes: they are from {HOLE} to {HOLE} ({where})"
+    shown = [(q._value, ("str", "")) for q in (least, most)]
+    check(e.trace, inside._value, error, message, caught=False, shown=shown)
 
 
 @adapter("sigmoid_cross_entropy_with_logits")
@@ -175,7 +193,8 @@ def nll_loss(
     shape = e.type(label).shape
     alone = e.reshape(label, shape=(shape[0], 1, *shape[1:]))
     _same_sizes(e, x, alone, 1)
-    picked = e.neg(e.reshape(_picked(e, x, alone, ignore_index, 1), shape=shape))
+    found = _picked(e, x, alone, ignore_index, 1, "ValueError")
+    picked = e.neg(e.reshape(found, shape=shape))
     kind = e.type(label).dtype
     counted = e.not_equal(label, e.full(ignore_index, kind))
     share = number(e, 1.0, x)

@@ -489,3 +489,29 @@ def state_without_a_type(x, n):
         h = x[t] if h is None else h * 0.5 + x[t]
         ys.append(h)
     return paddle.stack(ys)
+
+
+@example(paddle.ones([12, 3]))
+def joins_a_tuple_with_a_list(x):
+    ys = ()
+    for row in x:
+        ys = ys + (row * 2,)
+    return ys + [x[0]]
+
+
+@example(paddle.ones([12, 3]))
+def stores_into_a_tuple(x):
+    ys = ()
+    for row in x:
+        ys = ys + (row * 2,)
+    ys[0] = x[0]
+    return ys
+
+
+@example(paddle.ones([12, 3]))
+def deletes_from_a_tuple(x):
+    ys = ()
+    for row in x:
+        ys = ys + (row * 2,)
+    del ys[0]
+    return ys

@@ -118,6 +118,11 @@ def embedding_outside_of_its_table(x, table):
     return F.embedding(paddle.to_tensor([0, 5]), table)
 
 
+@example(paddle.ones([3, 5]), paddle.to_tensor([0, -1, 4]))
+def label_outside_of_its_classes(x, label):
+    return F.cross_entropy(x, label)
+
+
 @example(paddle.to_tensor([0, 5]), paddle.ones([5, 4]))
 def index_from_data_outside_of_its_axis(i, table):
     return table[i]

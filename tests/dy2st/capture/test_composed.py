@@ -219,10 +219,13 @@ def test_columns_become_an_image():
     assert not dy2st.report(static, x).foreign_counts
 
 
-def test_a_label_that_is_no_class():
-    def f(x, labels):
-        return F.nll_loss(x, labels)
-
-    static = dy2st.to_static(f)
-    with pytest.raises(IndexError):
-        static(f32(2, 3), paddle.to_tensor([0, 3]))
+@pytest.mark.parametrize("labels", [[0, 3], [-1, 1]])
+@pytest.mark.parametrize("loss", [F.nll_loss, F.cross_entropy])
+def test_a_label_that_is_no_class(loss, labels):
+    """It named a gather, and -1 was 3."""
+    args = f32(2, 3), paddle.to_tensor(labels)
+    with pytest.raises((IndexError, ValueError)) as eager:
+        loss(*args)
+    text = f"one of 3 classes: they are from {min(labels)} to {max(labels)}"
+    with pytest.raises(eager.type, match=text):
+        dy2st.to_static(lambda x, y: loss(x, y))(*args)

@@ -166,9 +166,8 @@ CASES = {
 
 
 #: on Paddle's kernels, at least their gradients
-FOREIGN = {"ce soft", "ce smooth", "ce nosoftmax", "nll", "nll ign", "ctc", "npair"} | {
+FOREIGN = {"ce nosoftmax", "ctc"} | {
     "log_loss",
-    "label_smooth",
 }
 
 

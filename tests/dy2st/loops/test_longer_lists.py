@@ -307,3 +307,16 @@ def test_a_tuple_is_saved(tmp_path):
         assert type(have[1]) is tuple
         check.close(have[1][-1], want[1][-1].numpy(), 1e-9, "the last state")
         assert len(have[1]) == n + 1
+
+
+def test_a_list_of_a_named_length_is_spread():
+    def spread(x):
+        zs = []
+        for t in range(x.shape[1]):
+            zs.append(x[:, t])
+        return paddle.stack([x[:, 0], *zs])
+
+    static = dy2st.to_static(spread, [paddle.static.InputSpec([None, None, 4], "float64", "x")])
+    for n in (3, 1, 12):
+        x = paddle.rand([2, n, 4], "float64")
+        check.same(static(x), spread(x))

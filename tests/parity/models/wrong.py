@@ -59,10 +59,3 @@ def half_named_loop(x):
     for t in range(x.shape[1]):
         out = out + steps[t](x[:, t])
     return out
-
-
-def spreads_a_list(x):
-    zs = []
-    for t in range(x.shape[1]):
-        zs.append(x[:, t])
-    return paddle.stack([x[:, 0], *zs])
