@@ -229,7 +229,9 @@ class Rest:
     def as_list(self) -> TraceList | None:
         """A list of it, without taking apart what loops have filled."""
         items = self.backwards
-        return items[::-1] if items is not None and items.size() == self.over.trip else None
+        if items is None or items.size() != self.over.trip:
+            return None
+        return TraceList(contents(items[::-1]))
 
     def after(self, n: int) -> Rest:
         """Without the first `n` items."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+import warnings
+
 import paddle
 import pytest
 
@@ -320,3 +324,31 @@ def test_a_list_of_a_named_length_is_spread():
     for n in (3, 1, 12):
         x = paddle.rand([2, n, 4], "float64")
         check.same(static(x), spread(x))
+
+
+def backwards(ys):
+    return list(reversed(ys)), tuple(reversed(ys)), [*reversed(ys)], ys[::-1], list(ys[::-1])
+
+
+def duplicates(ys):
+    return copy.copy(ys), copy.deepcopy(ys), list(ys).copy(), copy.copy(list(ys)), tuple(list(ys))
+
+
+def chained(ys):
+    return list(itertools.chain(ys, ys)), [*ys, *ys], (*ys, *ys), ys * 2, ys[1:], list(ys)[1:]
+
+
+@pytest.mark.parametrize("use", [backwards, duplicates, chained])
+def test_what_is_made_of_a_filled_tuple_has_the_type_of_eager(use):
+    """`list(reversed(ys))` was a tuple, and `copy.copy(ys)` a list."""
+
+    def f(x):
+        ys = ()
+        for row in x:
+            ys = ys + (row * 2,)
+        return use(ys)
+
+    x = check.data(12, 3).detach()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dy2st.CopyWarning)
+        check.same(dy2st.to_static(f)(x), f(x))
