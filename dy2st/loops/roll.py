@@ -314,10 +314,22 @@ class Runner:
             traced.append(True)
 
         code = self.code
+        state = (code.get_state, code.set_state, code.names)
         try:
-            decide(self.trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+            decide(self.trace, go, rest, lambda: None, *state)
         except Refused as e:
-            raise (self.without_an_iteration(e) if traced else e) from None
+            found = self.without_an_iteration(e) if traced else e
+            if found is e or getattr(self.first, "before", "") != "None":
+                raise found from None
+            decide(self.trace, go, rest, self.has_no_iteration, *state)
+
+    def has_no_iteration(self) -> None:
+        """Of a call, where the first iteration makes what is None before."""
+        name = getattr(self.first, "name", "")
+        raise ValueError(
+            f"the loop has no iteration, and '{name}' is None before it ({self.site}); give "
+            f"'{name}' its type before the loop"
+        )
 
     def without_an_iteration(self, e: Refused) -> Refused:
         """The error of a loop that is traced, but whose end cannot be merged with no iteration."""

@@ -310,13 +310,13 @@ def test_caches_of_layers_that_begin_as_none():
     check.parity(Stack(), lambda: [x, paddle.to_tensor(next(limits))], calls=4)
 
 
-def test_a_state_without_a_type_is_named():
+def test_a_state_that_becomes_wider_is_named():
     """Data decides whether the loop runs at all, and its first iteration is another one."""
 
     def f(xs, n):
-        ys, h = [], None
+        ys, h = [], xs[0, :1]
         for t in range(int(n)):
-            h = xs[t] if h is None else h * 0.5 + xs[t]
+            h = h * 0.5 + xs[t]
             ys.append(h)
         return paddle.stack(ys)
 

@@ -7,10 +7,12 @@ from typing import Any
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of
-from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, sources, stop, value_in
+from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, sources, stop, value_in
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, check_cut, dim_of, is_symint, note_measured
 from dy2st.trace.trace import Trace
+from ir import ENDLESS
+from ir.messages import HOLE
 from ir.types import I64, Dim, Size
 
 
@@ -167,10 +169,21 @@ def _of_known_length(e: Emitter, x: object, axis: int, item: slice, step: int) -
         return None
     if not isinstance(low[0], int) or low[0] < 0:
         return None
-    if e.trace.sym(rooms[0]) < 0:
+    if any(loop.trip == ENDLESS for loop in item.start.loops):
+        check_end(e, item.stop, n)
+    elif e.trace.sym(rooms[0]) < 0:
         check_cut("le", dim_of(item.stop) - n, e.trace)
         return None
     return e.dynamic_slice(x, item.start, axis=axis, length=length)
+
+
+def check_end(e: Emitter, stop: object, n: Dim) -> None:
+    """Only data bounds the loop: that a slice stays on its axis is found out when it runs."""
+    end = value_in(e.trace, stop, I64)
+    ok = e.trace.emit("less_equal", [end, value_in(e.trace, e.trace.sym(n), I64)], {})
+    where = e.trace.where()
+    text = f"a slice to {HOLE} leaves its axis of {n} elements, where eager gives fewer ({where})"
+    check(e.trace, ok, "IndexError", text, caught=False, shown=[(end, ("str", ""))])
 
 
 def inside(e: Emitter, at: Dim, n: Dim) -> bool:

@@ -483,10 +483,10 @@ def iterator_used_after_a_break(x):
 
 
 @example(X, paddle.to_tensor(2))
-def state_without_a_type(x, n):
-    h, ys = None, []
+def state_that_becomes_wider(x, n):
+    h, ys = x[0, :, :1], []
     for t in range(int(n)):
-        h = x[t] if h is None else h * 0.5 + x[t]
+        h = h * 0.5 + x[t]
         ys.append(h)
     return paddle.stack(ys)
 
@@ -515,3 +515,20 @@ def deletes_from_a_tuple(x):
         ys = ys + (row * 2,)
     del ys[0]
     return ys
+
+
+@example(X, paddle.to_tensor(0))
+def loop_without_an_iteration(x, n):
+    h, ys = None, []
+    for t in range(int(n)):
+        h = x[t] if h is None else h + x[t]
+        ys.append(h)
+    return paddle.stack(ys)
+
+
+@example(X, paddle.to_tensor(3))
+def slice_behind_the_end(x, n):
+    h = x[:1] * 0
+    for t in range(int(n)):
+        h = h + x[t : t + 1]
+    return h

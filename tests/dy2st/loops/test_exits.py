@@ -100,3 +100,32 @@ def test_a_constant_length_is_a_length(f):
 
 def test_a_constant_that_is_written_is_read_again():
     check.agree(written_meanwhile, check.data(5, 4))
+
+
+def begins_with_none(x, n):
+    h, ys = None, []
+    for t in range(int(n)):
+        row = x[t : t + 1]
+        h = row if h is None else paddle.tanh(h * 0.5 + row)
+        ys.append(h)
+        if h.sum() > 3:
+            break
+    return paddle.concat(ys), h
+
+
+def test_a_state_that_is_none_before_a_loop_that_data_bounds():
+    static = dy2st.to_static(begins_with_none)
+    for n in (4, 1, 7, 2):
+        x, y = check.data(7, 3), check.data(7, 3)
+        have, want = static(x, paddle.to_tensor(n)), begins_with_none(y, paddle.to_tensor(n))
+        check.same(have, want)
+        for q in (*have, *want):
+            q.sum().backward(retain_graph=True)
+        check.close(x.grad.numpy(), y.grad.numpy(), 1e-9, "the gradient")
+
+
+@pytest.mark.parametrize("n, error", [(0, ValueError), (8, IndexError)])
+def test_a_loop_that_data_bounds_leaves_what_is_known(n, error):
+    """Without an iteration nothing has a type, and behind the end eager has shorter slices."""
+    with pytest.raises(error, match=r"'h' is None before it|a slice to 8 leaves its axis of 7"):
+        dy2st.to_static(begins_with_none)(check.data(7, 3) * 0, paddle.to_tensor(n))
