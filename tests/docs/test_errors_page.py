@@ -74,7 +74,10 @@ def test_names_are_given_once():
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="other texts of Python, and no carets")
 def test_the_page_is_up_to_date():
-    assert errors_page.PAGE.read_text() == errors_page.page(), "python -m scripts.errors_page"
+    have, want = errors_page.PAGE.read_text(), errors_page.page()
+    if sys.version_info >= (3, 13):  # underlines more of a `with` statement
+        have, want = (re.sub(r"\n +\^~*$", "", q, flags=re.MULTILINE) for q in (have, want))
+    assert have == want, "python -m scripts.errors_page"
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="no carets")
