@@ -169,7 +169,8 @@ def _of_known_length(e: Emitter, x: object, axis: int, item: slice, step: int) -
         return None
     if not isinstance(low[0], int) or low[0] < 0:
         return None
-    if any(loop.trip == ENDLESS for loop in item.start.loops):
+    fits = isinstance(n, int) and length <= n
+    if fits and any(loop.trip == ENDLESS for loop in item.start.loops):
         check_end(e, item.stop, n)
     elif e.trace.sym(rooms[0]) < 0:
         check_cut("le", dim_of(item.stop) - n, e.trace)

@@ -124,6 +124,33 @@ def test_a_state_that_is_none_before_a_loop_that_data_bounds():
         check.close(x.grad.numpy(), y.grad.numpy(), 1e-9, "the gradient")
 
 
+def chunks_until_empty(x):
+    t, ys = 0, []
+    while True:
+        chunk = x[t : t + 4]
+        if chunk.shape[0] == 0:
+            break
+        ys.append(chunk.mean(0))
+        t += 4
+    return paddle.stack(ys)
+
+
+def chunks_until_enough(x):
+    t, total = 0, x[0] * 0
+    while total.sum() < 12:
+        total = total + x[t : t + 4].sum(0)
+        t += 4
+        if t >= x.shape[0]:
+            break
+    return total
+
+
+@pytest.mark.parametrize("f", [chunks_until_empty, chunks_until_enough])
+def test_the_last_chunk_of_a_sequence_may_be_shorter(f):
+    for n in (1, 3, 4, 6, 8, 10):
+        check.same(dy2st.to_static(f)(paddle.ones([n, 2])), f(paddle.ones([n, 2])))
+
+
 @pytest.mark.parametrize("n, error", [(0, ValueError), (8, IndexError)])
 def test_a_loop_that_data_bounds_leaves_what_is_known(n, error):
     """Without an iteration nothing has a type, and behind the end eager has shorter slices."""

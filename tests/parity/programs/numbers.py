@@ -89,7 +89,7 @@ def int_in_a_loop(x):
 def loss_as_a_float(x, limit):
     best, t = 1e9, 0
     for t in range(x.shape[0]):
-        loss = float(x[t].abs().max())
+        loss = float((x[t] * 4).round().abs().sum())  # alike in any order
         if loss < best:
             best = loss
         if best < float(limit):
