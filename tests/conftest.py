@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import os
 import re
 import sys
 from collections import Counter, defaultdict
@@ -16,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from executor import code_cache
 from executor.cpu import jit, kernel_cache
-from tests.kept_code import KeptCode, shrink
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -28,14 +29,13 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Importing Paddle and all tests makes a million objects that stay."""
+    """Importing Paddle and all tests makes a million objects that stay. Machine code is kept with
+    pytest's other files."""
     gc.disable()
-    jit.machine_code = KeptCode(config.cache.mkdir("code"), jit.machine_code)
-
-
-def pytest_sessionfinish(session):
-    if not hasattr(session.config, "workerinput"):
-        shrink(session.config.cache.mkdir("code"))
+    folder = config.cache.mkdir("code")
+    folder.chmod(0o700)
+    os.environ["DY2ST_CACHE"] = str(folder)
+    code_cache.MOST_BYTES = 1 << 30
 
 
 def pytest_collection_finish(session):

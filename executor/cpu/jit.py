@@ -12,10 +12,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from weakref import WeakValueDictionary
 
+import llvmlite
 import llvmlite.binding as llvm
 
+from executor import code_cache
 from executor.cpu.llvm_text import Source, callees, is_cold
 from executor.cpu.target import Target
 
@@ -93,10 +97,21 @@ def _compile(source: Source, target: Target, codes: dict[str, Code]) -> None:
 
 
 def machine_code(text: str, target: Target, level: int) -> bytes:
-    """The object file of LLVM text; it depends on nothing else."""
-    machine = _machine(target, level)
-    code: bytes = machine.emit_object(_optimised(text, machine))
-    return code
+    """The object file of LLVM text; text that has been compiled before is not compiled again."""
+
+    def compile() -> bytes:
+        machine = _machine(target, level)
+        code: bytes = machine.emit_object(_optimised(text, machine))
+        return code
+
+    return code_cache.machine_code((text, repr(target), str(level), *_compiler()), compile)
+
+
+@lru_cache
+def _compiler() -> tuple[str, ...]:
+    """What the code of a text depends on besides the target: LLVM, and how it is called here."""
+    llvm_version = ".".join(map(str, llvm.llvm_version_info))
+    return llvmlite.__version__, llvm_version, Path(__file__).read_text()
 
 
 class _Machines(threading.local):

@@ -1,4 +1,4 @@
-"""NVRTC by ctypes: CUDA C++ text to machine code, kept in a private folder between runs.
+"""NVRTC by ctypes: CUDA C++ text to machine code.
 
 `DY2ST_NVRTC_LIBRARY` names the library; else that of a package is taken (`pip install
 nvidia-cuda-nvrtc-cu12`), or the system's.
@@ -11,21 +11,17 @@ import ctypes
 import glob
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
+from executor import code_cache
 from executor.gpu.driver import DriverError
 
 OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false")
 PACKAGES = ("nvidia/cu13/lib/libnvrtc.so.1?", "nvidia/cuda_nvrtc/lib/libnvrtc.so.1?")
 SYSTEM = ("libnvrtc.so.13", "libnvrtc.so.12")
-#: bytes of the folder, beyond which the files that were not used for the longest time go
-MOST_BYTES = 256 << 20
 
 
 class Compiler:
@@ -111,57 +107,9 @@ def installed() -> Iterator[str]:
     yield from SYSTEM
 
 
-# ---------------------------------------------------------------- the folder
+# ---------------------------------------------------------------- of the cache
 def machine_code(text: str, architecture: str) -> bytes:
-    """As `Compiler.compile`; what has been compiled once is read from the folder."""
+    """As `Compiler.compile`; text that has been compiled before is not compiled again."""
     made = compiler()
-    key = "\0".join([text, architecture, made.version, *OPTIONS])
-    folder = _private(cache_folder())
-    if folder is None:
-        return made.compile(text, architecture)
-    path = folder / f"{blake2b(key.encode(), digest_size=20).hexdigest()}.cubin"
-    try:
-        code = path.read_bytes()
-        os.utime(path)
-    except OSError:
-        code = made.compile(text, architecture)
-        _keep(path, code)
-    return code
-
-
-def cache_folder() -> Path:
-    """`DY2ST_CACHE`, or a folder of the user."""
-    named = os.environ.get("DY2ST_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(named) if named else Path(base) / "dy2st"
-
-
-def _private(folder: Path) -> Path | None:
-    """The folder, if it is there and nobody else can write it."""
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        about = folder.stat()
-    except OSError:
-        return None
-    return folder if about.st_uid == os.getuid() and not about.st_mode & 0o022 else None
-
-
-def _keep(path: Path, code: bytes) -> None:
-    """In one step, for other processes; a full disk is no error."""
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as f:
-            f.write(code)
-        os.replace(f.name, path)
-        _shrink(path.parent)
-    except OSError:
-        return
-
-
-def _shrink(folder: Path) -> None:
-    files = [(p.stat().st_mtime, p.stat().st_size, p) for p in folder.glob("*.cubin")]
-    total = sum(size for _, size, _ in files)
-    for _, size, path in sorted(files):
-        if total <= MOST_BYTES:
-            return
-        path.unlink(missing_ok=True)
-        total -= size
+    key = (text, architecture, made.version, *OPTIONS)
+    return code_cache.machine_code(key, lambda: made.compile(text, architecture))

@@ -39,7 +39,7 @@ FLOORS = {
         "launches",
         "plan",
         "lower",
-        "interrupt host_calls poison",
+        "interrupt host_calls poison code_cache",
         "executable",
         "segmented",
         "rooms",

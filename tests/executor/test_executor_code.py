@@ -14,7 +14,6 @@ import pytest
 import executor
 import ir
 from executor.cpu import jit
-from tests.kept_code import KeptCode, shrink
 
 X = np.linspace(-3, 3, 12, dtype=np.float32).reshape(3, 4)
 
@@ -127,16 +126,3 @@ def test_threads_may_compile_the_same_at_once(forgetful):
     for t in threads:
         t.join(60)
     assert failed == []
-
-
-def test_files_of_the_suite_give_the_code_that_was_made(tmp_path):
-    made = []
-    kept = KeptCode(tmp_path, lambda *key: made.append(key) or str(key).encode())
-    keys = [("one", target, level) for target in ("avx2", "generic") for level in (0, 2)]
-    codes = [kept(*key) for key in keys]
-    assert [kept(*key) for key in keys] == codes and made == keys and len(set(codes)) == 4
-    files = list(tmp_path.iterdir())
-    files[0].write_bytes(files[0].read_bytes()[:-1])
-    assert [kept(*key) for key in keys] == codes and len(made) == 5
-    shrink(tmp_path, 2 * files[0].stat().st_size)
-    assert len(list(tmp_path.iterdir())) == 2

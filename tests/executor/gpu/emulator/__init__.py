@@ -68,10 +68,10 @@ def library() -> ctypes.CDLL:
     os.environ.update(
         DY2ST_CUDA_LIBRARY=str(path),
         DY2ST_NVRTC_LIBRARY=str(path),
-        DY2ST_CACHE=str(folder()),
         EMULATOR_COMPILER=" ".join([*command, *FLAGS, *bare]),
         EMULATOR_VERSION=str(version()),
     )
+    os.environ.setdefault("DY2ST_CACHE", str(folder()))
     made = ctypes.CDLL(str(path))
     made.emu_count.restype = ctypes.c_uint64
     return made
