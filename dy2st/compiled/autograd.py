@@ -87,8 +87,9 @@ class Node:
     def filled(self, k: int, source: Tensor) -> Tensor:
         """As `result`, with the values of a tensor."""
         made = self.result(k, source.shape, source.dtype)
-        with paddle.no_grad():
-            made.copy_(source, True)
+        if 0 not in source.shape:  # else the copy would take the flag of the source
+            with paddle.no_grad():
+                made.copy_(source, True)
         return made
 
     def attach(self, k: int, tensor: Tensor) -> None:
