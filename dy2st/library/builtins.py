@@ -12,6 +12,7 @@ import paddle
 
 from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.adapters.table import number_of
+from dy2st.capture.data_sizes import as_size
 from dy2st.capture.foreign.print import print_
 from dy2st.capture.foreign.seed import seed
 from dy2st.capture.pylayer import register_hook
@@ -125,7 +126,7 @@ def arange_(
 ) -> object:
     trace = current()
     if trace is not None:
-        start, end, step = map(number_of, (start, end, step))
+        start, end, step = (as_size(trace, number_of(q)) for q in (start, end, step))
     if trace is None or not any(is_symint(q) for q in (start, end, step)):
         return paddle.arange(start, end, step, dtype, **rest)
     low, high = (0, start) if end is None else (start, end)

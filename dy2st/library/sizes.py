@@ -16,19 +16,21 @@ from paddle.nn import functional as F
 from paddle.nn.functional.common import _interpolate_wrapper as resize
 
 from dy2st.capture.adapters.table import elements_of, number_of
+from dy2st.capture.data_sizes import as_size
 from dy2st.capture.dispatch import record
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import current
+from dy2st.trace.trace import Trace, current
 
 
-def sizes_of(x: object) -> object:
-    """Numbers for tensors whose elements are known."""
+def sizes_of(trace: Trace, x: object) -> object:
+    """Numbers for tensors whose elements are known, sizes of the program for numbers of it."""
     if isinstance(x, (list, tuple)):
-        return type(x)(number_of(q) for q in x)
+        return type(x)(as_size(trace, number_of(q)) for q in x)
     if isinstance(x, Tensor):
         found = elements_of(x)
-        return x if found is None else list(found) if x.ndim else found[0]
-    return x
+        if found is not None:
+            return list(found) if x.ndim else found[0]
+    return as_size(trace, x)
 
 
 def with_sizes(
@@ -43,14 +45,15 @@ def with_sizes(
 
     @functools.wraps(f)
     def call(*args: object, **kwargs: object) -> object:
-        if current() is None:
+        trace = current()
+        if trace is None:
             return f(*args, **kwargs)
         if "input" in kwargs:
             kwargs["x"] = kwargs.pop("input")
         given = signature.bind(*args, **kwargs)
         for name in names:
             if name in given.arguments:
-                given.arguments[name] = sizes_of(given.arguments[name])
+                given.arguments[name] = sizes_of(trace, given.arguments[name])
         asked = [q for name in names for q in _each(given.arguments.get(name))]
         if kernel is None or not any(map(is_symint, asked)):
             return f(*given.args, **given.kwargs)
@@ -128,7 +131,23 @@ def variance(
     return paddle.sum(squares, axis, keepdim=keepdim) / left
 
 
+#: functions of sizes, with the parameters that are
+SHAPED: dict[Callable[..., object], tuple[str, ...]] = {
+    **dict.fromkeys((paddle.zeros, paddle.ones, paddle.full, paddle.empty), ("shape",)),
+    **dict.fromkeys((paddle.rand, paddle.randn, paddle.standard_normal), ("shape",)),
+    **dict.fromkeys((paddle.uniform, paddle.normal, paddle.randint), ("shape",)),
+    **dict.fromkeys((paddle.expand, paddle.broadcast_to, paddle.reshape), ("shape",)),
+    **dict.fromkeys((Tensor.expand, Tensor.broadcast_to, Tensor.reshape), ("shape",)),
+    **dict.fromkeys((paddle.tile, Tensor.tile), ("repeat_times",)),
+    **dict.fromkeys((paddle.split, Tensor.split), ("num_or_sections",)),
+    paddle.randperm: ("n",),
+    paddle.eye: ("num_rows", "num_columns"),
+    paddle.linspace: ("num",),
+    F.pad: ("pad",),
+    F.sequence_mask: ("maxlen",),
+}
 SIZES: dict[int, Callable[..., object]] = {
+    **{id(f): with_sizes(f, *names) for f, names in SHAPED.items()},
     id(paddle.var): of_named_sizes(paddle.var, root=False),
     id(paddle.std): of_named_sizes(paddle.std, root=True),
     id(F.one_hot): with_sizes(F.one_hot, "num_classes"),

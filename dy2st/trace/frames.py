@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from paddle import Tensor
 
 from dy2st.trace.undo import Location
-from ir import Builder, Const, Loc, Require, Value
+from ir import Builder, Const, Loc, Op, Require, Value
 from ir.types import Dim
 
 
@@ -60,6 +60,8 @@ class Frame:
     `stale`: the body has shown what the next trace has to know from its beginning; this one goes on
     to find all of it.
     `unresolved`: places that a branch in the loop has left with several types.
+    `derived`: what the trace has made of values, by what these are (`dy2st.capture.data_sizes`);
+    `makers`: the ops of the first `made` nodes, by their results.
     """
 
     builder: Builder = field(default_factory=Builder)
@@ -94,8 +96,19 @@ class Frame:
     relied: set[Value] = field(default_factory=set)
     unresolved: dict[tuple[object, ...], Location] = field(default_factory=dict)
     indices: dict[Dim, Value] = field(default_factory=dict)
+    derived: dict[Hashable, Any] = field(default_factory=dict)
+    makers: dict[Value, Op] = field(default_factory=dict)
+    made: int = 0
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)
+
+    def maker(self, value: Value) -> Op | None:
+        """The op of this frame that makes a value."""
+        for node in self.builder.ops[self.made :]:
+            if isinstance(node, Op):
+                self.makers.update(dict.fromkeys(node.results, node))
+        self.made = len(self.builder.ops)
+        return self.makers.get(value)
 
     def learn_write(self, placeholder: Value) -> bool:
         """The next trace of the body has a tensor of its own in this place; False if this one was

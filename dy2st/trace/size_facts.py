@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dy2st.trace.frames import Frame, Loop
-from ir import ROOM, Loc, Require, Size, Type, Value
+from ir import ENDLESS, ROOM, Loc, Require, Size, Type, Value
 from ir.analysis.ranges import names_in, rises, slope
 from ir.messages import HOLE
 from ir.types import I64, Dim, is_natural, substitute_dim
@@ -53,6 +53,14 @@ class SizeFacts:
         if not isinstance(dim, Size):
             return dim
         return dim.evaluate({n: self.hints.get(n, TYPICAL) for n in dim.names})
+
+    def spread(self, dim: Dim) -> tuple[int, int]:
+        """The least and the largest value in this call for small and large rooms."""
+        ends = [dim]
+        for name in names_in(dim).intersection(self.rooms):
+            ends = [substitute_dim(q, {name: n}) for q in ends for n in (ROOM, ENDLESS)]  # type: ignore[arg-type]
+        found = [self.settle(q) for q in ends]
+        return min(found), max(found)
 
     def limit(self, name: str, factor: int) -> Dim | None:
         """The largest value of `factor` times an iteration number, if the loop has a limit."""

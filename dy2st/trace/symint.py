@@ -235,8 +235,8 @@ def known_ends(dim: Dim, home: Home) -> tuple[int | None, int | None]:
 
 
 def _decide(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
-    """`n op 0` for every n in [low, high]; named sizes are taken as typical."""
-    a, b = home.sizes.settle(low), home.sizes.settle(high)
+    """`n op 0` for every n in [low, high]; named sizes are taken as typical, rooms as any."""
+    (a, _), (_, b) = home.sizes.spread(low), home.sizes.spread(high)
     if op in ("eq", "ne"):
         known = True if a == b == 0 else False if not a <= 0 <= b else None
         return known if op == "eq" or known is None else not known
@@ -328,6 +328,8 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
             sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[op]
             reason = f"{self!r} {sign} {other!r} depends on the iteration"
             raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
+        if op in ("eq", "ne") and _computes_the_same(other, sys._getframe(1)):
+            return op == "ne"
         return affine_comparison(home, op, gap, self, other)
 
     return method
@@ -352,13 +354,33 @@ SAME_IF_EQUAL = frozenset(
 )
 #: those that compare sizes, and use what they find for tensors without elements only
 SAME = frozenset((("paddle.nn.functional.common", "_interpolate_wrapper"),))
+#: those that ask if there is no element, and compute the same if there is none
+SAME_IF_EMPTY = frozenset(
+    (
+        ("paddle.nn.functional.loss", "cross_entropy"),
+        ("paddle.tensor.manipulation", "unique"),
+        ("paddle.tensor.manipulation", "unique_consecutive"),
+        ("paddle.tensor.stat", "var"),
+    )
+)
 
 
 def _is_shortcut(op: str, known: bool, caller: FrameType) -> bool:
     """Whether sizes are compared by code that computes the same either way."""
-    place = caller.f_globals.get("__name__"), caller.f_code.co_name
+    place = _place(caller)
     differs = known == (op == "ne") and op in ("eq", "ne")
     return place in SAME or differs and place in SAME_IF_EQUAL
+
+
+def _computes_the_same(number: object, caller: FrameType) -> bool:
+    """Whether a size that data decides is compared by code that does not need the answer."""
+    place = _place(caller)
+    return place in SAME_IF_EQUAL or number == 0 and place in SAME_IF_EMPTY
+
+
+def _place(caller: FrameType) -> tuple[object, str]:
+    """The module and the name of a function that is running."""
+    return caller.f_globals.get("__name__"), caller.f_code.co_name
 
 
 def affine_comparison(home: Home, op: str, gap: Size, x: object, y: object) -> scalar.RuntimeScalar:

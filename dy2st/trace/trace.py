@@ -447,7 +447,7 @@ class Trace:
         if holds == "ne" and low != high:
             holds, ends = ("gt", {low}) if self.sizes.settle(low) > 0 else ("lt", {high})
         for dim in ends:
-            if isinstance(dim, Size):
+            if isinstance(dim, Size) and not dim.names.issubset(self.sizes.rooms):
                 self.require_sign(dim, holds)
 
     def path_conditions(self) -> Iterator[tuple[str, Dim]]:

@@ -279,11 +279,6 @@ def test_shape_in_the_result_is_what_eager_gives():
     assert type(static(X)) is type(X.shape) and static(X) == X.shape
 
 
-def test_boolean_mask_of_unknown_length_is_refused_by_name():
-    f = dy2st.to_static(lambda x: x[x > 0])
-    agree_or_refuse(f, lambda x: x[x > 0], X)
-
-
 # ---------------------------------------------------------------- which tensors are the same
 def test_one_tensor_for_two_arguments_after_two():
     def f(x, y):

@@ -10,7 +10,6 @@ import paddle
 
 from dy2st.capture.adapters.table import adapter, axes_of, int_of
 from dy2st.capture.indexing.advanced import (
-    counting,
     fitted,
     held,
     index_tensors,
@@ -19,6 +18,7 @@ from dy2st.capture.indexing.advanced import (
     masked,
     place,
 )
+from dy2st.capture.indexing.selection import counting
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check

@@ -21,6 +21,7 @@ from dy2st.capture.adapters.table import (
     number_of,
 )
 from dy2st.capture.custom import custom
+from dy2st.capture.data_sizes import as_size
 from dy2st.capture.promotion import result_dtype
 from dy2st.trace.emitter import Emitter, NoRow, detached, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -253,8 +254,11 @@ def is_empty(e: Emitter, x: object) -> FakeTensor:
 def sequence_mask(e: Emitter, x: object, maxlen: object, dtype: object) -> FakeTensor:
     """Which of the first `maxlen` positions come before each of the lengths `x`."""
     maxlen = number_of(maxlen)
-    if not is_number(maxlen) or type(maxlen) is int and maxlen < 0:
-        raise foreign.shape_by_value(e.trace, "sequence_mask without a constant maxlen")
+    if maxlen is None or type(maxlen) is int and maxlen < 0:
+        maxlen = e.max(e.cast_to(x, I64), axes=())
+    maxlen = as_size(e.trace, maxlen)
+    if not is_number(maxlen):
+        raise NoRow("sequence_mask up to a tensor")
     n, kind = dim_of(maxlen), e.type(x).dtype
     places = e.wrap(e.trace.emit("iota", [], {"n": n, "start": 0, "step": 1, "dtype": kind}))
     lengths = e.reshape(x, shape=(*e.type(x).shape, 1))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dy2st.capture.adapters.table import adapter, dims_of, given, int_of, number_of
+from dy2st.capture.indexing import selection
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from ir.types import FLOATS, Dim
+from dy2st.trace.scalar import check
+from ir.types import FLOATS, I64, Dim
 
 
 @adapter("tile")
@@ -35,6 +37,23 @@ def repeat_interleave(
     factors = [1] * e.type(x).ndim
     factors[int_of(axis)] = n
     return each_repeated(e, x, factors)
+
+
+@adapter("repeat_interleave_with_tensor_index")
+def repeat_interleave_with_tensor_index(
+    e: Emitter, x: Tensor, repeats: Tensor, axis: object = 0, output_size: object = -1
+) -> FakeTensor:
+    """Row i of `x` as often as `repeats[i]` says."""
+    at, total = int_of(axis), e.type(x).shape[int_of(axis)]
+    counts = e.cast_to(repeats, I64)
+    if e.type(counts).ndim != 1:
+        raise NoRow(f"repeats of shape {list(e.type(counts).shape)}")
+    if e.type(counts).shape != (total,):
+        one = e.type(counts).shape == (1,)
+        counts = e.expand(counts, shape=(total,)) if one else e.reshape(counts, shape=(total,))
+    ok = e.all(e.greater_equal(counts, e.full(0, I64)), axes=())
+    check(e.trace, ok._value, "ValueError", "repeat_interleave: a number of repeats is negative")
+    return e.gather(x, selection.repeated_positions(e, counts), axis=at)
 
 
 def each_repeated(e: Emitter, x: object, factors: Sequence[int]) -> FakeTensor:

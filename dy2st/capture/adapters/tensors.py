@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 
 from dy2st.capture.adapters.table import adapter, axes_of, dims_of, dtype_of, given, int_of
+from dy2st.capture.data_sizes import quotient
 from dy2st.capture.to_tensor import constant
 from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, lift, small
@@ -20,7 +21,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint, note_measured
 from ir.loc import source_error
 from ir.ops.tensor import resolve_shape
-from ir.types import BOOL, F32, I32, Dim, Size, divide, reshape_strides
+from ir.types import BOOL, F32, I32, Dim, Size, divide, product, reshape_strides
 
 
 @adapter("full")
@@ -143,6 +144,9 @@ def reshape(e: Emitter, x: object, shape: object) -> FakeTensor:
             for n in have:
                 e.trace.require(n, 1, "reshape with a 0 in the shape")
             dims[i] = have[i]
+    if dims.count(-1) == 1:
+        rest, known = dims.index(-1), product(d for d in dims if d != -1)
+        dims[rest] = quotient(e.trace, product(have), known, otherwise=-1)
     if not shares_when_reshaped(e, x, tuple(dims)):
         x = e.assign(x)
     return e.reshape(x, shape=tuple(dims))

@@ -33,11 +33,7 @@ RANDOM = frozenset(
 
 
 #: ops whose result shape depends on values
-BY_VALUE = frozenset(
-    "nonzero unique unique_consecutive masked_select where_index "
-    "repeat_interleave_with_tensor_index "
-    "bincount edit_distance nms multiclass_nms3".split()
-)
+BY_VALUE = frozenset("unique unique_consecutive edit_distance nms multiclass_nms3".split())
 
 
 #: ops that take a shape or bounds

@@ -62,7 +62,7 @@ def shape_by_value(trace: Trace, what: str, op: str = "") -> Refused:
     return Refused(
         f"the shape of {what}{called(op)} depends on values.",
         trace.where(),
-        reason="In a program every shape follows from the shapes of the inputs.",
-        remedy="Keep the full shape and a mask: `paddle.where(mask, x, 0.0)`, and divide by "
-        "`mask.sum()` for a mean; or make this call outside of the translated function.",
+        reason="Masks and lengths may decide a shape, a kernel that is not translated may not.",
+        remedy="Select with a mask (`x[mask]`), or keep the full shape: `paddle.where(mask, x, "
+        "0.0)`; or make this call outside of the translated function.",
     )

@@ -16,6 +16,7 @@ import paddle
 
 from dy2st.capture import foreign
 from dy2st.capture.indexing.masks import Mask, replaced
+from dy2st.capture.indexing.selection import counting
 from dy2st.trace.emitter import Emitter
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
@@ -131,10 +132,6 @@ def place(e: Emitter, x: object, picks: Sequence[Picked]) -> Place:
     return Place(start, tuple(index), (*sizes[:start], *whole, *sizes[last + 1 :]))
 
 
-def counting(e: Emitter, n: Dim) -> FakeTensor:
-    return e.wrap(e.trace.emit("iota", [], {"n": n, "start": 0, "step": 1, "dtype": I64}))
-
-
 def pick(e: Emitter, x: object, picks: Sequence[Picked]) -> FakeTensor:
     """The elements of `x` that the items pick, as a copy."""
     at = place(e, x, picks)
@@ -190,4 +187,4 @@ def number(e: Emitter, value: object, t: Type) -> FakeTensor:
     return paddle.to_tensor(np.asarray(value))
 
 
-__all__ = ["Picked", "assigned", "counting", "fitted", "index_tensors", "is_mask", "pick"]
+__all__ = ["Picked", "assigned", "fitted", "index_tensors", "is_mask", "pick"]

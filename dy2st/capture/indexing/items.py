@@ -21,7 +21,7 @@ import paddle
 from dy2st.capture import detached_writes, foreign
 from dy2st.capture.indexing.advanced import Picked, assigned, fitted, index_tensors, is_mask, pick
 from dy2st.capture.indexing.dynamic_slice import window
-from dy2st.capture.indexing.masks import Changed, Selected
+from dy2st.capture.indexing.masks import Changed, Selected, selected
 from dy2st.capture.indexing.slices import picked, sliced
 from dy2st.state.arrays import tensor_of
 from dy2st.state.ownership import refuse
@@ -45,13 +45,15 @@ def getitem(trace: Trace, x: Tensor, index: object) -> Any:
         n = e.type(x).shape[0] if e.type(x).ndim else 0
         if isinstance(n, int) and not -n <= index < n:
             raise IndexError(f"index {index} is out of bounds for axis 0 with size {n}")
-    if any(is_mask(q) for q in items):
-        raise foreign.shape_by_value(trace, "x[mask]")
+    refuse_mixed(trace, items)
     parts = checked(trace, x, index, lambda: view(e, x, items))
     if not parts.picks:
         if e.type(parts.view) == e.type(x):
             detached_writes.twins(lift(trace, x), parts.view)
         return parts.view
+    if parts.picks[0].mask:
+        mask = parts.picks[0].selection
+        return checked(trace, x, index, lambda: selected(e, parts.view, mask))
     return checked(trace, x, index, lambda: pick(e, parts.view, parts.picks))
 
 

@@ -14,13 +14,14 @@ import numpy as np
 import paddle
 
 from dy2st.capture import foreign
+from dy2st.capture.indexing.selection import positions
 from dy2st.trace.emitter import Emitter
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check, is_runtime_scalar
 from dy2st.trace.symint import is_symint
 from ir import ShapeError
 from ir.opdef import broadcast
-from ir.types import I64, DType, Type, product
+from ir.types import I64, DType, Size, Type, product
 
 #: ops whose gradients do not depend on the elements
 LINEAR = {"+", "-"}
@@ -43,6 +44,19 @@ class Mask:
         if not behind:
             return self.flags
         return e.reshape(self.flags, shape=(*shape, *(1 for _ in range(behind))))
+
+
+def selected(e: Emitter, x: Tensor, mask: Mask) -> FakeTensor:
+    """`x[mask]`, a copy."""
+    at = positions(e, mask.flags)
+    return e.gather(flattened(e, x, mask), at, axis=mask.axis)
+
+
+def flattened(e: Emitter, x: Tensor, mask: Mask) -> FakeTensor:
+    """One axis for those of the mask."""
+    t, own = e.type(x), e.type(mask.flags).shape
+    behind = t.shape[t.ndim - mask.behind(e, t) :]
+    return e.reshape(x, shape=(*t.shape[: mask.axis], product(own), *behind))
 
 
 def laid_out(e: Emitter, mask: Mask, t: Type, value: object) -> object:
@@ -70,6 +84,9 @@ def in_order(e: Emitter, mask: object, value: object, axis: int) -> FakeTensor:
     if have[axis] == 0:
         wide = (*have[:axis], *(1 for _ in shape), *have[axis + 1 :])
         return e.full(0, e.type(value).dtype, tuple(1 for _ in wide))
+    if isinstance(have[axis], Size):  # none at all, perhaps: one more is there to be read
+        more = e.full(0, e.type(value).dtype, (*have[:axis], 1, *have[axis + 1 :]))
+        value = e.concat(value, more, axis=axis)
     one = e.full(1, I64)
     before = e.maximum(e.subtract(e.cumsum(count, axis=0), one), e.full(0, I64))
     low = e.minimum(before, e.subtract(e.scalar(e.trace.sym(have[axis]), I64), one))
@@ -77,11 +94,25 @@ def in_order(e: Emitter, mask: object, value: object, axis: int) -> FakeTensor:
     return e.reshape(rows, shape=(*have[:axis], *shape, *have[axis + 1 :]))
 
 
-def replaced(e: Emitter, x: object, mask: Mask, value: object) -> FakeTensor:
+def replaced(e: Emitter, x: Tensor, mask: Mask, value: Tensor) -> FakeTensor:
     """`x` with `value`, a tensor of its dtype, at the selected elements."""
     t = e.type(x)
+    if as_many(e, mask, t, value):
+        flat = flattened(e, x, mask)
+        whole = (*e.type(flat).shape[: mask.axis], *e.type(value).shape[-1 - mask.behind(e, t) :])
+        rows = value if e.type(value).shape == whole else e.expand(value, shape=whole)
+        new = e.scatter_nd(flat, rows, positions(e, mask.flags), axis=mask.axis)
+        return e.reshape(new, shape=t.shape)
     new = laid_out(e, mask, t, value)
     return e.where(mask.test(e, t), new, x)
+
+
+def as_many(e: Emitter, mask: Mask, t: Type, value: Tensor) -> bool:
+    """Whether the mask, or an equal one, has selected the values."""
+    own = e.type(value).shape
+    at = len(own) - mask.behind(e, t) - 1
+    known = at >= 0 and isinstance(own[at], Size)
+    return known and e.type(positions(e, mask.flags)).shape[0] == own[at]
 
 
 # ---------------------------------------------------------------- x[mask] op= value

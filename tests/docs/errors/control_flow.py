@@ -20,7 +20,7 @@ for _name in (
     "attribute_in_one_branch", "sets_a_global_in_a_branch", "adds_to_a_set_in_a_branch",
     "changes_dtype_in_a_while", "grows_in_a_while", "becomes_a_tuple_in_a_while",
     "text_grows_in_a_while", "yields_in_a_branch", "recursion_on_data", "catches_a_failing_value",
-    "comprehension_with_a_tensor_condition", "value_as_a_shape", "value_as_a_list_index",
+    "comprehension_with_a_tensor_condition", "value_as_a_pool_size", "value_as_a_list_index",
     "value_as_a_dict_key", "tensor_as_a_dict_key", "value_as_a_slice", "sorts_by_value",
     "asserts", "raises_in_a_branch", "writes_to_one_of_two",
 ):  # fmt: skip

@@ -5,7 +5,7 @@ import paddle.nn.functional as F
 
 import dy2st
 from tests.docs.errors import example, script
-from tests.parity.models import wrong, wrong_data
+from tests.parity.models import wrong
 
 X = paddle.linspace(-0.75, 1.25, 24).reshape([2, 3, 4])
 M = paddle.ones([5, 3])
@@ -14,7 +14,6 @@ I = paddle.to_tensor([[0, 1], [1, 0]])
 shapes_do_not_fit = example(X, M)(wrong.shapes_do_not_fit)
 broadcast_does_not_fit = example(X, M)(wrong.broadcast_does_not_fit)
 data_dependent_shape = example(X)(wrong.data_dependent_shape)
-boolean_mask = example(X)(wrong_data.boolean_mask)
 index_out_of_range = example(X)(wrong.index_out_of_range)
 
 
@@ -53,6 +52,21 @@ def new_axis_in_front_of_an_index(x):
 def slice_of_another_shape(x):
     x[:, 0] = paddle.ones([3])
     return x
+
+
+@example(-X - 2)
+def negative_size(x):
+    return paddle.zeros([int(x.max())])
+
+
+@example(X)
+def negative_repeats(x):
+    return paddle.repeat_interleave(x, x[:, 0, 0].floor().astype("int64"), axis=0)
+
+
+@example(X)
+def negative_elements_counted(x):
+    return paddle.bincount(x[:, 0, 0].floor().astype("int64"))
 
 
 @example(X)

@@ -99,6 +99,12 @@ def test_as_eager(f, native):
 
 # ---------------------------------------------------------------- every kind of function
 @case(CASES, True)
+def a_size(x):
+    n = random.randint(0, 3)
+    return paddle.zeros([n, 2]), x.sum() * paddle.ones([n])
+
+
+@case(CASES, True)
 def functions_of_random(x):
     a = random.random(), random.uniform(-1, 1), random.gauss(0, 1), random.normalvariate(1, 2)
     b = random.betavariate(1, 2), random.expovariate(2), random.triangular(0, 1, 0.5)
@@ -887,9 +893,9 @@ def an_array_of_a_computed_size(x):
 
 
 @case(REFUSED)
-def a_size(x):
+def a_pool_size(x):
     """is needed while the program is traced"""
-    return paddle.zeros([random.randint(1, 3)])
+    return paddle.nn.functional.adaptive_avg_pool1d(x.reshape([1, 1, -1]), random.randint(1, 3))
 
 
 @case(REFUSED)

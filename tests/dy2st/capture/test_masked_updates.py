@@ -203,11 +203,3 @@ def test_values_of_another_number():
     with pytest.raises(ValueError, match="does not select as many"):
         dy2st.to_static(update("+="))(x, t(ALL), numbers(2))
     check.same(x, numbers(2, 3), 0.0, 0.0)
-
-
-def test_what_a_mask_selects_is_still_not_a_value():
-    def f(x):
-        x[x > 1] = x[x > 1] + 1
-
-    with pytest.raises(dy2st.SourceError, match=r"the shape of x\[mask\] depends on values"):
-        dy2st.to_static(f)(numbers(2, 3))

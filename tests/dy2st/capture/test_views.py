@@ -250,7 +250,6 @@ def test_the_measured_table_on_buffers(name):
 
 
 REFUSED = {
-    "mask": (base, lambda x: x[x >= 0], "depends on values"),
     "another dtype": (base, lambda x: x.view("int32"), "another dtype"),
     "another width": (base, lambda x: x.view("int64"), "another dtype"),
     "complex": (square, lambda x: paddle.as_complex(x.reshape([8, 2])), "as_complex"),

@@ -172,19 +172,14 @@ def value_as_a_list_index(x):
     return {names[int(x.sum() > 0)]: x}
 
 
-def value_as_a_shape(x):
+def value_as_a_pool_size(x):
     n = int(x.sum())
-    return paddle.zeros([n, 4])
+    return paddle.nn.functional.adaptive_avg_pool1d(x.reshape([1, 1, -1]), n)
 
 
 def value_as_a_slice(x):
     n = int(x.argmax())
     return x[:, ::n]
-
-
-def boolean_mask(x):
-    positive = x[x > 0]
-    return positive.mean()
 
 
 def sorts_by_value(x):

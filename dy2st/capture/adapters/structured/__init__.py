@@ -1,5 +1,7 @@
-"""Adapters of matrices by their structure, and of messages along the edges of graphs."""
+"""Adapters of matrices by their structure, messages along the edges of graphs, and elements that
+data selects.
+"""
 
-from dy2st.capture.adapters.structured import graphs, matrices
+from dy2st.capture.adapters.structured import graphs, matrices, selection
 
-__all__ = ["graphs", "matrices"]
+__all__ = ["graphs", "matrices", "selection"]

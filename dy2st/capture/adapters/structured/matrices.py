@@ -11,7 +11,7 @@ from dy2st.capture.adapters.elementwise import arithmetic
 from dy2st.capture.adapters.gather_scatter import same_dtype, unseen
 from dy2st.capture.adapters.strided import diagonal
 from dy2st.capture.adapters.table import adapter, dims_of, dtype_of, given, int_of
-from dy2st.capture.indexing.advanced import counting
+from dy2st.capture.indexing.selection import counting
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor
 from ir.types import F32, I32, I64, Dim

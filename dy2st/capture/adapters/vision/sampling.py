@@ -10,7 +10,7 @@ import paddle
 from paddle.base import core
 
 from dy2st.capture.adapters.table import adapter, dims_of
-from dy2st.capture.indexing.advanced import counting
+from dy2st.capture.indexing.selection import counting
 from dy2st.trace.emitter import Emitter, NoRow, detached
 from dy2st.trace.fake_tensor import FakeTensor
 from ir.types import F32, F64, I64

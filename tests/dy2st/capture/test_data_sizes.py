@@ -1,0 +1,297 @@
+"""Sizes that data decides: what masks select, lengths from tensors, numbers that occur."""
+
+from __future__ import annotations
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle.static import InputSpec
+
+import dy2st
+from tests.check import leaves, same
+
+PROGRAMS = {}
+
+
+def program(f):
+    PROGRAMS[f.__name__] = f
+    return f
+
+
+def lengths(x):
+    return (x > 0).astype("int64").sum(1) + 1
+
+
+# ---------------------------------------------------------------- masks
+@program
+def elements(x):
+    p = x[x > 0]
+    return p, p * 2 + 1, p.sum(), p.shape[0] * x, p * paddle.arange(p.shape[0], dtype="float32")
+
+
+@program
+def empty_or_mean(x):
+    p = x[x > 0]
+    if p.shape[0] == 0:
+        return x.sum() * 0
+    return p.mean()
+
+
+@program
+def rows(x):
+    m = x[:, 0] > 0
+    y = x[m]
+    z = y.reshape([-1, 2, 3]).transpose([0, 2, 1]).flatten(1)
+    return y, (y @ paddle.ones([6, 3])).sum(0), (y @ y.T).sum(), z, paddle.stack([y, y * 2], 1)
+
+
+@program
+def places_of_masks(x):
+    y = x.reshape([2, 2, 6])
+    row = x[0] > 0
+    return x[:, row], x[..., row].sum(0), x[0, row], y[y[:, :, 0] > 0], x[x.sum() > 0]
+
+
+@program
+def masks_made_alike(x):
+    return F.l1_loss(x[x > 0], (x * 2)[x > 0], "sum"), paddle.concat([x[x > 0], x[x < 0], x[0]])
+
+
+@program
+def a_tensor_written_between(x):
+    y = x.clone()
+    a = y[y > 0]
+    y.add_(paddle.ones([]) * 0.5)
+    return a.sum() + y[y > 0].sum() * 2
+
+
+@program
+def losses_of_known_labels(x):
+    labels = paddle.to_tensor([0, -100, 2, 3])
+    m = labels != -100
+    wide, many = paddle.concat([x] * 8), paddle.concat([labels] * 8)
+    k = many != -100
+    return F.cross_entropy(x[m], labels[m]), F.cross_entropy(wide[k], many[k])
+
+
+@program
+def losses_of_rows(x):
+    labels, m = lengths(x).clip(0, 5), x[:, 1] > 0
+    a = F.cross_entropy(x[m], labels[m], reduction="sum")
+    b = F.binary_cross_entropy_with_logits(x[m], (x[m] > 0.3).astype("float32"), reduction="sum")
+    return a, b, F.smooth_l1_loss(x[m][:, 1:5], x[m][:, 2:6], reduction="sum")
+
+
+@program
+def in_loops(x):
+    total, out = paddle.zeros([]), []
+    for i in range(4):
+        p = x[i][x[i] > 0]
+        if p.shape[0] > 0:
+            total = total + p.mean()
+        out.append(p.sum())
+    return total, paddle.stack(out)
+
+
+@program
+def a_mask_that_a_loop_writes(x):
+    s, m = paddle.zeros([6]), (x[:, 0] > 0).astype("int64")
+    for i in range(3):
+        s = s + x[m > 0].sum(0)
+        m[i] = 0
+    return s
+
+
+@program
+def assigned(x):
+    m, k = x[:, 0] > 0, x < 0
+    y, z, w, v = x.clone(), x.clone(), x.clone(), paddle.zeros_like(x)
+    y[k] = -x[k]
+    z[m] = F.softmax(x[m], -1)
+    w[m] = paddle.flip(x, 0)[paddle.flip(m, 0)]
+    v[m] = paddle.tanh(x[m])
+    return y, z, w, v
+
+
+@program
+def indices(x):
+    i, j = paddle.nonzero(x > 0, as_tuple=True)
+    k = paddle.where(x[:, 0] > 0)[0].flatten()
+    picked = x[i.flatten(), j.flatten()].sum()
+    written = paddle.scatter(paddle.zeros_like(x), k, x[x[:, 0] > 0] * 2)
+    return i, j, paddle.nonzero(x), paddle.index_select(x, k, axis=0), picked, written
+
+
+@program
+def selected_by_a_call(x):
+    return paddle.masked_select(x, x > 0), paddle.masked_select(x, (x[:1] > 0).expand_as(x)).sum()
+
+
+@program
+def statistics(x):
+    p = x[x > -100]
+    return p.std(), paddle.median(p), paddle.sort(x[x > 0]), F.layer_norm(x[x[:, 0] > 0], [6])
+
+
+# ---------------------------------------------------------------- lengths
+@program
+def made_with_a_length(x):
+    n = int(lengths(x).max())
+    a = paddle.zeros([n, 3]), paddle.ones([4, lengths(x).max()]), paddle.full([n], 2.0)
+    b = paddle.arange(n), paddle.eye(n), paddle.linspace(0, 1, n), paddle.tril(paddle.ones([n, n]))
+    return *a, *b, x[:1].expand([n, 6]), x[:1].tile([n, 1]), F.pad(x, [0, 0, 0, n])
+
+
+@program
+def padding_masks(x):
+    many = lengths(x)
+    a = paddle.arange(many.max()) < many.unsqueeze(1)
+    b = paddle.arange(many.max().item()).unsqueeze(0) < many.unsqueeze(1)
+    return a, b, F.sequence_mask(many), F.sequence_mask(many, maxlen=int(many.max()))
+
+
+@program
+def a_padded_batch(x):
+    many = lengths(x).clip(max=6)
+    n = int(many.max())
+    y = paddle.zeros([4, n])
+    for i in range(4):
+        k = int(many[i])
+        y[i, :k] = x[i, :k]
+    parts = [x[i, : int(many[i])] for i in range(4)]
+    z = paddle.stack([paddle.concat([p, paddle.zeros([n - p.shape[0]])]) for p in parts])
+    return y, z
+
+
+@program
+def split_by_a_length(x):
+    n = int(lengths(x)[0].clip(max=5))
+    a, b = paddle.split(x, [n, 6 - n], axis=1)
+    return a.sum() + b.sum() * 2
+
+
+@program
+def length_regulator(x):
+    d = (x[:, 0] * 13).abs().astype("int64")
+    y = paddle.repeat_interleave(x, d, axis=0)
+    return y, paddle.tanh(y @ paddle.ones([6, 2])).sum(0), y.shape[0] * x
+
+
+@program
+def a_loop_over_repeated_frames(x):
+    y = paddle.repeat_interleave(x, (x[:, 0] * 3).abs().astype("int64") + 1, axis=0)
+    h, hs = paddle.zeros([6]), []
+    for t in range(y.shape[0]):
+        h = paddle.tanh(h + y[t])
+        hs.append(h)
+    return paddle.stack(hs)
+
+
+@program
+def compared(x):
+    n, k = int((x[:, 0] * 13).abs().astype("int64").sum()), 0
+    z = paddle.zeros([n])
+    if z.shape[0] < 40:
+        k += 1
+    if z.shape[0] >= 0:
+        k += 2
+    if z.shape[0] > 5:
+        k += 4
+    return x * k
+
+
+# ---------------------------------------------------------------- numbers that occur
+@program
+def counts(x):
+    many = lengths(x)
+    w = paddle.bincount(many, weights=x[:, 0].detach())
+    return paddle.bincount(many), paddle.bincount(many, minlength=8), w
+
+
+@program
+def unique(x):
+    many = lengths(x)
+    found = paddle.unique(many, return_index=True, return_inverse=True, return_counts=True)
+    sums = paddle.scatter_nd_add(paddle.zeros([found[0].shape[0], 6]), found[2].unsqueeze(1), x)
+    return *found, sums, paddle.unique(x.round()), paddle.unique(x[x > 1].round())
+
+
+@program
+def ctc_collapse(x):
+    ids = paddle.concat([x, x * 0.5, x - 1]).argmax(1)
+    kept = paddle.unique_consecutive(ids)
+    both = paddle.unique_consecutive(ids, return_inverse=True, return_counts=True)
+    return kept[kept != 0], *both
+
+
+def data(seed):
+    """Elements of both signs, none that is positive, only such."""
+    shift = {2: -9.0, 3: 9.0}.get(seed, 0.0)
+    return paddle.to_tensor(np.random.RandomState(seed).randn(4, 6).astype("float32") + shift)
+
+
+def run(f, x):
+    x = x.clone().detach()
+    x.stop_gradient = False
+    out = f(x)
+    every = out if isinstance(out, tuple) else (out,)
+    trained = [q for q in every if not q.stop_gradient]
+    if trained:
+        sum((q * q).sum() + q.sum() for q in trained).backward()
+    return [q.detach() for q in every], x.grad if trained else None
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_eager(name):
+    f = PROGRAMS[name]
+    static = dy2st.to_static(f)
+    for seed in range(5):
+        x = data(seed)
+        same(run(static, x), run(f, x), 1e-4, 1e-4, f"seed {seed}")
+    assert len(static.__dy2st_cache__.entries) == 1
+
+
+# ---------------------------------------------------------------- named sizes, files, errors
+def selection(x, m):
+    return x[m], x[m].sum(0), paddle.nonzero(m)
+
+
+def repeated(x, d):
+    return paddle.repeat_interleave(x, d, axis=0)
+
+
+@pytest.mark.parametrize("f,dtype", [(selection, "bool"), (repeated, "int64")])
+def test_of_named_sizes_and_from_a_file(tmp_path, f, dtype):
+    specs = [InputSpec([None, 6], "float32"), InputSpec([None], dtype)]
+    static = dy2st.to_static(f, input_spec=specs)
+    dy2st.save(f, str(tmp_path / "f"), input_spec=specs)
+    loaded = dy2st.load(str(tmp_path / "f"))
+    random = np.random.RandomState(0)
+    for n in (5, 1, 40, 0):
+        args = random.randn(n, 6).astype("float32"), random.randint(0, 9, [n]).astype(dtype)
+        want = static(*map(paddle.to_tensor, args))
+        if n:
+            same(want, f(*map(paddle.to_tensor, args)))
+        have = loaded(*args)
+        same([np.asarray(q) for q in leaves(have)], [q.numpy() for q in leaves(want)])
+
+
+def negative_repeats(x):
+    return paddle.repeat_interleave(x, x[:, 0].astype("int64") - 1, axis=0)
+
+
+def negative_length(x):
+    return paddle.zeros([int(lengths(x).max()) - 9])
+
+
+def negative_number(x):
+    return paddle.bincount(lengths(x) - 5)
+
+
+@pytest.mark.parametrize("f", [negative_repeats, negative_length, negative_number])
+def test_errors_are_those_of_eager(f):
+    static = dy2st.to_static(f)
+    for g in (f, static, static):
+        with pytest.raises(ValueError):
+            g(data(2))
