@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import paddle
 
 from dy2st.capture.adapters import ADAPTERS
@@ -180,6 +181,7 @@ def wrappers() -> list[object]:
 
 
 ITERTOOLS = [f for f in vars(itertools).values() if isinstance(f, type) or f is itertools.tee]
+ITERTOOLS.append(np.ndindex)
 SUBSTITUTES: dict[int, Callable[..., object]] = {
     id(range): range_,
     id(enumerate): registered(enumerate_),

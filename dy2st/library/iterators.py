@@ -7,9 +7,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dy2st.library.consumers import plain_loop
 from dy2st.loops.body import Iterable
-from dy2st.loops.iterables import Chained, Joined, Rest, sequence_of
+from dy2st.loops.iterables import Chained, Joined, Product, Rest, range_, sequence_of, wrapped
 from dy2st.state.ownership import LIBRARIES
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
@@ -61,6 +63,23 @@ def chain_(*iterables: Any) -> object:
     return Chained(trace, iterables)
 
 
+def product_(*iterables: Any, repeat: Any = 1) -> object:
+    trace = current()
+    many = trace is not None and any(sequence_of(trace, q, numbers=True) for q in iterables)
+    once = any(hasattr(type(q), "__next__") and not isinstance(q, Joined) for q in iterables)
+    if trace is None or not many or once or type(repeat) is not int or repeat < 1:
+        return itertools.product(*iterables, repeat=repeat)
+    return Product(trace, tuple(map(wrapped, iterables)) * repeat)
+
+
+def ndindex_(*shape: Any) -> object:
+    trace = current()
+    sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    if trace is None or not sizes or not all(type(n) is int or is_symint(n) for n in sizes):
+        return np.ndindex(*shape)
+    return Product(trace, [range_(n) for n in sizes])
+
+
 def zip_longest_(*iterables: Any, fillvalue: object = None) -> object:
     """One loop up to the end of the shortest, another one up to that of the next."""
     trace = current()
@@ -105,4 +124,6 @@ ITERATORS: dict[int, Callable[..., object]] = {
     id(itertools.zip_longest): zip_longest_,
     id(itertools.accumulate): accumulate_,
     id(itertools.pairwise): pairwise_,
+    id(itertools.product): product_,
+    id(np.ndindex): ndindex_,
 }

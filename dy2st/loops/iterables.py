@@ -316,7 +316,33 @@ class Chained:
         return next(self.items)
 
 
+class Product:
+    """`itertools.product` of sequences, if no item has been asked for: a loop over the first one
+    around loops over the others."""
+
+    def __init__(self, trace: Trace, pools: Sequence[Any]) -> None:
+        self.pools: tuple[Any, ...] | None = tuple(pools)
+        self.items: Iterator[object] = iter(())
+        self.home = trace.frame
+
+    def taken(self, trace: Trace) -> tuple[Any, ...] | None:
+        """The sequences, for a loop in the block that has made it; None if items are gone."""
+        if trace.frame is not self.home:
+            return None
+        pools, self.pools = self.pools, None
+        return pools
+
+    def __iter__(self) -> Product:
+        return self
+
+    def __next__(self) -> object:
+        if self.pools is not None:
+            self.items, self.pools = itertools.product(*self.pools), None
+        return next(self.items)
+
+
 Chained.__name__ = Chained.__qualname__ = "chain"
+Product.__name__ = Product.__qualname__ = "product"
 Joined.__name__ = Joined.__qualname__ = "iterator"
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
+from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, ValuesView
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -25,7 +25,7 @@ from dy2st.library.consumers import contains
 from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
 from dy2st.loops.generators import consume, iterated, shown
-from dy2st.loops.iterables import Chained, note_unlike, sequence_of, taken
+from dy2st.loops.iterables import Chained, Product, note_unlike, sequence_of, taken
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
@@ -73,6 +73,9 @@ def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
             run_through(trace, rest, dataclasses.replace(code, key=(code.key, k)))
     if parts is not None:
         return None
+    pools = iterable.taken(trace) if isinstance(iterable, Product) else None
+    if pools is not None:
+        return run_nested(trace, pools, code)
     over = sequence_of(trace, iterable, numbers=True)
     if over is not None:
         return roll.run(trace, over, code)
@@ -90,6 +93,22 @@ def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
         more,
         of=items if items is iterable else None,
     )
+
+
+def run_nested(
+    trace: Trace, pools: Sequence[Any], code: roll.Code, chosen: tuple[object, ...] = ()
+) -> None:
+    """Loops over these sequences, each in the one before; the body gets a tuple of their items."""
+
+    def body(item: object) -> None:
+        if len(pools) == 1:
+            return code.body((*chosen, item))
+        return run_nested(trace, pools[1:], code, (*chosen, item))
+
+    # the body may not run in an iteration of an outer loop
+    names = code.names if len(pools) == 1 else tuple(n.rstrip("=") for n in code.names)
+    key = (code.key, len(pools))
+    run_through(trace, pools[0], dataclasses.replace(code, body=body, names=names, key=key))
 
 
 def noted(trace: Trace, items: Any) -> Any:

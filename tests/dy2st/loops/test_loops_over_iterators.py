@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from itertools import accumulate, chain, islice, pairwise, zip_longest
+from itertools import accumulate, chain, islice, pairwise, product, zip_longest
 
+import numpy as np
 import paddle
 import pytest
 
@@ -94,7 +95,32 @@ def backward_from_the_index(x):
     return ys, zs[::-1]
 
 
+def pairs(x):
+    h, ys, n = x.sum(0), [], 0
+    for i, j in product(range(x.shape[0]), repeat=2):
+        h = paddle.tanh(h * 0.5 + x[i] * (i - j))
+        ys.append(h)
+    for a, b, k in product(x, reversed(ys), range(2)):
+        h = h * 0.5 + a * b * k
+        n += 1
+        if h.sum() > 4:
+            break
+    return h, ys, n
+
+
+def aligned(x):
+    """Dynamic time warping."""
+    n, big = x.shape[0], x.sum() * 0 + 1e3
+    cost = big.expand([n + 1, n + 1]).clone()
+    cost[0, 0] = 0.0
+    for i, j in np.ndindex(n, n):
+        before = paddle.stack([cost[i, j], cost[i, j + 1], cost[i + 1, j]])
+        cost[i + 1, j + 1] = before.min() + (x[i] - x[j] * 2).square().sum()
+    return cost[n, n]
+
+
 LOOPS = (
+    pairs, aligned,
     generator_expressions, with_effects, some_items, one_after_the_other, neighbours, totals,
     displays, backward_windows, backward_from_the_index,
 )  # fmt: skip
@@ -131,7 +157,7 @@ def test_each_item_is_given_once(f):
 def test_the_report_names_an_iterator_that_is_unrolled():
     def f(x):
         h = x.sum(0)
-        for row, k in itertools.product(x, range(2)):
+        for row, k in itertools.product(iter([x[0], x[1]]), range(5)):
             h = paddle.tanh(h + row * k)
         return h
 
