@@ -17,6 +17,8 @@ from dy2st.trace.trace import Trace
 from ir import Op
 
 PREFIX = "backward of "
+#: functions whose gradient kernel ends the process unless every operand asks for a gradient
+ALL_ASK = frozenset({"cholesky_solve", "cross", "solve"})
 Run = Callable[[str, object, Sequence[Tensor], Mapping[str, int]], "list[Tensor]"]
 
 
@@ -32,7 +34,7 @@ def recorded(
     """The kernel in gradient mode: the leaves, and its results followed by what it has written."""
     with paddle.enable_grad():
         leaves = [t.detach() for t in tensors]
-        for k in trained:
+        for k in range(len(leaves)) if name.split(".")[-1] in ALL_ASK else trained:
             leaves[k].stop_gradient = False
         used = [t.clone() if k in written else t for k, t in enumerate(leaves)]
         own = {id(t) for t in used}

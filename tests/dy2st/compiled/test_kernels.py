@@ -60,6 +60,25 @@ def test_gradients_through_kernels():
         check.same(have, want)
 
 
+@pytest.mark.parametrize(
+    "f",
+    [paddle.linalg.solve, paddle.cross, lambda a, x: paddle.linalg.cholesky_solve(x, a)],
+    ids=["solve", "cross", "cholesky_solve"],
+)
+def test_one_operand_alone_may_require_a_gradient(f):
+    """Eager's backward ends the process then; that of both operands gives the gradients."""
+    both = [(paddle.eye(3) * 4 + matrix(0, 3, 3)), matrix(1, 3, 3)]
+    for q in both:
+        q.stop_gradient = False
+    f(*both).square().sum().backward()
+    for k in (0, 1):
+        one = [q.detach().clone() for q in both]
+        one[k].stop_gradient = False
+        dy2st.to_static(f)(*one).square().sum().backward()
+        check.same(one[k].grad, both[k].grad, 1e-5, 1e-5)
+        assert one[1 - k].grad is None
+
+
 def test_nothing_is_made_anew_in_a_step(monkeypatch):
     """What a call needs is made by the first one: memory, and tensors on it."""
     static, made, taken = dy2st.to_static(solved), [], []
