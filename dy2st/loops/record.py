@@ -139,7 +139,8 @@ class LoopTrace:
         self.loop = trace.sizes.new_loop(trip)
         self.frame = Frame(loop=self.loop, growth=dict(known.growth), learned=known)
         self.loop.frame = self.frame
-        self.loop.peelable = go is True and known.peeled < 2
+        # of two iterations the first one differs where the test of the last one does
+        self.loop.peelable = go is True and known.peeled < 2 and known.trip != 2
         self.frame.facts = self.enters
         trace.values.frame_of[self.loop.index] = self.frame
         self.held: dict[int, tuple[Any, Value]] = {}

@@ -94,12 +94,12 @@ class SizeFacts:
             dim = substitute_dim(dim, {name: most if up == largest else least})
         return dim
 
-    def surely(self, dim: Size, least: int) -> bool:
+    def surely(self, dim: Dim, least: int) -> bool:
         """Whether this size is at least `least` in every call."""
         for name, low, _ in self.ranges(dim):
-            dim = substitute_dim(dim, {name: Size.named(name) + low})  # type: ignore[assignment]
+            dim = substitute_dim(dim, {name: Size.named(name) + low})
         for name in self.rooms:
-            dim = substitute_dim(dim, {name: Size.named(name) + ROOM})  # type: ignore[assignment]
+            dim = substitute_dim(dim, {name: Size.named(name) + ROOM})
         return is_natural(dim - least)
 
     def new_count(self, least: int, most: Dim, home: Frame) -> str:

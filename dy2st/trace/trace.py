@@ -465,7 +465,8 @@ class Trace:
             "le": (0 - dim, ">=", 0),
             "lt": (0 - dim, ">=", 1),
         }[holds]
-        if not (relation == ">=" and self.follows(left - right)):
+        sure = relation == ">=" and (self.follows(left - right) or self.sizes.surely(left, right))
+        if not sure:
             self.add_require(Require(left, relation, right, "a branch of Python", self.where()))
 
     def require(self, dim: Dim, least: int, reason: str) -> None:

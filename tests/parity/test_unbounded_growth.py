@@ -138,7 +138,19 @@ def in_some_steps(x, limit):
     return cache, h
 
 
+def behind_the_first(x, limit):
+    """A slice in a branch of the index that does not begin in front, and all but the prompt."""
+    cache, prompt = x, x.shape[0]
+    for step in range(int(limit)):
+        h = paddle.tanh(attended(cache[-1:], cache))
+        if step > 0:
+            h = h - cache[1:].mean(0, keepdim=True)
+        cache = paddle.concat([cache, h])
+    return cache[prompt:].sum(0)
+
+
 FUNCTIONS = (
+    behind_the_first,
     until_a_limit, until_a_break, until_a_break_in_front, in_front, two_caches, in_an_inner_loop,
     reordered, triangle, in_some_steps,
 )  # fmt: skip

@@ -50,7 +50,23 @@ def not_before_the_least_length(x):
     return ys
 
 
-EXITS = (stacked_before_the_break, returned, not_before_the_least_length)
+def of_two_steps(x):
+    """The first step differs where the test of the last one does, and `x` is of another shape at
+    the `break`."""
+    ys, x = [], x[:, :3]
+    while True:
+        x = paddle.concat([x, x[:, :1]], 1)
+        y = paddle.tanh(x[:, :3] + 0.5)
+        ys.append(y)
+        if y.sum() > 1.5:
+            break
+        elif len(ys) == 2:
+            break
+        x = y
+    return paddle.stack(ys)
+
+
+EXITS = (stacked_before_the_break, returned, not_before_the_least_length, of_two_steps)
 
 
 @pytest.mark.parametrize("f", EXITS, ids=lambda f: f.__name__)
