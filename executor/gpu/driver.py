@@ -12,15 +12,10 @@ from typing import Any
 
 from executor.allocation import Block
 
-Pointer, U64, U32, Int, Size = (
-    ctypes.c_void_p,
-    ctypes.c_uint64,
-    ctypes.c_uint,
-    ctypes.c_int,
-    ctypes.c_size_t,
-)
+Pointer = ctypes.c_void_p
+U64, U32, Int, Size = ctypes.c_uint64, ctypes.c_uint, ctypes.c_int, ctypes.c_size_t
 LIBRARY = "libcuda.so.1"
-OUT_OF_MEMORY = 2
+OUT_OF_MEMORY, NOT_READY = 2, 600
 #: numbers of attributes
 THREADS_OF_BLOCK, MULTIPROCESSORS, MAJOR, MINOR, COOPERATIVE = 1, 16, 75, 76, 95
 MEMORY_TYPE, ON_DEVICE, ORDINAL = 2, 2, 9
@@ -129,7 +124,7 @@ class Driver:
         self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(count), *given)
         return count.value * self.multiprocessors
 
-    def on_device(self, address: int) -> bool:
+    def on_device(self, address: int, what: str = "a tensor") -> bool:
         """Raises DriverError for memory of a GPU that is not the first."""
         kind, ordinal = U32(), Int()
         code = self.library.cuPointerGetAttribute(
@@ -139,14 +134,16 @@ class Driver:
             return False
         self.call("cuPointerGetAttribute", ctypes.byref(ordinal), Int(ORDINAL), U64(address))
         if ordinal.value:
-            raise DriverError(f"a tensor lies on GPU {ordinal.value}, programs run on the first")
+            raise DriverError(f"{what} lies on GPU {ordinal.value}, programs run on the first")
         return True
 
-    def upload(self, to: int, source: int, size: int) -> None:
-        self.call("cuMemcpyHtoDAsync_v2", U64(to), Pointer(source), Size(size), self.stream)
+    def upload(self, to: int, source: int, size: int, stream: Pointer | None = None) -> None:
+        queue = self.stream if stream is None else stream
+        self.call("cuMemcpyHtoDAsync_v2", U64(to), Pointer(source), Size(size), queue)
 
-    def download(self, to: int, source: int, size: int) -> None:
-        self.call("cuMemcpyDtoHAsync_v2", Pointer(to), U64(source), Size(size), self.stream)
+    def download(self, to: int, source: int, size: int, stream: Pointer | None = None) -> None:
+        queue = self.stream if stream is None else stream
+        self.call("cuMemcpyDtoHAsync_v2", Pointer(to), U64(source), Size(size), queue)
 
     def copy(self, to: int, source: int, size: int) -> None:
         self.call("cuMemcpyDtoDAsync_v2", U64(to), U64(source), Size(size), self.stream)
@@ -155,8 +152,21 @@ class Driver:
         """Wait for the work of all streams, those of others included."""
         self.call("cuCtxSynchronize")
 
-    def synchronize(self) -> None:
-        self.call("cuStreamSynchronize", self.stream)
+    def synchronize(self, stream: Pointer | None = None) -> None:
+        self.call("cuStreamSynchronize", self.stream if stream is None else stream)
+
+    def is_capturing(self, stream: Pointer) -> bool:
+        """Whether work of the stream is recorded, and not done."""
+        status = Int()
+        self.call("cuStreamIsCapturing", stream, ctypes.byref(status))
+        return status.value != 0
+
+    def event(self) -> Event:
+        """An event that has happened."""
+        handle, without_time = Pointer(), U32(2)
+        with self.current():
+            self.call("cuEventCreate", ctypes.byref(handle), without_time)
+        return Event(self, handle)
 
     # ------------------------------------------------------------ kernels
     def load(self, image: bytes) -> Module:
@@ -224,8 +234,33 @@ class PinnedBlock(_Owned):
 class Graph(_Owned):
     release = "cuGraphExecDestroy"
 
-    def launch(self) -> None:
-        self.driver.call("cuGraphLaunch", self.handle, self.driver.stream)
+    def launch(self, stream: Pointer | None = None) -> None:
+        queue = self.driver.stream if stream is None else stream
+        self.driver.call("cuGraphLaunch", self.handle, queue)
+
+
+class Event(_Owned):
+    """A place in a stream: when what comes before it is done, it has happened."""
+
+    release = "cuEventDestroy_v2"
+
+    def record(self, stream: Pointer) -> None:
+        self.driver.call("cuEventRecord", self.handle, stream)
+
+    @property
+    def has_happened(self) -> bool:
+        code = self.driver.library.cuEventQuery(self.handle)
+        if code not in (0, NOT_READY):
+            raise DriverError(f"cuEventQuery: {self.driver.error_name(code)}")
+        return int(code) == 0
+
+    def wait(self) -> None:
+        """The host waits."""
+        self.driver.call("cuEventSynchronize", self.handle)
+
+    def hold(self, stream: Pointer) -> None:
+        """What comes next in a stream waits, and the host does not."""
+        self.driver.call("cuStreamWaitEvent", stream, self.handle, U32(0))
 
 
 class Module(_Owned):

@@ -1,21 +1,28 @@
 """A compiled program on the GPU: one graph of its kernels, and the calls of it.
 
-A call copies the table to the device, launches the graph, and copies the table back. Tensors on the
-host are copied too, with a warning that counts them; written inputs go back only if the call has
-not failed.
+A call copies the table to the device, launches the graph, and copies the table back if that tells
+anything. Tensors on the host are copied too, with a warning that counts them; written inputs go
+back only if the call has not failed.
+
+In `on_stream` a call is work of the caller's stream: it is ordered behind what the stream has, and
+nothing waits for its end but what asks for it. The host waits for that end only where the call can
+fail, tells counts, or has copied tensors. Elsewhere a call waits for the work of all streams, and
+ends when its results are there.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from executor.executable import Table, output_bounds
 from executor.gpu.codegen import Source
-from executor.gpu.driver import U32, Driver, DriverError, Module, Pointer
+from executor.gpu.driver import U32, Driver, DriverError, Event, Module, Pointer
 from executor.gpu.preamble import SHARED
 from executor.gpu.schedule import Device, Schedule, Stage, every
 from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, shown
@@ -25,9 +32,32 @@ from executor.plan.arena import aligned
 from ir import Slot
 from ir.types import Dim, evaluate_dim
 
+#: calls whose work may be given to the device before that of the first is done
+MOST_RUNS = 8
+#: bytes of an input on the host that goes with the table: a number
+SMALL = 8
+
 
 class HostCopyWarning(UserWarning):
     """Tensors on the host are copied to the GPU and back in every call."""
+
+
+class _Caller(threading.local):
+    stream: int | None = None
+
+
+_CALLER = _Caller()
+
+
+@contextmanager
+def on_stream(handle: int) -> Iterator[None]:
+    """Calls of this thread are work of this stream of the first GPU, as are the tensors that they
+    are given."""
+    before, _CALLER.stream = _CALLER.stream, handle
+    try:
+        yield
+    finally:
+        _CALLER.stream = before
 
 
 @dataclass(frozen=True)
@@ -38,6 +68,13 @@ class Argument:
     size: Dim
     read: bool
     written: bool
+    name: str
+
+    @property
+    def small(self) -> bool:
+        """Whether it may go with the table."""
+        fits = isinstance(self.size, int) and self.size <= SMALL
+        return fits and self.read and not self.written
 
 
 def arguments(lowered: Lowered) -> tuple[Argument, ...]:
@@ -46,7 +83,7 @@ def arguments(lowered: Lowered) -> tuple[Argument, ...]:
     touched = {b for x in every(lowered.launches) for v in views(x) for b in memory_of(v.buffer)}
     kept = {target for target, _ in program.writes}
     out = [
-        Argument(table.inputs + k, b.size, b in touched, b in written and i.value in kept)
+        Argument(table.inputs + k, b.size, b in touched, b in written and i.value in kept, i.name)
         for k, (b, i) in enumerate(zip(lowered.inputs, program.inputs))
     ]
     bounds = output_bounds(program)
@@ -54,7 +91,7 @@ def arguments(lowered: Lowered) -> tuple[Argument, ...]:
         if isinstance(v, Slot):
             continue
         assert n is not None
-        out.append(Argument(table.outputs + k, n * v.type.dtype.size, False, True))
+        out.append(Argument(table.outputs + k, n * v.type.dtype.size, False, True, "a result"))
     return tuple(out)
 
 
@@ -82,17 +119,24 @@ class Staging:
 
 
 class Run:
-    """What one call at a time needs: a table on both sides, and the graph that uses them."""
+    """What one call at a time needs: a table on both sides, with room for small inputs behind it,
+    and the graph that uses them. `done`: its work has come to its end."""
 
     def __init__(self, native: Native) -> None:
-        driver, words = native.driver, native.source.table.words
+        driver, size = native.driver, native.uploaded
         self.staging = Staging(driver)
-        self.host = driver.pinned(8 * words)
-        self.device = driver.allocate(8 * words)
+        self.host, self.device = driver.pinned(size), driver.allocate(size)
+        words = native.source.table.words
         self.words: Any = (ctypes.c_int64 * words).from_address(self.host.address)
         self.pointer = ctypes.c_uint64(self.device.address)
         self.shown: list[object] = []
+        self.done, self.module = driver.event(), native.module
         self.graph = driver.capture(lambda: native.enqueue(self))
+
+    def __del__(self) -> None:
+        """Memory of the host goes away at once, that of a device when nothing uses it."""
+        with suppress(AttributeError, DriverError), self.done.driver.current():
+            self.done.wait()
 
 
 class Native:
@@ -110,7 +154,14 @@ class Native:
             self.functions = [self.module.function(s.name) for s in schedule.stages]
             for stage, function in zip(schedule.stages, self.functions):
                 self._require_room(stage, function)
+        #: those in use are not among them; the one that has been used first is first
         self.runs: list[Run] = []
+        table = source.table
+        small = [a.entry for a in self.arguments if a.small]
+        self.rooms = {entry: 8 * table.words + SMALL * k for k, entry in enumerate(small)}
+        self.uploaded = 8 * table.words + SMALL * len(small)
+        self.tells = bool(lowered.failures) or table.call.asks > table.call.counts
+        self.last: tuple[int | None, Event] | None = None
         self._warned = False
 
     @property
@@ -128,8 +179,8 @@ class Native:
 
     def enqueue(self, run: Run) -> None:
         """What a call does on the device, for its graph."""
-        driver, size = self.driver, 8 * self.source.table.words
-        driver.upload(run.device.address, run.host.address, size)
+        driver = self.driver
+        driver.upload(run.device.address, run.host.address, self.uploaded)
         given = (Pointer * 1)(ctypes.addressof(run.pointer))
         for stage, function in zip(self.schedule.stages, self.functions):
             shape = [U32(n) for n in (stage.blocks, 1, 1, self.device.threads, 1, 1, SHARED)]
@@ -137,42 +188,63 @@ class Native:
                 driver.call("cuLaunchCooperativeKernel", function, *shape, driver.stream, given)
             else:
                 driver.call("cuLaunchKernel", function, *shape, driver.stream, given, None)
-        driver.download(run.host.address, run.device.address, size)
+        if self.tells:
+            driver.download(run.host.address, run.device.address, 8 * self.source.table.words)
 
     def run(self, address: int) -> int:
         """Run on the table of a call; 0 or the failure's number. Calls of other threads wait."""
+        given = _CALLER.stream
         with self.driver.lock, self.driver.current():
-            try:
-                run = self.runs.pop()
-            except IndexError:
-                run = Run(self)
-            code = self._call(run, address)
+            stream = self.driver.stream if given is None else Pointer(given)
+            if given is None:
+                self.driver.settle()
+            elif self.driver.is_capturing(stream):
+                text = "cannot be recorded in a CUDA graph: end the capture before the call"
+                raise DriverError(f"{self.name}: a call {text}")
+            run = self._ready()
+            code = self._call(run, address, stream, given is None)
             self.runs.append(run)
             return code
 
-    def _call(self, run: Run, address: int) -> int:
+    def _ready(self) -> Run:
+        """A run whose memory on the host nothing reads any more."""
+        if self.runs and len(self.runs) >= MOST_RUNS:
+            self.runs[0].done.wait()
+        if self.runs and self.runs[0].done.has_happened:
+            return self.runs.pop(0)
+        return Run(self)
+
+    def _call(self, run: Run, address: int, stream: Pointer, waits: bool) -> int:
+        """`waits`: for the results, whatever the call tells."""
         own = self.source.table
         given, call = run.host.address + 8 * CALL, own.call
         ctypes.memset(run.host.address, 0, 8 * own.words)
         ctypes.memset(run.host.address, 0xFF, 8 * INDEX)
         ctypes.memmove(given, address, 8 * call.asks)
         copied = self._placed(run)
+        if self.last is not None and self.last[0] != stream.value:
+            self.last[1].hold(stream)  # calls share the arena
         for c in copied:
             if c.argument.read:
-                self.driver.upload(c.place, c.address, c.size)
-        run.graph.launch()
-        self.driver.synchronize()
+                self.driver.upload(c.place, c.address, c.size, stream)
+        run.graph.launch(stream)
+        run.done.record(stream)
+        self.last = stream.value, run.done
+        if not (waits or self.tells or copied):
+            return 0
+        self.driver.synchronize(stream)
         found = 8 * (call.asks - call.counts)
         ctypes.memmove(address + 8 * call.counts, given + 8 * call.counts, found)
-        code = failure(run.words)
+        code = failure(run.words) if self.tells else 0
         if code:
             self._show(run, self.failures[(code & CODE) - 1], address + 8 * call.shown)
-        if code == 0:
-            for c in copied:
-                if c.argument.written:
-                    self.driver.download(c.address, c.place, c.size)
-            self.driver.synchronize()
-        return code
+            return code
+        for c in copied:
+            if c.argument.written:
+                self.driver.download(c.address, c.place, c.size, stream)
+        if copied:
+            self.driver.synchronize(stream)
+        return 0
 
     def _show(self, run: Run, failure: Failure, address: int) -> None:
         """The values for the message of a failure go to the table of the call; tensors to the host,
@@ -198,24 +270,24 @@ class Native:
         return ctypes.addressof(memory) - low
 
     def _placed(self, run: Run) -> list[Copied]:
-        """The arguments that lie on the host; the table gets their places on the device.
-
-        Arguments on the device may be made by work of another stream, which is waited for.
-        """
+        """The arguments that lie on the host; the table gets their places on the device."""
         words = run.words[CALL : CALL + self.source.table.call.asks]
         sizes = dict(zip(self.sizes, words))
-        found, total, there = [], 0, False
+        found, total = [], 0
         for a in self.arguments:
             size = max(0, evaluate_dim(a.size, sizes))
             if not size or not (a.read or a.written):
                 continue
-            if self.driver.on_device(words[a.entry]):
-                there = True
+            address = words[a.entry]
+            if self.driver.on_device(address, a.name):
+                continue
+            if a.entry in self.rooms:
+                room = self.rooms[a.entry]
+                ctypes.memmove(run.host.address + room, address, size)
+                run.words[CALL + a.entry] = run.device.address + room
             else:
-                found.append(Copied(a, words[a.entry], total, size))
+                found.append(Copied(a, address, total, size))
                 total += aligned(size, 256)
-        if there:
-            self.driver.settle()
         base = run.staging.reserve(total) if found else 0
         out = [replace(c, place=base + c.place) for c in found]
         for c in out:

@@ -119,7 +119,7 @@ class OnDevice:
         """Milliseconds of the kernels of a call."""
         (run,), events = self.run.native.runs, Events(self.gpu)
         launch, taken = run.graph.launch, []
-        run.graph.launch = lambda: taken.append(events.milliseconds(launch))
+        run.graph.launch = lambda q: taken.append(events.milliseconds(lambda: launch(q)))
         for _ in range(repeat):
             self()
         run.graph.launch = launch

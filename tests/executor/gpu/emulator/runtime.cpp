@@ -3,9 +3,11 @@
 // Kernels run on fibers, one per CUDA thread: barriers, co-residency, shared memory. Fresh memory
 // holds NaN bytes, and bytes around an allocation are watched. With a seed above 0 warps run in a
 // random order, each as far ahead as it can, odd seeds with the lanes of a warp reversed; seed 0
-// runs them in order. Work runs when it is enqueued, except while a stream is captured.
+// runs them in order. Work runs when it is enqueued, except while a stream is captured; with
+// EMULATOR_LAZY=1 it waits in its stream until somebody waits for that stream or an event in it.
+// With EMULATOR_UNIFIED=1 the device has all memory of the process, but for what emu_on_host names.
 //
-// Not modelled: the weak memory model, timing, work of the host beside the device.
+// Not modelled: the weak memory model, timing.
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -213,6 +216,8 @@ static bool run_wave(u32 first, u32 blocks, size_t shared, int seed) {
 
 // ---------------------------------------------------------------- the device
 enum Result {
+  NOT_READY = 600,
+  CAPTURED = 901,
   OK = 0,
   INVALID_VALUE = 1,
   OUT_OF_MEMORY = 2,
@@ -225,14 +230,24 @@ enum Result {
 };
 static const size_t GUARD = 256;
 static const u8 MARK = 0xA5;
+typedef std::function<int()> Work;
+typedef std::vector<Work> Graph;
 struct Stream {
-  std::vector<std::function<int()>>* capture = nullptr;
+  Graph* capture = nullptr;
+  std::deque<Work> todo;
+  u64 given = 0, done = 0;
 };
-typedef std::vector<std::function<int()>> Graph;
+struct Event {
+  Stream* stream = nullptr;
+  u64 place = 0;  // how much of the stream comes before it
+};
+static std::map<void*, Stream> streams;  // by handle; the stream 0 is there, too
+static Stream& stream_of(void* handle) { return streams[handle]; }
 static std::map<u64, size_t> memory;
 static size_t used;
 // what tests ask for: see emu_count
 static u64 counts[6], settled;
+static std::map<void*, u64> launched;  // graphs, by stream
 enum { KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS, COPIES };
 
 // of a thread; work needs that of the device on top
@@ -253,13 +268,24 @@ static bool guards_hold() {
   }
   return true;
 }
-static int enqueue(void* s, std::function<int()> work) {
-  Stream* stream = (Stream*)s;
-  if (stream && stream->capture) {
-    stream->capture->push_back(work);
-    return OK;
+static int drain(Stream& s, u64 place) {
+  while (s.done < place && !s.todo.empty()) {
+    Work work = s.todo.front();
+    s.todo.pop_front(), s.done++;
+    if (int error = work()) return error;
   }
-  return work();
+  return OK;
+}
+static int drain_all() {
+  for (auto& s : streams)
+    if (int error = drain(s.second, ~0ull)) return error;
+  return OK;
+}
+static int enqueue(void* handle, Work work) {
+  Stream& s = stream_of(handle);
+  if (s.capture) return s.capture->push_back(work), OK;
+  if (!setting("EMULATOR_LAZY", 0)) return work();
+  return s.todo.push_back(work), s.given++, OK;
 }
 static int launch(void* f, u32 gx, u32 bx, u32 shared, void* s, void** args, bool cooperative) {
   if (!gx || !bx || bx > 1024 || shared > 48 * 1024) return INVALID_VALUE;
@@ -278,6 +304,9 @@ static int launch(void* f, u32 gx, u32 bx, u32 shared, void* s, void** args, boo
 }
 
 extern "C" {
+static u64 host_low, host_high;
+void emu_on_host(u64 low, u64 high) { host_low = low, host_high = high; }
+u64 emu_launched(void* stream) { return launched[stream]; }
 u64 emu_count(int which) { return counts[which]; }
 int cuInit(u32) { return OK; }
 int cuDriverGetVersion(int* v) { return *v = 13000, OK; }
@@ -299,7 +328,10 @@ int cuCtxSetCurrent(void* c) { return contexts.assign(1, c), OK; }
 int cuCtxGetCurrent(void** c) { return *c = contexts.empty() ? nullptr : contexts.back(), OK; }
 int cuCtxPushCurrent_v2(void* c) { return contexts.push_back(c), OK; }
 int cuCtxPopCurrent_v2(void** c) { return *c = contexts.back(), contexts.pop_back(), OK; }
-int cuCtxSynchronize() { return settled++, OK; }
+int cuCtxSynchronize() {
+  Guard guard(lock);
+  return settled++, drain_all();
+}
 u64 emu_settled() { return settled; }
 int cuGetErrorName(int e, const char** name) {
   static const std::map<int, const char*> names = {
@@ -329,6 +361,7 @@ int cuMemAlloc_v2(u64* p, size_t n) {
 int cuMemFree_v2(u64 p) {
   NEEDS_CONTEXT;
   Guard guard(lock);
+  drain_all();  // as the driver does
   auto found = memory.find(p);
   if (found == memory.end()) return INVALID_VALUE;
   bool whole = guards_hold();
@@ -338,11 +371,12 @@ int cuMemFree_v2(u64 p) {
   free((u8*)p - GUARD);
   return whole ? OK : ILLEGAL_ADDRESS;
 }
-int cuMemAllocHost_v2(void** p, size_t n) { return *p = malloc(n), *p ? OK : OUT_OF_MEMORY; }
-int cuMemFreeHost(void* p) { return free(p), OK; }
+int cuMemAllocHost_v2(void** p, size_t n) { return *p = calloc(n, 1), *p ? OK : OUT_OF_MEMORY; }
+int cuMemFreeHost(void* p) { return memset(p, 0xFF, 8), free(p), OK; }
 int cuPointerGetAttribute(u32* v, int which, u64 p) {
   Guard guard(lock);
   if (which == 9) return *v = setting("EMULATOR_ORDINAL", 0), OK;
+  if (setting("EMULATOR_UNIFIED", 0)) return *v = p < host_low || p >= host_high ? 2 : 1, OK;
   auto next = memory.upper_bound(p);
   if (next == memory.begin()) return INVALID_VALUE;
   --next;
@@ -398,33 +432,57 @@ int cuLaunchCooperativeKernel(void* f, u32 gx, u32, u32, u32 bx, u32, u32, u32 s
   if ((int)gx > multiprocessors()) return TOO_LARGE;
   return launch(f, gx, bx, shared, s, a, true);
 }
-int cuStreamCreate(void** s, u32) { return *s = new Stream, OK; }
-int cuStreamSynchronize(void*) {
+int cuStreamCreate(void** s, u32) { return stream_of(*s = malloc(1)), OK; }
+int cuStreamSynchronize(void* s) {
   NEEDS_CONTEXT;
   Guard guard(lock);
   counts[SYNCHRONISATIONS]++;
+  if (int error = drain(stream_of(s), ~0ull)) return error;
   return guards_hold() ? OK : ILLEGAL_ADDRESS;
 }
-int cuStreamBeginCapture_v2(void* s, int) { return ((Stream*)s)->capture = new Graph, OK; }
+int cuStreamBeginCapture_v2(void* s, int) { return stream_of(s).capture = new Graph, OK; }
 int cuStreamEndCapture(void* s, void** g) {
-  *g = ((Stream*)s)->capture;
-  ((Stream*)s)->capture = nullptr;
+  *g = stream_of(s).capture;
+  stream_of(s).capture = nullptr;
   return OK;
 }
-int cuEventCreate(void** e, u32) { return *e = nullptr, OK; }
-int cuEventRecord(void*, void*) { return OK; }
-int cuEventSynchronize(void*) { return OK; }
+int cuStreamIsCapturing(void* s, int* status) { return *status = !!stream_of(s).capture, OK; }
+int cuStreamWaitEvent(void* s, void* e, u32) {
+  Guard guard(lock);
+  Event at = *(Event*)e;
+  return enqueue(s, [=] { return at.stream ? drain(*at.stream, at.place) : OK; });
+}
+int cuEventCreate(void** e, u32) { return *e = new Event, OK; }
+int cuEventDestroy_v2(void* e) { return delete (Event*)e, OK; }
+int cuEventRecord(void* e, void* s) {
+  Guard guard(lock);
+  return *(Event*)e = {&stream_of(s), stream_of(s).given}, OK;
+}
+int cuEventQuery(void* handle) {
+  Guard guard(lock);
+  Event* e = (Event*)handle;
+  return e->stream && e->stream->done < e->place ? NOT_READY : OK;
+}
+int cuEventSynchronize(void* handle) {
+  Guard guard(lock);
+  Event* e = (Event*)handle;
+  return e->stream ? drain(*e->stream, e->place) : OK;
+}
 int cuEventElapsedTime(float* ms, void*, void*) { return *ms = 1, OK; }
 int cuGraphInstantiateWithFlags(void** e, void* g, u64) { return *e = new Graph(*(Graph*)g), OK; }
 int cuGraphDestroy(void* g) { return delete (Graph*)g, OK; }
 int cuGraphExecDestroy(void* g) { return delete (Graph*)g, OK; }
-int cuGraphLaunch(void* g, void*) {
+int cuGraphLaunch(void* g, void* s) {
   NEEDS_CONTEXT;
   Guard guard(lock);
-  counts[GRAPHS]++;
-  for (auto& work : *(Graph*)g)
-    if (int error = work()) return error;
-  return OK;
+  if (stream_of(s).capture) return CAPTURED;
+  counts[GRAPHS]++, launched[s]++;
+  Graph all = *(Graph*)g;
+  return enqueue(s, [=] {
+    for (auto& work : all)
+      if (int error = work()) return error;
+    return (int)OK;
+  });
 }
 
 // ---------------------------------------------------------------- NVRTC
