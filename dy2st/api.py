@@ -13,6 +13,7 @@ import paddle
 from dy2st.compiled.cache import TRANSLATING, Cache
 from dy2st.compiled.entry import MISS, Entry
 from dy2st.compiled.errors import for_user
+from dy2st.compiled.kernels import CPU, Device
 from dy2st.compiled.report import Report
 from dy2st.convert.source import render
 from dy2st.results.donation import check_names
@@ -32,7 +33,7 @@ class StaticFunction:
         input_spec: `paddle.static.InputSpec` for each tensor argument; a dim of None is any size.
         checkpoint: the residuals of loops (`to_static`).
         donate: names of parameters whose tensors the caller gives up (`to_static`).
-        device: where programs run (`to_static`).
+        device: where programs run, `device` and `matmul_precision` of `to_static`.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class StaticFunction:
         input_spec: Sequence[object] | None,
         checkpoint: str | int = "none",
         donate: Sequence[str] = (),
-        device: str = "cpu",
+        device: Device = CPU,
     ) -> None:
         functools.update_wrapper(self, function)
         spec = None if input_spec is None else tuple(input_spec)
@@ -195,6 +196,7 @@ def to_static(
     checkpoint: str | int = "none",
     donate: Sequence[str] = (),
     device: str = "cpu",
+    matmul_precision: str | None = None,
     **options: object,
 ) -> Any:
     """Translate a function, a method or the `forward` of a Layer.
@@ -214,41 +216,50 @@ def to_static(
             gradients may use their memory for other values; after it, also if it fails, their
             content and that of tensors that share their memory is undefined. A program in which a
             tensor grows without a bound needs them whole, for it may start again.
-        device: "cpu", or "gpu": the programs run on the first GPU, and tensors on the host are
-            copied there and back in each call, with an `executor.gpu.HostCopyWarning`.
+        device: "cpu", or "gpu": the programs run on the first GPU. Tensors that Paddle has there
+            are taken and written where they lie, as work of Paddle's current stream, and the
+            results lie there; those on the host are copied there and back in each call, with an
+            `executor.gpu.HostCopyWarning`.
+        matmul_precision: what a GPU may round operands of products of float32 to, in the words of
+            `torch.set_float32_matmul_precision` or of JAX: "highest" ("float32"), "high"
+            ("tensorfloat32") or "medium" ("bfloat16"). None asks `DY2ST_MATMUL_PRECISION`, and is
+            "highest" without it. A CPU rounds nothing.
         options: accepted for compatibility with `paddle.jit.to_static` and ignored: `full_graph`,
             `backend`, `build_strategy`.
 
     Raises:
         TypeError: an unknown option, or an object that cannot be translated.
         ValueError: a checkpoint that is neither "none", "sqrt" nor a positive number, a device that
-            is neither "cpu" nor "gpu", or a name in `donate` that is no parameter.
+            is neither "cpu" nor "gpu", a precision that there is not, or a name in `donate` that is
+            no parameter.
         executor.gpu.DriverError: a GPU is asked for, and it, its driver or NVRTC is missing.
     """
     if checkpoint not in ("none", "sqrt") and not (type(checkpoint) is int and checkpoint > 0):
         raise ValueError(f'checkpoint is "none", "sqrt" or a positive int, not {checkpoint!r}')
-    require_device(device)
+    require_device(device, matmul_precision)
+    there = Device(device, matmul_precision)
     unknown = set(options) - {"full_graph", "backend", "build_strategy"}
     if unknown:
         raise TypeError(f"to_static has no option {sorted(unknown)[0]!r}")
     if function is None:
         return functools.partial(
-            to_static, input_spec=input_spec, checkpoint=checkpoint, donate=donate, device=device
-        )
+            to_static, input_spec=input_spec, checkpoint=checkpoint, donate=donate, device=device,
+            matmul_precision=matmul_precision,
+        )  # fmt: skip
     if isinstance(function, calls.PaddleStatic):
         function = function.dygraph_function
     if isinstance(function, StaticFunction):
         before, _, own = function.__dy2st_cache__.options
-        if input_spec is None and (checkpoint, device) == (before, own) and not donate:
+        if input_spec is None and (checkpoint, there) == (before, own) and not donate:
             return function
-        return _static(function.__dy2st_original__, input_spec, checkpoint, donate, device)
+        return _static(function.__dy2st_original__, input_spec, checkpoint, donate, there)
     if isinstance(function, paddle.nn.Layer):
-        return _layer(function, input_spec, checkpoint, donate, device)
+        return _layer(function, input_spec, checkpoint, donate, there)
     if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(_static(function.__func__, input_spec, checkpoint, donate, device))
+        return type(function)(_static(function.__func__, input_spec, checkpoint, donate, there))
     if not isinstance(function, (types.FunctionType, types.MethodType)):
         raise TypeError(f"to_static takes a function, a method or a Layer, not {function!r}")
-    return _static(function, input_spec, checkpoint, donate, device)
+    return _static(function, input_spec, checkpoint, donate, there)
 
 
 def _static(
@@ -256,7 +267,7 @@ def _static(
     input_spec: Sequence[object] | None,
     checkpoint: str | int,
     donate: Sequence[str],
-    device: str,
+    device: Device,
 ) -> StaticFunction:
     names = check_names(function, donate) if donate else ()
     return StaticFunction(function, input_spec, checkpoint, names, device)
@@ -267,7 +278,7 @@ def _layer(
     input_spec: Sequence[object] | None,
     checkpoint: str | int,
     donate: Sequence[str],
-    device: str,
+    device: Device,
 ) -> object:
     forward = layer.forward
     if isinstance(forward, calls.PaddleStatic):

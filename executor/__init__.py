@@ -11,7 +11,15 @@ from dataclasses import replace
 from functools import partial
 
 from executor import cpu, gpu
-from executor.backend import Unsupported, named, register, require_kernels
+from executor.backend import (
+    PRECISIONS,
+    Backend,
+    Unsupported,
+    named,
+    precision_of,
+    register,
+    require_kernels,
+)
 from executor.executable import Executable
 from executor.host_calls import Foreign, HostCall
 from executor.lower import (
@@ -40,6 +48,7 @@ def compile(
     donated: Collection[int] = (),
     poison: bool | None = None,
     backend: str = "cpu",
+    matmul_precision: str | None = None,
 ) -> Executable | Interpreted | Expanding:
     """Compile a functional program: no op of it writes its operands.
 
@@ -51,21 +60,28 @@ def compile(
     without.
     poison: fill memory with NaN where its content is dead; None asks `DY2ST_POISON`.
     backend: the name of the backend that compiles it (`executor.backend`).
+    matmul_precision: what it may round operands of products of float32 to (`PRECISIONS`); None is
+        its own default.
 
     Raises NotImplementedError for an op without a kernel, `Unsupported` for what the backend cannot
-    do, and ValueError for a program with foreign ops and no `foreign`, and for an unknown backend.
+    do, and ValueError for a program with foreign ops and no `foreign`, an unknown backend, and an
+    unknown precision.
     """
     if foreign is None and any(n.name == "foreign" for n in walk(program.ops)):
         raise ValueError(f"{program.name} calls foreign kernels, but `foreign` is missing")
+    machine, precision = named(backend), precision_of(matmul_precision)
+    if precision is not None:
+        machine = machine.rounding(precision)
     if program.rooms:
         replay = None if foreign is None else Replay(foreign)
-        return Expanding(_compiled(program, replay, (), poison, backend), replay)
-    return _compiled(program, foreign, donated, poison, backend)
+        return Expanding(_compiled(program, replay, (), poison, machine), replay)
+    return _compiled(program, foreign, donated, poison, machine)
 
 
-def require_device(device: str) -> None:
-    """Raises ValueError for what is neither "cpu" nor "gpu", and `executor.gpu.DriverError` where a
-    GPU is asked for and cannot be used."""
+def require_device(device: str, matmul_precision: str | None = None) -> None:
+    """Raises ValueError for what is neither "cpu" nor "gpu" and for an unknown precision, and
+    `executor.gpu.DriverError` where a GPU is asked for and cannot be used."""
+    precision_of(matmul_precision)
     if device not in ("cpu", "gpu"):
         raise ValueError(f'device is "cpu" or "gpu", not {device!r}')
     if device == "gpu":
@@ -77,28 +93,28 @@ def _compiled(
     foreign: Foreign | None,
     donated: Collection[int],
     poison: bool | None,
-    backend: str,
+    machine: Backend,
 ) -> Executable | Interpreted:
     grown = growing(program.ops)
     if grown:
-        if not named(backend).memory.on_host:
+        if not machine.memory.on_host:
             loops = (n for n in walk(program.ops) if isinstance(n, Scan) and n.count in grown)
-            text = f"a {backend.upper()} cannot collect results of a loop without a bound"
+            text = f"a {machine.name.upper()} cannot collect results of a loop without a bound"
             raise Unsupported(text, next(loops).loc)
-        segment = partial(native, poison=poison, backend=backend, foreign=foreign)
+        segment = partial(native, poison=poison, machine=machine, foreign=foreign)
         return Interpreted(program, segment)
-    return native(program, donated, poison, backend, foreign)
+    return native(program, donated, poison, machine, foreign)
 
 
 def native(
     program: Program,
     donated: Collection[int] = (),
     poison: bool | None = None,
-    backend: str = "cpu",
+    machine: Backend | None = None,
     foreign: Foreign | None = None,
 ) -> Executable:
-    """Compile a program in one piece."""
-    machine = named(backend)
+    """Compile a program in one piece; None is the CPU."""
+    machine = machine or named("cpu")
     lowered = machine.legalize(lower(program, machine, donated))
     require_kernels(machine, lowered.launches)
     plan = layout(lowered.launches, machine.memory.alignment)
@@ -113,6 +129,7 @@ def native(
 
 
 __all__ = [
+    "PRECISIONS",
     "Executable",
     "Unsupported",
     "branches",

@@ -21,6 +21,24 @@ from executor.lower.lowerer import Machine
 from executor.plan.arena import Layout
 from ir.loc import UNKNOWN, Loc
 
+#: what operands of products of float32 are rounded to, by the words of JAX and those of PyTorch
+PRECISIONS = {
+    **{q: q for q in ("float32", "tensorfloat32", "bfloat16")},
+    "highest": "float32",
+    "high": "tensorfloat32",
+    "medium": "bfloat16",
+}
+
+
+def precision_of(name: str | None, what: str = "matmul_precision") -> str | None:
+    """Raises ValueError for a word that `what` cannot be."""
+    if name is None:
+        return None
+    if name not in PRECISIONS:
+        known = ", ".join(map(repr, PRECISIONS))
+        raise ValueError(f"{what} is {name!r}; there is {known}")
+    return PRECISIONS[name]
+
 
 class Unsupported(NotImplementedError):
     """A program needs what a backend cannot do, at `loc`."""
@@ -38,6 +56,11 @@ class Backend(Machine, Protocol):
 
     @property
     def memory(self) -> Memory: ...
+
+    def rounding(self, precision: str) -> Backend:
+        """This one, which may round operands of products of float32 to `precision`, a value of
+        `PRECISIONS`. One that does not is as good."""
+        ...
 
     @property
     def families(self) -> Collection[type]:

@@ -20,6 +20,7 @@ import paddle
 from paddle.base import core
 
 from dy2st.compiled.backward_errors import raises
+from dy2st.compiled.kernels import Where
 from dy2st.compiled.training import Training
 from dy2st.trace.fake_tensor import Tensor
 from ir import Dy2stError
@@ -27,14 +28,14 @@ from ir import Dy2stError
 ops: Any = core.eager.ops
 #: for inputs of the backward program that only name a size
 EMPTY = paddle.empty([0])
-_ZERO: dict[tuple[object, tuple[int, ...]], Tensor] = {}
+_ZERO: dict[tuple[object, tuple[int, ...], bool], Tensor] = {}
 
 
 class Node:
     """One call. It lives as long as its results do."""
 
-    def __init__(self, training: Training, inputs: Sequence[Tensor]) -> None:
-        self.training = training
+    def __init__(self, training: Training, inputs: Sequence[Tensor], where: Where) -> None:
+        self.training, self.where = training, where
         self.arrived: dict[int, Tensor] = {}
         self.gradients: list[Tensor | None] = []
         self.kept: Kept | None = None
@@ -72,10 +73,10 @@ class Node:
 
     def listen(self, k: int, made: Tensor, shape: tuple[int, ...]) -> None:
         """Note the gradient that arrives at `made`, and pass zeros of this shape on."""
-        key = (made.dtype, shape)
+        key = (made.dtype, shape, self.where.stream is None)
         if key not in _ZERO:
             with paddle.no_grad():
-                _ZERO[key] = paddle.zeros(list(shape), made.dtype)
+                _ZERO[key] = ops.full(list(shape), 0, made.dtype, self.where.place)
         zero = _ZERO[key]
 
         def hook(g: Tensor) -> Tensor:
@@ -127,9 +128,10 @@ class Node:
         kept.check(backward.read)
         if not asked.get("retain_graph", True):
             self.kept = None
-        self.gradients = self.training.backward(arrived, kept.residuals, kept.sizes)
+        where = self.training.device.where([*arrived.values(), *kept.residuals])
+        self.gradients = self.training.backward(arrived, kept.residuals, kept.sizes, where)
         if self.kept is None:
-            kept.hand_on()
+            kept.hand_on(where)
         without = [self.leaves[k] for k in backward.unreached if k in self.leaves]
         leave_without([t for t in without if t.grad is None])
 
@@ -190,11 +192,11 @@ class Kept:
                 self.versions.append((k, tensor, tensor.inplace_version, name))
             self.residuals.append(tensor)
 
-    def hand_on(self) -> None:
+    def hand_on(self, where: Where) -> None:
         """The next call may have the memory of what only the backward program has read."""
         for r, tensor in zip(self.training.gradient.residuals, self.residuals):
             if r.source == "kept":
-                self.training.spare.give(r.index, tensor)
+                self.training.spare.give(r.index, tensor, where)
 
     def check(self, read: Collection[int]) -> None:
         """Raises RuntimeError if one of the residuals that are read has been overwritten."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dy2st.compiled.arguments import argument_names
 from dy2st.compiled.endings import EARLY, Again, Path, Rerun, Unrolled, as_raised
 from dy2st.compiled.entry import MISS, Entry
+from dy2st.compiled.kernels import CPU, Device
 from dy2st.compiled.reasons import (
     Case,
     Change,
@@ -64,7 +65,7 @@ class Cache:
         input_spec: Sequence[object] | None,
         checkpoint: str | int,
         donate: Sequence[str],
-        device: str = "cpu",
+        device: Device = CPU,
     ) -> None:
         self.function, self.input_spec = function, input_spec
         self.options = checkpoint, tuple(donate), device

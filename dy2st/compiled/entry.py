@@ -23,6 +23,7 @@ from dy2st.compiled.autograd import Node
 from dy2st.compiled.endings import Again, Path, Unrolled, rewinding
 from dy2st.compiled.errors import UsersErrors
 from dy2st.compiled.host_inputs import HostCalls, Watch
+from dy2st.compiled.kernels import CPU, HOST, Device, run_on
 from dy2st.compiled.reasons import Checks
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
@@ -68,6 +69,7 @@ class Translation:
     errors: UsersErrors = field(default_factory=dict)
     again: Again | None = None
     early: Container[int] = ()
+    device: Device = CPU
 
     @property
     def written(self) -> set[Value]:
@@ -221,8 +223,10 @@ class _Writer:
             _MISS=MISS,
             _ENTRY=entry,
             _RUN=made.executable.run,
+            _RUN_ON=run_on,
             _EMPTY=core.eager.ops.empty,
-            _CPU=paddle.CPUPlace(),
+            _where=HOST,
+            _WHERE=made.device.where,
             _TENSOR=paddle.to_tensor,
             _NUMBER=number_tensor,
             _HOST=host_tensor,
@@ -259,13 +263,15 @@ class _Writer:
         sizes = f"({_tuple(self.program.sizes)})"
         self.overlaps(given, sizes)
         self.host_calls(tensors[len(given) :])
+        self.place()
         self.outputs()
         outputs = [f"_o{k}" for k in range(len(self.program.outputs))]
         unknown = {k for k, n in enumerate(self.bounds) if n is None}
         addresses = "".join(
             "None, " if k in unknown else f"{o}.data_ptr() or 0, " for k, o in enumerate(outputs)
         )
-        self.line(f"{'_found = ' if self.counts else ''}_RUN({sizes}, _a, ({addresses}))")
+        run = "_RUN(" if self.made.device.on_host else "_RUN_ON(_RUN, _where, "
+        self.line(f"{'_found = ' if self.counts else ''}{run}{sizes}, _a, ({addresses}))")
         self.found()
         self.versions()
         self.finish(tensors, outputs, f"({_tuple((*self.program.sizes, *self.counts))})")
@@ -427,12 +433,20 @@ class _Writer:
             call = f"_ENTRY.separate(_a, {sizes}, ({_tuple(tensors)}), _odd)"
             self.line(f"if (_odd or (_a, {sizes}) not in _VERIFIED) and not {call}: return _MISS")
 
+    def place(self) -> None:
+        """Where the call runs: with its tensors; numbers and arrays lie on the host anyway."""
+        if not self.made.device.on_host:
+            pairs = enumerate(self.given)
+            tensors = [f"_t{k}" for k, (_, q) in pairs if q.number is None and q.leaf is None]
+            self.line(f"_where = _WHERE(({_tuple(tensors)}))")
+
     def outputs(self) -> None:
         """Memory for what comes back: as much as it can need, where a loop decides."""
         if self.trained:
             tensors = "".join(f"_t{k}, " for k in range(len(self.program.inputs)))
-            self.line(f"_node = _NODE(_TRAINING, ({tensors}))")
+            self.line(f"_node = _NODE(_TRAINING, ({tensors}), _where)")
         at = {i.value: k for k, i in enumerate(self.program.inputs)}
+        place = self.constant(HOST.place) if self.made.device.on_host else "_where.place"
         for k, v in enumerate(self.program.outputs):
             if isinstance(v, Slot):
                 self.line(f"_o{k} = _t{at[v.input]}")
@@ -442,9 +456,9 @@ class _Writer:
             if k in self.trained and not self.counted(v):
                 self.line(f"_o{k} = _node.result({self.trained[k]}, {_shape(shape)}, {dtype})")
             elif self.training and k >= self.training.results and not self.counted(v):
-                self.line(f"_o{k} = _TRAINING.spare.take({k}, {_shape(shape)}, {dtype})")
+                self.line(f"_o{k} = _TRAINING.spare.take({k}, {_shape(shape)}, {dtype}, _where)")
             elif None not in shape:
-                self.line(f"_o{k} = _EMPTY({_shape(shape)}, {dtype}, _CPU)")
+                self.line(f"_o{k} = _EMPTY({_shape(shape)}, {dtype}, {place})")
 
     def counted(self, v: Value | Slot) -> bool:
         """Whether its shape follows from how often a loop ran."""

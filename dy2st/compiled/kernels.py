@@ -1,16 +1,24 @@
-"""Programs compiled for a device, and foreign ops when they run: what the executor calls for them.
+"""Where programs run, and foreign ops when they run: what the executor calls for them.
 
-Operands are tensors on the program's own memory, made once for memory that is used again; a result
-is copied to where the program wants it.
+A program of the GPU takes tensors by their address, and its work is work of Paddle's current stream
+if one of them lies there. Its results lie where a tensor of the call does: on the GPU, or on the
+host, from where tensors are copied (`executor.gpu.HostCopyWarning`).
+
+Operands of a foreign op are tensors on the program's own memory, made once for memory that is used
+again; a result is copied to where the program wants it.
 """
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import paddle
+from paddle.base import core
 
 import executor
 from dy2st.capture.foreign import gradient
@@ -19,21 +27,90 @@ from dy2st.capture.foreign.run import HOST_CALLS, arguments, function, is_void, 
 from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from dy2st.trace.signals import Refused
+from executor.gpu.runtime import on_stream
 from executor.host_calls import Place
 from executor.rooms import Expanding
 from executor.segmented.interpreter import Interpreted
 from ir import Dy2stError, Op, Program
 
+Compiled: TypeAlias = executor.Executable | Interpreted | Expanding
 
-def compiled(
-    program: Program, device: str, donated: Collection[int] = ()
-) -> executor.Executable | Interpreted | Expanding:
-    """Raises `Refused` for what the device cannot run."""
-    try:
-        return executor.compile(program, kernel, donated, backend=device)
-    except executor.Unsupported as e:
-        remedy = 'Translate this function with device="cpu".'
-        raise Refused(f"{e.text}.", e.loc, remedy=remedy) from None
+
+class Where(NamedTuple):
+    """The place of the results of a call, and the stream that its work goes to, if one is asked."""
+
+    place: Any
+    stream: int | None
+
+
+HOST = Where(paddle.CPUPlace(), None)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where programs run: the `name` of a backend, and what products of float32 are rounded to
+    there (`executor.compile`)."""
+
+    name: str = "cpu"
+    matmul_precision: str | None = None
+
+    @property
+    def on_host(self) -> bool:
+        return self.name == "cpu"
+
+    def compiled(self, program: Program, donated: Collection[int] = ()) -> Compiled:
+        """Raises `Refused` for what the device cannot run."""
+        try:
+            return executor.compile(
+                program, kernel, donated, None, self.name, self.matmul_precision
+            )
+        except executor.Unsupported as e:
+            remedy = 'Translate this function with device="cpu".'
+            raise Refused(f"{e.text}.", e.loc, remedy=remedy) from None
+
+    def where(self, tensors: Sequence[Tensor]) -> Where:
+        """Of a call with these tensors; without any, where Paddle makes new ones."""
+        if self.on_host or not (any(map(is_on_gpu, tensors)) if tensors else makes_on_gpu()):
+            return HOST
+        return Where(gpu_place(), current_stream())
+
+
+CPU = Device()
+
+
+def run_on(run: Callable[..., Any], where: Where, *call: Sequence[int | None]) -> Any:
+    """`Executable.run`, there."""
+    if where.stream is None:
+        return run(*call)
+    with on_stream(where.stream):
+        return run(*call)
+
+
+# ---------------------------------------------------------------- Paddle on a GPU
+def is_on_gpu(tensor: Tensor) -> bool:
+    return bool(tensor.place.is_gpu_place())
+
+
+def makes_on_gpu() -> bool:
+    """Whether Paddle makes new tensors there."""
+    return isinstance(paddle.framework._current_expected_place_(), core.CUDAPlace)
+
+
+@cache
+def gpu_place() -> object:
+    """Of the GPU that programs run on."""
+    return paddle.CUDAPlace(0)
+
+
+def current_stream() -> int:
+    """Its handle; 0 is the stream without one."""
+    raw = getattr(paddle.base.libpaddle, "_get_current_raw_stream", None)
+    if raw is not None:
+        return int(raw(0))
+    return int(paddle.device.current_stream(gpu_place()).stream_base.cuda_stream)
+
+
+# ---------------------------------------------------------------- foreign ops
 
 
 def kernel(

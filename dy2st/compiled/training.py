@@ -19,7 +19,7 @@ from paddle.base import core
 
 from dy2st.compiled.backward_errors import raises
 from dy2st.compiled.collector import collector_waits
-from dy2st.compiled.kernels import compiled
+from dy2st.compiled.kernels import CPU, Device, Where, run_on
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -59,19 +59,19 @@ class Spare:
     """
 
     def __init__(self) -> None:
-        self.held: dict[int, Tensor] = {}
+        self.held: dict[int, tuple[Tensor, Where]] = {}
 
-    def take(self, k: int, shape: list[int], dtype: object) -> Tensor:
+    def take(self, k: int, shape: list[int], dtype: object, where: Where) -> Tensor:
         """Memory for output `k` of the forward program."""
-        tensor = self.held.pop(k, None)
-        if tensor is not None and tensor.shape == shape:
+        tensor, last = self.held.pop(k, (None, where))
+        if tensor is not None and tensor.shape == shape and last == where:
             return tensor
-        return ops.empty(shape, dtype, paddle.CPUPlace())
+        return ops.empty(shape, dtype, where.place)
 
-    def give(self, k: int, tensor: Tensor) -> None:
-        """Nobody reads what output `k` of a call holds any more."""
+    def give(self, k: int, tensor: Tensor, where: Where) -> None:
+        """Nobody reads what output `k` of a call holds any more, once the work there is done."""
         if PAGES <= tensor.size * tensor.element_size() <= MOST_HELD:
-            self.held[k] = tensor
+            self.held[k] = tensor, where
 
 
 @dataclass(eq=False)
@@ -90,7 +90,7 @@ class Training:
     results: int
     checkpoint: Checkpoint
     spare: Spare = field(default_factory=Spare)
-    device: str = "cpu"
+    device: Device = CPU
     _lock: Any = field(default_factory=threading.Lock)
     _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class Training:
         backward = self.gradient.backward
         program = with_arrived(backward, given, arrived)
         read = frozenset(k - given for k in inputs_read(program) if k >= given)
-        run = compiled(self.finished(program), self.device)
+        run = self.device.compiled(self.finished(program))
         return Backward(run, read, unreached(backward, given, arrived))
 
     @property
@@ -125,16 +125,22 @@ class Training:
         return self.compiled(range(len(self.of))).executable
 
     def backward(
-        self, gradients: Mapping[int, Tensor], residuals: Sequence[Tensor], sizes: Mapping[str, int]
+        self,
+        gradients: Mapping[int, Tensor],
+        residuals: Sequence[Tensor],
+        sizes: Mapping[str, int],
+        where: Where,
     ) -> list[Tensor]:
         """The gradients of the inputs `wrt`; those of outputs that are missing count as zero."""
         run = self.compiled(gradients).executable
         given = [gradients.get(k) for k in range(len(self.of))]
         missing = zip(run.inputs, given)
-        inputs = [empty(i.value, sizes) if g is None else g for i, g in missing]  # not read
+        inputs = [empty(i.value, sizes, where) if g is None else g for i, g in missing]  # not read
         inputs = [t if t.is_contiguous() else ops.assign(t) for t in (*inputs, *residuals)]
-        outputs = [empty(v, sizes) for v in run.program.outputs]
-        run.run(
+        outputs = [empty(v, sizes, where) for v in run.program.outputs]
+        run_on(
+            run.run,
+            where,
             tuple(sizes[n] for n in run.sizes),
             tuple(t.data_ptr() or 0 for t in inputs),
             tuple(t.data_ptr() or 0 for t in outputs),
@@ -142,9 +148,9 @@ class Training:
         return outputs
 
 
-def empty(value: Value, sizes: Mapping[str, int]) -> Tensor:
+def empty(value: Value, sizes: Mapping[str, int], where: Where) -> Tensor:
     shape = [evaluate_dim(d, sizes) for d in value.type.shape]
-    return core.eager.ops.empty(shape, DTYPE_TO_PADDLE[value.type.dtype], paddle.CPUPlace())
+    return core.eager.ops.empty(shape, DTYPE_TO_PADDLE[value.type.dtype], where.place)
 
 
 def prepare(
@@ -154,7 +160,7 @@ def prepare(
     bound: Sequence[TracedInput],
     checkpoint: Checkpoint,
     quiet: Collection[Value] = (),
-    device: str = "cpu",
+    device: Device = CPU,
 ) -> Training | str:
     """The two programs; or why there is no backward program, empty if nothing asks for one.
 

@@ -32,7 +32,7 @@ from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.endings import Again, Path, ending, noted
 from dy2st.compiled.entry import Entry, Translation, number_tensor
 from dy2st.compiled.errors import in_words, stopped, unstable
-from dy2st.compiled.kernels import compiled
+from dy2st.compiled.kernels import CPU, Device
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, Training, prepare
 from dy2st.results.donation import given_up
@@ -86,7 +86,7 @@ class Given:
     dynamic: DynamicNumbers | None
     checkpoint: Checkpoint
     donate: Sequence[str]
-    device: str = "cpu"
+    device: Device = CPU
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
     unrolled: dict[object, str] = dataclasses.field(default_factory=dict)
     again: list[str] = dataclasses.field(default_factory=list)
@@ -150,7 +150,7 @@ def translate(
     dynamic: DynamicNumbers | None = None,
     checkpoint: Checkpoint = "none",
     donate: Sequence[str] = (),
-    device: str = "cpu",
+    device: Device = CPU,
     path: Path | None = None,
     unrolled: Mapping[object, str] | None = None,
 ) -> Entry:
@@ -363,7 +363,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             optimised, bound = prune_inputs(expanded, displayed_bound)
             donated = given_up(given.donate, plan, traced, optimised, bound)
         check_arrays(bound, optimised, isinstance(training, Training), signature.leaves)
-        executable = compiled(optimised, given.device, donated)
+        executable = given.device.compiled(optimised, donated)
     early &= host_inputs.read_early(executable.program, bound)
     ends = finished_chains(program, links, traced, plan, training, copies_of(executable))
     policy = training.gradient.report if isinstance(training, Training) else ()
@@ -374,7 +374,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             trace.frames[0].notes, ends, policy, given.again, program=displayed,
             schedule=executable.report,
         ), training, frozenset(loud), calls, trace.endings.errors,
-        Again(given.spec, given.dynamic, dict(given.unrolled), paths), early,
+        Again(given.spec, given.dynamic, dict(given.unrolled), paths), early, given.device,
     )  # fmt: skip
     return Entry(made, given.signature)
 

@@ -25,7 +25,9 @@ from ir.passes import run as run_passes
 from ir.types import multiple_of_name
 
 
-def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
+def load(
+    path: str | os.PathLike[str], device: str = "cpu", matmul_precision: str | None = None
+) -> Any:
     """Load a saved program and compile it for this machine; Paddle is not needed.
 
     Returns a `LoadedProgram`, or the `StreamingProgram` that was saved, at the start of a sequence.
@@ -33,6 +35,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     device: "cpu", or "gpu": it runs on the first GPU, where its weights and buffers are. Arrays on
         the GPU (`__cuda_array_interface__` or DLPack) are taken as they are, and the results are
         `executor.gpu.DeviceArray`s then; arrays on the host are copied in each call.
+    matmul_precision: as for `dy2st.to_static`.
 
     Nothing in the file is trusted: what it holds is checked, and bounded by
     `dy2st.export.limits.Limits`.
@@ -40,11 +43,11 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
     Raises:
         FileError: the file is damaged, or of another version.
         OSError: the file cannot be read.
-        ValueError: a device that is neither "cpu" nor "gpu".
+        ValueError: a device that is neither "cpu" nor "gpu", or a precision that there is not.
         executor.gpu.DriverError: a GPU is asked for, and it, its driver or NVRTC is missing.
         MemoryError: the GPU has no room for the weights.
     """
-    executor.require_device(device)
+    executor.require_device(device, matmul_precision)
     with open(path, "rb"):
         pass
     try:
@@ -58,7 +61,7 @@ def load(path: str | os.PathLike[str], device: str = "cpu") -> Any:
                     "streaming programs run on the CPU: load it without `device`"
                 )
             return restored(program, manifest, weights)
-        loaded = LoadedProgram(program, manifest, weights, device)
+        loaded = LoadedProgram(program, manifest, weights, device, matmul_precision)
     except executor.gpu.DriverError:
         raise
     except executor.Unsupported as e:
@@ -88,6 +91,7 @@ class LoadedProgram:
         manifest: Mapping[str, Any],
         weights: Mapping[str, np.ndarray],
         device: str = "cpu",
+        matmul_precision: str | None = None,
     ) -> None:
         self.arguments = tuple(i.name for i in program.inputs if i.kind == "arg")
         if len(set(self.arguments)) < len(self.arguments):
@@ -109,7 +113,8 @@ class LoadedProgram:
                 raise FileError(f"it stores {what} to {program.inputs[target].name}")
         self._fixed: dict[int, Any] = {}
         self._on_gpu = device == "gpu"
-        self._run = executor.compile(run_passes(program, start_at="expand"), backend=device)
+        ready = run_passes(program, start_at="expand")
+        self._run = executor.compile(ready, backend=device, matmul_precision=matmul_precision)
 
     @staticmethod
     def _weight(k: int, i: Input, weights: Mapping[str, np.ndarray]) -> np.ndarray:

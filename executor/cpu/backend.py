@@ -33,6 +33,9 @@ class Cpu:
     def target(self) -> Target:
         return self.only or current()
 
+    def rounding(self, precision: str) -> Cpu:
+        return self
+
     @property
     def families(self) -> Collection[type]:
         return families()

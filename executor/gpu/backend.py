@@ -7,13 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from executor.allocation import Block, Memory
-from executor.backend import Unsupported, register
+from executor.backend import Unsupported, precision_of, register
 from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
 from executor.gpu.kernels.attention import attention
 from executor.gpu.kernels.cell import celled
-from executor.gpu.kernels.fragments import OF_PRECISION
 from executor.gpu.kernels.groups import grouped
 from executor.gpu.kernels.linear import chunked
 from executor.gpu.kernels.rows import merged
@@ -40,8 +39,14 @@ class DeviceMemory:
 
 @dataclass(frozen=True)
 class Gpu:
+    """`precision`: of products of float32; None asks `DY2ST_MATMUL_PRECISION` for each program."""
+
     name: str = "gpu"
     memory: Memory = DeviceMemory()
+    precision: str | None = None
+
+    def rounding(self, precision: str) -> Gpu:
+        return replace(self, precision=precision)
 
     @property
     def families(self) -> Collection[type]:
@@ -70,7 +75,8 @@ class Gpu:
         """Raises `DriverError` where a driver, a GPU or NVRTC is missing, and ValueError for a
         precision that there is not."""
         own = driver()
-        device = Device(own.multiprocessors, min(THREADS, own.threads), precision())
+        rounded = self.precision or precision()
+        device = Device(own.multiprocessors, min(THREADS, own.threads), rounded)
         planned = self.schedule(lowered, layout, device)
         validate(planned, device)
         text = source(lowered, layout, planned)
@@ -79,12 +85,9 @@ class Gpu:
 
 
 def precision() -> str:
-    """Of products of float32: `DY2ST_MATMUL_PRECISION`, in the words of JAX."""
-    name = os.environ.get("DY2ST_MATMUL_PRECISION") or "float32"
-    if name not in OF_PRECISION:
-        known = ", ".join(OF_PRECISION)
-        raise ValueError(f"DY2ST_MATMUL_PRECISION is {name!r}; there is {known}")
-    return name
+    """Of products of float32 where nothing else is asked for."""
+    variable = "DY2ST_MATMUL_PRECISION"
+    return precision_of(os.environ.get(variable) or "float32", variable) or "float32"
 
 
 def require() -> None:

@@ -261,7 +261,7 @@ def test_memory_of_residuals_serves_the_next_call():
     first = forward(0)
     spare = static.entry(first[1]).training.spare
     backward(first)
-    (held,) = (t.data_ptr() for t in spare.held.values())
+    (held,) = (t.data_ptr() for t, _ in spare.held.values())
     a, b = forward(1), forward(2)
     assert not spare.held
     backward(a, retain=True)
@@ -269,7 +269,7 @@ def test_memory_of_residuals_serves_the_next_call():
     c = forward(3)
     backward(b)
     backward(a)
-    (held_now,) = (t.data_ptr() for t in spare.held.values())
+    (held_now,) = (t.data_ptr() for t, _ in spare.held.values())
     assert held_now == held
     backward(c)
     x = detached(data(3, 40, 64))
