@@ -6,13 +6,15 @@ import pytest
 
 from executor.gpu import HostCopyWarning
 from tests.executor.gpu import emulator
+from tests.executor.gpu.compiled import COMPILED
 
 
 @pytest.fixture(autouse=True)
 def gpu():
     if emulator.compiler() is None:
         pytest.skip("no C++ compiler: neither g++, clang++ nor the package ziglang")
-    return emulator.library()
+    yield emulator.library()
+    COMPILED.clear()
 
 
 def pytest_collection_modifyitems(items):

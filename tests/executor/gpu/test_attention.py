@@ -12,6 +12,7 @@ from executor.gpu.schedule import OF_BLOCKS, Barrier, Repeat, parts
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import ATTENTION, DECODE, fixed, inputs, reference
 from tests.executor.gpu import emulator
+from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 
 #: queries of one batch, the keys of a head are turned; a mask is the summand of the product
@@ -45,7 +46,7 @@ def optimised(text):
 
 
 def kernels(program) -> list[str]:
-    stages = executor.compile(program, backend="gpu").native.schedule.stages
+    stages = on_gpu(program).native.schedule.stages
     return [type(n.launch).__name__ for s in stages for n in parts(s.body)]
 
 
@@ -54,7 +55,7 @@ def test_a_decoder_keeps_its_cache_in_one_launch(threads, seed, monkeypatch):
     """Blocks wait for each other twice in a step: before the cache grows, and before it is read."""
     monkeypatch.setenv("EMULATOR_SEED", str(seed))
     program = optimised(fixed(DECODE, "E", 12))
-    run = executor.compile(program, backend="gpu")
+    run = on_gpu(program)
     for t in (0, 1, 11):
         given = inputs(program, {"S": t, "A": 2, "G": 3})
         for got, want in zip(run(*given), reference(program, given)):
@@ -86,7 +87,7 @@ def test_masks_and_turned_keys(threads, kind):
 
 def test_rows_that_shared_memory_has_no_room_for():
     program = optimised(fixed(ATTENTION, "E", 3))
-    run = executor.compile(program, backend="gpu")
+    run = on_gpu(program)
     for t in (3000, 4100):
         given = inputs(program, {"S": t, "A": 1, "G": 2})
         np.testing.assert_allclose(run(*given)[0], reference(program, given)[0], 1e-4, 1e-6)
@@ -119,7 +120,7 @@ def test_a_missing_barrier_in_the_kernel_is_found(barrier, monkeypatch):
     monkeypatch.setitem(driver().__dict__, "threads", 64)
     monkeypatch.setenv("EMULATOR_THREADS", "64")
     program = optimised(fixed(ATTENTION, "E", 12))
-    run = executor.compile(program, backend="gpu")
+    run = on_gpu(program)
     given = inputs(program, {"S": 70, "A": 1, "G": 2})
     want = reference(program, given)[0]
 

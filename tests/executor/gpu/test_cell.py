@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import executor
 from executor.gpu.driver import driver
 from executor.gpu.kernels.cell import Cell
 from executor.gpu.schedule import Barrier, Repeat, Task, parts
 from ir.passes import run as run_passes
+from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 
 GRU = """
@@ -114,7 +114,7 @@ program plain(%x: f32[T,B,9] arg "x", %w: f32[9,9] param "w", %h0: f32[B,9] arg 
 
 def loops(program) -> tuple[int, int]:
     """Cells in loops, and how often blocks wait in an iteration of the innermost one."""
-    stages = executor.compile(program, backend="gpu").native.schedule.stages
+    stages = on_gpu(program).native.schedule.stages
     found = [n for s in stages for n in parts(s.body) if isinstance(n, Repeat)]
     cells = [t for t in found[-1].body if isinstance(t, Task) and isinstance(t.launch, Cell)]
     return len(cells), sum(isinstance(n, Barrier) for n in parts((found[-1],)))

@@ -14,6 +14,7 @@ from executor.gpu.schedule import OF_BLOCKS, every
 from executor.lower.program import lower
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import reference
+from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 from tests.ir.autodiff.differences import gradient, residuals
 
@@ -101,7 +102,7 @@ def slopes(*shape, seed=0) -> np.ndarray:
 
 def agrees(program, *arrays) -> None:
     """The results are those of float64."""
-    got = executor.compile(program, backend="gpu")(*[a.copy() for a in arrays])
+    got = on_gpu(program)(*[a.copy() for a in arrays])
     for g, w in zip(got, reference(program, arrays), strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-5)
 
@@ -125,7 +126,7 @@ def test_a_call_decides_whether_a_named_size_is_few(monkeypatch):
     for t, n in ((0, 5), (70, 5), (70, 6), (3, 0), (9, 1)):
         agrees(program, np.tanh(floats(t, n)), floats(t, n, seed=1), floats(n, seed=2))
     many = np.full((70, 6), 0.1, "f4"), floats(70, 6, seed=1), floats(6, seed=2)
-    got = executor.compile(program, backend="gpu")(*many)
+    got = on_gpu(program)(*many)
     np.testing.assert_array_equal(got[0], executor.compile(program)(*many)[0])
 
 
@@ -153,7 +154,7 @@ def test_large_slopes_are_taken_one_after_the_other():
     one = optimised(LINEAR)
     a, b = np.full((200, 5), 2, "f4"), np.full((200, 5), -1, "f4")
     a[:, 1], b[:, 1] = 0.5, 0.5
-    run = executor.compile(one, backend="gpu")
+    run = on_gpu(one)
     for g in run(a, b, np.ones(5, "f4")):
         np.testing.assert_array_equal(g, np.ones_like(g))
     ys, _ = run(3 * a, 0 * b, np.float32([0, 1, 2, -0.0, 0]))
@@ -168,7 +169,7 @@ def test_what_is_not_finite_ends_where_the_state_begins_anew(value):
     x, anew = floats(3, 150), rng.random((3, 150)) < 0.05
     x[0, 140], x[1, 70], x[2, 149] = value, value, value
     given = [x, anew, np.float32([value, 0, 1]), floats(3)]
-    got = executor.compile(program, backend="gpu")(*given)
+    got = on_gpu(program)(*given)
     with np.errstate(invalid="ignore"):
         want, _ = ir.evaluate(program, given)
     for g, w in zip(got, want):
@@ -207,7 +208,7 @@ def test_a_missing_barrier_in_the_kernel_is_found(barrier, monkeypatch):
 
     monkeypatch.setitem(OF_BLOCKS, LinearScan, broken)
     program = optimised(TWO)
-    run = executor.compile(program, backend="gpu")
+    run = on_gpu(program)
     given = floats(3, 600), np.zeros((3, 600), bool), floats(3, seed=1), floats(3, seed=2)
     want = reference(program, given)
 

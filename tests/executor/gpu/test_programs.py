@@ -23,6 +23,7 @@ from tests.executor import test_executor_random as random_programs
 from tests.executor import test_rooms as rooms
 from tests.executor.foreign import called
 from tests.executor.gpu import emulator
+from tests.executor.gpu.compiled import on_gpu
 from tests.executor.test_executor import BAD_DATA, PICKED, ROWS, agree, bad_data, examples_program
 
 #: rows whose examples are one program, so that their kernels are compiled together
@@ -39,7 +40,7 @@ def parsed(text):
 
 def same(program, *arrays, rtol=1e-5):
     """The results and the written inputs are those of the interpreter."""
-    run = executor.compile(program, backend="gpu")
+    run = on_gpu(program)
     want, after = ir.evaluate(program, [a.copy() for a in arrays])
     own = [a.copy() for a in arrays]
     for got, w in zip(run(*own), want, strict=True):
@@ -145,9 +146,10 @@ program p(%x: f32[5,3] arg "x", %i: i64[9] arg "i", %w: f32[9,3] param "w", %on:
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_a_recurrence_under_any_order_of_threads(seed, monkeypatch):
     monkeypatch.setenv("EMULATOR_SEED", str(seed))
+    rnn, lif = parsed(RNN), parsed(LIF)
     for t in (0, 1, 6):
-        same(parsed(RNN), floats(t, 3, 7), floats(7, 7, seed=1) / 3, floats(3, 7, seed=2))
-        same(parsed(LIF), floats(t, 6, 5), floats(6, 5, seed=1))
+        same(rnn, floats(t, 3, 7), floats(7, 7, seed=1) / 3, floats(3, 7, seed=2))
+        same(lif, floats(t, 6, 5), floats(6, 5, seed=1))
 
 
 def test_a_loop_of_any_length_is_one_launch():
@@ -174,7 +176,7 @@ def test_a_call_without_loops_is_one_graph():
 
 @pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("control, moving", [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("seed", [1, 2, 4, 5])
+@pytest.mark.parametrize("seed", [1, 2, 4])
 def test_random_programs(seed, control, moving, monkeypatch):
     monkeypatch.setenv("EMULATOR_SEED", str(seed))
     p = random_programs.Generator(seed, control, moving).program()

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import executor
 import ir
 from executor.gpu.driver import driver
 from executor.gpu.kernels.cell import Cell
@@ -16,6 +15,7 @@ from executor.gpu.validate import ScheduleError
 from executor.launches import Gemm
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import LSTM, fixed, inputs, reference
+from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 from tests.executor.gpu.test_schedule import compiled, edited, with_stages
 from tests.ir.autodiff.differences import gradient, residuals
@@ -64,7 +64,7 @@ def rnn(n: int, trans: bool = False) -> str:
 
 def products(program) -> list[bool]:
     """For each product in a loop whether its matrix is in registers."""
-    schedule = executor.compile(program, backend="gpu").native.schedule
+    schedule = on_gpu(program).native.schedule
     loops = (n for s in schedule.stages for n in parts(s.body) if isinstance(n, Repeat))
     tasks = [t for n in loops for t in n.body if isinstance(t, Task)]
     return [t.kernel.kept is not None for t in tasks if isinstance(t.launch, (Gemm, Cell))]
@@ -86,7 +86,7 @@ def test_an_lstm_agrees_with_float64(threads):
     program = run_passes(parsed(fixed(LSTM, "H", 34 if threads > 8 else 9)))
     arrays = inputs(program, sizes)
     assert products(program) == [True]
-    got = executor.compile(program, backend="gpu")(*arrays)
+    got = on_gpu(program)(*arrays)
     for g, w in zip(got, reference(program, arrays)):
         np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6)
 

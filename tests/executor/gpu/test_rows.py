@@ -8,6 +8,7 @@ import pytest
 import executor
 from executor.gpu.driver import driver
 from ir.passes import run as run_passes
+from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 
 SOFTMAX = """
@@ -54,7 +55,7 @@ program turned(%x: f32[40,R] arg "x") {
 
 
 def kernels(program) -> int:
-    return len(executor.compile(program, backend="gpu").native.schedule.stages)
+    return len(on_gpu(program).native.schedule.stages)
 
 
 @pytest.mark.parametrize("threads", [8, 64])

@@ -11,6 +11,7 @@ import executor
 import ir
 from executor.gpu.schedule import Repeat, parts
 from ir.passes import run as run_passes
+from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import LIF, floats, parsed, same
 from tests.ir.autodiff.differences import gradient, residuals
 
@@ -86,7 +87,7 @@ program inside(%x: f32[3,T,5] arg "x", %h0: f32[5] arg "h") {
 
 def scans(program) -> list[bool]:
     """For each loop whether its lanes run by themselves."""
-    schedule = executor.compile(program, backend="gpu").native.schedule
+    schedule = on_gpu(program).native.schedule
     loops = (n for s in schedule.stages for n in parts(s.body) if isinstance(n, Repeat))
     return [n.kernel is not None for n in loops]
 
@@ -100,29 +101,32 @@ def optimised(text):
 @pytest.mark.parametrize("fused", [True, False])
 def test_lanes_that_never_meet(seed, fused, monkeypatch):
     monkeypatch.setenv("EMULATOR_SEED", str(seed))
-    of = optimised if fused else parsed
-    assert scans(of(LIF)) == scans(of(SPIKES)) == [True]
+    lif, spikes = map(optimised if fused else parsed, (LIF, SPIKES))
+    assert scans(lif) == scans(spikes) == [True]
     for t in (0, 1, 7, 8, 9, 33):
-        same(of(LIF), floats(t, 6, 5), floats(6, 5, seed=1))
+        same(lif, floats(t, 6, 5), floats(6, 5, seed=1))
         given = floats(t, 5), floats(t, 5, seed=1), floats(5, seed=2) / 9, floats(5, seed=3)
-        same(of(SPIKES), *given)
+        same(spikes, *given)
 
 
 def test_elements_that_a_step_writes_and_reads():
+    before = parsed(BEFORE)
     for t in (0, 1, 9):
-        same(parsed(BEFORE), floats(t, 5), floats(t, 5, seed=1))
+        same(before, floats(t, 5), floats(t, 5, seed=1))
 
 
 def test_lanes_that_meet_wait_for_each_other():
-    assert scans(parsed(SHIFTED)) == [False]
+    shifted = parsed(SHIFTED)
+    assert scans(shifted) == [False]
     for t in (0, 1, 6):
-        same(parsed(SHIFTED), floats(t, 5), floats(5, seed=1))
+        same(shifted, floats(t, 5), floats(5, seed=1))
 
 
 def test_a_scan_in_a_loop():
-    assert scans(parsed(INSIDE)) == [False, True]
+    inside = parsed(INSIDE)
+    assert scans(inside) == [False, True]
     for t in (0, 1, 9):
-        same(parsed(INSIDE), floats(3, t, 5), floats(5, seed=1), rtol=1e-4)
+        same(inside, floats(3, t, 5), floats(5, seed=1), rtol=1e-4)
 
 
 def test_the_state_stays_in_registers():
@@ -140,7 +144,7 @@ def test_spikes_are_those_of_the_cpu():
     program, x = optimised(SPIKES), floats(40, 5) * 3
     given = [x, floats(40, 5, seed=1), floats(5, seed=2), floats(5, seed=3)]
     want = executor.compile(program)(*[a.copy() for a in given])[0]
-    got = executor.compile(program, backend="gpu")(*[a.copy() for a in given])[0]
+    got = on_gpu(program)(*[a.copy() for a in given])[0]
     np.testing.assert_array_equal(got, want)
     assert want.any() and not want.all()
 

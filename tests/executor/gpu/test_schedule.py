@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-import executor
 import ir
 from executor.executable import Executable
 from executor.gpu import DriverError, backend
@@ -18,6 +17,7 @@ from executor.gpu.schedule import Barrier, Choice, Repeat, Schedule, Stage, part
 from executor.gpu.validate import ScheduleError
 from executor.lower.program import lower
 from executor.plan.arena import layout
+from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.mutants import outcomes
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, floats, on_device, parsed, same
 
@@ -43,7 +43,7 @@ def compiled(program, change=lambda s: s):
 
 
 def schedule_of(program):
-    return executor.compile(program, backend="gpu").native.schedule
+    return on_gpu(program).native.schedule
 
 
 def barriers(schedule: Schedule) -> list[Barrier]:
