@@ -48,3 +48,6 @@ def drop_ops(trace: Trace, count: int) -> None:
         if v in present or trace.values.frame_of[v] is not frame
     }
     frame.indices = keep
+    frame.derived.clear()
+    frame.makers.clear()
+    frame.made = 0
