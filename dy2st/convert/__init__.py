@@ -14,6 +14,9 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.fn(f)                                    the function to call instead of f
     RT.unzip(f, x)                              f(*x), where f was written `zip`
     RT.subject(x)                               what a match statement looks at, or what is raised
+    RT.matches(x, kind, ...)                    whether x fits a pattern, before a look at its parts
+    RT.part(x, kind, ...)                       a part of the subject; RT.UNDEF if it has none
+    RT.given(x)                                 whether x is not RT.UNDEF
     RT.list_(x)  RT.dict_(x)  RT.set_(x)        a display or comprehension just made
     RT.display(kind, stars, x, ...)             `[*x, y]` or `(*x, y)`; stars: which have a star
     RT.receiver(obj, name)                      load_attr of what is only appended to

@@ -10,6 +10,7 @@ from typing import Any
 from dy2st.convert.liveness import NONE, Comprehension, Fresh, Names, Scope, bound, own_nodes
 from dy2st.convert.source import Source
 from dy2st.convert.syntax import (
+    RT,
     Stmts,
     assign,
     copied,
@@ -205,6 +206,10 @@ class Expressions(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         func, grown = node.func, grows(node)
+        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+            if func.value.id == RT:
+                node.args = [self.visit(q) for q in node.args]
+                return node
         if isinstance(func, ast.Name) and func.id == "zip" and is_unzip(node):
             return place(rt("unzip", rt("fn", func), self.visit(node.args[0].value)), node)  # type: ignore
         if consumer_of(node):

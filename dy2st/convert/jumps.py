@@ -161,9 +161,6 @@ class Lowering:
         """Lower the lists within a statement that is neither a loop nor a diverging `if`."""
         if isinstance(s, TRY):
             self.try_(s, tail)
-        elif isinstance(s, ast.Match):
-            for case in s.cases:
-                case.body = self.block(case.body, tail)
         elif isinstance(s, (ast.If, ast.With)):
             s.body = self.block(s.body, tail)
             if isinstance(s, ast.If):
@@ -277,7 +274,7 @@ def lower(node: ast.FunctionDef, fresh: Fresh, refuse: Refuse) -> ast.FunctionDe
 def own_statements(stmts: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Statements in source order, without those of nested functions and classes."""
     for s in stmts:
-        if isinstance(s, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+        if isinstance(s, (ast.stmt, ast.ExceptHandler)):
             yield s
             if not isinstance(s, (*FUNCTIONS, ast.ClassDef)):
                 yield from own_statements(ast.iter_child_nodes(s))
@@ -291,7 +288,7 @@ def own_jumps(stmts: Iterable[ast.AST]) -> Iterator[ast.stmt]:
         elif isinstance(s, (ast.For, ast.While)):
             yield from (j for j in own_jumps(s.body) if isinstance(j, ast.Return))
             yield from own_jumps(s.orelse)
-        elif isinstance(s, (ast.stmt, ast.ExceptHandler, ast.match_case)) and not isinstance(
+        elif isinstance(s, (ast.stmt, ast.ExceptHandler)) and not isinstance(
             s, (*FUNCTIONS, ast.ClassDef)
         ):
             yield from own_jumps(ast.iter_child_nodes(s))

@@ -25,7 +25,7 @@ NONE: Names = frozenset()
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Loop = ast.For | ast.AsyncFor | ast.While
 NESTED = (*FUNCTIONS, ast.ClassDef)
-BLOCKS = (ast.stmt, ast.ExceptHandler, ast.match_case)
+BLOCKS = (ast.stmt, ast.ExceptHandler)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 TRY: tuple[type[ast.Try], ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 REFLECTIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
@@ -355,15 +355,6 @@ class Effects:
         name = frozenset({node.name} if node.name else ())
         return self.of(node.type).then(self.of(*node.body).hide(name))
 
-    def of_Match(self, node: ast.Match) -> Effect:
-        cases = Effect()
-        for case in reversed(node.cases):
-            captures = Effect(sets=bound([case.pattern]))
-            tested = self.of(case.pattern).then(captures).then(self.of(case.guard))
-            body = captures.then(self.of(*case.body))
-            cases = Effect(tested.reads).then(body.either(cases))
-        return self.of(node.subject).then(cases)
-
 
 class Scope:
     """Facts about one function whose jumps have been lowered.
@@ -419,10 +410,6 @@ class Scope:
                 self.block(s.body, start, after | self.effects.iteration(s).reads, keep)
             case ast.With():
                 self.block(s.body, sure | of(*s.items).sets, after, keep | after)
-            case ast.Match():
-                for case in s.cases:
-                    names = of(s.subject).sets | bound([case.pattern])
-                    self.block(case.body, sure | names, after, keep)
             case _ if isinstance(s, TRY):
                 self.inside_try(s, sure, after, keep)
 

@@ -18,6 +18,7 @@ from dy2st.convert.liveness import (
     nonlocal_writes,
     parameters,
 )
+from dy2st.convert.matches import lower_matches
 from dy2st.convert.syntax import (
     FunctionNode,
     Stmts,
@@ -49,6 +50,7 @@ class Convert(Expressions):
 
     def root(self, node: FunctionNode) -> FunctionNode:
         if isinstance(node, ast.FunctionDef):
+            lower_matches(node, self.fresh)
             return self.function(node)
         assert isinstance(node, ast.Lambda)
         node.body = self.without_statements(node.body)
@@ -225,15 +227,6 @@ class Convert(Expressions):
                 body = [*self.store(target, place(load(name), target)), *body]
             body = [ast.copy_location(ast.With([item], body), node)]
         return body[0]
-
-    def visit_Match(self, node: ast.Match) -> ast.stmt:
-        node.subject = place(rt("subject", self.visit(node.subject)), node.subject)
-        for case in node.cases:
-            for part in ast.walk(case.pattern):
-                check_binding(self.source, part, self.outside)
-            case.guard = case.guard and self.visit(case.guard)
-            case.body = self.suite(case.body)
-        return node
 
     def visit_Assert(self, node: ast.Assert) -> Stmts:
         if not __debug__:

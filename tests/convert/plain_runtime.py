@@ -7,6 +7,7 @@ import dis
 import functools
 import operator
 import types
+from collections.abc import Mapping, Sequence
 
 WRITES = ("STORE_DEREF", "DELETE_DEREF")
 
@@ -189,6 +190,29 @@ class Runtime:
 
     def subject(self, x):
         return x
+
+    def given(self, x):
+        return x is not self.UNDEF
+
+    def matches(self, x, kind, *of):
+        if kind == "class":
+            return isinstance(x, of[0])
+        if kind == "mapping":
+            return isinstance(x, Mapping)
+        sequence = isinstance(x, Sequence) and not isinstance(x, (str, bytes, bytearray))
+        return sequence and (len(x) >= of[0] if of[1] else len(x) == of[0])
+
+    def part(self, x, kind, *of):
+        if kind == "attribute":
+            return getattr(x, of[0], self.UNDEF)
+        if kind == "position":
+            names = getattr(of[0], "__match_args__", None)
+            return x if names is None else getattr(x, names[of[1]], self.UNDEF)
+        if kind == "rest":
+            return {k: v for k, v in x.items() if k not in of[0]}
+        if kind == "star":
+            return [*x[of[0] : len(x) - of[1]]]
+        return x.get(of[0], self.UNDEF) if kind == "key" else x[of[0]]
 
     def fn(self, f):
         return f if self.convert is None else self.convert(f)

@@ -179,6 +179,44 @@ def matching(x):
     return y
 
 
+class Pair:
+    __match_args__ = ("a", "b")
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def __eq__(self, other):
+        return (self.a, self.b) == (other.a, other.b)
+
+
+@case(
+    (Pair(1, [2, 3, 4]),), (Pair(2, [2, 4]),), (Pair(3, -1),), (Pair(None, {"k": (1,)}),), ((),),
+    (7,), ("s",), ([1, "a"],), ([True, "b"],), ({"k": None, 2: 3},),
+)  # fmt: skip
+def matching_parts(x):
+    a = n = "none"
+    match x:
+        case Pair(1, [n, *rest, 4]) if rest != [3, 3]:
+            return "list", n, rest
+        case Pair(a=int(a), b=-1) | Pair(2 as a, [_, 4]):
+            return "either", a
+        case Pair(b={"k": (n,)}, a=None) if (k := n) > 0:
+            return "nested", n, k
+        case [True | "x", str() as a]:
+            return "bool", a
+        case [n, "a"] if n > 5:
+            return "guard"
+        case [n, _]:
+            pass
+        case () | []:
+            return "empty"
+        case {"k": None, **n}:
+            return "mapping", n
+        case int() as n if n == 8:
+            return "eight"
+    return a, n
+
+
 @case(([1, [2], "stop", 3],), ([1, "out"],), ([5],))
 def match_in_loop(xs):
     for x in xs:

@@ -339,11 +339,18 @@ def catches_into_a_global(x):
 
 
 @example(X)
-def matches_into_a_global(x):
-    global scale
+def matches_too_many_parts(x):
     match x.shape:
-        case [scale, *_]:
-            x = x * scale
+        case list(rows, columns):
+            x = x * rows * columns
+    return x
+
+
+@example(X)
+def matches_no_class(x):
+    match x:
+        case paddle.tanh():
+            x = x * 2
     return x
 
 
