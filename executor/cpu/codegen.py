@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from executor.cpu.kernel_cache import kernel_of
@@ -50,7 +51,7 @@ KEEPING = """  %flushing = alloca i32
 
 #: `%t` are the entries of `interrupt`: the functions, then room for an exception. Denormals are not
 #: flushed while handlers of signals run.
-ASK = f"""define dso_local i32 @?(ptr %t) noinline nounwind {{
+ASK = f"""define dso_local i32 @?(ptr %t) noinline nounwind cold {{
   %t1 = getelementptr ptr, ptr %t, i64 1
   %t2 = getelementptr ptr, ptr %t, i64 2
   %t3 = getelementptr ptr, ptr %t, i64 3
@@ -76,14 +77,15 @@ done:
 
 #: the entry %t of the table is the address of a function of Python, which takes the number of a
 #: call and returns whether it failed. Denormals are not flushed while it runs.
-CALL = f"""define dso_local i64 @?(ptr %t, i64 %number) noinline nounwind {{
+CALL = f"""define dso_local i64 @?(ptr %t, i64 %number) noinline nounwind cold {{
 {KEEPING}  %call = load ptr, ptr %t
   %code = call i64 %call(i64 %number)
   call void @llvm.x86.sse.ldmxcsr(ptr %flushing)
   ret i64 %code
 }}"""
 
-RUN = f"""define dso_local i64 @?(ptr %table) noinline nounwind {{
+#: cold, if the program is
+RUN = f"""define dso_local i64 @?(ptr %table) noinline nounwind cold {{
   %saved = alloca i32
   %mode = alloca i32
   call void @llvm.x86.sse.stmxcsr(ptr %saved)
@@ -100,6 +102,8 @@ MODES = frozenset(f"declare void @llvm.x86.sse.{q}mxcsr(ptr)" for q in ("st", "l
 
 #: the most launches in one native function: LLVM takes more than twice as long for twice the length
 LONGEST = 128
+#: the most launches that the loops of a cold function make: each takes a nanosecond more there
+SELDOM = 512
 #: all of the arena
 ARENA = Buffer("arena", 0, 0)
 
@@ -128,22 +132,24 @@ class _Program:
         self.module.declarations |= MODES
         self.late = set(_loop_names(lowered.launches))
         self.asks = asks(lowered.program.ops, lowered.program.rooms)
+        self.seldom = is_seldom(lowered.launches)
         self.divided = weight(lowered.launches) > LONGEST
         self.cells: dict[object, int] = {}
         self.depth = 0
         self._entries(lowered)
-        f = self.function()
+        f = self.function(lowered.launches)
         self.now = _Function(f, f.argument("ptr"), "%frame")
         self._prologue()
         self.block(lowered.launches)
         if self.cells or self.divided:
             f.entry.insert(0, f"  %frame = alloca [{len(self.cells)} x i64], align 8")
-        self.name = self.module.define(f, "0")
+        self.name, self.cold = self.module.define(f, "0"), f.cold
 
-    def function(self) -> Function:
-        """Without loops it does nothing but call kernels, each of them once."""
+    def function(self, launches: Sequence[Launch]) -> Function:
+        """One of `launches`. It does nothing but call kernels: where it does so seldom, its own
+        instructions take a microsecond at most."""
         f = Function("?", "i64")
-        f.cold = not self.late
+        f.cold = self.seldom or (self.depth == 0 and is_seldom(launches))
         return f
 
     def _entries(self, lowered: Lowered) -> None:
@@ -288,7 +294,7 @@ class _Program:
 
     def part(self, launches: Sequence[Launch]) -> None:
         """Launches as a function of their own, and its call."""
-        held, f = self.now, self.function()
+        held, f = self.now, self.function(launches)
         self.now = _Function(f, f.argument("ptr"), f.argument("ptr"))
         self.block(launches)
         self.now = held
@@ -440,6 +446,22 @@ def weight(launches: Sequence[Launch]) -> int:
     return len(launches) + sum(weight(b) for x in launches for b in blocks(x))
 
 
+def is_seldom(launches: Sequence[Launch]) -> bool:
+    """Whether loops make few launches more than there are."""
+    return made(launches) - weight(launches) <= SELDOM
+
+
+def made(launches: Sequence[Launch]) -> float:
+    """How many launches are made at most; a loop whose length is a size may be endless."""
+    total: float = len(launches)
+    for x in launches:
+        inside = sum(map(made, blocks(x)))
+        if isinstance(x, Loop):
+            inside = inside * x.trip if isinstance(x.trip, int) else inf
+        total += inside
+    return total
+
+
 def runs(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
     """Launches that are next to each other, at most `LONGEST`; a longer one is alone."""
     run: list[Launch] = []
@@ -471,5 +493,6 @@ def source(lowered: Lowered, layout: Layout, target: Target) -> Source:
     The program is a function of its own, so that no arithmetic moves across the change.
     """
     p = _Program(lowered, layout, target)
-    p.module.add(RUN.replace("@program(", f"@{p.name}("))
+    run = RUN.replace("@program(", f"@{p.name}(")
+    p.module.add(run if p.cold else run.replace(" cold {", " {", 1))
     return p.module.source()

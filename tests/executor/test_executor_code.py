@@ -68,6 +68,30 @@ def test_programs_share_their_kernels(forgetful):
     check(named, np.tanh, X[:2, :3].copy())
 
 
+SUMS = """program p(%x: f32[T,4] arg "x", %h: f32[4] arg "h") {
+  scan %t < T {
+    seq   %row = %x[t]                           : f32[4]
+    carry %a = %h then %b last %last             : f32[4]
+    body
+      %b = add(%a, %row)                         : f32[4]
+  }
+  return %last
+}"""
+
+
+@pytest.mark.parametrize("length, level", [("T", 2), (5, 0), (5000, 2)])
+def test_loops_of_few_launches_are_compiled_the_fast_way(length, level, forgetful, monkeypatch):
+    levels, make = [], jit.machine_code
+    monkeypatch.setattr(jit, "machine_code", lambda *q: levels.append(q[2]) or make(*q))
+    known = executor.compile(ir.parse(SUMS.replace("T", "7")))
+    levels.clear()
+    run = executor.compile(ir.parse(SUMS.replace("T", str(length))))
+    assert levels == [level] and known
+    x = np.random.default_rng(0).normal(size=(6 if length == "T" else length, 4)).astype("f")
+    (last,) = run(x, X[0])
+    np.testing.assert_allclose(last, X[0] + x.astype(np.float64).sum(0), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.slow
 def test_a_program_keeps_what_it_shares_and_nothing_else(forgetful):
     one = executor.compile(program("tanh"))
