@@ -358,8 +358,11 @@ SAME = frozenset((("paddle.nn.functional.common", "_interpolate_wrapper"),))
 SAME_IF_EMPTY = frozenset(
     (
         ("paddle.nn.functional.loss", "cross_entropy"),
+        ("paddle.tensor.manipulation", "scatter_nd_add"),
+        ("paddle.tensor.manipulation", "take_along_axis"),
         ("paddle.tensor.manipulation", "unique"),
         ("paddle.tensor.manipulation", "unique_consecutive"),
+        ("paddle.tensor.math", "outer"),
         ("paddle.tensor.stat", "var"),
     )
 )

@@ -11,7 +11,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ir.opdef import OPS, Example, OpDef, ShapeError, ViewRule, assume, axis_in, example, op
+from ir.opdef import (
+    OPS,
+    Example,
+    OpDef,
+    ShapeError,
+    ViewRule,
+    assume,
+    axis_in,
+    example,
+    op,
+    same_dim,
+)
 from ir.ops.elementwise import require_kind
 from ir.ops.gradients import Placed, Scattered, flat_index, overwritten
 from ir.program import Builder, Value
@@ -111,8 +122,13 @@ def write_row(
 
     def types(x: Type, y: Type, *at: Type, **attrs: Any) -> Type:
         want = view.types(x, *at, **of_part(attrs, y.shape))
-        if y != want:
-            raise ShapeError(f"{y} cannot be written into {want} of {x}")
+        try:
+            if y.dtype != want.dtype or y.ndim != want.ndim:
+                raise ShapeError(f"{y} is no {want}")
+            for have, room in zip(y.shape, want.shape):
+                same_dim(have, room)
+        except ShapeError:
+            raise ShapeError(f"{y} cannot be written into {want} of {x}") from None
         return x
 
     def ref(x: np.ndarray, y: np.ndarray, *at: np.ndarray, **attrs: Any) -> np.ndarray:

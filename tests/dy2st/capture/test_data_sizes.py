@@ -201,6 +201,48 @@ def compared(x):
     return x * k
 
 
+@program
+def rows_padded_to_the_longest(x):
+    d = (x[:, :3] * 2).abs().round().astype("int64") + 1
+    parts = [paddle.repeat_interleave(x[b, :3], d[b], axis=0) for b in range(4)]
+    n = max([p.shape[0] for p in parts])
+    wide = [
+        F.pad(p.unsqueeze(0).unsqueeze(0), [0, n - p.shape[0]], data_format="NCL") for p in parts
+    ]
+    return paddle.stack([p[0, 0] for p in wide])
+
+
+@program
+def experts(x):
+    gate, y, z = x[:, :3].argmax(1), paddle.zeros_like(x), paddle.zeros_like(x)
+    for e in range(3):
+        m = gate == e
+        i = paddle.nonzero(m).flatten()
+        if i.shape[0] == 0:
+            continue
+        y = paddle.scatter(y, i, paddle.tanh(x[i] * (e + 1)))
+        if m.any():
+            z[m] = x[m] * (e + 1.0)
+    return y, z
+
+
+@program
+def messages(x):
+    edges = paddle.nonzero(x[:, :4] > -100)
+    out = paddle.scatter_nd_add(paddle.zeros([4, 6]), edges[:, 1].unsqueeze(1), x[edges[:, 0]])
+    return out / paddle.bincount(edges[:, 1], minlength=4)[:4].astype("float32").unsqueeze(1)
+
+
+@program
+def rows_that_stay(x):
+    alive, out = x, []
+    for t in range(3):
+        alive = alive[alive[:, t] > 0] * 1.5
+    for i in range(4):
+        out.append(x[i][x[i] > 0])
+    return alive, paddle.concat(out), *out
+
+
 # ---------------------------------------------------------------- numbers that occur
 @program
 def counts(x):
