@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import paddle
+from paddle.base.framework import EagerParamBase
 
 from dy2st.capture import adapters, detached_writes, foreign
 from dy2st.capture.adapters import in_place_shape
@@ -329,6 +330,12 @@ def refuse_sparse(name: str) -> Method:
 
 def training(name: str) -> Method:
     def call(self: Tensor, *args: object, **kwargs: object) -> object:
+        if isinstance(self, EagerParamBase):
+            raise refuse(
+                "a parameter is made in a translated function.",
+                "Each call would make another one; the parameters of a program are there before.",
+                "Make it, or the Layer that it belongs to, in `__init__` or before the call.",
+            )
         raise refuse_training(f"{name.strip('_')}()")
 
     return call

@@ -27,9 +27,13 @@ class Change:
     after: str
 
     def __str__(self) -> str:
-        if self.before == self.after:
-            return f"{self.name} is another object ({self.after})" if self.after else self.name
-        return f"{self.name} changed from {self.before} to {self.after}"
+        if self.before != self.after:
+            return f"{self.name} changed from {self.before} to {self.after}"
+        if self.after.startswith("an array "):
+            return f"{self.name} has other elements ({self.after})"
+        if self.after and self.name.startswith("the "):
+            return f"{self.name} are other ones"
+        return f"{self.name} is another object ({self.after})" if self.after else self.name
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class Checks:
         found = [change for key in self.failed(space) for change in self.described(key, space)]
         rest = [c for c in found if not c.name.endswith(".training")]
         modes = [c for c in found if c.name.endswith(".training")]
-        return [*(Change("training", c.before, c.after) for c in modes[:1]), *rest]
+        mode = [Change("training", c.before, c.after) for c in modes[:1]]
+        return [*mode, *dict.fromkeys(rest)]
 
     def failed(self, space: dict[str, object]) -> list[tuple[object, ...]]:
         return [key for key, test in self.terms.items() if not self.value(test, space)]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 from dy2st.branches.cond import choose, settled_condition
+from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops.generators import check_made_here, comprehension, consumed, listed, registered
 from dy2st.loops.iterables import Rest, RunRange, sequence_of, taken, zip_
 from dy2st.state.arrays import tensor_of
@@ -236,7 +237,18 @@ def _better(trace: Trace, name: str, x: Any, y: Any) -> object:
         dtype = DTYPES[kinds.pop()]  # type: ignore[index]
         values = [number.value_in(trace, q, dtype) for q in (y, x)]
         return number.make(trace, trace.emit("where", [test.value, *values], {}), x, y, test)
-    return choose(trace, test, lambda: y, lambda: x)
+    either = choose(trace, test, lambda: y, lambda: x)
+    if kinds == {int, float} and test.data and type(either) is Unresolved:
+        return unreadable(mixed(name))
+    return either
+
+
+def mixed(name: str) -> BaseException:
+    return refuse(
+        f"{name}() of an int and a float.",
+        "Data decides which of the two it gives, and a program knows the kind of each number.",
+        f"Write `{name}(0.0, x)` instead of `{name}(0, x)`, `float(n)` instead of `n`.",
+    )
 
 
 # ---------------------------------------------------------------- sorted

@@ -18,6 +18,7 @@ from paddle.nn import Sequential, TransformerDecoder, TransformerEncoder
 from paddle.tensor import manipulation
 
 from dy2st.library import decoding, recurrent, static_nn
+from dy2st.state.ownership import refuse
 from dy2st.state.protocols import CONVERTED
 
 _NAMES = "put_along_axis scatter_add scatter_reduce masked_scatter".split()
@@ -50,6 +51,26 @@ def index_fill_(x: Tensor, index: Tensor, axis: int, value: Tensor, name: object
     return x
 
 
+def accuracy(
+    input: Tensor,
+    label: Tensor,
+    k: int = 1,
+    correct: Tensor | None = None,
+    total: Tensor | None = None,
+    name: object = None,
+) -> Tensor:
+    """`paddle.metric.accuracy`: the share of rows whose label is among their k largest."""
+    if correct is not None or total is not None:
+        raise refuse(
+            "paddle.metric.accuracy() with `correct` or `total` in a translated function.",
+            "It writes the counts into tensors by a kernel that a program does not have.",
+            "Leave these arguments out, and count in the function.",
+        )
+    found = paddle.topk(input.detach(), k)[1]
+    hits = paddle.any(found == paddle.cast(label, "int64").reshape([-1, 1]), -1)
+    return paddle.cast(hits, "float32").sum() / hits.shape[0]
+
+
 #: what is converted and called instead of a function, by identity: itself, without decorators (but
 #: for those that give operands a second name), or a substitute
 REWRITTEN: dict[Callable[..., object], Any] = {
@@ -62,4 +83,5 @@ REWRITTEN: dict[Callable[..., object], Any] = {
     **{f: f for k in CONVERTED for f in vars(k).values() if isinstance(f, types.FunctionType)},
     Sequential.forward: sequential,
     paddle.index_fill_: index_fill_,
+    paddle.metric.accuracy: accuracy,
 }

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.branches.unresolved import here
+from dy2st.branches.unresolved import Unresolved, here
 from dy2st.capture.foreign.host import drawing
 from dy2st.capture.indexing.items import old_items
 from dy2st.loops.generators import iterated
@@ -295,7 +295,7 @@ BUILTINS: dict[int, Callable[..., object]] = {
 
 # ---------------------------------------------------------------- items
 def load_item(obj: object, index: object) -> object:
-    return here(item_of(here(obj), index))
+    return here(item_of(here(obj), here(index)))
 
 
 def item_of(obj: Any, index: object) -> object:
@@ -442,16 +442,17 @@ def put_element(trace: Trace, array: object, index: object, value: object) -> No
 
 def check_key(obj: object, index: object) -> None:
     """Refuse a tensor as the key of a dict: eager looks it up by identity."""
+    if type(index) is Unresolved:
+        raise index.__dict__["error"]
     if isinstance(obj, (dict, set)) and is_runtime_scalar(index) and not index.data:
         raise stop(index, "a dict key")
-    if isinstance(obj, (dict, set)) and (isinstance(index, Tensor) or is_runtime_scalar(index)):
-        what = "a tensor" if isinstance(index, Tensor) else "a number computed from a tensor"
-        reason = "Its value is known only when the program runs."
-        if isinstance(index, Tensor):
-            reason = "Eager looks it up by its identity, not by its value."
+    tensor = isinstance(index, Tensor)
+    if isinstance(obj, (dict, set)) and (tensor or is_runtime_scalar(index)):
+        what = "a tensor" if tensor else "a number computed from a tensor"
+        later = "Its value is known only when the program runs."
         raise refuse(
             f"{what} is used as a key of a {type(obj).__name__}.",
-            reason,
+            "Eager looks it up by its identity, not by its value." if tensor else later,
             "Look it up in a tensor, `paddle.stack(list(table.values()))[i]`, or compare it with "
             "each key.",
             like=KeyError,

@@ -286,6 +286,8 @@ def is_(a: object, b: object) -> object:
         real = [
             trace.inputs.by_id[id(q)].fake if id(q) in trace.inputs.by_id else q for q in (a, b)
         ]
+        if real[0] is not real[1]:
+            trace.guards.different(*map(trace.inputs.tensor_of, (a, b)))
         return real[0] is real[1]
     if trace is not None and a is not b:
         for x, other in ((a, b), (b, a)):

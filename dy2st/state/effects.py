@@ -13,6 +13,7 @@ import enum
 import functools
 import sys
 import types
+import typing
 from collections.abc import Iterator
 
 import numpy as np
@@ -110,6 +111,11 @@ REASONS: dict[str, str] = {
     "builtins.__import__": "The module would be imported when the function is traced.",
     "io": "Files are read and written when the function is traced, not by the program.",
     "shelve": "Files are read and written when the function is traced, not by the program.",
+    **dict.fromkeys(
+        ("pickle.dumps", "pickle.loads"),
+        "Its result depends on all that the objects hold, which a program does not follow; "
+        "`copy.deepcopy(x)` copies an object.",
+    ),
     "pickle": "Files are read and written when the function is traced, not by the program.",
     "tempfile": "Files are made when the function is traced, not by the program.",
     "shutil": "Files are changed when the function is traced, not by the program.",
@@ -179,6 +185,7 @@ REASONS: dict[str, str] = {
         "paddle.nn.functional.input.embedding_renorm_".split(),
         "It writes to its argument in steps of Python that depend on values.",
     ),
+    "paddle.Tensor": "A program does not know the tensor; `paddle.to_tensor(x)` makes one in it.",
     "paddle.framework.io.save": "The file would be written when the function is traced.",
     "paddle.framework.io.load": "The file would be read when the function is traced.",
     "paddle.framework.random.set_rng_state": "It would act when the function is traced.",
@@ -334,6 +341,8 @@ def names(f: object) -> Iterator[str]:
         yield f"{dotted(f.__objclass__)}.{f.__name__}"
     elif isinstance(f, type):
         yield from (dotted(k) for k in f.__mro__ if k is not object or f is object)
+    elif isinstance(f, typing.NewType):
+        yield "typing.NewType"
     elif isinstance(f, np.ufunc):
         yield f"{_package_of(f)}.{f.__name__}"
     elif hasattr(f, "__qualname__") and getattr(f, "__module__", None):

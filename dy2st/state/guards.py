@@ -19,12 +19,14 @@ import paddle
 
 from dy2st.convert.marks import is_ignored
 from dy2st.state.bindings import Global
+from dy2st.state.containers.constants import described as described
 from dy2st.state.containers.constants import gives_again, same_array, same_elements
 from dy2st.state.containers.constants import is_constant as is_constant
 from dy2st.state.containers.constants import is_plain as is_plain
 from dy2st.state.containers.constants import same_constant as same_constant
 from dy2st.state.containers.elements import ContainerGuards, apart, is_located
 from dy2st.state.containers.terms import Terms
+from dy2st.state.effects import name_of
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
@@ -49,21 +51,6 @@ class Read:
     name: str
     expression: str
     before: str
-
-
-def described(x: object) -> str:
-    """A value in a few words."""
-    if x is MISSING:
-        return "nothing"
-    if is_constant(x):
-        text = repr(x)
-        return text if len(text) <= 60 else f"{text[:57]}..."
-    if isinstance(x, (types.FunctionType, type)):
-        return x.__name__
-    if isinstance(x, (list, dict, set)) and len(x) <= 8:
-        inner = [*x.items()] if isinstance(x, dict) else [*x]
-        return described(tuple(inner)) if is_constant(tuple(inner)) else f"a {type(x).__name__}"
-    return f"{'an' if type(x).__name__[:1] in 'aeiouAEIOU' else 'a'} {type(x).__name__}"
 
 
 def plain_function(f: object) -> object:
@@ -116,8 +103,8 @@ class Guards(ContainerGuards):
         if is_runtime_scalar(value):
             return
         if key not in self.terms:
-            self.terms[key] = self.test(expression, value, place)
             self.note(key, self.title(key, place), expression, value)
+            self.terms[key] = self.test(expression, value, place)
             if type(value) in (int, float) and place is not None:
                 self.numbers[key] = (self.located(place), value)
         if whole:
@@ -129,7 +116,7 @@ class Guards(ContainerGuards):
         self, key: tuple[object, ...], title: str, expression: str = "", value: object = MISSING
     ) -> None:
         """The user's name for what a guard reads, for `Checks`."""
-        self.reads[key] = Read(title, expression, "" if value is MISSING else described(value))
+        self.reads[key] = Read(title, expression, described(value) if expression else "")
         if not is_constant(value):
             self.named.setdefault(id(value), title)
 
@@ -224,7 +211,13 @@ class Guards(ContainerGuards):
         parts = [self.ref(f), *map(self.ref_constant, (args, kwargs, value, raised))]
         expression = f"gives_again({', '.join(parts)})"
         known = tuple(repr(q) if is_plain(q) else id(q) for q in (*args, *kwargs.values()))
-        self.terms["call", id(f), known, tuple(kwargs)] = expression
+        key = ("call", id(f), known, tuple(kwargs))
+        self.terms[key] = expression
+        given = [*map(described, args), *(f"{k}={described(v)}" for k, v in kwargs.items())]
+        shown = f"{name_of(f).replace('_Environ', 'environ')}({', '.join(given)})"
+        if f is operator.getitem:
+            shown = f"os.environ[{given[1]}]"
+        self.note(key, f"{shown} gives another result")
 
     def default_dtype(self, kind: type, found: str) -> None:
         """The element type for new tensors, which Paddle keeps in a private field of a class."""
@@ -245,10 +238,11 @@ class Guards(ContainerGuards):
         if isinstance(found, types.MethodType) and found.__func__ is function:
             expression = f"getattr({self.ref(kind)}.{name}, '__func__', MISSING)"
             self.expect(("method", id(kind), name), expression, function)
-            self.note(("method", id(kind), name), f"{kind.__name__}.{name}")
+            self.note(("method", id(kind), name), f"{kind.__name__}.{name}", expression, function)
         elif found is function or unbound(found) is function:
-            self.expect(("method", id(kind), name), f"{self.ref(kind)}.{name}", found)
-            self.note(("method", id(kind), name), f"{kind.__name__}.{name}")
+            expression = f"{self.ref(kind)}.{name}"
+            self.expect(("method", id(kind), name), expression, found)
+            self.note(("method", id(kind), name), f"{kind.__name__}.{name}", expression, found)
         if isinstance(fields := getattr(obj, "__dict__", None), dict):
             self.terms["own", id(obj), name] = f"{name!r} not in {self.ref(fields)}"
             self.note(("own", id(obj), name), f"{self.name(obj)}.{name} has been replaced")
@@ -288,7 +282,8 @@ class Guards(ContainerGuards):
             base = next(k for k in kind.__mro__ if name in vars(k))
             expression = f"{self.ref(base)}.__dict__[{name!r}]"
         self.expect(("special", id(kind), name), expression, plain_function(found))
-        self.note(("special", id(kind), name), f"{kind.__name__}.{name}")
+        found = plain_function(found)
+        self.note(("special", id(kind), name), f"{kind.__name__}.{name}", expression, found)
 
     def global_(self, space: dict[str, object], name: str, whole: bool = True) -> None:
         self.meet(space)

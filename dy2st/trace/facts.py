@@ -51,6 +51,13 @@ class Inputs:
         """The input whose tensor the trace has as `fake`."""
         return next((q for q in self.by_id.values() if q.fake is fake), None)
 
+    def tensor_of(self, tensor: Tensor) -> Tensor | None:
+        """The real tensor, None if the program has made it."""
+        if not hasattr(tensor, "_value"):
+            return tensor
+        found = self.by_fake(tensor)
+        return None if found is None else found.tensor
+
 
 @dataclass(eq=False)
 class ValueFacts:

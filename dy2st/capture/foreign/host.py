@@ -37,6 +37,7 @@ from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.convert.marks import mark_of
 from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.containers.lookup import element
+from dy2st.state.effects import name_of as known
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.strings import Text
@@ -162,7 +163,7 @@ def name_of(f: object) -> str:
     if owner is not None:
         return f"{OWN.get(id(owner), type(owner).__name__)}.{name}"
     module = {"_warnings": "warnings"}.get(f.__module__, f.__module__)
-    return f"{module}.{name}" if f in CLOCKS or f in SEEDS or makes(f) or acts(f) else name
+    return f"{module}.{name}" if f in CLOCKS or f in SEEDS or makes(f) or acts(f) else known(f)
 
 
 # ---------------------------------------------------------------- draws of libraries

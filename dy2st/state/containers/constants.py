@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import types
 from typing import Any
 
 import numpy as np
+
+from dy2st.trace.undo import MISSING
 
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
 #: types of which equal values are the same
@@ -68,3 +71,22 @@ def is_plain(x: object) -> bool:
     if isinstance(x, dict):
         return is_plain(list(x.items()))
     return all(map(is_plain, x)) if isinstance(x, (list, tuple, set)) else is_constant(x)
+
+
+def described(x: object) -> str:
+    """A value in a few words."""
+    if x is MISSING:
+        return "nothing"
+    if is_constant(x):
+        text = repr(x)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+    if isinstance(x, enum.Enum):
+        return f"{type(x).__name__}.{x.name}"
+    if isinstance(x, np.ndarray):
+        return f"an array {x.dtype}{list(x.shape)}"
+    if isinstance(x, (types.FunctionType, type)):
+        return x.__name__
+    if isinstance(x, (list, dict, set)) and len(x) <= 8:
+        inner = [*x.items()] if isinstance(x, dict) else [*x]
+        return described(tuple(inner)) if is_constant(tuple(inner)) else f"a {type(x).__name__}"
+    return f"{'an' if type(x).__name__[:1] in 'aeiouAEIOU' else 'a'} {type(x).__name__}"

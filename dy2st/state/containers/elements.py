@@ -87,6 +87,7 @@ class ContainerGuards:
     terms: Terms
     ids: dict[int, str]
     held: list[object]
+    found: dict[int, str]
     numbers: dict[tuple[object, ...], tuple[Location, object]]
     ref: Callable[[object], str]
     ref_constant: Callable[[object], str]
@@ -179,6 +180,14 @@ class ContainerGuards:
         if self.given and found:
             ids = "".join(f"id({name}), " for name in found)
             self.terms["apart", "located"] = f"apart(_L.containers(), ({ids}))"
+
+    def different(self, a: object, b: object) -> None:
+        """Two real tensors are not one; None for a tensor that the program makes."""
+        one, two = (self.found.get(id(q)) for q in (a, b))
+        if a is not None and b is not None and one is not None and two is not None:
+            key = ("different", id(a), id(b))
+            self.terms[key] = f"{one} is not {two}"
+            self.note(key, f"{self.name(a)} and {self.name(b)} are one tensor")
 
     # ------------------------------------------------------------ elements
     def item(self, obj: object, index: object, value: object) -> None:

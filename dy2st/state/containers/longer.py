@@ -212,6 +212,22 @@ class LongerTuple(Longer):
     def joins(self, other: object) -> bool:
         return isinstance(other, (tuple, LongerTuple))
 
+    def __hash__(self) -> int:  # type: ignore[override]
+        """The key of a dict, which Python looks up by the elements."""
+        what, trace = "a tuple that a loop makes longer is used as a key", current()
+        if trace is None:
+            return id(self)
+        if self.loops_around():
+            raise NeedsConcrete(what)
+        for run in (q for q in self.parts() if isinstance(q, StackedRun)):
+            trace.unroll(run.source(), what)
+        raise Refused(
+            f"{what}.",
+            trace.where(),
+            reason="Data decides how many elements it has, and Python needs to know them.",
+            remedy="Use a key that Python knows.",
+        )
+
     def __setitem__(self, i: object, value: object) -> None:
         raise TypeError("'tuple' object does not support item assignment")
 

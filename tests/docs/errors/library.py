@@ -148,3 +148,9 @@ def while_loop_in_python_that_loses_a_variable(x):
 @example(X)
 def reduces_no_rows(x):
     return functools.reduce(paddle.add, x[:0])
+
+
+@example(X)
+def accuracy_with_counts(x):
+    correct = paddle.zeros([1], "int32")
+    return paddle.metric.accuracy(x[0], paddle.zeros([3, 1], "int64"), correct=correct)

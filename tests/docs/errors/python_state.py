@@ -9,6 +9,7 @@ import functools
 import hashlib
 import io
 import os
+import pickle
 import queue
 import random
 import threading
@@ -505,3 +506,33 @@ def element_of_a_list_that_is_changed(x):
         states.append({"h": row * 2})
     states[-1]["h"] = states[-1]["h"] + 1
     return [s["h"] for s in states]
+
+
+@example(X)
+def tuple_of_any_length_as_a_key(x):
+    key, seen = (), {}
+    for k in range(int(x.argmax())):
+        key = key + (k,)
+    seen[key] = x
+    return seen
+
+
+@example(X)
+def text_from_data_as_a_key(x):
+    seen = {"up": x, "down": -x}
+    return seen["up" if x.sum() > 0 else "down"]
+
+
+@example(X)
+def makes_a_parameter(x):
+    return paddle.nn.Linear(4, 4)(x)
+
+
+@example(X)
+def makes_a_tensor_by_its_class(x):
+    return x + paddle.Tensor(x)
+
+
+@example(X)
+def pickles_an_object(x):
+    return pickle.loads(pickle.dumps([x.shape]))

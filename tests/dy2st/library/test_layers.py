@@ -389,3 +389,15 @@ def test_program_size_does_not_grow_with_time():
     short, long = (str(dy2st.program(static, x(2, n))) for n in (7, 700))
     assert short.replace("700", "7").count("\n") == long.count("\n")
     np.testing.assert_equal(long.count("scan"), 1)
+
+
+@pytest.mark.parametrize("k", [1, 2])
+def test_accuracy(k):
+    label = paddle.to_tensor([[0], [2], [1]])
+
+    def f(x):
+        return paddle.metric.accuracy(x, label, k), paddle.metric.accuracy(x, label.astype("int32"))
+
+    for seed in range(3):
+        x = check.data(3, 4, seed=seed)
+        check.same(dy2st.to_static(f)(x), f(x))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
+import os
 
+import numpy as np
 import paddle
 import pytest
 
 import dy2st
+from tests import check
 
 pytestmark = pytest.mark.sampled
 
@@ -162,3 +165,34 @@ def test_the_changed_value_is_named():
     box.value = [0.5, True, 2.5]
     f(x)
     assert "box.value changed from (0.5, 1.5, 2.5) to (0.5, True, 2.5)" in str(dy2st.explain(f))
+
+
+class Shade:
+    depth = 1
+    weights = np.ones(3)
+
+
+def test_changes_are_named_as_the_user_knows_them(monkeypatch):
+    monkeypatch.setenv("DY2ST_TEST_SCALE", "1")
+    box.value, shade = Color.RED, Shade()
+
+    def f(x):
+        scale = float(os.environ.get("DY2ST_TEST_SCALE", "0"))
+        return x * scale * shade.depth * float(shade.weights.sum()) * len(box.value.name)
+
+    static, x = dy2st.to_static(f), paddle.ones([1])
+    for change in (
+        lambda: None,
+        lambda: setattr(box, "value", Color.BLUE),
+        lambda: monkeypatch.setattr(Shade, "depth", 2),
+        lambda: Shade.weights.__setitem__(0, 5.0),
+        lambda: monkeypatch.setenv("DY2ST_TEST_SCALE", "3"),
+    ):
+        change()
+        check.same(static(x), f(x))
+    Shade.weights[0] = 1.0
+    text = str(dy2st.explain(static))
+    assert "box.value changed from Color.RED to Color.BLUE" in text
+    assert "depth changed from 1 to 2" in text
+    assert "weights has other elements (an array float64[3])" in text
+    assert "os.environ.get('DY2ST_TEST_SCALE', '0') gives another result" in text

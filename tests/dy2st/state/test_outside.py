@@ -664,3 +664,53 @@ def test_appended_to_and_then_read_in_a_branch(made):
     for k in (1, -1, 1, 1):
         check.same(static(X * k), two.run(X * k))
         check.same([*one.steps], [*two.steps])
+
+
+DEFAULT = paddle.ones([3, 4])
+DEFAULTS = [DEFAULT, paddle.zeros([3, 4])]
+
+
+def compares_identities(x):
+    return x is DEFAULT, any(x is q for q in DEFAULTS), x * (2 if x is DEFAULTS[1] else 3)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 0), (2, 1, 0, 1)])
+def test_an_argument_that_is_a_tensor_of_elsewhere_in_some_calls(order):
+    static = dy2st.to_static(compares_identities)
+    for k in order:
+        x = [X, *DEFAULTS][k]
+        check.same(static(x), compares_identities(x))
+
+
+def test_texts_that_the_index_of_a_loop_chooses_are_keys():
+    rates, counts = {"even": 2.0, "odd": 3.0}, collections.Counter()
+
+    def rated(x):
+        seen = collections.defaultdict(list)
+        for t, row in enumerate(x):
+            seen["even" if t % 2 == 0 else "odd"].append(row * rates["odd" if t % 2 else "even"])
+            counts["even" if t % 2 == 0 else "odd"] += 1
+        return {k: paddle.stack(v) for k, v in seen.items()}
+
+    static, x = dy2st.to_static(rated), check.data(12, 3)
+    check.same(static(x), rated(x))
+    rates["odd"] = 5.0
+    check.same(static(x), rated(x))
+    assert counts == {"even": 24, "odd": 24}
+
+
+def test_a_tuple_that_a_loop_has_made_longer_is_a_key():
+    cache = {}
+
+    def cached(x):
+        key = ()
+        for k in range(12):
+            key = key + (k * x.shape[0],)
+        if key not in cache:
+            cache[key] = len(cache)
+        return x + cache[key]
+
+    static = dy2st.to_static(cached)
+    for n in (2, 3, 2):
+        check.same(static(paddle.ones([n])), paddle.ones([n]) + cache[(0, *range(n, 12 * n, n))])
+    assert len(cache) == 2
