@@ -14,6 +14,7 @@ from typing import Any
 from dy2st.branches import endings
 from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
 from dy2st.branches.merge import Merge
+from dy2st.branches.merge_lists import settled
 from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import tensor_of
 from dy2st.state.containers import shrinks
@@ -111,7 +112,7 @@ def decide(
     for place, value in stores:
         trace.store(place, value)
     for target, items in appends:
-        for item in items:
+        for item in settled(trace, target, items):
             target.note_append(item)
     for target, items in changed:
         target.replace_parts(items)

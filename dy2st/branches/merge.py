@@ -14,13 +14,11 @@ from dy2st.branches.branch import Branch, inside
 from dy2st.branches.differences import absence, changing_keys, difference, lengths
 from dy2st.branches.merge_either import merge_either
 from dy2st.branches.merge_lists import (
-    ConditionalElement,
     appended,
     changed_keys,
     check_appended,
     elements,
     extension,
-    half_element,
     keys,
     left_in,
     one_by_one,
@@ -419,25 +417,6 @@ class Merge:
             b = self.no.appends.get(key, (target, []))[1]
             if items := appended(self, target, a, b):
                 out.append((target, items))
-        return out
-
-    def uncertain(
-        self, target: TraceList, a: list[object], b: list[object], error: BaseException
-    ) -> list[object]:
-        """Elements that only one branch appends: a loop finds out if it can collect them."""
-        items, missing, op = (a, self.no, "is") if a else (b, self.yes, "not")
-        if (a and b) or not target.grows_in_loop() or any(isinstance(q, StackedRun) for q in items):
-            raise error
-        out: list[object] = []
-        for q in items:
-            always = ConditionalElement(q, None, frozenset(), error)  # type: ignore[arg-type]
-            old = q if isinstance(q, ConditionalElement) else always
-            ran = True if old.ran is None else old.ran
-            pair = (ran, False) if a else (False, ran)
-            facts = old.facts | {(op, self.test.value)}
-            item = half_element(self, old.item, missing)
-            tests = (*old.tests, (self.test, bool(a)))
-            out.append(ConditionalElement(item, self.number(*pair), facts, error, tests))
         return out
 
     def changed(self) -> list[tuple[TraceList, list[object]]]:

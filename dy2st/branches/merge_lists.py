@@ -8,8 +8,8 @@
         if t % 10 == 0:
             zs.append(h)           the index alone says which iterations append
 
-In any other case the length of the list depends on data in a way that no loop can follow, and the
-append is refused.
+In any other case the elements of all iterations are stacked with marks, and those that no iteration
+has appended are taken out after the loop. A body that reads the list is refused.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from dy2st.state import tree
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers.longer import Longer
 from dy2st.state.containers.records import containers_in
-from dy2st.state.stacked_run import StackedRun, length_of
+from dy2st.state.stacked_run import StackedRun, Unstacked, length_of
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList
 from dy2st.state.tree import is_container, parts, rebuilt
+from dy2st.trace.emitter import lift
 from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.scalar import PathCondition, RuntimeScalar, kind_of
+from dy2st.trace.item import size_of
+from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar, kind_of, value_in
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING, Attr, Item, Location
+from ir.types import I64
 
 
 @dataclass(frozen=True)
@@ -81,13 +84,14 @@ def extension(merge: Any, a: Any, b: Any) -> Longer | None:
 
 def appended(merge: Any, target: TraceList, a: list[Any], b: list[Any]) -> list[Any]:
     """The merged elements that the branches append to a list."""
-    if len(a) != len(b):
+    parted = any(isinstance(q, ConditionalElement) for q in (*a, *b))
+    if len(a) != len(b) or parted:
         error = merge.stop(
             "the length of a list depends on data.",
             f"One branch appends {elements(len(a))}, the other {elements(len(b))}.",
             "Append in both branches, or write into a tensor with `paddle.where`.",
         )
-        return merge.uncertain(target, a, b, error)
+        return [*uncertain(merge, a, True, error), *uncertain(merge, b, False, error)]
     if any(isinstance(q, StackedRun) for q in (*a, *b)):
         raise merge.stop(
             "a loop in a branch fills a list from outside of it.",
@@ -95,6 +99,46 @@ def appended(merge: Any, target: TraceList, a: list[Any], b: list[Any]) -> list[
             "Collect in a list of the branch and stack it there.",
         )
     return [merge.certain("an element of the list", x, y) for x, y in zip(a, b)]
+
+
+def uncertain(merge: Any, items: list[Any], there: bool, error: BaseException) -> list[Any]:
+    """Elements that one branch appends, that of the condition if `there`: what holds the list finds
+    out if it can collect them."""
+    op, missing = ("is", merge.no) if there else ("not", merge.yes)
+    out: list[Any] = []
+    for q in items:
+        if isinstance(q, StackedRun):
+            raise error
+        always = ConditionalElement(q, None, frozenset(), error)  # type: ignore[arg-type]
+        old = q if isinstance(q, ConditionalElement) else always
+        ran = True if old.ran is None else old.ran
+        pair = (ran, False) if there else (False, ran)
+        facts = old.facts | {(op, merge.test.value)}
+        item = half_element(merge, old.item, missing)
+        tests = (*old.tests, (merge.test, there))
+        out.append(ConditionalElement(item, merge.number(*pair), facts, error, tests))
+    return out
+
+
+def settled(trace: Trace, target: TraceList, items: list[Any]) -> list[Any]:
+    """What is appended to a list behind a branch: in no loop that could collect them, elements that
+    one side appends are a run of a length that data decides."""
+    if target.grows_in_loop():
+        return items
+    return [run_of(trace, q) if isinstance(q, ConditionalElement) else q for q in items]
+
+
+def run_of(trace: Trace, one: ConditionalElement) -> StackedRun:
+    """None or one element."""
+    if not (isinstance(one.item, Tensor) or is_runtime_scalar(one.item)):
+        raise one.error
+    number = is_runtime_scalar(one.item)
+    value = one.item.value if number else lift(trace, one.item)._value  # type: ignore[attr-defined]
+    rows = trace.emit("reshape", [value], {"shape": (1, *value.type.shape)})
+    length = size_of(trace, value_in(trace, one.ran, I64), 1)
+    attrs = {"axis": 0, "start": 0, "length": length, "step": 1}
+    part = trace.fake(trace.emit("slice", [rows], attrs), getattr(one.item, "stop_gradient", True))
+    return StackedRun(length, Unstacked(part, number, (value,)))
 
 
 def check_appended(merge: Any, x: object, made: object) -> None:
@@ -202,4 +246,5 @@ __all__ = [
     "one_by_one",
     "parts_after",
     "same_keys",
+    "settled",
 ]

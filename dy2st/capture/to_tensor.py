@@ -10,6 +10,8 @@ import paddle
 
 from dy2st.capture import foreign
 from dy2st.state.arrays import is_array, tensor_of
+from dy2st.state.stacked_run import Known, StackedRun
+from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import Emitter, small
 from dy2st.trace.fake_tensor import Tensor, dtype_from, type_of
 from dy2st.trace.scalar import is_runtime, kind_of
@@ -27,7 +29,10 @@ def to_tensor(
 ) -> object:
     """Numbers become `full`, arrays a const input, tensors a copy outside of autograd."""
     e = Emitter(trace)
-    if any(isinstance(tensor_of(q), Tensor) for q in _leaves(data)):
+    filled = _of_filled(e, data, dtype)
+    if filled is not None:
+        fake = filled
+    elif any(isinstance(tensor_of(q), Tensor) for q in _leaves(data)):
         fake = _of_tensors(e, data, dtype)
     elif is_runtime(data):
         fake = e.scalar(data, _number_dtype(data, dtype))
@@ -89,6 +94,42 @@ def _of_tensors(e: Emitter, data: object, dtype: object) -> Any:
 
     with paddle.no_grad():
         return joined(data)
+
+
+def _of_filled(e: Emitter, data: Any, dtype: object) -> Any:
+    """`to_tensor` of a list that loops have filled, without taking it apart; None for others."""
+    filled = isinstance(data, TraceList) and data.segmented
+    if not filled and isinstance(data, (list, tuple)) and len(data) == 1:
+        row = _of_filled(e, data[0], dtype)
+        return None if row is None else row.unsqueeze(0)
+    if not filled:
+        return None
+    parts: list[Any] = data.parts()
+    trees = [q.tree if isinstance(q, StackedRun) else q for q in parts]
+    runs = [t for t, q in zip(trees, parts) if isinstance(q, StackedRun)]
+    numbers = {getattr(t, "number", kind_of(t) is not None) for t in trees}
+    if any(isinstance(t, (tuple, Known)) for t in runs) or len(numbers) > 1:
+        return None
+    rows = [q.stacked(e.trace, 0) if isinstance(q, StackedRun) else None for q in parts]
+    kind = dtype_of(np.result_type(*(
+        _numpy_dtype(e, q if row is None else row) for q, row in zip(parts, rows)
+    )))  # fmt: skip
+    if dtype is not None:
+        kind = dtype_from(_paddle_dtype(dtype))
+    elif numbers == {True}:
+        kind = _number_dtype({"f": 0.0, "b": False}.get(kind.kind, 0), None)
+    with paddle.no_grad():
+        pieces = [
+            e.cast_to(row, kind) if row is not None else _one(e, q, kind)
+            for q, row in zip(parts, rows)
+        ]
+        return e.assign(pieces[0]) if len(pieces) == 1 else e.concat(*pieces, axis=0)
+
+
+def _one(e: Emitter, x: Any, kind: Any) -> Any:
+    """A tensor or number as a row."""
+    one = e.cast_to(x, kind) if isinstance(x, Tensor) else e.scalar(x, kind)
+    return e.reshape(one, shape=(1, *e.type(one).shape))
 
 
 def _numpy_dtype(e: Emitter, x: Any) -> np.dtype[Any]:

@@ -6,17 +6,17 @@ group; the loop stacks the groups, and the list gets a `StackedRun` that stands 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import paddle
 
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.containers import ContainerPorts
-from dy2st.loops.index_values import iterations
-from dy2st.loops.record import LoopRecord
+from dy2st.loops.index_values import gathered, iterations
+from dy2st.loops.record import LoopRecord, at, pad
 from dy2st.state.containers import buffers, fills, shrinks
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.records import containers_in, recorded, regrouped, same_form
@@ -32,11 +32,11 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of as size_from
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
-from ir import Size, Type, Value
+from ir import ENDLESS, Type, Value
 from ir.analysis.ranges import names_in
-from ir.types import I64, Dim
+from ir.types import BOOL, I64, Dim
 from ir.uses import size_names
 
 
@@ -160,12 +160,11 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
             continue
         if id(target) in plan.frame.ends:
             raise NeedsConcrete("the last elements of a list that the loop fills are set")
-        check_length(plan, items)
         for q in flat(items):
             check_item(plan, q)
             plan.leave(q)
-        if any(isinstance(q, ConditionalElement) for q in items):
-            items = certain(plan, target, items)
+        items = certain(plan, target, items)
+        check_length(plan, items)
         if target.buffer is not None:
             if target.buffer.wanted.learn(flat(items)):
                 target.buffer.frame.stale = True
@@ -181,27 +180,117 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
 
 
 def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[object]:
-    """The element that only some iterations append, which the index says, or all but the last."""
+    """As many elements for each iteration, where not all of them append, or an inner loop appends
+    as many as data says: what is none of the list is taken out after the loop."""
     one = items[0]
-    if len(items) > 1:
-        raise next(q.error for q in items if isinstance(q, ConditionalElement))
+    if len(items) == 1 and isinstance(one, StackedRun) and moves(plan, one):
+        return triangular(plan, target, one)
+    if len(items) > 1 or not isinstance(one, ConditionalElement):
+        open_ended = any(isinstance(q, ConditionalElement) or is_open(plan, q) for q in items)
+        return marked(plan, target, items) if open_ended else items
     frame, loop = plan.frame, plan.body_trace.loop
     index = [q for q in one.tests if not q[0].data and q[0].loops == {loop}]
     found = iterations(plan.trace, frame, index)
     others = one.facts if found is None else one.facts - {fact_of(*q) for q in index}
+    if others and not others <= plan.body_trace.goes_on and not plan.body_trace.once:
+        return marked(plan, target, items)
     if others:
-        plan.missed[id(target)] = missed(plan, one, others)
+        plan.missed[id(target)] = missed(plan, one)
     if found is None:
         return [one.item]
     if plan.body_trace.count and len({b - a for a, b in zip(found, found[1:])}) > 1:
-        raise one.error
+        return marked(plan, target, items)
+    check_unread(plan, target, items, one.error)
+    plan.chosen[id(target)] = found
+    return [one.item]
+
+
+def check_unread(
+    plan: LoopRecord, target: TraceList, items: Sequence[object], error: BaseException
+) -> None:
+    """The body reads nothing of the list, which holds tensors and numbers."""
+    frame = plan.frame
     read = {*frame.asked, *frame.growth, *frame.picked, *frame.observed}
     read.update(k for k, _ in frame.tails)
     plain = all(isinstance(q, Tensor) or is_runtime_scalar(q) for q in flat(items))
     if id(target) in read or not plain:
-        raise one.error
-    plan.chosen[id(target)] = found
-    return [one.item]
+        raise error
+
+
+def is_open(plan: LoopRecord, item: object) -> bool:
+    """Whether an inner loop has appended as many elements as data says."""
+    return isinstance(item, StackedRun) and plan.trace.is_local(item.trip, plan.frame)
+
+
+def moves(plan: LoopRecord, run: StackedRun) -> bool:
+    """Whether an inner loop has appended as many elements as the index says."""
+    return plan.body_trace.loop.name in names_in(run.trip) and not is_open(plan, run)
+
+
+def triangular(plan: LoopRecord, target: TraceList, run: StackedRun) -> list[object]:
+    """The elements of one iteration, as many in each; which of those of all iterations there are is
+    known."""
+    loop, most = plan.body_trace.loop, plan.trace.sizes.extreme(run.trip, True)
+    error = NeedsConcrete("an inner loop, whose length moves with the index, fills a list")
+    if plan.body_trace.count or not isinstance(loop.trip, int) or not isinstance(most, int):
+        raise error
+    check_unread(plan, target, [run], error)
+    trips = [at(run.trip, loop.name, t) for t in range(loop.trip)]
+    if not all(isinstance(n, int) for n in trips):
+        raise error
+    plan.chosen[id(target)] = [t * most + k for t, n in enumerate(trips) for k in range(n)]  # type: ignore[arg-type]
+    return [StackedRun(most, mapped(functools.partial(filled_up, plan.trace, most), run.tree))]
+
+
+def marked(plan: LoopRecord, target: TraceList, items: Sequence[Any]) -> list[object]:
+    """The elements of one iteration, as many in each, of which marks say which ones it appends."""
+    trace, open_loop = plan.trace, "an inner loop, whose length depends on data, fills a list"
+    errors = [q.error for q in items if isinstance(q, ConditionalElement)]
+    error = errors[0] if errors else NeedsConcrete(open_loop)
+    check_unread(plan, target, items, error)
+    made: list[object] = []
+    marks: list[Any] = []
+    for q in items:
+        if isinstance(q, StackedRun):
+            most = trace.sizes.extreme(q.trip, True)
+            if most is None or isinstance(most, int) and most >= ENDLESS:
+                raise error
+            ones = trace.emit("full", [], {"value": 1, "shape": (most,), "dtype": I64})
+            places: Any = trace.fake(ones, True)
+            marks.append(places.cumsum() <= trace.fake(trace.dim_value(q.trip), True))
+            q = StackedRun(most, mapped(functools.partial(filled_up, trace, most), q.tree))
+        else:
+            ran = scalar.value_in(trace, getattr(q, "ran", True), BOOL)
+            marks.append(trace.fake(ran, True).reshape([1]))
+        made.append(q.item if isinstance(q, ConditionalElement) else q)
+    whole = marks[0] if len(marks) == 1 else paddle.concat(marks)
+    if len(made) == 1 and not isinstance(made[0], StackedRun):
+        whole = whole.reshape([])
+    plan.marks[id(target)] = trace.read_value(whole._value)
+    return made
+
+
+def filled_up(trace: Trace, most: Dim, leaf: Any) -> Unstacked:
+    """The elements of an inner loop in front of zeros."""
+    if isinstance(leaf, Known):
+        return counted(trace, most, leaf)
+    whole = leaf.stacked(trace, 0)
+    value = pad(trace, whole._value, (most, *whole._value.type.shape[1:]))
+    return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
+
+
+def counted(trace: Trace, most: Dim, leaf: Known) -> Unstacked:
+    """The numbers of an inner loop that follow from its index."""
+    x: Any = leaf.value
+    start = at(dim_of(x), leaf.loop, 0) if is_symint(x) else x
+    step = at(dim_of(x), leaf.loop, 1) - start if is_symint(x) else 0
+    if type(x) is not int and not is_symint(x) or not isinstance(step, int):
+        raise NeedsConcrete(f"{named(x)} is appended to a list by an inner loop")
+    ones: Any = trace.fake(
+        trace.emit("full", [], {"value": 1, "shape": (most,), "dtype": I64}), True
+    )
+    numbers = (ones.cumsum() - 1) * step + trace.fake(trace.dim_value(start), True)
+    return Unstacked(numbers, True, ())
 
 
 def fact_of(test: RuntimeScalar, answer: bool) -> PathCondition:
@@ -230,8 +319,6 @@ def leaves_of(items: Sequence[object]) -> list[Any]:
 def check_length(plan: LoopRecord, items: Sequence[object]) -> None:
     """Every iteration must append as many elements as the others."""
     trips = [q.trip for q in items if isinstance(q, StackedRun)]
-    if any(plan.trace.is_local(n, plan.frame) for n in trips):
-        raise NeedsConcrete("an inner loop, whose length depends on data, fills a list")
     if any(plan.body_trace.loop.name in names_in(n) for n in trips):
         raise NeedsConcrete("an inner loop, whose length moves with the index, fills a list")
 
@@ -338,16 +425,44 @@ def inner_value(plan: LoopRecord, value: Value) -> Value:
     return plan.frame.consts[plan.trace.read_value(value)].inner
 
 
-def missed(plan: LoopRecord, one: ConditionalElement, facts: frozenset[PathCondition]) -> Value:
-    """1 after the loop if its last iteration did not append, else 0; as i64[]. `facts` hold if it
-    does, and in all iterations before."""
+def missed(plan: LoopRecord, one: ConditionalElement) -> Value:
+    """1 after the loop if its last iteration did not append, which all before do, else 0; i64[]."""
     trace = plan.trace
-    if not facts <= plan.body_trace.goes_on and not plan.body_trace.once:
-        raise one.error
     with trace.outside():
         none = scalar.value_in(trace, 0, I64)
     inner = trace.read_value(scalar.value_in(trace, scalar.negate(one.ran), I64))
     return plan.add_carry(trace.new_value(Type(I64), "missed"), none, inner, "missed")
+
+
+def those_appended(plan: LoopRecord, target: TraceList, run: StackedRun) -> StackedRun:
+    """The elements of a list, of those of all iterations."""
+    key = id(target)
+    if key in plan.marks:
+        return unmarked(plan, run, plan.marks[key])
+    if key in plan.missed:
+        run = shortened(plan, run, plan.missed[key])
+    return gathered(plan.trace, run, plan.chosen[key]) if key in plan.chosen else run
+
+
+def unmarked(plan: LoopRecord, run: StackedRun, mark: Value) -> StackedRun:
+    """The elements with a mark, in their order."""
+    trace = plan.trace
+    marks: Any = trace.fake(plan.cell.add_stack(mark, 0, trace), True)
+    marks = marks.reshape([-1]).astype("int64")
+    behind = (1 - marks).cumsum() + marks.sum()
+    order = paddle.argsort(paddle.where(marks > 0, marks.cumsum(), behind))
+    trip, group = plan.body_trace.loop.trip, mark.type.shape[0] if mark.type.shape else 1
+    most = trip if trip == ENDLESS else trip * group
+    length = size_from(trace, lift(trace, marks.sum())._value, most)
+
+    def take(leaf: Any) -> Any:
+        whole = leaf.stacked(trace, 0)
+        rows = paddle.index_select(whole, order, 0)
+        attrs = {"axis": 0, "start": 0, "length": length, "step": 1}
+        value = trace.emit("slice", [lift(trace, rows)._value], attrs)
+        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
+
+    return StackedRun(length, mapped(take, run.tree), origin=(run,))
 
 
 def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
@@ -365,53 +480,7 @@ def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
     return StackedRun(length, mapped(cut, segment.tree), origin=(segment,))
 
 
-def gathered(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedRun:
-    """The elements of some iterations; where data ends the loop, of those that ran, which are
-    equally far apart."""
-    if isinstance(segment.trip, Size):
-        return spaced(trace, segment, chosen)
-
-    def take(leaf: Any) -> Any:
-        whole = leaf.stacked(trace, 0)
-        return Unstacked(rows_of(trace, whole, chosen), leaf.number, leaf.members)
-
-    return StackedRun(len(chosen), mapped(take, segment.tree), origin=(segment,))
-
-
-def spaced(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedRun:
-    """The elements of those of some iterations that a segment has."""
-    assert isinstance(segment.trip, Size)
-    start, step = chosen[0], [*chosen, chosen[0] + 1][1] - chosen[0]
-    with trace.pause():
-        rows = paddle.to_tensor(np.asarray(chosen))
-    ran = rows < trace.fake(trace.dim_value(segment.trip), True)
-    total = ran.astype("int64").sum()
-    least = int(start == 0 and trace.sizes.surely(segment.trip, 1))
-    length = size_from(trace, lift(trace, total)._value, len(chosen), least)
-
-    def cut(leaf: Any) -> Any:
-        whole = leaf.stacked(trace, 0)
-        attrs = {"axis": 0, "start": start, "length": length, "step": step}
-        value = trace.emit("slice", [whole._value], attrs)
-        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
-
-    return StackedRun(length, mapped(cut, segment.tree), origin=(segment,))
-
-
-def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
-    """Rows of a tensor: a slice, if they are equally far apart."""
-    steps = {b - a for a, b in zip(chosen, chosen[1:])} or {1}
-    if len(steps) > 1:
-        with trace.pause():
-            index = paddle.to_tensor(np.asarray(chosen))
-        return paddle.index_select(whole, index, 0)
-    start = chosen[0] if chosen else 0
-    attrs = {"axis": 0, "start": start, "length": len(chosen), "step": steps.pop()}
-    value = trace.emit("slice", [whole._value], attrs)
-    return trace.fake(value, whole.stop_gradient)
-
-
 __all__ = [
-    "Group", "collect", "element_after", "filled", "gathered", "last_of", "learn_growth",
-    "segment", "shortened",
+    "Group", "collect", "element_after", "filled", "last_of", "learn_growth", "segment",
+    "those_appended",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ from dy2st.branches.unresolved import (
     unresolved,
 )
 from dy2st.loops import concat_growth, counted_growth, eithers
-from dy2st.loops.appends import filled, gathered, segment, shortened
+from dy2st.loops.appends import filled, segment, those_appended
 from dy2st.loops.containers import Row, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.ports import LoopPorts
@@ -435,8 +435,7 @@ class BodyTrace(LoopTrace):
         trace.frame.builder.append(plan.cell.scan)
         trace.frame.builder.ops += plan.after.ops
         for target, item, group in plan.appends:
-            chosen = plan.chosen.get(id(target))
-            if chosen == []:
+            if plan.chosen.get(id(target)) == []:
                 continue
             length = self.length * group if group != 0 else self.length
             if isinstance(item, Buffer):
@@ -444,9 +443,7 @@ class BodyTrace(LoopTrace):
             else:
                 found = taken_from(trace, item)
                 made = StackedRun(length, segment(plan, item, group), self.loop, found)
-            if id(target) in plan.missed:
-                made = shortened(plan, made, plan.missed[id(target)])
-            made = made if chosen is None else gathered(trace, made, chosen)
+            made = those_appended(plan, target, made)
             if id(target) in plan.fills:
                 filled(trace, target, made, plan.fills[id(target)])
             else:

@@ -11,7 +11,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import paddle
 
+from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.item import size_of as size_from
 from dy2st.trace.trace import Frame, Trace
 from ir import ENDLESS, Op, Size, Value
 from ir.program import Cond, Const, Node
@@ -107,3 +112,49 @@ def iterations(trace: Trace, frame: Frame, tests: Sequence[tuple[Any, bool]]) ->
     except Unknown:
         return None
     return np.flatnonzero(np.logical_and.reduce(answers)).tolist()  # type: ignore[no-any-return]
+
+
+def gathered(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedRun:
+    """The elements of some iterations; where data ends the loop, of those that ran, which are
+    equally far apart."""
+    if isinstance(segment.trip, Size):
+        return spaced(trace, segment, chosen)
+
+    def take(leaf: Any) -> Any:
+        whole = leaf.stacked(trace, 0)
+        return Unstacked(rows_of(trace, whole, chosen), leaf.number, leaf.members)
+
+    return StackedRun(len(chosen), mapped(take, segment.tree), origin=(segment,))
+
+
+def spaced(trace: Trace, segment: StackedRun, chosen: Sequence[int]) -> StackedRun:
+    """The elements of those of some iterations that a segment has."""
+    assert isinstance(segment.trip, Size)
+    start, step = chosen[0], [*chosen, chosen[0] + 1][1] - chosen[0]
+    with trace.pause():
+        rows = paddle.to_tensor(np.asarray(chosen))
+    ran = rows < trace.fake(trace.dim_value(segment.trip), True)
+    total = ran.astype("int64").sum()
+    least = int(start == 0 and trace.sizes.surely(segment.trip, 1))
+    length = size_from(trace, lift(trace, total)._value, len(chosen), least)
+
+    def cut(leaf: Any) -> Any:
+        whole = leaf.stacked(trace, 0)
+        attrs = {"axis": 0, "start": start, "length": length, "step": step}
+        value = trace.emit("slice", [whole._value], attrs)
+        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
+
+    return StackedRun(length, mapped(cut, segment.tree), origin=(segment,))
+
+
+def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
+    """Rows of a tensor: a slice, if they are equally far apart."""
+    steps = {b - a for a, b in zip(chosen, chosen[1:])} or {1}
+    if len(steps) > 1:
+        with trace.pause():
+            index = paddle.to_tensor(np.asarray(chosen))
+        return paddle.index_select(whole, index, 0)
+    start = chosen[0] if chosen else 0
+    attrs = {"axis": 0, "start": start, "length": len(chosen), "step": steps.pop()}
+    value = trace.emit("slice", [whole._value], attrs)
+    return trace.fake(value, whole.stop_gradient)

@@ -248,7 +248,8 @@ class LoopRecord:
     """The ports of one loop, as far as they are known.
 
     body_trace: the trace of the body. missed: for a list, by `id`, 1 after the loop if the last
-    iteration did not append. chosen: for a list, by `id`, the iterations that append. fills: for
+    iteration did not append. chosen: for a list, by `id`, the iterations that append. marks: for a
+    list, by `id`, which elements of an iteration are appended. fills: for
     a list, by `id`, how iterations store its elements. leaving: values of the last iteration, or of
     all, that leave the loop and require a gradient. rounds: the first iteration in which a value
     does. ends: the value of each place after the body. taps: elements that are read from the end of
@@ -269,6 +270,7 @@ class LoopRecord:
         self.stacks: list[Stack] = []
         self.missed: dict[int, Value] = {}
         self.chosen: dict[int, list[int]] = {}
+        self.marks: dict[int, Value] = {}
         self.fills: dict[int, Fill] = {}
         self.leaving: list[Value] = []
         self.rounds: dict[Value, int] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from dy2st.state.ownership import holds_fake, made_here
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.signals import AlsoRead, Refused
-from dy2st.trace.trace import Trace
+from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import Item, Location, container_snapshot, kind_of
 from ir import Loc
 
@@ -145,8 +145,11 @@ def elements(tail: TraceList, where: Loc) -> tuple[object, ...]:
     """One by one: the list that they go to holds them so."""
     size = tail.size()
     if not isinstance(size, int):
+        trace = current()
+        data = trace is not None and not size.names.isdisjoint(trace.sizes.counts)
+        known = f"{size} elements, a size of the program"
         raise Refused(
-            f"a list from outside grows by {size} elements, a size of the program.",
+            f"a list from outside grows by {'as many elements as data says' if data else known}.",
             where,
             reason="A call has to put each of them into the list as a tensor of its own.",
             remedy="Collect them in a list of the function, and append the stacked tensor.",

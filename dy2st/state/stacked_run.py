@@ -260,9 +260,12 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
         one = all(same_constant(q, known[0]) for q in known)
         return StackedRun(size, Known(known[0][0], "")) if one else None
     segments = [q for q in parts if isinstance(q, StackedRun)]
-    members = [lift(trace, q)._value for q in parts if not isinstance(q, StackedRun)]
+    numbers = {q.tree.number if isinstance(q, StackedRun) else is_runtime_scalar(q) for q in parts}
+    if len(numbers) > 1:
+        return None
+    members = [value_of(trace, q) for q in parts if not isinstance(q, StackedRun)]
     members += [v for q in segments for v in q.tree.members]
-    tree = Unstacked(along_first_axis(trace, parts), False, members)
+    tree = Unstacked(along_first_axis(trace, parts), numbers.pop(), members)
     return StackedRun(size, tree, origin=given)
 
 
@@ -290,6 +293,10 @@ def length_of(parts: Sequence[object]) -> Dim:
     return total
 
 
+def value_of(trace: Trace, x: Any) -> Value:
+    return x.value if is_runtime_scalar(x) else lift(trace, x)._value  # type: ignore[no-any-return]
+
+
 def along_first_axis(trace: Trace, parts: list[Any]) -> Tensor:
     """All elements in one tensor."""
     pieces = []
@@ -297,10 +304,10 @@ def along_first_axis(trace: Trace, parts: list[Any]) -> Tensor:
         if isinstance(q, StackedRun):
             pieces.append(q.stacked(trace, 0))
         else:
-            value = lift(trace, q)._value
+            value = value_of(trace, q)
             shape = (1, *value.type.shape)
             one = trace.emit("reshape", [value], {"shape": shape})
-            pieces.append(trace.fake(one, q.stop_gradient))
+            pieces.append(trace.fake(one, getattr(q, "stop_gradient", True)))
     value = trace.emit("concat", [q._value for q in pieces], {"axis": 0})
     return trace.fake(value, all(q.stop_gradient for q in pieces))
 

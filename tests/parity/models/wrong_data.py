@@ -107,9 +107,9 @@ def reads_a_layer_by_value(x):
 
 
 def appends_in_one_branch(x):
-    ys = []
+    ys = [x[0]]
     for t in range(x.shape[0]):
-        if x[t].sum() > 0:
+        if x[t].sum() > ys[-1].sum():
             ys.append(x[t])
     return ys
 
@@ -204,7 +204,7 @@ def yields_in_a_branch(x):
 
 
 def comprehension_with_a_tensor_condition(x):
-    return [row for row in [x[0], x[1]] if row.sum() > 0]
+    return {k: row for k, row in enumerate([x[0], x[1]]) if row.sum() > 0}
 
 
 def text_as_a_key(x):
