@@ -52,8 +52,6 @@ class Ceilings:
     copy: float
     launch: float
     barrier: float
-    soaked: int
-    stale: int
 
 
 class Events:
@@ -140,6 +138,5 @@ class Probe:
         assert (found >= 0).all(), "a thread has not come to the end"
         return int(found.sum())
 
-    def ceilings(self, elements: int, count: int, soaked: int) -> Ceilings:
-        copied, launch, barrier = self.copy(elements), self.chain(64), self.rounds(count)
-        return Ceilings(copied, launch, barrier, soaked, self.soak(soaked))
+    def ceilings(self, elements: int, count: int) -> Ceilings:
+        return Ceilings(self.copy(elements), self.chain(64), self.rounds(count))

@@ -4,6 +4,7 @@ the device, with its inputs there, if its results are right."""
 from __future__ import annotations
 
 import importlib.util
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -39,11 +40,22 @@ def peers(
             continue
         try:
             for peer in make(name, arrays, precision):
-                wrong = apart(peer.call(), want, 10 * APART if precision != "float32" else APART)
-                text = f"wrong: {wrong:.1%} of the elements"
-                yield peer.name, text if wrong > SHARE else peer.time(peer.call, repeat)
+                yield peer.name, found(peer, want, precision, repeat)
         except Exception as e:
-            yield library, f"{type(e).__name__}: {str(e)[:80]}"
+            yield library, in_words(e)
+
+
+def found(peer: Peer, want: np.ndarray, precision: str, repeat: int) -> float | str:
+    try:
+        wrong = apart(peer.call(), want, 10 * APART if precision != "float32" else APART)
+        right = wrong <= SHARE
+        return peer.time(peer.call, repeat) if right else f"wrong: {wrong:.1%} of the elements"
+    except Exception as e:
+        return in_words(e)
+
+
+def in_words(e: Exception) -> str:
+    return f"{type(e).__name__}: {str(e)[:80]}"
 
 
 def apart(results: Any, want: np.ndarray, limit: float) -> float:
@@ -74,10 +86,10 @@ def torch_peers(name: str, arrays: Sequence[np.ndarray], precision: str) -> Iter
     given = [torch.from_numpy(a).cuda() for a in arrays]
     f = torch_functions()[name]
     calls = {"torch eager": f}
-    if name not in LOOPS or given[0].shape[0] <= MOST_UNROLLED:
-        calls["torch.compile"] = torch.compile(f)
     if name in ("lstm", "recurrent"):
         calls[f"cuDNN {name}"] = cudnn(name, given)
+    if name not in LOOPS or given[0].shape[0] <= MOST_UNROLLED:
+        calls["torch.compile"] = torch.compile(f)
     for label, g in calls.items():
 
         def call(g: Callable[..., Any] = g) -> Any:
@@ -211,6 +223,7 @@ def triton_peers(name: str, arrays: Sequence[np.ndarray], precision: str) -> Ite
 
 # ---------------------------------------------------------------- JAX
 def jax_peers(name: str, arrays: Sequence[np.ndarray], precision: str) -> Iterator[Peer]:
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others have memory, too
     import jax
     import jax.numpy as jnp
 

@@ -3,6 +3,7 @@ bit with those of the interpreter in the same types; else with float64."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -147,7 +148,11 @@ program convolution(%x: f32[B,I,X,X] arg "x", %w: f32[I,I,3,3] param "w") {
 }
 """
 EXACT = frozenset(["neuron"])
-TEXTS = (NEURON, RECURRENT, LSTM, SOFTMAX, PRODUCT, GATED, ATTENTION, DECODE, CONVOLUTION)
+#: in the order of their weight
+TEXTS = (NEURON, LSTM, DECODE, RECURRENT, GATED, ATTENTION, SOFTMAX, PRODUCT, CONVOLUTION)
+NAMES = tuple(t.split("(")[0].split()[1] for t in TEXTS)
+#: elements of which the random numbers of an input are copies; no size of a program is a multiple
+PERIOD = 999_983
 SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024,L=16384,D=2048"
 SIZES += ",A=8,G=12,E=64,S=256,I=64,X=56"
 SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7,L=70,D=3,A=1,G=2,E=5,S=3,I=4,X=5"
@@ -161,12 +166,17 @@ def fixed(text: str, name: str, size: int) -> str:
     return re.sub(rf"\b{name}\b", str(size), text)
 
 
-def programs(sizes: Mapping[str, int]) -> list[Program]:
+def read(text: str) -> dict[str, int]:
+    """Sizes by name, from `A=1,B=2`."""
+    return {n: int(k) for n, _, k in (q.partition("=") for q in text.split(",") if q)}
+
+
+def named(name: str, sizes: Mapping[str, int]) -> Program:
     """Matrices, rows and few states stay in registers only if their sizes are known."""
-    known = list(TEXTS)
-    for name in "HCDEIX":
-        known = [fixed(t, name, sizes[name]) for t in known]
-    return [run(ir.verify(ir.parse(t))) for t in known]
+    text = TEXTS[NAMES.index(name)]
+    for size in "HCDEIX":
+        text = fixed(text, size, sizes[size])
+    return run(ir.verify(ir.parse(text)))
 
 
 def inputs(program: Program, sizes: Mapping[str, int]) -> list[np.ndarray]:
@@ -175,8 +185,9 @@ def inputs(program: Program, sizes: Mapping[str, int]) -> list[np.ndarray]:
     for i in program.inputs:
         shape, dtype = i.value.type.concrete(sizes), i.value.type.dtype
         scale = 1 / np.sqrt(shape[0]) if i.kind == "param" and len(shape) > 1 else 1.0
-        floats = rng.normal(size=shape) * scale if dtype.kind == "f" else np.zeros(shape)
-        out.append(np.asarray(floats).astype(dtype.numpy))
+        count = math.prod(shape) if dtype.kind == "f" else 0
+        floats = rng.normal(size=min(count, PERIOD)) * scale if count else np.zeros(1)
+        out.append(np.resize(floats.astype(dtype.numpy), shape))
     return out
 
 
