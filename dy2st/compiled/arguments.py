@@ -57,6 +57,26 @@ def read_tensor(array: np.ndarray) -> object:
     return copied_tensor(array) if array.nbytes <= MOST_COPIED else array_tensor(array)
 
 
+def number_tensor(n: Any) -> object:
+    """A Python number as a 0-d tensor: int64 or float64."""
+    dtype = paddle.int64 if type(n) is int else paddle.float64
+    return core.eager.ops.full([], n, dtype, paddle.CPUPlace())
+
+
+def host_tensor(x: Any, dtype: object) -> object:
+    """The results of a host call as a tensor."""
+    if isinstance(x, np.ndarray):
+        return copied_tensor(x)
+    return core.eager.ops.full([], x, dtype, paddle.CPUPlace())
+
+
+def contiguous(tensor: object, pinned: object) -> object:
+    """A contiguous copy of an input that is read; `Tensor.contiguous` would change the tensor
+    itself. Where the trace of another thread has put its stand-in, the copy of before is used: a
+    stand-in is contiguous to its own thread only."""
+    return pinned if type(tensor) is FakeTensor else core.eager.ops.assign(tensor)
+
+
 def is_computable(array: np.ndarray) -> bool:
     """Whether programs have its element type."""
     return array.dtype.name in SUPPORTED and array.dtype.isnative

@@ -27,7 +27,7 @@ from ir import Dy2stError
 
 ops: Any = core.eager.ops
 #: for inputs of the backward program that only name a size
-EMPTY = paddle.empty([0])
+EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
 _ZERO: dict[tuple[object, tuple[int, ...], bool], Tensor] = {}
 
 

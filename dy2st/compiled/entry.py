@@ -17,13 +17,12 @@ import numpy as np
 import paddle
 from paddle.base import core
 
-from dy2st.compiled import backward_errors
-from dy2st.compiled.arguments import array_tensor, copied_tensor, read_tensor
+from dy2st.compiled import arguments, backward_errors
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.endings import Again, Path, Unrolled, rewinding
 from dy2st.compiled.errors import UsersErrors
 from dy2st.compiled.host_inputs import HostCalls, Watch
-from dy2st.compiled.kernels import CPU, HOST, Device, run_on
+from dy2st.compiled.kernels import CPU, HOST, Device, has_gpus, require_host, run_on
 from dy2st.compiled.reasons import Checks
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
@@ -187,26 +186,6 @@ class Entry:
         return give_back(self.plan, Filled(inputs, outputs, names, given))
 
 
-def number_tensor(n: Any) -> object:
-    """A Python number as a 0-d tensor: int64 or float64."""
-    dtype = paddle.int64 if type(n) is int else paddle.float64
-    return core.eager.ops.full([], n, dtype, paddle.CPUPlace())
-
-
-def host_tensor(x: Any, dtype: object) -> object:
-    """The results of a host call as a tensor."""
-    if isinstance(x, np.ndarray):
-        return copied_tensor(x)
-    return core.eager.ops.full([], x, dtype, paddle.CPUPlace())
-
-
-def contiguous(tensor: object, pinned: object) -> object:
-    """A contiguous copy of an input that is read; `Tensor.contiguous` would change the tensor
-    itself. Where the trace of another thread has put its stand-in, the copy of before is used: a
-    stand-in is contiguous to its own thread only."""
-    return pinned if type(tensor) is FakeTensor else core.eager.ops.assign(tensor)
-
-
 @functools.lru_cache(maxsize=256)
 def _compiled(source: str) -> types.CodeType:
     """Models of one class, and one function for several shapes, often have the same text."""
@@ -227,20 +206,21 @@ class _Writer:
             _EMPTY=core.eager.ops.empty,
             _where=HOST,
             _WHERE=made.device.where,
+            _REQUIRE_HOST=require_host,
             _TENSOR=paddle.to_tensor,
-            _NUMBER=number_tensor,
-            _HOST=host_tensor,
-            _fix=contiguous,
+            _NUMBER=arguments.number_tensor,
+            _HOST=arguments.host_tensor,
+            _fix=arguments.contiguous,
             _STAND_IN=FakeTensor,
             _STORAGE=storage,
             _LIES=lies,
             _NODE=Node,
-            _ARRAY=array_tensor if made.written else read_tensor,
+            _ARRAY=arguments.array_tensor if made.written else arguments.read_tensor,
             _TRAINING=made.training,
             _VERIFIED=entry.verified,
         )
         if isinstance(made.training, Training):
-            self.names["_ARRAY"] = copied_tensor
+            self.names["_ARRAY"] = arguments.copied_tensor
         pairs = zip(self.program.inputs, made.bound)
         self.given = [(i, q) for i, q in pairs if q.drawn is None]
         self.written = made.written
@@ -258,6 +238,7 @@ class _Writer:
         given = tensors[: len(self.given)]
         self.checks(tensors)
         self.line("if _only_check: return True")
+        self.on_host()
         self.contiguous()
         self.line(f"_a = ({_addresses(given)})")
         sizes = f"({_tuple(self.program.sizes)})"
@@ -432,6 +413,13 @@ class _Writer:
         if self.written or self.made.executable.donated:
             call = f"_ENTRY.separate(_a, {sizes}, ({_tuple(tensors)}), _odd)"
             self.line(f"if (_odd or (_a, {sizes}) not in _VERIFIED) and not {call}: return _MISS")
+
+    def on_host(self) -> None:
+        """Nothing on a GPU is given to code of the CPU."""
+        if self.made.device.on_host and has_gpus():
+            names = self.constant([q.name for _, q in self.given])
+            tensors = _tuple([f"_t{k}" for k in range(len(self.given))])
+            self.line(f"_REQUIRE_HOST(({tensors}), {names})")
 
     def place(self) -> None:
         """Where the call runs: with its tensors; numbers and arrays lie on the host anyway."""

@@ -31,7 +31,7 @@ from executor.gpu.runtime import on_stream
 from executor.host_calls import Place
 from executor.rooms import Expanding
 from executor.segmented.interpreter import Interpreted
-from ir import Dy2stError, Op, Program
+from ir import Dy2stError, Op, Program, SourceError
 
 Compiled: TypeAlias = executor.Executable | Interpreted | Expanding
 
@@ -87,6 +87,22 @@ def run_on(run: Callable[..., Any], where: Where, *call: Sequence[int | None]) -
 
 
 # ---------------------------------------------------------------- Paddle on a GPU
+def has_gpus() -> bool:
+    """Whether a tensor of this build of Paddle may lie on one."""
+    return bool(paddle.is_compiled_with_cuda())
+
+
+def require_host(tensors: Sequence[Tensor], names: Sequence[str]) -> None:
+    """Raises SourceError for a tensor on the GPU, which code of the CPU cannot read."""
+    for tensor, name in zip(tensors, names):
+        if is_on_gpu(tensor):
+            raise SourceError(
+                f"{name} lies on the GPU, and this function is translated for the CPU.",
+                remedy='Translate it with `to_static(..., device="gpu")`, or move its tensors and '
+                "parameters to the host (`x.cpu()`).",
+            )
+
+
 def is_on_gpu(tensor: Tensor) -> bool:
     return bool(tensor.place.is_gpu_place())
 

@@ -27,10 +27,11 @@ from dy2st.compiled.arguments import (
     check_kind,
     constant_array,
     is_computable,
+    number_tensor,
 )
 from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.endings import Again, Path, ending, noted
-from dy2st.compiled.entry import Entry, Translation, number_tensor
+from dy2st.compiled.entry import Entry, Translation
 from dy2st.compiled.errors import in_words, stopped, unstable
 from dy2st.compiled.kernels import CPU, Device
 from dy2st.compiled.report import copies_of, finished_chains, make_report

@@ -46,6 +46,7 @@ UNREACHABLE = {
     "dy2st/compiled/errors.py: unstable": "a check of dy2st itself: a trace holds for its call",
     "dy2st/compiled/endings.py: ending": "a check of dy2st itself: a trace ends as the one before",
     "dy2st/compiled/kernels.py: compiled": "needs a GPU: tests/parity/test_gpu.py has its text",
+    "dy2st/compiled/kernels.py: require_host": "needs a GPU: test_gpu_tensors.py has its text",
     "dy2st/export/load.py: load": "needs a GPU: tests/parity/test_gpu.py has its text",
     "dy2st/compiled/translate.py: check_amp": "Paddle has no mixed precision on a CPU",
     "dy2st/branches/unresolved.py: __getattr__": "the protocol of `hasattr`; no text",

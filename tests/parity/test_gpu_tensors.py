@@ -19,7 +19,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
-from dy2st.compiled import kernels
+from dy2st.compiled import entry, kernels
 from dy2st.compiled.training import Spare
 from executor.gpu import DriverError, HostCopyWarning
 from executor.gpu.driver import Pointer, driver
@@ -208,6 +208,25 @@ def test_a_call_with_tensors_on_the_host_only_runs_on_a_stream_of_its_own(gpu, m
 
 def makes_of(x):
     return x * 2
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_code_of_the_cpu_is_given_nothing_on_the_gpu(monkeypatch, trained):
+    """Nor when a later call has tensors there; no host call is made then."""
+    monkeypatch.setattr(kernels, "is_on_gpu", lambda t: t is there)
+    monkeypatch.setattr(entry, "has_gpus", lambda: True)
+    cell, here, there = Cell(), paddle.ones([4, 2, 3]), paddle.ones([4, 2, 3])
+    static = dy2st.to_static(cell)
+    with paddle.set_grad_enabled(trained):
+        assert static(here)[1].shape == [2, 5]
+        with pytest.raises(dy2st.SourceError, match="x lies on the GPU, and this .*for the CPU"):
+            static(there)
+        there = cell.hh.weight
+        with pytest.raises(dy2st.SourceError, match="hh.weight lies on the GPU") as caught:
+            static(here)
+        there = None
+        assert static(here)[1].shape == [2, 5] and int(cell.calls) == 2
+    assert 'device="gpu"' in str(caught.value)
 
 
 def test_memory_of_another_gpu_is_refused_by_name(gpu, monkeypatch):
