@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from dy2st import convert
 from executor import code_cache
 from executor.cpu import jit, kernel_cache
 
@@ -41,7 +42,7 @@ def pytest_configure(config):
 def pytest_collection_finish(session):
     """From here on the collector leaves them alone, and it comes rarely. Tests share more code than
     programs of users do."""
-    jit.KEPT = kernel_cache.KEPT = 4096
+    jit.KEPT = kernel_cache.KEPT = convert.KEPT = 4096
     gc.freeze()
     gc.set_threshold(500_000, 10, 10)
     gc.enable()
