@@ -12,7 +12,7 @@ from paddle.nn import functional as F
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 N = 10
 

@@ -14,6 +14,8 @@ from executor.gpu.arrays import device_array, dlpack, uploaded
 from tests.executor.gpu import emulator
 from tests.executor.gpu.test_programs import ADDED, RNN, floats, parsed
 
+pytestmark = pytest.mark.sampled(every=6)
+
 
 class Interface:
     """An array of a library that has `__cuda_array_interface__` only."""

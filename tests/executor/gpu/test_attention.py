@@ -15,6 +15,8 @@ from tests.executor.gpu import emulator
 from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 
+pytestmark = pytest.mark.sampled(every=6)
+
 #: queries of one batch, the keys of a head are turned; a mask is the summand of the product
 MASKED = """
 program masked(%q: f32[3,2,8] arg "q", %k: f32[3,8,T] arg "k", %v: f32[3,T,5] arg "v", \

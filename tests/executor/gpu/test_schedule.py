@@ -21,6 +21,8 @@ from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.mutants import outcomes
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, floats, on_device, parsed, same
 
+pytestmark = pytest.mark.sampled(every=6)
+
 SEEDS = (1, 2, 3, 4, 5, 6)
 
 

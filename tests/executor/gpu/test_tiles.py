@@ -10,6 +10,8 @@ from executor.gpu.driver import driver
 from ir.passes import run as run_passes
 from tests.executor.gpu.test_programs import floats, parsed
 
+pytestmark = pytest.mark.sampled(every=6)
+
 PRODUCT = """
 program p(%x: f32[LEFT] arg "x", %w: f32[RIGHT] param "w", %b: f32[1,N] arg "b") {
   %a = matmul(%x, %w, trans_x=TX, trans_y=TY)    : f32[RESULT]
