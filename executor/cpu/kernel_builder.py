@@ -19,7 +19,7 @@ from ir.types import Dim, DType
 
 @dataclass(frozen=True)
 class Place:
-    """How a kernel accesses one operand: `stride` of the innermost dim is 0, 1 or a name."""
+    """How a kernel accesses one operand: `stride` of the innermost dim is 0, 1, 2 or a name."""
 
     pointer: str
     dtype: DType
@@ -77,6 +77,8 @@ def load(v: Lanes, p: Place, index: Int, mask: str = "") -> str:
     if p.stride == 0 or v.width == 1:
         x = f.load(e, p.at(f, 0 if p.stride == 0 else f.mul(index, p.stride)), p.dtype.size)
         return v.from_memory(v.splat(x, p.dtype, memory=True), p.dtype)
+    if p.stride == 2:
+        return v.from_memory(_every_second(v, p, index), p.dtype)
     if p.stride != 1:
         return v.from_memory(_gathered(v, p, index), p.dtype)
     t, address = v.type(p.dtype, True), p.at(f, index)
@@ -94,6 +96,15 @@ def _memory_suffix(v: Lanes, dtype: DType) -> str:
     return f"v{v.width}{'i' if moved else 'f'}{dtype.bits}"
 
 
+def _every_second(v: Lanes, p: Place, index: Int) -> str:
+    """Of two vectors that end at the last lane's element: memory may end there, too."""
+    f, t, w = v.f, v.type(p.dtype, True), v.width
+    first = f.mul(index, 2)
+    low, high = (f.load(t, p.at(f, f.add(first, k)), p.dtype.size) for k in (0, w - 1))
+    picks = ", ".join(f"i32 {2 * k if 2 * k < w else 2 * k + 1}" for k in range(w))
+    return f.op(f"shufflevector {t} {low}, {t} {high}, <{w} x i32> <{picks}>")
+
+
 def _gathered(v: Lanes, p: Place, index: Int) -> str:
     f, e, t = v.f, element(p.dtype, True), v.type(p.dtype, True)
     out = "poison"
@@ -108,6 +119,8 @@ def store(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
     value = v.to_memory(value, p.dtype)
     if v.width == 1:
         f.store(e, value, p.at(f, f.mul(index, p.stride)), p.dtype.size)
+    elif p.stride == 2 and v.target.masks and p.dtype.size >= 4:
+        _store_every_second(v, p, index, value)
     elif p.stride != 1:
         for lane in range(v.width):
             x = f.op(f"extractelement {t} {value}, i64 {lane}")
@@ -120,6 +133,19 @@ def store(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
         )
     else:
         f.store(t, value, p.at(f, index), p.dtype.size)
+
+
+def _store_every_second(v: Lanes, p: Place, index: Int, value: str) -> None:
+    """As two vectors of which every second lane is stored."""
+    f, t, w = v.f, v.type(p.dtype, True), v.width
+    first, bits = f.mul(index, 2), f"<{w} x i1>"
+    mask = "<" + ", ".join(f"i1 {1 - k % 2}" for k in range(w)) + ">"
+    name = f"llvm.masked.store.{_memory_suffix(v, p.dtype)}.p0"
+    for half in (0, 1):
+        picks = ", ".join(f"i32 {(half * w + k) // 2}" for k in range(w))
+        spread = f.op(f"shufflevector {t} {value}, {t} poison, <{w} x i32> <{picks}>")
+        place = ("ptr", p.at(f, f.add(first, half * w)))
+        f.intrinsic("void", name, (t, spread), place, ("i32", str(p.dtype.size)), (bits, mask))
 
 
 def read(v: Lanes, p: Place, index: Int, mask: str = "") -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
 from executor.cpu.kernel_table import kernel_for
-from executor.cpu.llvm_text import Int, Module
+from executor.cpu.kernels.pack import transposed
+from executor.cpu.llvm_text import Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes, divides, serial
 from executor.launches import Iota, Map
 from executor.memory import View, collapse
 from ir.scalar.language import Scalar, cast, const, input_, nodes
-from ir.types import F64, I64, Dim
+from ir.types import F64, I64, Dim, DType
 
 
 def lanes_for(target: Target, roots: Sequence[Scalar], views: Sequence[View]) -> int:
@@ -33,6 +35,78 @@ def order(views: Sequence[View], shape: Sequence[Dim]) -> list[int]:
     return axes
 
 
+@dataclass(frozen=True)
+class Transposition:
+    """A copy whose source lies along `axis` and whose result along the last one; pairs of floats
+    are moved as one element, of `dtype`."""
+
+    dtype: DType
+    dims: list[Dim]
+    strides: list[list[Dim]]
+    axis: int
+
+
+def transposition(target: Target, m: Map) -> Transposition | None:
+    """What a copy that reads across the lines of memory is; None for another launch."""
+    if len(m.ins) != 1 or [q.op for q in m.roots] != ["input"]:
+        return None
+    views, d = (*m.ins, *m.outs), m.outs[0].dtype
+    if m.ins[0].dtype != d or d.storage != d or d.size not in (4, 8):
+        return None
+    axes = order(m.outs, m.shape)
+    dims, strides = collapse(
+        [m.shape[a] for a in axes], [[v.strides[a] for a in axes] for v in views]
+    )
+    flat = [s for row in strides for s in row[:-1]]
+    if d.size == 4 and dims[-1:] == [2] and all(isinstance(s, int) and s % 2 == 0 for s in flat):
+        if all(row[-1] == 1 for row in strides):
+            halves = [[s // 2 for s in row[:-1]] for row in strides]  # type: ignore[operator]
+            d, (dims, strides) = F64, collapse(dims[:-1], halves)
+    if len(dims) < 2 or strides[1][-1] != 1 or strides[0][-1] in (0, 1):
+        return None
+    found = [a for a, s in enumerate(strides[0]) if s == 1]
+    least = target.lanes(d)
+    wide = all(not isinstance(dims[a], int) or dims[a] >= least for a in (*found, -1))  # type: ignore[operator]
+    return Transposition(d, dims, strides, found[0]) if found and wide else None
+
+
+@kernel_for(Map, when=lambda target, m: transposition(target, m) is not None)
+def transposing_kernel(target: Target, module: Module, m: Map) -> Call:
+    """Square blocks, transposed in registers."""
+    t = transposition(target, m)
+    assert t is not None
+    call = Call(target)
+    f, d, e, at = call.f, t.dtype, element(t.dtype), t.axis
+    pointers = [call.pointer(v) for v in (*m.ins, *m.outs)]
+    n = [call.number(q) for q in t.dims]
+    steps = [[call.number(s) for s in row] for row in t.strides]
+    rows, columns, across, down = n[at], n[-1], steps[0][-1], steps[1][at]
+    v, one = Lanes(f, target, target.lanes(d)), Lanes(f, target, 1)
+
+    def single(source: str, to: str, i: Int, j: Int) -> None:
+        x = load(one, Place(f.at(source, f.add(f.mul(j, across), i), e), d, 1), 0)
+        store(one, Place(f.at(to, f.add(f.mul(i, down), j), e), d, 1), 0, x)
+
+    def body(offsets: list[Int]) -> None:
+        source, to = (f.at(p, o, e) for p, o in zip(pointers, offsets))
+        high, wide = f.floor_to(rows, v.width), f.floor_to(columns, v.width)
+        with f.loop(0, wide, v.width) as j, f.loop(0, high, v.width) as i:
+            corner = f.at(source, f.add(f.mul(j, across), i), e)
+            lines = [f.at(corner, f.mul(q, across), e) for q in range(v.width)]
+            block = transposed(v, d, [load(v, Place(q, d, 1), 0) for q in lines])
+            for q, x in enumerate(block):
+                place = f.at(to, f.add(f.mul(f.add(i, q), down), j), e)
+                store(v, Place(place, d, 1), 0, x)
+        with f.loop(high, rows) as i, f.loop(0, columns) as j:
+            single(source, to, i, j)
+        with f.loop(0, high) as i, f.loop(wide, columns) as j:
+            single(source, to, i, j)
+
+    outer = [a for a in range(len(n) - 1) if a != at]
+    nest(f, [n[a] for a in outer], [[row[a] for a in outer] for row in steps], body)
+    return call
+
+
 @kernel_for(Map)
 def map_kernel(target: Target, module: Module, m: Map) -> Call:
     """It returns 1 for a division by zero."""
@@ -48,6 +122,8 @@ def map_kernel(target: Target, module: Module, m: Map) -> Call:
     pointers = [call.pointer(v) for v in views]
     n = [call.number(d) for d in dims]
     steps = [[call.number(s) for s in row] for row in strides]
+    for own, found in zip(steps, strides):
+        own[-1] = 2 if found[-1] == 2 else own[-1]
     width = 1 if dims == [1] else lanes_for(target, m.roots, views)
     failed = ""
     if divides(m.roots):
