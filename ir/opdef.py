@@ -96,6 +96,9 @@ class OpDef:
     checks: it may raise when it runs: its operands hold indices or conditions.
     divides: it may raise for integers: operand 1 holds divisors.
     effect: runs in program order and is never dropped, merged or moved.
+    pairs: `pairs(x, y, **attrs)`: the attributes of the op on pairs of floats along a last axis,
+        from those on complex numbers; `x` and `y` are the types of operand 0 and of the result
+        (`ir.pairs`). A row without it refuses complex numbers.
     paddle: the `_C_ops` entry with the same operands and attributes, if there is one.
     examples: operand types and attributes for derived tests.
     """
@@ -120,6 +123,7 @@ class OpDef:
     checks: bool = False
     divides: bool = False
     effect: bool = False
+    pairs: Callable[..., dict[str, Any]] | None = None
     paddle: str | None = None
     examples: tuple[Example, ...] = ()
 
@@ -128,7 +132,12 @@ class OpDef:
         if not self.variadic and len(types) != len(self.operands):
             raise ShapeError(f"{self.name} takes {len(self.operands)} operands, not {len(types)}")
         out = self.types(*types, **attrs)
-        return out if isinstance(out, tuple) else (out,)
+        results = out if isinstance(out, tuple) else (out,)
+        if any(t.dtype.kind == "c" for t in (*types, *results)):
+            if self.pairs is None:
+                raise ShapeError(f"{self.name} has no kernel for complex numbers")
+            self.pairs(types[0], results[0] if results else None, **attrs)
+        return results
 
     @property
     def views(self) -> bool:
@@ -165,6 +174,22 @@ def view_rule(name: str) -> ViewRule:
 def no_gradient(b: Any, g: Any, y: Any, *operands: Any, **attrs: Any) -> list[None]:
     """The `grad` of a row whose results are constants to autograd."""
     return [None] * len(operands)
+
+
+# ---------------------------------------------------------------- complex numbers as pairs
+def unchanged(x: Type, y: Type | None, **attrs: Any) -> dict[str, Any]:
+    """The `pairs` of a row whose attributes name no axis."""
+    return attrs
+
+
+def same_axis(x: Type, y: Type | None, *, axis: int, **attrs: Any) -> dict[str, Any]:
+    """The `pairs` of a row with an axis of its operand."""
+    return {**attrs, "axis": axis_in(axis, x.ndim)}
+
+
+def with_pair(x: Type, y: Type, *, shape: Any) -> dict[str, Any]:
+    """The `pairs` of a row with the shape of its result."""
+    return {"shape": (*y.shape, 2)}
 
 
 _REQUIRED = inspect.Parameter.empty

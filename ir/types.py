@@ -24,7 +24,7 @@ LONGEST_TEXT, MOST_DIMS = 512, 32
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. `kind`: b bool, u unsigned, i signed, f float."""
+    """An element type. `kind`: b bool, u unsigned, i signed, f float, c complex."""
 
     name: str
     kind: str
@@ -40,6 +40,7 @@ class DType:
     def numpy(self) -> np.dtype:
         """The NumPy dtype; raises TypeError for types that NumPy lacks (bf16)."""
         names = {"b": "bool", "u": f"uint{self.bits}", "i": f"int{self.bits}"}
+        names["c"] = f"complex{self.bits}"
         return np.dtype(
             names.get(self.kind, f"float{self.bits}" if self.name != "bf16" else "bf16")
         )
@@ -57,8 +58,15 @@ class DType:
     @property
     def compute(self) -> DType:
         """The type that kernels compute in: floats of 16 bits are widened when they are loaded and
-        rounded when they are stored."""
+        rounded when they are stored; complex numbers are pairs of floats (`ir.complex`)."""
+        if self.kind == "c":
+            return F32 if self.bits == 64 else F64
         return F32 if self.kind == "f" and self.bits == 16 else self
+
+    @property
+    def differentiable(self) -> bool:
+        """Whether tensors of this type have gradients."""
+        return self.kind in "fc"
 
     @property
     def widened(self) -> bool:
@@ -71,6 +79,8 @@ U8, I8, I16 = DType("u8", "u", 8), DType("i8", "i", 8), DType("i16", "i", 16)
 I32, I64 = DType("i32", "i", 32), DType("i64", "i", 64)
 F16, BF16 = DType("f16", "f", 16), DType("bf16", "f", 16)
 F32, F64 = DType("f32", "f", 32), DType("f64", "f", 64)
+#: complex numbers: only while a function is recorded, never in a program (`ir.complex`)
+C64, C128 = DType("c64", "c", 64), DType("c128", "c", 128)
 DTYPES = {d.name: d for d in (BOOL, U8, I8, I16, I32, I64, F16, BF16, F32, F64)}
 FLOATS = (F32, F64)
 
@@ -303,6 +313,20 @@ class Type:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
     __repr__ = __str__
+
+
+#: the complex type with these parts
+COMPLEX = {F32: C64, F64: C128}
+
+
+def pair_type(t: Type) -> Type:
+    """The type of the pairs of floats that complex numbers are."""
+    return Type(t.dtype.compute, (*t.shape, 2))
+
+
+def complex_type(t: Type) -> Type:
+    """The type of the complex numbers that pairs of floats are."""
+    return Type(COMPLEX[t.dtype], t.shape[:-1])
 
 
 _TYPE = re.compile(r"\s*(\w+)\[([^\]]*)\]\s*$")

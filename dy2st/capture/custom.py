@@ -87,7 +87,7 @@ def owner(place: object) -> object:
 
 
 def floating(fake: FakeTensor) -> bool:
-    return fake._value.type.dtype.kind == "f"
+    return fake._value.type.dtype.differentiable
 
 
 def matched(

@@ -1,5 +1,8 @@
 """Dispatch of an intercepted call: to the adapter of its entry, else to a foreign op.
 
+A call with a complex operand, number or element type goes to the adapters of complex numbers, which
+are a table of their own: no other adapter sees one.
+
 An adapter (`dy2st.capture.adapters`) gets an `Emitter` and the call's own arguments. It returns
 fake tensors, or raises `NoRow` when the rows do not cover the case: the call then becomes a
 `foreign` op, executed by Paddle's own kernel when the program runs.
@@ -11,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dy2st.capture import foreign
 from dy2st.capture.adapters import ADAPTERS
+from dy2st.capture.adapters.complex import COMPLEX, takes_complex
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.trace import Trace, current
 from ir import ShapeError
@@ -23,7 +27,7 @@ def record(
     trace = current()
     assert trace is not None
     mark, count = trace.undo_log.mark(), len(trace.builder.ops)
-    adapter = ADAPTERS.get(name)
+    adapter = (COMPLEX if takes_complex(args, kwargs) else ADAPTERS).get(name)
     cause: Exception | None = None
     if adapter is not None:
         try:
@@ -32,6 +36,8 @@ def record(
             trace.undo_log.undo_to(mark)
             drop_ops(trace, count)
             cause = e
+    if takes_complex(args, kwargs):
+        raise foreign.not_for_complex(trace, name, cause)
     return foreign.record(trace, name, original, args, kwargs, cause)
 
 

@@ -26,6 +26,7 @@ from paddle.base.layer_helper_base import LayerHelperBase
 from paddle.nn.layer.layers import Layer
 
 from dy2st.capture.adapters import ADAPTERS, in_place_shape
+from dy2st.capture.adapters.complex import COMPLEX
 from dy2st.capture.detached_writes import write
 from dy2st.capture.dispatch import record
 from dy2st.capture.foreign.host import patched_draws, refusing
@@ -49,6 +50,9 @@ LEGACY = {
     "elementwise_add": "add",
 }
 
+#: calls of complex tensors that have one in place
+WRITTEN = ("add", "subtract", "multiply", "divide", "scale")
+RESHAPED = ("reshape_", "squeeze_", "unsqueeze_", "transpose_", "flatten_")
 #: layers of Paddle that bring the name of their data format into one form at every call
 BATCH_NORMS = tuple(
     getattr(paddle.nn, n) for n in ("BatchNorm1D", "BatchNorm2D", "BatchNorm3D", "SyncBatchNorm")
@@ -63,7 +67,11 @@ _ABSENT: object = object()
 # ---------------------------------------------------------------- in-place entries
 def _in_place(name: str) -> Callable[..., object]:
     """`foo_(x, ...)`: compute foo, write it into x."""
-    base, moves = ADAPTERS[name], int(f"{name}_" not in QUIET)
+    return _writing(ADAPTERS[name], int(f"{name}_" not in QUIET))
+
+
+def _writing(base: Callable[..., Tensor], moves: int = 1) -> Callable[..., object]:
+    """The call that writes what `base` gives into its first operand."""
 
     def call(e: Emitter, x: object, *args: object, **kwargs: object) -> object:
         return write(e, x, base(e, x, *args, **kwargs), own=True, moves=moves)
@@ -88,8 +96,11 @@ def declare_in_place() -> None:
         if name.endswith("_") and name[:-1] in ADAPTERS and not name.endswith("__"):
             kind = in_place_shape.in_place if name[:-1] in in_place_shape.SHAPES else _in_place
             ADAPTERS.setdefault(name, kind(name[:-1]))
-    ADAPTERS["assign_out_"] = _assign_out
+    for name in WRITTEN:
+        COMPLEX[f"{name}_"] = _writing(COMPLEX[name])
+    ADAPTERS["assign_out_"] = COMPLEX["assign_out_"] = _assign_out
     ADAPTERS["where_"] = _where_in_place
+    COMPLEX.update({n: ADAPTERS[n] for n in RESHAPED if n in ADAPTERS})
     ADAPTERS["full_"] = _full_in_place
 
 

@@ -100,11 +100,9 @@ def operator(name: str, row: str, reverse: bool = False) -> Method:
     def method(self: Tensor, other: object) -> object:
         if isinstance(other, (np.ndarray, np.generic)):
             other = other.item() if other.ndim == 0 else paddle.to_tensor(other)
-        if isinstance(other, complex):
-            raise foreign.another_type(recording(), f"Tensor.{name}", "complex64")
         if isinstance(other, (str, paddle.dtype)) and row in ("equal", "not_equal"):
             other = float("nan")  # no element is equal to it
-        if not isinstance(other, (Tensor, bool, int, float)):
+        if not isinstance(other, (Tensor, bool, int, float, complex)):
             return NotImplemented
         return record(f"Tensor.{name}", getattr(Tensor, name), (self, other), {})
 

@@ -36,7 +36,10 @@ def tolist(self: object) -> object:
 def recorded(x: object) -> tuple[Trace, FakeTensor]:
     trace = current()
     assert trace is not None
-    return trace, lift(trace, x)
+    fake = lift(trace, x)
+    if fake._value.type.dtype.kind == "c":
+        raise item.refuse_complex(trace, "the tensor")
+    return trace, fake
 
 
 def free(trace: Trace, fake: FakeTensor) -> object:

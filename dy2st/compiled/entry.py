@@ -38,7 +38,7 @@ from dy2st.trace.undo import Attr, Location, Within
 from executor.executable import output_bounds
 from executor.rooms import Expanding
 from ir import Program, Size, Slot, Value
-from ir.types import product
+from ir.types import Type, complex_type, product
 
 MISS: Any = object()
 
@@ -280,10 +280,10 @@ class _Writer:
                 self.number(k, q)
                 continue
             self.line(f"_t{k} = {self.source(k, q)}", 2)
-            dtype = self.constant(DTYPE_TO_PADDLE[i.value.type.dtype])
+            dtype = self.constant(DTYPE_TO_PADDLE[q.type.dtype])
             check = f"(q := _t{k}.dtype) is not {dtype} and q != {dtype}"
             self.line(f"if {check}: return _MISS", 2)
-            if i.value.type.dtype.kind == "f" and grad_enabled():
+            if q.type.dtype.differentiable and grad_enabled():
                 stops = bool(q.tensor.stop_gradient)
                 self.line(f"if _t{k}.stop_gradient is not {stops}: return _MISS", 2)
             if q.leaf is not None and i.value in self.written:
@@ -372,8 +372,8 @@ class _Writer:
         """Bind named sizes where they stand alone, then check every dim."""
         seen: set[str] = set()
         checks = []
-        for k, (i, _) in enumerate(self.given):
-            shape = i.value.type.shape
+        for k, (_, q) in enumerate(self.given):
+            shape = q.type.shape
             self.line(f"_s = _t{k}.shape", 2)
             if any(isinstance(d, Size) for d in shape):
                 self.line(f"if len(_s) != {len(shape)}: return _MISS", 2)
@@ -439,14 +439,20 @@ class _Writer:
             if isinstance(v, Slot):
                 self.line(f"_o{k} = _t{at[v.input]}")
                 continue
-            shape = v.type.shape if not self.counted(v) else (self.bounds[k],)
-            dtype = self.constant(DTYPE_TO_PADDLE[v.type.dtype])
+            type = self.output_type(k)
+            shape = type.shape if not self.counted(v) else (self.bounds[k],)
+            dtype = self.constant(DTYPE_TO_PADDLE[type.dtype])
             if k in self.trained and not self.counted(v):
                 self.line(f"_o{k} = _node.result({self.trained[k]}, {_shape(shape)}, {dtype})")
             elif self.training and k >= self.training.results and not self.counted(v):
                 self.line(f"_o{k} = _TRAINING.spare.take({k}, {_shape(shape)}, {dtype}, _where)")
             elif None not in shape:
                 self.line(f"_o{k} = _EMPTY({_shape(shape)}, {dtype}, {place})")
+
+    def output_type(self, k: int) -> Type:
+        """The type of the tensor that output k is."""
+        found = self.program.outputs[k].type
+        return complex_type(found) if k in self.entry.plan.complex else found
 
     def counted(self, v: Value | Slot) -> bool:
         """Whether its shape follows from how often a loop ran."""
@@ -457,11 +463,12 @@ class _Writer:
         for name in self.counts:
             self.line(f"{name} = _found.counts[{name!r}]")
         for k, v in enumerate(self.program.outputs):
+            shape = self.output_type(k).shape
             if self.counted(v) and self.bounds[k] is None:
-                self.line(f"_o{k} = _TENSOR(_found.arrays[{k}])")
+                pairs = ".as_complex()" if k in self.entry.plan.complex else ""
+                self.line(f"_o{k} = _TENSOR(_found.arrays[{k}]){pairs}")
             elif self.counted(v):
-                size = str(product(v.type.shape))
-                self.line(f"_o{k} = _o{k}[:{size}].reshape({_shape(v.type.shape)})")
+                self.line(f"_o{k} = _o{k}[:{product(shape)}].reshape({_shape(shape)})")
             if self.counted(v) and k in self.trained:
                 self.line(f"_o{k} = _node.filled({self.trained[k]}, _o{k})")
 

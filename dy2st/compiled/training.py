@@ -31,7 +31,7 @@ from ir.autodiff.activity import Activity
 from ir.autodiff.checkpoint import Checkpoint, PerLoop, keeps_all
 from ir.autodiff.partial_backward import inputs_read, unreached, with_arrived
 from ir.passes import run as run_passes
-from ir.types import evaluate_dim
+from ir.types import complex_type, evaluate_dim
 
 ops: Any = core.eager.ops
 #: hoisting computes something for all iterations at once: with checkpoints there is no room for it
@@ -80,7 +80,8 @@ class Training:
 
     of: for each output with a gradient, its number among the outputs of `forward`; wrt: the inputs
     that get one. attached: pairs (input, output): an input that is written with a value that
-    requires a gradient, and the output that is its slot.
+    requires a gradient, and the output that is its slot. complex: those of `wrt`, by their number,
+    that are complex tensors.
     """
 
     gradient: Gradient
@@ -91,6 +92,7 @@ class Training:
     checkpoint: Checkpoint
     spare: Spare = field(default_factory=Spare)
     device: Device = CPU
+    complex: frozenset[int] = frozenset()
     _lock: Any = field(default_factory=threading.Lock)
     _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
 
@@ -137,7 +139,10 @@ class Training:
         missing = zip(run.inputs, given)
         inputs = [empty(i.value, sizes, where) if g is None else g for i, g in missing]  # not read
         inputs = [t if t.is_contiguous() else ops.assign(t) for t in (*inputs, *residuals)]
-        outputs = [empty(v, sizes, where) for v in run.program.outputs]
+        outputs = [
+            empty(v, sizes, where, k in self.complex)
+            for k, v in enumerate(run.program.outputs)
+        ]
         run_on(
             run.run,
             where,
@@ -148,9 +153,10 @@ class Training:
         return outputs
 
 
-def empty(value: Value, sizes: Mapping[str, int], where: Where) -> Tensor:
-    shape = [evaluate_dim(d, sizes) for d in value.type.shape]
-    return core.eager.ops.empty(shape, DTYPE_TO_PADDLE[value.type.dtype], where.place)
+def empty(value: Value, sizes: Mapping[str, int], where: Where, pairs: bool = False) -> Tensor:
+    type = complex_type(value.type) if pairs else value.type
+    shape = [evaluate_dim(d, sizes) for d in type.shape]
+    return core.eager.ops.empty(shape, DTYPE_TO_PADDLE[type.dtype], where.place)
 
 
 def prepare(
@@ -197,12 +203,15 @@ def prepare(
             raise refused_write(first.name, trace.aliasing.attached[first.value], e) from None
         return str(e)
     pairs = tuple(zip(written, range(results, len(extended.outputs))))
-    return Training(gradient, tuple(of), tuple(wrt), pairs, results, checkpoint, device=device)
+    complex = frozenset(n for n, k in enumerate(wrt) if bound[k].pairs)
+    return Training(
+        gradient, tuple(of), tuple(wrt), pairs, results, checkpoint, device=device, complex=complex
+    )
 
 
 def asks(q: TracedInput) -> bool:
     """Whether an input gets a gradient."""
-    floating = q.value.type.dtype.kind == "f"
+    floating = q.value.type.dtype.differentiable
     return floating and q.number is None and not q.tensor.stop_gradient
 
 

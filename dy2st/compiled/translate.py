@@ -64,6 +64,7 @@ from dy2st.trace.user_stack import raised_at, user_loc
 from ir import Input, Loc, Program, Scan, SourceError, Value
 from ir.analysis.alias import AliasError
 from ir.analysis.history import History
+from ir.pairs import is_complex, lay_out
 from ir.passes import functionalize, undistinguished
 from ir.passes import run as run_passes
 from ir.uses import walk
@@ -331,7 +332,18 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     check_mode(mode)
     results = Results(trace, out, list(final_stores(trace)))
     plan = results.plan()
-    return results.with_selectors(build_program(trace, function, plan.values)), plan
+    program = results.with_selectors(build_program(trace, function, plan.values))
+    return program, with_pairs(trace, program, plan)
+
+
+def with_pairs(trace: Trace, program: Program, plan: OutputPlan) -> OutputPlan:
+    """From here on the program has pairs of floats for complex numbers; what it takes and gives
+    says where they are."""
+    for q in trace.inputs.by_id.values():
+        q.pairs = is_complex(q.value)
+    found = frozenset(k for k, v in enumerate(program.results) if is_complex(v))
+    lay_out(program)
+    return dataclasses.replace(plan, complex=found)
 
 
 def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import executor
+from dy2st.export.complex_arrays import complex_of, pairs_of, read_complex
 from dy2st.export.limits import FileError, check_program, check_text
 from dy2st.export.manifest import read
 from dy2st.export.results import Call, Reader
@@ -96,19 +97,26 @@ class LoadedProgram:
         self.arguments = tuple(i.name for i in program.inputs if i.kind == "arg")
         if len(set(self.arguments)) < len(self.arguments):
             raise FileError("two arguments have one name")
-        reader = Reader(program)
+        self._arrays = read_complex(program, manifest)
+        if device == "gpu" and (self._arrays.inputs or self._arrays.outputs):
+            raise executor.Unsupported(
+                "complex arguments, weights and results run on the CPU: load it without `device`"
+            )
+        reader = Reader(program, self._arrays)
         self._result = reader.read(manifest["result"])
         self._stores = [(k, reader.read(tree)) for k, tree in manifest["stores"]]
         program = with_requires(replace(program, requires=(*program.requires, *reader.requires)))
         self.program = program
         self._inputs = program.inputs
         self._initial = {
-            k: self._weight(k, i, weights) for k, i in enumerate(program.inputs) if i.kind != "arg"
+            k: self._seen(k, self._weight(k, i, weights))
+            for k, i in enumerate(program.inputs)
+            if i.kind != "arg"
         }
         for target, part in self._stores:
             if type(target) is not int or target not in self._initial:
                 raise FileError(f"it stores to input {target!r:.80}, which is no buffer")
-            if part.type != program.inputs[target].value.type:
+            if part.type != self._arrays.input_type(target):
                 what = part.type or "what is no tensor"
                 raise FileError(f"it stores {what} to {program.inputs[target].name}")
         self._fixed: dict[int, Any] = {}
@@ -125,6 +133,10 @@ class LoadedProgram:
             have = f"{array.dtype}{list(array.shape)}"
             raise FileError(f"the weight {i.name} is {have}, the program has {i.value.type}")
         return array
+
+    def _seen(self, k: int, a: np.ndarray) -> np.ndarray:
+        """Input k as the caller sees it."""
+        return complex_of(a) if k in self._arrays.inputs else a
 
     @property
     def buffers(self) -> dict[str, object]:
@@ -153,9 +165,12 @@ class LoadedProgram:
             ValueError: a shape that the program does not take; IndexError: an index from data.
         """
         arrays = self._bind(args, kwargs)
-        given = (a for k, a in enumerate(arrays) if k not in self._fixed)
-        there = next((a for a in given if not isinstance(a, np.ndarray)), None)
-        outputs = self._run(*arrays, make=empty if there is None else there.beside)
+        free = (a for k, a in enumerate(arrays) if k not in self._fixed)
+        there = next((a for a in free if not isinstance(a, np.ndarray)), None)
+        given = [pairs_of(a) if k in self._arrays.inputs else a for k, a in enumerate(arrays)]
+        outputs = self._run(*given, make=empty if there is None else there.beside)
+        for k in self._arrays.outputs:
+            outputs[k] = complex_of(outputs[k])
         call = Call(outputs, arrays, self._sizes(arrays), there is None)
         result = self._result.fill(call)
         self._fixed.update({k: self._copied(part.fill(call)) for k, part in self._stores})
@@ -172,9 +187,13 @@ class LoadedProgram:
         out = []
         for k, i in enumerate(self._inputs):
             array = self._fixed[k] if k in self._fixed else self._array(given[i.name])
-            if array.dtype != i.value.type.dtype.numpy:
-                want = i.value.type.dtype.numpy
+            want = self._arrays.input_type(k).dtype.numpy
+            if array.dtype != want:
                 raise TypeError(f"{i.name} is {array.dtype}, the program takes {want}")
+            if k in self._arrays.inputs and not array.flags.c_contiguous:
+                if i.value in {target for target, _ in self.program.writes}:
+                    raise ValueError(f"{i.name} is written, but the array is not contiguous")
+                array = np.ascontiguousarray(array).reshape(array.shape)
             out.append(array)
         return out
 

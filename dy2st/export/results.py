@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dy2st.export.complex_arrays import ComplexArrays
 from dy2st.export.limits import LIMITS, FileError, require
 from ir import OPS, Builder, Program, Require, Size, Type, Value
 from ir.attributes import check_attrs, is_dim
@@ -24,7 +25,8 @@ from ir.uses import dim_names
 
 @dataclass(frozen=True)
 class Call:
-    """The arrays of one call, and its named sizes; `on_host`: whether its results are there."""
+    """The arrays of one call, as its caller has them, and its named sizes; `on_host`: whether its
+    results are there."""
 
     outputs: Sequence[Any]
     inputs: Sequence[Any]
@@ -214,6 +216,7 @@ class Reader:
     """
 
     program: Program
+    arrays: ComplexArrays
     requires: list[Require] = field(default_factory=list)
     depth: int = 0
     inside: bool = False
@@ -257,11 +260,11 @@ class Reader:
 
     def _out(self, index: object, steps: object) -> Part:
         at = self.output(index)
-        return self.viewed(True, at, self.program.outputs[at].type, steps)
+        return self.viewed(True, at, self.arrays.output_type(at), steps)
 
     def _same(self, index: object, steps: object) -> Part:
         at = _index(index, len(self.program.inputs))
-        return self.viewed(False, at, self.program.inputs[at].value.type, steps)
+        return self.viewed(False, at, self.arrays.input_type(at), steps)
 
     def _elements(self, tree: object) -> Part:
         outside, self.inside = self.inside, True
@@ -289,17 +292,16 @@ class Reader:
         if not self.inside or type(number) is not bool:
             raise FileError("rows are numbers or arrays, and stand in a list of elements")
         at = self.output(index, 1 if number else None)
-        own = self.program.outputs[at].type
+        own = self.arrays.output_type(at)
         if own.ndim == 0:
             raise FileError(f"output {at} has no rows")
         return Rows(at, own, number)
 
     def output(self, index: object, ndim: int | None = None) -> int:
         at = _index(index, len(self.program.outputs))
-        if ndim is not None and self.program.outputs[at].type.ndim != ndim:
-            raise FileError(
-                f"output {at} has {self.program.outputs[at].type.ndim} axes, not {ndim}"
-            )
+        if ndim is not None and self.arrays.output_type(at).ndim != ndim:
+            have = self.arrays.output_type(at).ndim
+            raise FileError(f"output {at} has {have} axes, not {ndim}")
         return at
 
     def known(self, value: object) -> None:

@@ -11,6 +11,7 @@ import paddle
 
 from dy2st.api import StaticFunction, to_static
 from dy2st.compiled.entry import Entry
+from dy2st.export.complex_arrays import pairs_of
 from dy2st.export.manifest import write
 from dy2st.results.leaves import Saved
 from dy2st.results.leaves import save as saved
@@ -75,9 +76,10 @@ def parts_of(
     for k, q in enumerate(entry.displayed_bound):
         number = entry.traced.index(q)
         if entry.args[number] is None:
-            weights[str(k)] = _array(entry.input(number, ()))
+            array = _array(entry.input(number, ()))
+            weights[str(k)] = pairs_of(array) if q.pairs else array
     file = Saved(entry.traced, entry.displayed_bound)
-    manifest = {
+    manifest: dict[str, object] = {
         "result": saved(entry.plan.result, file),
         "stores": [
             [_input_of(entry, place), _tensor(place, saved(t, file))]
@@ -85,6 +87,9 @@ def parts_of(
             if not _holds(place, t)
         ],
     }
+    inputs = [k for k, q in enumerate(entry.displayed_bound) if q.pairs]
+    if inputs or entry.plan.complex:
+        manifest["complex"] = {"inputs": inputs, "outputs": sorted(entry.plan.complex)}
     return entry.program, manifest, weights
 
 

@@ -1,6 +1,7 @@
 """The table of library functions that are converted like user code, with their substitutes.
 
-Paddle's gather and scatter functions look at values of index and mask: they are converted as Paddle
+Paddle's gather and scatter functions look at values of index and mask, and `istft` at those of its
+window: they are converted as Paddle
 has written them, so that their checks are made when the program runs. Layers that call one Layer
 after the other have loops like those of the user.
 """
@@ -28,6 +29,7 @@ _FOUND = [
     for name in (*_NAMES, *(f"{q}_" for q in _NAMES))
     if hasattr(home, name)
 ]
+_FOUND += [paddle.signal.istft]
 _FOUND += [TransformerEncoder.forward, TransformerDecoder.forward]
 
 

@@ -194,7 +194,7 @@ def as_index(trace: Trace, x: object) -> object:
     """`operator.index(x)`: tensors of integers become numbers."""
     if isinstance(x, Tensor):
         fake = lift(trace, x)
-        if fake._value.type.dtype.kind == "f":
+        if fake._value.type.dtype.differentiable:
             raise TypeError(f"'{fake._value.type}' object cannot be interpreted as an integer")
         return number(trace, fake, "the bound of a range")
     if is_runtime_scalar(x) and x.kind is float:

@@ -37,6 +37,7 @@ class OutputPlan:
     moved: lifted inputs that `contiguous()` gives other memory.
     replayed: lifted inputs of which a result may be a copy, if they are not contiguous.
     trained: results that require a gradient.
+    complex: outputs that are complex tensors, and pairs of floats in the program.
     """
 
     values: tuple[Value, ...]
@@ -47,6 +48,7 @@ class OutputPlan:
     moved: tuple[int, ...] = ()
     replayed: frozenset[int] = frozenset()
     trained: tuple[Value, ...] = ()
+    complex: frozenset[int] = frozenset()
 
 
 @dataclass

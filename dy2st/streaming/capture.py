@@ -172,6 +172,7 @@ def _for_sequences_of(
     with paddle.no_grad():
         raw, plan, inputs, sizes, stored = capture(function, Signature(values, {}), specs)
     check_stores(plan, stored)
+    check_real(plan, inputs)
     program, tree = with_results(pure(raw, inputs), plan, inputs)
     program, bound = prune_inputs(banded(program), inputs)
     requires = (*checked(program, frames), *multiples(sizes.divided, frames))
@@ -249,6 +250,18 @@ def check_stores(plan: leaves.OutputPlan, stored: Mapping[object, Loc | None]) -
         remedy="Return it instead. What is carried from frame to frame is kept by the program: "
         "begin with a constant state, and loop over the frames.",
     )
+
+
+def check_real(plan: leaves.OutputPlan, inputs: Sequence[TracedInput]) -> None:
+    """Refuse complex arguments, weights and results."""
+    views = [q for q in leaves.leaves((plan.result, plan.stores)) if isinstance(q, leaves.View)]
+    names = {name for q in views for name, _ in q.recipe}
+    if plan.complex or any(q.pairs for q in inputs) or names & {"as_real", "as_complex"}:
+        raise SourceError(
+            "a function with complex arguments, weights or results cannot be streamed.",
+            reason="What a streaming program takes, keeps and gives is real.",
+            remedy="Return the parts as tensors of their own: `paddle.as_real(y).clone()`.",
+        )
 
 
 def with_results(

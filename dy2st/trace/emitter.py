@@ -25,7 +25,7 @@ from ir import OPS, Type, Value
 from ir.autodiff.activity import passing
 from ir.loc import source_error
 from ir.opdef import OpDef, complete_attrs, no_gradient
-from ir.types import BF16, I32, I64, DType, Size, product
+from ir.types import BF16, I32, I64, Dim, DType, Size, product
 
 #: in-place entries of Paddle that leave the version of the tensor as it was
 QUIET = frozenset(("exponential_",))
@@ -88,7 +88,7 @@ def lift(trace: Trace, tensor: Tensor) -> FakeTensor:
 
 def detached(trace: Trace, value: Value) -> Value:
     """A value of the same storage that carries no gradient."""
-    if value.type.dtype.kind != "f" and value not in trace.autograd.trained:
+    if not value.type.dtype.differentiable and value not in trace.autograd.trained:
         return value
     out: Value = trace.emit("detach", [value], {})
     trace.aliasing.detached[out] = value
@@ -267,7 +267,7 @@ class Emitter:
         call has read so far."""
         given = self.trained.intersection(passing(row, values, results))
         self.stop_gradient = self.stop_gradient and not given
-        floating = all(v.type.dtype.kind == "f" for v in results)
+        floating = all(v.type.dtype.differentiable for v in results)
         return not self.stop_gradient if floating and row.grad is not no_gradient else bool(given)
 
     def wrap(self, value: Value, stop: bool = True) -> FakeTensor:
@@ -308,6 +308,8 @@ class Emitter:
 
     def full(self, value: object, dtype: DType, shape: Sequence[object] = ()) -> FakeTensor:
         dims = tuple(d if isinstance(d, Size) else dim_of(d) for d in shape)
+        if dtype.kind == "c":
+            return self.full_complex(complex(value), dtype, dims)  # type: ignore[call-overload]
         attrs = {"value": value, "shape": dims, "dtype": dtype}
         out = self.wrap(self.trace.emit("full", [], attrs))
         if small(out._value.type):
@@ -321,6 +323,21 @@ class Emitter:
         """The elements of a small tensor as Python numbers and sizes; None if not known."""
         return self.trace.known(x._value) if isinstance(x, FakeTensor) else None
 
+    def where(self, test: Any, x: Any, y: Any) -> FakeTensor:
+        """The row, and the same of complex numbers."""
+        row = self.__getattr__("where")
+        if self.type(x).dtype.kind != "c":
+            return row(test, x, y)  # type: ignore[no-any-return]
+        test = self.reshape(test, shape=(*self.type(test).shape, 1))
+        return self.as_complex(row(test, self.as_real(x), self.as_real(y)))  # type: ignore[no-any-return]
+
+    def full_complex(self, value: complex, dtype: DType, dims: tuple[Dim, ...]) -> FakeTensor:
+        parts = [self.full(q, dtype.compute, (*dims, 1)) for q in (value.real, value.imag)]
+        if value == 0:
+            parts = [self.full(0.0, dtype.compute, (*dims, 2))]
+        both = parts[0] if len(parts) == 1 else self.concat(*parts, axis=-1)
+        return self.as_complex(both)  # type: ignore[no-any-return]
+
     def literal(self, x: object) -> Any:
         """The constant value of a one-element tensor as a Python number; None if it is not
         constant."""
@@ -330,7 +347,17 @@ class Emitter:
         return found[0] if found is not None and len(found) == 1 else None
 
     def cast_to(self, x: Any, dtype: DType) -> Any:
-        return x if self.type(x).dtype == dtype else self.cast(x, dtype=dtype)
+        have = self.type(x).dtype
+        if have == dtype:
+            return x
+        if dtype.kind != "c":
+            return self.cast(x, dtype=dtype)
+        if have.kind == "c":
+            return self.as_complex(self.cast(self.as_real(x), dtype=dtype.compute))
+        re = self.cast_to(x, dtype.compute)
+        return self.as_complex(
+            self.stack(re, self.full(0.0, dtype.compute, self.type(re).shape), axis=-1)
+        )
 
     def scalar(self, n: Any, dtype: DType) -> FakeTensor:
         """A Python number, or a Sym, as a 0-d tensor."""

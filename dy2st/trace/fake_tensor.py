@@ -22,7 +22,22 @@ from dy2st.trace.symint import SymInt, is_symint, make
 from dy2st.trace.trace import current
 from dy2st.trace.user_stack import user_loc
 from ir import Type, Value
-from ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, product
+from ir.types import (
+    BF16,
+    BOOL,
+    C64,
+    C128,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    DType,
+    product,
+)
 
 DTYPE_TO_PADDLE = {
     BOOL: paddle.bool,
@@ -35,6 +50,8 @@ DTYPE_TO_PADDLE = {
     BF16: paddle.bfloat16,
     F32: paddle.float32,
     F64: paddle.float64,
+    C64: paddle.complex64,
+    C128: paddle.complex128,
 }
 DTYPE_FROM_PADDLE = {v: k for k, v in DTYPE_TO_PADDLE.items()}
 
@@ -264,7 +281,7 @@ def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
     if not flag:
         trace.aliasing.leaves.append(fake)
         trace.autograd.trained.add(fake._value)
-    elif fake._value.type.dtype.kind == "f":
+    elif fake._value.type.dtype.differentiable:
         old = fake._value
         if trace.values.frame_of[old] is not trace.frame:
             raise NeedsConcrete("stop_gradient of a tensor from outside of the block is set")

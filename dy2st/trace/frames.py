@@ -9,8 +9,8 @@ from typing import Any
 from paddle import Tensor
 
 from dy2st.trace.undo import Location
-from ir import Builder, Const, Loc, Op, Require, Value
-from ir.types import Dim
+from ir import Builder, Const, Loc, Op, Require, Type, Value
+from ir.types import Dim, complex_type
 
 
 @dataclass(eq=False)
@@ -141,7 +141,7 @@ class TracedInput:
     the call, and so is where it begins in its memory, if `offset` says so. `drawn`: the number of
     the host call that gives its values on every call; `tensor` has none of them. `leaf`: the
     argument of the call, a NumPy array, whose memory the tensor has; `array` stands for it in the
-    trace.
+    trace. `pairs`: the tensor is complex, and its value in the program has pairs of floats.
     """
 
     tensor: Tensor
@@ -158,3 +158,9 @@ class TracedInput:
     drawn: int | None = None
     leaf: int | None = None
     array: object = None
+    pairs: bool = False
+
+    @property
+    def type(self) -> Type:
+        """The type of the tensor."""
+        return complex_type(self.value.type) if self.pairs else self.value.type

@@ -23,6 +23,8 @@ def scalar(
     """The one element of a tensor as bool[], i64[] or f64[]; for more than one, eager raises
     `error`."""
     t, value = fake._value.type, fake._value
+    if t.dtype.kind == "c":
+        raise refuse_complex(trace, what)
     if not fake.stop_gradient:
         value = detached(trace, value)
     if any(d != 1 for d in t.shape):
@@ -39,6 +41,16 @@ def scalar(
     kind = {"b": bool, "f": float}.get(t.dtype.kind, int)
     dtype = DTYPES[kind]
     return value if t.dtype == dtype else trace.emit("cast", [value], {"dtype": dtype})
+
+
+def refuse_complex(trace: Trace, what: str) -> Refused:
+    return Refused(
+        f"{what} is complex, and is needed as a Python number or array.",
+        trace.where(),
+        reason="Programs compute real numbers and complex tensors, but no complex numbers of "
+        "Python.",
+        remedy="Use its parts: `x.real()`, `x.imag()`; or compute with the tensor.",
+    )
 
 
 def item(self: Any, *index: Any) -> Any:

@@ -111,7 +111,7 @@ def _passing(op: Op) -> Sequence[Value]:
 
 
 def is_float(v: Value) -> bool:
-    return v.type.dtype.kind == "f"
+    return v.type.dtype.differentiable
 
 
 def passing(row: OpDef, operands: Sequence[Value], results: Sequence[Value]) -> Sequence[Value]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import ir.scalar.language as k
-from ir.opdef import ShapeError, axis_in, example, op, same_dim
+from ir.opdef import ShapeError, axis_in, example, op, same_axis, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import Picked, Scattered, flat_index, masked, number, zeros
 from ir.program import Builder, Value
@@ -66,6 +66,7 @@ def _take_grad(
 
 op(
     "gather_nd(x, *index, axis)",
+    pairs=same_axis,
     types=lambda x, *index, axis: _places("gather_nd", x, index, axis),
     ref=lambda x, *index, axis: x[_key(x, index, axis % x.ndim)],
     grad=_take_grad,
@@ -142,8 +143,15 @@ def _put_grad(
     return [dx, dy, *(None for _ in index)]
 
 
+def _put_pairs(x: Type, y: Type, axis: int, combine: str) -> dict[str, Any]:
+    if combine not in ("assign", "add"):
+        raise ShapeError(f"complex numbers are not put by {combine!r}")
+    return {"axis": axis_in(axis, x.ndim), "combine": combine}
+
+
 op(
     "scatter_nd(x, y, *index, axis, combine='assign')",
+    pairs=_put_pairs,
     types=_put_types,
     ref=_put_ref,
     grad=_put_grad,

@@ -3,6 +3,8 @@
 Element (i, j, ...) of `strided` is `x[offset + i * strides[0] + j * strides[1] + ...]`; `x` has one
 axis. `unfold` has the windows of an axis side by side. Places may overlap: their gradients add up.
 A write needs places that differ (`overlaps`); whoever emits a view that is written sees to that.
+`as_real` and `as_complex` stand in the record of a function only; in a program both are `alias`
+(`ir.pairs`).
 """
 
 from __future__ import annotations
@@ -12,19 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from ir.opdef import OPS, ShapeError, ViewRule, assume, axis_in, example, op
+from ir.opdef import OPS, ShapeError, ViewRule, assume, axis_in, example, op, unchanged
 from ir.ops.gradients import Placed, Scattered
 from ir.ops.views import write_row
 from ir.program import Builder, Value
 from ir.types import (
+    COMPLEX,
     I64,
     Dim,
     Size,
     Strides,
     Type,
+    complex_type,
     contiguous,
     floor_divide,
     is_natural,
+    pair_type,
     product,
 )
 
@@ -208,6 +213,60 @@ op(
         example("f64[2,7,2]", axis=1, size=4, step=2),
         example("i64[2,5]", axis=1, size=5, step=1),
         example("f32[0,4]", axis=1, size=2, step=2),
+    ),
+)
+
+
+# ---------------------------------------------------------------- complex numbers
+def _to_pairs(x: Type) -> Type:
+    if x.dtype.kind != "c":
+        raise ShapeError(f"as_real of {x}, which is not complex")
+    return pair_type(x)
+
+
+def _of_pairs(x: Type) -> Type:
+    if x.dtype not in COMPLEX or x.shape[-1:] != (2,):
+        raise ShapeError(f"as_complex of {x}: it takes floats with a last axis of 2")
+    return complex_type(x)
+
+
+def _halves(x: Type, y: Type, strides: Strides) -> Strides | None:
+    """None where the pairs do not lie as complex numbers do."""
+    known = [s for s in strides if not isinstance(s, Size)]
+    if strides[-1:] != (1,) or len(known) != len(strides) or any(s % 2 for s in known[:-1]):
+        return None
+    return tuple(s // 2 for s in known[:-1])
+
+
+def _doubled(x: Type, y: Type, strides: Strides) -> Strides:
+    out: list[Dim] = [s * 2 for s in strides]
+    return (*out, 1)
+
+
+op(
+    "as_real(x)",
+    types=_to_pairs,
+    pairs=unchanged,
+    ref=lambda x: np.stack((x.real, x.imag), -1),
+    grad=lambda b, g, y, x: [b.as_complex(g)],
+    view=ViewRule(
+        strides=_doubled,
+        offset=lambda strides: 0,
+        python=lambda x: x.as_real(),
+        unview=lambda b, base, new: b.as_complex(new),
+    ),
+)
+op(
+    "as_complex(x)",
+    types=_of_pairs,
+    pairs=unchanged,
+    ref=lambda x: x[..., 0] + 1j * x[..., 1],
+    grad=lambda b, g, y, x: [b.as_real(g)],
+    view=ViewRule(
+        strides=_halves,
+        offset=lambda strides: 0,
+        python=lambda x: x.as_complex(),
+        unview=lambda b, base, new: b.as_real(new),
     ),
 )
 

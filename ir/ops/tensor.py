@@ -18,7 +18,10 @@ from ir.opdef import (
     example,
     no_gradient,
     op,
+    same_axis,
     same_dim,
+    unchanged,
+    with_pair,
 )
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import fitted
@@ -71,6 +74,7 @@ op(
 )
 op(
     "assign(x)",
+    pairs=unchanged,
     types=lambda x: x,
     kernel=lambda x: x,
     ref=lambda x: x.copy(),
@@ -88,6 +92,7 @@ def _kept_type(x: Type, y: Type) -> Type:
 
 op(
     "detach(x)",
+    pairs=unchanged,
     types=lambda x: x,
     ref=lambda x: x,
     expand=lambda b, x: x,
@@ -102,6 +107,7 @@ op(
 )
 op(
     "alias(x)",
+    pairs=unchanged,
     types=lambda x: x,
     ref=lambda x: x,
     expand=lambda b, x: x,
@@ -116,6 +122,7 @@ op(
 )
 op(
     "stored(y, *, into, own=False)",
+    pairs=unchanged,
     types=lambda y, into, own: y,
     ref=lambda y, into, own: y,
     expand=lambda b, y, into, own: y,
@@ -124,6 +131,7 @@ op(
 )
 op(
     "keep_gradient(x, y)",
+    pairs=unchanged,
     types=_kept_type,
     ref=lambda x, y: y,
     expand=lambda b, x, y: y,
@@ -164,6 +172,7 @@ def _reshape_ref(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 op(
     "reshape(x, *, shape)",
+    pairs=with_pair,
     types=_reshape_types,
     ref=_reshape_ref,
     grad=lambda b, g, y, x, shape: [b.reshape(g, shape=x.type.shape)],
@@ -195,6 +204,7 @@ def inverse(perm: tuple[int, ...]) -> tuple[int, ...]:
 
 op(
     "transpose(x, *, perm)",
+    pairs=lambda x, y, perm: {"perm": (*_permutation(perm, x.ndim), x.ndim)},
     types=lambda x, perm: x.with_shape(x.shape[p] for p in _permutation(perm, x.ndim)),
     ref=lambda x, perm: np.transpose(x, perm),
     grad=lambda b, g, y, x, perm: [b.transpose(g, perm=inverse(_permutation(perm, x.type.ndim)))],
@@ -224,6 +234,7 @@ def _expand_types(x: Type, shape: tuple[Dim, ...]) -> Type:
 
 op(
     "expand(x, *, shape)",
+    pairs=with_pair,
     types=_expand_types,
     ref=lambda x, shape: np.broadcast_to(x, shape).copy(),
     grad=lambda b, g, y, x, shape: [fitted(b, g, x.type)],
@@ -258,6 +269,7 @@ def _concat_types(*xs: Type, axis: int) -> Type:
 
 op(
     "concat(*xs, axis)",
+    pairs=same_axis,
     types=_concat_types,
     ref=lambda *xs, axis: np.concatenate(xs, axis),
     grad=lambda b, g, y, *xs, axis: _as_tuple(
@@ -294,6 +306,7 @@ def _stack_types(*xs: Type, axis: int) -> Type:
 
 op(
     "stack(*xs, axis=0)",
+    pairs=lambda x, y, axis: {"axis": axis_in(axis, y.ndim)},
     types=_stack_types,
     ref=lambda *xs, axis: np.stack(xs, axis),
     grad=lambda b, g, y, *xs, axis: [b.index(g, axis=axis, index=i) for i in range(len(xs))],
@@ -308,6 +321,7 @@ op(
 
 op(
     "tensor_array(*xs)",
+    pairs=unchanged,
     types=lambda *xs: _stack_types(*xs, axis=0),
     ref=lambda *xs: np.stack(xs),
     grad=lambda b, g, y, *xs: [b.index(g, axis=0, index=i) for i in range(len(xs))],
@@ -338,6 +352,7 @@ def _split_ref(x: np.ndarray, axis: int, sections: tuple[int, ...]) -> tuple[np.
 
 op(
     "split(x, *, axis, sections)",
+    pairs=same_axis,
     types=_split_types,
     ref=_split_ref,
     grad=lambda b, g, y, x, axis, sections: [b.concat(*g, axis=axis)],
@@ -410,7 +425,7 @@ def _copy_types(x: Type, y: Type, own: bool, moves: int) -> tuple[Type, ...]:
     return ()
 
 
-op("copy_(x, y, *, own=False, moves=1)", types=_copy_types, writes=True)
+op("copy_(x, y, *, own=False, moves=1)", types=_copy_types, writes=True, pairs=unchanged)
 op(
     "foreign(*xs, call, args, types, writes=())",
     types=lambda *xs, call, args, types, writes: tuple(types),

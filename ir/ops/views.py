@@ -21,6 +21,7 @@ from ir.opdef import (
     axis_in,
     example,
     op,
+    same_axis,
     same_dim,
 )
 from ir.ops.elementwise import require_kind
@@ -88,6 +89,7 @@ def _slice_types(x: Type, axis: int, start: Dim, length: Dim, step: int) -> Type
 
 op(
     "slice(x, *, axis, start, length, step=1)",
+    pairs=same_axis,
     types=_slice_types,
     ref=lambda x, axis, start, length, step: sliced(x, axis % x.ndim, start, length, step),
     grad=lambda b, g, y, x, **attrs: [Placed("slice", g, (), attrs)],
@@ -184,6 +186,7 @@ def _pick_types(x: Type, axis: int, index: Dim) -> Type:
 
 op(
     "index(x, *, axis, index)",
+    pairs=same_axis,
     types=_pick_types,
     ref=lambda x, axis, index: x[_at(axis % x.ndim, index)],
     grad=lambda b, g, y, x, **attrs: [Placed("index", g, (), attrs)],
@@ -229,6 +232,7 @@ def wrapped(index: np.ndarray, n: int) -> int:
 
 op(
     "dynamic_index(x, index, *, axis)",
+    pairs=same_axis,
     types=_select_types,
     ref=lambda x, index, axis: x[_at(axis % x.ndim, wrapped(index, x.shape[axis]))],
     grad=lambda b, g, y, x, index, axis: [
@@ -278,6 +282,7 @@ def windowed(x: np.ndarray, index: np.ndarray, axis: int, length: int) -> np.nda
 
 op(
     "dynamic_slice(x, index, *, axis, length)",
+    pairs=same_axis,
     types=_window_types,
     ref=windowed,
     grad=lambda b, g, y, x, index, **attrs: [Placed("dynamic_slice", g, (index,), attrs), None],
@@ -331,6 +336,7 @@ def _gather_grad(
 
 op(
     "gather(x, index, *, axis=0)",
+    pairs=same_axis,
     types=_gather_types,
     ref=_gather_ref,
     grad=_gather_grad,

@@ -19,10 +19,17 @@ from ir.types import FLOATS, Dim, product
 @adapter("einsum")
 def einsum(e: Emitter, operands: Sequence[object], equation: str) -> tuple[FakeTensor, None, None]:
     """The result is the first of three; the others are Paddle's caches."""
-    terms, result = _terms(e, operands, equation)
     kinds = {e.type(x).dtype for x in operands}
-    if len(operands) > 2 or len(kinds) > 1 or not kinds <= set(FLOATS):
+    if len(kinds) > 1 or not kinds <= set(FLOATS):
         raise NoRow("einsum of these operands")
+    return contracted(e, operands, equation), None, None
+
+
+def contracted(e: Emitter, operands: Sequence[object], equation: str) -> FakeTensor:
+    """Of one or two operands of one type."""
+    if len(operands) > 2:
+        raise NoRow("einsum of these operands")
+    terms, result = _terms(e, operands, equation)
     dims: dict[str, Dim] = {}
     for x, term in zip(operands, terms):
         for q, d in zip(term, e.type(x).shape, strict=True):
@@ -36,11 +43,11 @@ def einsum(e: Emitter, operands: Sequence[object], equation: str) -> tuple[FakeT
         parts.append((found, [q for q in term if q in kept]))
     if len(parts) == 1:
         found, labels = parts[0]
-        return e.assign(_arranged(e, found, labels, result)), None, None
+        return e.assign(_arranged(e, found, labels, result))  # type: ignore[no-any-return]
     (x, a), (y, b) = parts
     if len(set(b) - set(a)) > len(set(a) - set(b)):
         (x, a), (y, b) = (y, b), (x, a)
-    return _product(e, x, a, y, b, dims, result), None, None
+    return _product(e, x, a, y, b, dims, result)
 
 
 def _terms(e: Emitter, operands: Sequence[object], equation: str) -> tuple[list[str], str]:

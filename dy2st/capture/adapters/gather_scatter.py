@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.capture.adapters.table import adapter, axes_of, int_of
+from dy2st.capture.adapters.table import adapter, axes_of, elements_of, int_of
 from dy2st.capture.indexing.advanced import (
     fitted,
     held,
@@ -316,7 +316,8 @@ def cumprod(
 
 @adapter("roll")
 def roll(e: Emitter, x: object, shifts: object, axis: object = ()) -> FakeTensor:
-    moves, axes = axes_of(shifts), axes_of(axis)
+    known = elements_of(shifts)
+    moves, axes = axes_of(shifts if known is None else known), axes_of(axis)
     t = e.type(x)
     out = x if axes else e.reshape(x, shape=(product(t.shape),))
     for move, a in zip(moves, axes or (0,)):

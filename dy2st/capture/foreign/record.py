@@ -58,8 +58,7 @@ def record(
         tuple(template.of(a) for a in args),
         tuple((k, template.of(v)) for k, v in kwargs.items()),
     )
-    if any(q._value.type.dtype == BF16 for q in template.operands):
-        raise another_type(trace, name, "bfloat16")
+    refuse_types(trace, name, [q._value.type for q in template.operands])
     known = [trace.known(q._value) for q in template.operands]
     probe = Probe(trace, name, literal, [q._value.type for q in template.operands], known)
     try:
@@ -79,10 +78,16 @@ def record(
             raise
         told = _informative(e)
         raise refusal(trace, name, e if cause is None or told else cause, eager=told) from e
-    if any(t.dtype == BF16 for t in types):
-        raise another_type(trace, name, "bfloat16")
+    refuse_types(trace, name, types)
     probed = Probed(types, structure, written, flags, trained)
     return _emit(trace, name, literal, template.operands, probed)
+
+
+def refuse_types(trace: Trace, name: str, types: Sequence[Type]) -> None:
+    """Refuse element types that programs do not have, or foreign calls do not take."""
+    for t in types:
+        if t.dtype == BF16 or t.dtype.kind == "c":
+            raise another_type(trace, name, t.dtype.numpy.name if t.dtype != BF16 else "bfloat16")
 
 
 def requires_gradient(name: str, arguments: Sequence[object]) -> bool:

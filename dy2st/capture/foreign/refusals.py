@@ -45,6 +45,21 @@ def another_type(trace: Trace, name: str, dtype: str) -> Refused:
     return Refused(no_element_type(f"{what} takes or gives", dtype, trace.where()))
 
 
+def not_for_complex(trace: Trace, name: str, cause: Exception | None) -> Refused:
+    """A call with a complex operand that no adapter of complex numbers takes."""
+    short = name.removeprefix("Tensor.")
+    what = called(name) if short == name else SIGNS.get(short.strip("_"), short)
+    why = f" ({cause})" if str(cause or "").strip() else ""
+    return Refused(
+        f"{what} of complex numbers is not translated{why}.",
+        trace.where(),
+        reason="Programs have real numbers: a complex tensor is its two parts, and this call is "
+        "not made of calls on them yet.",
+        remedy="Compute with the parts, `x.real()` and `x.imag()`; or make this call outside of "
+        "the translated function.",
+    )
+
+
 def no_element_type(what: str, dtype: str, loc: Loc) -> SourceError:
     return SourceError(
         f"{what} a tensor of {dtype}.",

@@ -164,8 +164,7 @@ def fitted(e: Emitter, t: Type, value: object) -> FakeTensor:
     if not isinstance(value, Tensor):
         value = number(e, value, t)
     v = e.type(value)
-    if v.dtype != t.dtype:
-        value = e.cast(value, dtype=t.dtype)
+    value = e.cast_to(value, t.dtype)
     extra = v.ndim - t.ndim
     if extra > 0 and all(d == 1 for d in v.shape[:extra]):
         value = e.reshape(value, shape=v.shape[extra:])
@@ -179,11 +178,13 @@ def fitted(e: Emitter, t: Type, value: object) -> FakeTensor:
 
 
 def number(e: Emitter, value: object, t: Type) -> FakeTensor:
-    if isinstance(value, (bool, int, float)) and not is_runtime(value):
-        kinds = {"b": bool, "f": float}
+    plain = (bool, int, float, complex) if t.dtype.kind == "c" else (bool, int, float)
+    if isinstance(value, plain) and not is_runtime(value):
+        kinds = {"b": bool, "f": float, "c": complex}
         return e.full(kinds.get(t.dtype.kind, int)(value), t.dtype)
     if is_runtime(value):
-        return e.scalar(value, t.dtype)
+        part = t.dtype.compute if t.dtype.kind == "c" else t.dtype
+        return e.cast_to(e.scalar(value, part), t.dtype)  # type: ignore[no-any-return]
     return paddle.to_tensor(np.asarray(value))
 
 

@@ -23,11 +23,6 @@ def sorts_an_array(x, a):
     return x + paddle.to_tensor(a)
 
 
-@example(X, np.ones(4, np.complex128))
-def complex_array(x, a):
-    return x + paddle.to_tensor(a)
-
-
 @example(X, A)
 def function_that_needs_elements(x, a):
     return x * float(np.frompyfunc(abs, 1, 1)(a)[0])

@@ -56,6 +56,30 @@ def changed(path, member, old, new, compress=zipfile.ZIP_STORED):
     return path
 
 
+def turned(x):
+    return x * 1j
+
+
+@script
+def complex_entry_that_is_none():
+    dy2st.load(changed(save(turned), "manifest.json", '"inputs": []', '"input": []'))
+
+
+@script
+def complex_entry_that_is_no_list():
+    dy2st.load(changed(save(turned), "manifest.json", '"inputs": []', '"inputs": 0'))
+
+
+@script
+def complex_entry_of_an_output_that_is_missing():
+    dy2st.load(changed(save(turned), "manifest.json", '"outputs": [\n   0', '"outputs": [\n   7'))
+
+
+@script
+def complex_entry_of_an_input_without_pairs():
+    dy2st.load(changed(save(turned), "manifest.json", '"inputs": []', '"inputs": [0]'))
+
+
 @script
 def file_that_is_no_program():
     Path("notes.dy2st").write_text("not a program")

@@ -37,6 +37,11 @@ def saved(function=smooth):
 
 # ---------------------------------------------------------------- making a program
 @script
+def streamed_complex_result():
+    stream(lambda x: x * 1j)
+
+
+@script
 def chunk_of_no_frames():
     stream(smooth, chunk=0)
 

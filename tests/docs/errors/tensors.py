@@ -98,8 +98,8 @@ def bfloat16(x):
 
 
 @example(paddle.ones([2], dtype="complex64"))
-def complex_numbers(x):
-    return x * 2
+def function_of_complex_numbers(x):
+    return paddle.tanh(x)
 
 
 @example(X)
@@ -199,8 +199,8 @@ class Scale:
 
 
 @example(X)
-def complex_numbers_inside(x):
-    return paddle.fft.fft(x).abs()
+def fourier_transform_of_a_large_prime(x):
+    return paddle.fft.fft(x, 1009).abs()
 
 
 @example(X)
@@ -273,13 +273,13 @@ def calls_a_size(x):
 
 
 @example(X)
-def product_with_a_complex_number(x):
-    return (x * 1j).abs()
+def number_of_a_complex_tensor(x):
+    return (x * 1j).sum().item()
 
 
 @example(X)
-def cast_to_complex_numbers(x):
-    return x.astype("complex64").abs()
+def complex_results_of_a_kernel(x):
+    return paddle.linalg.eigvals(x[0, :2, :2])
 
 
 @example(paddle.ones([4, 3]))

@@ -1,0 +1,76 @@
+"""Complex numbers as pairs of floats: every row that takes them does the same on pairs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ir import OPS
+from ir.opdef import ShapeError, complete_attrs
+from ir.pairs import RECORDED
+from ir.types import C64, F32, Type, complex_type, pair_type, parse_type
+
+MOVING = [n for n, row in OPS.items() if row.pairs and row.ref and n not in RECORDED]
+
+
+def examples(name):
+    """The operand types of the row's examples, complex where they are floats."""
+    for e in OPS[name].examples:
+        types = [parse_type(t) for t in e.types]
+        if any(t.dtype is F32 for t in types):
+            yield [t.with_dtype(C64) if t.dtype is F32 else t for t in types], e
+
+
+def array(t, e, rng):
+    if t.dtype is C64:
+        return (rng.normal(size=t.shape) + 1j * rng.normal(size=t.shape)).astype(np.complex64)
+    return np.floor(rng.uniform(e.low, e.high, t.shape)).astype(t.dtype.numpy)
+
+
+def as_pairs(a):
+    if a.dtype != np.complex64:
+        return a
+    return np.stack((a.real, a.imag), -1)
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_a_row_does_the_same_on_pairs(name):
+    row, rng = OPS[name], np.random.default_rng(0)
+    for types, e in examples(name):
+        attrs = complete_attrs(row, e.attrs)
+        try:
+            results = row.result_types(types, attrs)
+        except ShapeError:
+            assert attrs.get("combine", "assign") not in ("assign", "add")
+            continue
+        arrays = [array(t, e, rng) for t in types]
+        want = row.ref(*arrays, **attrs)
+        there = row.pairs(types[0], results[0], **attrs)
+        have = row.ref(*map(as_pairs, arrays), **there)
+        every = (want, have) if isinstance(want, tuple) else ((want,), (have,))
+        laid = row.result_types([pair_type(t) if t.dtype is C64 else t for t in types], there)
+        for a, b, t, own in zip(*every, laid, results, strict=True):
+            np.testing.assert_array_equal(as_pairs(np.asarray(a)), b)
+            assert t == (pair_type(own) if own.dtype is C64 else own)
+
+
+@pytest.mark.parametrize("name", [n for n, row in OPS.items() if not row.pairs and row.examples])
+def test_no_other_row_takes_complex_numbers(name):
+    for types, e in examples(name):
+        with pytest.raises(ShapeError):
+            OPS[name].result_types(types, complete_attrs(OPS[name], e.attrs))
+
+
+def test_what_makes_a_type_makes_no_complex_one():
+    for name in ("full", "iota", "cast"):
+        row = OPS[name]
+        attrs = {"full": {"value": 0}, "iota": {"n": 3}}.get(name, {}) | {"dtype": C64}
+        operands = [Type(F32, (3,))] if row.operands else []
+        with pytest.raises(ShapeError):
+            row.result_types(operands, complete_attrs(row, attrs))
+
+
+def test_types_there_and_back():
+    t = Type(C64, (3, 4))
+    assert str(pair_type(t)) == "f32[3,4,2]"
+    assert complex_type(pair_type(t)) == t
