@@ -23,6 +23,10 @@ class ShapeError(ValueError):
     """Operands that do not fit an op: the bare fact; a boundary adds where."""
 
 
+class NotForComplex(ShapeError):
+    """An op that takes real numbers only: its name."""
+
+
 @dataclass(frozen=True)
 class Reduce:
     """A reduction: `combine(acc, x)` from `init(dtype)`; `lift` prepares an element."""
@@ -97,8 +101,8 @@ class OpDef:
     divides: it may raise for integers: operand 1 holds divisors.
     effect: runs in program order and is never dropped, merged or moved.
     pairs: `pairs(x, y, **attrs)`: the attributes of the op on pairs of floats along a last axis,
-        from those on complex numbers; `x` and `y` are the types of operand 0 and of the result
-        (`ir.pairs`). A row without it refuses complex numbers.
+        from those on complex numbers; `x` and `y` are the types of operand 0, if there is one, and
+        of the result (`ir.pairs`). A row without it refuses complex numbers.
     paddle: the `_C_ops` entry with the same operands and attributes, if there is one.
     examples: operand types and attributes for derived tests.
     """
@@ -131,13 +135,21 @@ class OpDef:
         """Raises ShapeError when the operands do not fit."""
         if not self.variadic and len(types) != len(self.operands):
             raise ShapeError(f"{self.name} takes {len(self.operands)} operands, not {len(types)}")
+        if self.pairs is None and any(t.dtype.kind == "c" for t in types):
+            raise NotForComplex(attrs.get("call", self.name))
         out = self.types(*types, **attrs)
         results = out if isinstance(out, tuple) else (out,)
         if any(t.dtype.kind == "c" for t in (*types, *results)):
-            if self.pairs is None:
-                raise ShapeError(f"{self.name} has no kernel for complex numbers")
-            self.pairs(types[0], results[0] if results else None, **attrs)
+            self.paired(types, results, attrs)
         return results
+
+    def paired(
+        self, types: Sequence[Type], results: Sequence[Type], attrs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The attributes on pairs of floats; raises NotForComplex for a row without `pairs`."""
+        if self.pairs is None:
+            raise NotForComplex(attrs.get("call", self.name))
+        return self.pairs((*types, *results)[0], results[0] if results else None, **attrs)
 
     @property
     def views(self) -> bool:

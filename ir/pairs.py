@@ -41,10 +41,8 @@ def _lay_out_ops(ops: Iterable[Node]) -> None:
         values = (*node.operands, *node.results)
         if not any(map(is_complex, values)):
             continue
-        pairs = node.row.pairs
-        assert pairs is not None, f"{node.name} of complex numbers"
-        result = node.results[0].type if node.results else None
-        attrs = {} if node.name in RECORDED else pairs(node.operands[0].type, result, **node.attrs)
+        operands, results = ([v.type for v in vs] for vs in (node.operands, node.results))
+        attrs = node.row.paired(operands, results, node.attrs)
         object.__setattr__(node, "attrs", attrs)
         if node.name in RECORDED:
             object.__setattr__(node, "name", "alias")

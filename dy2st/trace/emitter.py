@@ -332,11 +332,11 @@ class Emitter:
         return self.as_complex(row(test, self.as_real(x), self.as_real(y)))  # type: ignore[no-any-return]
 
     def full_complex(self, value: complex, dtype: DType, dims: tuple[Dim, ...]) -> FakeTensor:
-        parts = [self.full(q, dtype.compute, (*dims, 1)) for q in (value.real, value.imag)]
         if value == 0:
-            parts = [self.full(0.0, dtype.compute, (*dims, 2))]
-        both = parts[0] if len(parts) == 1 else self.concat(*parts, axis=-1)
-        return self.as_complex(both)  # type: ignore[no-any-return]
+            attrs = {"value": 0.0, "shape": dims, "dtype": dtype}
+            return self.wrap(self.trace.emit("full", [], attrs))
+        parts = (self.full(q, dtype.compute, (*dims, 1)) for q in (value.real, value.imag))
+        return self.as_complex(self.concat(*parts, axis=-1))  # type: ignore[no-any-return]
 
     def literal(self, x: object) -> Any:
         """The constant value of a one-element tensor as a Python number; None if it is not

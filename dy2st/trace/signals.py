@@ -4,11 +4,13 @@ swallow them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from dy2st.trace.frames import TracedInput
 from dy2st.trace.user_stack import expression, user_loc
 from ir.loc import Loc, SourceError
+from ir.opdef import NotForComplex
 
 
 class NeedsConcrete(BaseException):
@@ -121,3 +123,31 @@ class Refused(BaseException):
     def __init__(self, error: SourceError | str, loc: Loc | None = None, **parts: str) -> None:
         self.error = SourceError(error, loc, **parts) if isinstance(error, str) else error
         super().__init__(str(self.error))
+
+
+#: what ops are to the user that no call has the name of
+OPS_IN_WORDS = {
+    "check": "the text of an error",
+    "strided": "shared memory, or memory that is not contiguous and is written,",
+    "cast": "the conversion",
+}
+
+
+def not_complex(what: str, loc: Loc, why: str = "") -> SourceError:
+    return SourceError(
+        f"{OPS_IN_WORDS.get(what, what)} of complex numbers is not translated{why}.",
+        loc,
+        reason="Programs have real numbers: a complex tensor is its two parts, and this call is "
+        "not made of calls on them yet.",
+        remedy="Compute with the parts, `x.real()` and `x.imag()`; or make this call outside of "
+        "the translated function.",
+    )
+
+
+@contextmanager
+def refusing_complex(loc: Loc) -> Iterator[None]:
+    """Ops that take real numbers only are refused here."""
+    try:
+        yield
+    except NotForComplex as e:
+        raise Refused(not_complex(str(e), loc)) from None

@@ -31,7 +31,7 @@ from dy2st.trace.frames import Frame as Frame
 from dy2st.trace.frames import Loop as Loop
 from dy2st.trace.frames import TracedInput as TracedInput
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
-from dy2st.trace.signals import NeedsConcrete, Refused, Unroll
+from dy2st.trace.signals import NeedsConcrete, Refused, Unroll, refusing_complex
 from dy2st.trace.size_facts import SizeFacts, as_check
 from dy2st.trace.symint import bounds, dim_of, dim_value, make
 from dy2st.trace.undo import Location, UndoLog
@@ -103,7 +103,6 @@ class Trace:
 
     @property
     def in_loop(self) -> bool:
-        """Whether the body of a loop is tried."""
         return any(f.loop is not None for f in self.frames)
 
     @contextmanager
@@ -227,7 +226,8 @@ class Trace:
         builder.loc = self.where()
         if self.undefined.values:
             self.check_defined(operands)
-        results = builder.emit(name, [self.read_value(v) for v in operands], attrs)
+        with refusing_complex(builder.loc):
+            results = builder.emit(name, [self.read_value(v) for v in operands], attrs)
         op = builder.ops[-1]
         for r in results:
             self.values.frame_of[r] = self.frame

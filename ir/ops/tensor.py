@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -28,17 +28,27 @@ from ir.ops.gradients import fitted
 from ir.program import Builder, Value
 from ir.types import BOOL, F16, F32, F64, I64, Dim, DType, Type, divide, product, reshape_strides
 
+Attrs: TypeAlias = dict[str, Any]
+
 
 # ---------------------------------------------------------------- making
 def _full_types(value: Any, shape: tuple[Dim, ...], dtype: DType) -> Type:
-    if dtype != F16:
+    if dtype != F16 and dtype.kind != "c":
         require_kind("full", Type(dtype), "fibu")
     return Type(dtype, tuple(shape))
+
+
+def _full_pairs(x: Type, y: Type, value: Any, shape: tuple[Dim, ...], dtype: DType) -> Attrs:
+    """Zeros: another number would stand in both parts."""
+    if value != 0:
+        raise ShapeError(f"full of complex numbers with {value}")
+    return {"value": value, "shape": (*shape, 2), "dtype": dtype.compute}
 
 
 op(
     "full(*, value, shape=(), dtype)",
     types=_full_types,
+    pairs=_full_pairs,
     ref=lambda value, shape, dtype: np.full(shape, value, dtype.numpy),
     examples=(
         example(value=1.5, shape=(3, 4), dtype=F32),

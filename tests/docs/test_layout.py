@@ -26,7 +26,7 @@ FLOORS = {
         "opdef scalar",
         "program",
         "ops",
-        "uses",
+        "uses pairs",
         "rewrite literal attributes",
         "text verify interpreter",
         "",

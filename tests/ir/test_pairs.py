@@ -62,9 +62,11 @@ def test_no_other_row_takes_complex_numbers(name):
 
 
 def test_what_makes_a_type_makes_no_complex_one():
-    for name in ("full", "iota", "cast"):
+    with pytest.raises(ShapeError, match="complex"):
+        OPS["full"].result_types([], complete_attrs(OPS["full"], {"value": 1, "dtype": C64}))
+    for name in ("iota", "cast"):
         row = OPS[name]
-        attrs = {"full": {"value": 0}, "iota": {"n": 3}}.get(name, {}) | {"dtype": C64}
+        attrs = {"iota": {"n": 3}}.get(name, {}) | {"dtype": C64}
         operands = [Type(F32, (3,))] if row.operands else []
         with pytest.raises(ShapeError):
             row.result_types(operands, complete_attrs(row, attrs))

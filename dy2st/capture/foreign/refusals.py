@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dy2st.trace.signals import Refused
+from dy2st.trace.signals import Refused, not_complex
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import called
 from ir import Loc, SourceError
@@ -50,14 +50,7 @@ def not_for_complex(trace: Trace, name: str, cause: Exception | None) -> Refused
     short = name.removeprefix("Tensor.")
     what = called(name) if short == name else SIGNS.get(short.strip("_"), short)
     why = f" ({cause})" if str(cause or "").strip() else ""
-    return Refused(
-        f"{what} of complex numbers is not translated{why}.",
-        trace.where(),
-        reason="Programs have real numbers: a complex tensor is its two parts, and this call is "
-        "not made of calls on them yet.",
-        remedy="Compute with the parts, `x.real()` and `x.imag()`; or make this call outside of "
-        "the translated function.",
-    )
+    return Refused(not_complex(what, trace.where(), why))
 
 
 def no_element_type(what: str, dtype: str, loc: Loc) -> SourceError:

@@ -52,12 +52,12 @@ def agrees(f, *arrays, bound=2e-5):
     want = called(f, arrays)
     for _ in range(2):
         have = called(static, arrays)
+        assert [q.stop_gradient for q in have[0]] == [q.stop_gradient for q in want[0]]
         for a, b in zip(check.leaves(list(have)), check.leaves(list(want)), strict=True):
             assert (a is None) == (b is None)
             if b is None:
                 continue
             assert a.dtype == b.dtype and a.shape == b.shape
-            assert a.stop_gradient == b.stop_gradient
             x, y = a.numpy(), b.numpy()
             if y.dtype == np.bool_:
                 np.testing.assert_array_equal(x, y)
@@ -376,3 +376,53 @@ def test_no_adapter_of_real_numbers_sees_a_complex_one(monkeypatch):
     monkeypatch.setitem(COMPLEX, "conj", sweep)
     dy2st.to_static(lambda x: x.conj())(paddle.to_tensor(C(3)))
     assert len(seen) > 500
+
+
+def test_what_is_no_call_is_refused_by_name():
+    def shared(x, y):
+        x[0] = y[0] * 2
+        return x
+
+    def told(x):
+        if x.abs().sum() > 0:
+            raise ValueError(f"too large: {x}")
+        return x
+
+    x = paddle.to_tensor(C(4, 3))
+    with pytest.raises(dy2st.SourceError, match="shared memory.*complex"):
+        dy2st.to_static(shared)(x[:3], x[1:])
+    with pytest.raises(dy2st.SourceError, match="text of an error.*complex"):
+        dy2st.to_static(told)(x)
+    with pytest.raises(dy2st.SourceError, match="print of complex"):
+        dy2st.to_static(lambda x: print(x))(x)
+
+
+def test_loops_whose_length_data_decides():
+    def f(x, n):
+        ys, h = [], x[:1]
+        for t in range(int(n)):
+            x = x * 1j
+            ys.append(x * t)
+            h = paddle.concat([h, h[-1:] * 1j])
+        return x, ys, h
+
+    static, x = dy2st.to_static(f), paddle.to_tensor(C(2, 3))
+    for n in (0, 1, 5):
+        for a, b in zip(check.leaves(list(static(x, paddle.to_tensor(n)))), check.leaves(f(x, n))):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+
+
+def test_a_gradient_that_the_user_wrote():
+    class Square(paddle.autograd.PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensor()
+            return g * x.conj() * 2
+
+    agrees(lambda x: Square.apply(x) * 1j, C(3))
+    agrees(lambda x, a: dy2st.scan(lambda c, q: (a * c + q, a * c), x[0] * 0, x)[1], C(5, 3), C(3))
