@@ -45,7 +45,7 @@ def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
     found = entry.checks.changes(leaves)
     for number, q in enumerate(entry.traced if not found else ()):
         now = entry.input(number, leaves) if q.place is not None and q.number is None else None
-        before = f"{q.value.type.dtype.numpy.name}{list(q.value.type.shape)}"
+        before = f"{q.type.dtype.numpy.name}{list(q.type.shape)}"
         after = tensor_text(now) if isinstance(now, Tensor) else before
         if after != before:
             found.append(Change(q.name, before, after))

@@ -140,8 +140,7 @@ class Training:
         inputs = [empty(i.value, sizes, where) if g is None else g for i, g in missing]  # not read
         inputs = [t if t.is_contiguous() else ops.assign(t) for t in (*inputs, *residuals)]
         outputs = [
-            empty(v, sizes, where, k in self.complex)
-            for k, v in enumerate(run.program.outputs)
+            empty(v, sizes, where, k in self.complex) for k, v in enumerate(run.program.outputs)
         ]
         run_on(
             run.run,
