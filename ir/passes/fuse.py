@@ -1,6 +1,7 @@
 """Elementwise ops of one shape that feed each other become one kernel.
 
-Greedy, within a block: an op joins the groups that produce its operands. A group has one shape,
+Greedy, within a block: an op joins the groups that produce its operands, and the two parts of a
+complex number are one group. A group has one shape,
 that of all its results, so none is computed twice. A join is refused where it would make a cycle:
 when a path leaves one part of the group, passes through another node, and comes back. The search
 for one ends after SEARCH_LIMIT groups: then the join is refused, too. An order of the groups bounds
@@ -41,6 +42,9 @@ def _fuse_block(ops: Sequence[Node], needed: Iterable[Value]) -> tuple[Node, ...
         if fusable(node):
             for producer in groups.producers(at):
                 groups.join(producer, at)
+    for node in inner:
+        if is_pair(node):
+            groups.join_siblings(*node.operands)
     return groups.emit(set(needed))
 
 
@@ -49,6 +53,14 @@ def fusable(node: Node) -> bool:
         return False
     t = node.result.type
     return t.ndim > 0 or t.dtype.kind == "f"
+
+
+def is_pair(node: Node) -> bool:
+    """Whether an op stacks two tensors along a last axis: the parts of complex numbers, which are
+    computed from the same elements and written side by side."""
+    if not isinstance(node, Op) or node.name != "stack" or len(node.operands) != 2:
+        return False
+    return node.attrs["axis"] in (-1, node.result.type.ndim - 1)
 
 
 def _late(before: Sequence[Iterable[int]]) -> list[int]:
@@ -110,7 +122,7 @@ class _Groups:
         self.ops = ops
         self.of = list(range(len(ops)))
         self.members = {i: [i] for i in self.of}
-        maker = {r: i for i, node in enumerate(ops) for r in gives(node)}
+        self.maker = maker = {r: i for i, node in enumerate(ops) for r in gives(node)}
         named = {name for name in maker if isinstance(name, str)}
         self.before = [{maker[v] for v in needs(n, named) if v in maker} for n in ops]
         self._order_effects()
@@ -135,8 +147,8 @@ class _Groups:
         return self.ops[at].results[0].type.shape
 
     def join(self, a: int, b: int) -> None:
-        """Merge the groups of node b and of node a, which it reads, if they have one shape and no
-        cycle arises."""
+        """Merge the groups of node b and of node a, which comes first in the order, if they have
+        one shape and no cycle arises."""
         one, two = self.of[a], self.of[b]
         if one == two or self.shape(a) != self.shape(b):
             return
@@ -151,6 +163,13 @@ class _Groups:
             self.of[m] = one
         self.members[one] = sorted(self.members[one] + self.members.pop(two))
         self.above[one] |= self.above[two]
+
+    def join_siblings(self, x: Value, y: Value) -> None:
+        """Merge the groups that make x and y, if they are kernels."""
+        found = [self.maker[v] for v in (x, y) if v in self.maker]
+        if len(found) == 2 and all(fusable(self.ops[k]) for k in found):
+            a, b = sorted(found, key=lambda k: self.order.rank[self.of[k]])
+            self.join(a, b)
 
     def sources(self, group: int) -> set[int]:
         """Groups that a group reads from."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import OPS
+from ir import OPS, parse
 from ir.opdef import ShapeError, complete_attrs
 from ir.pairs import RECORDED
+from ir.passes import fuse
+from ir.program import Fused
 from ir.types import C64, F32, Type, complex_type, pair_type, parse_type
 
 MOVING = [n for n, row in OPS.items() if row.pairs and row.ref and n not in RECORDED]
@@ -76,3 +78,17 @@ def test_types_there_and_back():
     t = Type(C64, (3, 4))
     assert str(pair_type(t)) == "f32[3,4,2]"
     assert complex_type(pair_type(t)) == t
+
+
+def test_both_parts_are_one_kernel():
+    """Unless a path leads from one to the other through what is no part of a kernel."""
+    one = 'program f(%x: f32[4,2] arg "x", %y: f32[4,2] arg "y") {\n'
+    parts = "".join(
+        f"  %{n}{k} = index(%{n}, axis=-1, index={k}) : f32[4]\n" for n in "xy" for k in (0, 1)
+    )
+    apart = "  %a = multiply(%x0, %y1) : f32[4]\n  %b = multiply(%x1, %y0) : f32[4]\n"
+    behind = apart + "  %s = cumsum(%a, axis=0) : f32[4]\n  %t = add(%s, %x1) : f32[4]\n"
+    for body, other, kernels in ((apart, "b", 1), (behind, "t", 0)):
+        stack = f"  %z = stack(%a, %{other}, axis=-1) : f32[4,2]\n  return %z\n}}"
+        program = parse(one + parts + body + stack)
+        assert sum(isinstance(n, Fused) for n in fuse(program).ops) == kernels
