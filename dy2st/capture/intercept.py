@@ -30,6 +30,7 @@ from dy2st.capture.adapters.complex import COMPLEX
 from dy2st.capture.detached_writes import write
 from dy2st.capture.dispatch import record
 from dy2st.capture.foreign.host import patched_draws, refusing
+from dy2st.capture.gradients import partial_grad
 from dy2st.capture.tensor_methods import METHODS, PROPERTIES
 from dy2st.capture.to_tensor import to_tensor
 from dy2st.state.containers.layers import class_of, originals
@@ -310,6 +311,15 @@ def _to_tensor(original: Callable[..., object]) -> Callable[..., object]:
     return call
 
 
+def _partial_grad(original: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(original)
+    def call(*args: Any) -> object:
+        trace = current()
+        return original(*args) if trace is None else partial_grad(trace, *args)
+
+    return call
+
+
 def _broadcast_shape(original: Callable[..., object]) -> Callable[..., object]:
     """Shapes with named sizes; the C++ function knows numbers only."""
 
@@ -387,6 +397,7 @@ def _patches() -> list[Patch | Bindings]:
             _patch(Layer, "__setattr__", _layer_setattr),
             _patch(LayerHelperBase, "get_default_dtype", _default_dtype),
             _patch(Layer, "__call__", _layer_call),
+            _patch(core.eager, "run_partial_grad", _partial_grad),
             *[_patch(module, name, refusing) for module, name in patched_draws()],
             *[_patch(module, "to_tensor", _to_tensor) for module in (paddle, creation)],
         ]

@@ -23,6 +23,7 @@ from dy2st.state.arrays import made_array
 from dy2st.state.ownership import refuse
 from dy2st.state.signature import Signature
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor, dtype_from
+from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Program, Size, SourceError, Type
@@ -185,3 +186,15 @@ def check_spec(tensor: Tensor, name: str, spec: Any) -> None:
             reason=f"It is {tensor.dtype}{list(tensor.shape)}, the spec says {spec}.",
             remedy="Pass a tensor that fits the spec, or change the spec.",
         )
+
+
+def overlap(written: Sequence[bool], tensors: Sequence[object], odd: Sequence[object]) -> bool:
+    """Whether one of the tensors that are written shares memory with another one, or with one of
+    the others, `odd`."""
+    extents = [extent(t) for t in tensors]
+    others = [extent(t) for t in odd]
+    for k, own in enumerate(extents):
+        rest = (*extents[:k], *extents[k + 1 :], *others) if written[k] else ()
+        if any(meet(own, e) for e in rest):
+            return True
+    return False

@@ -119,8 +119,8 @@ class Node:
         arrived, self.arrived = self.arrived, {}
         if asked.get("create_graph"):
             raise Dy2stError(
-                "dy2st: create_graph=True through a translated function: gradients of gradients "
-                "are not supported. Use the eager function for them."
+                "dy2st: create_graph=True through a translated function from outside. Call "
+                "paddle.grad inside of the translated function, or use the eager function."
             )
         assert self.kept is not None, "Paddle's own nodes refuse a second backward"
         kept = self.kept

@@ -61,7 +61,7 @@ def entered(engine: Callable[..., object]) -> Callable[..., object]:
 
 
 def install() -> None:
-    """Once in a process, when the first node joins Paddle's graph."""
+    """Once in a process, before the first trace: that replaces one of them while it runs."""
     for name in ENTRIES:
         engine = getattr(core.eager, name)
         if not hasattr(engine, "__dy2st_engine__"):

@@ -17,7 +17,7 @@ import numpy as np
 import paddle
 from paddle.base import core
 
-from dy2st.compiled import arguments, backward_errors
+from dy2st.compiled import arguments
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.endings import Again, Path, Unrolled, rewinding
 from dy2st.compiled.errors import UsersErrors
@@ -32,7 +32,6 @@ from dy2st.state.guards import Guards, lookup
 from dy2st.state.shared_inputs import lies, storage
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor
-from dy2st.trace.memory import extent, meet
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Attr, Location, Within
 from executor.executable import output_bounds
@@ -99,17 +98,13 @@ class Entry:
             for k, q in enumerate(self.traced)
             if q.memory is not None
         }
-        kinds = (Tensor, np.ndarray)
-        self.alive = [q for q in signature.leaves if not isinstance(q, kinds)]
-        self.training = made.training
-        if made.training:
-            backward_errors.install()
+        self.alive = [q for q in signature.leaves if not isinstance(q, (Tensor, np.ndarray))]
+        self.training, self.again, self.used = made.training, made.again, 0
         self.verified, self.trainable = set[Any](), bool(made.training) or not all(made.plan.flags)
         self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)
         self.watch = Watch.of(
             self.checks, made.guards.terms, self.input, self.traced, made.written, made.early
         )
-        self.used, self.again = 0, made.again
         self.updates = self.watch is None and any(self.is_update(q) for q, _ in made.plan.stores)
         self.ends: list[tuple[Path | Unrolled, Entry]] = []
         self.call: Callable[..., Any] = rewinding(_Writer(self, made).compile(), self.again)
@@ -159,14 +154,11 @@ class Entry:
         """Whether no written input shares memory with another input; `odd` are inputs that are not
         contiguous, of which `tensors` has copies."""
         program = self.executable.program
-        written = {target for target, _ in program.writes}
-        written |= {program.inputs[n].value for n in self.executable.donated}
-        extents = [extent(t) for t in tensors]
-        others = [extent(t) for t in odd]
-        for k, i in enumerate(program.inputs):
-            rest = (*extents[:k], *extents[k + 1 :], *others) if i.value in written else ()
-            if any(meet(extents[k], e) for e in rest):
-                return False
+        given = {program.inputs[n].value for n in self.executable.donated}
+        written = given.union(target for target, _ in program.writes)
+        marks = [i.value in written for i in program.inputs]
+        if arguments.overlap(marks, tensors, odd):
+            return False
         if odd:
             return True
         if len(self.verified) > 256:
@@ -239,6 +231,8 @@ class _Writer:
         self.checks(tensors)
         self.line("if _only_check: return True")
         self.on_host()
+        for q in filter(lambda q: q.flagged, self.made.traced):
+            self.line(f"{self.source(0, q)}.stop_gradient = False")
         self.contiguous()
         self.line(f"_a = ({_addresses(given)})")
         sizes = f"({_tuple(self.program.sizes)})"

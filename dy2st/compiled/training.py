@@ -23,7 +23,7 @@ from dy2st.compiled.kernels import CPU, Device, Where, run_on
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
-from dy2st.trace.signals import Refused
+from dy2st.trace.signals import SAVED, Refused
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Dy2stError, Loc, Program, Slot, Value
 from ir.autodiff import Gradient, NotDifferentiable, differentiate
@@ -172,6 +172,8 @@ def prepare(
     quiet: inputs that Paddle's calls write without moving the version. What is kept of them for
     the backward program is a copy: nothing would tell that they have been written again.
     """
+    if SAVED.get():
+        return ""
     if plan.leaf and grad_enabled():
         return "a result is a tensor that was made inside and requires a gradient of its own"
     written = [k for k, i in enumerate(program.inputs) if i.value in trace.aliasing.attached]
@@ -211,7 +213,7 @@ def prepare(
 def asks(q: TracedInput) -> bool:
     """Whether an input gets a gradient."""
     floating = q.value.type.dtype.differentiable
-    return floating and q.number is None and not q.tensor.stop_gradient
+    return floating and q.number is None and (q.flagged or not q.tensor.stop_gradient)
 
 
 def refused_write(name: str, loc: Loc, cause: NotDifferentiable) -> Refused:
@@ -270,3 +272,24 @@ def without_gradient(
     for k, t in zip(chosen, new if isinstance(new, tuple) else (new,)):
         out[k] = t
     return out
+
+
+def check_mode(before: bool) -> None:
+    """A mode that the function leaves behind would not be set by a cached call."""
+    if grad_enabled() != before:
+        paddle.set_grad_enabled(before)
+        raise Refused(
+            "the function changes whether gradients are recorded.",
+            reason="A cached call could not repeat this.",
+            remedy="Write `with paddle.no_grad():` around that code.",
+        )
+
+
+def check_amp() -> None:
+    tracer = paddle.base.framework._dygraph_tracer()
+    if tracer is not None and str(tracer._amp_level) not in ("AmpLevel.O0", "0"):
+        raise Refused(
+            "automatic mixed precision is on.",
+            reason="auto_cast is not translated.",
+            remedy="Call the translated function outside of paddle.amp.auto_cast.",
+        )

@@ -17,7 +17,7 @@ from dy2st.branches.endings import final_paths
 from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.capture.foreign.refusals import no_element_type
-from dy2st.compiled import host_inputs
+from dy2st.compiled import backward_errors, host_inputs
 from dy2st.compiled.arguments import (
     add_argument,
     argument_names,
@@ -35,7 +35,7 @@ from dy2st.compiled.entry import Entry, Translation
 from dy2st.compiled.errors import in_words, stopped, unstable
 from dy2st.compiled.kernels import CPU, Device
 from dy2st.compiled.report import copies_of, finished_chains, make_report
-from dy2st.compiled.training import Checkpoint, Training, prepare
+from dy2st.compiled.training import Checkpoint, Training, check_amp, check_mode, prepare
 from dy2st.results.donation import given_up
 from dy2st.results.leaves import OutputPlan
 from dy2st.results.planner import Results
@@ -213,6 +213,7 @@ def _traced(given: Given) -> Entry:
     trace.endings.ahead = None if given.path is None else list(given.path)
     trace.guards = guards_of(trace)
     trace.guards.read = given.read
+    backward_errors.install()
     try:
         with collector_waits():
             with intercept.installed(), active(trace):
@@ -402,27 +403,6 @@ def functional(program: Program, history: History) -> Program:
             e.loc,
             remedy="Write to a copy (`x.clone()`), or give sizes as numbers in input_spec.",
         ) from None
-
-
-def check_mode(before: bool) -> None:
-    """A mode that the function leaves behind would not be set by a cached call."""
-    if grad_enabled() != before:
-        paddle.set_grad_enabled(before)
-        raise Refused(
-            "the function changes whether gradients are recorded.",
-            reason="A cached call could not repeat this.",
-            remedy="Write `with paddle.no_grad():` around that code.",
-        )
-
-
-def check_amp() -> None:
-    tracer = paddle.base.framework._dygraph_tracer()
-    if tracer is not None and str(tracer._amp_level) not in ("AmpLevel.O0", "0"):
-        raise Refused(
-            "automatic mixed precision is on.",
-            reason="auto_cast is not translated.",
-            remedy="Call the translated function outside of paddle.amp.auto_cast.",
-        )
 
 
 def user_names(function: Callable[..., object]) -> dict[int, tuple[str, str]]:

@@ -19,6 +19,7 @@ from dy2st.streaming.api import LazyStream
 from dy2st.streaming.file import entries
 from dy2st.streaming.program import StreamingProgram
 from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.signals import SAVED, TakesGradients
 from dy2st.trace.undo import Location
 from ir import Dy2stError, Program
 
@@ -56,8 +57,7 @@ def parts_of(
 ) -> tuple[Program, dict[str, object], dict[str, np.ndarray]]:
     """The program, the manifest's entries, and weights by the number of their input."""
     original = _original(function)
-    with paddle.no_grad():
-        entry = StaticFunction(original, input_spec).entry()
+    entry = _entry(original, input_spec)
     if entry.report.hosted:
         name, loc = entry.report.hosted[0]
         raise Dy2stError(
@@ -91,6 +91,19 @@ def parts_of(
     if inputs or entry.plan.complex:
         manifest["complex"] = {"inputs": inputs, "outputs": sorted(entry.plan.complex)}
     return entry.program, manifest, weights
+
+
+def _entry(original: Any, input_spec: Sequence[object]) -> Entry:
+    """A file has no backward, so no gradients are recorded, unless the function takes some."""
+    before = SAVED.set("first")
+    try:
+        with paddle.no_grad():
+            return StaticFunction(original, input_spec).entry()
+    except TakesGradients:
+        SAVED.set("again")
+        return StaticFunction(original, input_spec).entry()
+    finally:
+        SAVED.reset(before)
 
 
 def _original(function: object) -> Any:

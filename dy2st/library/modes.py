@@ -53,21 +53,8 @@ METHODS: dict[int, Callable[..., object]] = {
 
 
 # ---------------------------------------------------------------- whole training steps
-def _refused(f: object, name: str) -> Callable[..., object]:
-    def call(*args: object, **kwargs: object) -> object:
-        raise refuse_training(name)
-
-    return call
+def backward(*args: object, **kwargs: object) -> object:
+    raise refuse_training("paddle.autograd.backward()")
 
 
-TRAINING_STEPS: dict[int, Callable[..., object]] = {
-    id(f): _refused(f, name)
-    for f, name in (
-        (paddle.grad, "paddle.grad()"),
-        (paddle.autograd.backward, "paddle.autograd.backward()"),
-        (paddle.autograd.jacobian, "paddle.autograd.jacobian()"),
-        (paddle.autograd.hessian, "paddle.autograd.hessian()"),
-        (paddle.incubate.autograd.vjp, "paddle.incubate.autograd.vjp()"),
-        (paddle.incubate.autograd.jvp, "paddle.incubate.autograd.jvp()"),
-    )
-}
+TRAINING_STEPS: dict[int, Callable[..., object]] = {id(paddle.autograd.backward): backward}

@@ -83,6 +83,7 @@ REWRITTEN: dict[Callable[..., object], Any] = {
     **{f: f for f in map(inspect.unwrap, _FOUND)},
     **{f: f for own in (paddle.gcd, paddle.lcm) for f in (own, inspect.unwrap(own))},
     **{f: f for k in CONVERTED for f in vars(k).values() if isinstance(f, types.FunctionType)},
+    **{f: f for f in (paddle.incubate.autograd.vjp, paddle.incubate.autograd.jvp)},
     Sequential.forward: sequential,
     paddle.index_fill_: index_fill_,
     paddle.metric.accuracy: accuracy,

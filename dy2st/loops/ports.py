@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
+from dy2st.capture.gradients import check_carried
 from dy2st.loops import concat_growth, counted_growth, eithers
 from dy2st.loops.appends import collect, element_after, flat, learn_growth, records
 from dy2st.loops.containers import ContainerPorts, Row
@@ -72,6 +73,7 @@ class LoopPorts(ContainerPorts):
         self.freeze_shared()
         self.collect_tails()
         self.check_aliases()
+        check_carried(self.trace, self.frame, self.carries.values())
         self.cell = ScanCell(self.outer, self.build())
 
     def values_read(self, rows: Sequence[Row]) -> set[Value]:

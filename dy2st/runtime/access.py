@@ -212,8 +212,8 @@ def store_attr(value: object, obj: object, name: str) -> None:
             "Keep it in a variable or in an attribute of the Layer.",
         )
     if isinstance(obj, FakeTensor):
-        old = getattr(obj, name)
-        trace.undo_log.note(lambda: setattr(obj, name, old))
+        held, kept = obj.__dict__, dict(obj.__dict__)
+        trace.undo_log.note(lambda: held.update(kept))
         setattr(obj, name, value)
         return
     if not hooked(trace, obj, "__setattr__", name, value):

@@ -38,11 +38,11 @@ class ScanCell:
         root = trace.root(inner)
         if root in trace.values.frozen:
             trace.freeze(outer, *trace.values.frozen[root])
-        ports = (*self.scan.ports, Stack(outer, inner, axis))
-        new = dataclasses.replace(self.scan, ports=ports)
-        ops = self.frame.builder.ops
-        ops[next(i for i, op in enumerate(ops) if op is self.scan)] = new
-        self.scan = new
+        ops, index = self.frame.builder.ops, self.scan.index
+        loops = ((k, n) for k, n in enumerate(ops) if isinstance(n, Scan))
+        at, scan = next((k, n) for k, n in loops if n.index is index)
+        self.scan = dataclasses.replace(scan, ports=(*scan.ports, Stack(outer, inner, axis)))
+        ops[at] = self.scan
         return outer
 
 

@@ -289,7 +289,7 @@ class Emitter:
         for q in self.trace.inputs.by_id.values():
             if not (q.fake is fake or q.value is base):
                 continue
-            if not q.tensor.stop_gradient and q.tensor.is_leaf:
+            if (q.flagged or not q.tensor.stop_gradient) and q.tensor.is_leaf:
                 raise Refused(
                     source_error(ValueError)(
                         f"{q.name} requires a gradient and is written in place.",

@@ -271,25 +271,69 @@ def _while_tracing(name: str) -> object:
 
 def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
     """`x.stop_gradient = flag`: from here on no gradient passes, or `x` gets one of its own."""
-    if trace.inputs.by_fake(fake) is not None:
-        raise Refused(
-            "stop_gradient of a tensor from outside is set in a translated function.",
-            trace.where(),
-            reason="A cached call could not repeat it.",
-            remedy="Set it before the call, or use `x.detach()`.",
-        )
-    if not flag:
+    check_single(trace, fake._value, "stop_gradient of")
+    given = trace.inputs.by_fake(fake)
+    if given is not None:
+        begins = given.kind == "arg" and given.leaf is None and not (flag or is_read(trace, fake))
+        if not begins or given.share is not None or given.memory is not None:
+            raise Refused(
+                "stop_gradient of a tensor from outside is set in a translated function.",
+                trace.where(),
+                reason="A cached call could not repeat it, unless it is an argument that nothing "
+                "has read before.",
+                remedy="Set it before the call, or use a tensor of its own: `x = x.detach()`.",
+            )
+        given.flagged = True
+        trace.autograd.trained.add(fake._value)
+    elif not flag:
+        if is_read(trace, fake):
+            rebind(trace, fake, "alias")
         trace.aliasing.leaves.append(fake)
         trace.autograd.trained.add(fake._value)
     elif fake._value.type.dtype.differentiable:
         old = fake._value
-        if trace.values.frame_of[old] is not trace.frame:
-            raise NeedsConcrete("stop_gradient of a tensor from outside of the block is set")
-        new = trace.emit("detach", [old], {})
-        trace.aliasing.detached[new] = old
-        trace.undo_log.note(lambda: fake.__dict__.update(_value=old, _stop_gradient=False))
-        fake.__dict__["_value"] = new
-        trace.become(old, new)
+        trace.aliasing.detached[rebind(trace, fake, "detach")] = old
+
+
+def check_single(trace: Any, v: Value, what: str) -> None:
+    """Raise an error for an element that an index picks, or of a list that a loop fills: the
+    object of the user's is another one. `what` is asked for."""
+    values = trace.values
+    if trace.in_loop and (v in values.iterated or values.copies.get(v)):
+        raise NeedsConcrete(f"{what} an element that an index picks is asked for")
+    if v in values.picks:
+        trace.unroll(values.picks[v][0].source(), f"{what} an element of its list is asked for")
+    if v in values.picks or values.copies.get(v):
+        raise chosen(trace, what)
+
+
+def chosen(trace: Any, what: str) -> Refused:
+    return Refused(
+        f"{what} a tensor that data or a loop has chosen.",
+        trace.where(),
+        reason="The program has one tensor for all that it may be.",
+        remedy="Begin with a new one, `x = x.detach()` and `x.stop_gradient = False`, and compute "
+        "from that.",
+    )
+
+
+def is_read(trace: Any, fake: FakeTensor) -> bool:
+    """Whether an op has read a tensor, or it is none of this block."""
+    if trace.values.frame_of[fake._value] is not trace.frame:
+        return True
+    return any(fake._value in node.operands for node in trace.frame.builder.ops)
+
+
+def rebind(trace: Any, fake: FakeTensor, row: str) -> Any:
+    """The object is a new value of its storage from here on."""
+    old, flag = fake._value, fake._stop_gradient
+    if trace.values.frame_of[old] is not trace.frame:
+        raise NeedsConcrete("stop_gradient of a tensor from outside of the block is set")
+    new = trace.emit(row, [old], {})
+    trace.undo_log.note(lambda: fake.__dict__.update(_value=old, _stop_gradient=flag))
+    fake.__dict__["_value"] = new
+    trace.become(old, new)
+    return new
 
 
 _SHORT = "add sub mul div truediv floordiv mod pow matmul"
@@ -348,7 +392,8 @@ def refuse_training(what: str) -> Refused:
         tracing().where(),
         reason="Whole training steps are not translated yet: a program computes the loss, and "
         "Paddle takes its gradients after the call.",
-        remedy="Return the loss; call backward(), paddle.grad and the optimiser outside.",
+        remedy="Return the loss, and call backward() and the optimiser outside; or take the "
+        "gradient of some tensors inside: `paddle.grad(loss, [x])`.",
     )
 
 
@@ -373,6 +418,8 @@ __all__ = [
     "FakeTensor",
     "NeedsConcrete",
     "Tensor",
+    "check_single",
+    "chosen",
     "dtype_from",
     "gradient_of",
     "make_fake",

@@ -61,7 +61,8 @@ class Frame:
     to find all of it.
     `unresolved`: places that a branch in the loop has left with several types.
     `derived`: what the trace has made of values, by what these are (`dy2st.capture.data_sizes`);
-    `makers`: the ops of the first `made` nodes, by their results.
+    `makers`: the ops of the first `made` nodes, by their results. `differentiated`: carried tensors
+    with respect to which the body takes a gradient, each with another one that its outputs read.
     """
 
     builder: Builder = field(default_factory=Builder)
@@ -95,6 +96,7 @@ class Frame:
     written: dict[Value, Loc] = field(default_factory=dict)
     relied: set[Value] = field(default_factory=set)
     unresolved: dict[tuple[object, ...], Location] = field(default_factory=dict)
+    differentiated: list[tuple[Value, Value]] = field(default_factory=list)
     indices: dict[Dim, Value] = field(default_factory=dict)
     derived: dict[Hashable, Any] = field(default_factory=dict)
     makers: dict[Value, Op] = field(default_factory=dict)
@@ -142,6 +144,7 @@ class TracedInput:
     the host call that gives its values on every call; `tensor` has none of them. `leaf`: the
     argument of the call, a NumPy array, whose memory the tensor has; `array` stands for it in the
     trace. `pairs`: the tensor is complex, and its value in the program has pairs of floats.
+    `flagged`: each call makes the argument one that requires a gradient.
     """
 
     tensor: Tensor
@@ -159,6 +162,7 @@ class TracedInput:
     leaf: int | None = None
     array: object = None
     pairs: bool = False
+    flagged: bool = False
 
     @property
     def type(self) -> Type:

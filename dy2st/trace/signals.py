@@ -6,11 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from dy2st.trace.frames import TracedInput
 from dy2st.trace.user_stack import expression, user_loc
 from ir.loc import Loc, SourceError
 from ir.opdef import NotForComplex
+
+#: how a function is traced that is to be saved: "first", without recording gradients, or "again",
+#: as the caller would call it, if it takes gradients itself; its program has no backward
+SAVED: ContextVar[str] = ContextVar("SAVED", default="")
 
 
 class NeedsConcrete(BaseException):
@@ -95,6 +100,10 @@ class AlsoArgument(BaseException):
     def __init__(self, container: object) -> None:
         super().__init__("a container of the arguments")
         self.container = container
+
+
+class TakesGradients(BaseException):
+    """A function that is to be saved takes gradients itself: trace again, recording them."""
 
 
 class Captured(BaseException):

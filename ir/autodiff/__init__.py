@@ -7,7 +7,8 @@ The joint program (`ir.autodiff.joint`) is split where the gradients of the outp
 forward value that the backward part reads is a residual: an input itself, the storage of an input
 after the writes (a slot), an output, or one more output of the forward program.
 
-Limits: gradients of gradients are not taken; a `while` loop is not checkpointed.
+Gradients that the program itself takes are ops of it by then (`ir.autodiff.pullback`). A `while`
+loop is not checkpointed.
 """
 
 from __future__ import annotations

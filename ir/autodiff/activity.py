@@ -22,9 +22,32 @@ class Activity:
     def __init__(self, program: Program, of: Sequence[int], wrt: Sequence[int]) -> None:
         self.varies = {program.inputs[i].value for i in wrt}
         self.useful: set[Value] = set()
-        spread(self.varies, program.ops)
-        self._use(program.results[i] for i in of)
-        self._backward(program.ops)
+        self._follow([(program.ops, ())], [program.results[i] for i in of])
+
+    @classmethod
+    def within(
+        cls,
+        blocks: Sequence[tuple[Sequence[Node], Sequence[Const]]],
+        of: Iterable[Value],
+        wrt: Iterable[Value],
+    ) -> Activity:
+        """Of blocks that are not complete, each inside of the one before it; the const ports are
+        those through which it reads values of that one. `wrt` may be made by them."""
+        self = cls.__new__(cls)
+        self.varies, self.useful = set(wrt), set()
+        self._follow(blocks, of)
+        return self
+
+    def _follow(
+        self, blocks: Sequence[tuple[Sequence[Node], Sequence[Const]]], of: Iterable[Value]
+    ) -> None:
+        for ops, ports in blocks:
+            self.varies.update(p.inner for p in ports if p.outer in self.varies)
+            spread(self.varies, ops)
+        self._use(of)
+        for ops, ports in reversed(blocks):
+            self._backward(ops)
+            self._use(p.outer for p in ports if p.inner in self.useful)
 
     def active(self, v: Value) -> bool:
         return v in self.varies and v in self.useful

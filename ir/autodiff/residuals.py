@@ -26,7 +26,7 @@ class NotDifferentiable(Dy2stError):
     """A gradient was asked through an op that has none. `op` and `loc` say which."""
 
     def __init__(self, op: str, loc: Loc = UNKNOWN, why: str = "it has no gradient") -> None:
-        self.op, self.loc = op, loc
+        self.op, self.loc, self.why = op, loc, why
         super().__init__(f"{op}: {why}" + (f" ({loc})" if loc.line > 0 else ""))
 
 
@@ -63,6 +63,8 @@ def once_only(node: Node) -> bool:
 
 def name_of(node: Node) -> str:
     """The name of a node in an error: for a foreign op, that of its kernel."""
+    if isinstance(node, Op) and node.name == "max_unpool":
+        return "the gradient of max_pool"
     if isinstance(node, Op):
         return str(node.attrs.get("call", node.name))
     return node.name

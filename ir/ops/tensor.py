@@ -365,7 +365,7 @@ op(
     pairs=same_axis,
     types=_split_types,
     ref=_split_ref,
-    grad=lambda b, g, y, x, axis, sections: [b.concat(*g, axis=axis)],
+    grad=lambda b, g, y, x, axis, sections: [b.concat(*g, axis=axis) if len(sections) > 1 else g],
     shares=True,
     examples=(
         example("f32[3,8]", axis=1, sections=(2, 2, 4)),

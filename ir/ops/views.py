@@ -124,6 +124,7 @@ def write_row(
 
     def types(x: Type, y: Type, *at: Type, **attrs: Any) -> Type:
         want = view.types(x, *at, **of_part(attrs, y.shape))
+        assert isinstance(want, Type)
         try:
             if y.dtype != want.dtype or y.ndim != want.ndim:
                 raise ShapeError(f"{y} is no {want}")

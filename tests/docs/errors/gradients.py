@@ -85,6 +85,36 @@ def write_that_eager_ignores(x):
     return row * 2 + h.sum()
 
 
+@example(X)
+def gradient_of_an_unused_tensor(x):
+    y = paddle.ones([3])
+    y.stop_gradient = False
+    return paddle.grad((x * x).sum(), [x, y])
+
+
+@example(X)
+def gradient_through_a_write(x):
+    y = x * x
+    y[0] = 0.0
+    return paddle.grad((y * y).sum(), x)[0]
+
+
+@example(X)
+def gradient_of_a_chosen_tensor(x):
+    y = x if x.sum() > 0 else x * 2
+    return paddle.grad((x * y).sum(), y)[0]
+
+
+@example(X)
+def gradient_of_the_gradient_of_a_norm(x):
+    return paddle.grad(x.norm(), x, create_graph=True)[0]
+
+
+@example(X)
+def weights_of_another_shape(x):
+    return paddle.grad(x * x, x, paddle.ones([2]))[0]
+
+
 @script
 def gradient_of_a_gradient():
     x = paddle.ones([2])

@@ -290,11 +290,6 @@ def backward_inside(x):
     return loss(x)
 
 
-@example(W)
-def gradient_inside(x):
-    return paddle.grad((x * x).sum(), x)[0]
-
-
 @example(X)
 def reads_a_gradient(x):
     return x, layer.weight.grad

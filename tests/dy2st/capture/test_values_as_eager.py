@@ -291,12 +291,7 @@ def test_seed_acts_on_every_call(f):
 
 
 # ---------------------------------------------------------------- training steps, internals
-def grads(x):
-    return paddle.grad((x * x).sum(), x)
-
-
 STEPS = {
-    "paddle.grad": grads,
     "backward": lambda x: (x * x).sum().backward(),
     "autograd.backward": lambda x: paddle.autograd.backward([(x * x).sum()]),
     "clear_grad": lambda x: x.clear_grad(),
