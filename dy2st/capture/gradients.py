@@ -115,6 +115,7 @@ def gradients(
             f"paddle.grad goes through {e.op}.",
             f"{e.why[:1].upper()}{e.why[1:]}.",
             "Compute that another way, or take the gradient outside of the translated function.",
+            RuntimeError,
         ) from None
     check_writes(trace, frames, back, inputs)
     put(trace, frames, back)

@@ -20,12 +20,16 @@ import paddle
 from paddle.base import core
 
 from dy2st.compiled.backward_errors import raises
-from dy2st.compiled.kernels import Where
+from dy2st.compiled.kernels import Where, run_on
 from dy2st.compiled.training import Training
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from ir import Dy2stError
+from ir.autodiff import NotDifferentiable
+from ir.types import evaluate_dim
 
 ops: Any = core.eager.ops
+WRITES = "it writes in place, prints, draws numbers, calls kernels of Paddle, or has a loop of an \
+unknown length"
 #: for inputs of the backward program that only name a size
 EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
 _ZERO: dict[tuple[object, tuple[int, ...], bool], Tensor] = {}
@@ -35,7 +39,8 @@ class Node:
     """One call. It lives as long as its results do."""
 
     def __init__(self, training: Training, inputs: Sequence[Tensor], where: Where) -> None:
-        self.training, self.where = training, where
+        self.training, self.inputs, self.where = training, inputs, where
+        self.versions = [t.inplace_version for t in inputs] if training.program else []
         self.arrived: dict[int, Tensor] = {}
         self.gradients: list[Tensor | None] = []
         self.kept: Kept | None = None
@@ -118,10 +123,8 @@ class Node:
         asked = caller()
         arrived, self.arrived = self.arrived, {}
         if asked.get("create_graph"):
-            raise Dy2stError(
-                "dy2st: create_graph=True through a translated function from outside. Call "
-                "paddle.grad inside of the translated function, or use the eager function."
-            )
+            self.gradients = list(self.with_graph(arrived))
+            return
         assert self.kept is not None, "Paddle's own nodes refuse a second backward"
         kept = self.kept
         backward = self.training.compiled(arrived)
@@ -131,13 +134,65 @@ class Node:
         where = self.training.device.where([*arrived.values(), *kept.residuals])
         self.gradients = self.training.backward(arrived, kept.residuals, kept.sizes, where)
         if self.kept is None:
+            self.inputs = ()
             kept.hand_on(where)
         without = [self.leaves[k] for k in backward.unreached if k in self.leaves]
         leave_without([t for t in without if t.grad is None])
 
+    def with_graph(self, arrived: Mapping[int, Tensor]) -> list[Tensor]:
+        """The gradients of the inputs, as results of another translated call: of a program that
+        computes them from the inputs and from the gradients that have arrived."""
+        assert self.kept is not None, "Paddle's own nodes refuse a second backward"
+        order = tuple(sorted(arrived))
+        given = [arrived[k] for k in order]
+        asking = tuple(k for k, g in zip(order, given) if not g.stop_gradient)
+        try:
+            if self.training.program is None or self.kept.counted:
+                raise NotDifferentiable("the function", why=WRITES)
+            self.check_inputs()
+            training = self.training.again(order, asking)
+        except NotDifferentiable as e:
+            raise Dy2stError(
+                f"dy2st: create_graph=True through a translated function from outside: {e}. Call "
+                "paddle.grad inside of the translated function, or use the eager function."
+            ) from None
+        return called(training, [*self.inputs, *given], self.kept.sizes)
+
+    def check_inputs(self) -> None:
+        if [t.inplace_version for t in self.inputs] != self.versions:
+            raise RuntimeError(
+                "an argument or parameter of a translated function, which is needed for the "
+                "gradient computation, has been modified by an inplace operation."
+            )
+
     def gradient(self, k: int) -> Tensor | None:
         found, self.gradients[k] = self.gradients[k], None
         return found
+
+
+def called(training: Training, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
+    """The results of the forward program, with a node."""
+    run = training.run
+    with paddle.enable_grad():
+        inputs = [t if t.is_contiguous() else ops.assign(t) for t in inputs]
+        where = training.device.where(inputs)
+        node, outputs = Node(training, inputs, where), []
+        for k, v in enumerate(run.program.outputs):
+            shape = [evaluate_dim(d, sizes) for d in v.type.shape]
+            dtype = DTYPE_TO_PADDLE[v.type.dtype]
+            own = k < training.results
+            outputs.append(
+                node.result(k, shape, dtype) if own else training.spare.take(k, shape, dtype, where)
+            )
+        run_on(
+            run.run,
+            where,
+            tuple(sizes[n] for n in run.sizes),
+            tuple(t.data_ptr() or 0 for t in inputs),
+            tuple(t.data_ptr() or 0 for t in outputs),
+        )
+        node.close(inputs, outputs, sizes)
+    return outputs[: training.results]
 
 
 def leave_without(tensors: Sequence[Tensor]) -> None:
@@ -178,6 +233,7 @@ class Kept:
         sizes: Mapping[str, int],
     ) -> None:
         self.sizes, self.training = sizes, training
+        self.counted = len(sizes) > len(training.gradient.forward.sizes)
         self.residuals: list[Tensor] = []
         self.versions: list[tuple[int, Tensor, int, str]] = []
         for k, r in enumerate(training.gradient.residuals):

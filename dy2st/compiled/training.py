@@ -8,6 +8,7 @@ runs. `dy2st.compiled.autograd` makes both part of Paddle's graph.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +31,10 @@ from ir.autodiff import Gradient, NotDifferentiable, differentiate
 from ir.autodiff.activity import Activity
 from ir.autodiff.checkpoint import Checkpoint, PerLoop, keeps_all
 from ir.autodiff.partial_backward import inputs_read, unreached, with_arrived
+from ir.autodiff.pullback import with_gradients
 from ir.passes import run as run_passes
 from ir.types import complex_type, evaluate_dim
+from ir.uses import has_effect, walk
 
 ops: Any = core.eager.ops
 #: hoisting computes something for all iterations at once: with checkpoints there is no room for it
@@ -81,7 +84,7 @@ class Training:
     of: for each output with a gradient, its number among the outputs of `forward`; wrt: the inputs
     that get one. attached: pairs (input, output): an input that is written with a value that
     requires a gradient, and the output that is its slot. complex: those of `wrt`, by their number,
-    that are complex tensors.
+    that are complex tensors. program: what the two were made of, if that can be made again.
     """
 
     gradient: Gradient
@@ -93,8 +96,10 @@ class Training:
     spare: Spare = field(default_factory=Spare)
     device: Device = CPU
     complex: frozenset[int] = frozenset()
+    program: Program | None = None
     _lock: Any = field(default_factory=threading.Lock)
     _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
+    _again: dict[tuple[tuple[int, ...], ...], Training] = field(default_factory=dict)
 
     def finished(self, program: Program) -> Program:
         """One of the two programs, ready to be compiled."""
@@ -120,6 +125,34 @@ class Training:
         read = frozenset(k - given for k in inputs_read(program) if k >= given)
         run = self.device.compiled(self.finished(program))
         return Backward(run, read, unreached(backward, given, arrived))
+
+    @functools.cached_property
+    def run(self) -> Any:
+        """The compiled forward program."""
+        return self.device.compiled(self.forward)
+
+    def again(self, arrived: tuple[int, ...], asking: tuple[int, ...]) -> Training:
+        """The programs of a call that computes the gradients of `wrt` and can be run backwards. It
+        takes the inputs of this one, and the gradients that have arrived; those of `asking` get a
+        gradient themselves. Raises NotDifferentiable."""
+        with self._lock:
+            if (arrived, asking) not in self._again:
+                with collector_waits():
+                    self._again[arrived, asking] = self._differentiated(arrived, asking)
+            return self._again[arrived, asking]
+
+    def _differentiated(self, arrived: tuple[int, ...], asking: tuple[int, ...]) -> Training:
+        assert self.program is not None
+        of, wrt = [self.of[k] for k in arrived], [self.program.inputs[k].value for k in self.wrt]
+        program = with_gradients(self.program, of, wrt)
+        first = len(self.program.inputs)
+        asked = (*self.wrt, *(first + arrived.index(k) for k in asking))
+        every = tuple(range(len(program.outputs)))
+        gradient = differentiate(program, every, asked, self.checkpoint, slots=False)
+        return Training(
+            gradient, every, asked, (), len(every), self.checkpoint, device=self.device,
+            program=program,
+        )  # fmt: skip
 
     @property
     def executable(self) -> object:
@@ -206,8 +239,17 @@ def prepare(
     pairs = tuple(zip(written, range(results, len(extended.outputs))))
     complex = frozenset(n for n, k in enumerate(wrt) if bound[k].pairs)
     return Training(
-        gradient, tuple(of), tuple(wrt), pairs, results, checkpoint, device=device, complex=complex
-    )
+        gradient, tuple(of), tuple(wrt), pairs, results, checkpoint, device=device, complex=complex,
+        program=program if is_pure(program) and not any(q.pairs for q in bound) else None,
+    )  # fmt: skip
+
+
+def is_pure(program: Program) -> bool:
+    """Whether it may run again: without writes and effects, and without complex numbers, which
+    callers have in another form."""
+    values = [*program.results, *(r for n in walk(program.ops) for r in n.results)]
+    plain = all(v.type.dtype.kind != "c" for v in values)
+    return plain and not program.writes and not any(map(has_effect, program.ops))
 
 
 def asks(q: TracedInput) -> bool:

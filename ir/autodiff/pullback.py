@@ -11,14 +11,15 @@ gets a stack port for what its gradient reads. They can be differentiated again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ir.autodiff.activity import Activity
 from ir.autodiff.joint import Grads, Reverse
-from ir.autodiff.residuals import NotDifferentiable, name_of
-from ir.program import Const, Custom, Node, Op, Value
+from ir.autodiff.residuals import NotDifferentiable
+from ir.ops.gradients import zeros
+from ir.program import Const, Custom, Input, Node, Op, Program, Value
 from ir.rewrite import Block, live_ops
-from ir.uses import walk
+from ir.uses import loop_sizes, walk
 
 Blocks = Sequence[tuple[Sequence[Node], Sequence[Const]]]
 OWN = "a PyLayer, a hook or a function with a gradient of its own"
@@ -76,6 +77,21 @@ def pull_back(
     return PullBack(tuple(reversed(forward)), ops, gradients, frozenset(grads))
 
 
+def with_gradients(program: Program, of: Sequence[int], wrt: Sequence[Value]) -> Program:
+    """A program of the gradients with respect to the inputs `wrt`, zeros where there is none. It
+    has one more input for each output of `of`: the gradient of that."""
+    results = [program.results[k] for k in of]
+    seeds = [Value(v.type, f"d_{v.name}" if v.name else "") for v in results]
+    taken = {*program.sizes, *loop_sizes(program.ops)}
+    back = pull_back([(program.ops, ())], list(zip(results, seeds)), wrt, (), taken, True)
+    block = Block()
+    outputs = tuple(g or zeros(block, v.type) for g, v in zip(back.gradients, wrt))
+    names = (f"grad of {v.name or f'output {k}'}" for k, v in zip(of, results))
+    given = (Input(s, "arg", name) for s, name in zip(seeds, names))
+    ops = (*back.forward[0], *back.ops, *block.ops)
+    return replace(program, inputs=(*program.inputs, *given), ops=ops, outputs=outputs)
+
+
 def _differentiated(
     shared: Reverse, ops: Sequence[Node], grads: Grads, b: Block
 ) -> tuple[Node, ...]:
@@ -110,4 +126,4 @@ def written(ops: Iterable[Node]) -> list[Value]:
     return [n.operands[0] for n in nodes]
 
 
-__all__ = ["PullBack", "name_of", "pull_back", "written"]
+__all__ = ["PullBack", "pull_back", "with_gradients", "written"]

@@ -93,6 +93,11 @@ def gradient_of_an_unused_tensor(x):
 
 
 @example(X)
+def gradient_of_one_tensor_twice(x):
+    return paddle.grad((x * x).sum(), [x, x])
+
+
+@example(X)
 def gradient_through_a_write(x):
     y = x * x
     y[0] = 0.0
@@ -119,7 +124,18 @@ def weights_of_another_shape(x):
 def gradient_of_a_gradient():
     x = paddle.ones([2])
     x.stop_gradient = False
-    y = dy2st.to_static(lambda a: a * a)(x)
+    y = dy2st.to_static(lambda a: a * paddle.rand([2]))(x)
+    paddle.grad(y.sum(), x, create_graph=True)
+
+
+@script
+def gradient_of_a_gradient_after_a_write():
+    x = paddle.ones([2])
+    x.stop_gradient = False
+    h = x * 1
+    y = dy2st.to_static(lambda a: a * a)(h)
+    with paddle.no_grad():
+        h.add_(paddle.ones([2]))
     paddle.grad(y.sum(), x, create_graph=True)
 
 

@@ -173,13 +173,6 @@ def test_retain_graph():
     equal_outcomes(product, run, X, Y)
 
 
-def test_gradients_of_gradients_are_refused_by_name():
-    x, y = detached(X), detached(Y)
-    h, _ = dy2st.to_static(product)(x, y)
-    with pytest.raises(dy2st.Dy2stError, match="create_graph=True through a translated function"):
-        paddle.grad((h * h).sum(), [x], create_graph=True)
-
-
 # ---------------------------------------------------------------- what is kept
 @pytest.mark.quick("parameter")
 @pytest.mark.parametrize("which", ["argument", "parameter", "result"])

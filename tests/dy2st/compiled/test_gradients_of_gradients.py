@@ -209,6 +209,76 @@ def test_burgers_with_adam():
         np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
 
 
+# ---------------------------------------------------------------- from outside
+def residual(f, net, x, t):
+    """A translated network in an eager residual."""
+    x, t = leaf(x), leaf(t)
+    u, more = f(x, t)
+    u_x, u_t = (paddle.grad(u, q, create_graph=True)[0] for q in (x, t))
+    u_xx = paddle.grad(u_x, x, create_graph=True)[0]
+    loss = ((u_t + u * u_x - 0.1 * u_xx) ** 2).mean() + more.mean()
+    loss.backward()
+    found = [loss.detach(), x.grad, t.grad, *(p.grad for p in net.parameters())]
+    for p in net.parameters():
+        p.clear_gradient(False)
+    return found
+
+
+@pytest.mark.quick
+def test_create_graph_outside():
+    with default_dtype("float64"):
+        net = perceptron(2, 8, 1)
+
+        def f(x, t):
+            u = net(paddle.concat([x, t], 1))
+            return u, u * x
+
+        static = dy2st.to_static(f)
+        for k in range(3):
+            given = data(5, 1, seed=k, trained=False), data(5, 1, seed=9, trained=False)
+            same(residual(static, net, *given), residual(f, net, *given), 1e-9, 1e-9)
+
+
+def test_create_graph_outside_of_a_loop():
+    with default_dtype("float64"):
+        cell = nn.GRUCell(3, 4)
+
+        def f(x):
+            h = paddle.zeros([2, 4])
+            for t in range(5):
+                h, _ = cell(x[:, t], h)
+            return h, h.sum()
+
+        found = []
+        for g in (f, dy2st.to_static(f)):
+            x, v = data(2, 5, 3), data(2, 4, seed=1)
+            h, s = g(x)
+            d = paddle.grad([h * h, s], x, [v, None], create_graph=True)[0]
+            (d * d).sum().backward()
+            found.append([d, x.grad, v.grad, *(p.grad for p in cell.parameters())])
+            for p in cell.parameters():
+                p.clear_gradient(False)
+        same(found[1], found[0], 1e-9, 1e-9)
+
+
+def test_third_derivatives_outside():
+    f, x = dy2st.to_static(lambda x: (x**4).sum()), data(3)
+    y = f(x)
+    for want in (4 * x**3, 12 * x**2, 24 * x):
+        y = paddle.grad(y.sum(), x, create_graph=True)[0]
+        same(y.detach(), want.detach(), 1e-9, 1e-9)
+
+
+def test_create_graph_outside_after_a_write_raises():
+    x = data(3)
+    y = x * 1.0
+    z = dy2st.to_static(lambda y: y * y)(y)
+    with paddle.no_grad():
+        y.add_(paddle.ones([3], "float64"))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        paddle.grad(z.sum(), x, create_graph=True)
+
+
 # ---------------------------------------------------------------- files
 class Potential(nn.Layer):
     def __init__(self):
