@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dy2st.branches.cond import settled_condition
 from dy2st.capture.foreign import computed_number
 from dy2st.state.arrays import tensor_of
@@ -76,6 +78,12 @@ ROWS: dict[Callable[..., object], str] = {
     math.tanh: "tanh", math.fabs: "abs", math.log1p: "log1p", math.expm1: "expm1", math.tan: "tan",
     math.erf: "erf", math.atan: "atan",
 }  # fmt: skip
+#: those of NumPy of one number, which are never an error
+NUMPY_ROWS: dict[Callable[..., object], str] = {
+    np.sqrt: "sqrt", np.exp: "exp", np.log: "log", np.sin: "sin", np.cos: "cos", np.tan: "tan",
+    np.tanh: "tanh", np.log1p: "log1p", np.expm1: "expm1", np.arctan: "atan", np.log2: "log2",
+    np.log10: "log10", np.floor: "floor", np.ceil: "ceil", np.trunc: "trunc",
+}  # fmt: skip
 INTEGER_ROWS: dict[Callable[..., object], str] = {
     math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc"
 }  # fmt: skip
@@ -94,6 +102,19 @@ def _math(f: Callable[..., object], row: str, integer: bool) -> Callable[..., ob
             check_result(trace, f.__name__, x.value, value)
         out = number.make(trace, value, x)
         return converted_to(trace, out, int) if integer else out
+
+    return call
+
+
+def _numpy(f: Callable[..., object], row: str) -> Callable[..., object]:
+    """A function of NumPy, of a number of the program: a float, as an element of an array is."""
+
+    def call(*args: object, **kwargs: object) -> object:
+        trace = current()
+        if trace is None or len(args) != 1 or kwargs or not runtime(args[0]):
+            return f(*args, **kwargs)
+        x = converted_to(trace, args[0], float)
+        return number.make(trace, trace.emit(row, [x.value], {}), x)
 
     return call
 
@@ -179,6 +200,7 @@ def _functions() -> dict[int, Callable[..., object]]:
     out.update(HOST_NUMBERS)
     for table, integer in ((ROWS, False), (INTEGER_ROWS, True)):
         out.update((id(f), _math(f, row, integer)) for f, row in list(table.items()) if row in OPS)
+    out.update((id(f), _numpy(f, row)) for f, row in NUMPY_ROWS.items() if row in OPS)
     out[id(math.log)] = logarithm(out[id(math.log)])
     return out
 

@@ -28,12 +28,12 @@ from ir.types import DTYPES, DType
 ROWS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "eq": "equal",
     "ne": "not_equal", "lt": "less_than", "le": "less_equal", "gt": "greater_than",
-    "ge": "greater_equal",
+    "ge": "greater_equal", "pow": "pow",
 }  # fmt: skip
 UFUNCS = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "truediv",
     np.equal: "eq", np.not_equal: "ne", np.less: "lt", np.less_equal: "le", np.greater: "gt",
-    np.greater_equal: "ge",
+    np.greater_equal: "ge", np.power: "pow",
 }  # fmt: skip
 REMEDY = "Make it a tensor, `paddle.to_tensor(a)`, and compute with tensors."
 
@@ -180,6 +180,8 @@ class FakeArray:
         left, right = pair if reverse else pair[::-1]
         with np.errstate(all="ignore"):
             out = getattr(operator, name)(left, right).dtype
+        if name == "pow" and out.kind != "f":
+            raise _refused("the operator pow with integers")
         wide = np.result_type(left, right) if out == np.bool_ else out
         e = Emitter(_tracing())
         mine = _cast(self.fake, wide)
@@ -318,12 +320,12 @@ for _name in REDUCTIONS:
 METHODS: dict[Any, str] = {
     getattr(np, q): q for q in (*REDUCTIONS, "copy", "ravel", "reshape", "transpose")
 }
-for _name in "pow floordiv mod divmod matmul and or xor lshift rshift invert".split():
+for _name in "floordiv mod divmod matmul and or xor lshift rshift invert".split():
     for _form in ("", "r", "i"):
         setattr(FakeArray, f"__{_form}{_name}__", _other(_name))
 for _name in ROWS:
     setattr(FakeArray, f"__{_name}__", _operator(_name, False))
-for _name in ("add", "sub", "mul", "truediv"):
+for _name in ("add", "sub", "mul", "truediv", "pow"):
     setattr(FakeArray, f"__r{_name}__", _operator(_name, True))
     setattr(FakeArray, f"__i{_name}__", _in_place(_name))
 

@@ -286,3 +286,34 @@ def test_an_error_of_the_program_says_where(f, kind, text, line):
     where = f"test_numbers.py:{f.__code__.co_firstlineno + line}"
     assert where in "\n".join([str(caught.value), *notes])
     assert str(caught.value).startswith(text) and (not notes or where not in str(caught.value))
+
+
+BETAS = np.linspace(1e-3, 0.3, 40)
+
+
+def noise_levels(x, n):
+    """As samplers of diffusion write them."""
+    levels, given = np.cumprod(1 - BETAS), paddle.cumprod(1 - paddle.to_tensor(BETAS), 0).numpy()
+    for t in reversed(range(n)):
+        s = np.sqrt(1 - levels[t]) + np.exp(-0.1 * t) * np.tanh(t) + np.log1p(BETAS[t])
+        x = x * np.sqrt(levels[t]) + s + float((1 - given[t]) ** 0.5) - np.floor(t * 0.3)
+    return x
+
+
+def test_functions_of_numpy_of_elements_at_the_index():
+    static = dy2st.to_static(noise_levels)
+    for n in (30, 0, 1, 12):
+        check.agree(static, x := check.data(3), n)
+    assert "unrolled" not in str(dy2st.report(static, x, 30))
+
+
+def test_powers_of_arrays():
+    def f(x, n):
+        a = x.numpy()
+        a **= 2
+        return paddle.to_tensor(a**n + np.power(a, 0.25) - 1.5**a)
+
+    x = check.data(4, trained=False)
+    check.same(dy2st.to_static(f)(x, 3), f(x, 3), 1e-12, 1e-12)
+    with pytest.raises(dy2st.SourceError, match="the operator pow with integers"):
+        dy2st.to_static(f)(paddle.arange(4), 3)
