@@ -61,7 +61,7 @@ class Part:
 
 def parts(files: Sequence[str], own: str, timed: bool) -> list[Part]:
     """In the order of their weight."""
-    programs = [Part(f"program {n} {own}", 90) for n in gpu_programs.NAMES]
+    programs = [Part(f"program {n} {own}", 60) for n in gpu_programs.NAMES]
     programs += [Part(f"saved {f} {own}", 60) for f in files]
     count = len(gpu_programs.rows())
     ops = [Part(f"ops {k}", 60, alone=False) for k in range(count)]
@@ -88,7 +88,7 @@ def command(part: str, rest: Sequence[str]) -> list[str]:
 
 def outcome(command: Sequence[str], limit: float) -> Record:
     """What a process prints, line by line as JSON; `failed` says why it has not come to its end."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
         why = ""
         try:
@@ -117,7 +117,7 @@ def merged(found: Record, new: Record) -> Record:
 
 def read_back(file: Any) -> str:
     file.seek(0)
-    return str(file.read())
+    return str(file.read(), errors="replace")
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -184,7 +184,7 @@ def saved(scale: Scale, path: str, precision: str) -> Iterator[Record]:
     if not scale.timed:
         yield from _checked(found, own, precision, "small error")
         return
-    yield from measured(found, replace(scale, sizes=own), precision)
+    yield from measured(found, replace(scale, sizes=own, folder=None), precision)
 
 
 def _checked(
@@ -219,20 +219,30 @@ def measured(program: Program, scale: Scale, precision: str) -> Iterator[Record]
         "device": call.device_time(scale.repeat),
         "host": call.host_time(scale.repeat),
     }
-    want = gpu_programs.reference(program, arrays)
+    want = wanted(program, arrays, scale)
     apart = error(results, want, program.name in gpu_programs.EXACT)
     yield {"error": apart, "right": apart <= most(program.name, precision)}
-    if scale.folder is not None:
-        np.save(scale.folder / program.name, want[0])
+
+
+def wanted(program: Program, arrays: Sequence[np.ndarray], scale: Scale) -> list[np.ndarray]:
+    """The right results, which one part leaves for the others."""
+    path = None if scale.folder is None else scale.folder / f"{program.name}.npz"
+    if path is not None and path.exists():
+        with np.load(path) as found:
+            return [found[name] for name in found.files]
+    want = gpu_programs.reference(program, arrays)
+    if path is not None:
+        new = path.with_suffix(".new.npz")
+        np.savez(new, *want)
+        new.replace(path)
+    return want
 
 
 def beside(scale: Scale, name: str, precision: str) -> Iterator[Record]:
     """The peers of a program."""
     program = gpu_programs.named(name, scale.sizes)
     arrays = gpu_programs.inputs(program, scale.sizes)
-    path = None if scale.folder is None else scale.folder / f"{name}.npy"
-    known = path is not None and path.exists()
-    want = np.load(path) if known and path else gpu_programs.reference(program, arrays)[0]
+    want = wanted(program, arrays, scale)[0]
     found: dict[str, float | str] = {}
     for peer, took in peers(name, arrays, want, precision, scale.repeat):
         found[peer] = took

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +33,17 @@ def test_each_program_is_checked_and_timed():
         assert {"call", "device", "host", "first call"} <= set(found)
         assert found["kernels"] == 1 or name not in ("softmax", "product", "attention"), name
         assert f"| {name} (float32) | " in gpu.line(Part("", 1), found)
+
+
+def test_parts_share_what_is_right(monkeypatch, tmp_path):
+    scale = replace(SCALE, folder=tmp_path)
+    assert records("program lstm float32", scale)["right"]
+    reference, calls = gpu_programs.reference, []
+    monkeypatch.setattr(gpu_programs, "reference", lambda p, xs: 1 // 0)
+    monkeypatch.setattr(gpu_measure, "peers", lambda *q: calls.append(q) or iter([("torch", 3.0)]))
+    assert records("peers lstm float32", scale) == {"peers": {"torch": 3.0}}
+    (_, arrays, want, *_), program = calls[0], gpu_programs.named("lstm", SCALE.sizes)
+    np.testing.assert_array_equal(want, reference(program, arrays)[0])
 
 
 def test_what_the_device_does(monkeypatch):
@@ -64,7 +76,7 @@ SCRIPTS = {
     "good": "print('{\"call\": 1}'); print('{\"right\": true}')",
     "crashes": "print('{\"device\": 2}', flush=True); os.write(2, b'Xid 31'); os.abort()",
     "hangs": "print('{\"device\": 3}', flush=True); os.fork(); time.sleep(60)",
-    "cut": "print('{\"call\": 4}'); print('{\"error\": '); print('warning'); print(7)",
+    "cut": "print('{\"call\": 4}', flush=True); os.write(1, bytes([255, 10])); print('{\"a')",
 }
 
 
