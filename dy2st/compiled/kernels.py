@@ -14,7 +14,7 @@ import ctypes
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import paddle
@@ -39,7 +39,7 @@ Compiled: TypeAlias = executor.Executable | Interpreted | Expanding
 class Where(NamedTuple):
     """The place of the results of a call, and the stream that its work goes to, if one is asked."""
 
-    place: Any
+    place: object
     stream: int | None
 
 
@@ -78,7 +78,7 @@ class Device:
 CPU = Device()
 
 
-def run_on(run: Callable[..., Any], where: Where, *call: Sequence[int | None]) -> Any:
+def run_on(run: Callable[..., object], where: Where, *call: Sequence[int | None]) -> object:
     """`Executable.run`, there."""
     if where.stream is None:
         return run(*call)
