@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dy2st.branches.unresolved import Unresolved, alternatives, generated
-from dy2st.loops.record import LoopTrace
+from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.guards import same_constant
 from dy2st.state.tree import alike, elements, is_container, is_value, parts
 from dy2st.trace.fake_tensor import FakeTensor
@@ -161,6 +161,17 @@ def refute(body_trace: LoopTrace) -> bool:
     for path in wrong:
         del known.grown[path]
     known.refuted |= wrong
+    return bool(wrong)
+
+
+def unsteady(known: Learned) -> bool:
+    """After a trace in which an index left its axis: integers that seemed to move by a constant
+    (`pos = (pos + 1) % n` does at first) are values of the program. Whether there are some."""
+    wrong = known.steps.keys() - known.numbers.keys()
+    for path in wrong:
+        del known.steps[path]
+        known.numbers[path] = (int, False)
+    known.free |= bool(wrong)
     return bool(wrong)
 
 

@@ -19,13 +19,13 @@ from typing import Any
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import unreadable
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Goes, Iterable, Learned
-from dy2st.loops.growth import count, guess, refute
+from dy2st.loops.growth import count, guess, refute, unsteady
 from dy2st.loops.iterables import lose
 from dy2st.state.containers.lookup import MOST_UNROLLED
 from dy2st.state.ownership import uncertain_keys
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
-from dy2st.trace.signals import InternalError, NeedsConcrete, Refused, Retrace
+from dy2st.trace.signals import InternalError, LeavesAxis, NeedsConcrete, Refused, Retrace
 from dy2st.trace.trace import Loop, Trace
 from dy2st.trace.undo import MISSING
 from dy2st.trace.user_stack import call_stack, is_internal, variables
@@ -238,7 +238,7 @@ class Runner:
                 if unguessed is None:
                     continue
                 return self.failed(unguessed, body)
-            if count(body):
+            if count(body) or isinstance(stop, LeavesAxis) and unsteady(known):
                 continue
             if guess(body):
                 unguessed = stop

@@ -54,6 +54,10 @@ class NeedsConcrete(BaseException):
         return f"`{text}` {self.predicate}" if self.predicate else f"{self.reason}: `{text}`"
 
 
+class LeavesAxis(NeedsConcrete):
+    """An index that moves with the loop's leaves its axis in an iteration."""
+
+
 class Retrace(BaseException):
     """The body moves a place that was not known to move: undo and trace again."""
 

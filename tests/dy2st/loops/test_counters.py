@@ -144,3 +144,21 @@ def test_what_stays_a_while():
     ]:
         static = parity(Calls(f), lambda more=more: [paddle.randn([2, 3]), *more])
         assert "while" in str(dy2st.program(static, paddle.randn([2, 3]), *more))
+
+
+def a_ring(x):
+    """Where the next element goes moves by one until the ring is full."""
+    ring, at, full, total = paddle.zeros([4, 3], x.dtype), 0, False, x.sum(0)
+    for row in x:
+        ring[at] = row
+        at = (at + 1) % 4
+        full = full or at == 0
+        total = total * 0.5 + (ring.mean(0) if full else row)
+    return ring, at, full, total
+
+
+def test_a_counter_that_wraps_is_a_value_of_the_program():
+    static = dy2st.to_static(a_ring)
+    for n in (9, 0, 1, 4, 5):
+        agree(static, data(n, 3, seed=n))
+    assert "unrolled" not in str(dy2st.report(static, data(9, 3)))
