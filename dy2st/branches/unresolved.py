@@ -189,6 +189,8 @@ def remedy_of(what: str, a: object, b: object) -> str:
         return "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of None."
     if isinstance(a, paddle.nn.Layer) or callable(a):
         return "Call both, and select between the results with `paddle.where`."
+    if isinstance(a, str) and isinstance(b, str):
+        return "Use each text in the branch that has it, or decide on a Python value."
     return "Give it the same structure in both branches, or decide on a Python value."
 
 

@@ -1,7 +1,7 @@
-"""The garbage collector waits during a translation.
+"""The garbage collector waits during a translation, and while a saved program is loaded.
 
-A translation makes many objects that stay, so that the collector runs again and again; to go
-through all objects of Paddle once takes as long as a small trace.
+Both make many objects that stay, so that the collector runs again and again; to go through all
+objects of Paddle once takes as long as a small trace.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class _Collector:
-    """`users`: how many translations run, in all threads. `on`: whether it was on before them."""
+    """`users`: how many of them run, in all threads. `on`: whether it was on before them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -36,5 +36,5 @@ class _Collector:
                     gc.enable()
 
 
-#: the collector is off inside, and on again after the last translation if it was on before
+#: the collector is off inside, and on again after the last of them if it was on before
 collector_waits = _Collector().waiting

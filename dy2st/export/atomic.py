@@ -1,7 +1,8 @@
 """A file that appears whole or not at all, whatever stops the process or the machine.
 
 It is written without a name where the system can do that (`O_TMPFILE`), so that a process that is
-killed leaves nothing. Elsewhere it may leave a hidden file `.<name>.<random>.part`.
+killed leaves nothing, unless that is in the microseconds in which it takes the place of another
+file. There and elsewhere it may leave a hidden file `.<name>.<random>.part`.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
             f.flush()
             os.fsync(f.fileno())
             if nameless is not None:
-                _name(nameless, temporary)
-        os.replace(temporary, path)
+                _name(nameless, path, temporary)
+        if nameless is None:
+            os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     folder = os.open(path.parent, os.O_RDONLY)
@@ -47,17 +49,23 @@ def _nameless(folder: Path) -> BinaryIO | None:
         return None
 
 
-def _name(f: BinaryIO, path: Path) -> None:
-    """Give a nameless file a name, or a copy of it where that cannot be done."""
+def _name(f: BinaryIO, path: Path, temporary: Path) -> None:
+    """Give a nameless file the name `path`, or that to a copy of it where it cannot be done."""
     folder = os.open(path.parent, os.O_RDONLY)
+    nameless = f"/proc/self/fd/{f.fileno()}"
     try:  # the argument makes Python follow the link in /proc
-        os.link(f"/proc/self/fd/{f.fileno()}", path, src_dir_fd=folder)
+        try:
+            os.link(nameless, path, src_dir_fd=folder)
+        except FileExistsError:
+            os.link(nameless, temporary, src_dir_fd=folder)
+            os.replace(temporary, path)
     except OSError:
         f.seek(0)
-        with open(path, "xb") as copy:
+        with open(temporary, "xb") as copy:
             shutil.copyfileobj(f, copy)
             copy.flush()
             os.fsync(copy.fileno())
+        os.replace(temporary, path)
     finally:
         os.close(folder)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import executor
+from dy2st.compiled.collector import collector_waits
 from dy2st.export.complex_arrays import complex_of, pairs_of, read_complex
 from dy2st.export.limits import FileError, check_program, check_text
 from dy2st.export.manifest import read
@@ -52,17 +53,8 @@ def load(
     with open(path, "rb"):
         pass
     try:
-        manifest, text, weights = read(path)
-        check_text(text)
-        program = verify(parse(text))
-        check_program(program)
-        if "stream" in manifest:
-            if device != "cpu":
-                raise executor.Unsupported(
-                    "streaming programs run on the CPU: load it without `device`"
-                )
-            return restored(program, manifest, weights)
-        loaded = LoadedProgram(program, manifest, weights, device, matmul_precision)
+        with collector_waits():
+            loaded = _loaded(path, device, matmul_precision)
     except executor.gpu.DriverError:
         raise
     except executor.Unsupported as e:
@@ -71,8 +63,23 @@ def load(
         raise FileError(f"{path} is no saved program: {e}") from e
     except Exception as e:
         raise FileError(f"{path} is no saved program: {str(e) or type(e).__name__:.500}") from e
-    loaded.reset()
+    if isinstance(loaded, LoadedProgram):
+        loaded.reset()
     return loaded
+
+
+def _loaded(path: str | os.PathLike[str], device: str, matmul_precision: str | None) -> Any:
+    manifest, text, weights = read(path)
+    check_text(text)
+    program = verify(parse(text))
+    check_program(program)
+    if "stream" in manifest:
+        if device != "cpu":
+            raise executor.Unsupported(
+                "streaming programs run on the CPU: load it without `device`"
+            )
+        return restored(program, manifest, weights)
+    return LoadedProgram(program, manifest, weights, device, matmul_precision)
 
 
 class LoadedProgram:
@@ -117,7 +124,7 @@ class LoadedProgram:
             if type(target) is not int or target not in self._initial:
                 raise FileError(f"it stores to input {target!r:.80}, which is no buffer")
             if part.type != self._arrays.input_type(target):
-                what = part.type or "what is no tensor"
+                what = part.type or "a Python value"
                 raise FileError(f"it stores {what} to {program.inputs[target].name}")
         self._fixed: dict[int, Any] = {}
         self._on_gpu = device == "gpu"

@@ -52,7 +52,7 @@ def while_loop(
     carry = Carry("while_loop", init)
 
     def test() -> object:
-        return truth("while_loop: what cond returns", call(cond, carry.given()))
+        return truth("while_loop: the result of cond", call(cond, carry.given()))
 
     def step() -> None:
         carry.advance(call(body, carry.given()), "the carry that the body returns")
@@ -140,7 +140,7 @@ class Sides:
         return tuple(found)
 
     def different(self, text: str) -> BaseException:
-        return Different(f"cond: orelse must return what then returns: {text}")
+        return Different(f"cond: the results of then and orelse differ: {text}")
 
 
 def truth(name: str, x: object) -> object:

@@ -34,7 +34,8 @@ def holds_stand_in(trace: Trace, x: object) -> bool:
 def no_result(what: str, x: object) -> Refused:
     return Refused(
         f"{what} contains a {type(x).__name__}.",
-        reason="A program returns tensors and constants, in tuples, lists and dicts.",
+        reason="A program returns tensors and constants, in tuples, lists, dicts and objects that "
+        "it makes, whose attributes are in `__dict__`.",
         remedy="Return its tensors, and build the object outside.",
     )
 

@@ -253,10 +253,13 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
 
 def check_opaque(x: object) -> None:
     if isinstance(x, OPAQUE):
+        weak = isinstance(x, weakref.ReferenceType)
         raise refuse(
-            f"a {type(x).__name__} is used.",
-            "What it holds cannot be looked at without changing it, or may go away between calls.",
-            "Hold the object itself in an attribute, and use a list or a deque for a queue.",
+            "a weak reference is used." if weak else f"a {type(x).__name__} is used.",
+            "Its object may go away." if weak else "A look at its elements takes them out.",
+            "Hold the object itself, in a Layer as `self.__dict__['parent'] = parent`."
+            if weak
+            else "Use a list or a deque.",
         )
 
 
@@ -392,8 +395,8 @@ def container_method(trace: Trace, f: Any, owner: object) -> Callable[..., objec
     if name not in READERS | MAKERS:
         raise refuse(
             f"{name}() of a {type(owner).__name__}.",
-            "It is not known what it does to the container.",
-            "Use the methods of a list or a dict.",
+            "The element that it takes, or its effect on the container, is not known.",
+            "Use the methods of a list or a dict; for a set `x = min(s)`, `s.remove(x)`.",
         )
     note_contents(trace, owner)
     if name in ITERATORS:

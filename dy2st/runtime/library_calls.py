@@ -207,8 +207,8 @@ class PureCall:
     def write_array(self, x: object) -> None:
         if not made_here(self.trace, x):
             raise refuse(
-                f"{SHOWN.get(self.f.__name__, f'{name_of(self.f)}()')} writes to a "
-                f"{type(x).__name__} from outside.",
+                f"{SHOWN.get(self.f.__name__, f'{name_of(self.f)}()')} writes to "
+                f"{'an array' if isinstance(x, np.ndarray) else 'a bytearray'} from outside.",
                 "A program writes to tensors and to Python's containers.",
                 "Write to a copy (`a.copy()`), or call it outside of the translated function.",
             )

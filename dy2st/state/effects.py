@@ -298,6 +298,8 @@ def name_of(f: object) -> str:
     module = getattr(f, "__module__", None)
     if isinstance(module, str) and module.split(".")[0] not in NAMED:
         return str(getattr(f, "__name__", type(f).__name__))
+    if isinstance(f, np.ufunc) and _package_of(f) == "ufunc":
+        return f.__name__.removesuffix(" (vectorized)")
     public = (q for q in names(f) if not q.startswith("dy2st."))
     name = next(public, getattr(f, "__name__", type(f).__name__)).removeprefix("builtins.")
     return "open" if f is open else name

@@ -69,7 +69,7 @@ def restored(
     written = {v for v, _ in program.writes}
     held = {i.value for i in program.inputs if i.kind == "buffer" and i.name in states}
     if not written <= held:
-        raise ValueError("it writes to what is no state")
+        raise ValueError("it writes to an input that is no state")
     return StreamingProgram(Parts(program, chunked, weights, initial))
 
 

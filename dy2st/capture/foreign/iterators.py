@@ -26,8 +26,8 @@ COPIED: tuple[type, ...] = (
 #: so many elements are looked at
 MOST = 1000
 REMEDY = (
-    "Call `next` outside of the translated function, and pass what it gives as an argument; or "
-    "keep the values in a list, and a counter."
+    "Make the call one of the host, `draw = dy2st.host(lambda: next(it), result=float)`; or call "
+    "`next` outside of the translated function, and pass the value as an argument."
 )
 
 

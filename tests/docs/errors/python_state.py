@@ -531,3 +531,18 @@ def makes_a_tensor_by_its_class(x):
 @example(X)
 def pickles_an_object(x):
     return pickle.loads(pickle.dumps([x.shape]))
+
+
+@example(X)
+def weak_reference_to_a_parent(x):
+    return x * parent().last.weight.sum()
+
+
+class Parent(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.last = layer
+
+
+whole = Parent()
+parent = weakref.ref(whole)

@@ -160,7 +160,7 @@ def test_stores_go_into_inputs_of_their_type(file, stores):
 
 
 def test_a_stored_number_is_of_the_type_of_its_buffer(file):
-    with pytest.raises(FileError, match="stores what is no tensor to h"):
+    with pytest.raises(FileError, match="stores a Python value to h"):
         loaded(file, plain(stores=[[1, ["constant", '"text"']]]))
 
 

@@ -177,7 +177,7 @@ ERRORS = {
                           TypeError, "is a tuple of 2, not a tensor"),
     # ------------------------------------------------------------ while_loop
     "condition_of_several": (lambda h, x: loop(lambda c: c > 0, lambda c: c, h), ValueError,
-                             r"what cond returns must have one element, it is bool\[3\]"),
+                             r"the result of cond must have one element, it is bool\[3\]"),
     "condition_that_is_text": (lambda h, x: loop(lambda c: "yes", lambda c: c, h), TypeError,
                                "must be a bool or a tensor, it is of type str"),
     "condition_of_two_arguments": (lambda h, x: loop(lambda a, b: a.sum() > 0, lambda c: c, h),
@@ -266,7 +266,7 @@ def test_branches_of_different_types_when_both_are_traced():
     def f(h):
         return dy2st.cond(h.sum() > 0, lambda: h[:2], lambda: h)
 
-    with pytest.raises(TypeError, match=r"orelse must return what then returns: the result is"):
+    with pytest.raises(TypeError, match=r"the results of then and orelse differ: the result is"):
         f(data(3))
 
 

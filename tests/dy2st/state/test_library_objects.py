@@ -127,7 +127,7 @@ REFUSED = {
     "closing": (closes, "closing"),
     "branch": (digest_in_a_branch, "from outside of a branch on data"),
     "computed element": (fills_an_array, "set to a value that the program computes"),
-    "array": (grows_an_array, r"`\+=` writes to a ndarray from outside"),
+    "array": (grows_an_array, r"`\+=` writes to an array from outside"),
 }
 
 
