@@ -323,7 +323,7 @@ class Emitter:
         """The elements of a small tensor as Python numbers and sizes; None if not known."""
         return self.trace.known(x._value) if isinstance(x, FakeTensor) else None
 
-    def where(self, test: Any, x: Any, y: Any) -> FakeTensor:
+    def where(self, test: Tensor, x: Tensor, y: Tensor) -> FakeTensor:
         """The row, and the same of complex numbers."""
         row = self.__getattr__("where")
         if self.type(x).dtype.kind != "c":
@@ -346,7 +346,7 @@ class Emitter:
         found = self.elements(x)
         return found[0] if found is not None and len(found) == 1 else None
 
-    def cast_to(self, x: Any, dtype: DType) -> Any:
+    def cast_to(self, x: Tensor, dtype: DType) -> Tensor:
         have = self.type(x).dtype
         if have == dtype:
             return x

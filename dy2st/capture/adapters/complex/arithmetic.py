@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from dy2st.capture.adapters.complex.table import (
     COMPLEX,
@@ -124,7 +123,7 @@ def power(e: Emitter, x: object, n: object) -> FakeTensor:
     return divide(e, 1.0, out) if n < 0 else e.assign(out)  # type: ignore[no-any-return]
 
 
-Binary = Callable[[Emitter, Any, Any], FakeTensor]
+Binary = Callable[[Emitter, Tensor, Tensor], FakeTensor]
 OPERATORS: dict[str, Binary] = {
     "add": add,
     "sub": subtract,

@@ -7,8 +7,7 @@ roots of unity, and transforms of length b. A length that is small or prime is o
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import paddle
@@ -254,7 +253,7 @@ def _to_real(n: int, m: int, sign: int) -> np.ndarray:
     return np.stack((w.real, -w.imag), 1).reshape(2 * m, n)
 
 
-_TABLES: dict[str, Any] = {
+_TABLES: dict[str, Callable[..., np.ndarray]] = {
     "whole": lambda n, m, sign, factor, _: _interleaved(factor * _roots(n, m, n, sign)),
     "of_real": lambda n, m, sign, factor, _: _parts(factor * _roots(n, m, n, sign)).reshape(
         n, 2 * m

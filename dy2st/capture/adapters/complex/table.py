@@ -8,7 +8,6 @@ complex tensor of two real ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import paddle
@@ -22,7 +21,7 @@ from dy2st.trace.scalar import is_runtime
 from ir.types import C64, C128, F64, FLOATS, DType
 from ir.types import COMPLEX as OF_FLOATS
 
-COMPLEX: dict[str, Callable[..., Any]] = {}
+COMPLEX: dict[str, Callable[..., Tensor]] = {}
 DTYPES = (paddle.complex64, paddle.complex128)
 
 
@@ -47,7 +46,7 @@ def _is_complex(a: object) -> bool:
     return isinstance(a, (complex, np.complexfloating))
 
 
-def complex_adapter(*names: str) -> Callable[[Any], Any]:
+def complex_adapter(*names: str) -> Callable[[A], A]:
     """Declare the adapter of entries for complex operands; others never see one."""
 
     def declare(f: A) -> A:
