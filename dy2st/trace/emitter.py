@@ -233,7 +233,7 @@ class Emitter:
         self.stop_gradient = True
         self.trained: set[Value] = set()
 
-    def value(self, x: Any) -> Value:
+    def value(self, x: object) -> Value:
         """The value of an operand: a tensor, a runtime scalar, or an index."""
         if isinstance(x, Tensor):
             fake = lift(self.trace, x)
@@ -359,7 +359,7 @@ class Emitter:
             self.stack(re, self.full(0.0, dtype.compute, self.type(re).shape), axis=-1)
         )
 
-    def scalar(self, n: Any, dtype: DType) -> FakeTensor:
+    def scalar(self, n: object, dtype: DType) -> FakeTensor:
         """A Python number, or a Sym, as a 0-d tensor."""
         if is_runtime_scalar(n):
             return (

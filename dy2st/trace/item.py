@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dy2st.trace.emitter import detached, lift
-from dy2st.trace.fake_tensor import FakeTensor, needs_value
+from dy2st.trace.fake_tensor import FakeTensor, Tensor, needs_value
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, value_in
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
@@ -53,7 +53,7 @@ def refuse_complex(trace: Trace, what: str) -> Refused:
     )
 
 
-def item(self: Any, *index: Any) -> Any:
+def item(self: Tensor, *index: object) -> Any:
     """`t.item()`: the Python number of a tensor with one element, or of element `index`."""
     trace = current()
     assert trace is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 import paddle
@@ -46,7 +46,7 @@ def is_mask(item: object) -> TypeGuard[Tensor]:
     return isinstance(item, Tensor) and item.dtype == paddle.bool
 
 
-def index_tensors(e: Emitter, item: Any, axis: int, sizes: tuple[Dim, ...]) -> Picked:
+def index_tensors(e: Emitter, item: object, axis: int, sizes: tuple[Dim, ...]) -> Picked:
     """Raises IndexError and ValueError as NumPy does."""
     if is_mask(item):
         shape = e.type(item).shape

@@ -68,7 +68,7 @@ def old_items(trace: Trace, x: Tensor, index: object) -> object:
     return Selected(e, e.assign(parts.view), parts.picks[0].selection)
 
 
-def setitem(trace: Trace, x: Tensor, index: Any, value: Any) -> None:
+def setitem(trace: Trace, x: Tensor, index: object, value: object) -> None:
     e = Emitter(trace)
     items = as_items(index)
     if isinstance(value, (bool, int, float)) or is_runtime_scalar(value):
@@ -208,7 +208,7 @@ def item_bounds(e: Emitter, item: slice) -> slice:
     return slice(*(bound_of(e, q) for q in (item.start, item.stop, item.step)))
 
 
-def bound_of(e: Emitter, q: Any) -> object:
+def bound_of(e: Emitter, q: object) -> object:
     if isinstance(q, np.integer):
         return int(q)
     if not isinstance(q, Tensor):
