@@ -44,15 +44,16 @@ def kernel_of(target: Target, module: Module, launch: Launch) -> tuple[str, list
     key: Hashable = (target, type(launch), *fields)
     with _LOCK:
         found = _RECENT.get(key)
+        if found is not None:
+            _RECENT.move_to_end(key)
     if found is None:
         own = Module()
         call = kernel(target, own, launch)
         found = KernelText(call.finish(own), own, tuple(_origin(q, views) for q in call.actual))
-    with _LOCK:
-        _RECENT[key] = found
-        _RECENT.move_to_end(key)
-        if len(_RECENT) > KEPT:
-            _RECENT.popitem(last=False)
+        with _LOCK:
+            _RECENT[key] = found
+            if len(_RECENT) > KEPT:
+                _RECENT.popitem(last=False)
     module.include(found.module)
     return found.name, [views[q] if is_view else q for is_view, q in found.actual]
 
