@@ -67,7 +67,7 @@ def half_element(merge: Any, x: object, missing: object) -> object:
     return merge.merged[key][2]
 
 
-def extension(merge: Any, a: Any, b: Any) -> Longer | None:
+def extension(merge: Any, a: Any, b: object) -> Longer | None:
     """Two extensions of one list as one, or one and the list itself; None for others."""
     if not isinstance(a, Longer) or not isinstance(b, Longer) or a.front or b.front:
         return None

@@ -139,7 +139,7 @@ def record(plan: ContainerPorts, x: object, found: dict[int, object]) -> Any:
     return recorded(x, plan.body_trace.loop)
 
 
-def split_lists(trace: Trace, x: Any) -> None:
+def split_lists(trace: Trace, x: object) -> None:
     """The elements one by one of short lists that inner loops have filled."""
     if isinstance(x, TraceList) and x.segmented:
         x.split(trace)

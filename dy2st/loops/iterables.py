@@ -150,7 +150,7 @@ def of_range(trace: Trace, r: SymRange) -> Iterable:
 class RunRange:
     """A `range` whose bounds the program computes."""
 
-    def __init__(self, trace: Trace, start: Any, stop: Any, step: Any) -> None:
+    def __init__(self, trace: Trace, start: object, stop: Any, step: Any) -> None:
         self.start, self.step = start, step
         self.length = -((start - stop) // step)
         if is_runtime_scalar(step):
@@ -375,7 +375,7 @@ def taken(x: Any, stops: bool) -> contextlib.AbstractContextManager[Any]:
     return x.taken(stops) if isinstance(x, Joined) else contextlib.nullcontext(x)
 
 
-def wrapped(x: Any) -> Any:
+def wrapped(x: object) -> Any:
     """What is left of an iterator, for another one."""
     with taken(x, True) as rest:
         return rest

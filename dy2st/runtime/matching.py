@@ -18,7 +18,7 @@ def given(x: object) -> bool:
     return x is not UNDEF
 
 
-def matches(x: Any, kind: str, *of: Any) -> object:
+def matches(x: object, kind: str, *of: Any) -> object:
     """Whether `x` fits: "class" with the class and the number of its positional patterns,
     "mapping", "sequence" with a length, and whether it may be longer."""
     if kind == "class":
@@ -32,11 +32,11 @@ def matches(x: Any, kind: str, *of: Any) -> object:
     return n >= length if longer else n == length
 
 
-def is_a(x: object, kinds: Any) -> Any:
+def is_a(x: object, kinds: object) -> Any:
     return fn(isinstance)(x, kinds)
 
 
-def fits(x: object, kind: Any, positions: int) -> object:
+def fits(x: object, kind: object, positions: int) -> object:
     if not isinstance(kind, type):
         raise TypeError("called match pattern must be a type")
     known = is_a(x, kind)
@@ -53,7 +53,7 @@ def positional(kind: type) -> Sequence[str]:
     return found  # type: ignore[no-any-return]
 
 
-def part(x: Any, kind: str, *of: Any) -> object:
+def part(x: object, kind: str, *of: Any) -> object:
     """A part of `x`, UNDEF if it has none: the "attribute" or "item" of a name or index, the
     attribute at a "position" of a class, the value of a "key"; a dict of the "rest" without these
     keys, or a list of the elements between so many at the start and the end ("star")."""
