@@ -302,7 +302,7 @@ REFUSED = {
     "tensor_in_json": (lambda x: json.dumps([x]), "json.dumps() of a tensor"),
     "number_in_json": (lambda x: len(json.dumps(int(x[0]))), "json.dumps()"),
     "written_array": (lambda x: ARRAY.sort(), "numpy.ndarray.sort()", "from outside"),
-    "array_as_out": (lambda x: np.add(1, 1, out=ARRAY), "writes to a ndarray from outside"),
+    "array_as_out": (lambda x: np.add(1, 1, out=ARRAY), "writes to an array from outside"),
     "bytes": (lambda x: bytes(BYTES), "bytearray from outside"),
     "next": (lambda x: next(GENERATORS), "next() of a generator that was there before"),
     "list_of_an_iterator": (lambda x: list(ITERATOR), "takes all that is left of a list_iterator"),
