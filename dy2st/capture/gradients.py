@@ -15,12 +15,13 @@ from dy2st.capture.foreign.refusals import refusal
 from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, check_single, chosen
-from dy2st.trace.signals import SAVED, NeedsConcrete, TakesGradients
+from dy2st.trace.signals import SAVED, NeedsConcrete, Refused, TakesGradients
 from dy2st.trace.trace import Frame, Trace
 from ir import Carry, Cond, Const, Custom, Op, Scan, Value
 from ir.autodiff.activity import Activity, spread
 from ir.autodiff.pullback import PullBack, pull_back, written
 from ir.autodiff.residuals import NotDifferentiable
+from ir.opdef import NotForComplex
 from ir.program import Node
 from ir.rewrite import with_operands
 from ir.uses import consts, free_values, loop_sizes
@@ -50,6 +51,8 @@ def partial_grad(
     if SAVED.get() == "first":
         raise TakesGradients
     of, wrt = ([lift(trace, q) for q in many] for many in (outputs, inputs))
+    if any(q._value.type.dtype.kind == "c" for q in (*of, *wrt)):
+        raise of_complex()
     given = seeds(trace, of, grad_outputs)
     constants = [lift(trace, q)._value for q in no_grad_vars]
     if len({id(q) for q in wrt}) < len(wrt):
@@ -59,6 +62,14 @@ def partial_grad(
     if missing is not None and not allow_unused:
         raise refusal(trace, "grad", ValueError(UNUSED.format(missing)), eager=True)
     return found
+
+
+def of_complex() -> Refused:
+    return refuse(
+        "paddle.grad of complex tensors.",
+        "In a program it takes gradients of real numbers, with respect to real numbers.",
+        "Take it of the real and the imaginary part, `paddle.as_real(z)`.",
+    )
 
 
 def seeds(trace: Trace, of: Sequence[FakeTensor], given: Sequence[Tensor | None]) -> list[Value]:
@@ -117,6 +128,8 @@ def gradients(
             "Compute that another way, or take the gradient outside of the translated function.",
             RuntimeError,
         ) from None
+    except NotForComplex:
+        raise of_complex() from None
     check_writes(trace, frames, back, inputs)
     put(trace, frames, back)
     found = dict(zip(map(id, asked), back.gradients))

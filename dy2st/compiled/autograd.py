@@ -28,8 +28,10 @@ from ir.autodiff import NotDifferentiable
 from ir.types import evaluate_dim
 
 ops: Any = core.eager.ops
-WRITES = "it writes in place, prints, draws numbers, calls kernels of Paddle, or has a loop of an \
-unknown length"
+WRITES = (
+    "it writes in place, prints, draws numbers, calls kernels of Paddle, has complex numbers, or a \
+loop of an unknown length"
+)
 #: for inputs of the backward program that only name a size
 EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
 _ZERO: dict[tuple[object, tuple[int, ...], bool], Tensor] = {}
@@ -147,7 +149,8 @@ class Node:
         given = [arrived[k] for k in order]
         asking = tuple(k for k, g in zip(order, given) if not g.stop_gradient)
         try:
-            if self.training.program is None or self.kept.counted:
+            complex = any(g.is_complex() for g in given)
+            if self.training.program is None or self.kept.counted or complex:
                 raise NotDifferentiable("the function", why=WRITES)
             self.check_inputs()
             training = self.training.again(order, asking)

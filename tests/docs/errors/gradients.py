@@ -98,6 +98,11 @@ def gradient_of_one_tensor_twice(x):
 
 
 @example(X)
+def gradient_of_a_complex_tensor(x):
+    return paddle.grad(paddle.complex(x, x * x), x)[0]
+
+
+@example(X)
 def gradient_through_a_write(x):
     y = x * x
     y[0] = 0.0
