@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,7 @@ def parts_of(
     return entry.program, manifest, weights
 
 
-def _entry(original: Any, input_spec: Sequence[object]) -> Entry:
+def _entry(original: Callable[..., object], input_spec: Sequence[object]) -> Entry:
     """A file has no backward, so no gradients are recorded, unless the function takes some."""
     before = SAVED.set("first")
     try:

@@ -19,7 +19,7 @@ from paddle.base.dygraph.math_op_patch import TensorSize
 from dy2st.trace import memory as layout
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import SymInt, is_symint, make
-from dy2st.trace.trace import current
+from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import user_loc
 from ir import Type, Value
 from ir.types import (
@@ -269,7 +269,7 @@ def _while_tracing(name: str) -> object:
     return method
 
 
-def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
+def set_flag(trace: Trace, fake: FakeTensor, flag: bool) -> None:
     """`x.stop_gradient = flag`: from here on no gradient passes, or `x` gets one of its own."""
     check_single(trace, fake._value, "stop_gradient of")
     given = trace.inputs.by_fake(fake)
@@ -295,7 +295,7 @@ def set_flag(trace: Any, fake: FakeTensor, flag: bool) -> None:
         trace.aliasing.detached[rebind(trace, fake, "detach")] = old
 
 
-def check_single(trace: Any, v: Value, what: str) -> None:
+def check_single(trace: Trace, v: Value, what: str) -> None:
     """Raise an error for an element that an index picks, or of a list that a loop fills: the
     object of the user's is another one. `what` is asked for."""
     values = trace.values
@@ -307,7 +307,7 @@ def check_single(trace: Any, v: Value, what: str) -> None:
         raise chosen(trace, what)
 
 
-def chosen(trace: Any, what: str) -> Refused:
+def chosen(trace: Trace, what: str) -> Refused:
     return Refused(
         f"{what} a tensor that data or a loop has chosen.",
         trace.where(),
@@ -317,19 +317,19 @@ def chosen(trace: Any, what: str) -> Refused:
     )
 
 
-def is_read(trace: Any, fake: FakeTensor) -> bool:
+def is_read(trace: Trace, fake: FakeTensor) -> bool:
     """Whether an op has read a tensor, or it is none of this block."""
     if trace.values.frame_of[fake._value] is not trace.frame:
         return True
     return any(fake._value in node.operands for node in trace.frame.builder.ops)
 
 
-def rebind(trace: Any, fake: FakeTensor, row: str) -> Any:
+def rebind(trace: Trace, fake: FakeTensor, row: str) -> Value:
     """The object is a new value of its storage from here on."""
     old, flag = fake._value, fake._stop_gradient
     if trace.values.frame_of[old] is not trace.frame:
         raise NeedsConcrete("stop_gradient of a tensor from outside of the block is set")
-    new = trace.emit(row, [old], {})
+    new: Value = trace.emit(row, [old], {})
     trace.undo_log.note(lambda: fake.__dict__.update(_value=old, _stop_gradient=flag))
     fake.__dict__["_value"] = new
     trace.become(old, new)
