@@ -239,6 +239,17 @@ def argument_of_another_size():
     program(np.ones([3, 5], np.float32))
 
 
+def rotates(z):
+    z.multiply_(paddle.to_tensor(1j))
+    return z.abs()
+
+
+@script
+def written_complex_array_that_is_not_contiguous():
+    program = dy2st.load(save(rotates, [paddle.static.InputSpec([2, 4], "complex64")]))
+    program(np.ones([4, 2], np.complex64).T)
+
+
 @script
 def too_many_arguments():
     program = dy2st.load(save(double))
