@@ -252,7 +252,6 @@ def test_the_measured_table_on_buffers(name):
 REFUSED = {
     "another dtype": (base, lambda x: x.view("int32"), "another dtype"),
     "another width": (base, lambda x: x.view("int64"), "another dtype"),
-    "complex": (square, lambda x: paddle.as_complex(x.reshape([8, 2])), "as_complex"),
     "view of strides": (base, lambda x: x.transpose([2, 1, 0]).view([12, 2]), "strides"),
     "outside": (base, lambda x: paddle.as_strided(x, [4, 24], [24, 1]), "as_strided"),
     "odd offset": (base, lambda x: paddle.as_strided(x, [2], [1], 2), "as_strided"),
