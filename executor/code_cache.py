@@ -11,15 +11,13 @@ import os
 import threading
 from collections.abc import Callable
 from hashlib import blake2b
-from itertools import count
 from pathlib import Path
 
 #: bytes of the folder, beyond which the files that were not used for the longest time go
 MOST_BYTES = 256 << 20
-#: how many files are written before the folder is measured again
+#: one of so many files leads to a look at the whole folder
 INTERVAL = 64
 
-_WRITES = count()
 _DIGEST_BYTES = 20
 
 
@@ -81,17 +79,18 @@ def _write(path: Path, code: bytes) -> None:
     try:
         new.write_bytes(_digest(code) + code)
         new.replace(path)
-        if next(_WRITES) % INTERVAL == 0:
+        if _digest(code)[0] % INTERVAL == 0:
             _shrink(path.parent)
     except OSError:
         new.unlink(missing_ok=True)
 
 
 def _shrink(folder: Path) -> None:
-    files = [(f.stat().st_mtime, f.stat().st_size, f) for f in folder.iterdir() if f.is_file()]
+    with os.scandir(folder) as entries:
+        files = [(about.st_mtime, about.st_size, f.path) for f in entries if (about := f.stat())]
     total = sum(size for _, size, _ in files)
     for _, size, path in sorted(files):
         if total <= MOST_BYTES:
             return
-        path.unlink(missing_ok=True)
+        os.unlink(path)
         total -= size

@@ -264,9 +264,9 @@ def weighted(results: Any, places: Sequence[int] | None = None) -> Any:
 
     `places`: of these results instead.
     """
-    total = None
+    total, chosen = None, set(trained(results) if places is None else places)
     for k, q in enumerate(leaves(results)):
-        if k not in (trained(results) if places is None else places):
+        if k not in chosen:
             continue
         weights = np.cos(np.arange(q.size) * 0.7 + k).reshape(q.shape)
         term = (q * paddle.to_tensor(weights, q.dtype)).sum()

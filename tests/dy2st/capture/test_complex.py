@@ -14,6 +14,8 @@ from dy2st.capture.adapters.complex import COMPLEX
 from dy2st.trace.signals import Refused
 from tests import check
 
+pytestmark = pytest.mark.sampled(every=5)
+
 RNG = np.random.default_rng(3)
 
 

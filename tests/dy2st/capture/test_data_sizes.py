@@ -11,6 +11,8 @@ from paddle.static import InputSpec
 import dy2st
 from tests.check import leaves, same
 
+pytestmark = pytest.mark.sampled(every=5)
+
 PROGRAMS = {}
 
 
