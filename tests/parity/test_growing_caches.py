@@ -15,7 +15,7 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=9)
+pytestmark = pytest.mark.sampled(every=18)
 
 paddle.seed(0)
 with check.default_dtype("float64"):

@@ -14,7 +14,7 @@ from paddle import to_tensor
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 NAN = float("nan")
 

@@ -13,7 +13,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=10)
+pytestmark = pytest.mark.sampled(every=20)
 
 
 def generator_expressions(x):
@@ -120,9 +120,8 @@ def aligned(x):
 
 
 LOOPS = (
-    pairs, aligned,
     generator_expressions, with_effects, some_items, one_after_the_other, neighbours, totals,
-    displays, backward_windows, backward_from_the_index,
+    displays, backward_windows, backward_from_the_index, pairs, aligned,
 )  # fmt: skip
 
 

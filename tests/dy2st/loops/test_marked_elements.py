@@ -9,7 +9,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=9)
 
 
 def some_rows(x):
@@ -140,6 +140,7 @@ def test_behind_a_branch():
     assert counts == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_lengths_that_data_and_sizes_give():
     def of_sizes(x):
         ys = []

@@ -11,7 +11,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=4)
+pytestmark = pytest.mark.sampled(every=8)
 
 
 def begun(*keys):
@@ -166,6 +166,7 @@ def two_objects(x):
     return a.h, b.h
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [two_dicts, two_objects], ids=lambda f: f.__name__)
 def test_dicts_and_objects_that_change_places(f):
     rolls(f)

@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 paddle = pytest.importorskip("paddle")
 

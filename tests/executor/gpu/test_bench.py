@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from executor.gpu.driver import driver
 from scripts.bench import gpu, gpu_device, gpu_measure, gpu_peers, gpu_programs
@@ -24,6 +25,7 @@ def records(part: str, scale: gpu_measure.Scale = SCALE) -> dict:
     return found
 
 
+@pytest.mark.slow
 def test_each_program_is_checked_and_timed():
     waiting = {"lstm", "decode", "recurrent"}
     for name in gpu_programs.NAMES:
@@ -80,6 +82,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.slow
 def test_what_fails_loses_its_own_part_only(tmp_path, monkeypatch, capsys):
     path = tmp_path / "found.json"
     todo = [Part(name, 0.4 if name == "hangs" else 20) for name in SCRIPTS]
@@ -137,6 +140,7 @@ sys.exit(gpu.main(["--part", "program softmax float32", "--only", "check"]))
 """
 
 
+@pytest.mark.slow
 def test_a_part_is_a_process_that_needs_no_llvm():
     found = gpu.outcome([sys.executable, "-c", WITHOUT_LLVM], 60)
     assert found["right"] and "failed" not in found
