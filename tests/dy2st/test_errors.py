@@ -66,7 +66,7 @@ def fresh_box(monkeypatch):
 DATA = [n for n, f in vars(wrong_data).items() if inspect.isfunction(f)]
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("name", [n for n in DATA if n not in wrong_data.RUNTIME])
 def test_data_message(name, golden):
     """Refused by name before anything is changed, twice in the same words."""

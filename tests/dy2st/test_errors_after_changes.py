@@ -247,7 +247,7 @@ def outcome(f, net, values, gradient):
     return result, x, net.state(), paddle.get_rng_state()[0].current_seed()
 
 
-@pytest.mark.sampled(every=12)
+@pytest.mark.sampled(every=24)
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
 def test_changes_before_an_error_are_those_of_eager(body, gradient, capsys):

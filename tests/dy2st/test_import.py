@@ -36,7 +36,7 @@ def test_the_import_takes_less_than_a_third_of_a_second():
     assert min(float(python(code).stdout) for _ in range(3)) < 0.3
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("name", NEED_PADDLE)
 def test_a_name_that_needs_paddle_names_the_extra(name):
     done = python(BLOCK_PADDLE + f"import dy2st; dy2st.{name}")

@@ -166,7 +166,7 @@ def every(launches):
             yield from every(body)
 
 
-@pytest.mark.sampled(every=16)
+@pytest.mark.sampled(every=32)
 @pytest.mark.parametrize("poison", [False, True])
 @pytest.mark.parametrize("k", [0, 2, -1])
 @pytest.mark.parametrize("name", BODIES)

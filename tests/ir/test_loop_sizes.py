@@ -268,7 +268,7 @@ def test_products_of_moving_sizes_stay(golden):
 
 
 # ---------------------------------------------------------------- gradients
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("t", LENGTHS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_gradients(name, t):

@@ -11,7 +11,7 @@ from tests.ir.random_stacks import Stack_
 from tests.ir.streamed_stacks import compare, streamed
 
 
-@pytest.mark.sampled(every=20)
+@pytest.mark.sampled(every=40)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # frames that are no data hold anything
 @pytest.mark.parametrize("block", range(20))
 def test_random_stacks_equal_the_whole_sequence(block):

@@ -158,7 +158,7 @@ def test_an_index_from_data_out_of_range_names_the_line_and_writes_nothing():
     np.testing.assert_array_equal(x.numpy(), before)
 
 
-@pytest.mark.sampled(every=60)
+@pytest.mark.sampled(every=120)
 @pytest.mark.parametrize("name", rows(lambda p: p.sizes))
 def test_programs_of_the_table(name):
     """The few that a GPU refuses say why."""

@@ -15,7 +15,7 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=18)
+pytestmark = pytest.mark.sampled(every=36)
 
 paddle.seed(0)
 with check.default_dtype("float64"):

@@ -16,7 +16,7 @@ import dy2st
 from tests import check
 from tests.parity.models.idioms_decoding import GPT
 
-pytestmark = pytest.mark.sampled(every=24)
+pytestmark = pytest.mark.sampled(every=48)
 
 LENGTHS = (5, 2, 1, 8, 0, 5)
 WIDTH = 4

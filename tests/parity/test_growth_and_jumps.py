@@ -231,7 +231,7 @@ class Module(paddle.nn.Layer):
         return self.f(*args)
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("f", FUNCTIONS, **names)
 def test_values(f):
     ends = iter([0, 1, 2, 3, 4, 5, 6, 1])

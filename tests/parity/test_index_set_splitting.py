@@ -74,7 +74,7 @@ def length_is_asked(x, n):
 PROGRAMS = (teacher_forcing, prompt_given_as_a_list, three_parts, warm_up, length_is_asked)
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=16)
 @pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 6, 9, 10, 11, 30])
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_values(f, n):

@@ -56,7 +56,7 @@ def sampled(x):
 FUNCTIONS = (dropped_attention, weights_drawn, largest, one_chosen, sampled)
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("f", FUNCTIONS, **names)
 @pytest.mark.parametrize("no_grad", [False, True])
 def test_values_and_draws(f, no_grad):
@@ -145,7 +145,7 @@ KERNELS = (
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize(
     "f", [*KERNELS, dropped_attention, weights_drawn, largest, one_chosen], **names
 )

@@ -162,7 +162,7 @@ def arguments(limit):
     return [check.data(2, WIDTH), paddle.to_tensor(float(limit), "float64")]
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("f", FUNCTIONS, **names)
 def test_results_of_calls_of_any_length(f):
     limits = itertools.cycle(LIMITS)
@@ -172,7 +172,7 @@ def test_results_of_calls_of_any_length(f):
     assert "unrolled" not in str(dy2st.report(static, *arguments(3)))
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("f", FUNCTIONS, **names)
 def test_gradients(f):
     static = dy2st.to_static(f)

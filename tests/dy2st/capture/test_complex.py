@@ -14,7 +14,7 @@ from dy2st.capture.adapters.complex import COMPLEX
 from dy2st.trace.signals import Refused
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=5)
+pytestmark = pytest.mark.sampled(every=10)
 
 RNG = np.random.default_rng(3)
 

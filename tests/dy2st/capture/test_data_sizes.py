@@ -11,7 +11,7 @@ from paddle.static import InputSpec
 import dy2st
 from tests.check import leaves, same
 
-pytestmark = pytest.mark.sampled(every=5)
+pytestmark = pytest.mark.sampled(every=10)
 
 PROGRAMS = {}
 

@@ -13,7 +13,7 @@ import dy2st
 from tests import check
 from tests.dy2st.capture.test_complex import C, R, agrees
 
-pytestmark = pytest.mark.sampled(every=10)
+pytestmark = pytest.mark.sampled(every=20)
 
 #: one product, a prime, two and three factors, a large prime factor
 LENGTHS = (1, 2, 5, 64, 67, 96, 400, 2 * 67, 4096)

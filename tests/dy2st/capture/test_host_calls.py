@@ -24,7 +24,7 @@ from paddle.vision import transforms
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 X = paddle.to_tensor(np.random.default_rng(0).standard_normal([6, 3]).astype("float32"))
 CASES = []

@@ -10,7 +10,7 @@ from paddle.static import InputSpec
 import dy2st
 from tests.check import agree, data, same
 
-pytestmark = pytest.mark.sampled(every=8)
+pytestmark = pytest.mark.sampled(every=16)
 
 X, Y, V = data(4, 3), data(4, 3, seed=1), data(4, 3, seed=2)
 

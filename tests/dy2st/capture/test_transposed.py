@@ -8,7 +8,7 @@ from paddle import nn
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 #: channels, filters, taps, stride, padding, output_padding, groups
 CASES = {

@@ -14,7 +14,7 @@ from paddle import to_tensor
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 NAN = float("nan")
 

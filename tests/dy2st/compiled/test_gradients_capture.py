@@ -12,7 +12,7 @@ import dy2st
 from dy2st import AliasWarning
 from tests.check import agree, data, detached, trains
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 X, Y = data(3, 4), data(3, 4, seed=1)
 

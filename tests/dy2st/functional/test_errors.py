@@ -231,7 +231,7 @@ ERRORS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("how", ["eager", "translated"])
 @pytest.mark.parametrize("name", ERRORS)
 def test_error(name, how):

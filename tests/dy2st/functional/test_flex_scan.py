@@ -9,7 +9,7 @@ import dy2st
 from tests.check import agree, data
 from tests.dy2st.functional.plain import check, kinds
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 W = data(3, 3, seed=9, trained=False)
 

@@ -11,7 +11,7 @@ import dy2st
 from tests.check import close, data, detached, parity, same, step
 from tests.dy2st.functional.plain import Function, kinds
 
-pytestmark = pytest.mark.sampled(every=8)
+pytestmark = pytest.mark.sampled(every=16)
 
 
 def leak(c, x):

@@ -8,7 +8,7 @@ import pytest
 import dy2st
 from tests.check import data, random_state, same
 
-pytestmark = pytest.mark.sampled(every=8)
+pytestmark = pytest.mark.sampled(every=16)
 
 RUNS = ["eager", "translated"]
 

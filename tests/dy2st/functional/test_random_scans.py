@@ -12,7 +12,7 @@ import dy2st
 from tests.check import close, data, detached, leaves, step, trained
 from tests.dy2st.functional import plain
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 UNARY = [lambda a: a * 0.5, paddle.tanh, lambda a: -a, lambda a: a.flip(0), lambda a: a + 1]
 BINARY = [lambda a, b: a + b, lambda a, b: a * b * 0.3, paddle.maximum,

@@ -19,7 +19,7 @@ from tests.check import agree, data, default_dtype, parity, same, trains
 from tests.dy2st.functional import plain
 from tests.dy2st.functional.plain import check, kinds
 
-pytestmark = pytest.mark.sampled(every=18)
+pytestmark = pytest.mark.sampled(every=36)
 
 Pair = collections.namedtuple("Pair", "left right")
 W = data(3, 3, seed=9, trained=False)

@@ -9,7 +9,7 @@ import dy2st
 from tests.check import agree, data, parity, same
 from tests.dy2st.functional.plain import Function, check, kinds, mapped
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 W = data(3, 3, seed=9, trained=False)
 

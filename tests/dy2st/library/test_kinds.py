@@ -82,7 +82,7 @@ USES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("use", USES, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("pair", [("up", "down"), (None, "down"), (paddle.tanh, paddle.exp)])
 def test_an_object_that_data_chooses_cannot_be_asked(use, pair):

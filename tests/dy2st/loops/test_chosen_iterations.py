@@ -9,7 +9,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=24)
+pytestmark = pytest.mark.sampled(every=48)
 
 
 def every_third(x):
@@ -74,7 +74,7 @@ CHOSEN = [(every_third, 1), (in_a_list, 0), (both_branches, 1), (by_a_table, 1),
           (by_nested_conditions, 0), (never, 0)]  # fmt: skip
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(("f", "least"), CHOSEN)
 def test_the_iterations_that_append_are_known(f, least):
     rolls(f, least=least)

@@ -10,7 +10,7 @@ from ir import Scan
 from ir.uses import walk
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 
 def with_min(x):
@@ -61,7 +61,7 @@ def while_chunks(x):
 CHUNKS = [with_min, clipped, windows_with_context, weighted_by_length, while_chunks]
 
 
-@pytest.mark.sampled(every=10)
+@pytest.mark.sampled(every=20)
 @pytest.mark.parametrize("f", CHUNKS)
 def test_chunks_are_those_of_eager(f):
     static = dy2st.to_static(f)

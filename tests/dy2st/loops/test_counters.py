@@ -9,7 +9,7 @@ from paddle.static import InputSpec
 import dy2st
 from tests.check import agree, data, parity
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 
 class Calls(paddle.nn.Layer):

@@ -6,7 +6,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 
 def u_net(x):
@@ -77,7 +77,7 @@ def stack_machine(x):
     return st
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 @pytest.mark.parametrize("n", [1, 2, 9])
 @pytest.mark.parametrize(

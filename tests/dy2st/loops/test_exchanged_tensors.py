@@ -12,7 +12,7 @@ from ir.uses import walk
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=8)
+pytestmark = pytest.mark.sampled(every=16)
 
 
 def ones_and_zeros():

@@ -8,7 +8,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=5)
+pytestmark = pytest.mark.sampled(every=10)
 
 
 def stacked_before_the_break(x):

@@ -9,7 +9,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 
 def forwards(x):
@@ -96,7 +96,7 @@ FILLS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize(("f", "least"), FILLS)
 def test_a_list_that_is_stored_at_the_index_is_stacked(f, least):
     rolls(f, least=least)

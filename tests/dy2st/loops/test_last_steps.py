@@ -8,7 +8,7 @@ from paddle.static import InputSpec
 
 from tests.check import agree, data, parity
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 
 class Steps(paddle.nn.Layer):
@@ -40,7 +40,7 @@ def arena(layer, x):
     return layer.forward.entry(x).executable.layout.bytes({"x_0": x.shape[0]})
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("name", READS)
 def test_memory_is_that_of_the_steps(name):
     static = parity(Steps(READS[name]), lambda: [data(40, 4, trained=False)])

@@ -12,7 +12,7 @@ from paddle.nn import functional as F
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 N = 10
 KEPT = ("v", "a", "n")
@@ -232,7 +232,7 @@ def agree(make, trained, changes=True):
         return [q.kind for q in dy2st.report(models[1], x).loops]
 
 
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("name", ROLLED)
 def test_one_loop_stores_the_attributes_of_all_layers(name):
     assert set(agree(ROLLED[name], True)) == {"scan"}
@@ -244,7 +244,7 @@ def test_one_loop_stores_them_where_no_gradient_is_recorded():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("name", UNROLLED)
 def test_attributes_that_one_list_cannot_hold(name):
     """A loop over Layers that are not alike, as `on_data` leaves them, is not in the report."""

@@ -9,7 +9,7 @@ from paddle import nn
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=24)
+pytestmark = pytest.mark.sampled(every=48)
 
 N = 20
 

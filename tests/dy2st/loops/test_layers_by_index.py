@@ -12,7 +12,7 @@ from paddle.nn import functional as F
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=24)
+pytestmark = pytest.mark.sampled(every=48)
 
 N = 10
 
@@ -237,7 +237,7 @@ def inputs():
     return [check.data(4, 6, trained=True)]
 
 
-@pytest.mark.sampled(every=10)
+@pytest.mark.sampled(every=20)
 @pytest.mark.parametrize("kind", (*ROLLED, OverTime))
 def test_one_loop_over_layers(kind):
     """Results, gradients of all parameters and steps of SGD are those of eager."""
@@ -245,7 +245,7 @@ def test_one_loop_over_layers(kind):
     assert set(report_of(static, *inputs())) == {"scan"}
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=16)
 @pytest.mark.parametrize("kind", [Weights, Linears, Blocks, Encoder])
 def test_the_program_is_as_long_for_more_layers(kind):
     lengths = set()
@@ -342,7 +342,7 @@ CHANGES = (
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(every=10)
+@pytest.mark.sampled(every=20)
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_between_calls_are_seen(change):
     changed(change)
@@ -579,7 +579,7 @@ UNROLLED = (
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(every=12)
+@pytest.mark.sampled(every=24)
 @pytest.mark.parametrize("kind", UNROLLED)
 def test_layers_that_differ_or_are_told_apart(kind):
     """They are unrolled, and do what eager does."""

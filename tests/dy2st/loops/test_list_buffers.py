@@ -11,7 +11,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=40)
+pytestmark = pytest.mark.sampled(every=80)
 
 
 # ---------------------------------------------------------------- one element

@@ -13,7 +13,7 @@ from ir import Scan
 from ir.uses import walk
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=48)
+pytestmark = pytest.mark.sampled(every=96)
 
 LENGTHS = (0, 1, 2, 3, 7)
 

@@ -7,7 +7,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=24)
+pytestmark = pytest.mark.sampled(every=48)
 
 
 def in_order(x, at):
@@ -173,7 +173,7 @@ def arguments(n):
     return check.data(n, 3, seed=n), at
 
 
-@pytest.mark.sampled(every=16)
+@pytest.mark.sampled(every=32)
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 @pytest.mark.parametrize("n", [1, 4, 11])
 @pytest.mark.parametrize("f", ROLLED, ids=lambda f: f.__name__)

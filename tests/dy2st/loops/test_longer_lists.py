@@ -13,7 +13,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=24)
+pytestmark = pytest.mark.sampled(every=48)
 
 
 def a_sum(x):

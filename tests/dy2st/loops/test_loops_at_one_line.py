@@ -7,7 +7,7 @@ import pytest
 
 from tests.check import data, parity
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 
 class Function(paddle.nn.Layer):

@@ -13,7 +13,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=20)
+pytestmark = pytest.mark.sampled(every=40)
 
 
 def generator_expressions(x):

@@ -9,7 +9,7 @@ import dy2st
 from tests import check
 from tests.dy2st.loops.test_list_reads import rolls
 
-pytestmark = pytest.mark.sampled(every=9)
+pytestmark = pytest.mark.sampled(every=18)
 
 
 def some_rows(x):

@@ -10,7 +10,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=18)
+pytestmark = pytest.mark.sampled(every=36)
 
 
 def queue_of_zeros(x, k):

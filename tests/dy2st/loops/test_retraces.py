@@ -11,7 +11,7 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 
 def counters(x):

@@ -9,7 +9,7 @@ from paddle import nn
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 N = 10
 
@@ -117,7 +117,7 @@ ONE_LOOP = (Deep, Final, Long, Skips, Numbers)
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(every=5)
+@pytest.mark.sampled(every=10)
 @pytest.mark.parametrize("kind", ONE_LOOP)
 def test_states_that_an_inner_loop_stores(kind):
     static = check.trains(kind, inputs)

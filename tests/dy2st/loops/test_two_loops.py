@@ -11,7 +11,7 @@ import dy2st
 from ir import Scan
 from tests.check import agree, data
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 
 def apart(x):

@@ -117,7 +117,7 @@ WINDOWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(("f", "least"), WINDOWS)
 def test_windows_are_carried(f, least):
     rolls(f, least=least)

@@ -13,7 +13,7 @@ from dy2st import nn
 from tests.check import agree, close, data, default_dtype, parity, same, step, trains
 from tests.dy2st.functional.plain import kinds
 
-pytestmark = pytest.mark.sampled(every=9)
+pytestmark = pytest.mark.sampled(every=18)
 
 CORES = {"LIF": (nn.LIF, 1), "PLIF": (nn.PLIF, 1), "AdaptiveLIF": (nn.AdaptiveLIF, 2),
          "Izhikevich": (nn.Izhikevich, 2)}  # fmt: skip

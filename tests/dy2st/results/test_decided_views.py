@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 paddle = pytest.importorskip("paddle")
 

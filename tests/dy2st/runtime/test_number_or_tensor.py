@@ -7,7 +7,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 
 def total(x):
@@ -172,7 +172,7 @@ def test_each_use_is_eagers_for_the_number_and_for_the_tensor(f):
         assert [q is two for q in check.leaves(have)] == [q is one for q in check.leaves(want)]
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=16)
 @pytest.mark.parametrize("n", [0, 1, 2, 7])
 @pytest.mark.parametrize("f", [*LOOPS, *LISTS], ids=lambda f: f.__name__)
 def test_loops(f, n):

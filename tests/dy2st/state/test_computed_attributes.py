@@ -10,7 +10,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 X = paddle.to_tensor([1.0, -2.0])
 

@@ -304,7 +304,7 @@ def test_functions_that_draw_or_advance(items, template):
         swept(template, [item])
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @TEMPLATES
 @pytest.mark.parametrize("clock", [q for q in expressions(table.CLOCKS) if exists(q)])
 def test_clocks_go_on(clock, template):
@@ -316,7 +316,7 @@ def test_clocks_go_on(clock, template):
     assert found[0] <= found[1] <= found[2] and len(set(found)) > 1
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("item", expressions(table.REFUSED))
 def test_functions_that_act_are_refused(item):
     space = build(INSIDE, [item])

@@ -138,7 +138,7 @@ def test_equal_constants_of_one_type_need_one_program(place, make):
     assert dy2st.explain(f).made == 1
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("make", [lambda q: {q}, lambda q: {q: 1}, lambda q: {"k": {q: 1}}["k"]])
 @pytest.mark.parametrize("pair", UNEQUAL, ids=repr)
 def test_constants_in_an_argument_are_told_apart(make, pair):

@@ -16,7 +16,7 @@ import pytest
 import dy2st
 from tests import check
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 nn = paddle.nn
 X = paddle.to_tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]])

@@ -68,7 +68,7 @@ def in_branches(one, other, outside):
     return f
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("one", CHANGES[:-1], ids=lambda f: f.__name__)
 def test_two_changes(one):
     """What one branch stores stays where the other one gives the list other elements."""

@@ -289,7 +289,7 @@ def parts_of(x):
     return type(x), held, inner
 
 
-@pytest.mark.sampled(every=3)
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("name", MADE)
 def test_an_object_that_is_stored_is_a_new_one_in_every_call(name):
     make, change = MADE[name]

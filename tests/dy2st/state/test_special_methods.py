@@ -399,7 +399,7 @@ REPLACED = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(every=4)
+@pytest.mark.sampled(every=8)
 @pytest.mark.parametrize("name", REPLACED)
 def test_a_method_replaced_in_a_class_is_followed(name):
     before, after, use = REPLACED[name]

@@ -10,7 +10,7 @@ from paddle.static import InputSpec
 import dy2st
 from dy2st.streaming.check import fed
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 INF = float("inf")
 WEIGHT = paddle.to_tensor(np.random.default_rng(0).standard_normal((6, 18)).astype("float32"))

@@ -11,7 +11,7 @@ import dy2st
 from dy2st.streaming.check import fed
 from ir.uses import walk
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 paddle.seed(1)
 LSTM, CELL, BOTH = nn.LSTM(3, 4), nn.RNN(nn.GRUCell(3, 4)), nn.GRU(3, 4, direction="bidirect")
@@ -140,7 +140,7 @@ STREAMED = {
 }
 
 
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize("name", STREAMED)
 def test_an_idiom_by_chunks_is_that_of_eager(name):
     f = STREAMED[name]

@@ -15,7 +15,7 @@ from ir.streaming import QUANTUM
 from ir.uses import size_names, walk
 from tests.dy2st.streaming import models, speech
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 #: model, shape of its argument, axis of time, chunk, frames of sequences
 MODELS = {
@@ -54,7 +54,7 @@ def model(name):
     return layer
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=16)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_by_chunks_is_the_model_on_the_whole(name):
     (shape, axis, chunk, lengths), layer = MODELS[name], model(name)

@@ -14,7 +14,7 @@ from executor.gpu.arrays import device_array, dlpack, uploaded
 from tests.executor.gpu import emulator
 from tests.executor.gpu.test_programs import ADDED, RNN, floats, parsed
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 
 class Interface:

@@ -15,7 +15,7 @@ from tests.executor.gpu import emulator
 from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 #: queries of one batch, the keys of a head are turned; a mask is the summand of the product
 MASKED = """

@@ -11,7 +11,7 @@ from ir.passes import run as run_passes
 from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 GRU = """
 program gru(%x: f32[T,B,60] arg "x", %w: f32[20,60] param "w", %h0: f32[B,20] arg "h") {

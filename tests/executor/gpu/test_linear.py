@@ -18,7 +18,7 @@ from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 from tests.ir.autodiff.differences import gradient, residuals
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 LINEAR = """
 program linear(%a: f32[T,5] arg "a", %b: f32[T,5] arg "b", %h0: f32[5] arg "h") {

@@ -16,7 +16,7 @@ from tests.executor.gpu import emulator
 from tests.executor.gpu.test_programs import floats, parsed
 from tests.executor.gpu.test_tiles import program
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 BITS = {"tensorfloat32": 10, "bfloat16": 7}
 

@@ -51,7 +51,7 @@ def same(program, *arrays, rtol=1e-5):
     return run
 
 
-@pytest.mark.sampled(every=18)
+@pytest.mark.sampled(every=36)
 @pytest.mark.parametrize("first", range(0, len(ROWS), TOGETHER), ids=lambda k: ROWS[k])
 def test_examples_of_rows(first):
     names = ROWS[first : first + TOGETHER]
@@ -174,7 +174,7 @@ def test_a_call_without_loops_is_one_graph():
     assert emulator.counted()[emulator.GRAPHS] == before[emulator.GRAPHS] + 1
 
 
-@pytest.mark.sampled(every=18)
+@pytest.mark.sampled(every=36)
 @pytest.mark.parametrize("control, moving", [(False, False), (True, False), (False, True)])
 @pytest.mark.parametrize("seed", [1, 2, 4])
 def test_random_programs(seed, control, moving, monkeypatch):

@@ -20,7 +20,7 @@ from tests.executor.gpu.test_programs import floats, parsed, same
 from tests.executor.gpu.test_schedule import compiled, edited, with_stages
 from tests.ir.autodiff.differences import gradient, residuals
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 RNN = """
 program rnn(%x: f32[T,B,N] arg "x", %w: f32[N,N] param "w", %h0: f32[B,N] arg "h") {

@@ -11,7 +11,7 @@ from ir.passes import run as run_passes
 from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import floats, parsed, same
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 SOFTMAX = """
 program softmax(%x: f32[R,40] arg "x") {

@@ -15,7 +15,7 @@ from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.test_programs import LIF, floats, parsed, same
 from tests.ir.autodiff.differences import gradient, residuals
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 SPIKES = """
 program p(%x: f32[T,5] arg "x", %y: f32[T,5] arg "y", %b: f32[5] arg "b", %s: f32[5] buffer "s") {

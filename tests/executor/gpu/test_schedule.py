@@ -21,7 +21,7 @@ from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.mutants import outcomes
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, floats, on_device, parsed, same
 
-pytestmark = pytest.mark.sampled(every=12)
+pytestmark = pytest.mark.sampled(every=24)
 
 SEEDS = (1, 2, 3, 4, 5, 6)
 

@@ -10,7 +10,7 @@ from executor.gpu.driver import driver
 from ir.passes import run as run_passes
 from tests.executor.gpu.test_programs import floats, parsed
 
-pytestmark = pytest.mark.sampled(every=6)
+pytestmark = pytest.mark.sampled(every=12)
 
 PRODUCT = """
 program p(%x: f32[LEFT] arg "x", %w: f32[RIGHT] param "w", %b: f32[1,N] arg "b") {

@@ -60,7 +60,7 @@ def test_a_prefix_is_read_of_the_last_value(words):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(every=6)
+@pytest.mark.sampled(every=12)
 @pytest.mark.parametrize(
     "words",
     [
