@@ -11,7 +11,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import number
 from dy2st.trace.scalar import check
 from dy2st.trace.symint import dim_of
-from ir.opdef import broadcast
+from ir.opdef import broadcast, collecting
 from ir.types import BOOL, F64, I64, Dim, DType, product
 
 
@@ -36,7 +36,8 @@ def size(e: Emitter, n: Dim) -> FakeTensor:
 
 @adapter("masked_select")
 def masked_select(e: Emitter, x: Tensor, mask: Tensor) -> FakeTensor:
-    shape = broadcast(e.type(x).shape, e.type(mask).shape)
+    with collecting():  # the conditions are those of the two calls of expand
+        shape = broadcast(e.type(x).shape, e.type(mask).shape)
     x, mask = (q if e.type(q).shape == shape else e.expand(q, shape=shape) for q in (x, mask))
     return selected(e, x, Mask(mask, 0))
 
