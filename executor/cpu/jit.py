@@ -34,6 +34,8 @@ class Code:
 
 
 KEPT = 512
+#: how many functions LLVM gets at once: its time for a module grows faster than the module
+MODULE = 256
 _RECENT: OrderedDict[Code, None] = OrderedDict()
 _KNOWN: WeakValueDictionary[tuple[Target, str], Code] = WeakValueDictionary()
 _LOCK = threading.Lock()
@@ -85,8 +87,10 @@ def _compile(source: Source, target: Target, codes: dict[str, Code]) -> None:
     for name in codes:
         engine.add_global_mapping(known.get_function(name), codes[name].address)
     for names, level in ((hot, 2), (cold, 0)):
-        if names:
-            code = machine_code(source.text(source.functions.keys() - names), target, level)
+        order = [n for n in source.functions if n in names]
+        for k in range(0, len(order), MODULE):
+            part = set(order[k : k + MODULE])
+            code = machine_code(source.text(source.functions.keys() - part), target, level)
             engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     for name, text in source.functions.items():

@@ -150,3 +150,20 @@ def test_threads_may_compile_the_same_at_once(forgetful):
     for t in threads:
         t.join(60)
     assert failed == []
+
+
+def test_a_long_program_is_compiled_in_parts(monkeypatch):
+    monkeypatch.setattr(jit, "MODULE", 2)
+    monkeypatch.setattr(jit, "_KNOWN", WeakValueDictionary())
+    text = "".join(
+        f"  %y{k} = {row}(%x)  : f32[3,4]\n" for k, row in enumerate(("tanh", "exp", "neg"))
+    )
+    text += "".join(f"  %z{k} = sum(%y{k}, axes=[{k % 2}])  : f32[{4 - k % 2}]\n" for k in range(3))
+    program = ir.parse(f'program p(%x: f32[3,4] arg "x") {{\n{text}  return %z0, %z1, %z2\n}}')
+    parts = []
+    make = jit.machine_code
+    monkeypatch.setattr(jit, "machine_code", lambda *key: parts.append(key) or make(*key))
+    got = executor.compile(program)(X)
+    assert len(parts) > 2
+    for z, want in zip(got, (np.tanh(X).sum(0), np.exp(X).sum(1), -X.sum(0))):
+        np.testing.assert_allclose(z, want, 1e-5, 1e-5)
