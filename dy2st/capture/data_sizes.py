@@ -31,7 +31,7 @@ def as_size(trace: Trace, n: object) -> Any:
             n = number(trace, lift(trace, n), "a size")
     if not (is_runtime_scalar(n) and n.data and n.kind is int):
         return n
-    return once(trace, n.value, lambda: _unbounded(trace, n))
+    return once(trace, "size", n.value, lambda: _unbounded(trace, n))
 
 
 def _unbounded(trace: Trace, n: RuntimeScalar) -> object:
@@ -46,14 +46,15 @@ def quotient(trace: Trace, total: Dim, known: Dim, otherwise: Dim) -> Dim:
     if names.isdisjoint(trace.sizes.counts) or divide(total, known) is not None:
         return otherwise
     value = trace.emit("floor_divide", [dim_value(trace, q) for q in (total, known)], {})
-    return once(trace, value, lambda: size_of(trace, value, total))
+    return once(trace, "quotient", value, lambda: size_of(trace, value, total))
 
 
-def once(trace: Trace, value: Value, make: Callable[[], T]) -> T:
-    """What `make` returns, which follows from `value`: made once for equal values of a frame."""
+def once(trace: Trace, kind: str, value: Value, make: Callable[[], T]) -> T:
+    """What `make` returns, which follows from `value`: made once for equal values of a frame.
+    `kind`: what it is."""
     value, derived = trace.read_value(value), trace.frame.derived
     writes = trace.values.writes.get(trace.root(value), 0)
-    key = (value, writes) if writes else _number(trace, value, DEPTH)
+    key = kind, (value, writes) if writes else _number(trace, value, DEPTH)
     if key not in derived:
         derived[key] = make()
     return derived[key]  # type: ignore[no-any-return]

@@ -447,7 +447,7 @@ class Trace:
         if holds == "ne" and low != high:
             holds, ends = ("gt", {low}) if self.sizes.settle(low) > 0 else ("lt", {high})
         for dim in ends:
-            if isinstance(dim, Size) and not dim.names.issubset(self.sizes.rooms):
+            if isinstance(dim, Size):
                 self.require_sign(dim, holds)
 
     def path_conditions(self) -> Iterator[tuple[str, Dim]]:
@@ -465,8 +465,7 @@ class Trace:
             "le": (0 - dim, ">=", 0),
             "lt": (0 - dim, ">=", 1),
         }[holds]
-        sure = relation == ">=" and (self.follows(left - right) or self.sizes.surely(left, right))
-        if not sure:
+        if relation != ">=" or not (self.follows(left - right) or self.sizes.surely(left, right)):
             self.add_require(Require(left, relation, right, "a branch of Python", self.where()))
 
     def require(self, dim: Dim, least: int, reason: str) -> None:

@@ -18,7 +18,8 @@ from ir.types import I64, Dim, product
 
 def positions(e: Emitter, flags: Tensor) -> FakeTensor:
     """Where a bool tensor is true: i64[n] in the order of its elements."""
-    return once(e.trace, lift(e.trace, flags)._value, lambda: _positions(e, flags))
+    value = lift(e.trace, flags)._value
+    return once(e.trace, "positions", value, lambda: _positions(e, flags))
 
 
 def _positions(e: Emitter, flags: Tensor) -> FakeTensor:
@@ -40,6 +41,11 @@ def _positions(e: Emitter, flags: Tensor) -> FakeTensor:
 
 def repeated_positions(e: Emitter, counts: Tensor) -> FakeTensor:
     """Number i as often as `counts[i]`, an i64[m], says: i64[n]."""
+    value = lift(e.trace, counts)._value
+    return once(e.trace, "repetitions", value, lambda: _repeated_positions(e, counts))
+
+
+def _repeated_positions(e: Emitter, counts: Tensor) -> FakeTensor:
     one, ends = e.full(1, I64), e.cumsum(counts, axis=0)
     length = size_of(e.trace, e.sum(counts, axes=())._value, e.trace.sizes.new_room())
     first = e.subtract(ends, counts)

@@ -245,6 +245,14 @@ def rows_that_stay(x):
     return alive, paddle.concat(out), *out
 
 
+@program
+def one_length_for_equal_numbers(x):
+    d = (x[:, 0] * 3).abs().astype("int64")
+    n = x.shape[1] * x.shape[0] // (int((x > 0).sum()) + 1)
+    y = paddle.repeat_interleave(x, d, axis=0) + paddle.repeat_interleave(x * 2, d, axis=0)
+    return y, paddle.zeros([n]) + paddle.ones([n]), x[paddle.linalg.svd(x)[1] > 0.5]
+
+
 # ---------------------------------------------------------------- numbers that occur
 @program
 def counts(x):
