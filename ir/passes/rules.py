@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ir.opdef import OPS
+from ir.passes.stores import axis_of, behind
 from ir.program import ENDLESS, Fused, Node, Op, Scan, Value
 from ir.rewrite import Block
 from ir.types import BOOL, I64, Dim, DType, Size, Type, is_natural
@@ -63,10 +64,6 @@ def is_number(b: Block, v: Value, number: float) -> bool:
 def full(b: Block, value: Any, t: Type) -> Value:
     new: Value = b.full(value=value, shape=t.shape, dtype=t.dtype)
     return new
-
-
-def axis_of(op: Op) -> int:
-    return int(op.attrs["axis"]) % op.operands[0].type.ndim
 
 
 # ---------------------------------------------------------------- constants
@@ -385,15 +382,10 @@ def pick_beside_what_was_set(b: Block, op: Op) -> Value | None:
 
     All stores beside it are passed at once, as an unrolled loop leaves as many as it has steps.
     """
-    axis, index, source = axis_of(op), op.attrs["index"], op.operands[0]
-    while (inner := b.op_of(source, "set_index")) is not None and axis_of(inner) == axis:
-        apart = index - inner.attrs["index"]
-        if isinstance(apart, Size) or apart == 0:
-            break
-        source = inner.operands[0]
+    source = behind(b, op)
     if source is op.operands[0]:
         return None
-    new: Value = b.index(source, axis=axis, index=index)
+    new: Value = b.index(source, **op.attrs)
     return new
 
 

@@ -30,6 +30,7 @@ from ir import Program, Value, evaluate
 from ir.autodiff import differentiate
 from ir.passes import fuse, run, undistinguished
 from ir.passes.fuse import Order
+from ir.passes.simplify import simplify
 from ir.program import Builder, Carry, Const, Input, Scan
 from ir.scalar.language import input_
 from ir.types import BOOL, F32, I64, Type
@@ -103,6 +104,18 @@ def cache(n: int) -> Program:
     for k, y in enumerate(made):
         q = b.set_index(q, y, axis=0, index=n + k)
     return program(b, [x, w, rows], [h], writes=((rows, q),))
+
+
+def stored(n: int) -> Program:
+    """A buffer is written row by row, each row as it was before is read, and all at the end."""
+    b, x, rows = Builder(), Value(X, "x"), Value(Type(F32, (n, 2, 16)), "rows")
+    h, q = x, rows
+    for k in range(n):
+        h = b.tanh(b.add(h, b.index(q, axis=0, index=k)))
+        q = b.set_index(q, h, axis=0, index=k)
+    for k in range(n):
+        h = b.tanh(b.add(h, b.index(q, axis=0, index=k)))
+    return program(b, [x, rows], [h], writes=((rows, q),))
 
 
 def tokens(n: int) -> Program:
@@ -195,6 +208,15 @@ def test_twice_the_length_is_twice_the_work(make: Callable[[int], Program], grad
         counts.append(lines_of(lambda p=p: stages(p, gradient)))
     first, second = (b - a for a, b in pairwise(counts))
     assert second <= 2.2 * first, counts
+
+
+def test_reads_pass_many_stores_at_once() -> None:
+    counts = []
+    for n in (50, 100, 200):
+        p = stored(n)
+        counts.append(lines_of(lambda p=p: simplify(p)))
+    first, second = (b - a for a, b in pairwise(counts))
+    assert second <= 2.1 * first, counts
 
 
 # ---------------------------------------------------------------- machine code

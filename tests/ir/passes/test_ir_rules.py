@@ -6,9 +6,15 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 
+from ir import Program, Value, evaluate
 from ir.passes import rules, simplify
+from ir.program import Builder, Input
+from ir.types import F32, Type
 from tests.ir.test_ir_random import check, program
 
 SIMPLE = {
@@ -310,3 +316,23 @@ program p(%a0: f32[60,T] arg "x", %y: f32[T] arg "y") {{
   return %b
 }}""")
     assert [op.name for op in simplify(p).ops] == ["index"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_reads_of_what_was_stored_are_those_of_the_last_store(seed):
+    """Stores into two axes, at one place again, and into what other stores go on from."""
+    rng = random.Random(seed)
+    b, x = Builder(), Value(Type(F32, (4, 4)), "x")
+    ys = [Value(Type(F32, (4,)), f"y{k}") for k in range(3)]
+    tensors, read = [x], []
+    for _ in range(30):
+        source = rng.choice(tensors[-1:] * 4 + tensors)
+        axis, index = int(rng.random() < 0.2), rng.randrange(4)
+        read.append(b.index(source, axis=axis - 2 * rng.randrange(2), index=index))
+        tensors.append(b.set_index(source, rng.choice(ys), axis=axis, index=index))
+    inputs = tuple(Input(v, "arg", v.name) for v in (x, *ys))
+    p = Program("p", inputs, tuple(b.ops), tuple(read))
+    rows = np.arange(28, dtype="float32").reshape(7, 4)
+    arrays = [rows[:4], *rows[4:]]
+    for want, got in zip(evaluate(p, arrays)[0], evaluate(simplify(p), arrays)[0]):
+        np.testing.assert_array_equal(got, want)
