@@ -162,6 +162,40 @@ class View(Leaf):
 
 
 @dataclass(frozen=True, eq=False)
+class Row(View):
+    """Element `index` of the first axis of `of`; `shown`: the elements that results show."""
+
+    index: int
+    shown: set[int]
+
+    def fill(self, call: Filled) -> object:
+        of: Any = self.of.fill(call)
+        if len(self.shown) < FEWEST_ROWS or 2 * len(self.shown) < of.shape[0]:
+            return super().fill(call)
+        rows = call.once((self.of, self.stop_gradient), lambda: rows_of(of, self.stop_gradient))
+        return rows[self.index]
+
+
+#: as many elements are taken out of a tensor by one call
+FEWEST_ROWS = 4
+
+
+def row_of(recipe: Recipe) -> int | None:
+    """The number of the element of the first axis that a view is, if a program knows it."""
+    if len(recipe) != 1 or recipe[0][0] != "index":
+        return None
+    attrs = dict(recipe[0][1])
+    index = attrs.get("index")
+    return index if attrs.get("axis") == 0 and type(index) is int else None
+
+
+def rows_of(x: Tensor, stop_gradient: bool) -> list[Tensor]:
+    with paddle.no_grad() if stop_gradient else paddle.enable_grad():
+        rows: list[Tensor] = paddle.unbind(x, 0)
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
 class Chosen(Leaf):
     """The option whose number output `selector` is; any other number but 0 is one object for all
     leaves that find this number, with the values of `other`; 0 is `other`."""
@@ -175,7 +209,7 @@ class Chosen(Leaf):
             yield from leaf.inputs()
 
     def fill(self, call: Filled) -> object:
-        number = int(call.outputs[self.selector])
+        number = call.once(("number", self.selector), call.outputs[self.selector].item)
         option = dict(self.options).get(number)
         if option is not None:
             return option.fill(call)

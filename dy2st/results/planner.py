@@ -34,10 +34,12 @@ from dy2st.results.leaves import (
     OutputPlan,
     Outside,
     Rebuilt,
+    Row,
     Same,
     Scalar,
     ShapeOf,
     View,
+    row_of,
 )
 from dy2st.results.refusals import (
     holds_stand_in,
@@ -98,6 +100,7 @@ class Results:
         self.leaves: dict[Value, Leaf] = {}
         self.containers: dict[int, tuple[object, object]] = {}
         self.lists = FilledLists(self)
+        self.rows: dict[Leaf, set[int]] = {}
         self.selectors: dict[Value, Value] = {}
         self.numbers: dict[Value, int] = {}
         self.arrays: dict[int, Array] = {}
@@ -368,7 +371,15 @@ class Results:
         recipe = self.recipe(value, home)
         if self.known(home) and any(name == "reshape" for name, _ in recipe):
             self.replayed.add(self.traced[home][0])
-        return View(self.known_leaf(home, stop_gradient), recipe, stop_gradient)
+        return self.view(self.known_leaf(home, stop_gradient), recipe, stop_gradient)
+
+    def view(self, of: Leaf, recipe: Recipe, stop_gradient: bool) -> View:
+        row = row_of(recipe)
+        if row is None:
+            return View(of, recipe, stop_gradient)
+        shown = self.rows.setdefault(of, set())
+        shown.add(row)
+        return Row(of, recipe, stop_gradient, row, shown)
 
     def is_aliased(self, home: Value) -> bool:
         """Whether the caller, or another result, has the memory of `home`."""

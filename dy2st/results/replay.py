@@ -45,7 +45,7 @@ def _one(
     x: object, name: str, attrs: dict[str, Any], sizes: Mapping[str, int], outputs: Sequence[object]
 ) -> object:
     """One view, as its row writes it in Python; an index from data is an output."""
-    at = [int(outputs[attrs.pop("output")])] if "output" in attrs else []
+    at = [outputs[attrs.pop("output")].item()] if "output" in attrs else []
     known = {k: _concrete(q, sizes) for k, q in attrs.items()}
     return view_rule(name).python(_Real(x), *at, **known)
 

@@ -27,6 +27,11 @@ def of_two_views_of_a_result(x):
     return h, y
 
 
+def many_rows_of_one_result(x):
+    y = (x * 2).reshape([-1, 1])
+    return y[0], y[5], y, y[4], y[2], y[0]
+
+
 def changed_in_a_branch(x):
     y = x[1]
     if x.sum() > 0:
@@ -553,6 +558,7 @@ EXACT = [
     the_last_row, the_row_before, reshaped_after_it_was_chosen, chosen_by_three_places,
     best_of_all, detached_at_the_end, the_same_row_again, windows_that_overlap,
     the_argument_again, appended_if_the_loop_runs, a_list_and_two_of_its_elements,
+    many_rows_of_one_result,
 ]  # fmt: skip
 
 #: what is chosen is a view that a branch or an iteration has made, or an element of a list
@@ -647,8 +653,12 @@ def test_a_chosen_attribute():
 
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 @pytest.mark.parametrize(
-    "f", [of_two_views_of_a_result, picked_from_the_argument, changed_in_a_branch, collected_views]
-)
+    "f",
+    [
+        of_two_views_of_a_result, picked_from_the_argument, changed_in_a_branch, collected_views,
+        many_rows_of_one_result,
+    ],
+)  # fmt: skip
 def test_gradients_through_what_was_chosen(f):
     static = dy2st.to_static(f)
     for scale in (1.0, -1.0, 0.5):
