@@ -189,10 +189,13 @@ def _default_dtype(original: Any) -> object:
 
 
 def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
-    """Stores by code that is not converted go through the journal, too."""
+    """Stores by code that is not converted go through the journal, too. A Layer that has no
+    attributes is one that the function makes: nobody outside knows it."""
 
     def call(layer: object, name: str, value: object) -> None:
         trace = current()
+        if trace is not None and not vars(layer) and trace.home(layer) is None:
+            trace.make(layer)
         if trace is None:
             original(layer, name, value)
         elif name == "_data_format" and class_of(layer) in BATCH_NORMS:

@@ -48,7 +48,7 @@ def note_copies(body_trace: LoopTrace, x: Any, copy: object, path: tuple[object,
     copy of a container that the function has made, and that it reads by no other name."""
     if copy is x or isinstance(copy, Longer):
         return
-    if is_container(x):
+    if is_container(x) and type(copy) is not tuple:
         trace, every = body_trace.trace, body_trace.replaced
         note_contents(trace, x)
         reason = f"{displayed(path)} is changed in place and also rebound"

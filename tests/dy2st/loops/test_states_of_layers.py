@@ -113,7 +113,33 @@ class Stops(Deep):
         return y, hs[0]
 
 
-ONE_LOOP = (Deep, Final, Long, Skips, Numbers)
+class Upper(Deep):
+    """A slice of the layers is a new Layer in each step."""
+
+    def forward(self, x):
+        hs = [paddle.zeros([3, 6], x.dtype) for _ in range(N)]
+        for t in range(x.shape[0]):
+            hs[0], _ = self.cells[0](x[t], hs[0])
+            for k, cell in enumerate(self.cells[1:], start=1):
+                hs[k], _ = cell(hs[k - 1], hs[k])
+        return paddle.stack(hs)
+
+
+class Tuples(Deep):
+    """The states are a tuple that an inner loop makes longer."""
+
+    def forward(self, x):
+        states = tuple(paddle.zeros([3, 6], x.dtype) for _ in self.cells)
+        for t in range(x.shape[0]):
+            y, new = x[t], ()
+            for cell, h in zip(self.cells, states):
+                y, _ = cell(y, h)
+                new = new + (y,)
+            states = new
+        return states[-1], paddle.stack(states)
+
+
+ONE_LOOP = (Deep, Final, Long, Skips, Numbers, Upper, Tuples)
 
 
 @pytest.mark.slow
@@ -232,3 +258,15 @@ def test_lists_of_states_are_those_of_eager(f):
 @pytest.mark.parametrize("f", [first_half, from_the_last, read_before_and_behind])
 def test_gradients_of_states(f):
     check.agree(f, check.data(5, 3, 6))
+
+
+def test_layers_that_an_iteration_makes():
+    def f(x):
+        y, total = x[0], 0.0
+        for t in range(x.shape[0]):
+            y = nn.Sequential(nn.Tanh(), nn.Softmax(axis=-1))(y + x[t])
+            total = total + nn.MSELoss()(y, x[t])
+        return y, total
+
+    check.agree(f, check.data(5, 3, 6))
+    assert kinds(dy2st.to_static(f), *inputs()) == ["scan"]
