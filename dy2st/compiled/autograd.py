@@ -20,7 +20,7 @@ import paddle
 from paddle.base import core
 
 from dy2st.compiled.backward_errors import raises
-from dy2st.compiled.kernels import Where, run_on
+from dy2st.compiled.kernels import Where, run_with
 from dy2st.compiled.training import Training
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from ir import Dy2stError
@@ -187,13 +187,7 @@ def called(training: Training, inputs: Sequence[Tensor], sizes: Mapping[str, int
             outputs.append(
                 node.result(k, shape, dtype) if own else training.spare.take(k, shape, dtype, where)
             )
-        run_on(
-            run.run,
-            where,
-            tuple(sizes[n] for n in run.sizes),
-            tuple(t.data_ptr() or 0 for t in inputs),
-            tuple(t.data_ptr() or 0 for t in outputs),
-        )
+        run_with(run, where, sizes, inputs, outputs)
         node.close(inputs, outputs, sizes)
     return outputs[: training.results]
 

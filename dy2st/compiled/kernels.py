@@ -86,6 +86,23 @@ def run_on(run: Callable[..., object], where: Where, *call: Sequence[int | None]
         return run(*call)
 
 
+def run_with(
+    run: Compiled,
+    where: Where,
+    sizes: Mapping[str, int],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+) -> None:
+    """Run on tensors that lie there, and are contiguous."""
+    run_on(
+        run.run,
+        where,
+        tuple(sizes[n] for n in run.sizes),
+        tuple(t.data_ptr() or 0 for t in inputs),
+        tuple(t.data_ptr() or 0 for t in outputs),
+    )
+
+
 # ---------------------------------------------------------------- Paddle on a GPU
 def has_gpus() -> bool:
     """Whether a tensor of this build of Paddle may lie on one."""

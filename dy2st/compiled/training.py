@@ -20,7 +20,7 @@ from paddle.base import core
 
 from dy2st.compiled.backward_errors import raises
 from dy2st.compiled.collector import collector_waits
-from dy2st.compiled.kernels import CPU, Device, Where, run_on
+from dy2st.compiled.kernels import CPU, Device, Where, run_with
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -175,13 +175,7 @@ class Training:
         outputs = [
             empty(v, sizes, where, k in self.complex) for k, v in enumerate(run.program.outputs)
         ]
-        run_on(
-            run.run,
-            where,
-            tuple(sizes[n] for n in run.sizes),
-            tuple(t.data_ptr() or 0 for t in inputs),
-            tuple(t.data_ptr() or 0 for t in outputs),
-        )
+        run_with(run, where, sizes, inputs, outputs)
         return outputs
 
 

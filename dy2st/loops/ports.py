@@ -42,10 +42,10 @@ from dy2st.state.tree import (
 from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.memory import chain_in_loop, dims_of, in_iteration
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import SymInt, dim_of, is_symint, make
-from dy2st.trace.view_chains import chain_in_loop, dims_of, in_iteration
 from ir import Carry, Go, Last, Loc, Scan, Size, Type, Value
 from ir.types import BOOL, Dim, substitute_dim
 from ir.uses import size_names

@@ -10,7 +10,7 @@ import paddle
 from dy2st.results.leaves import Filled, Leaf, Number, Saved, again, fill, leaves, save
 from dy2st.results.replay import replay
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.view_chains import Recipe
+from dy2st.trace.memory import Recipe
 from ir.types import Dim, evaluate_dim
 
 

@@ -18,8 +18,8 @@ from dy2st.results.leaves import Number, View
 from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
 from dy2st.state.stacked_run import Leaf as Collected
 from dy2st.state.traced_list import TraceList
+from dy2st.trace.memory import chain_in_loop, is_apart
 from dy2st.trace.symint import is_symint
-from dy2st.trace.view_chains import chain_in_loop, is_apart
 from ir import Carry, Value
 from ir.types import Dim
 

@@ -19,9 +19,9 @@ from paddle import Tensor
 
 from dy2st.results.replay import replay
 from dy2st.state.containers.records import Record, like_of, regrouped
+from dy2st.trace.memory import Recipe
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Location, kind_of
-from dy2st.trace.view_chains import Recipe
 from ir import Dy2stError, Value
 from ir.literal import print_attr
 from ir.types import Dim, evaluate_dim

@@ -64,12 +64,12 @@ from dy2st.state.tree import elements, is_container
 from dy2st.state.tree import parts as parts_in
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
+from dy2st.trace.memory import Recipe, chain_of
 from dy2st.trace.scalar import is_mixed, is_runtime_scalar, settled
 from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING, Location, kind_of
-from dy2st.trace.view_chains import Recipe, chain_of
 from ir import Carry, Loc, Program, Scan, Type, Value
 from ir.passes.provenance import Provenance, select
 from ir.types import I64

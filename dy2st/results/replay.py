@@ -11,7 +11,7 @@ from typing import Any
 import paddle
 
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.view_chains import Recipe
+from dy2st.trace.memory import Recipe
 from ir import Size
 from ir.opdef import view_rule
 from ir.types import evaluate_dim

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dy2st.trace.frames import Frame, Loop
-from ir import ENDLESS, ROOM, Loc, Require, Size, Type, Value
+from ir import ENDLESS, ROOM, Loc, Size, Type, Value
 from ir.analysis.ranges import names_in, rises, slope
-from ir.messages import HOLE
 from ir.types import I64, Dim, is_natural, substitute_dim
 
 #: What an undetermined size is taken to be where Python has to branch on it.
@@ -134,14 +133,3 @@ class SizeFacts:
         """Whether every count in `dim` is known in one of these frames."""
         names = dim.names if isinstance(dim, Size) else ()
         return all(self.count_homes[n] in frames for n in names if n in self.count_homes)
-
-
-def as_check(r: Require) -> tuple[str, dict[str, object]]:
-    """The op that compares the two sides of a condition, and the attributes of the check."""
-    row, words = {
-        "==": ("equal", "be"),
-        "!=": ("not_equal", "not be"),
-        ">=": ("greater_equal", "be at least"),
-    }[r.relation]
-    message = f"{r.reason}: {HOLE}, which must {words} {HOLE}"
-    return row, {"error": "ValueError", "message": message, "shown": (("str", ""),) * 2}

@@ -11,11 +11,11 @@ import functools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, TypeGuard
 
 from paddle import Tensor
 
+from dy2st.trace.conditions import Conditions
 from dy2st.trace.facts import (
     Aliasing,
     ConvertedCalls,
@@ -32,12 +32,10 @@ from dy2st.trace.frames import Loop as Loop
 from dy2st.trace.frames import TracedInput as TracedInput
 from dy2st.trace.scalar import DTYPES, RuntimeScalar
 from dy2st.trace.signals import NeedsConcrete, Refused, Unroll, refusing_complex
-from dy2st.trace.size_facts import SizeFacts, as_check
-from dy2st.trace.symint import bounds, dim_of, dim_value, make
+from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.undo import Location, UndoLog
-from ir import ENDLESS, Builder, Const, Loc, Op, Require, Size, Type, Value
+from ir import ENDLESS, Builder, Const, Loc, Op, Size, Type, Value
 from ir.analysis.alias_gradients import GradientFacts
-from ir.analysis.ranges import never_negative
 from ir.types import Dim
 
 _ACTIVE: dict[int, Trace] = {}
@@ -51,7 +49,7 @@ def current() -> Trace | None:
     return None if trace is None or trace.paused else trace
 
 
-class Trace:
+class Trace(Conditions):
     """One capture: the state of a function that runs once on fake tensors.
 
     where: gives the user's line that is running.
@@ -103,6 +101,7 @@ class Trace:
 
     @property
     def in_loop(self) -> bool:
+        """Whether the body of a loop is being traced."""
         return any(f.loop is not None for f in self.frames)
 
     @contextmanager
@@ -246,56 +245,6 @@ class Trace:
                 attrs = {"error": "UnboundLocalError", "message": message}
                 self.emit("check", [ok], attrs)
 
-    def note_requires(self, builder: Builder) -> None:
-        new, builder.requires[:] = list(builder.requires), []
-        for r in new:
-            self.add_require(r)
-
-    def add_require(self, r: Require) -> None:
-        gap = r.left - r.right
-        if isinstance(gap, Size) and any(n in self.sizes.loops for n in gap.names):
-            return self.require_in_loops(r)
-        names = {n for d in (r.left, r.right) if isinstance(d, Size) for n in d.names}
-        if not names.isdisjoint(self.sizes.counts):
-            return self.check_require(r)
-        self.frame.requires.setdefault(str(r), r)
-
-    def follows(self, dim: Dim) -> bool:
-        """Whether `dim >= 0` follows from the fact that the loops around run."""
-        trips = [f.loop.trip for f in self.frames if f.loop is not None]
-        return any(isinstance(n, Size) for n in trips) and never_negative(
-            dim, tuple(n - 1 for n in trips)
-        )
-
-    def require_in_loops(self, r: Require) -> None:
-        """A condition on the indices of loops must hold in every iteration."""
-        gap = r.left - r.right
-        ends = bounds(gap, self) if r.relation == ">=" else None
-        if ends is not None and self.sizes.settle(ends[0]) >= 0:
-            if isinstance(ends[0], Size) and not self.follows(ends[0]):
-                self.add_require(replace(r, left=ends[0], right=0))
-            return
-        later = bounds(gap, self, skip=1) if ends is not None else None
-        peel = later is not None and self.sizes.settle(later[0]) >= 0
-        raise NeedsConcrete(
-            f"{self.sym(r.left)!r} {r.relation} {self.sym(r.right)!r} depends on the iteration",
-            make(gap, self).loops,
-            peel,
-        )
-
-    def check_require(self, r: Require) -> None:
-        """A condition on the count of a while loop is checked when the program runs."""
-        row, attrs = as_check(r)
-        values = [self.dim_value(r.left), self.dim_value(r.right)]
-        self.emit("check", [self.emit(row, values, {}), *values], attrs)
-
-    def index_value(self, n: object) -> Value:
-        """An i64[] value for an int or a Sym, once per frame."""
-        return self.dim_value(dim_of(n))
-
-    def dim_value(self, dim: Dim) -> Value:
-        return dim_value(self, dim)
-
     # ------------------------------------------------------------ writes
     def write(self, fake: Tensor, new: Value, own: bool = False, moves: int = 1) -> Op:
         """Overwrite the storage of `fake`; all its aliases see it. Returns the op that does it.
@@ -434,51 +383,6 @@ class Trace:
         doubt = self.objects.doubts.get(id(obj))
         if doubt is not None and not (changes and doubt.allows_change()):
             self.require(doubt.known_length(), 1, "a container that a loop makes")
-
-    # ------------------------------------------------------------ sizes
-    def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None:
-        """Python took a branch on named sizes: the program holds only where it goes that way.
-
-        op, low, high: the comparison of a number in [low, high] with zero.
-        """
-        opposite = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
-        holds = op if known else opposite[op]
-        ends = {low, high}
-        if holds == "ne" and low != high:
-            holds, ends = ("gt", {low}) if self.sizes.settle(low) > 0 else ("lt", {high})
-        for dim in ends:
-            if isinstance(dim, Size):
-                self.require_sign(dim, holds)
-
-    def path_conditions(self) -> Iterator[tuple[str, Dim]]:
-        """Comparisons of sizes that hold in the branches around."""
-        for frame in self.frames:
-            yield from ((op, gap) for op, gap in frame.facts if isinstance(gap, Size))
-
-    def require_sign(self, dim: Dim, holds: str) -> None:
-        """The condition `dim <holds> 0` in the relations that programs know."""
-        left, relation, right = {
-            "eq": (dim, "==", 0),
-            "ne": (dim, "!=", 0),
-            "ge": (dim, ">=", 0),
-            "gt": (dim, ">=", 1),
-            "le": (0 - dim, ">=", 0),
-            "lt": (0 - dim, ">=", 1),
-        }[holds]
-        if relation != ">=" or not (self.follows(left - right) or self.sizes.surely(left, right)):
-            self.add_require(Require(left, relation, right, "a branch of Python", self.where()))
-
-    def require(self, dim: Dim, least: int, reason: str) -> None:
-        if isinstance(dim, Size) and not self.sizes.surely(dim, least):
-            self.add_require(Require(dim, ">=", least, reason, self.where()))
-
-    def sym(self, dim: Dim) -> Any:
-        return make(dim, self)
-
-    def is_local(self, dim: Dim, frame: Frame) -> bool:
-        """Whether a size is known only in `frame`, which is about to end."""
-        known = self.frames[: self.frames.index(frame)] if frame in self.frames else self.frames
-        return not self.sizes.is_known(dim, known)
 
     def place_of(self, tensor: Tensor) -> Location | None:
         """Where the trace found a real tensor; None for one that was just there."""

@@ -15,14 +15,15 @@ not depend on the state. The time is linear in the size of the body.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from ir.program import Carry, Node, Op, Scan, Value
 
 Vertex: TypeAlias = Node | Carry
 Edges: TypeAlias = Mapping[Vertex, Sequence[Vertex]]
+T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +172,17 @@ def _postorder(vertices: Sequence[Vertex], edges: Edges) -> list[Vertex]:
                 seen.add(q)
                 todo.append((q, iter(edges.get(q, ()))))
     return out
+
+
+def reached(sources: Iterable[T], edges: Mapping[T, Sequence[T]]) -> set[T]:
+    """The sources, and all that edges lead to from them."""
+    found = set(sources)
+    todo = list(found)
+    while todo:
+        new = [q for q in edges.get(todo.pop(), ()) if q not in found]
+        found.update(new)
+        todo += new
+    return found
 
 
 __all__ = [

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import product
 
+from ir.analysis.recurrences import reached
 from ir.passes.loops.ports import drop_unused_ports
 from ir.program import Carry, Cond, Last, Node, Op, Program, Scan, Stack, Value
 from ir.rewrite import Block, reemit, with_ops
@@ -61,18 +62,8 @@ def _missing(backward: Program, given: int, arrived: Collection[int]) -> set[Val
     reads: dict[Value, list[Value]] = defaultdict(list)
     for v, result in _flow(backward.ops):
         reads[v].append(result)
-    there = _reached([v for k, v in enumerate(gradients) if k in arrived], reads)
-    return _reached(gradients, reads) - there
-
-
-def _reached(sources: Iterable[Value], reads: dict[Value, list[Value]]) -> set[Value]:
-    found = set(sources)
-    todo = list(found)
-    while todo:
-        new = [v for v in reads.get(todo.pop(), ()) if v not in found]
-        found.update(new)
-        todo += new
-    return found
+    there = reached([v for k, v in enumerate(gradients) if k in arrived], reads)
+    return reached(gradients, reads) - there
 
 
 def _flow(ops: Iterable[Node]) -> Iterator[tuple[Value, Value]]:

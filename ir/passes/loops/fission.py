@@ -24,7 +24,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ir.analysis.cost import number, pays
-from ir.analysis.recurrences import Edges, Vertex, components, dependences, gives, reads
+from ir.analysis.recurrences import Vertex, components, dependences, gives, reached, reads
 from ir.passes.loops.loop_batching import worth_sinking
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.loops.vectorize import Batched, batch
@@ -77,13 +77,13 @@ class _Cut:
         self.vertices: list[Vertex] = [*s.body, *s.carries]
         self.maker = {v: n for n in self.vertices for v in gives(n)}
         self.read_by, self.reads = dependences(self.vertices)
-        stateful = _reached(s.carries, self.read_by)
+        stateful = reached(s.carries, self.read_by)
         found = components(self.vertices, self.read_by, self.reads)
         cycles = {n for component in found if len(component) > 1 for n in component}
         able = {n for n in anchors if n in stateful and n not in cycles}
-        behind = _reached(self.readers(able), self.read_by)
+        behind = reached(self.readers(able), self.read_by)
         self.products = [n for n in s.body if n in able and n not in behind and isinstance(n, Op)]
-        behind = _reached(self.readers(self.products), self.read_by)
+        behind = reached(self.readers(self.products), self.read_by)
         early = self.needed_early(behind)
         self.late = set(self.vertices) - early - set(self.products)
 
@@ -98,7 +98,7 @@ class _Cut:
         outs: list[Vertex] = [p for p in self.s.carries if p.last is not None]
         outs += self.makers(p.inner for p in self.s.ports if isinstance(p, (Stack, Last)))
         outs = [n for n in outs if n not in behind and n not in self.products]
-        return _reached([*outs, *(q for n in self.products for q in self.reads[n])], self.reads)
+        return reached([*outs, *(q for n in self.products for q in self.reads[n])], self.reads)
 
     # -------- cost
     def crossing(self) -> list[Value]:
@@ -174,19 +174,6 @@ def _only_read(s: Scan) -> Scan:
     read = {v for n in s.body for v in n.operands} | set(s.needed)
     kept = [p for p in s.ports if not isinstance(p, (Const, Seq)) or p.inner in read]
     return replace(s, ports=tuple(kept))
-
-
-# ---------------------------------------------------------------- graphs
-
-
-def _reached(sources: Iterable[Vertex], edges: Edges) -> set[Vertex]:
-    found = set(sources)
-    todo = list(found)
-    while todo:
-        new = [q for q in edges.get(todo.pop(), ()) if q not in found]
-        found.update(new)
-        todo += new
-    return found
 
 
 __all__ = ["split_loops"]

@@ -122,15 +122,8 @@ def _reduced(e: Emitter, row: str, x: object, axis: object, keepdim: bool) -> Fa
 
 
 @complex_adapter("cumsum")
-def cumsum(
-    e: Emitter,
-    x: object,
-    axis: object = -1,
-    flatten: bool = False,
-    exclusive: bool = False,
-    reverse: bool = False,
-) -> FakeTensor:
-    if flatten or exclusive or reverse:
+def cumsum(e: Emitter, x: object, axis: object = -1, *flags: bool, **named: bool) -> FakeTensor:
+    if any(flags) or any(named.values()):
         raise NoRow("another cumulative sum")
     (at,) = axes_within(e, x, (int_of(axis),))
     return e.as_complex(e.cumsum(e.as_real(x), axis=at))  # type: ignore[no-any-return]
