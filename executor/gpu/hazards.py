@@ -81,6 +81,11 @@ class Step:
         return {self.index: Size.named(self.index) - 1, self.parity: 1 - Size.named(self.parity)}
 
     @cached_property
+    def known(self) -> dict[Access, Access]:
+        """Touches of an iteration, seen from the next one."""
+        return {}
+
+    @cached_property
     def any(self) -> Before:
         """What they were in some iteration before."""
         since, parity = f"{self.index} since", self.parity + OPEN
@@ -119,7 +124,7 @@ class Access:
     def range(self) -> tuple[Dim, Dim] | None:
         return (self.places.range if self.places is not None else None) or self.room
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         return frozenset() if self.places is None else self.places.names
 
@@ -132,9 +137,21 @@ class Access:
         """The same touch where symbols of these names are not known: they are any numbers."""
         return self.where({n: Size.named(n + ANY) for n in self.names & set(names)})
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.space, self.places, self.write, self.own, self.age))
+
     def earlier(self, step: Step) -> Access:
         """The same touch, seen from the next iteration: at first exactly, then as one of any
         iteration before."""
+        if self not in step.known:
+            step.known[self] = self._earlier(step)
+        return step.known[self]
+
+    def _earlier(self, step: Step) -> Access:
         now = self.outside(step.lost)
         if now.names & step.any.names or not now.names & {step.index, step.parity}:
             return now
@@ -155,7 +172,7 @@ class Hazards:
 
     def between(self, a: Access, b: Access) -> bool:
         """Whether the order of two touches of different threads can be seen."""
-        if a.space != b.space or not (a.write or b.write):
+        if a.space != b.space or not (a.write or b.write) or apart(a.room, b.room):
             return False
         names = sorted((a.names | b.names) & self.bits)[:MOST_BITS]
         values = (dict(zip(names, q)) for q in every((0, 1), repeat=len(names)))

@@ -166,7 +166,11 @@ class Kernel:
         """
         dims, rows = collapse(shape, strides)
         kind = "i32" if _narrow(dims, rows) else "i64"
-        n, steps = self.numbers(dims), [self.numbers(r) for r in rows]
+        if len(dims) == 1:  # their number decides no more than where the loop ends
+            n: list[Int] = [self._argument(dims[0], "i64 ")]
+        else:
+            n = self.numbers(dims)
+        steps = [self.numbers(r) for r in rows]
         self._use(product(dims) * (THREADS if by[0] == "blockIdx.x" else 1))
         count = self.let(_product(n))
         with self.loop(count, "i64", *by) as place:

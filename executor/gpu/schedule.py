@@ -266,6 +266,9 @@ class _Planner:
     kernels: dict[int, Kernel | None]
     loads: dict[int, list[Task]] = field(default_factory=dict)
     blocks: int = 1
+    #: by launch: a loop is planned several times
+    tasks: dict[int, Task] = field(default_factory=dict)
+    steps: dict[int, Step] = field(default_factory=dict)
 
     def keep_matrices(self, x: Loop, device: Device) -> None:
         """Choose the products of a loop whose matrix stays in registers."""
@@ -339,14 +342,18 @@ class _Planner:
         for task in self.loads.get(id(x), ()):
             nodes, pending = self.put(task, pending)
             first += nodes
-        here, alone = self.repeat(x, pending), self.repeat(x, frozenset())
-        if _waits(here[0]) == _waits(alone[0]):
+        here = self.repeat(x, pending)
+        waits = _waits(here[0])
+        alone = self.repeat(x, frozenset()) if waits and pending else here
+        if waits == _waits(alone[0]):
             return [*first, here[0]], here[1]
         return [*first, Barrier(self.blocks), alone[0]], alone[1]
 
     def repeat(self, x: Loop, pending: Pending) -> tuple[Repeat, Pending]:
         """What is pending when an iteration begins grows until it stays."""
-        step = step_of(x)
+        if id(x) not in self.steps:
+            self.steps[id(x)] = step_of(x)
+        step = self.steps[id(x)]
         test = self.reading(x, [] if x.go is None else [x.go])
         while True:
             head, inside = self.put(test, pending)
@@ -362,6 +369,11 @@ class _Planner:
         return Task(x, None, tuple(accesses))
 
     def task(self, x: Launch) -> Task:
+        if id(x) not in self.tasks:
+            self.tasks[id(x)] = self._task(x)
+        return self.tasks[id(x)]
+
+    def _task(self, x: Launch) -> Task:
         kernel = self.kernels[id(x)]
         own = [] if kernel is None else kernel.own
         accesses = tuple(self.touches.of(x, own))
@@ -390,9 +402,9 @@ def conflicts(hazards: Hazards, task: Task, pending: Pending) -> bool:
     """Whether a barrier must stand before the task."""
     if task.commits and FAILED in pending:
         return True
-    return any(
-        hazards.between(a, b) for b in task.accesses for a in pending if isinstance(a, Access)
-    )
+    spaces = {b.space for b in task.accesses}
+    near = [a for a in pending if isinstance(a, Access) and a.space in spaces]
+    return any(hazards.between(a, b) for b in task.accesses for a in near)
 
 
 def bound(x: Launch) -> Iterator[str]:

@@ -12,7 +12,7 @@ from executor.gpu.schedule import OF_BLOCKS, Barrier, Repeat, parts
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import ATTENTION, DECODE, fixed, inputs, reference
 from tests.executor.gpu import emulator
-from tests.executor.gpu.compiled import on_gpu
+from tests.executor.gpu.compiled import missing, on_gpu, optional
 from tests.executor.gpu.test_programs import floats, parsed, same
 
 pytestmark = pytest.mark.sampled(every=12)
@@ -73,9 +73,9 @@ def test_a_decoder_keeps_its_cache_in_one_launch(threads, seed, monkeypatch):
     assert [type(n.launch) for n in loop.body if not isinstance(n, Barrier)][-1] is Attention
 
 
-@pytest.mark.parametrize("kind", ["f32", "f64"])
-def test_masks_and_turned_keys(threads, kind):
+def test_masks_and_turned_keys(threads):
     """As the op after op on the CPU, where a row has nothing or no number, too."""
+    kind = "f32" if threads > 8 else "f64"
     program = optimised(MASKED.replace("f32", kind))
     assert kernels(program) == ["Attention"]
     run, plain = (executor.compile(program, backend=b) for b in ("gpu", "cpu"))
@@ -106,19 +106,11 @@ def test_other_products_are_left_to_other_families(text):
         same(optimised(text), floats(3, 2, 8), floats(3, 8, 4), floats(3, 4, 5), mask)
 
 
-@pytest.mark.parametrize("barrier", [1, 5, 8, 9])
-def test_a_missing_barrier_in_the_kernel_is_found(barrier, monkeypatch):
+def test_a_missing_barrier_in_the_kernel_is_found(monkeypatch):
     """Behind the scores, before a reduction that follows another one, before and behind the sums of
     the result."""
-
-    def broken(x, threads):
-        kernel = attention_kernel(x, threads)
-        waits = [k for k, line in enumerate(kernel._lines) if "__syncthreads" in line]
-        assert len(waits) == 11
-        kernel._lines[waits[barrier]] = ""
-        return kernel
-
-    monkeypatch.setitem(OF_BLOCKS, Attention, broken)
+    kernel = lambda x, threads: optional(attention_kernel(x, threads), 11)  # noqa: E731
+    monkeypatch.setitem(OF_BLOCKS, Attention, kernel)
     monkeypatch.setitem(driver().__dict__, "threads", 64)
     monkeypatch.setenv("EMULATOR_THREADS", "64")
     program = optimised(fixed(ATTENTION, "E", 12))
@@ -130,4 +122,7 @@ def test_a_missing_barrier_in_the_kernel_is_found(barrier, monkeypatch):
         monkeypatch.setenv("EMULATOR_SEED", str(seed))
         return np.allclose(run(*given)[0], want, 1e-5, 1e-5)
 
-    assert not all(map(is_right, range(1, 9)))
+    assert all(map(is_right, range(1, 9)))
+    for barrier in (1, 5, 8, 9):
+        with missing(barrier):
+            assert not all(map(is_right, range(1, 9)))

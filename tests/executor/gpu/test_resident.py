@@ -72,8 +72,7 @@ def products(program) -> list[bool]:
     return [t.kernel.kept is not None for t in tasks if isinstance(t.launch, (Gemm, Cell))]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("b", [1, 5])
+@pytest.mark.parametrize(("b", "seed"), [(1, 1), (5, 2)])
 def test_a_recurrence_with_a_constant_matrix(threads, b, seed, monkeypatch):
     monkeypatch.setenv("EMULATOR_SEED", str(seed))
     n = threads + b

@@ -27,9 +27,9 @@ def program(tx: bool, ty: bool, batch: str):
     return parsed(text.replace("RIGHT", right).replace("TX", str(tx)).replace("TY", str(ty)))
 
 
-@pytest.mark.parametrize("threads", [8, 64])
 @pytest.mark.parametrize(
-    ("tx", "ty", "batch"), [(0, 0, ""), (1, 0, "2,"), (0, 1, "2,"), (1, 1, "")]
+    ("tx", "ty", "batch", "threads"),
+    [(0, 0, "", 8), (1, 0, "2,", 64), (0, 1, "2,", 64), (1, 1, "", 8)],
 )
 def test_products_by_tiles(tx, ty, batch, threads, monkeypatch):
     """They are bit by bit those of a thread for each result."""
@@ -61,8 +61,9 @@ program p(%x: f32[B,6,7,5] arg "x", %w: f32[34,3,3,2] param "w") {
 """
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("dilation, places", [("1", "4,5"), ("2", "3,5")])
+@pytest.mark.parametrize(
+    ("dilation", "places", "precision"), [("1", "4,5", "bfloat16"), ("2", "3,5", "float32")]
+)
 def test_convolutions_by_tiles(dilation, places, precision, monkeypatch):
     """Of float32, they are bit by bit those of a thread for each result; of numbers that bfloat16
     has, the same in another order."""
