@@ -56,6 +56,14 @@ class View:
         want = contiguous(self.shape)
         return all(d == 1 or s == w for d, s, w in zip(self.shape, self.strides, want))
 
+    @property
+    def span(self) -> Dim:
+        """Elements from the first one to the last, where no stride is negative."""
+        reach: Dim = 1
+        for d, s in zip(self.shape, self.strides):
+            reach = reach + (d - 1) * s
+        return reach
+
     def slice(self, axis: int, start: Dim, length: Dim, step: int = 1) -> View:
         offset = self.offset + self.strides[axis] * start
         return View(

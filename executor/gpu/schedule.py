@@ -32,12 +32,11 @@ from executor.gpu.kernels.resident import (
 )
 from executor.gpu.kernels.rows import Rows, rows_kernel
 from executor.gpu.kernels.scan import lanes_of, scan_kernel
-from executor.gpu.kernels.tiles import is_large, tiled_kernel
+from executor.gpu.kernels.tiles import Tiled, is_large, tiled_kernel
 from executor.launches import (
     Addresses,
     Branch,
     Check,
-    Conv,
     Fail,
     Gemm,
     Index,
@@ -175,7 +174,7 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
     hazards = Hazards(frozenset(bits))
     planner = _Planner(touches, hazards, made)
     for x in launches:
-        if isinstance(x, (Gemm, Conv)) and is_large(x, device.threads):
+        if isinstance(x, Tiled) and is_large(x, device.threads):
             fragments = fragments_of(x, device.precision, device.threads)
             made[id(x)] = tiled_kernel(x, device.threads, fragments)
     for loop in loops:

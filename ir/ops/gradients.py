@@ -12,7 +12,10 @@ from typing import Any, TypeAlias
 
 from ir.opdef import no_gradient, view_rule
 from ir.program import Builder, Carry, Op, Scan, Seq, Value
-from ir.types import I64, Type, product
+from ir.types import I64, Type, is_natural, product
+
+#: ops among which the parts of a gradient are looked for
+RECENT = 64
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,28 @@ class Placed:
         if acc is None:
             new: Value = unview(b, zeros(b, t), self.g, *self.operands, **self.attrs)
             return new
+        if self.name == "slice" and self._is_beside(b, acc):
+            new = unview(b, acc, self.g, **self.attrs)
+            return new
         (old,) = b.emit(self.name, (acc, *self.operands), self.attrs)
         new = unview(b, acc, b.add(old, self.g), *self.operands, **self.attrs)
         return new
+
+    def _is_beside(self, b: Builder, acc: Value) -> bool:
+        """Whether `acc` is zero here: all that has been added to it are slices beside this one."""
+        recent = {r: op for op in b.ops[-RECENT:] if isinstance(op, Op) for r in op.results}
+        first, n = self.attrs["start"], self.attrs["length"]
+        while (op := recent.get(acc)) is not None and op.name == "set_slice":
+            start, part = op.attrs["start"], op.operands[1]
+            axis = op.attrs["axis"] % acc.type.ndim
+            end = start + part.type.shape[axis]
+            aligned = axis == self.attrs["axis"] % acc.type.ndim
+            steps = op.attrs["step"], self.attrs["step"]
+            beside = is_natural(start - first - n) or is_natural(first - end)
+            if steps != (1, 1) or not aligned or not beside:
+                return False
+            acc = op.operands[0]
+        return op is not None and op.name == "full" and op.attrs["value"] == 0
 
 
 @dataclass(frozen=True)

@@ -329,6 +329,8 @@ def pick_of_stack(b: Block, op: Op) -> Value | None:
     return inner.operands[index]
 
 
+#: of a concat that stands for stores
+MOST_PARTS = 16
 #: op that stores through a view -> that view
 SETS = {n: row.through for n, row in OPS.items() if row.through}
 
@@ -374,6 +376,28 @@ def set_everything(b: Block, op: Op) -> Value | None:
     """set_slice(x, y, axis=0, start=0) => y if y has the type of x"""
     whole = op.attrs["start"] == 0 and op.attrs["step"] == 1
     return op.operands[1] if whole and op.operands[1].type == op.result.type else None
+
+
+@rule_for("set_slice")
+def set_in_parts(b: Block, op: Op) -> Value | None:
+    """set_slice(set_slice(x, y, axis=0, start=2), z, axis=0, start=0) => concat(z, y)
+
+    If the parts are beside each other and leave nothing of x.
+    """
+    axis, parts, n = axis_of(op), dict[Dim, Value](), op.result.type.shape[axis_of(op)]
+    inner: Op | None = op
+    while inner is not None and inner.attrs["step"] == 1 and axis_of(inner) == axis:
+        if inner.attrs["start"] in parts or len(parts) == MOST_PARTS:
+            return None
+        parts[inner.attrs["start"]] = inner.operands[1]
+        inner = b.op_of(inner.operands[0], "set_slice")
+    at: Dim = 0
+    ordered: list[Value] = []
+    while at in parts and at != n:
+        ordered.append(parts.pop(at))
+        at = at + ordered[-1].type.shape[axis]
+    whole = at == n and not parts and all(v.type.dtype == op.result.type.dtype for v in ordered)
+    return b.concat(*ordered, axis=axis) if whole and len(ordered) > 1 else None
 
 
 @rule_for("index")

@@ -30,7 +30,7 @@ from executor.launches import (
     with_blocks,
 )
 from executor.memory import Buffer, View
-from ir.types import Dim, Size, contiguous, divide, product, substitute_dim
+from ir.types import Dim, Size, contiguous, divide, is_natural, product, substitute_dim
 
 #: registers of a thread for the matrix
 MOST = 128
@@ -138,9 +138,10 @@ def _cell(x: Loop, at: int, gemm: Gemm, map_: Map) -> Parts | None:
     """The loop with launches `at` and the next one as a cell. If they replace what the product
     reads, that gets a second half."""
     read = (gemm.x, *([] if gemm.initial is None else [gemm.initial]), gemm.y)
-    shared = {v for v in map_.outs for q in read if v.buffer is q.buffer}
+    met = ((v, q) for v in map_.outs for q in read if v.buffer is q.buffer)
+    shared = {v for v, q in met if not _halves(x, v, q)}
     rest = (*x.body[:at], *x.body[at + 2 :])
-    if all(_halves(x, v, q) for v in shared for q in read if v.buffer is q.buffer):
+    if not shared:
         return Parts([], (*x.body[:at], cell_of(gemm, map_), *x.body[at + 2 :]), [])
     state = shared.pop()
     bound = frozenset({x.index, x.parity, x.after, x.count})
@@ -156,11 +157,19 @@ def _cell(x: Loop, at: int, gemm: Gemm, map_: Map) -> Parts | None:
 
 
 def _halves(x: Loop, v: View, q: View) -> bool:
-    """Whether two views are different halves of memory in all iterations."""
+    """Whether two views are different parts of memory in all iterations."""
+    if _is_behind(v, q) or _is_behind(q, v):
+        return True
     n = product(v.shape)
     apart = [substitute_dim(v.offset - q.offset, {x.parity: p}) for p in (0, 1)]
     same = v.contiguous and q.contiguous and v.shape == q.shape
     return same and all(d == n or d == -n for d in apart)
+
+
+def _is_behind(v: View, q: View) -> bool:
+    """Whether a view begins behind the last element of another one."""
+    forward = all(map(is_natural, (*v.strides, *q.strides)))
+    return forward and is_natural(v.offset - q.offset - q.span)
 
 
 def _doubled(x: Loop, at: int, gemm: Gemm, map_: Map, state: View) -> Parts:

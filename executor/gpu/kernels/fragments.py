@@ -14,7 +14,7 @@ from executor.gpu.kernel_builder import Kernel
 from executor.gpu.kernels.cell import MOST, Cell, CellWriter
 from executor.gpu.kernels.resident import unrolled
 from executor.gpu.preamble import SHARED, WARP
-from executor.launches import Conv, Gemm
+from executor.launches import Contract, Conv, Gemm, views
 from ir.types import F32
 
 #: rows of a tile of the left operand, columns of one of the right operand
@@ -50,9 +50,9 @@ OF_PRECISION = {
 }
 
 
-def fragments_of(x: Gemm | Conv, precision: str, threads: int) -> Fragments | None:
+def fragments_of(x: Gemm | Contract | Conv, precision: str, threads: int) -> Fragments | None:
     """The tiles of a product, if it shall be taken by tiles: one of float32 by whole warps."""
-    types = {v.dtype for v in ((x.x, x.y, x.c) if isinstance(x, Gemm) else (x.x, x.w, x.out))}
+    types = {v.dtype for v in views(x)}
     return OF_PRECISION[precision] if types == {F32} and threads % WARP == 0 else None
 
 

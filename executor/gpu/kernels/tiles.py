@@ -1,4 +1,5 @@
-"""Large products of matrices, and convolutions as such: a block for each tile of the result.
+"""Large products of matrices, sums of products over several axes, and convolutions as such: a block
+for each tile of the result.
 
 The block keeps a slice of both operands in shared memory, a thread 4 x 4 sums in registers. They
 are the sums of `products`, in the same order.
@@ -9,13 +10,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from executor.gpu.kernel_builder import Int, Kernel, add, mul
 from executor.gpu.kernels.fragments import HEIGHT, WIDTH, Fragments
 from executor.gpu.kernels.resident import unrolled
 from executor.gpu.preamble import SHARED, WARP
 from executor.gpu.scalars import register_type
-from executor.launches import Conv, Gemm
+from executor.launches import Contract, Conv, Gemm, results
+from executor.memory import collapse
 from ir.types import Dim, DType, product
 
 #: results of a thread along each axis; elements between the rows of a slice
@@ -51,9 +54,13 @@ class Tile:
         return self.depth * (self.height + self.width + 2 * GAP)
 
 
-def is_large(x: Gemm | Conv, threads: int) -> bool:
+#: what is taken by tiles
+Tiled: TypeAlias = Gemm | Contract | Conv
+
+
+def is_large(x: Tiled, threads: int) -> bool:
     """Whether the results fill tiles; a size that has a name may be large."""
-    d = (x.c if isinstance(x, Gemm) else x.out).dtype.compute
+    d = results(x)[0].dtype.compute
     if d.kind != "f":
         return False
     tile = Tile.of(d, threads)
@@ -61,10 +68,10 @@ def is_large(x: Gemm | Conv, threads: int) -> bool:
     return all(not isinstance(n, int) or 2 * n > side for n, side in sizes)
 
 
-def _sides(x: Gemm | Conv) -> tuple[Dim, Dim]:
+def _sides(x: Tiled) -> tuple[Dim, Dim]:
     """Rows and columns of the result as a matrix."""
-    if isinstance(x, Gemm):
-        return x.c.shape[-2], x.c.shape[-1]
+    if not isinstance(x, Conv):
+        return results(x)[0].shape[-2], results(x)[0].shape[-1]
     _, b, r, *places = x.out.shape
     return r, product((b, *places))
 
@@ -83,6 +90,10 @@ class Operands(ABC):
     def begin(self, number: str) -> None:
         """The product with this number, in all that follows."""
 
+    def enter(self, term: str) -> None:
+        """The terms from this one on, in what follows in the same block of the text."""
+        return
+
     @abstractmethod
     def left(self, row: str, term: str) -> str: ...
     @abstractmethod
@@ -91,12 +102,15 @@ class Operands(ABC):
     def store(self, row: str, column: str, value: str) -> None: ...
 
 
-def tiled_kernel(x: Gemm | Conv, threads: int, fragments: Fragments | None = None) -> Kernel:
+def tiled_kernel(x: Tiled, threads: int, fragments: Fragments | None = None) -> Kernel:
     """By tensor cores, if there are `fragments`."""
     kernel = Kernel()
+    operands: Operands
     if isinstance(x, Gemm):
-        return _tiled(kernel, _Matrices(kernel, x), x.c.dtype.compute, threads, fragments)
-    return _tiled(kernel, _Pixels(kernel, x), x.out.dtype.compute, threads, fragments)
+        operands = _Matrices(kernel, x)
+    else:
+        operands = _Pixels(kernel, x) if isinstance(x, Conv) else _Places(kernel, x)
+    return _tiled(kernel, operands, results(x)[0].dtype.compute, threads, fragments)
 
 
 def _tiled(
@@ -122,6 +136,7 @@ def _tiled(
         kernel.emit(f"{kind} sums[{SIDE}][{SIDE}] = {{}};")
         with kernel.loop(k, step=str(tile.depth)) as behind:
             kernel.emit("__syncthreads();")
+            x.enter(behind)
             load = _Slices(kernel, tile.depth, behind, str(k))
             load.all("left", (tile.height, top, str(m)), x.alike[0], x.left)
             load.all("right", (tile.width, first, str(n)), x.alike[1], lambda r, t: x.right(t, r))
@@ -177,6 +192,54 @@ class _Matrices(Operands):
             value = f"({value} + {self.read(3, row, column)})"
         at = self.place(2, row, column)
         self.kernel.write(self.pointers[2], self.x.c.dtype, at, value)
+
+
+class _Places(Operands):
+    """Sums over all places of some axes; axes that both operands walk as one are one."""
+
+    def __init__(self, kernel: Kernel, x: Contract) -> None:
+        self.kernel, self.x, (b, m, n) = kernel, x, x.out.shape
+        self.batch, self.sides, self.depth = (b,), (m, n), product(x.x.shape[2:])
+        self.alike = (x.x.strides[1] == 1, x.y.strides[-1] == 1)
+        self.pointers = [kernel.pointer(v) for v in (x.x, x.y, x.out)]
+        self.over = kernel.numbers([v.strides[0] for v in (x.x, x.y, x.out)])
+        self.below, self.beside = kernel.number(x.x.strides[1]), kernel.number(x.y.strides[-1])
+        self.out = kernel.numbers(x.out.strides[1:])
+        dims, rows = collapse(x.x.shape[2:], [x.x.strides[2:], x.y.strides[1:-1]])
+        self.places, self.steps = kernel.numbers(dims), [kernel.numbers(r) for r in rows]
+        self.first, self.along, self.before = "", "", ""
+
+    def begin(self, number: str) -> None:
+        batch = str(self.kernel.let(number))
+        self.start = [mul(batch, s) for s in self.over]
+
+    def enter(self, term: str) -> None:
+        """A term of the slice is not far behind its first one: no division for each."""
+        if len(self.places) == 2:
+            n = self.places[-1]
+            self.first, self.before = term, str(self.kernel.let(f"{term} / {n}"))
+            self.along = str(self.kernel.let(f"{term} % {n}"))
+
+    def at(self, which: int, term: str) -> Int:
+        kernel, steps = self.kernel, self.steps[which]
+        if len(self.places) != 2:
+            return kernel.decoded(term, self.places, [steps])[0] if self.places else 0
+        name, row = kernel.fresh(), kernel.fresh()
+        kernel.emit(f"i64 {name} = {self.along} + {term} - {self.first}, {row} = {self.before};")
+        kernel.emit(f"for (; {name} >= {self.places[-1]}; {name} -= {self.places[-1]}) {row}++;")
+        return add(mul(row, steps[0]), mul(name, steps[1]))
+
+    def left(self, row: str, term: str) -> str:
+        at = add(self.start[0], mul(row, self.below), self.at(0, term))
+        return self.kernel.read(self.pointers[0], self.x.x.dtype, at)
+
+    def right(self, term: str, column: str) -> str:
+        at = add(self.start[1], mul(column, self.beside), self.at(1, term))
+        return self.kernel.read(self.pointers[1], self.x.y.dtype, at)
+
+    def store(self, row: str, column: str, value: str) -> None:
+        at = add(self.start[2], mul(row, self.out[0]), mul(column, self.out[1]))
+        self.kernel.write(self.pointers[2], self.x.out.dtype, at, value)
 
 
 class _Pixels(Operands):

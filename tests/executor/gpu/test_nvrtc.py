@@ -14,6 +14,7 @@ from executor.gpu.preamble import TEXT
 from executor.gpu.schedule import Device, schedule
 from executor.lower.program import lower
 from executor.plan.arena import layout
+from ir.autodiff import differentiate
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import ATTENTION, DECODE, GATED, LSTM, PRODUCT, RECURRENT, fixed
 from tests.executor.gpu.test_linear import LINEAR, TWO
@@ -71,6 +72,21 @@ def test_tensor_cores_hardly_spill(precision, architecture):
         program = run_passes(parsed(fixed(cell, "H", width)))
         text = text_of(program, replace(H200, precision=precision))
         assert "mma_" in text[len(TEXT) :]
+        log = compiled(text, architecture)
+        assert max(map(int, re.findall(r"(\d+) bytes spill", log))) <= 8
+
+
+@NEEDED
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_gradients_of_cells_do_not_spill(precision, architecture):
+    """Their matrix is in registers, and the sums behind the loop are taken by tiles."""
+    for cell, width in ((RECURRENT, 256), (LSTM, 512)):
+        p = run_passes(parsed(fixed(cell, "H", width)), stop_before="expand")
+        every = range(len(p.outputs)), range(len(p.inputs))
+        program = run_passes(differentiate(p, *every).backward, start_at="expand")
+        text = text_of(program, replace(H200, precision=precision))
+        assert text.count("kept)[") > 1 and "sums[4][4]" in text
         log = compiled(text, architecture)
         assert max(map(int, re.findall(r"(\d+) bytes spill", log))) <= 8
 

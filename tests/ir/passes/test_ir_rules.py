@@ -214,6 +214,14 @@ program p(%x: f32[T,2] arg "x", %y: f32[T,2] arg "y") {
   %a = set_slice(%x, %y, axis=0, start=0)  : f32[T,2]
   return %a
 }""",
+    "set_in_parts": """
+program p(%x: f32[T,5] arg "x", %y: f32[T,3] arg "y", %z: f32[T,2] arg "z") {
+  %a = set_slice(%x, %y, axis=1, start=2)  : f32[T,5]
+  %b = set_slice(%a, %z, axis=1, start=0)  : f32[T,5]
+  %c = set_slice(%x, %y, axis=1, start=0)  : f32[T,5]
+  %d = set_slice(%c, %z, axis=1, start=1)  : f32[T,5]
+  return %b, %d
+}""",
     "pick_beside_what_was_set": """
 program p(%x: f32[4,T] arg "x", %y: f32[T] arg "y") {
   %a = set_index(%x, %y, axis=0, index=1)  : f32[4,T]
