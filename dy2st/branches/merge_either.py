@@ -1,11 +1,11 @@
-"""A number in one branch of a condition on data, a tensor in the other one."""
+"""A number in one branch of a condition on data, a tensor in the other; or an int and a float."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dy2st.branches.merge_lists import half_element
-from dy2st.state.containers.either import Either
+from dy2st.state.containers.either import Either, is_number
 from dy2st.state.guards import is_constant
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import kind_of
@@ -13,8 +13,9 @@ from dy2st.trace.scalar import kind_of
 
 def merge_either(merge: Any, name: str, a: object, b: object) -> Either | None:
     """The value that is a number or a tensor, as data decides; each of the two may be so already.
-    None for other values. `merge`: the `Merge` of the branches."""
-    one, two = alternatives(a), alternatives(b)
+    Likewise for an int and a float. None for other values. `merge`: the `Merge` of the branches."""
+    numeric = is_number(a) and is_number(b)
+    one, two = (numbers(q) if numeric else alternatives(q) for q in (a, b))
     if one is None or two is None or type(a) is type(b) is Either:
         return None
     (test, x, s), (other, y, t) = one, two
@@ -25,10 +26,17 @@ def merge_either(merge: Any, name: str, a: object, b: object) -> Either | None:
     return Either(merge.numbers(test, other), number, one_or_both(merge, name, s, t))
 
 
+def numbers(x: object) -> tuple[object, object, object] | None:
+    """Whether a number is an int, the int, the float; None for a bool."""
+    if type(x) is Either:
+        return x.test, x.number, x.tensor
+    return {int: (True, x, None), float: (False, None, x)}.get(kind_of(x))  # type: ignore[arg-type]
+
+
 def alternatives(x: object) -> tuple[object, object, object] | None:
     """Whether `x` is a number, the number, the tensor; None for what is neither."""
     if type(x) is Either:
-        return x.test, x.number, x.tensor
+        return None if x.numeric else (x.test, x.number, x.tensor)
     if isinstance(x, Tensor):
         return False, None, x
     return None if kind_of(x) is None else (True, x, None)

@@ -19,7 +19,9 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.given(x)                                 whether x is not RT.UNDEF
     RT.list_(x)  RT.dict_(x)  RT.set_(x)        a display or comprehension just made
     RT.display(kind, stars, x, ...)             `[*x, y]` or `(*x, y)`; stars: which have a star
-    RT.receiver(obj, name)                      load_attr of what is only appended to
+    RT.receiver(obj, name)                      load_attr of what is only appended to, or its items
+    RT.receiver_item(obj, index, default)       load_item of what is only appended to, or its items;
+                                                with a default, `obj.setdefault(index, default)`
     RT.load_attr(obj, name)  RT.store_attr(value, obj, name)  RT.del_attr(obj, name)
     RT.load_item(obj, index) RT.store_item(value, obj, index) RT.del_item(obj, index)
     RT.slice_(start, stop, step)

@@ -39,10 +39,26 @@ def grows(node: ast.AST) -> ast.expr | None:
     return func.value if named and not is_super(func.value) else None  # type: ignore[union-attr]
 
 
+def holder(node: ast.expr | None) -> ast.expr | None:
+    """What an expression is an item of: `d` of `d[k]` and of `d.setdefault(k, [])`."""
+    func = node.func if isinstance(node, ast.Call) else None
+    if isinstance(func, ast.Attribute) and func.attr == "setdefault" and len(node.args) == 2:  # type: ignore[union-attr]
+        return None if node.keywords or is_super(func.value) else func.value  # type: ignore[union-attr]
+    return node.value if isinstance(node, ast.Subscript) else None
+
+
+def held_in(node: ast.expr | None) -> ast.expr | None:
+    """The outermost container that an expression is an item of."""
+    while (around := holder(node)) is not None:
+        node = around
+    return node
+
+
 def only_receivers(tree: ast.AST) -> Names:
-    """The names that are loaded for nothing but to append to what they hold."""
+    """The names that are loaded for nothing but to append to what they hold, or to its items."""
     read = Counter(loads(tree))
-    receivers = Counter(q.id for q in map(grows, walk(tree)) if isinstance(q, ast.Name))
+    found = (held_in(grows(q)) for q in walk(tree))
+    receivers = Counter(q.id for q in found if isinstance(q, ast.Name))
     return frozenset(name for name, n in receivers.items() if n == read[name])
 
 
@@ -214,14 +230,28 @@ class Expressions(ast.NodeTransformer):
             return place(rt("unzip", rt("fn", func), self.visit(node.args[0].value)), node)  # type: ignore
         if consumer_of(node):
             node.args[0].consumer = consumer_of(node)  # type: ignore[attr-defined]
-        self.generic_visit(node)
-        if grown and isinstance(func, ast.Attribute) and isinstance(grown, ast.Attribute):
-            inner: Any = node.func
-            inner.args[0].func.attr = "receiver"
+        if grown is not None and isinstance(func, ast.Attribute):
+            method = rt("load_attr", self.receiver(grown), ast.Constant(func.attr))
+            node.func = start_at_name(place(method, func), func)
+            node.args = [self.visit(q) for q in node.args]
+            node.keywords = [self.visit(q) for q in node.keywords]
+        else:
+            self.generic_visit(node)
         if isinstance(func, ast.Name) and (func.id in AS_THEY_ARE or looks_around(func.id, node)):
             return node
         node.func = start_at_name(place(rt("fn", node.func), func), func)
         return start_at_name(node, func)
+
+    def receiver(self, node: ast.expr) -> ast.expr:
+        """`node`, of which nothing is read but that it is there; visited."""
+        if (around := holder(node)) is not None:
+            at, *default = node.args if isinstance(node, ast.Call) else [node.slice]  # type: ignore[attr-defined]
+            rest = [self.visit(q) for q in (at, *default)]
+            return place(rt("receiver_item", self.receiver(around), *rest), node)
+        found: Any = self.visit(node)
+        if isinstance(node, ast.Attribute) and found is not node:
+            found.func.attr = "receiver"
+        return found  # type: ignore[no-any-return]
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         known = is_super(node.value)

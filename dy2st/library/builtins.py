@@ -19,6 +19,7 @@ from dy2st.capture.foreign.seed import seed
 from dy2st.capture.pylayer import register_hook
 from dy2st.library.consumers import CONSUMERS, plain_loop
 from dy2st.library.copies import COPIES
+from dy2st.library.filters import FILTERS
 from dy2st.library.introspection import KINDS
 from dy2st.library.iterators import ITERATORS
 from dy2st.library.modes import METHODS, TRAINING_STEPS
@@ -180,6 +181,9 @@ def wrappers() -> list[object]:
     return [m.recompute for m in modules if isinstance(m.recompute, types.FunctionType)]
 
 
+_SHOW: list[Any] = [print_, str_, repr_, format_]
+for _shows in _SHOW:
+    _shows.shows_numbers = True
 ITERTOOLS = [f for f in vars(itertools).values() if isinstance(f, type) or f is itertools.tee]
 ITERTOOLS.append(np.ndindex)
 SUBSTITUTES: dict[int, Callable[..., object]] = {
@@ -211,6 +215,7 @@ SUBSTITUTES: dict[int, Callable[..., object]] = {
     **{id(f): registered(ITERATORS.get(id(f), f)) for f in ITERTOOLS},
     id(paddle.seed): seed,
     **COPIES,
+    **FILTERS,
     **KINDS,
     **METHODS,
     **SIZES,

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeGuard, TypeVar
 
 from dy2st.branches.cond import choose, settled_condition
-from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops.generators import check_made_here, comprehension, consumed, listed, registered
 from dy2st.loops.iterables import Rest, RunRange, sequence_of, taken, zip_
 from dy2st.state.arrays import tensor_of
 from dy2st.state.containers import longer
 from dy2st.state.containers.constants import is_constant
+from dy2st.state.containers.either import Either, is_number
 from dy2st.state.containers.lookup import picked
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList, contents
@@ -34,9 +34,10 @@ MOST_COMPARED = 256
 _pairs = registered(zip_)
 
 
-def is_lazy(x: object) -> TypeGuard[Tensor | RuntimeScalar | SymInt]:
+def is_lazy(x: object) -> TypeGuard[Tensor | RuntimeScalar | SymInt | Either]:
     """Whether its value is known only when the program runs."""
-    return isinstance(x, Tensor) or is_runtime_scalar(x) or is_symint(x)
+    known = isinstance(x, Tensor) or is_runtime_scalar(x) or is_symint(x)
+    return known or type(x) is Either
 
 
 def waits(key: object) -> bool:
@@ -169,7 +170,7 @@ def _extreme(name: str) -> Callable[..., object]:
         items = items if rolled else list(items)
         if not rolled and key is None and not any(map(waits, items)):
             return plain(items, **default)
-        if not rolled and key is None and items and all(map(kind_of, items)):
+        if not rolled and key is None and items and all(map(is_number, items)):
             return functools.reduce(lambda x, y: _better(trace, name, x, y), items)
         keys: Any = items if key is None else comprehension(trace.hooks.call(_keys), items, key)
         if not rolled and not any(map(waits, keys)):
@@ -237,18 +238,7 @@ def _better(trace: Trace, name: str, x: Any, y: Any) -> object:
         dtype = DTYPES[kinds.pop()]  # type: ignore[index]
         values = [number.value_in(trace, q, dtype) for q in (y, x)]
         return number.make(trace, trace.emit("where", [test.value, *values], {}), x, y, test)
-    either = choose(trace, test, lambda: y, lambda: x)
-    if kinds == {int, float} and test.data and type(either) is Unresolved:
-        return unreadable(mixed(name))
-    return either
-
-
-def mixed(name: str) -> BaseException:
-    return refuse(
-        f"{name}() of an int and a float.",
-        "Data decides which of the two it gives, and a program knows the kind of each number.",
-        f"Write `{name}(0.0, x)` instead of `{name}(0, x)`, `float(n)` instead of `n`.",
-    )
+    return choose(trace, test, lambda: y, lambda: x)
 
 
 # ---------------------------------------------------------------- sorted

@@ -28,7 +28,7 @@ def settled(x: object) -> Any:
     if type(found) is OneOf:
         raise found.refused("the type is asked of")
     if type(found) is Either and type(found := found.here()) is Either:
-        raise refused("its type")
+        raise refused(found, "its type")
     if (trace := current()) is not None and is_users_object(found) and not made_here(trace, found):
         trace.guards.class_of(found)
     return found

@@ -222,16 +222,19 @@ class Chosen(Leaf):
 
 @dataclass(frozen=True, eq=False)
 class NumberOrTensor(Leaf):
-    """`number` where output `test` is true, else `tensor`."""
-
-    about = "a number or a tensor, as data decides"
+    """`number` where output `test` is true, else `tensor`, which may be a float."""
 
     test: int
     number: object
-    tensor: Leaf
+    tensor: object
+    described: str
+
+    @property
+    def about(self) -> str:  # type: ignore[override]
+        return self.described
 
     def inputs(self) -> Iterator[int]:
-        return self.tensor.inputs()
+        return iter(inputs(self.tensor))
 
     def fill(self, call: Filled) -> object:
         return fill(self.number if call.outputs[self.test].item() else self.tensor, call)

@@ -235,7 +235,7 @@ class Results:
             return self.tensor(lift(self.trace, x))
         if type(x) is Either:
             parts = self.tree(x.number, what), self.tree(x.tensor, what)
-            return NumberOrTensor(self.output(x.test.value), *parts)
+            return NumberOrTensor(self.output(x.test.value), *parts, x.__describe__())
         if type(x) is Text:
             raise no_text(what)
         if isinstance(x, (Shape, paddle.Size)):

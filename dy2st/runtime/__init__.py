@@ -1,8 +1,8 @@
 """The object that converted code calls; its interface is the docstring of `dy2st.convert`.
 
 `control` decides what loops, branches and operators mean, `access` reads and stores attributes and
-items, `calls` finds the function to call. `unconverted` is the runtime of functions that
-`not_to_static` marks.
+items, `receivers` those that are only appended to, `calls` finds the function to call.
+`unconverted` is the runtime of functions that `not_to_static` marks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from dy2st.runtime.access import (
     load_attr,
     load_item,
     load_old,
-    receiver,
     set_,
     store_attr,
     store_item,
@@ -45,6 +44,7 @@ from dy2st.runtime.control import (
     while_,
 )
 from dy2st.runtime.matching import given, matches, part
+from dy2st.runtime.receivers import receiver, receiver_item
 from dy2st.state.bindings import rebinding, rebinds
 from dy2st.state.protocols import manager, trying
 from dy2st.state.strings import joined, percent
@@ -58,6 +58,7 @@ __all__ = [
     "UNDEF", "and_", "assert_", "aug", "comprehension", "del_attr", "del_item", "dict_", "display",
     "fn", "for_", "generator_", "given", "holds", "if_", "ifexp", "in_", "is_", "is_not", "items",
     "iterated", "joined", "list_", "load_attr", "load_item", "load_old", "manager", "matches",
-    "not_", "not_in", "or_", "part", "percent", "read", "rebinding", "rebinds", "receiver", "set_",
-    "slice_", "store_attr", "store_item", "subject", "trying", "union", "unzip", "while_",
+    "not_", "not_in", "or_", "part", "percent", "read", "rebinding", "rebinds", "receiver",
+    "receiver_item", "set_", "slice_", "store_attr", "store_item", "subject", "trying",
+    "union", "unzip", "while_",
 ]  # fmt: skip

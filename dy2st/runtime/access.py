@@ -19,7 +19,7 @@ from dy2st.loops.generators import iterated
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.bindings import Global
-from dy2st.state.container_writes import GROWING, change
+from dy2st.state.container_writes import change
 from dy2st.state.containers import columns, lookup
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.layers import PARTS, Picked, class_of, picked_of
@@ -37,7 +37,6 @@ from dy2st.state.ownership import (
 )
 from dy2st.state.protocols import (  # fmt: skip
     computed_attr,
-    computed_by,
     hooked,
     new_object,
     of_class,
@@ -50,7 +49,7 @@ from dy2st.trace.scalar import is_runtime, is_runtime_scalar, settled, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of, plain_get
+from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of
 
 
 # ---------------------------------------------------------------- containers
@@ -188,16 +187,6 @@ def getattr_(obj: object, name: str, *default: object) -> object:
 
 def hasattr_(obj: object, name: str) -> bool:
     return getattr_(obj, name, MISSING) is not MISSING
-
-
-def receiver(obj: object, name: str) -> object:
-    """An attribute that is only appended to: the elements of a list do not matter."""
-    trace = current()
-    value = MISSING if computed_by(obj, name) is not None else plain_get(obj, name)
-    if trace is None or type(value) not in GROWING or made_here(trace, value):
-        return load_attr(obj, name)
-    note_attr(trace, obj, name, value, whole=False)
-    return value
 
 
 def store_attr(value: object, obj: object, name: str) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import dis
 import functools
 import types
+import warnings
 from collections import abc
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -346,9 +347,36 @@ class Suppressing:
         return self.obj.__exit__(*error)
 
 
+class Catching:
+    """`warnings.catch_warnings`: what it makes of the filters holds while the function is traced,
+    and for the warnings of the program inside."""
+
+    def __init__(self, trace: Trace, obj: warnings.catch_warnings[Any]) -> None:
+        if obj._record:  # type: ignore[attr-defined]
+            raise refuse(
+                "warnings.catch_warnings(record=True) in a translated function.",
+                "The list gets its warnings when the program runs, not when it is traced.",
+                "Write the `with` around the call of the translated function.",
+            )
+        self.trace, self.obj = trace, obj
+
+    def __enter__(self) -> None:
+        self.trace.calls.filters.append((self.trace.frame, []))
+        self.obj.__enter__()
+        given = getattr(self.obj, "_filter", None)
+        if given is not None:
+            self.trace.calls.filters[-1][1].append(lambda: warnings.simplefilter(*given))
+
+    def __exit__(self, *error: Any) -> None:
+        self.trace.calls.filters.pop()
+        self.obj.__exit__(*error)
+
+
 def manager(x: object) -> object:
     """The manager of a `with` statement."""
     trace = current()
+    if isinstance(x, warnings.catch_warnings) and trace is not None:
+        return Catching(trace, x)
     if isinstance(x, contextlib.suppress) and trace is not None:
         return Suppressing(x)
     if trace is not None and not is_users_object(x) and effect_of(type(x)) is Effect.REFUSED:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeGuard
 from paddle.base.framework import EagerParamBase
 
 from dy2st.state.arrays import is_array, tensor_of
+from dy2st.state.containers.either import is_int_or_float
 from dy2st.state.ownership import refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
@@ -29,6 +30,7 @@ from dy2st.trace.trace import Trace, current
 from ir import Value
 from ir.messages import HOLE, MOST_SHOWN, is_shown
 from ir.messages import Shown as Message
+from ir.types import F64
 
 CONVERSIONS: dict[int, Callable[[object], str]] = {115: str, 114: repr, 97: ascii}
 
@@ -46,6 +48,8 @@ class Shown:
         """What stands for the value where it is not known."""
         if isinstance(self.value, FakeTensor):
             return f"<{self.value._value.type}>"
+        if is_int_or_float(self.value):
+            return "<int or float>"
         whole = isinstance(self.value, Tensor)
         return f"<{type_of(self.value) if whole else type_name(self.value)}>"
 
@@ -157,6 +161,8 @@ def way_of(shown: Shown) -> Message:
     """How the message of an error shows a value: a tensor that is formatted as its element is a
     number."""
     x, how = shown.value, shown.how
+    if is_int_or_float(x):
+        return "int or float", ""
     if is_array(x):
         return "array", "repr" if how == "repr" else "str"
     if not isinstance(x, Tensor) or not [*x.shape] and how in ("format", "%"):
@@ -169,6 +175,11 @@ def value_in(trace: Trace, x: Any) -> Value:
     x = tensor_of(x)
     if isinstance(x, Tensor):
         return lift(trace, x)._value
+    if is_int_or_float(x):
+        parts = [x.test.value, x.as_float().value]
+        rows = [trace.emit("cast", [parts[0]], {"dtype": F64}), parts[1]]
+        rows = [trace.emit("reshape", [q], {"shape": (1,)}) for q in rows]
+        return trace.emit("concat", rows, {"axis": 0})
     return x.value if is_runtime_scalar(x) else trace.index_value(x)  # type: ignore[no-any-return]
 
 
@@ -189,15 +200,18 @@ def made(parts: Iterable[Part]) -> Any:
 # ---------------------------------------------------------------- pieces of a value
 def is_lazy(x: Any) -> bool:
     """Whether its text is known only when the program runs."""
-    if isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or type(x) is Text:
-        return True
-    if is_array(x):
+    if is_later(x) or is_array(x) or type(x) is Text:
         return True
     if isinstance(x, TraceList):
         return x.segmented or any(map(is_lazy, x.parts()))
     if type(x) is dict:
         return any(map(is_lazy, x.values()))
     return (type(x) in BRACKETS or is_record(x)) and any(map(is_lazy, x))
+
+
+def is_later(x: object) -> bool:
+    number = is_symint(x) or is_runtime_scalar(x) or is_int_or_float(x)
+    return number or isinstance(x, Tensor)
 
 
 def is_record(x: object) -> bool:
@@ -213,7 +227,10 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
         return list(x.parts)
     if type(x) is Text or type(spec) is Text:
         stop(x if type(x) is Text else spec, "formatted again")
-    if isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x) or is_array(x):
+    x = x.here() if is_int_or_float(x) else x
+    if is_int_or_float(x) and spec and spec[-1] in "eEfFgG%":
+        x = x.as_float()
+    if is_later(x) or is_array(x):
         return [Shown(x, how, spec)]
     if is_lazy(x):
         return container_pieces(x)

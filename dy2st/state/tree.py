@@ -72,7 +72,9 @@ def is_container(x: object) -> bool:
 def alike(a: object, b: object) -> bool:
     """Whether two containers, or tuples, have one structure."""
     one, two = elements(a), elements(b)
-    same = kind_of(a) is kind_of(b) and getattr(a, "maxlen", None) == getattr(b, "maxlen", None)
+    same = kind_of(a) is kind_of(b) and all(
+        getattr(a, name, None) == getattr(b, name, None) for name in ("maxlen", "numeric")
+    )
     return same and one is not None and two is not None and list(one) == list(two)
 
 

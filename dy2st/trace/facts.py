@@ -217,10 +217,12 @@ class Aliasing:
 
 @dataclass(eq=False)
 class ConvertedCalls:
-    """Functions whose globals and cells have guards, and the code of converted functions."""
+    """Functions whose globals and cells have guards, and the code of converted functions. Per
+    `warnings.catch_warnings` that is entered, its frame and what sets filters in it."""
 
     functions: set[object] = field(default_factory=set)
     codes: set[object] = field(default_factory=set)
+    filters: list[tuple[Frame, list[Callable[[], object]]]] = field(default_factory=list)
 
 
 class Home(Protocol):

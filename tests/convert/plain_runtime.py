@@ -253,6 +253,10 @@ class Runtime:
     is_not = staticmethod(operator.is_not)
     load_attr = receiver = staticmethod(getattr)
     del_attr = staticmethod(delattr)
+
+    def receiver_item(self, obj, index, *default):
+        return obj.setdefault(index, *default) if default else obj[index]
+
     load_item = load_old = staticmethod(operator.getitem)
     del_item = staticmethod(operator.delitem)
     slice_ = staticmethod(slice)

@@ -7,6 +7,7 @@ that can be made before the program runs.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import types
@@ -305,12 +306,15 @@ def action(trace: Trace, f: Any) -> Callable[..., None]:
     """What the program calls: a warning has the user's line."""
     if f is not warnings.warn:
         return f  # type: ignore[no-any-return]
-    loc = trace.where()
+    loc, filters = trace.where(), [f for _, known in trace.calls.filters for f in known]
 
-    def warn(message: Any, category: object = None, *rest: object, **kwargs: object) -> None:
+    def warn(message: Any, category: Any = None, *rest: object, **kwargs: object) -> None:
         kind = type(message) if isinstance(message, Warning) else category or UserWarning
         shown = SHOWN.setdefault(loc.file, {})
-        warnings.warn_explicit(message, kind, loc.file, loc.line, registry=shown)
+        with warnings.catch_warnings() if filters else contextlib.nullcontext():
+            for f in filters:
+                f()
+            warnings.warn_explicit(message, kind, loc.file, loc.line, registry=shown)
 
     return warn
 

@@ -15,6 +15,7 @@ from paddle.base.framework import EagerParamBase
 
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.state.arrays import is_array
+from dy2st.state.containers.either import is_int_or_float
 from dy2st.state.ownership import refuse
 from dy2st.state.strings import PLAIN, Shown, pieces, value_in
 from dy2st.trace.fake_tensor import Tensor
@@ -71,7 +72,10 @@ def marks_of(trace: Trace, parts: Sequence[Any], operands: list[Value]) -> tuple
 
 
 def kind_of(x: object) -> tuple[str, bool]:
-    """What Python sees: a tensor (with its stop_gradient), a parameter, an array, or a number."""
+    """What Python sees: a tensor (with its stop_gradient), a parameter, an array, or a number; of
+    an int or float whether it is an int, and its value."""
+    if is_int_or_float(x):
+        return "int or float", True
     if isinstance(x, EagerParamBase):
         return "parameter", bool(x.stop_gradient)
     if is_array(x):
@@ -97,6 +101,9 @@ def show(
     array = np.ascontiguousarray(arrays[index]).reshape(arrays[index].shape)
     if kind == "number":
         return PLAIN[how](array.item(), spec)
+    if kind == "int or float":
+        whole, value = array.tolist()
+        return PLAIN[how](int(value) if whole else value, spec)
     if kind == "array":
         return PLAIN[how](array, spec)
     tensor = paddle.to_tensor(array, stop_gradient=stop)

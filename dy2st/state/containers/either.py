@@ -1,4 +1,4 @@
-"""Values of which data decides whether they are a Python number or a tensor.
+"""Values of which data decides whether they are a Python number or a tensor, an int or a float.
 
     total = 0.0
     if x.sum() > 0:
@@ -6,23 +6,28 @@
     return total * scale            a product of numbers, or of a tensor and a number
 
 Operators, Paddle's functions and the type of the result differ between the two, so each use runs in
-a branch for the number and in one for the tensor.
+a branch for the number and in one for the tensor. An int or a float (`max(0, float(x))`) is a float
+where that makes no difference.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 from dy2st.state.traced_list import TraceList
-from dy2st.trace.scalar import known, negated
+from dy2st.trace.emitter import lift
+from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.scalar import kind_of, known, make, negated, value_in
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
+from ir.types import F64
 
 
 class Either:
-    """`number` where `test` is true, `tensor` elsewhere."""
+    """`number` where `test` is true, `tensor` elsewhere; or the int `number` and the float
+    `tensor`."""
 
     __slots__ = ("number", "tensor", "test")
 
@@ -43,6 +48,19 @@ class Either:
             return self.number
         return self.tensor if facts & negated(known(self.test, "implies")) else self
 
+    @property
+    def numeric(self) -> bool:
+        """Whether it is an int or a float."""
+        return not isinstance(self.tensor, Tensor)
+
+    def as_float(self) -> Any:
+        """The number as a float."""
+        trace, x = current(), self.here()
+        if trace is None or x is not self:
+            return float(x) if type(x) is int else x
+        parts = [self.test.value, *(value_in(trace, q, F64) for q in (x.number, x.tensor))]
+        return make(trace, trace.emit("where", parts, {}), self.test, x.number, x.tensor)
+
     def alternatives(self) -> tuple[Any, Any, Any]:
         """What it is made of."""
         return self.test, self.number, self.tensor
@@ -57,38 +75,94 @@ class Either:
         )
 
     def __describe__(self) -> str:
-        return "a number or a tensor, as data decides"
+        kinds = "an int or a float" if self.numeric else "a number or a tensor"
+        return f"{kinds}, as data decides"
 
     def __repr__(self) -> str:
         return f"<{self.__describe__()}>"
 
 
-def refused(use: str) -> Refused:
+def is_int_or_float(x: object) -> TypeGuard[Either]:
+    return type(x) is Either and x.numeric
+
+
+def is_number(x: object) -> bool:
+    return kind_of(x) is not None or is_int_or_float(x)
+
+
+def refused(x: Either, use: str) -> Refused:
     trace = current()
     assert trace is not None
+    numeric = "`max(0.0, y)` and `0.0` instead of 0, `float(n)` instead of n"
     return Refused(
-        f"a value that is a number or a tensor, as data decides, is needed now ({use}).",
+        f"a value that is {x.__describe__()}, is needed now ({use}).",
         trace.where(),
-        reason="One branch of a condition on data gives it a number, the other one a tensor.",
-        remedy="Begin with a tensor: `total = paddle.zeros([])`.",
+        reason="One branch of a condition on data gives it "
+        + ("an int, the other one a float." if x.numeric else "a number, the other one a tensor."),
+        remedy=f"Let it be a float always: {numeric}."
+        if x.numeric
+        else "Begin with a tensor: `total = paddle.zeros([])`.",
     )
 
 
 def _operator(name: str) -> Callable[..., object]:
     f = getattr(operator, name)
-    return lambda self, *rest: self.each(lambda x: f(x, *rest))
+
+    def method(self: Either, *rest: Any) -> object:
+        if self.numeric and (found := of_numbers(self, f, False, *rest)) is not NotImplemented:
+            return found
+        return self.each(lambda x: f(x, *rest))
+
+    return method
 
 
 def _reflected(name: str) -> Callable[..., object]:
     f = getattr(operator, name)
-    return lambda self, other: self.each(lambda x: f(other, x))
+
+    def method(self: Either, other: Any) -> object:
+        if self.numeric and (found := of_numbers(self, f, True, other)) is not NotImplemented:
+            return found
+        return self.each(lambda x: f(other, x))
+
+    return method
+
+
+def of_numbers(x: Either, f: Any, swapped: bool, *rest: Any) -> object:
+    """`f` of an int or float where no branch is needed; NotImplemented elsewhere."""
+    name, other = f.__name__, rest[0] if rest else None
+    if x.here() is not x:
+        return NotImplemented
+    if not rest:
+        return Either(x.test, f(x.number), f(x.tensor))
+    if isinstance(other, Tensor):
+        trace = current()
+        floats = trace is not None and lift(trace, other)._value.type.dtype.differentiable
+        known = floats and name in SIMPLE
+    else:
+        other = other.as_float() if is_int_or_float(other) and name in COMPARED else other
+        known = name in COMPARED and kind_of(other) is not None
+        known |= name in SIMPLE and kind_of(other) is float
+        divides = type(other) in (int, float) and other and not swapped
+        known |= name == "truediv" and bool(divides)
+    if known:
+        pair = (other, x.as_float()) if swapped else (x.as_float(), other)
+        return f(*pair)
+    if name not in SIMPLE or kind_of(other) not in (bool, int):
+        return NotImplemented
+    parts = [(other, q) if swapped else (q, other) for q in (x.number, x.tensor)]
+    return Either(x.test, *(f(*pair) for pair in parts))
 
 
 def _stop(use: str) -> Callable[..., object]:
     def method(self: Either, *args: object) -> Any:
-        raise refused(use)
+        raise refused(self, use)
 
     return method
+
+
+#: operators that give for an int what they give for its float; those that never raise
+COMPARED = frozenset("eq ne lt le gt ge".split())
+SIMPLE = frozenset("add sub mul".split())
 
 
 _BINARY = "add sub mul truediv floordiv mod pow matmul"
@@ -140,13 +214,13 @@ def replaced(x: Any, one: Either, value: Any) -> Any:
 
 def split(trace: Trace, f: Any) -> Any:
     """A function that is not converted: called in a branch for the number and in one for the
-    tensor, where one of its arguments is either."""
+    tensor, where one of its arguments is either. One that `shows_numbers` makes a text of them."""
     if not trace.objects.undecided:
         return f
 
     def call(*args: object, **kwargs: object) -> Any:
         one = first((*args, *kwargs.values()))
-        if one is None:
+        if one is None or one.numeric and getattr(f, "shows_numbers", False):
             return f(*args, **kwargs)
 
         def again(value: object) -> Any:
@@ -158,4 +232,4 @@ def split(trace: Trace, f: Any) -> Any:
     return call
 
 
-__all__ = ["Either", "refused", "split"]
+__all__ = ["Either", "is_int_or_float", "is_number", "refused", "split"]

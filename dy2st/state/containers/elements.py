@@ -190,9 +190,9 @@ class ContainerGuards:
             self.note(key, f"{self.name(a)} and {self.name(b)} are one tensor")
 
     # ------------------------------------------------------------ elements
-    def item(self, obj: object, index: object, value: object) -> None:
+    def item(self, obj: object, index: object, value: object, whole: bool = True) -> None:
         place = Item(obj, index)
-        self.expect(self.located(place).key, self.element(obj, index), value, place)
+        self.expect(self.located(place).key, self.element(obj, index), value, place, whole)
 
     def element(self, obj: object, index: object) -> str:
         """An expression for an element, or for the value of a key, MISSING without one."""

@@ -532,8 +532,3 @@ def slice_behind_the_end(x, n):
     for t in range(int(n)):
         h = h + x[t : t + 1]
     return h
-
-
-@example(X)
-def larger_of_an_int_and_a_float(x):
-    return x * max(0, float(x.mean()))

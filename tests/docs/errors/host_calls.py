@@ -12,6 +12,7 @@ import os
 import queue
 import random
 import subprocess
+import warnings
 
 import numpy as np
 import paddle
@@ -256,3 +257,24 @@ def host_function_that_reads_what_has_been_changed(x):
 def host_function_that_changes_its_argument(x):
     empty_rows([1, 2])
     return x
+
+
+@example(X)
+def warnings_that_are_collected(x):
+    with warnings.catch_warnings(record=True) as told:
+        y = x * 2
+    return y, told
+
+
+@example(X)
+def filters_of_warnings_in_a_branch(x):
+    with warnings.catch_warnings():
+        if x.sum() > 0:
+            warnings.simplefilter("ignore")
+        return x * 2
+
+
+@example(X)
+def filters_of_warnings_for_good(x):
+    warnings.simplefilter("ignore")
+    return x * 2
