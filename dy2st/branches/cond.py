@@ -212,7 +212,9 @@ def report(trace: Trace, error: Exception, ok: Any, site: int, text: str, shown:
 
 
 def holds_values(error: Exception) -> bool:
-    return any(map(is_lazy, vars(error).values()))
+    """Whether it has values of the program in more than its text."""
+    args = () if len(error.args) == 1 and isinstance(error.args[0], str) else error.args
+    return any(map(is_lazy, (*args, *vars(error).values())))
 
 
 def check_not_trying(trace: Trace, test: RuntimeScalar | None = None) -> None:

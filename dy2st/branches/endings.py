@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dy2st.branches.branch import Branch
+from dy2st.capture.foreign.host_results import CLOCKS, GENERATORS
 from dy2st.capture.foreign.probe import RANDOM
 from dy2st.state.strings import is_lazy
 from dy2st.trace import scalar as number
@@ -43,10 +44,13 @@ class Unrolled:
 @dataclass(frozen=True)
 class Rerun:
     """An error that eager meets when it runs the call that has failed. `needed`: as in `Unrolled`;
-    `random`: Paddle's generator begins again, too."""
+    `random`: Paddle's generator begins again, too, and so do the `generators` of Python and NumPy.
+    `quiet`: what it prints has been printed."""
 
     needed: bool
     random: bool = False
+    generators: tuple[object, ...] = ()
+    quiet: bool = False
 
 
 def decision(frame: Frame) -> int:
@@ -91,18 +95,22 @@ def in_loops(trace: Trace, loops: Sequence[Loop], needed: bool) -> Unrolled | Re
 
 def final_paths(trace: Trace, program: Program, changes: bool) -> list[Any]:
     """How the errors are reached again; None for those that need not be. `changes`: a call stores
-    something. What acts while it runs does not run a second time."""
+    something. What acts while it runs runs a second time only where nobody sees it."""
     acts, random = draws(program.ops, {"host", "print"}), draws(program.ops, RANDOM)
-    if acts and any(not isinstance(q, tuple) and q.needed for q in trace.endings.paths):
+    generators = repeated(program.ops)
+    if generators is None and any(
+        not isinstance(q, tuple) and q.needed for q in trace.endings.paths
+    ):
         for error in trace.endings.errors.values():
             check_attributes(error)
 
     def final(path: Any) -> Any:
         if isinstance(path, tuple):
             return path
-        if acts or not (path.needed or changes):
+        if generators is None or not (path.needed or changes):
             return None
-        return Rerun(True, random) if random or isinstance(path, Rerun) else path
+        again = random or acts or isinstance(path, Rerun)
+        return Rerun(True, random, generators, acts) if again else path
 
     return [final(q) for q in trace.endings.paths]
 
@@ -127,6 +135,18 @@ def has_changed(trace: Trace) -> bool:
     stored = any(f.stores or f.appends or f.changed for f in trace.frames)
     stored = stored or any(tail.parts() for _, tail, _ in trace.guards.tails.values())
     return stored or not inputs.isdisjoint(trace.values.written)
+
+
+def repeated(nodes: Iterable[Node]) -> tuple[object, ...] | None:
+    """The generators from which host calls draw, if eager may make all host calls once more; None
+    if one of them does anything but to draw or read a clock."""
+    found = [q for q in walk(nodes) if isinstance(q, Op) and q.name == "foreign"]
+    calls = [q.attrs["args"][0] for q in found if q.attrs["call"] == "host"]
+    owners = {id(q.owner): q.owner for q in calls if isinstance(q.owner, tuple(GENERATORS))}
+    others = [q for q in calls if id(q.owner) not in owners]
+    if not all(q.owner in CLOCKS and CLOCKS[q.owner] is not None for q in others):
+        return None
+    return tuple(owners.values())
 
 
 def draws(nodes: Iterable[Node], calls: Collection[str] = RANDOM | {"host"}) -> bool:

@@ -6,6 +6,8 @@ entries together are at most `MOST_PROGRAMS`; the one that was used least recent
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import threading
 import warnings
@@ -50,6 +52,13 @@ def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
         if after != before:
             found.append(Change(q.name, before, after))
     return found
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """What is printed has been printed before."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
 
 
 class Cache:
@@ -118,7 +127,8 @@ class Cache:
         if path is None:
             return error
         if isinstance(path, Rerun):
-            return self.rerun(signature, error)
+            with silent() if path.quiet else contextlib.nullcontext():
+                return self.rerun(signature, error)
         made: Entry | None = None
         try:
             for made in self.endings(entry, signature, again, path):

@@ -7,10 +7,12 @@ program leads to the error, eager runs the call.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 from paddle.base import core
 
 from dy2st.branches.branch import raised
@@ -41,11 +43,15 @@ class Again:
 
 
 def rewinding(call: Callable[..., object], again: Again | None) -> Callable[..., object]:
-    """A call that leaves Paddle's generator as it was where eager runs it once more."""
-    if again is None or not any(isinstance(q, Rerun) and q.random for q in again.paths):
+    """A call that leaves the generators as they were where eager runs it once more."""
+    reruns = [q for q in (() if again is None else again.paths) if isinstance(q, Rerun)]
+    random = any(q.random for q in reruns)
+    generators = {id(g): g for q in reruns for g in q.generators}
+    if again is None or not random and not generators:
         return call
 
     def run(leaves: Sequence[object], _only_check: bool = False) -> object:
+        back = [rewound(g) for g in generators.values()]
         generator = core.default_cpu_generator()
         state = generator.get_state()
         try:
@@ -53,9 +59,21 @@ def rewinding(call: Callable[..., object], again: Again | None) -> Callable[...,
         except Exception as error:
             if again.reruns(error):
                 generator.set_state(state)
+                for put_back in back:
+                    put_back()
             raise
 
     return run
+
+
+def rewound(generator: Any) -> Callable[[], None]:
+    """Puts a generator of `random` or NumPy back as it is now."""
+    if isinstance(generator, np.random.Generator):
+        bits, state = generator.bit_generator, generator.bit_generator.state
+        return lambda: setattr(bits, "state", state)
+    if isinstance(generator, np.random.RandomState):
+        return functools.partial(generator.set_state, generator.get_state())
+    return functools.partial(generator.setstate, generator.getstate())
 
 
 def noted(trace: Trace, call: Callable[[], object]) -> object:

@@ -1,4 +1,4 @@
-"""`Layer.train()`, `Layer.eval()` and `rnn.flatten_parameters()` in converted code; training steps.
+"""`Layer.train()`, `Layer.eval()`, `rnn.flatten_parameters()`, hooks in converted code; training.
 
 The mode of a Layer is an attribute like any other: the trace stores it in every Layer below, and a
 cached call repeats the stores. Which Layers there are is guarded.
@@ -12,6 +12,7 @@ import paddle
 from paddle.nn import Layer
 
 from dy2st.capture.tensor_methods import refuse_training
+from dy2st.state.ownership import refuse
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import Attr
 
@@ -50,6 +51,15 @@ METHODS: dict[int, Callable[..., object]] = {
     id(Layer.eval): eval_,
     id(paddle.nn.layer.rnn.RNNBase.flatten_parameters): flatten_parameters,
 }
+
+
+def check_hooks(layer: paddle.nn.Layer) -> None:
+    if layer._forward_post_hooks_always_called:
+        raise refuse(
+            f"a hook of {type(layer).__name__} is registered with always_call=True.",
+            "It would also have to run where the program fails.",
+            "Register it without always_call.",
+        )
 
 
 # ---------------------------------------------------------------- whole training steps

@@ -25,6 +25,7 @@ from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.introspection import KINDS as INTROSPECTION
+from dy2st.library.modes import check_hooks
 from dy2st.library.substitutes import REWRITTEN
 from dy2st.loops.generators import maker, manager_maker, registered, shown
 from dy2st.runtime import access
@@ -289,7 +290,8 @@ def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     if library and kind_of(f.__self__) is not None and not isinstance(f.__self__, TraceList):
         return container_method(trace, f, f.__self__)
     if isinstance(owner, TraceList) and f.__name__ not in OF_ELEMENTS:
-        return running_through(f)
+        of_this_frame = f.__func__ is TraceList.sort and owner.born is trace.frame
+        return sorting(trace, f) if of_this_frame else running_through(f)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
         if isinstance(owner, Layer) and translated is None:
@@ -434,11 +436,16 @@ def running_through(f: Callable[..., object]) -> Callable[..., object]:
 
 
 def sorting(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
-    """`list.sort`, whose key is converted."""
+    """`list.sort`, which gives the elements the order of `sorted`."""
+    owner: Any = f.__self__  # type: ignore[attr-defined]
 
     @functools.wraps(f)
     def sort(*, key: Callable[[object], object] | None = None, reverse: bool = False) -> None:
-        f(key=key and (lambda x: fn(key)(x)), reverse=reverse)
+        found = list(fn(sorted)(owner, key=key, reverse=reverse))
+        if isinstance(owner, TraceList):
+            owner.replace_parts(found)
+        else:
+            list.__setitem__(owner, slice(None), found)
 
     return sort
 
@@ -489,12 +496,3 @@ def with_hooks(
         new = fn(hook)(layer, args, *named, out)
         out = out if new is None else new
     return out
-
-
-def check_hooks(layer: paddle.nn.Layer) -> None:
-    if layer._forward_post_hooks_always_called:
-        raise refuse(
-            f"a hook of {type(layer).__name__} is registered with always_call=True.",
-            "It would also have to run where the program fails.",
-            "Register it without always_call.",
-        )

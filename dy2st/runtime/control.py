@@ -36,7 +36,7 @@ from dy2st.state.protocols import (  # fmt: skip
     iterable_of,
     special,
 )
-from dy2st.state.strings import with_values
+from dy2st.state.strings import is_lazy, text_of, with_values
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import UNDEF
 from dy2st.trace.emitter import lift
@@ -398,8 +398,10 @@ def assert_(test: Callable[[], object], message: Callable[[], object] | None) ->
         at = endings.decision(trace.frame)
         if endings.assumed(trace, value, at) is not None:
             raise AssertionError(*([] if message is None else [message()]))
-        text, shown = with_values(trace, message() if message is not None else "")
-        site = endings.numbered(trace, (at, False))
+        given = message() if message is not None else ""
+        whole = not isinstance(given, str) and is_lazy(given)
+        text, shown = with_values(trace, text_of(AssertionError(given)))
+        site = endings.numbered(trace, (at, False), whole)
         return check(trace, value.value, "AssertionError", text, shown=shown, site=site)
     if not value:
         raise AssertionError(message()) if message is not None else AssertionError

@@ -234,6 +234,8 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
         return [Shown(x, how, spec)]
     if is_lazy(x):
         return container_pieces(x)
+    if how == "format" and not spec and type(x).__format__ is object.__format__:
+        how = "str"
     users = users_method(x, f"__{how}__") or users_method(x, "__repr__" if how == "str" else "")
     trace = current()
     if users is not None and trace is not None and (not spec or how == "format"):

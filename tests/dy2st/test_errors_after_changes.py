@@ -299,17 +299,37 @@ def printing_loop(net, x):
     return x
 
 
-@pytest.mark.parametrize("body", [host_calls_first, printing_loop])
-def test_an_error_behind_what_acts_changes_nothing(body):
-    """A limit: what acts while the program runs is not made a second time."""
-    net, drawn = Net(body), []
+@dy2st.host(result=None)
+def told():
+    LOG.append("told")
+
+
+LOG = []
+
+
+def of_the_user(net, x):
+    net.n += 1
+    told()
+    if x.min() < 0:
+        raise ValueError("negative")
+    return x
+
+
+@pytest.mark.parametrize("body", [host_calls_first, printing_loop, of_the_user])
+def test_an_error_behind_what_acts(body, capsys):
+    """Eager makes draws and reads clocks once more. A limit: a call of the user's function is not
+    made a second time, and all is as it was."""
+    nets, drawn, out = [Net(body), Net(body)], [], []
     x = paddle.to_tensor([[1.0, 2.0], [3.0, -4.0]])
-    for f in (dy2st.to_static(net.forward), Net(body).forward):
+    for f in (dy2st.to_static(nets[0].forward), nets[1].forward):
         random.seed(1)
         with pytest.raises(ValueError, match="negative"):
             f(x)
         drawn.append(random.random())
-    assert drawn[0] == drawn[1] and net.n == 0
+        out.append((capsys.readouterr().out, len(LOG)))
+        LOG.clear()
+    assert drawn[0] == drawn[1] and out[0] == out[1]
+    assert nets[0].n == (0 if body is of_the_user else nets[1].n)
 
 
 def test_an_attribute_of_an_error_that_nothing_computes_again_is_refused():
@@ -317,7 +337,7 @@ def test_an_attribute_of_an_error_that_nothing_computes_again_is_refused():
         for row in x:
             if row.min() < 0:
                 raise Rejected("negative", row.min())
-        print(x.shape)
+        told()
         return x
 
     with pytest.raises(dy2st.SourceError, match="the attribute value of a Rejected"):

@@ -166,3 +166,114 @@ def filters_of_warnings():
         return x
 
     return f, None
+
+
+# ---------------------------------------------------------------- meters
+class Meter:
+    def __init__(self):
+        self.total, self.n = 0.0, 0
+
+    def update(self, value):
+        self.total += value
+        self.n += 1
+
+    def __str__(self):
+        return f"{self.total:.2f} of {self.n}"
+
+
+@case(3)
+def meters_with_a_text():
+    meters = collections.defaultdict(Meter)
+
+    def f(x):
+        for name, value in {"mean": x.mean(), "top": x.max().item()}.items():
+            meters[name].update(value.item() if isinstance(value, paddle.Tensor) else value)
+        print(", ".join(f"{k}: {m}" for k, m in meters.items()), "{}".format(meters["top"]))  # noqa: UP032
+        return x
+
+    return f, meters
+
+
+@case(4)
+def best_values_sorted_in_place():
+    s = Space(top=[1.0])
+
+    def f(x):
+        s.top.append(float(x.mean()))
+        s.top.sort(reverse=True)
+        del s.top[2:]
+        rows = [(float(x[t].sum()), t) for t in range(4)]
+        rows.sort()
+        return s.top[0], rows
+
+    return f, s
+
+
+# ---------------------------------------------------------------- errors
+@case(2)
+def error_with_several_arguments():
+    def f(x):
+        n = int((x > 0).sum())
+        if n > 8:
+            raise ValueError("many", n, {"mean": x.mean()}, [x[0]])
+        for t in range(x.shape[0]):
+            if x[t, 0] > 1.5:
+                raise KeyError("row", t, float(x[t, 0]))
+        return x
+
+    return f, None
+
+
+@case(3)
+def error_behind_draws_and_prints():
+    rng = np.random.default_rng(0)
+    s = Space(n=0, drawn=[], seen=paddle.zeros([4]))
+
+    def f(x):
+        s.n += 1
+        s.drawn.append(random.random())
+        print("call", s.n)
+        for t in range(x.shape[0]):
+            s.seen.add_(x[t] * float(rng.random()))
+            print("row", t, float(x[t, 0]))
+            if x[t, 0] > 1:
+                raise ValueError(f"row {t}")
+        s.n += 10
+        return x * np.random.rand()
+
+    return f, s
+
+
+@case(3)
+def error_in_a_long_loop_that_prints():
+    s = Space(n=0, h=paddle.zeros([4]))
+
+    def f(x):
+        for t in range(40):
+            s.n += 1
+            s.h.add_(x[t % 4])
+            if s.h[0] > 3:
+                print("stopped at", t)
+                raise RuntimeError("diverged", t)
+        return x
+
+    return f, s
+
+
+def test_what_an_assert_is_given_is_its_argument():  # pytest rewrites those of eager in tests
+    @dy2st.to_static
+    def f(x):
+        n = int((x > 0).sum())
+        assert n < 7, ("many", n, [float(x[0])])
+        assert x[0] < 2, x[:2]
+        assert n > 1, n
+        return x
+
+    with pytest.raises(AssertionError) as many:
+        f(paddle.ones([8]))
+    with pytest.raises(AssertionError) as large:
+        f(paddle.full([4], 3.0))
+    with pytest.raises(AssertionError) as few:
+        f(paddle.zeros([4]))
+    assert many.value.args == (("many", 8, [1.0]),) and few.value.args == (0,)
+    assert large.value.args[0].tolist() == [3.0, 3.0]
