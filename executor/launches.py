@@ -310,7 +310,7 @@ class Loop:
 
     With `go`, a bool[], the loop ends as soon as that is false before an iteration. `count`, if it
     has a name, is bound to the number of iterations. `asks`: it may run so long that each iteration
-    asks, now and then, if a signal has come.
+    asks, now and then, if a signal has come. `most` is a bound of a `trip` that data decides.
     """
 
     index: str
@@ -321,6 +321,7 @@ class Loop:
     go: View | None = None
     count: str = ""
     asks: bool = False
+    most: Dim | None = None
 
 
 Launch: TypeAlias = (

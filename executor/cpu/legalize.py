@@ -118,7 +118,8 @@ class _Legalizer:
         self.forget(v.buffer for v in results(x))
 
     def loop(self, x: Loop) -> None:
-        changes, at_most = self.changes_in(x), most(x.trip, self.bounds())
+        trip = x.trip if x.most is None else x.most
+        changes, at_most = self.changes_in(x), most(trip, self.bounds())
         self.forget(changes.written)
         self.emit(replace(x, body=self.block(x.body, changes, {x.index: at_most})))
         if x.count:

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from executor.launches import Check, Fail, Index, Loop, Number64, When
+from executor.launches import Check, Fail, Index, Loop, Map, Number64, When
 from executor.lower.blocks import lower_block
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View, whole
 from executor.plan.copies import Want, kept_apart_in, line
 from executor.plan.loop_counts import is_long, most
 from executor.plan.reuse import body, carried, next_values
-from ir import MoreRoom, Op, Scan
+from ir import MoreRoom, Op, Scan, Value
 from ir.program import Carry, Const, Last, Seq, Stack
-from ir.types import Dim, Size, Type, is_natural, product
+from ir.scalar import language as k
+from ir.types import BOOL, I64, Dim, Size, Type, is_natural, product
 
 
 @rule("scan")
@@ -35,6 +36,8 @@ def scan(low: Lowerer, s: Scan) -> None:
     at_most = most(s.trip, {n: b for scope in low.scopes for n, b in scope.bounds.items()})
     if s.count:
         low.scopes[-1].bounds[s.count] = at_most
+    if (limit := _limit(low, s)) is not None:
+        return _count(low, s, limit)
     uses = body(s, low.inside)
     kept = carried(next_values(s.carries), uses)
     in_place = {p: kept[p.inner] for p in s.carries}
@@ -59,16 +62,52 @@ def scan(low: Lowerer, s: Scan) -> None:
     lower_block(low)
     _leave(low, s, results, index)
     low.uses.pop()
-    rooms = low.program.rooms
-    low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count, is_long(s, rooms)))
-    if str(s.trip) in rooms:
-        error = low.failure(MoreRoom, str(s.trip), s.loc, said=True)
-        low.emit(Check(s.trip - 1 - s.length, error))
+    asks = is_long(s, low.program.rooms)
+    low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count, asks))
+    _check_room(low, s)
     for p in s.carries:
         if p.last is not None:
             view = states[p] if in_place[p] else _half(states[p], Size.named(after))
             low.bind(p.last, view)
             low.owned.add(p.last)
+
+
+def _limit(low: Lowerer, s: Scan) -> Value | None:
+    """The number that a loop counts to, and does nothing else; None for other loops."""
+    outer = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
+    if s.go is None or len(s.body) != 2 or len(outer) != len(s.ports) - 1:
+        return None
+    after, test = s.body
+    if not isinstance(after, Op) or not isinstance(test, Op) or s.go.next is not test.result:
+        return None
+    (i, *one), (n, *limit) = after.operands, test.operands
+    counts = after.name == "add" and test.name == "less_than" and i is s.index
+    if not counts or n is not after.result or one[0] not in outer or limit[0] not in outer:
+        return None
+    step = low.constants.get(outer[one[0]])
+    return outer[limit[0]] if step is not None and step.value == 1 else None
+
+
+def _count(low: Lowerer, s: Scan, limit: Value) -> None:
+    """The number of iterations of a loop that counts to `limit`, without iterations: a loop without
+    a body binds its name."""
+    assert s.go is not None
+    trip, found, symbol = (low.temporary(Type(I64)), low.temporary(Type(I64)), low.symbol("n"))
+    low.emit(Number64(s.trip, trip))
+    starts, n, most = k.input_(0, BOOL), k.input_(1, I64), k.input_(2, I64)
+    n = k.minimum(k.select(starts, k.maximum(n, 1), 0), most)
+    ins = low.env[s.go.init], low.env[limit], trip
+    low.emit(Map((), ins, (k.maximum(n, 0),), (found,)))
+    low.emit(Index(symbol, found, 1, 0, wrap=False))
+    names = low.symbol("i"), low.symbol("p"), low.symbol("q")
+    low.emit(Loop(*names, Size.named(symbol), (), None, s.count, most=s.trip))
+    _check_room(low, s)
+
+
+def _check_room(low: Lowerer, s: Scan) -> None:
+    if str(s.trip) in low.program.rooms:
+        error = low.failure(MoreRoom, str(s.trip), s.loc, said=True)
+        low.emit(Check(s.trip - 1 - s.length, error))
 
 
 # ---------------------------------------------------------------- checks

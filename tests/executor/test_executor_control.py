@@ -9,12 +9,16 @@ import pytest
 
 import executor
 import ir
+from executor import cpu
 from executor.executable import Executable
+from executor.launches import Loop
+from executor.lower.program import lower
 from executor.plan.loop_counts import bound, most
 from executor.segmented.interpreter import Interpreted
 from executor.segmented.partition import Chunks, NativeRun
 from ir.types import evaluate_dim, parse_dim
 from tests.executor.foreign import called
+from tests.executor.launch_machine import CHECKED, CHECKED_CPU
 
 
 def floats(*shape, seed=0):
@@ -40,6 +44,42 @@ def same(run, program, *arrays, foreign=None):
     for i, x, a in zip(program.inputs, own, arrays):
         np.testing.assert_allclose(x, after.get(i.value, a), rtol=1e-5, atol=1e-6)
     return got
+
+
+# ---------------------------------------------------------------- sizes
+COUNTING = """
+program p(%x: f32[T] arg "x", %k: i64[] arg "k", %g: bool[] arg "g") {
+  %one = full(value=1, dtype=i64)                : i64[]
+  while %t < TRIP as n1 {
+    go    %g then %g2
+    const %kk = %k                               : i64[]
+    const %o = %one                              : i64[]
+    body
+      %t2 = add(%t, %o)                          : i64[]
+      %g2 = less_than(%t2, %kk)                  : bool[]
+  }
+  %y = slice(%x, axis=0, start=0, length=n1)     : f32[n1]
+  %z = tanh(%y)                                  : f32[n1]
+  %c = size(n=2*n1+1)                            : i64[]
+  return %z, %c
+}
+"""
+
+
+@pytest.mark.parametrize("backend", ["cpu", CHECKED.name, CHECKED_CPU.name])
+@pytest.mark.parametrize("trip", ["6", "T", "2*T-6"])
+def test_a_loop_that_counts_makes_no_iterations(backend, trip):
+    program = parsed(COUNTING, TRIP=trip)
+    run = executor.compile(program, backend=backend)
+    for k in (-3, 0, 1, 4, 6, 9):
+        for goes in (True, False):
+            same(run, program, floats(6), np.array(k), np.array(goes))
+
+
+def test_a_size_is_found_without_counting():
+    program = parsed(COUNTING, TRIP="T")
+    (loop,) = (x for x in lower(program, cpu.machine()).launches if isinstance(x, Loop))
+    assert loop.body == () and loop.go is None
 
 
 # ---------------------------------------------------------------- while
