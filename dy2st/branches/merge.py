@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dy2st.branches.bounded import merge_bounded
 from dy2st.branches.branch import Branch, inside
 from dy2st.branches.differences import absence, changing_keys, difference, lengths
 from dy2st.branches.merge_either import merge_either
@@ -58,7 +59,7 @@ from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint, settled_after
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import MISSING, Item, Location
-from ir import Cond, Join, Type, Value
+from ir import Builder, Cond, Join, Type, Value
 from ir.types import BOOL
 
 
@@ -75,6 +76,7 @@ class Merge:
         self.trace, self.test, self.yes, self.no = trace, test, yes, no
         self.names = [n.rstrip("=") for n in names]
         self.outs: list[Join] = []
+        self.after = Builder()
         self.known: dict[tuple[int, int], tuple[object, object, object]] = {}
         self.merged: dict[tuple[int, int], tuple[object, object, object]] = {}
 
@@ -241,7 +243,9 @@ class Merge:
 
     def tensor(self, name: str, a: FakeTensor, b: FakeTensor) -> FakeTensor:
         if a.ask_type() != b.ask_type():
-            raise Disagree from self.refusal(name, a, b)
+            if (part := merge_bounded(self, name, a, b)) is None:
+                raise Disagree from self.refusal(name, a, b)
+            return part
         hint = name if name.isidentifier() else a._value.name
         then, orelse = self.value(self.yes, a), self.value(self.no, b)
         outer = self.out(a._value.type, hint, then, orelse)
@@ -461,6 +465,7 @@ class Merge:
             node = Cond(test, ins, then, orelse, tuple(self.outs), trace.where())
             trace.builder.append(node)
             trace.frame.notes.append(("cond", trace.where(), ""))
+        trace.builder.ops += self.after.ops
         for side in (self.yes, self.no):
             trace.adopt(side.frame, side.written)
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import paddle
 
+from dy2st.branches.bounded import pad
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.index_values import gathered, iterations
-from dy2st.loops.record import LoopRecord, at, pad
+from dy2st.loops.record import LoopRecord, at
 from dy2st.state.containers import buffers, fills, shrinks
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.records import containers_in, recorded, regrouped, same_form

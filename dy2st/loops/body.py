@@ -331,7 +331,8 @@ class BodyTrace(LoopTrace):
         if not found:
             return
         exact = len(found) == 1 and any(
-            b is not None and c in go.implied for c, b in bounds.items()
+            b is not None and c in go.implied and self.bound_by_size(c, go.implies) is None
+            for c, b in bounds.items()
         )
         trip = min((b for b in found if isinstance(b, int)), default=found[0])
         if isinstance(self.over.trip, int) and self.over.trip != ENDLESS:
@@ -365,6 +366,8 @@ class BodyTrace(LoopTrace):
         if path in self.known.grown:
             kind = counted_growth if path in self.known.counted else concat_growth
             return kind.placeholder(self, fake, path)
+        if path in self.known.resized:
+            return counted_growth.part_of_buffer(self, fake, path)
         inner = trace.new_value(fake._value.type, name_of(path), self.frame)
         trace.values.placeholders.add(inner)
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)

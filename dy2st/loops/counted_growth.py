@@ -1,4 +1,4 @@
-"""Growth by concatenation in some iterations only, as data says.
+"""Carried tensors with a length: growth in some iterations only, and sizes that data decides.
 
     for t in range(n):
         if keep(t):
@@ -13,24 +13,32 @@ the buffer. A branch hands on both.
       cond %keep
         %buffer1 = set_dynamic_slice(%buffer, %token, %length)
         %length1 = add(%length, step)
+
+Any other tensor whose size data decides (`alive = alive[~done]`) is cut from such a buffer when an
+iteration begins, and stored there when it ends. The room follows from bounds of its size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
+from dy2st.branches.bounded import bound, is_larger, larger, other_axis, pad, part
+from dy2st.branches.unresolved import Unresolved
 from dy2st.loops.concat_growth import expanded
 from dy2st.loops.growth import Growth, without
-from dy2st.loops.record import LoopRecord, LoopTrace, pad
+from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.containers.lookup import at_frame, outside
+from dy2st.state.tree import Mismatch, describe
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
 from dy2st.trace.item import size_of
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.trace import Frame, Trace, current
-from ir import Type, Value
+from ir import ENDLESS, Size, Type, Value
+from ir.analysis.ranges import names_in
 from ir.types import I64, Dim
 
 
@@ -186,8 +194,10 @@ def attach(trace: Trace, parts: Sequence[object], axis: object) -> Counted | Non
     return counted(source, buffer, length, whole.added + n, stop)
 
 
-def settle(plan: LoopRecord, name: str, p: Counted, a: object) -> object:
+def settle(plan: LoopRecord, name: str, p: object, a: object) -> object:
     """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
+    if not isinstance(p, Counted):
+        return settle_resized(plan, name, plan.body_trace.resized[id(p)], a)
     source, trace = p.source, plan.trace
     known, axis = plan.body_trace.known, source.growth.axis
     if type(a) is not Counted or a.source is not source:
@@ -207,4 +217,138 @@ def settle(plan: LoopRecord, name: str, p: Counted, a: object) -> object:
         return trace.fake(value, a.stop_gradient)
 
 
-__all__ = ["Counted", "attach", "placeholder", "settle"]
+# ---------------------------------------------------------------- other sizes
+@dataclass(frozen=True)
+class Resize:
+    """How the size of a place moves: before the loop it is at most that of the tensor there, and
+    `most` if that is larger; each iteration makes that larger by at most `step`, and the size
+    itself smaller by at least `less`. They name no sizes that a trace has made: the next trace has
+    others."""
+
+    axis: int
+    most: Dim | None
+    step: Dim = 0
+    less: int = 0
+
+
+class Resized:
+    """The tensor of a place whose size data decides, in a buffer with room for its bound. `most`
+    is the bound before the loop, `count` the name of the size when an iteration begins."""
+
+    count: str
+
+    def __init__(
+        self, body_trace: LoopTrace, resize: Resize, init: FakeTensor, path: tuple[object, ...]
+    ) -> None:
+        self.body_trace, self.resize, self.init, self.path = body_trace, resize, init, path
+        trace, frame, shape = body_trace.trace, body_trace.frame, list(init._value.type.shape)
+        n = self.most = shape[resize.axis]
+        if resize.most is not None:
+            self.most = larger(trace, n, resize.most)
+        if resize.step != 0:
+            body_trace.need_bound()
+        shape[resize.axis] = self.at(body_trace.loop.trip)
+        with outside(trace, frame):
+            self.room = pad(trace, init._value, shape)
+            self.start = trace.dim_value(n)
+        self.stop_gradient = bool(init.stop_gradient) and path not in body_trace.known.trained
+        self.buffer = trace.new_value(self.room.type, "buffer", frame)
+        self.length = trace.new_value(Type(I64), "length", frame)
+        trace.values.placeholders |= {self.buffer, self.length}
+
+    def at(self, iteration: Dim) -> Dim:
+        """A bound of the size after so many iterations."""
+        return self.most if self.resize.step == 0 else self.most + iteration * self.resize.step
+
+
+def learn_resized(
+    body_trace: LoopTrace, before: Type, after: Type, path: tuple[object, ...]
+) -> None:
+    """Learn that data decides the size of a place; raises Retrace if it does."""
+    trace, known = body_trace.trace, body_trace.known
+    axis = other_axis(trace, before, after)
+    if axis is None or path in known.grown or path in known.resized:
+        return
+    n, m = (t.shape[axis] for t in (before, after))
+    within, most = bound(trace, m, body_trace.frame), bound(trace, m)
+    if within is None or most is None or body_trace.loop.name in names_in(within):
+        return
+    known.resized[path] = Resize(axis, None if is_larger(trace, n, within) else most)
+    known.free = True
+    raise Retrace
+
+
+def part_of_buffer(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> FakeTensor:
+    """The tensor of the place at the start of an iteration."""
+    trace, resize = body_trace.trace, body_trace.known.resized[path]
+    source = Resized(body_trace, resize, fake, path)
+    if not source.stop_gradient:
+        trace.autograd.trained.add(source.buffer)
+    most = source.at(Size.named(body_trace.loop.name))
+    value = part(trace, source.buffer, source.length, resize.axis, most)
+    trace.freeze(value, "It is a part of a buffer that the loop carries.", body_trace.loop)
+    made = trace.fake(value, source.stop_gradient)
+    source.count = str(value.type.shape[resize.axis])
+    body_trace.resized[id(made)] = source
+    body_trace.parts.append(made)
+    return made
+
+
+def settle_resized(plan: LoopRecord, name: str, source: Resized, a: object) -> object:
+    """The tensor after the loop."""
+    trace, resize, t = plan.trace, source.resize, source.init._value.type
+    if not isinstance(a, Tensor) or type(a) is Unresolved:
+        raise Mismatch(name, describe(source.init), describe(a))
+    a = lift(trace, a)
+    inner = trace.read_value(a._value)
+    if inner.type.ndim != t.ndim or without(inner.type, resize.axis) != without(t, resize.axis):
+        raise Mismatch(name, str(t), str(inner.type))
+    n, shape = inner.type.shape[resize.axis], list(source.room.type.shape)
+    fits(source, name, n)
+    attrs = {"axis": resize.axis, "start": 0}
+    buffer = trace.emit("set_slice", [source.buffer, inner], attrs)
+    length = trace.dim_value(n)
+    if source.stop_gradient and not a.stop_gradient:
+        plan.flips.append(source.path)
+    out = plan.add_carry(source.buffer, source.room, buffer, name)
+    count = plan.add_carry(source.length, source.start, trace.read_value(length), "length")
+    with plan.behind():
+        value = part(trace, out, count, resize.axis, shape[resize.axis])
+        trace.values.copies[value] = (source.init._value,)
+        trace.freeze(value, "It is a part of a buffer that a loop has carried.", None)
+        return trace.fake(value, source.stop_gradient and a.stop_gradient)
+
+
+def fits(source: Resized, name: str, n: Dim) -> None:
+    """Whether a size is within the bound of the next iteration; raises Retrace if another bound
+    may serve, NeedsConcrete if none does."""
+    body_trace, resize = source.body_trace, source.resize
+    trace, index = body_trace.trace, Size.named(body_trace.loop.name)
+    found = bound(trace, n, body_trace.frame)
+    if found is not None and is_larger(trace, source.at(index + 1), found):
+        return learn_less(source, n)
+    step = None if found is None else found - source.at(index)
+    most = None if step is None or body_trace.loop.name in names_in(step) else bound(trace, step)
+    if resize.step != 0 or most is None:
+        raise NeedsConcrete(f"nothing bounds the size of {name}; a slice would (`{name}[:n]`)")
+    learn(source, step=most)
+
+
+def learn_less(source: Resized, n: Dim) -> None:
+    """Learn that each iteration makes the size smaller, which bounds their number."""
+    body_trace, resize = source.body_trace, source.resize
+    less = body_trace.shrinkage(source, n, body_trace.goes_on)
+    if body_trace.loop.trip == ENDLESS and not resize.less and less:
+        learn(source, less=less)
+
+
+def learn(source: Resized, **facts: Any) -> NoReturn:
+    known = source.body_trace.known
+    known.resized[source.path] = replace(source.resize, **facts)
+    known.free = True
+    raise Retrace
+
+
+__all__ = [
+    "Counted", "attach", "learn_resized", "part_of_buffer", "placeholder", "settle",
+]  # fmt: skip

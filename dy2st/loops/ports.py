@@ -20,7 +20,7 @@ from dy2st.loops.appends import collect, element_after, flat, learn_growth, reco
 from dy2st.loops.containers import ContainerPorts, Row
 from dy2st.loops.growth import learn
 from dy2st.loops.late_gradients import learn_gradients, settle_gradients
-from dy2st.loops.record import LoopTrace, Path, pad
+from dy2st.loops.record import LoopTrace, Path
 from dy2st.state.containers import columns, fills
 from dy2st.state.containers.taps import Tap
 from dy2st.state.guards import is_constant, same_constant
@@ -105,6 +105,8 @@ class LoopPorts(ContainerPorts):
     def settle(self, name: str, b: object, p: object, a: object, path: Path) -> object:
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         b, a = eithers.ends(self, name, b, p, a, path)
+        if isinstance(p, counted_growth.Counted) or id(p) in self.body_trace.resized:
+            return counted_growth.settle(self, name, p, a)
         if type(a) is Unresolved and b is UNDEF:
             return unreadable(a.__dict__["error"])
         if type(a) is concat_growth.Grown and generated(name):
@@ -120,8 +122,6 @@ class LoopPorts(ContainerPorts):
             return self.container(name, b, p, a, path)
         if type(p) is concat_growth.Grown:
             return concat_growth.settle(self, name, p, a)
-        if type(p) is counted_growth.Counted:
-            return counted_growth.settle(self, name, p, a)
         if isinstance(p, FakeTensor) and scalar.kind_of(a) is bool:
             a = self.truth_tensor(p, a)
         if isinstance(a, Tensor):
@@ -238,6 +238,7 @@ class LoopPorts(ContainerPorts):
             if path in self.body_trace.known.written:
                 self.check_private(init, inner)
             return self.carry(name, stand_in, init, inner, a)
+        counted_growth.learn_resized(self.body_trace, init.type, inner.type, path)
         read = stand_in._value in self.reads or "_asked" in stand_in.__dict__
         if read and learn(self.body_trace, inner, path, stand_in._value):
             self.late_gradient(stand_in, a, path)
@@ -247,15 +248,14 @@ class LoopPorts(ContainerPorts):
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if read:
-            text_of = self.trace.sizes.text_of
-            raise Mismatch(name, text_of(init.type), text_of(inner.type), self.made_at(a))
+            before, after = map(self.trace.sizes.text_of, (init.type, inner.type))
+            raise Mismatch(name, before, after, self.made_at(a))
         return self.last(a, inner, name)
 
     def resized(self, name: str, held: object, init: Value, inner: Value, a: FakeTensor) -> Tensor:
         """A tensor whose size moves on from that before the loop, and that is read behind it."""
         trace, value = self.trace, self.padded(inner)
-        with trace.outside():
-            room = pad(trace, trace.read_value(init), value.type.shape)
+        room = self.room(init, value.type.shape)
         self.leave(a)
         out = self.add_carry(trace.new_value(value.type, name, self.frame), room, value, name)
         return self.tensor_after(a, self.cut(out, inner.type), self.stops(name, held, a), init)

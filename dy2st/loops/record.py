@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from dy2st.branches.bounded import pad
 from dy2st.branches.unresolved import Alternative
 from dy2st.state.containers.buffers import Wanted
 from dy2st.state.containers.either import Either
@@ -40,8 +41,9 @@ class Learned:
     """Facts about one loop that its earlier traces found.
 
     places: attributes and items that the body rebinds; steps: integers that move by a constant,
-    with that step; numbers: Python numbers that become values of the program; maybe: variables that
-    only some iterations define, with their type; trained: places whose tensors require gradients
+    with that step; resized: tensors of which data decides the size; numbers: Python numbers that
+    become values of the program; maybe: variables that only some iterations define, with their
+    type; trained: places whose tensors require gradients
     only after some iterations; eithers: places that hold a number or a tensor, as data decides,
     with the types of both; growth: elements that an iteration appends to a list; grown: tensors
     that an iteration makes longer; fresh: containers that each iteration makes anew; rewritten:
@@ -64,6 +66,7 @@ class Learned:
     trained: set[Path] = dataclasses.field(default_factory=set)
     eithers: dict[Path, object] = dataclasses.field(default_factory=dict)
     growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
+    resized: dict[Path, Any] = dataclasses.field(default_factory=dict)
     grown: dict[Path, Any] = dataclasses.field(default_factory=dict)
     fresh: set[Path] = dataclasses.field(default_factory=set)
     rewritten: set[Path] = dataclasses.field(default_factory=set)
@@ -95,6 +98,7 @@ class Learned:
             "gives a variable a number or a tensor": self.eithers,
             "reads a list that it fills": self.growth,
             "makes a tensor longer": self.grown,
+            "changes the size of a tensor": self.resized,
             "makes a container anew": self.fresh,
             "replaces a list by a longer one": self.rebuilt,
             "writes a tensor and rebinds it": self.written,
@@ -122,7 +126,8 @@ class LoopTrace:
     go: whether the first iteration runs. held: placeholders with their values before the loop, by
     `id`. paths: the places of those that are tensors; owned: copies that the iteration may write;
     begun: the leaves of each place when an iteration begins, by `id`. stored: objects that the body
-    stores to, by `id`. eithers: places of a number or a tensor, as data decides, with their values
+    stores to, by `id`. resized: the buffers of placeholders of which data decides the size, by
+    `id`. eithers: places of a number or a tensor, as data decides, with their values
     before the loop. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
     for; replaced: what the body does with them. once: the body runs at most once. breaking: the
@@ -149,6 +154,8 @@ class LoopTrace:
         self.stored: set[int] = set()
         self.begun: dict[Path, set[int]] = {}
         self.eithers: dict[Path, Either] = {}
+        self.resized: dict[int, Any] = {}
+        self.parts: list[FakeTensor] = []
         self.tests: Value | None = None
         self.copies: dict[int, tuple[object, object, Path]] = {}
         self.replaced: list[Replaced] = []
@@ -191,7 +198,42 @@ class LoopTrace:
 
     def bounds(self, go: RuntimeScalar, ahead: int = 0) -> dict[PathCondition, Dim | None]:
         """The largest trip count by each of the comparisons; None where there is none."""
-        return {c: self.bound_of(c, ahead) for c in go.implies}
+        return {c: self.bound_of(c, ahead) or self.bound_by_size(c, go.implies) for c in go.implies}
+
+    def shrinkage(self, source: Any, dim: Dim, facts: frozenset[PathCondition]) -> int | None:
+        """By how much a size of the body, where it is not 0 and `facts` hold, surely is smaller
+        than that of a tensor when the iteration begins; None if nothing says so."""
+        sizes, less = self.trace.sizes, 0
+        while isinstance(dim, Size) and len(dim.names) == 1:
+            (name,) = dim.names
+            rest = dim - Size.named(name)
+            if not isinstance(rest, int) or rest > 0:
+                return None
+            less -= rest
+            if name == source.count:
+                return less
+            if name not in sizes.counts or sizes.births[name] < sizes.births[source.count]:
+                return None
+            sides = [d for q, d in sizes.sides.get(name, {}).items() if q in facts]
+            dim = sides[0] if sides else sizes.nonempty.get(name, sizes.counts[name][1])
+        return None
+
+    def bound_by_size(self, fact: PathCondition, facts: frozenset[PathCondition]) -> Dim | None:
+        """The largest trip count if one of the `facts` that hold behind each iteration but the last
+        says that a tensor has elements, which each iteration makes fewer; None if it does not."""
+        op, gap = fact
+        if op in ("lt", "le"):
+            op, gap = {"lt": "gt", "le": "ge"}[op], 0 - gap
+        if op == "ge":
+            op, gap = "gt", gap + 1
+        if op != "gt" and not (op == "ne" and self.trace.sizes.surely(gap, 0)):
+            return None
+        for source in (q for q in self.resized.values() if q.resize.less):
+            if self.shrinkage(source, gap, facts) is not None:
+                most = self.trace.sizes.extreme(source.most, True)
+                few = most // source.resize.less if isinstance(most, int) else most
+                return None if few is None else few + 1
+        return None
 
     def bound_of(self, fact: PathCondition, ahead: int = 0) -> Dim | None:
         """The largest trip count if `gap op 0` holds after each iteration but the last; None if
@@ -231,17 +273,6 @@ class LoopTrace:
 def at(dim: Dim, name: str, k: Dim) -> Dim:
     """A size in iteration `k`."""
     return substitute_dim(dim, {name: k})
-
-
-def pad(trace: Trace, value: Value, shape: Sequence[Dim]) -> Value:
-    """A tensor in front of zeros, so that it has this shape."""
-    for axis, (n, most) in enumerate(zip(value.type.shape, shape)):
-        if n != most:
-            dims = (*value.type.shape[:axis], most, *value.type.shape[axis + 1 :])
-            attrs = {"value": 0, "shape": dims, "dtype": value.type.dtype}
-            room = trace.emit("full", [], attrs)
-            value = trace.emit("set_slice", [room, value], {"axis": axis, "start": 0})
-    return value
 
 
 class LoopRecord:
@@ -427,6 +458,11 @@ class LoopRecord:
         name, most = self.body_trace.loop.name, self.body_trace.loop.trip - 1
         return pad(self.trace, value, [at(d, name, most) for d in value.type.shape])
 
+    def room(self, init: Value, shape: Sequence[Dim]) -> Value:
+        """A tensor from before the loop, in front of zeros, so that it has this shape."""
+        with self.trace.outside():
+            return pad(self.trace, self.trace.read_value(init), shape)
+
     def cut(self, value: Value, t: Type) -> Value:
         """Behind the loop, what the last iteration has padded: of type `t`, as the body sees it."""
         loop = self.body_trace.loop
@@ -458,13 +494,8 @@ class LoopRecord:
     @contextmanager
     def behind(self) -> Iterator[None]:
         """Ops are emitted behind the loop."""
-        with self.trace.outside():
-            frame = self.trace.frame
-            frame.builder, before = self.after, frame.builder
-            try:
-                yield
-            finally:
-                frame.builder = before
+        with self.trace.outside(), self.trace.frame.emits_into(self.after):
+            yield
 
 
 __all__ = ["Learned", "LoopRecord", "LoopTrace"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +104,16 @@ class Frame:
     made: int = 0
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)
+
+    @contextmanager
+    def emits_into(self, builder: Builder) -> Iterator[None]:
+        """The ops of the frame go there for now."""
+        before = self.builder, self.made
+        self.builder, self.made = builder, 0
+        try:
+            yield
+        finally:
+            self.builder, self.made = before
 
     def maker(self, value: Value) -> Op | None:
         """The op of this frame that makes a value."""

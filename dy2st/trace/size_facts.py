@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from dy2st.trace.frames import Frame, Loop
@@ -22,6 +22,8 @@ class SizeFacts:
 
     loops: loops by the name of their index, which is also a size in the body.
     counts: the least and the largest number of iterations of a while loop, by name.
+    nonempty: the largest count where it is not 0, if that is less than the largest one.
+    sides: for a count that a branch decides about, that of each side, by what holds there.
     count_homes: the frame in which a count is known.
     hints: the size of the call that is traced, for each named size of the arguments.
     streamed: whether sizes are those of a sequence of chunks: the program is only captured.
@@ -34,6 +36,8 @@ class SizeFacts:
 
     loops: dict[str, Loop] = field(default_factory=dict)
     counts: dict[str, tuple[int, Dim]] = field(default_factory=dict)
+    nonempty: dict[str, Dim] = field(default_factory=dict)
+    sides: dict[str, dict[Hashable, Dim]] = field(default_factory=dict)
     count_homes: dict[str, Frame] = field(default_factory=dict)
     hints: dict[str, int] = field(default_factory=dict)
     births: dict[str, int] = field(default_factory=dict)
@@ -75,10 +79,13 @@ class SizeFacts:
         counts = [(n, *self.counts[n]) for n in sorted(names) if n in self.counts]
         return [*loops, *counts]
 
-    def extreme(self, dim: Dim, largest: bool, skip: int = 0) -> Dim | None:
+    def extreme(
+        self, dim: Dim, largest: bool, skip: int = 0, over: Callable[[str], bool] | None = None
+    ) -> Dim | None:
         """The largest, or the least, value over all iterations (from `skip` on) of the loops, and
-        over all counts of the while loops that ended; None if it is not linear in each of them."""
-        while names := names_in(dim) & self.births.keys():
+        over all counts of the while loops that ended; None if it is not linear in each of them.
+        `over`: only over these."""
+        while names := {n for n in names_in(dim) & self.births.keys() if not over or over(n)}:
             name = max(names, key=self.births.__getitem__)
             factor = slope(dim, name)
             up = None if factor is None else rises(factor)

@@ -69,15 +69,32 @@ def sliced(e: Emitter, x: object, axis: int, item: slice) -> object:
     return _symbolic_slice(e, x, axis, item, n, step)
 
 
-def _cut(e: Emitter, x: object, axis: int, low: Any, high: Any, n: Dim) -> FakeTensor:
-    """`x[a:b]` with bounds on the axis that data decides: as long as the program finds out."""
+def _left_out(item: slice) -> int:
+    """How many elements `x[a:b]` surely leaves out, where it has some."""
+    front, end = (q if type(q) is int else 0 for q in (item.start, item.stop))
+    return max(front, 0) + max(-end, 0)
+
+
+def _most(trace: Trace, item: slice, n: Dim) -> Dim:
+    """How long `x[a:b]` can be: as long as `x`, if numbers do not say less."""
+    low, high = (0 if q is None else q for q in (item.start, item.stop))
+    if type(low) is not int or type(high) is not int or (low < 0) == (high > 0):
+        return n
+    length, longest = max(high - low, 0), trace.sizes.extreme(n, True)
+    return n if isinstance(longest, int) and longest <= length else length
+
+
+def _cut(e: Emitter, x: object, axis: int, low: Any, high: Any, n: Dim, item: slice) -> FakeTensor:
+    """`x[item]`, where data decides about its bounds `low` and `high`: as long as the program finds
+    out."""
     trace = e.trace
     gap = trace.emit("subtract", [value_in(trace, q, I64) for q in (high, low)], {})
     gap = trace.emit("maximum", [gap, value_in(trace, 0, I64)], {})
     if is_runtime_scalar(low):
-        length = size_of(trace, gap, n)
+        length = size_of(trace, gap, _most(trace, item, n))
+        trace.sizes.nonempty[str(length)] = n - _left_out(item)
         return e.dynamic_slice(x, trace.fake(low.value), axis=axis, length=length)
-    length = size_of(trace, gap, n - dim_of(low))
+    length = size_of(trace, gap, _most(trace, item, n) if low == 0 else n - dim_of(low))
     return e.slice(x, axis=axis, start=dim_of(low), length=length, step=1)
 
 
@@ -105,10 +122,10 @@ def _symbolic_slice(e: Emitter, x: object, axis: int, item: slice, n: Dim, step:
     low = 0 if item.start is None else bound(e.trace, item.start, size)
     high = size if item.stop is None else bound(e.trace, item.stop, size)
     if step == 1 and (is_runtime_scalar(low) or is_runtime_scalar(high)):
-        return _cut(e, x, axis, low, high, n)
+        return _cut(e, x, axis, low, high, n, item)
     gap = high - low
     if step == 1 and unknown(gap < 0):
-        return _cut(e, x, axis, low, high, n)
+        return _cut(e, x, axis, low, high, n, item)
     if step != 1:
         gap = -(-gap // step)
         if is_runtime_scalar(gap):

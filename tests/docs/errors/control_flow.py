@@ -532,3 +532,11 @@ def slice_behind_the_end(x, n):
     for t in range(int(n)):
         h = h + x[t : t + 1]
     return h
+
+
+@example(X)
+def size_that_nothing_bounds(x):
+    h = x.flatten()
+    while h.sum() < 100:
+        h = paddle.concat([h, h[h > 0]])
+    return h

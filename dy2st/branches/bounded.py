@@ -1,0 +1,104 @@
+"""Tensors whose size data decides, as a buffer and a length: `alive = alive[~done]` in a branch.
+
+Each branch pads its tensor to a bound of both, and hands on the length beside it. Behind the branch
+the tensor is a part of the buffer that is as long as the length says.
+
+    %buffer, %length = cond %c { pad(%shorter), n } { %whole, m }
+    %alive = slice(%buffer, start=0, length=%length)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dy2st.branches.branch import inside
+from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.item import size_of
+from dy2st.trace.trace import Frame, Trace
+from ir import Size, Type, Value
+from ir.types import Dim
+
+
+def other_axis(trace: Trace, a: Type, b: Type) -> int | None:
+    """The one axis along which two types differ, if data decides a size there; None otherwise."""
+    if a.dtype != b.dtype or a.ndim != b.ndim:
+        return None
+    axes = [k for k, (n, m) in enumerate(zip(a.shape, b.shape)) if n != m]
+    if len(axes) != 1 or not any(is_counted(trace, t.shape[axes[0]]) for t in (a, b)):
+        return None
+    return axes[0]
+
+
+def is_counted(trace: Trace, dim: Dim) -> bool:
+    """Whether data decides a size."""
+    return isinstance(dim, Size) and not dim.names.isdisjoint(trace.sizes.counts)
+
+
+def bound(trace: Trace, dim: Dim, inner: Frame | None = None) -> Dim | None:
+    """The largest value of a size, by sizes that are known outside of the frame `inner`; without
+    one by those of the call. None if nothing bounds it so."""
+    if inner is None:
+        return trace.sizes.extreme(dim, True)
+    return trace.sizes.extreme(dim, True, over=lambda n: trace.is_local(Size.named(n), inner))
+
+
+def is_larger(trace: Trace, a: Dim, b: Dim) -> bool:
+    """Whether a size is surely at least as large as another one."""
+    least = trace.sizes.extreme(a - b, False)
+    return least is not None and trace.sizes.surely(least, 0)
+
+
+def larger(trace: Trace, a: Dim, b: Dim) -> Dim:
+    """A size that is at least as large as both."""
+    return a if is_larger(trace, a, b) else b if is_larger(trace, b, a) else a + b
+
+
+def pad(trace: Trace, value: Value, shape: Sequence[Dim]) -> Value:
+    """A tensor in front of zeros, so that it has this shape."""
+    for axis, (n, most) in enumerate(zip(value.type.shape, shape)):
+        if n != most:
+            dims = (*value.type.shape[:axis], most, *value.type.shape[axis + 1 :])
+            attrs = {"value": 0, "shape": dims, "dtype": value.type.dtype}
+            room = trace.emit("full", [], attrs)
+            value = trace.emit("set_slice", [room, value], {"axis": axis, "start": 0})
+    return value
+
+
+def part(trace: Trace, buffer: Value, length: Value, axis: int, most: Dim) -> Value:
+    """The first elements of a buffer, as many as `length` says, which are at most `most`."""
+    n = size_of(trace, length, most)
+    return trace.emit("slice", [buffer], {"axis": axis, "start": 0, "length": n, "step": 1})
+
+
+def merge_bounded(merge: Any, name: str, a: FakeTensor, b: FakeTensor) -> FakeTensor | None:
+    """Two tensors that differ in a size that data decides; None for others. `merge`: the `Merge` of
+    the branches."""
+    trace: Trace = merge.trace
+    axis, sides = other_axis(trace, a._value.type, b._value.type), ((merge.yes, a), (merge.no, b))
+    if axis is None or any(x._value in trace.undefined.values for x in (a, b)):
+        return None
+    first, second = (bound(trace, x._value.type.shape[axis], q.frame) for q, x in sides)
+    if first is None or second is None:
+        return None
+    most, pairs = larger(trace, first, second), []
+    for side, x in sides:
+        with inside(trace, side.frame):
+            value, dims = trace.read_value(x._value), list(x._value.type.shape)
+            n, dims[axis] = trace.dim_value(dims[axis]), most
+            pairs.append((pad(trace, value, dims), n))
+    (then, a_length), (orelse, b_length) = pairs
+    buffer = merge.out(then.type, "", then, orelse)
+    length = merge.out(a_length.type, "length", a_length, b_length)
+    with trace.frame.emits_into(merge.after):
+        value = part(trace, buffer, length, axis, most)
+    test, name = merge.test.value, str(value.type.shape[axis])
+    n, m = (x._value.type.shape[axis] for _, x in sides)
+    trace.sizes.sides[name] = {("is", test): n, ("not", test): m}
+    trace.freeze(value, "A branch on data decides how long it is.", None)
+    roots = [trace.root(x._value) for _, x in sides]
+    trace.values.copies[value] = tuple(q for q in roots if trace.values.frame_of[q] in trace.frames)
+    return trace.fake(value, a.stop_gradient and b.stop_gradient)
+
+
+__all__ = ["bound", "is_larger", "larger", "merge_bounded", "other_axis", "pad", "part"]
