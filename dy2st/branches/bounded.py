@@ -9,14 +9,18 @@ the tensor is a part of the buffer that is as long as the length says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from dy2st.branches.branch import inside
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.item import size_of
+from dy2st.trace.scalar import PathCondition
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.trace import Frame, Trace
-from ir import Size, Type, Value
+from ir import ENDLESS, Size, Type, Value
+from ir.analysis.ranges import names_in
 from ir.types import Dim
 
 
@@ -38,9 +42,9 @@ def is_counted(trace: Trace, dim: Dim) -> bool:
 def bound(trace: Trace, dim: Dim, inner: Frame | None = None) -> Dim | None:
     """The largest value of a size, by sizes that are known outside of the frame `inner`; without
     one by those of the call. None if nothing bounds it so."""
-    if inner is None:
-        return trace.sizes.extreme(dim, True)
-    return trace.sizes.extreme(dim, True, over=lambda n: trace.is_local(Size.named(n), inner))
+    over = None if inner is None else lambda n: trace.is_local(Size.named(n), inner)
+    found = trace.sizes.extreme(dim, True, over=over)
+    return None if isinstance(found, int) and found >= ENDLESS else found
 
 
 def is_larger(trace: Trace, a: Dim, b: Dim) -> bool:
@@ -54,6 +58,27 @@ def larger(trace: Trace, a: Dim, b: Dim) -> Dim:
     return a if is_larger(trace, a, b) else b if is_larger(trace, b, a) else a + b
 
 
+def shrinkage(
+    sizes: SizeFacts, count: str, dim: Dim, facts: Collection[PathCondition]
+) -> int | None:
+    """By how much a size, where it is not 0 and `facts` hold, surely is smaller than an older
+    `count`; None if nothing says so."""
+    less = 0
+    while isinstance(dim, Size) and len(dim.names) == 1:
+        (name,) = dim.names
+        rest = dim - Size.named(name)
+        if not isinstance(rest, int) or rest > 0:
+            return None
+        less -= rest
+        if name == count:
+            return less
+        if name not in sizes.counts or sizes.births[name] < sizes.births[count]:
+            return None
+        sides = [d for q, d in sizes.sides.get(name, {}).items() if q in facts]
+        dim = sides[0] if sides else sizes.nonempty.get(name, sizes.counts[name][1])
+    return None
+
+
 def pad(trace: Trace, value: Value, shape: Sequence[Dim]) -> Value:
     """A tensor in front of zeros, so that it has this shape."""
     for axis, (n, most) in enumerate(zip(value.type.shape, shape)):
@@ -65,9 +90,9 @@ def pad(trace: Trace, value: Value, shape: Sequence[Dim]) -> Value:
     return value
 
 
-def part(trace: Trace, buffer: Value, length: Value, axis: int, most: Dim) -> Value:
-    """The first elements of a buffer, as many as `length` says, which are at most `most`."""
-    n = size_of(trace, length, most)
+def part(trace: Trace, buffer: Value, length: Value, axis: int, most: Dim, least: int = 0) -> Value:
+    """The first elements of a buffer, as many as `length` says: from `least` to `most`."""
+    n = size_of(trace, length, most, least)
     return trace.emit("slice", [buffer], {"axis": axis, "start": 0, "length": n, "step": 1})
 
 
@@ -101,4 +126,30 @@ def merge_bounded(merge: Any, name: str, a: FakeTensor, b: FakeTensor) -> FakeTe
     return trace.fake(value, a.stop_gradient and b.stop_gradient)
 
 
-__all__ = ["bound", "is_larger", "larger", "merge_bounded", "other_axis", "pad", "part"]
+def last_part(plan: Any, inner: Value, axes: Sequence[int], name: str) -> Value:
+    """The value after a loop of a tensor of which data has decided the size in the iteration: a
+    part of a buffer that has room for all of them. `plan`: the `LoopRecord`."""
+    trace: Trace = plan.trace
+    (axis, *more), dims = axes, list(inner.type.shape)
+    if plan.body_trace.loop.name in names_in(bound(trace, dims[axis], plan.frame) or 0):
+        plan.body_trace.need_bound()
+    most, length = bound(trace, dims[axis]), trace.dim_value(dims[axis])
+    if most is None or more:
+        raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
+    dims[axis] = most
+    buffer = plan.add_last(pad(trace, inner, dims), name)
+    count = plan.add_last(trace.read_value(length), name)
+    with plan.behind():
+        value = part(trace, buffer, count, axis, most)
+    trace.freeze(value, "It is a part of what the last iteration of a loop has made.", None)
+    if trace.values.frame_of[trace.root(inner)] is not plan.frame:
+        trace.values.copies[value] = (trace.root(inner),)
+    if buffer in trace.undefined.values:
+        trace.undefined.values[value] = trace.undefined.values[buffer]
+    return value
+
+
+__all__ = [
+    "bound", "is_larger", "larger", "last_part", "merge_bounded", "other_axis", "pad", "part",
+    "shrinkage",
+]  # fmt: skip

@@ -20,11 +20,11 @@ iteration begins, and stored there when it ends. The room follows from bounds of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from dy2st.branches.bounded import bound, is_larger, larger, other_axis, pad, part
+from dy2st.branches.bounded import bound, is_larger, larger, other_axis, pad, part, shrinkage
 from dy2st.branches.unresolved import Unresolved
 from dy2st.loops.concat_growth import expanded
 from dy2st.loops.growth import Growth, without
@@ -34,6 +34,7 @@ from dy2st.state.tree import Mismatch, describe
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
 from dy2st.trace.item import size_of
+from dy2st.trace.scalar import PathCondition
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.trace import Frame, Trace, current
@@ -222,13 +223,14 @@ def settle(plan: LoopRecord, name: str, p: object, a: object) -> object:
 class Resize:
     """How the size of a place moves: before the loop it is at most that of the tensor there, and
     `most` if that is larger; each iteration makes that larger by at most `step`, and the size
-    itself smaller by at least `less`. They name no sizes that a trace has made: the next trace has
-    others."""
+    itself smaller by at least `less`. It is `least` or more whenever an iteration begins. They name
+    no sizes that a trace has made: the next trace has others."""
 
     axis: int
     most: Dim | None
     step: Dim = 0
     less: int = 0
+    least: int = 0
 
 
 class Resized:
@@ -285,7 +287,7 @@ def part_of_buffer(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, 
     if not source.stop_gradient:
         trace.autograd.trained.add(source.buffer)
     most = source.at(Size.named(body_trace.loop.name))
-    value = part(trace, source.buffer, source.length, resize.axis, most)
+    value = part(trace, source.buffer, source.length, resize.axis, most, resize.least)
     trace.freeze(value, "It is a part of a buffer that the loop carries.", body_trace.loop)
     made = trace.fake(value, source.stop_gradient)
     source.count = str(value.type.shape[resize.axis])
@@ -335,11 +337,29 @@ def fits(source: Resized, name: str, n: Dim) -> None:
 
 
 def learn_less(source: Resized, n: Dim) -> None:
-    """Learn that each iteration makes the size smaller, which bounds their number."""
+    """Learn that each iteration makes the size smaller, which bounds their number, and what the
+    test of an iteration says of it."""
     body_trace, resize = source.body_trace, source.resize
-    less = body_trace.shrinkage(source, n, body_trace.goes_on)
+    less = shrinkage(body_trace.trace.sizes, source.count, n, body_trace.goes_on)
     if body_trace.loop.trip == ENDLESS and not resize.less and less:
         learn(source, less=less)
+    begin = source.init._value.type.shape[resize.axis]
+    least = least_of(body_trace.goes_on, n)
+    enough = body_trace.trace.sizes.surely(begin, least)
+    if least > resize.least and (enough or least_of(body_trace.enters, begin) >= least):
+        learn(source, least=least)
+
+
+def least_of(facts: Collection[PathCondition], n: Dim) -> int:
+    """The least that a size can be where facts hold."""
+    found = [0, n] if isinstance(n, int) else [0]
+    for op, gap in facts:
+        if op in ("lt", "le"):
+            op, gap = {"lt": "gt", "le": "ge"}[op], 0 - gap
+        rest = gap - n if op in ("gt", "ge", "ne") else n
+        if isinstance(rest, int) and (op != "ne" or rest == 0):
+            found.append(int(op != "ge") - rest)
+    return max(found)
 
 
 def learn(source: Resized, **facts: Any) -> NoReturn:

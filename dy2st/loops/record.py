@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dy2st.branches.bounded import pad
+from dy2st.branches.bounded import last_part, pad, shrinkage
 from dy2st.branches.unresolved import Alternative
 from dy2st.state.containers.buffers import Wanted
 from dy2st.state.containers.either import Either
@@ -200,24 +200,6 @@ class LoopTrace:
         """The largest trip count by each of the comparisons; None where there is none."""
         return {c: self.bound_of(c, ahead) or self.bound_by_size(c, go.implies) for c in go.implies}
 
-    def shrinkage(self, source: Any, dim: Dim, facts: frozenset[PathCondition]) -> int | None:
-        """By how much a size of the body, where it is not 0 and `facts` hold, surely is smaller
-        than that of a tensor when the iteration begins; None if nothing says so."""
-        sizes, less = self.trace.sizes, 0
-        while isinstance(dim, Size) and len(dim.names) == 1:
-            (name,) = dim.names
-            rest = dim - Size.named(name)
-            if not isinstance(rest, int) or rest > 0:
-                return None
-            less -= rest
-            if name == source.count:
-                return less
-            if name not in sizes.counts or sizes.births[name] < sizes.births[source.count]:
-                return None
-            sides = [d for q, d in sizes.sides.get(name, {}).items() if q in facts]
-            dim = sides[0] if sides else sizes.nonempty.get(name, sizes.counts[name][1])
-        return None
-
     def bound_by_size(self, fact: PathCondition, facts: frozenset[PathCondition]) -> Dim | None:
         """The largest trip count if one of the `facts` that hold behind each iteration but the last
         says that a tensor has elements, which each iteration makes fewer; None if it does not."""
@@ -229,7 +211,7 @@ class LoopTrace:
         if op != "gt" and not (op == "ne" and self.trace.sizes.surely(gap, 0)):
             return None
         for source in (q for q in self.resized.values() if q.resize.less):
-            if self.shrinkage(source, gap, facts) is not None:
+            if shrinkage(self.trace.sizes, source.count, gap, facts) is not None:
                 most = self.trace.sizes.extreme(source.most, True)
                 few = most // source.resize.less if isinstance(most, int) else most
                 return None if few is None else few + 1
@@ -418,8 +400,10 @@ class LoopRecord:
         """The value after the loop; it may be undefined where data decides if the loop runs."""
         if inner in self.lasts or inner in self.lasts_cut:
             return self.lasts[inner] if inner in self.lasts else self.lasts_cut[inner]
-        if any(self.trace.is_local(n, self.frame) for n in inner.type.shape):
-            raise NeedsConcrete(f"{name} is as long as an inner loop, which depends on data")
+        axes = [k for k, n in enumerate(inner.type.shape) if self.trace.is_local(n, self.frame)]
+        if axes:
+            self.lasts_cut[inner] = last_part(self, inner, axes, name)
+            return self.lasts_cut[inner]
         if self.body_trace.certain and self.moves(inner.type):
             self.lasts_cut[inner] = self.cut(self.add_last(self.padded(inner), name), inner.type)
             return self.lasts_cut[inner]

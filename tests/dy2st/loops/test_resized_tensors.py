@@ -229,6 +229,41 @@ def speculative_decoding(x):
     return ids[:20], steps
 
 
+# ---------------------------------------------------------------- where they leave a loop
+@program
+def returned_from_a_loop(x):
+    y = x.flatten()
+    for t in range(6):
+        y = y[y > -1 + 0.4 * t]
+        if y.sum() > 6:
+            return y * 2, t
+        if y.shape[0] < 3:
+            return y, t + 10
+    return y, 100
+
+
+@program
+def of_the_last_iteration(x):
+    y, total = x.flatten(), paddle.zeros([])
+    while y.shape[0] > 2:
+        before, z = y, y[y > 0]
+        while z.shape[0] > 1:
+            z = z[z < z.max()]
+            total = total * 0.9 + z.sum()
+        y = y[y > y.min()][:-1]
+    return before, z, total, before.shape[0] - y.shape[0]
+
+
+@program
+def collected_slices(x):
+    """The test says that there is an element: a slice of one has one."""
+    y, found = x.flatten(), []
+    while y.shape[0] > 0:
+        found.append(y[:1])
+        y = y[1:][y[1:] > y[0]]
+    return paddle.concat(found)
+
+
 # ---------------------------------------------------------------- in branches and containers
 @program
 def in_branches(x):
@@ -311,6 +346,20 @@ def test_the_callers_own_tensor_is_copied():
         with pytest.warns(dy2st.CopyWarning):
             have = dy2st.to_static(f)(x)
         same(have, f(x))
+
+
+def test_a_tensor_of_a_loop_that_does_not_run_is_not_defined():
+    def f(x):
+        k = 0
+        while x.sum() > k:
+            y = x[x > 0.1 * k]
+            k += 1
+        return y
+
+    static = dy2st.to_static(f)
+    same(static(data(0)[0].abs()), f(data(0)[0].abs()))
+    with pytest.raises(UnboundLocalError, match="'y' is set only if the loop runs"):
+        static(-data(0)[0].abs())
 
 
 def test_a_size_that_doubles_is_refused():
