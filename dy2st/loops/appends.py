@@ -77,7 +77,7 @@ def element_after(plan: LoopRecord, port: TapPort) -> object:
     if fill is not None and back > 1:
         return fills.port(plan.trace, target, plan.frame, fill, back - 1).inner
     new = appended(plan.frame, target)
-    if new and back == 1:
+    if new and back <= 1:
         return last_of(plan, new[-1])
     if any(isinstance(q, StackedRun) for q in new):
         raise NeedsConcrete("an inner loop appends to a list that is read from its end")

@@ -299,6 +299,8 @@ class TraceList(list):
             found = fills.read(trace, self, i, loops[-1], fill)
             if found or not self.segmented:
                 return found[0] if found else lookup.element(trace, self, self.parts(), i, "list")
+        if fills.is_front(i, loops) and (found := fills.first(trace, self, loops[0])):
+            return found[0]
         back = taps.distance(trace, self, i, loops)
         if back is not None:
             return taps.from_end(trace, self, loops, back)
@@ -309,7 +311,7 @@ class TraceList(list):
             return taps.guess(trace, self, loops, i)
         if is_later(i) and not self.segmented:
             return taps.item_at(trace, self, i, loops)
-        for f in () if is_symint(i) else loops:
+        for f in () if is_symint(i) or fills.is_front(i, loops) else loops:
             f.taken.add(id(self))
         if not self.segmented or self.buffer is not None:
             if not self._is_first(i, loops):
@@ -495,6 +497,4 @@ def contents(x: Any) -> list[Any]:
     return x.parts()
 
 
-__all__ = [
-    "Leaf", "ScanCell", "StackedRun", "TraceList", "contents", "mapped",
-]  # fmt: skip
+__all__ = ["Leaf", "ScanCell", "StackedRun", "TraceList", "contents", "mapped"]

@@ -45,12 +45,12 @@ class Frame:
     `growth`: how many elements each iteration of the loop appends to a list from outside, by `id`;
     `asked` are the lists whose length the body has read, `queues` those whose elements it shifts,
     `picked` those that it reads at an index of the program, `guessed` those of them that may be too
-    short for it; `taken` those that it reads at a number of Python, `ends` those that it stores to
-    from the end; `fills` those whose elements it stores at its index. `wants`: how far from their
-    ends lists are read that it may turn out to append to, None for no constant distance. `shrunk`:
-    lists out of which it has taken elements, with how many from the front and back. `learned`: what
-    earlier traces of the loop have found. `tails`: carried elements, by the list's `id` and the
-    distance from the end. `facts` hold in a branch.
+    short for it; `taken` those that it reads at a number of Python, `fronts` those at 0, `ends`
+    those that it stores to from the end; `fills` those whose elements it stores at its index.
+    `wants`: how far from their ends lists are read that it may turn out to append to, None for no
+    constant distance. `shrunk`: lists out of which it has taken elements, with how many from the
+    front and back. `learned`: what earlier traces of the loop have found. `tails`: carried
+    elements, by the list's `id` and the distance from the end. `facts` hold in a branch.
     `relied`: storages from outside of the block whose known elements it has read as Python numbers.
     `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
     `paths`: the places of the tensors that the loop carries. `tables`: of
@@ -91,6 +91,7 @@ class Frame:
     picked: dict[int, Any] = field(default_factory=dict)
     guessed: set[int] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)
+    fronts: set[int] = field(default_factory=set)
     ends: set[int] = field(default_factory=set)
     observed: dict[int, Any] = field(default_factory=dict)
     changed: dict[int, Any] = field(default_factory=dict)

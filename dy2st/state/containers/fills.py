@@ -4,7 +4,7 @@
     for t in range(n):                  for t in range(n):
         ys[t] = f(x[t])                     hs[t + 1] = f(hs[t], x[t])
 
-The same holds for one that grows in front: `ys.insert(0, y)`.
+The same holds for one that grows in front: `ys.insert(0, y)`, of which `ys[0]` is read.
 
 An iteration stores one element, next to that of the iteration before: the loop stacks them as if it
 appended them. Reads of stored elements are taps, reads of elements that are yet to be stored give
@@ -122,6 +122,27 @@ def insert(trace: Trace, target: Any, at: object, value: object, *, loops: Seque
     return True
 
 
+def is_front(i: object, loops: Sequence[Frame]) -> bool:
+    """Whether an index in one loop is that of the first element."""
+    return type(i) is int and i == 0 and len(loops) == 1
+
+
+def first(trace: Trace, target: Any, frame: Frame) -> Any:
+    """`(element,)` for `target[0]` where the loop is known to insert in front of it; else ()."""
+    key = id(target)
+    if frame.learned.fills.get(key) is not FRONT:
+        frame.fronts.add(key)
+        return ()
+    if key in frame.fills:
+        return (frame.appends[key][1][0],)
+    if (key, 0) not in frame.tails:
+        with at_frame(trace, trace.frames.index(frame) - 1):
+            before = target[0]
+        with at_frame(trace, trace.frames.index(frame)):
+            frame.tails[key, 0] = TapPort(target, 0, before, trace)
+    return (frame.tails[key, 0].fake,)
+
+
 def record(trace: Trace, target: object, value: object, fill: Fill) -> None:
     frame, key = trace.frame, id(target)
     trace.check_certain(target)
@@ -171,12 +192,15 @@ def port(trace: Trace, target: Any, frame: Frame, fill: Fill, back: int) -> TapP
 
 
 def check_unread(trace: Trace, frame: Frame) -> None:
-    """A list that the loop fills is read at its index only, one that grows in front not at all."""
+    """A list that the loop fills is read at its index only, one that grows in front at 0."""
     read_at = {*frame.picked, *frame.guessed, *frame.asked}
     for key, fill in list(frame.fills.items()):
         tapped = any(k == key for k, _ in frame.tails) and frame.learned.fills.get(key) != fill
         stored = any(k[:2] == ("item", key) for k in frame.stores)
         read = key in frame.observed or key in frame.taken or fill is FRONT and key in read_at
+        if key in frame.fronts and fill is FRONT:
+            frame.learned.fills[key], frame.stale = FRONT, True
+        read |= key in frame.fronts and fill is not FRONT
         if tapped or stored or read or len(frame.appends[key][1]) > 1:
             if fill is FRONT:
                 raise NeedsConcrete("a list is read or changed while the loop fills it")
@@ -186,8 +210,9 @@ def check_unread(trace: Trace, frame: Frame) -> None:
 def learn(frame: Frame) -> bool:
     """Learn which of the lists that the body reads at an index it fills."""
     read_at = {*frame.picked, *frame.guessed}
-    fills = {k: q for k, q in frame.fills.items() if q is not FRONT}
-    new = {k: q for k, q in fills.items() if k in read_at or k in frame.learned.fills}
+    known = frame.learned.fills
+    fills = {k: q for k, q in frame.fills.items() if q is not FRONT or known.get(k) is FRONT}
+    new = {k: q for k, q in fills.items() if k in read_at or k in known}
     changed = frame.learned.fills != new
     frame.learned.fills.clear()
     frame.learned.fills.update(new)
@@ -224,5 +249,6 @@ def method(trace: Trace, self: Any, name: str, args: tuple[Any, ...]) -> object:
 
 
 __all__ = [
-    "FRONT", "Fill", "check_unread", "hold", "insert", "known", "learn", "port", "read", "store",
+    "FRONT", "Fill", "check_unread", "first", "hold", "insert", "is_front", "known", "learn",
+    "port", "read", "store",
 ]  # fmt: skip

@@ -150,6 +150,42 @@ def test_elements_of_a_growing_list_are_carried(f, least):
     rolls(f, least=least)
 
 
+# ---------------------------------------------------------------- lists that grow in front
+def smoothed(x):
+    """As the smoother of Rauch, Tung and Striebel: backwards over what a filter has left."""
+    mean, means, predicted = paddle.zeros([3], x.dtype), [], []
+    for t in range(x.shape[0]):
+        predicted.append(mean * 0.9)
+        mean = predicted[-1] + 0.3 * (x[t] - predicted[-1])
+        means.append(mean)
+    out = [means[-1]]
+    for t in range(x.shape[0] - 2, -1, -1):
+        out.insert(0, means[t] + 0.5 * (out[0] - predicted[t + 1]))
+    return paddle.stack(out)
+
+
+def read_behind_the_insertion(x):
+    ys, total = [(x[0], 1.0)], paddle.zeros([3], x.dtype)
+    for row in x:
+        if row.sum() > 0:
+            total = total + ys[0][0]
+        ys.insert(0, (ys[0][0] * 0.5 + row, ys[0][1] * 0.9))
+        total = total + ys[0][1] * ys[0][0]
+    return ys[-1][0], ys[len(ys) // 2][0], total, ys[0][1]
+
+
+def joined_in_front(x):
+    ys = [x[0]]
+    for row in x:
+        ys = [row + 0.5 * ys[0], *ys]
+    return paddle.stack(ys)
+
+
+@pytest.mark.parametrize("f", [smoothed, read_behind_the_insertion, joined_in_front])
+def test_the_first_element_of_a_list_that_grows_in_front_is_carried(f):
+    rolls(f, least=2)
+
+
 # ---------------------------------------------------------------- complete lists
 def numbers(x):
     factors = [0.5, 0.25, -0.0, 1.5] * 20
