@@ -86,6 +86,15 @@ __all__ = ["UsersErrors", "in_words", "for_user", "users_error"]
 def stopped(stop: NeedsConcrete) -> SourceError:
     """A need that no loop has met."""
     what = stop.reason
+    if what.endswith(" a loop runs that data ends"):
+        return SourceError(
+            f"{what}.",
+            raised_at(stop),
+            reason="It is needed as a plain number, or each element by itself, and the program has "
+            "one tensor of all of them.",
+            remedy="Read elements, slices or `xs[::-1]` of a list whose elements have one type; or "
+            "bound the loop (`for t in range(n): ... break`).",
+        )
     for tried in ("the loop", "the block", "a loop"):
         what = what.replace(tried, "a branch on data")
     if stop.loops or what == stop.reason:

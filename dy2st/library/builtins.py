@@ -151,10 +151,16 @@ def unbind_(input: object, axis: int = 0) -> object:
 
 
 def recompute_(function: object, *args: object, **kwargs: object) -> object:
-    """A plain call: the compiler decides what the backward program computes again."""
-    for name in ("preserve_rng_state", "use_reentrant", "offload_indices"):
+    """A plain call: the compiler decides what the backward program computes again. Paddle's node
+    gives no gradients, those of parameters included, where no tensor that it is given has one."""
+    for name in ("preserve_rng_state", "offload_indices"):
         kwargs.pop(name, None)
-    return calls_of(function)(*args, **kwargs)
+    reentrant, given = kwargs.pop("use_reentrant", True), [*args, *kwargs.values()]
+    given = [q for x in given for q in (x if type(x) is tuple else [x])]
+    if not reentrant or any(isinstance(q, Tensor) and not q.stop_gradient for q in given):
+        return calls_of(function)(*args, **kwargs)
+    with paddle.no_grad():
+        return calls_of(function)(*args, **kwargs)
 
 
 def packing(f: Callable[..., object]) -> Callable[..., object]:

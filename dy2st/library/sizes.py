@@ -8,7 +8,9 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor
 from paddle.base import core
@@ -91,6 +93,19 @@ def interpolate(
     return record(name, getattr(core.eager.ops, name), args, {})
 
 
+@functools.wraps(paddle.where)
+def where(condition: Any, *args: Any, **kwargs: Any) -> object:
+    """`paddle.where`, whose own Python compares the shapes of its operands."""
+    given = [condition, *args, *(kwargs[k] for k in ("x", "y") if k in kwargs)]
+    named = any(is_symint(d) for q in given if isinstance(q, Tensor) for d in q.shape)
+    if current() is None or not named or len(given) != 3 or len(args) + len(kwargs) != 2:
+        return paddle.where(condition, *args, **kwargs)
+    tensors = [paddle.to_tensor(q) if np.isscalar(q) else q for q in given]
+    if not all(isinstance(q, Tensor) for q in tensors) or condition.dtype != paddle.bool:
+        return paddle.where(condition, *args, **kwargs)
+    return record("where", core.eager.ops.where, tuple(tensors), {})
+
+
 def to_tensor(*args: object, **kwargs: object) -> object:
     """`paddle.to_tensor` under a name of the user's own: while tracing it is replaced there."""
     return paddle.to_tensor(*args, **kwargs)
@@ -154,4 +169,5 @@ SIZES: dict[int, Callable[..., object]] = {
     id(F.interpolate): with_sizes(F.interpolate, "size", kernel=interpolate, like=resize),
     id(F.upsample): with_sizes(F.upsample, "size", kernel=interpolate),
     id(paddle.to_tensor): to_tensor,
+    **dict.fromkeys((id(paddle.where), id(Tensor.where)), where),
 }

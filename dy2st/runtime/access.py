@@ -224,6 +224,8 @@ def store_plain(obj: object, name: str, value: object) -> None:
         return
     if store_computed(trace, obj, name, value):
         return
+    if name == "stop_gradient" and isinstance(obj, Tensor) and load_attr(obj, name) is value:
+        return
     if isinstance(obj, Tensor) or of_library(obj):
         owner = "a tensor" if isinstance(obj, Tensor) else f"a {type(obj).__name__}"
         raise refuse(

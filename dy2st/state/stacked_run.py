@@ -15,9 +15,9 @@ from dy2st.state.containers.records import (
     snapshot,
     unpacked,
 )
-from dy2st.trace.emitter import lift
+from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, make, stop
+from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, make, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace, current
@@ -257,14 +257,19 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
         return whole if len(trees) == len(columns) else None
     known = [constant_of(q.tree if isinstance(q, StackedRun) else q) for q in parts]
     if any(known):
-        one = all(same_constant(q, known[0]) for q in known)
-        return StackedRun(size, Known(known[0][0], "")) if one else None
+        if all(same_constant(q, known[0]) for q in known):
+            return StackedRun(size, Known(known[0][0], ""))
+        parts = [computed(trace, q) for q in parts]
+        if any(constant_of(q.tree if isinstance(q, StackedRun) else q) for q in parts):
+            return None
     segments = [q for q in parts if isinstance(q, StackedRun)]
     numbers = {q.tree.number if isinstance(q, StackedRun) else is_runtime_scalar(q) for q in parts}
     if len(numbers) > 1:
         return None
     members = [value_of(trace, q) for q in parts if not isinstance(q, StackedRun)]
     members += [v for q in segments for v in q.tree.members]
+    if numbers == {True} and len({v.type.dtype for v in members}) > 1:
+        return None
     tree = Unstacked(along_first_axis(trace, parts), numbers.pop(), members)
     return StackedRun(size, tree, origin=given)
 
@@ -295,6 +300,13 @@ def length_of(parts: Sequence[object]) -> Dim:
 
 def value_of(trace: Trace, x: Any) -> Value:
     return x.value if is_runtime_scalar(x) else lift(trace, x)._value  # type: ignore[no-any-return]
+
+
+def computed(trace: Trace, x: object) -> object:
+    """A number of Python as one that the program computes."""
+    if type(x) not in DTYPES or type(x) is int and x.bit_length() > 63:
+        return x
+    return RuntimeScalar(Emitter(trace).full(x, DTYPES[type(x)])._value, trace)
 
 
 def along_first_axis(trace: Trace, parts: list[Any]) -> Tensor:
@@ -406,6 +418,8 @@ def constant_of(x: object) -> tuple[object, ...]:
 
 def moves(part: object) -> bool:
     """Whether Python values of an element or segment may be others in each element."""
+    if is_runtime_scalar(part):
+        return part.mixed
     stacked = (Leaf, Unstacked, Tensor)
     return not all(isinstance(q, stacked) or constant_of(q) for q in leaves_of(part))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,18 @@ def softplus(e: Emitter, x: object, beta: float = 1.0, threshold: float = 20.0) 
 @adapter("gelu")
 def gelu(e: Emitter, x: object, approximate: bool = False) -> FakeTensor:
     return e.gelu(x, approximate=bool(approximate))
+
+
+@adapter("add_n")
+def add_n(e: Emitter, xs: Sequence[object]) -> FakeTensor:
+    """The sum of tensors of one type, from the first to the last."""
+    first, *rest = xs
+    if any(e.type(q) != e.type(first) for q in rest) or e.type(first).dtype not in (F32, F64):
+        raise NoRow("add_n of these types")
+    out = e.assign(first)
+    for q in rest:
+        out = e.add(out, q)
+    return out
 
 
 @adapter("where")

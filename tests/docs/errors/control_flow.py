@@ -540,3 +540,12 @@ def size_that_nothing_bounds(x):
     while h.sum() < 100:
         h = paddle.concat([h, h[h > 0]])
     return h
+
+
+@example(X)
+def list_of_two_kinds_as_long_as_data_says(x):
+    path = [0.5]
+    for t in range(int(x.sum())):
+        path.append(int(x[0, 0, t % 4]))
+    path.reverse()
+    return path

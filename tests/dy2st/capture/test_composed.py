@@ -104,6 +104,7 @@ CALLS = {
     "cross": (
         lambda x: (paddle.cross(x, x * x), paddle.cross(x, x[::-1], axis=1)), lambda: f32(3, 3)
     ),
+    "add_n": (lambda x: (paddle.add_n([x, x * x, x]), paddle.add_n(x)), odd),
     "searchsorted": (
         lambda x: (
             paddle.searchsorted(EDGES, x),

@@ -154,6 +154,37 @@ def padding_masks(x):
 
 
 @program
+def where_of_a_padding_mask(x):
+    many = lengths(x[:2, :3])
+    n = paddle.maximum(many.max(), paddle.to_tensor(6))
+    mask = paddle.arange(n).unsqueeze(0).expand([2, n]) >= many.unsqueeze(-1)
+    y = paddle.where(mask, 0.0, x[:2])
+    return y, paddle.where(mask, paddle.zeros_like(x[:2]), y=x[:2]), paddle.where(mask, 1.0, 2.0)
+
+
+@program
+def numbers_in_lists_as_long_as_data_says(x):
+    many, out = lengths(x), []
+    for b in range(2):
+        path = [x[b, 0].item()]
+        for t in range(int(many[b])):
+            path.append(x[b, t % 6].item())
+        path.reverse()
+        ids = [0, 1]
+        for t in range(int(many[b]) - 1):
+            ids.append(int(x[b, t] * 10))
+        out += [path, ids[::-1], ids[1:], [sum(ids)]]
+    return tuple([paddle.to_tensor(q) for q in out])
+
+
+@program
+def segments(x):
+    ids, reduced = lengths(x).sort(), paddle.geometric
+    a = reduced.segment_sum(x, ids), reduced.segment_mean(x[:, 0], ids.astype("int32"))
+    return *a, reduced.segment_max(x.round(), ids), reduced.segment_min(x, ids)
+
+
+@program
 def a_padded_batch(x):
     many = lengths(x).clip(max=6)
     n = int(many.max())

@@ -259,6 +259,43 @@ def test_pylayer_in_a_loop_with_a_parameter():
     trains(Net, lambda: [data(3, 4)])
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_recompute_of_tensors_without_a_gradient_gives_none_to_parameters(inside):
+    class Net(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            h = recompute(lambda q: self.one(q[0]), (self.two(x) if inside else x,))
+            return self.two(h)
+
+    trains(Net, lambda: [data(3, 4)])
+
+
+def test_a_flag_that_stays_may_be_set():
+    class Teacher(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.student, self.teacher = nn.Linear(4, 4), nn.Linear(4, 4)
+            for p in self.teacher.parameters():
+                p.stop_gradient = True
+
+        def forward(self, x):
+            with paddle.no_grad():
+                for p, q in zip(self.student.parameters(), self.teacher.parameters()):
+                    q.set_value(q * 0.9 + p * 0.1)
+                    q.stop_gradient = True
+            return self.student(x) - self.teacher(x)
+
+    trains(Teacher, lambda: [data(3, 4)])
+    teacher = dy2st.to_static(Teacher())
+    teacher(paddle.ones([3, 4]))
+    teacher.teacher.bias.stop_gradient = False
+    with pytest.raises(dy2st.SourceError, match="stop_gradient of a tensor is set"):
+        teacher(paddle.ones([3, 4]))
+
+
 def test_pylayer_without_gradients_is_its_forward():
     def f(x, y):
         with paddle.no_grad():

@@ -7,10 +7,15 @@ from typing import Any
 from dy2st.capture.adapters.elementwise import arithmetic
 from dy2st.capture.adapters.gather_scatter import filled, neutral
 from dy2st.capture.adapters.table import adapter, dims_of
+from dy2st.capture.data_sizes import as_size
 from dy2st.capture.indexing.advanced import indices
+from dy2st.capture.indexing.selection import counting
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor
-from ir.types import Dim
+from dy2st.trace.item import number
+from dy2st.trace.scalar import check
+from dy2st.trace.symint import dim_of
+from ir.types import I64, Dim
 
 OPERATIONS = {"ADD": "add", "SUB": "subtract", "MUL": "multiply", "DIV": "divide"}
 EXTREMES = {"MAX": ("amax", "maximum"), "MIN": ("amin", "minimum")}
@@ -54,6 +59,21 @@ def send_uv(
     """For each edge, what both ends have, combined."""
     at, to = ends(e, source, target)
     return arithmetic(e, OPERATIONS[message], e.gather(x, at, axis=0), e.gather(y, to, axis=0))
+
+
+@adapter("segment_pool")
+def segment_pool(e: Emitter, x: Any, segments: Any, reduce: str = "SUM") -> FakeTensor:
+    """The sum, mean or extreme of each run of rows with one number; zeros for numbers between."""
+    to = ends(e, segments)[0]
+    (n,) = e.type(to).shape
+    last = e.gather(to, e.subtract(e.scalar(e.trace.sym(n), I64), e.full(1, I64)), axis=0)
+    at = counting(e, n)
+    before = e.gather(to, e.maximum(e.subtract(at, e.full(1, I64)), e.full(0, I64)), axis=0)
+    at_least = e.maximum(before, e.full(0, e.type(to).dtype))
+    ok = e.all(e.greater_equal(to, at_least), axes=())
+    check(e.trace, ok._value, "ValueError", "segment_ids are negative or not sorted")
+    rows = number(e.trace, e.add(last, e.full(1, I64)), "segment_ids")
+    return received(e, x, to, reduce, dim_of(as_size(e.trace, rows)))
 
 
 def rows_of(e: Emitter, x: object, size: Any) -> Dim:
