@@ -16,6 +16,7 @@ from dy2st.compiled.errors import for_user
 from dy2st.compiled.kernels import CPU, Device
 from dy2st.compiled.report import Report
 from dy2st.convert.source import render
+from dy2st.library import modes
 from dy2st.results.donation import check_names
 from dy2st.runtime import calls
 from dy2st.state.ownership import TRANSLATIONS
@@ -83,6 +84,8 @@ class StaticFunction:
         cache = self.__dy2st_cache__
         entry = signature = None
         try:
+            if modes.MAY_BE_MIXED and (mixed := modes.mixed_precision()) is not None:
+                raise mixed
             signature = Signature(args, kwargs)
             for entry in cache.entries.get(signature.key, ()):
                 result = entry.call(signature.leaves)

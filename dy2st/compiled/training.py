@@ -319,13 +319,3 @@ def check_mode(before: bool) -> None:
             reason="A cached call could not repeat this.",
             remedy="Write `with paddle.no_grad():` around that code.",
         )
-
-
-def check_amp() -> None:
-    tracer = paddle.base.framework._dygraph_tracer()
-    if tracer is not None and str(tracer._amp_level) not in ("AmpLevel.O0", "0"):
-        raise Refused(
-            "automatic mixed precision is on.",
-            reason="auto_cast is not translated.",
-            remedy="Call the translated function outside of paddle.amp.auto_cast.",
-        )

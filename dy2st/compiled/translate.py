@@ -35,7 +35,7 @@ from dy2st.compiled.entry import Entry, Translation
 from dy2st.compiled.errors import in_words, stopped, unstable
 from dy2st.compiled.kernels import CPU, Device
 from dy2st.compiled.report import copies_of, finished_chains, make_report
-from dy2st.compiled.training import Checkpoint, Training, check_amp, check_mode, prepare
+from dy2st.compiled.training import Checkpoint, Training, check_mode, prepare
 from dy2st.results.donation import given_up
 from dy2st.results.leaves import OutputPlan
 from dy2st.results.planner import Results
@@ -310,7 +310,6 @@ def check_holds(guards: Guards, given: Given, entry: Entry, leaked: list[str]) -
 def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     """Run the function on stand-ins: the program as it was recorded."""
     function, signature = given.function, given.signature
-    check_amp()
     with trace.pause():
         shared_inputs.declare(trace, given.shared)
     leaves = fake_arguments(trace, given)

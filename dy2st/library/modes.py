@@ -6,15 +6,21 @@ cached call repeats the stores. Which Layers there are is guarded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import paddle
+from paddle.base import core
 from paddle.nn import Layer
 
 from dy2st.capture.tensor_methods import refuse_training
 from dy2st.state.ownership import refuse
+from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import Attr
+from dy2st.trace.user_stack import user_loc
+from ir import SourceError
 
 
 def train(layer: Layer, mode: bool = True) -> Layer:
@@ -45,6 +51,34 @@ def flatten_parameters(layer: paddle.nn.Layer) -> None:
         layer.flatten_parameters()
 
 
+#: whether Paddle has devices on which `auto_cast` does anything: on a CPU it has no effect
+MAY_BE_MIXED = core.is_compiled_with_cuda() or core.is_compiled_with_xpu()
+
+
+def mixed_precision() -> SourceError | None:
+    """The error where Paddle's calls would cast their operands to 16 bits."""
+    tracer = paddle.base.framework._dygraph_tracer()
+    if tracer is None or tracer._amp_level == core.AmpLevel.O0:
+        return None
+    return SourceError(
+        "automatic mixed precision is on.",
+        user_loc(),
+        reason="The casts of auto_cast, which Paddle makes on a GPU, are not translated.",
+        remedy="Call the translated function outside of paddle.amp.auto_cast, or write "
+        "`enable=False`.",
+    )
+
+
+@contextlib.contextmanager
+def auto_cast(*args: Any, **kwargs: Any) -> Iterator[None]:
+    """`paddle.amp.auto_cast` in a function that is traced."""
+    with paddle.amp.auto_cast(*args, **kwargs):
+        error = mixed_precision()
+        if error is not None:
+            raise Refused(error)
+        yield
+
+
 #: methods of Layers, by the `id` of their functions
 METHODS: dict[int, Callable[..., object]] = {
     id(Layer.train): train,
@@ -67,4 +101,7 @@ def backward(*args: object, **kwargs: object) -> object:
     raise refuse_training("paddle.autograd.backward()")
 
 
-TRAINING_STEPS: dict[int, Callable[..., object]] = {id(paddle.autograd.backward): backward}
+TRAINING_STEPS: dict[int, Callable[..., object]] = {
+    id(paddle.autograd.backward): backward,
+    id(paddle.amp.auto_cast): auto_cast,
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 
@@ -11,6 +12,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
+from dy2st.library import modes
 from dy2st.trace import user_stack
 from tests import check
 from tests.parity.models import wrong, wrong_data
@@ -136,17 +138,69 @@ def test_index_from_data_is_checked():
             static(paddle.to_tensor(bad), table)
 
 
-def test_mixed_precision_is_refused():
-    """auto_cast has no effect on this CPU, so its level is set by hand."""
-    tracer = paddle.base.framework._dygraph_tracer()
+def test_mixed_precision_that_has_an_effect_is_refused(monkeypatch):
+    """auto_cast has none on this CPU, so its level is set by hand."""
+    tracer, levels = paddle.base.framework._dygraph_tracer(), paddle.base.core.AmpLevel
     static = dy2st.to_static(lambda x: paddle.matmul(x, x))
-    tracer._amp_level = paddle.base.core.AmpLevel.O1
+    static(paddle.ones([2, 2]))
+    monkeypatch.setattr(modes, "MAY_BE_MIXED", True)
+    tracer._amp_level = levels.O1
     try:
         with pytest.raises(dy2st.SourceError, match="mixed precision"):
-            static(paddle.ones([2, 2]))
+            static(paddle.ones([2, 2]))  # a call that has a program
     finally:
-        tracer._amp_level = paddle.base.core.AmpLevel.O0
+        tracer._amp_level = levels.O0
     static(paddle.ones([2, 2]))
+
+    @contextlib.contextmanager
+    def as_on_a_gpu(**options):
+        tracer._amp_level = levels.O1
+        yield
+        tracer._amp_level = levels.O0
+
+    monkeypatch.setattr(paddle.amp, "auto_cast", as_on_a_gpu)
+    try:
+        with pytest.raises(dy2st.SourceError, match="mixed precision"):
+            dy2st.to_static(under_auto_cast)(paddle.ones([2, 2]))
+    finally:
+        tracer._amp_level = levels.O0
+
+
+AUTO_CAST = paddle.amp.auto_cast
+
+
+def under_auto_cast(x):
+    with AUTO_CAST(level="O1", dtype="bfloat16"):
+        return paddle.matmul(x, x)
+
+
+@pytest.mark.filterwarnings("ignore:.*makes no effect")
+def test_mixed_precision_has_no_effect_on_a_cpu():
+    class Net(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = paddle.nn.Linear(4, 4)
+
+        def forward(self, x):
+            with paddle.amp.auto_cast(level="O1", dtype="bfloat16"):
+                return paddle.tanh(self.inner(x)).mean()
+
+    losses = []
+    for translate in (lambda f: f, dy2st.to_static):
+        paddle.seed(0)
+        net = Net()
+        sgd = paddle.optimizer.SGD(0.1, parameters=net.parameters())
+        net, sgd = paddle.amp.decorate(net, sgd, level="O2", dtype="bfloat16")
+        scaler, call = paddle.amp.GradScaler(), translate(net)
+        for _ in range(3):
+            with paddle.amp.auto_cast(level="O2"):
+                loss = call(paddle.ones([2, 4]))
+            scaler.scale(loss).backward()
+            scaler.step(sgd)
+            scaler.update()
+            sgd.clear_grad()
+            losses.append(float(loss))
+    np.testing.assert_allclose(losses[:3], losses[3:], rtol=1e-6)
 
 
 def test_without_columns_an_error_marks_the_start_of_its_line(monkeypatch):
