@@ -1,8 +1,8 @@
 """A translated call in Paddle's graph: native nodes, and hooks that run the backward program.
 
-    asked inputs -> view -> one element each --concat--> token -> results
-                    hook:                       hook:              hook:
-                    its gradient                run backward       note what arrived
+    asked inputs -> one element each --concat--> token -> results
+                    hook:               hook:              hook:
+                    its gradient        run backward       note what arrived
 
 The elements carry no values that matter: hooks replace every gradient that passes. Paddle's engine
 does the rest: order, accumulation, hooks of the user, `paddle.grad`, the error of a second backward
@@ -56,12 +56,15 @@ class Node:
         }
 
     def piece(self, k: int, tensor: Tensor) -> Tensor:
-        """One element of an input: behind a view whose hook gives the gradient."""
+        """One element for an input: a view of it, whose hook gives the gradient. It gets memory of
+        its own, or Paddle would fill a gradient of the input's size behind it."""
         flat = ops.reshape(tensor, [-1])
         flat._register_grad_hook(lambda g: self.gradient(k))
-        one = ops.slice(flat, [0], [0], [1], [1], [])
         if flat.shape[0] == 0:
             one = ops.reshape(paddle.sum(flat), [1])
+        else:
+            one = flat
+            one.get_tensor()._share_data_with(self.zero(tensor.dtype, (1,)).get_tensor())
         return one if one.dtype == paddle.float32 else ops.cast(one, paddle.float32)
 
     def result(self, k: int, shape: Sequence[int], dtype: object) -> Tensor:
@@ -78,13 +81,16 @@ class Node:
             self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
         return self.tokens[dtype]
 
-    def listen(self, k: int, made: Tensor, shape: tuple[int, ...]) -> None:
-        """Note the gradient that arrives at `made`, and pass zeros of this shape on."""
-        key = (made.dtype, shape, self.where.stream is None)
+    def zero(self, dtype: object, shape: tuple[int, ...]) -> Tensor:
+        key = (dtype, shape, self.where.stream is None)
         if key not in _ZERO:
             with paddle.no_grad():
-                _ZERO[key] = ops.full(list(shape), 0, made.dtype, self.where.place)
-        zero = _ZERO[key]
+                _ZERO[key] = ops.full(list(shape), 0, dtype, self.where.place)
+        return _ZERO[key]
+
+    def listen(self, k: int, made: Tensor, shape: tuple[int, ...]) -> None:
+        """Note the gradient that arrives at `made`, and pass zeros of this shape on."""
+        zero = self.zero(made.dtype, shape)
 
         def hook(g: Tensor) -> Tensor:
             self.arrived[k] = g

@@ -28,7 +28,6 @@ PENDING = Pending()
 def raises(hook: Callable[..., object]) -> Callable[..., object]:
     """A hook whose exception is kept for the caller of the engine."""
 
-    @functools.wraps(hook)
     def kept(*args: object) -> object:
         try:
             return hook(*args)

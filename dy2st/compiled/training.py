@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class Spare:
 
     def give(self, k: int, tensor: Tensor, where: Where) -> None:
         """Nobody reads what output `k` of a call holds any more, once the work there is done."""
-        if PAGES <= tensor.size * tensor.element_size() <= MOST_HELD:
+        if PAGES <= math.prod(tensor.shape) * tensor.element_size() <= MOST_HELD:
             self.held[k] = tensor, where
 
 
@@ -113,6 +114,8 @@ class Training:
     def compiled(self, arrived: Iterable[int]) -> Backward:
         """For the gradients that are there."""
         given, key = len(self.of), frozenset(arrived)
+        if key in self._compiled:
+            return self._compiled[key]
         with self._lock:
             if key not in self._compiled:
                 with collector_waits():
@@ -181,8 +184,8 @@ class Training:
 
 def empty(value: Value, sizes: Mapping[str, int], where: Where, pairs: bool = False) -> Tensor:
     type = complex_type(value.type) if pairs else value.type
-    shape = [evaluate_dim(d, sizes) for d in type.shape]
-    return core.eager.ops.empty(shape, DTYPE_TO_PADDLE[type.dtype], where.place)
+    shape = [d if d.__class__ is int else evaluate_dim(d, sizes) for d in type.shape]
+    return ops.empty(shape, DTYPE_TO_PADDLE[type.dtype], where.place)
 
 
 def prepare(
