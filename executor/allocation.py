@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
-from functools import cached_property
-from typing import Protocol
+from functools import cache, cached_property
+from typing import Any, Protocol
 
 import numpy as np
+
+#: bytes of memory that is worth a request to the system
+LARGE = 1 << 22
 
 
 class Block(Protocol):
@@ -59,6 +64,26 @@ class _HostBlock:
     def __init__(self, size: int, alignment: int) -> None:
         self._bytes = np.empty(size + alignment, np.uint8)
         self.address: int = -(-self._bytes.ctypes.data // alignment) * alignment
+
+
+@cache
+def _advise() -> Any:
+    """`madvise`, where the system has it and pages of several sizes."""
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return None
+    function = ctypes.CDLL(None).madvise
+    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return function
+
+
+def prefer_large_pages(address: int, size: int) -> None:
+    """Ask for large pages before memory that may be fresh is written. The system fills a page when
+    it is touched first, which takes longer than most programs do for each small one; NumPy asks the
+    same for its arrays. It is a hint: whether the system follows it makes no difference."""
+    advise = _advise()
+    if advise is not None:
+        first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+        advise(first, max(address + size - first, 0), mmap.MADV_HUGEPAGE)
 
 
 HOST = HostMemory()

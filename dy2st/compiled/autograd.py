@@ -4,10 +4,11 @@
                     hook:               hook:              hook:
                     its gradient        run backward       note what arrived
 
-The elements carry no values that matter: hooks replace every gradient that passes. Paddle's engine
-does the rest: order, accumulation, hooks of the user, `paddle.grad`, the error of a second backward
-through a graph that was not retained. (A `PyLayer` cannot stand here: Paddle 3.3 crashes when its
-node runs twice, also with retain_graph.)
+The elements carry no values that matter: hooks replace every gradient that passes, and a tensor at
+either end is given other memory than its node has made, so that no kernel of the graph touches more
+than one element of a tensor. Paddle's engine does the rest: order, accumulation, hooks of the user,
+`paddle.grad`, the error of a second backward through a graph that was not retained. (A `PyLayer`
+cannot stand here: Paddle 3.3 crashes when its node runs twice, also with retain_graph.)
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import paddle
 from paddle.base import core
 
 from dy2st.compiled.backward_errors import raises
-from dy2st.compiled.kernels import Where, run_with
+from dy2st.compiled.kernels import Where, empty, run_with
 from dy2st.compiled.training import Training
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from ir import Dy2stError
@@ -34,7 +35,7 @@ loop of an unknown length"
 )
 #: for inputs of the backward program that only name a size
 EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
-_ZERO: dict[tuple[object, tuple[int, ...], bool], Tensor] = {}
+_ELEMENT: dict[tuple[object, str], Tensor] = {}
 
 
 class Node:
@@ -56,21 +57,18 @@ class Node:
         }
 
     def piece(self, k: int, tensor: Tensor) -> Tensor:
-        """One element for an input: a view of it, whose hook gives the gradient. It gets memory of
-        its own, or Paddle would fill a gradient of the input's size behind it."""
-        flat = ops.reshape(tensor, [-1])
-        flat._register_grad_hook(lambda g: self.gradient(k))
-        if flat.shape[0] == 0:
-            one = ops.reshape(paddle.sum(flat), [1])
-        else:
-            one = flat
-            one.get_tensor()._share_data_with(self.zero(tensor.dtype, (1,)).get_tensor())
+        """One element of an input: behind a view whose hook gives the gradient."""
+        one = ops.reshape(tensor, [-1])
+        one._register_grad_hook(lambda g: self.gradient(k))
+        one.get_tensor()._share_data_with(element(tensor.dtype, tensor.place).get_tensor())
         return one if one.dtype == paddle.float32 else ops.cast(one, paddle.float32)
 
     def result(self, k: int, shape: Sequence[int], dtype: object) -> Tensor:
         """Memory for output k of those with a gradient."""
-        made = ops.expand(self.token(dtype), shape)
-        self.listen(k, made, ())
+        made = ops.reshape(self.token(dtype), [1])
+        self.listen(k, made)
+        memory = empty(shape, dtype, self.where.place)
+        made.get_tensor()._share_data_with(memory.get_tensor())
         return ops.reshape(made, shape)
 
     def token(self, dtype: object) -> Tensor:
@@ -81,16 +79,9 @@ class Node:
             self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
         return self.tokens[dtype]
 
-    def zero(self, dtype: object, shape: tuple[int, ...]) -> Tensor:
-        key = (dtype, shape, self.where.stream is None)
-        if key not in _ZERO:
-            with paddle.no_grad():
-                _ZERO[key] = ops.full(list(shape), 0, dtype, self.where.place)
-        return _ZERO[key]
-
-    def listen(self, k: int, made: Tensor, shape: tuple[int, ...]) -> None:
-        """Note the gradient that arrives at `made`, and pass zeros of this shape on."""
-        zero = self.zero(made.dtype, shape)
+    def listen(self, k: int, made: Tensor) -> None:
+        """Note the gradient that arrives at `made`, one element of a token, and pass zero on."""
+        zero = element(made.dtype, made.place)
 
         def hook(g: Tensor) -> Tensor:
             self.arrived[k] = g
@@ -112,7 +103,7 @@ class Node:
         Its memory stays as it is: the source of the assignment is given the same.
         """
         made = ops.reshape(self.token(tensor.dtype), [1])
-        self.listen(k, made, (1,))
+        self.listen(k, made)
         made.get_tensor()._share_data_with(tensor.get_tensor())
         paddle.assign(made, output=tensor)
 
@@ -177,6 +168,15 @@ class Node:
     def gradient(self, k: int) -> Tensor | None:
         found, self.gradients[k] = self.gradients[k], None
         return found
+
+
+def element(dtype: object, place: object) -> Tensor:
+    """The zero that all elements of the graph are."""
+    key = (dtype, str(place))
+    if key not in _ELEMENT:
+        with paddle.no_grad():
+            _ELEMENT[key] = ops.full([1], 0, dtype, place)
+    return _ELEMENT[key]
 
 
 def called(training: Training, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:

@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 import paddle
-from paddle.base import core
 
 from dy2st.compiled import arguments
 from dy2st.compiled.autograd import Node
 from dy2st.compiled.endings import Again, Path, Unrolled, rewinding
 from dy2st.compiled.errors import UsersErrors
 from dy2st.compiled.host_inputs import HostCalls, Watch
-from dy2st.compiled.kernels import CPU, HOST, Device, has_gpus, require_host, run_on
+from dy2st.compiled.kernels import CPU, HOST, Device, empty, has_gpus, require_host, run_on
 from dy2st.compiled.reasons import Checks
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
@@ -195,7 +194,7 @@ class _Writer:
             _ENTRY=entry,
             _RUN=made.executable.run,
             _RUN_ON=run_on,
-            _EMPTY=core.eager.ops.empty,
+            _EMPTY=empty,
             _where=HOST,
             _WHERE=made.device.where,
             _REQUIRE_HOST=require_host,

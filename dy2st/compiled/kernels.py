@@ -14,6 +14,7 @@ import ctypes
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from math import prod
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,6 +28,7 @@ from dy2st.capture.foreign.run import HOST_CALLS, arguments, function, is_void, 
 from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from dy2st.trace.signals import Refused
+from executor.allocation import LARGE, prefer_large_pages
 from executor.gpu.runtime import on_stream
 from executor.host_calls import Place
 from executor.rooms import Expanding
@@ -44,6 +46,8 @@ class Where(NamedTuple):
 
 
 HOST = Where(paddle.CPUPlace(), None)
+#: elements of memory that is large, if they are floats
+_MANY = LARGE // 4
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,15 @@ def run_with(
         tuple(t.data_ptr() or 0 for t in inputs),
         tuple(t.data_ptr() or 0 for t in outputs),
     )
+
+
+def empty(shape: list[int], dtype: object, place: object) -> Tensor:
+    """Memory for a result."""
+    made = core.eager.ops.empty(shape, dtype, place)
+    count = prod(shape)  # Paddle takes longer to count them than most programs run
+    if count >= _MANY and place is HOST.place:
+        prefer_large_pages(made.data_ptr(), count * made.element_size())
+    return made
 
 
 # ---------------------------------------------------------------- Paddle on a GPU

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import paddle
@@ -21,7 +21,7 @@ from paddle.base import core
 
 from dy2st.compiled.backward_errors import raises
 from dy2st.compiled.collector import collector_waits
-from dy2st.compiled.kernels import CPU, Device, Where, run_with
+from dy2st.compiled.kernels import CPU, Device, Where, empty, run_with
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -70,11 +70,11 @@ class Spare:
         tensor, last = self.held.pop(k, (None, where))
         if tensor is not None and tensor.shape == shape and last == where:
             return tensor
-        return ops.empty(shape, dtype, where.place)
+        return empty(shape, dtype, where.place)
 
     def give(self, k: int, tensor: Tensor, where: Where) -> None:
         """Nobody reads what output `k` of a call holds any more, once the work there is done."""
-        if PAGES <= math.prod(tensor.shape) * tensor.element_size() <= MOST_HELD:
+        if PAGES <= prod(tensor.shape) * tensor.element_size() <= MOST_HELD:
             self.held[k] = tensor, where
 
 
@@ -173,19 +173,21 @@ class Training:
         run = self.compiled(gradients).executable
         given = [gradients.get(k) for k in range(len(self.of))]
         missing = zip(run.inputs, given)
-        inputs = [empty(i.value, sizes, where) if g is None else g for i, g in missing]  # not read
+        inputs = [
+            empty_for(i.value, sizes, where) if g is None else g for i, g in missing
+        ]  # not read
         inputs = [t if t.is_contiguous() else ops.assign(t) for t in (*inputs, *residuals)]
         outputs = [
-            empty(v, sizes, where, k in self.complex) for k, v in enumerate(run.program.outputs)
+            empty_for(v, sizes, where, k in self.complex) for k, v in enumerate(run.program.outputs)
         ]
         run_with(run, where, sizes, inputs, outputs)
         return outputs
 
 
-def empty(value: Value, sizes: Mapping[str, int], where: Where, pairs: bool = False) -> Tensor:
+def empty_for(value: Value, sizes: Mapping[str, int], where: Where, pairs: bool = False) -> Tensor:
     type = complex_type(value.type) if pairs else value.type
     shape = [d if d.__class__ is int else evaluate_dim(d, sizes) for d in type.shape]
-    return ops.empty(shape, DTYPE_TO_PADDLE[type.dtype], where.place)
+    return empty(shape, DTYPE_TO_PADDLE[type.dtype], where.place)
 
 
 def prepare(
