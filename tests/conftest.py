@@ -22,6 +22,8 @@ from executor import code_cache
 from executor.cpu import jit, kernel_cache
 
 GOLDEN = Path(__file__).parent / "golden"
+#: where LLVM optimises as it does for users: the tests of kernels, and of models
+OPTIMISED = ("executor", "parity/test_idioms.py", "parity/test_packages.py")
 
 
 def pytest_addoption(parser):
@@ -46,6 +48,14 @@ def pytest_collection_finish(session):
     gc.freeze()
     gc.set_threshold(500_000, 10, 10)
     gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Elsewhere LLVM takes a third of the time; what code computes does not depend on its level."""
+    place = item.path.relative_to(GOLDEN.parent).as_posix()
+    optimised = place.startswith(OPTIMISED) or item.config.getoption("--nightly")
+    jit.LEVEL = 2 if optimised else 0
 
 
 def pytest_collection_modifyitems(config, items):

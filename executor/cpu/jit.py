@@ -36,8 +36,10 @@ class Code:
 KEPT = 512
 #: how many functions LLVM gets at once: its time for a module grows faster than the module
 MODULE = 256
+#: LLVM's level of optimisation for functions that are not cold; a program has code of one level
+LEVEL = 2
 _RECENT: OrderedDict[Code, None] = OrderedDict()
-_KNOWN: WeakValueDictionary[tuple[Target, str], Code] = WeakValueDictionary()
+_KNOWN: WeakValueDictionary[tuple[Target, int, str], Code] = WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
@@ -57,10 +59,11 @@ class Native:
 
 def compiled(source: Source, target: Target) -> Code:
     """The last function of `source`."""
-    found = {n: _KNOWN.get((target, n)) for n in source.functions}
+    level = LEVEL
+    found = {n: _KNOWN.get((target, level, n)) for n in source.functions}
     codes = {n: code for n, code in found.items() if code is not None}
     if len(codes) < len(found):
-        _compile(source, target, codes)
+        _compile(source, target, codes, level)
     _keep(codes.values())
     return codes[next(reversed(found))]
 
@@ -74,30 +77,29 @@ def _keep(codes: Iterable[Code]) -> None:
             _RECENT.popitem(last=False)
 
 
-def _compile(source: Source, target: Target, codes: dict[str, Code]) -> None:
+def _compile(source: Source, target: Target, codes: dict[str, Code], level: int) -> None:
     """Add what is missing to `codes`.
 
     The engine gets machine code: one that made it itself would keep a megabyte besides. LLVM takes
     a fourth of the time for a cold function, and makes code of twice the size for it.
     """
-    cold = {n for n, text in source.functions.items() if n not in codes and is_cold(text)}
-    hot = source.functions.keys() - codes.keys() - cold
+    missing = {n: text for n, text in source.functions.items() if n not in codes}
+    efforts = {n: 0 if is_cold(text) else level for n, text in missing.items()}
     known = llvm.parse_assembly(Source({n: source.functions[n] for n in codes}).text(codes))
     engine = llvm.create_mcjit_compiler(known, _of_declarations())
     for name in codes:
         engine.add_global_mapping(known.get_function(name), codes[name].address)
-    for names, level in ((hot, 2), (cold, 0)):
-        order = [n for n in source.functions if n in names]
+    for effort in sorted(set(efforts.values()), reverse=True):
+        order = [n for n in efforts if efforts[n] == effort]
         for k in range(0, len(order), MODULE):
             part = set(order[k : k + MODULE])
-            code = machine_code(source.text(source.functions.keys() - part), target, level)
+            code = machine_code(source.text(source.functions.keys() - part), target, effort)
             engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    for name, text in source.functions.items():
-        if name not in codes:
-            calls = tuple(codes[n] for n in callees(text))
-            codes[name] = Code(engine.get_function_address(name), engine, calls)
-            _KNOWN[target, name] = codes[name]
+    for name, text in missing.items():
+        calls = tuple(codes[n] for n in callees(text))
+        codes[name] = Code(engine.get_function_address(name), engine, calls)
+        _KNOWN[target, level, name] = codes[name]
 
 
 def machine_code(text: str, target: Target, level: int) -> bytes:
