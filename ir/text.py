@@ -55,11 +55,12 @@ class _Printer:
         self.program(program)
 
     def name(self, v: Value) -> str:
-        if v not in self.names:
+        name = self.names.get(v)
+        if name is None:
             stem = re.sub(r"\W", "_", v.name) if v.name else ""
             stem = f"_{stem}" if stem[:1].isdigit() else stem
-            self.names[v] = "%" + self.free(stem)
-        return self.names[v]
+            name = self.names[v] = "%" + self.free(stem)
+        return name
 
     def free(self, stem: str) -> str:
         """The stem, or with the next number that makes it a name of its own."""
@@ -201,7 +202,11 @@ class _Printer:
 
 
 def _is(value: Any, default: Any) -> bool:
-    return type(value) is type(default) and print_attr(value) == print_attr(default)
+    if type(value) is not type(default):
+        return False
+    if isinstance(value, (int, str)):
+        return bool(value == default)
+    return print_attr(value) == print_attr(default)
 
 
 # ---------------------------------------------------------------- reading

@@ -309,8 +309,12 @@ class Type:
     def concrete(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         return tuple(evaluate_dim(d, sizes) for d in self.shape)
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    def __str__(self) -> str:
+        return self.text
 
     __repr__ = __str__
 
