@@ -60,7 +60,10 @@ class Node:
         """One element of an input: behind a view whose hook gives the gradient."""
         one = ops.reshape(tensor, [-1])
         one._register_grad_hook(lambda g: self.gradient(k))
-        one.get_tensor()._share_data_with(element(tensor.dtype, tensor.place).get_tensor())
+        if one.shape[0] == 0:
+            one = ops.reshape(paddle.sum(one), [1])
+        else:
+            one.get_tensor()._share_data_with(element(tensor.dtype, tensor.place).get_tensor())
         return one if one.dtype == paddle.float32 else ops.cast(one, paddle.float32)
 
     def result(self, k: int, shape: Sequence[int], dtype: object) -> Tensor:
