@@ -46,7 +46,12 @@ def contents(x: Any, seen: dict[int, tuple[int, Any]], tensors: bool) -> tuple[A
         return (tuple(draw(q, seen, tensors) for q in x),)
     if isinstance(x, (set, frozenset)):
         return (tuple(sorted(map(repr, x))),)
-    return (tuple((k, draw(v, seen, tensors)) for k, v in vars(x).items()),)
+    return (tuple((k, draw(v, seen, tensors)) for k, v in attributes(x).items()),)
+
+
+def attributes(x: Any) -> dict[str, Any]:
+    slots = [n for k in type(x).__mro__ for n in vars(k).get("__slots__", ()) if hasattr(x, n)]
+    return {**{n: getattr(x, n) for n in slots}, **getattr(x, "__dict__", {})}
 
 
 def difference(a: Any, b: Any, bound: float = 2e-5, flags: bool = True) -> str:

@@ -20,12 +20,14 @@ import paddle
 from paddle.base import core
 
 from dy2st.state.arrays import made_array
+from dy2st.state.containers.constants import is_open
 from dy2st.state.ownership import refuse
 from dy2st.state.signature import Signature
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor, dtype_from
 from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, TracedInput
+from dy2st.trace.undo import CALL, Location
 from ir import Program, Size, SourceError, Type
 from ir.types import DTYPES
 
@@ -198,3 +200,28 @@ def overlap(written: Sequence[bool], tensors: Sequence[object], odd: Sequence[ob
         if any(meet(own, e) for e in rest):
             return True
     return False
+
+
+# ---------------------------------------------------------------- objects
+def kept_alive(leaves: Sequence[object]) -> list[object]:
+    """The arguments that the cache's key knows by `id`."""
+    others = [q for q in leaves if not isinstance(q, (Tensor, np.ndarray))]
+    return [q for q in others if not is_open(q)]
+
+
+def looked_up(place: Location, leaves: Sequence[object]) -> object:
+    """What is at a place in a call with these leaves."""
+    with CALL.of(leaves):
+        return place.get()
+
+
+def passing(call: Callable[..., object], found: object) -> Callable[..., object]:
+    """A call, in whose arguments it looks objects up if the trace has `found` some there."""
+    if not found:
+        return call
+
+    def run(leaves: Sequence[object], _only_check: bool = False) -> object:
+        with CALL.of(leaves):
+            return call(leaves, _only_check)
+
+    return run

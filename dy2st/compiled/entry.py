@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import paddle
 
 from dy2st.compiled import arguments
@@ -30,7 +29,7 @@ from dy2st.results.rebuild import give_back
 from dy2st.state.guards import Guards, lookup
 from dy2st.state.shared_inputs import lies, storage
 from dy2st.state.signature import Signature, grad_enabled
-from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Attr, Location, Within
 from executor.executable import output_bounds
@@ -97,16 +96,17 @@ class Entry:
             for k, q in enumerate(self.traced)
             if q.memory is not None
         }
-        self.alive = [q for q in signature.leaves if not isinstance(q, (Tensor, np.ndarray))]
+        self.alive = arguments.kept_alive(signature.leaves)
         self.training, self.again, self.used = made.training, made.again, 0
         self.verified, self.trainable = set[Any](), bool(made.training) or not all(made.plan.flags)
         self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)
-        self.watch = Watch.of(
-            self.checks, made.guards.terms, self.input, self.traced, made.written, made.early
-        )
+        terms, written = made.guards.terms, made.written
+        self.watch = Watch.of(self.checks, terms, self.input, self.traced, written, made.early)
         self.updates = self.watch is None and any(self.is_update(q) for q, _ in made.plan.stores)
+        made.guards.single_out()
         self.ends: list[tuple[Path | Unrolled, Entry]] = []
-        self.call: Callable[..., Any] = rewinding(_Writer(self, made).compile(), self.again)
+        call = rewinding(_Writer(self, made).compile(), self.again)
+        self.call: Callable[..., Any] = arguments.passing(call, made.guards.records)
         made.guards.finish()
         for q, o in zip(self.traced, own):
             q.tensor = q.tensor if o else None
@@ -140,7 +140,7 @@ class Entry:
         if arg is not None:
             return leaves[arg]
         place = self.traced[k].place
-        found = self.pinned[k] if place is None else place.get()
+        found = self.pinned[k] if place is None else arguments.looked_up(place, leaves)
         return self.pinned[k] if type(found) is FakeTensor else found
 
     def separate(

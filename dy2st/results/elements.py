@@ -9,6 +9,7 @@ import paddle
 
 from dy2st.results.leaves import Filled, Leaf, Number, Saved, again, fill, leaves, save
 from dy2st.results.replay import replay
+from dy2st.state.containers.records import attributes
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.memory import Recipe
 from ir.types import Dim, evaluate_dim
@@ -189,6 +190,6 @@ def part_at(x: object, path: Sequence[int]) -> object:
     for k in path:
         if isinstance(x, (Tensor, bool, int, float)):
             return x
-        held = x if isinstance(x, (tuple, list)) else x if isinstance(x, dict) else vars(x)
+        held = x if isinstance(x, (tuple, list, dict)) else attributes(x)
         x = list(held.values() if isinstance(held, dict) else held)[k]
     return x

@@ -10,7 +10,6 @@ from __future__ import annotations
 import array
 import copy
 import enum
-import inspect
 import types
 import warnings
 from collections import Counter
@@ -53,7 +52,7 @@ from dy2st.state.container_writes import from_outside
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.longer import LongerTuple
 from dy2st.state.containers.lookup import OneOf
-from dy2st.state.containers.records import like_of, loops_of
+from dy2st.state.containers.records import attributes, like_of, loops_of
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import is_users_object, refuse
 from dy2st.state.stacked_run import Leaf as Collected
@@ -242,7 +241,7 @@ class Results:
             return ShapeOf(tuple(dim_of(d) for d in x))
         if id(x) in self.trace.inputs.containers:
             return Given(list(self.trace.inputs.containers).index(id(x)))
-        if from_outside(self.trace, x):
+        if from_outside(self.trace, x) or id(x) in self.trace.guards.records:
             home = self.trace.guards.homes.get(id(x))
             return Outside(x if home is None else None, home)
         if isinstance(x, TraceList) or type(x) in (list, dict):
@@ -326,7 +325,8 @@ class Results:
             self.containers[id(x)] = (x, no_result(what, x))
             like, kind = copy.copy(x) if isinstance(x, ARRAYS) else x, kind_of(x)
             elements = () if kind is None else kind.contents(x)
-            fields = {n: self.tree(q, what) for n, q in attributes(x).items()}
+            found = attributes(x) if is_users_object(x) else {}
+            fields = {n: self.tree(q, what) for n, q in found.items()}
             made = Rebuilt(like, fields, tuple(self.tree(q, what) for q in elements))
             self.containers[id(x)] = (x, made)
         tree = self.containers[id(x)][1]
@@ -477,12 +477,3 @@ def is_fresh(x: object, stored: bool) -> bool:
     if isinstance(x, KEPT) or not (stored or isinstance(x, (list, dict))):
         return False
     return kind_of(x) is not None or isinstance(x, ARRAYS) or is_users_object(x)
-
-
-def attributes(x: object) -> dict[str, object]:
-    """The attributes of an object, those in slots too."""
-    slots = [
-        n for k in type(x).__mro__ for n, d in vars(k).items() if inspect.ismemberdescriptor(d)
-    ]
-    found = {n: getattr(x, n) for n in slots if hasattr(x, n)}
-    return {**found, **getattr(x, "__dict__", {})} if is_users_object(x) else {}

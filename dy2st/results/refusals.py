@@ -35,7 +35,7 @@ def no_result(what: str, x: object) -> Refused:
     return Refused(
         f"{what} contains a {type(x).__name__}.",
         reason="A program returns tensors and constants, in tuples, lists, dicts and objects that "
-        "it makes, whose attributes are in `__dict__`.",
+        "it makes of classes in Python.",
         remedy="Return its tensors, and build the object outside.",
     )
 

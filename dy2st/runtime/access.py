@@ -437,7 +437,9 @@ def check_key(obj: object, index: object) -> None:
         raise index.__dict__["error"]
     if isinstance(obj, (dict, set)) and is_runtime_scalar(index) and not index.data:
         raise stop(index, "a dict key")
-    tensor = isinstance(index, Tensor)
+    tensor, trace = isinstance(index, Tensor), current()
+    if trace is not None and trace.guards is not None and id(obj) in trace.guards.ids:
+        trace.guards.pin(index)
     if isinstance(obj, (dict, set)) and (tensor or is_runtime_scalar(index)):
         what = "a tensor" if tensor else "a number computed from a tensor"
         later = "Its value is known only when the program runs."

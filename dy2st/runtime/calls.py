@@ -290,8 +290,9 @@ def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     if library and kind_of(f.__self__) is not None and not isinstance(f.__self__, TraceList):
         return container_method(trace, f, f.__self__)
     if isinstance(owner, TraceList) and f.__name__ not in OF_ELEMENTS:
-        of_this_frame = f.__func__ is TraceList.sort and owner.born is trace.frame
-        return sorting(trace, f) if of_this_frame else running_through(f)
+        sorts = f.__func__ is TraceList.sort and owner.born is trace.frame
+        counted = sorts and isinstance(owner.size(), int)
+        return sorting(trace, f) if counted else running_through(f)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
         if isinstance(owner, Layer) and translated is None:
@@ -382,7 +383,7 @@ def container_method(trace: Trace, f: Any, owner: object) -> Callable[..., objec
     if name == "sort":
         f = sorting(trace, f)
     elif kind is not None and name not in OF_ELEMENTS:
-        f = running_through(f)
+        f = container_writes.pinning(trace, running_through(f))
     if isinstance(owner, TraceList) and name in MUTATORS | READERS | MAKERS:
         return f
     if name in access.STORES or kind is not None and name in access.ITEMS:

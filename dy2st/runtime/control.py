@@ -333,6 +333,7 @@ def in_(a: object, b: Any) -> object:
             return guarded_call(trace, operator.contains, b, a)
         b = iterated(b)
         note_contents(trace, b)
+        trace.guards.pin(a)
         elements = b if isinstance(b, (list, tuple)) else ()
         if is_later(a) and isinstance(b, COLLECTIONS) or any(map(is_later, elements)):
             return contains(trace, b, a)

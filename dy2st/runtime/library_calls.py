@@ -93,6 +93,8 @@ class PureCall:
         self.write(owner, args, kwargs)
         for x in (*args, *kwargs.values()):
             self.read(x)
+        if self.f is id or self.f is hash:
+            self.trace.guards.pin(args[0])
         if not self.opaque:
             args = tuple(map(self.callback, args))
             kwargs = {k: self.callback(x, named=True) for k, x in kwargs.items()}

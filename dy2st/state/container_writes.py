@@ -102,6 +102,24 @@ def method(trace: Trace, f: Any, owner: object) -> Callable[..., object]:
     return changing
 
 
+#: methods that look for their argument among the elements or keys
+PLACES = frozenset("add remove discard setdefault pop index count get isdisjoint".split())
+
+
+def pinning(trace: Trace, f: Any) -> Callable[..., object]:
+    """A method of a container; the program belongs to the object that it looks for."""
+    if f.__name__ not in PLACES:
+        return f
+
+    @functools.wraps(f)
+    def find(*args: object, **kwargs: object) -> object:
+        for x in args:
+            trace.guards.pin(x)
+        return f(*args, **kwargs)
+
+    return find
+
+
 def grows_unread(trace: Trace, obj: object) -> bool:
     """Whether a list or deque from outside has not been read, so that its elements do not
     matter."""

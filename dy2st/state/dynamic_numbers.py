@@ -15,7 +15,7 @@ from dy2st.state.ownership import note_attr, note_contents
 from dy2st.state.signature import Signature
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.trace import Trace
-from dy2st.trace.undo import Attr, Item, Location, kind_of
+from dy2st.trace.undo import CALL, Attr, Item, Location, kind_of
 from ir import Type
 
 KINDS = (int, float)
@@ -43,8 +43,8 @@ class DynamicNumbers:
 
     def learn(self, entries: Iterable[Any], keys: Iterable[Any], signature: Signature) -> None:
         """Compare this call with what the translations so far were made for."""
-        for entry in entries:
-            for place, value in entry.numbers.values():
+        with CALL.of(signature.leaves):
+            for place, value in (q for entry in entries for q in entry.numbers.values()):
                 now = place.get()
                 if type(now) is type(value) and repr(now) != repr(value):
                     self.places.add(place.key)

@@ -19,8 +19,8 @@ import paddle
 
 from dy2st.convert.marks import is_ignored
 from dy2st.state.bindings import Global
+from dy2st.state.containers.constants import HEAP_TYPE, gives_again, same_array, same_elements
 from dy2st.state.containers.constants import described as described
-from dy2st.state.containers.constants import gives_again, same_array, same_elements
 from dy2st.state.containers.constants import is_constant as is_constant
 from dy2st.state.containers.constants import is_plain as is_plain
 from dy2st.state.containers.constants import same_constant as same_constant
@@ -31,8 +31,6 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
-#: `type.__flags__` of a class that is written in Python
-HEAP_TYPE = 1 << 9
 #: what a look at a method of an object makes anew
 METHODS = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 CALLED = {"_parameters": "parameters", "_buffers": "buffers", "_sub_layers": "sublayers"}
@@ -146,7 +144,7 @@ class Guards(ContainerGuards):
             return f"({expression} is {c} or same({expression}, {c}))"
         if isinstance(value, self.tensor):
             return self.tensor_test(expression, value, place)
-        if is_located(value):
+        if is_located(value) or self.is_inner(value, place):
             return self.container_test(expression, value, place)
         return f"{expression} is {self.ref(value)}"
 
@@ -458,6 +456,7 @@ class Guards(ContainerGuards):
     def finish(self) -> None:
         """Let go of tensors that were met: calls look them up."""
         self.held.clear()
+        self.records.clear()
         self.terms.finish()
 
 

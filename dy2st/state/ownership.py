@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-import sys
 import types
 import weakref
 from typing import Any
 
 import paddle
 
+from dy2st.state.containers.constants import LIBRARIES
 from dy2st.state.guards import is_constant
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
@@ -23,12 +23,6 @@ _FUNCTIONS = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
     functools.partial,
 )  # fmt: skip
-#: packages whose functions are called as they are
-LIBRARIES = frozenset(sys.stdlib_module_names) | {
-    "paddle", "numpy", "dy2st", "ir", "executor", "scipy", "astor", "llvmlite", "safetensors",
-}  # fmt: skip
-
-
 #: the attribute in which an object keeps the programs of its class's translated methods
 TRANSLATIONS = "__dy2st__"
 

@@ -88,7 +88,7 @@ def lift_found(trace: Trace, stop: Shares) -> None:
     if not stop.asked or trace.guards is None:
         return
     for t in trace.guards.held:
-        if not t.is_contiguous():
+        if isinstance(t, Tensor) and not t.is_contiguous():
             with contextlib.suppress(Refused):
                 lift(trace, t)
     stop.among = list(trace.inputs.by_id.values())

@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 from paddle.base import framework
 
+from dy2st.state.containers.constants import is_open
 from dy2st.state.guards import is_constant
 from dy2st.trace.fake_tensor import Tensor
 
@@ -120,7 +121,8 @@ def _twins(leaves: Sequence[object]) -> list[tuple[int, int]]:
     first: dict[int, int] = {}
     found = [(first.setdefault(id(q), k), k) for k, q in enumerate(leaves)]
     kinds = (Tensor, np.ndarray)
-    return [(a, b) for a, b in found if a != b and isinstance(leaves[a], kinds)]
+    pairs = [(a, b, leaves[a]) for a, b in found if a != b]
+    return [(a, b) for a, b, q in pairs if isinstance(q, kinds) or is_open(q)]
 
 
 def _key(leaf: object, shapes: bool) -> object:
@@ -130,7 +132,9 @@ def _key(leaf: object, shapes: bool) -> object:
         return (id(leaf.dtype), leaf.stop_gradient, tuple(shape) if shapes else len(shape))
     if isinstance(leaf, np.ndarray):
         return (type(leaf), leaf.dtype, leaf.shape)
-    return (type(leaf), repr(leaf)) if is_constant(leaf) else id(leaf)
+    if is_constant(leaf):
+        return (type(leaf), repr(leaf))
+    return type(leaf) if is_open(leaf) else id(leaf)
 
 
 def _keys(a: dict[object, object]) -> tuple[object, ...]:

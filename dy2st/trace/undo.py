@@ -9,8 +9,10 @@ from __future__ import annotations
 import array
 import collections
 import functools
+import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -200,6 +202,37 @@ class Within(Location):
 
     def put(self, value: object) -> None:
         self.now().put(value)
+
+
+class Call(threading.local):
+    """`leaves`: of the arguments of the call that looks objects up."""
+
+    leaves: Sequence[object] = ()
+
+    @contextmanager
+    def of(self, leaves: Sequence[object]) -> Iterator[None]:
+        before, self.leaves = self.leaves, leaves
+        try:
+            yield
+        finally:
+            self.leaves = before
+
+
+CALL = Call()
+
+
+@dataclass(frozen=True, eq=False)
+class Passed(Location):
+    """The object that is leaf number `index` of a call's arguments."""
+
+    index: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return ("passed", self.index)
+
+    def get(self) -> object:
+        return CALL.leaves[self.index]
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import enum
+import functools
+import sys
 import types
 from typing import Any
 
 import numpy as np
+import paddle
 
 from dy2st.trace.undo import MISSING
 
 CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
 #: types of which equal values are the same
 _EXACT = frozenset((int, bool, str, bytes, type(None)))
+
+#: packages whose functions are called as they are
+LIBRARIES = frozenset(sys.stdlib_module_names) | {
+    "paddle", "numpy", "dy2st", "ir", "executor", "scipy", "astor", "llvmlite", "safetensors",
+}  # fmt: skip
+#: `type.__flags__` of a class that is written in Python
+HEAP_TYPE = 1 << 9
+#: classes of libraries of which a call may be given another object
+RECORDS = frozenset((
+    types.SimpleNamespace, argparse.Namespace, collections.deque, collections.OrderedDict,
+    collections.defaultdict, collections.Counter, set,
+))  # fmt: skip
+#: classes whose objects a program belongs to one by one
+SINGLE = (
+    paddle.nn.Layer, paddle.Tensor, np.ndarray, np.generic, type, types.ModuleType, BaseException,
+    enum.Enum, tuple, str, bytes, int, float, complex, frozenset,
+)  # fmt: skip
+
+
+def is_open(x: object) -> bool:
+    """Whether a call may be given another object of this class, whose attributes and elements are
+    checked; functions, iterators and Layers are what they are."""
+    kind: type = type(x)
+    return _is_open(kind)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_open(kind: type) -> bool:
+    if kind in RECORDS:
+        return True
+    home = str(getattr(kind, "__module__", "")).split(".")[0]
+    if home in LIBRARIES or not kind.__flags__ & HEAP_TYPE or issubclass(kind, SINGLE):
+        return False
+    own = kind.__getattribute__ in (object.__getattribute__, dict.__getattribute__)
+    names = {name for k in kind.__mro__ for name in vars(k)}
+    return own and names.isdisjoint(("__call__", "__next__"))
 
 
 def same_array(a: Any, kind: object, dtype: object, shape: object, data: bytes) -> bool:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
-from dy2st.state.containers.constants import is_constant, is_exact
+from dy2st.state.containers.constants import is_constant, is_exact, is_open
 from dy2st.state.containers.terms import Terms
 from dy2st.trace.signals import AlsoArgument
-from dy2st.trace.undo import MISSING, Attr, Item, Kind, Location, Within, kind_of
+from dy2st.trace.undo import MISSING, Attr, Item, Kind, Location, Passed, Within, kind_of
 
 #: classes of the standard library, written in Python, around a container
 WRAPPERS = {
@@ -80,12 +80,14 @@ class ContainerGuards:
     `met`: attributes and elements of objects when the trace met them. `given`: expressions for
     lists and dicts of the arguments, by `id`; the trace has copies of all but the `kept` ones.
     `read`: containers that are appended to and then read in a loop or branch, by `id`.
+    `records`: objects and containers that a call finds in its arguments, or in such objects.
     `containers`: lists and dicts from elsewhere. `homes`: where calls look for a container, by
     `id`. `hold` makes inputs of the numbers in a container that vary, for the time of the trace;
     `restores` puts them back."""
 
     terms: Terms
     ids: dict[int, str]
+    names: dict[str, object]
     held: list[object]
     found: dict[int, str]
     numbers: dict[tuple[object, ...], tuple[Location, object]]
@@ -105,6 +107,7 @@ class ContainerGuards:
         self.given: dict[int, str] = {}
         self.kept: Collection[int] = ()
         self.read: Collection[int] = ()
+        self.records: dict[int, object] = {}
         self.containers: dict[int, object] = {}
         self.homes: dict[int, Location] = {}
         self.hold: Callable[[object], None] = lambda obj: None
@@ -112,14 +115,54 @@ class ContainerGuards:
 
     # ------------------------------------------------------------ which container
     def declare(self, leaves: Any, kept: Collection[int]) -> None:
-        """The lists and dicts of the arguments; containers of other kinds are the caller's own."""
+        """The lists and dicts of the arguments, and the objects among them."""
         found = enumerate(leaves.containers())
         self.given = {id(q): f"_L.containers()[{k}]" for k, q in found}
         self.kept = kept
-        for q in leaves:
+        for k, q in enumerate(leaves):
+            if is_open(q) and id(q) not in self.ids:
+                self.open(q, f"_L[{k}]", Passed(k))
             if kind_of(q) is not None:
-                self.ref(q)
                 self.contents(q)
+
+    def open(self, obj: object, name: str, home: Location) -> None:
+        """A call looks this object up, by an expression and at a place."""
+        self.ids[id(obj)], self.homes[id(obj)], self.records[id(obj)] = name, home, obj
+        self.held.append(obj)
+        fields = getattr(obj, "__dict__", None)
+        if type(fields) is dict:
+            self.ids[id(fields)] = f"{name}.__dict__"
+            self.held.append(fields)
+        self.on_object(obj)
+
+    def is_inner(self, value: object, place: Any) -> bool:
+        """Whether it is an object in one that a call looks up."""
+        inner = place is not None and id(place.obj) in self.records
+        return inner and is_open(value) and id(value) not in self.given
+
+    def pin(self, x: object) -> None:
+        """The object is looked up by its identity: the program is for this one."""
+        for q in x if isinstance(x, tuple) else (x,):
+            if id(q) in self.records:
+                self.terms["pinned", id(q)] = f"{self.ids[id(q)]} is {self.ref_constant(q)}"
+                self.note(("pinned", id(q)), self.name(q), self.ids[id(q)], q)
+
+    def single_out(self) -> None:
+        """Objects that a call looks up are not one, and none of the others that the trace met."""
+        kinds: dict[type, list[str]] = {}
+        for q in self.records.values():
+            kinds.setdefault(type(q), []).append(self.ids[id(q)])
+        for kind, names in kinds.items():
+            known = (q for n, q in self.names.items() if self.ids.get(id(q)) == n)
+            others = frozenset(
+                id(q) for q in known if type(q) is kind and id(q) not in self.records
+            )
+            ids = f"{{{', '.join(f'id({n})' for n in names)}}}"
+            tests = [f"len({ids}) == {len(names)}"] if len(names) > 1 else []
+            tests += [f"{self.ref_constant(others)}.isdisjoint({ids})"] if others else []
+            if tests:
+                self.terms["single", kind] = " and ".join(tests)
+                self.note(("single", kind), f"two {kind.__name__}s are one object")
 
     def container_test(self, expression: str, value: object, place: Location | None) -> str:
         """The container that is at a place now: that of the arguments which it is, or none of
@@ -139,9 +182,11 @@ class ContainerGuards:
     def locate(self, expression: str, value: Any, place: Location) -> str:
         """The check of a place that holds a container: one of this type. Its elements are checked
         and looked up in the container that a call finds there."""
-        name = self.ids[id(value)] = f"p{len(self.ids)}"
+        name, home = f"p{len(self.ids)}", self.located(place)
+        if id(place.obj) in self.records:
+            self.open(value, name, home)
+        self.ids[id(value)], self.homes[id(value)] = name, home
         self.held.append(value)
-        self.homes[id(value)] = self.located(place)
         test = f"type({name} := {expression}) is {self.ref(type(value))}"
         bounded = isinstance(value, collections.deque)
         return f"{test} and {name}.maxlen == {value.maxlen!r}" if bounded else test

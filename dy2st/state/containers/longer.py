@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from dy2st.state.containers.lookup import at_frame, is_inside
-from dy2st.state.containers.records import DICTS
+from dy2st.state.containers.records import DICTS, attributes
 from dy2st.state.stacked_run import StackedRun, length_of
 from dy2st.state.traced_list import TraceList, contents
 from dy2st.trace.facts import Doubt
@@ -303,17 +303,23 @@ class Replaced:
 
     @staticmethod
     def fields(x: Any) -> dict[Any, Any]:
-        return x if type(x) in DICTS else vars(x)
+        return dict(x) if type(x) in DICTS else attributes(x)
 
     def hide(self, error: BaseException) -> Callable[[], None]:
         """Elements of `first` raise an error; returns a function that shows them again."""
-        held = self.fields(self.first)
-        old = dict(held)
-        held.update(dict.fromkeys(held, self.hidden(error)))
+        old = self.fields(self.first)
+
+        def put(new: dict[str, object]) -> None:
+            for name, value in new.items():
+                if type(self.first) in DICTS:
+                    self.first[name] = value
+                else:
+                    object.__setattr__(self.first, name, value)
 
         def show() -> None:
-            held.update(old)
+            put(old)
 
+        put(dict.fromkeys(old, self.hidden(error)))
         self.trace.undo_log.note(show)
         return show
 

@@ -9,6 +9,7 @@ or compares its identity.
 from __future__ import annotations
 
 import collections
+import inspect
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,7 +84,15 @@ def fields_of(x: Any) -> dict[object, object] | None:
     """The elements of a dict or plain object; None for all others."""
     if type(x) in DICTS:
         return dict(x)
-    return dict(vars(x)) if is_plain_object(x) else None
+    return dict(attributes(x).items()) if is_plain_object(x) else None
+
+
+def attributes(x: object) -> dict[str, object]:
+    """The attributes of an object, those in slots too."""
+    classes = [vars(k) for k in type(x).__mro__ if "__slots__" in vars(k)]
+    names = [n for fields in classes for n, d in fields.items() if inspect.ismemberdescriptor(d)]
+    found = {n: getattr(x, n) for n in names if hasattr(x, n)}
+    return {**found, **getattr(x, "__dict__", {})}
 
 
 def is_plain_object(x: object) -> bool:
@@ -94,7 +103,7 @@ def is_plain_object(x: object) -> bool:
     kind = type(x)
     plain = kind is types.SimpleNamespace or kind.__new__ is object.__new__
     slots = any(vars(k).get("__slots__") for k in kind.__mro__)
-    return plain and type(getattr(x, "__dict__", None)) is dict and not slots
+    return plain and (type(getattr(x, "__dict__", None)) is dict or slots)
 
 
 def like_of(like: Any, parts: Sequence[Any]) -> Any:
@@ -111,7 +120,8 @@ def like_of(like: Any, parts: Sequence[Any]) -> Any:
         return out
     kind: Any = type(like)
     out = kind.__new__(kind)
-    vars(out).update(zip(vars(like), parts))
+    for name, part in zip(attributes(like), parts):
+        object.__setattr__(out, name, part)
     return out
 
 
@@ -204,7 +214,7 @@ def snapshot(trace: Trace, x: object, loop: Loop) -> object:
 
 
 __all__ = [
-    "DICTS", "Form", "Record", "containers_in", "element_doubt", "fields_of", "holds_record",
-    "is_plain_object", "like_of", "loops_of", "pin", "recorded", "regrouped", "same_form",
-    "snapshot", "unpacked",
+    "DICTS", "Form", "Record", "attributes", "containers_in", "element_doubt", "fields_of",
+    "holds_record", "is_plain_object", "like_of", "loops_of", "pin", "recorded", "regrouped",
+    "same_form", "snapshot", "unpacked",
 ]  # fmt: skip

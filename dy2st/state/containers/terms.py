@@ -71,6 +71,8 @@ class Terms(dict[Key, str]):
         of = key[1] if len(key) > 1 else None
         if isinstance(of, tuple):
             return self.may_change(of)
+        if key[0] == "passed":
+            return bool(self.reached)
         known = key[0] in ("attr", "global", "own", "absent") and len(key) > 2
         return of in self.reached and (not known or key[2] in (*self.names, "cell_contents"))
 

@@ -4,6 +4,8 @@ A condition on a tensor is decided when the program runs; both branches are trac
 leave behind must have one type.
 """
 
+import warnings
+
 import paddle
 
 import dy2st
@@ -411,7 +413,7 @@ def error_that_holds_a_value(x):
     for t in range(64):
         if x[:, t % 2].sum() > 0:
             raise Rejected(x[:, t % 2].sum())
-    print("accepted")
+    warnings.warn("accepted", stacklevel=1)
     return x
 
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import io
 import random
 import types
 import warnings
+import weakref
 
 import numpy as np
 import paddle
 import pytest
 
 import dy2st
-from tests.portrait import difference, draw
+from tests.portrait import difference, portrait
 
 pytestmark = pytest.mark.sampled(every=12)
 CASES = []
@@ -70,7 +72,7 @@ def test_four_calls(make, programs, make_x):
         one, two = make_x(k), make_x(k)
         want = observed(f, one, k), one, made[0][1]
         have = observed(static, two, k), two, made[1][1]
-        assert not difference(draw(have, {}), draw(want, {})), f"call {k}"
+        assert not difference(portrait(have), portrait(want)), f"call {k}"
     assert len(dy2st.explain(static).reasons) <= programs, dy2st.explain(static)
 
 
@@ -258,6 +260,172 @@ def error_in_a_long_loop_that_prints():
         return x
 
     return f, s
+
+
+# ---------------------------------------------------------------- objects
+class Batch:
+    def __init__(self, x, n=0, inner=None):
+        self.x, self.n, self.inner = x, n, inner
+
+    @property
+    def size(self):
+        return self.x.shape[0]
+
+    def bump(self):
+        self.n += 1
+        return self
+
+
+class Sub(Batch):
+    @property
+    def size(self):
+        return 100
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    h: object
+    n: object = 0
+
+
+class Slots:
+    __slots__ = ("h", "n")
+
+    def __init__(self, h, n):
+        self.h, self.n = h, n
+
+
+class Output(collections.OrderedDict):
+    def __getattr__(self, name):
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+
+@case(2, lambda k: Batch(quarters(k), k, Batch(paddle.ones([4]) * k, 1)))
+def batch_that_is_written():
+    s = Space(last=None, seen=[])
+
+    def f(b):
+        b.inner.x = b.inner.x + b.x.mean(0)
+        b.x.add_(paddle.ones([]))
+        for t in range(b.size):
+            b.n += 1
+            b.inner.bump().x = b.inner.x * 0.5 + b.x[t] * b.inner.n
+        s.last = b
+        s.seen.append(b.inner)
+        return b, b.inner.x
+
+    return f, s
+
+
+@case(2, lambda k: [Batch(quarters(k), 1), Batch(quarters(k + 1), 2)])
+def batches_in_a_list():
+    def f(batches):
+        total = 0
+        for b in batches:
+            total = total + b.x.sum(0) * b.n
+            b.n += 1
+        batches.append(batches[0])
+        return total
+
+    return f, None
+
+
+@case(3, lambda k: (Sub if k == 2 else Batch)(quarters(k), k))
+def batch_of_another_class():
+    def f(b):
+        if not hasattr(b, "seen"):
+            b.seen = 0
+        b.seen += 1
+        return b.x * b.size * b.seen
+
+    return f, None
+
+
+@case(3, lambda k: [Batch(quarters(k), k)] * 2 if k % 2 else [Batch(quarters(k)), Batch(k)])
+def one_object_or_two():
+    def f(pair):
+        a, b = pair
+        a.n += 1
+        b.n += 10
+        return a.x * a.n + b.n, a is b
+
+    return f, None
+
+
+SHARED = [Batch(paddle.full([4], float(k)), k) for k in range(3)]
+
+
+@case(4, lambda k: [SHARED[k % 3], quarters(k)])
+def objects_that_are_known_elsewhere():
+    known, weights = SHARED[1], {q: 2.0 + k for k, q in enumerate(SHARED)}
+    listed, numbers = SHARED[:2], {id(q): k for k, q in enumerate(SHARED)}
+
+    def f(pair):
+        b, x = pair
+        y = x * weights[b] + numbers[id(b)]
+        return y, b is known, b in listed, b == SHARED[2], listed.count(b)
+
+    return f, None
+
+
+@case(1, lambda k: Space(x=quarters(k), lr=0.5, log=[k], out=None))
+def namespaces():
+    def f(c):
+        c.out = c.x * c.lr
+        c.log.append(c.out.mean())
+        return c
+
+    return f, None
+
+
+@case(2, lambda k: Output(a=quarters(k), b=quarters(k + 1)) if k < 3 else Output(a=quarters(k)))
+def outputs_like_dicts():
+    def f(o):
+        o["c"] = o.a + o.get("b", 1)
+        return {name: q.sum() for name, q in o.items()}
+
+    return f, None
+
+
+@case(1, lambda k: Frozen(quarters(k), 1))
+def records_with_slots():
+    def f(r):
+        found = []
+        state = Slots(r.h[0], 0)
+        for t in range(4):
+            r = dataclasses.replace(r, h=r.h * 0.5 + t)
+            state = Slots(state.h, state.n)
+            state.h = state.h + r.h[t]
+            state.n += 1
+            found.append(Frozen(state.h, t))
+        return r, state, found, found[-1].h
+
+    return f, None
+
+
+@case(2, lambda k: Batch(quarters(k), k))
+def error_after_an_object_has_changed():
+    def f(b):
+        b.n += 1
+        if b.x.mean() > 0:
+            raise ValueError("high", b.n)
+        b.n += 10
+        return b.x
+
+    return f, None
+
+
+def test_a_program_does_not_keep_its_arguments():
+    static = dy2st.to_static(lambda b: b.x * 2)
+    found = []
+    for k in range(3):
+        b = Batch(quarters(k))
+        static(b)
+        found.append(weakref.ref(b))
+        del b
+    assert not any(q() is not None for q in found)
 
 
 def test_what_an_assert_is_given_is_its_argument():  # pytest rewrites those of eager in tests
