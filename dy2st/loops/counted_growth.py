@@ -257,6 +257,7 @@ class Resized:
         self.buffer = trace.new_value(self.room.type, "buffer", frame)
         self.length = trace.new_value(Type(I64), "length", frame)
         trace.values.placeholders |= {self.buffer, self.length}
+        body_trace.paths[self.buffer] = path
 
     def at(self, iteration: Dim) -> Dim:
         """A bound of the size after so many iterations."""
@@ -288,9 +289,10 @@ def part_of_buffer(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, 
         trace.autograd.trained.add(source.buffer)
     most = source.at(Size.named(body_trace.loop.name))
     value = part(trace, source.buffer, source.length, resize.axis, most, resize.least)
-    trace.freeze(value, "It is a part of a buffer that the loop carries.", body_trace.loop)
-    made = trace.fake(value, source.stop_gradient)
     source.count = str(value.type.shape[resize.axis])
+    if path in body_trace.known.written:
+        value = trace.emit("assign", [value], {})
+    made = trace.fake(value, source.stop_gradient)
     body_trace.resized[id(made)] = source
     body_trace.parts.append(made)
     return made
@@ -307,6 +309,8 @@ def settle_resized(plan: LoopRecord, name: str, source: Resized, a: object) -> o
         raise Mismatch(name, str(t), str(inner.type))
     n, shape = inner.type.shape[resize.axis], list(source.room.type.shape)
     fits(source, name, n)
+    if source.path in plan.body_trace.known.written:
+        plan.check_private(source.init._value, inner)
     attrs = {"axis": resize.axis, "start": 0}
     buffer = trace.emit("set_slice", [source.buffer, inner], attrs)
     length = trace.dim_value(n)

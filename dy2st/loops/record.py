@@ -303,6 +303,7 @@ class LoopRecord:
         if others or self.frame.stale:
             return self.learn_written(others)
         inits = [trace.root(q) for _, q in self.body_trace.held.values()]
+        inits += [trace.root(q.init._value) for q in self.body_trace.resized.values()]
         given = any(q.value is first for q in trace.inputs.by_id.values())
         read = any(trace.root(q) is first for q in self.frame.consts)
         apart = inits.count(first) == sum(self.may_be_one(inner, q) for q in self.end_values) == 1

@@ -146,6 +146,18 @@ def pruned_particles(x):
 
 
 @program
+def moved_in_place(x):
+    """A filter whose particles move in place, before those of small weight go."""
+    particles, weights = x * 1, paddle.ones([x.shape[0]])
+    for _ in range(4):
+        particles[:, 0] += particles[:, 1] * 0.1
+        weights *= paddle.exp(-(particles[:, 0] ** 2))
+        chosen = weights > 0.3
+        particles, weights = particles[chosen], weights[chosen]
+    return particles, weights
+
+
+@program
 def halting(x):
     """Adaptive computation time: rows leave when their halting units sum up to one."""
     out, halts, active = paddle.zeros_like(x), paddle.zeros([x.shape[0]]), paddle.arange(x.shape[0])
@@ -360,6 +372,19 @@ def test_a_tensor_of_a_loop_that_does_not_run_is_not_defined():
     same(static(data(0)[0].abs()), f(data(0)[0].abs()))
     with pytest.raises(UnboundLocalError, match="'y' is set only if the loop runs"):
         static(-data(0)[0].abs())
+
+
+def test_a_tensor_with_two_names_is_not_written():
+    def f(x):
+        y = x * 1
+        z = y
+        while y.shape[0] > 1:
+            y.add_(paddle.to_tensor(0.5))
+            y = y[y > y.min()]
+        return y, z
+
+    with pytest.raises(dy2st.SourceError, match="written in place and bound to another name"):
+        dy2st.to_static(f)(data(0)[0])
 
 
 def test_a_size_that_doubles_is_refused():

@@ -1,5 +1,6 @@
 """Random functions whose sizes data decides: masks, indices of what is not zero, repetitions and
-lengths from tensors, in any order, with branches and loops over them.
+lengths from tensors, in any order, with branches and loops over them. From seed `RESIZED_FROM` on,
+many of them change sizes in branches and from iteration to iteration.
 
 `compare(seed)` calls one eagerly and translated four times: with tensors of both signs, of one
 sign, and of one row.
@@ -16,6 +17,7 @@ import paddle
 
 import dy2st
 
+RESIZED_FROM = 1_000_000
 #: rows, and what is added to each element
 CALLS = ((4, 0.0), (4, -3.0), (4, 3.0), (1, 0.0))
 HEAD = """def f(x):
@@ -41,6 +43,21 @@ MATRICES = (
     "{v} = F.softmax({0} @ w, -1)",
     "{v} = paddle.sort({0}, axis=0)",
 )
+#: sizes that change in branches and from iteration to iteration
+RESIZED = (
+    "{v} = {0}\nif {1}.sum() > {c}:\n    {v} = {0}[{0}[:, {k}] > {c}]",
+    "if {1}.shape[0] > 2:\n    {v} = {0}[1:] * 2\nelse:\n    {v} = paddle.concat([{0}, {1}])",
+    "{v} = {0}\nfor t in range(3):\n    {v} = {v}[{v}[:, {k}] > {c} + t * 0.3] * 0.9",
+    "{v} = {0}\nwhile {v}.shape[0] > 1:\n    {v} = {v}[{v}[:, {k}] > {v}[:, {k}].min()] + 0.1",
+    "{v}, o = {0}, [{0}[:1]]\nwhile {v}.shape[0] > 0:\n    o.append({v}[:1])\n"
+    "    {v} = {v}[1:][{v}[1:, {k}] > {c}]\n{v} = paddle.concat(o)",
+    "{v} = {0}[{0}[:, {k}] > -9]\nfor t in range(4):\n    if {v}.shape[0] == 0:\n        break\n"
+    "    {v} = paddle.concat([{v}[1:], {1}[:1] * 0.5]) if {v}.sum() > {c} else {v}[2:]",
+    "{v}, u = {0}, {1}\nfor t in range(3):\n    u, {v} = {v}[{v}[:, {k}] > {c}], u * 0.9",
+    "{v}, n = {0}, 0\nwhile n < 3:\n    k = int(({v} > {c}).sum()) % 3\n"
+    "    {v} = paddle.concat([{v}[k:], {1}[:k]])\n    n += 1",
+    "{v} = {0} * 1.0\nfor t in range(3):\n    {v}[:1] *= 0.5\n    {v} = {v}[{v}.sum(1) > {c} - t]",
+)
 VECTORS = (
     "if {0}.shape[0] > {k}:\n    {v} = {0}.sum(0)\nelse:\n    {v} = {0}.sum(0) * 2 + 1",
     "{v} = w[0]\nfor t in range({0}.shape[0]):\n    {v} = {v} * 0.5 + {0}[t]",
@@ -59,6 +76,8 @@ def source(seed: int) -> str:
     matrices, vectors, lines = ["x"], list[str](), list[str]()
     for k in range(draw.randint(3, 8)):
         into, table = (matrices, MATRICES) if draw.random() < 0.7 else (vectors, VECTORS)
+        if seed >= RESIZED_FROM and draw.random() < 0.5:
+            into, table = matrices, RESIZED
         names = {"v": f"v{k}", "k": draw.randint(0, 3), "c": draw.choice(["0", "0.3", "-0.5"])}
         text = draw.choice(table).format(draw.choice(matrices), draw.choice(matrices), **names)
         lines += text.split("\n")
