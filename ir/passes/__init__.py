@@ -17,6 +17,7 @@ from ir.passes.expand import expand
 from ir.passes.functionalize import functionalize
 from ir.passes.fuse import fuse
 from ir.passes.if_conversion import select_cond
+from ir.passes.interchange import interchange_loops
 from ir.passes.loops.fission import split_loops
 from ir.passes.loops.inner_invariants import hoist_from_inner_loops
 from ir.passes.loops.invariant_ports import invariant_ports
@@ -56,6 +57,10 @@ PIPELINE: list[tuple[Pass, str]] = [
     (select_cond, "branches of a few elementwise ops become ops that fuse with those around them"),
     (sums_in_loops, "sums over time need no memory for the steps; gradients are behind us"),
     (last_k_steps, "of what a loop collects, only the steps that are read have memory"),
+    (
+        interchange_loops,
+        "weights of layers are read by one step after the other, not by each again",
+    ),
     (split_loops, "products with weights that no state needs become products of all steps"),
     (hoist_from_scan, "matmuls of sequences become one large matmul"),
     (fuse_loops, "loops that are left and could be one share their steps, and what they read"),
@@ -136,6 +141,7 @@ __all__ = [
     "hoist_from_scan",
     "hoist_invariants",
     "inplace_source",
+    "interchange_loops",
     "invariant_ports",
     "known_trips",
     "last_k_steps",

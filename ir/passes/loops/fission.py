@@ -52,7 +52,7 @@ def _visit(b: Block, s: Node) -> Sequence[Value] | None:
     if isinstance(s.trip, int) and s.trip < FEWEST_STEPS:
         return None
     weights = {p.inner for p in s.ports if isinstance(p, Const)}
-    anchors = {n for n in s.body if _is_anchor(n, weights)}
+    anchors = {n for n in s.body if is_anchor(n, weights)}
     anchors -= worth_sinking(s).keys() if anchors else set()
     if not anchors:
         return None
@@ -60,7 +60,8 @@ def _visit(b: Block, s: Node) -> Sequence[Value] | None:
     return cut.emit(b) if cut.products and cut.pays() else None
 
 
-def _is_anchor(n: Node, weights: Collection[Value]) -> bool:
+def is_anchor(n: Node, weights: Collection[Value]) -> bool:
+    """Whether it is a product of few rows with one of the weights."""
     if not isinstance(n, Op) or n.name != "matmul" or n.attrs["trans_x"]:
         return False
     x, w = n.operands
@@ -134,7 +135,7 @@ class _Cut:
         made = [p for v, p in crossing.items() if v not in stacks]
         first: list[Port] = [*entering, *(p for p in others if self.is_early(p)), *made]
         early = [n for n in s.body if n not in self.late and n not in self.products]
-        put(b, _only_read(replace(s, ports=tuple(first), body=tuple(early))))
+        put(b, only_read(replace(s, ports=tuple(first), body=tuple(early))))
 
         sequences = {v: Batched(p.outer, p.axis) for v, p in crossing.items()}
         sequences |= {n.result: self.product(b, n, sequences) for n in self.products}
@@ -145,7 +146,7 @@ class _Cut:
         second += [Seq(env[v], q.value, q.axis or 0) for v, q in sequences.items()]
         second += [_reading(p, env) for p in others if not self.is_early(p)]
         late = substitute((n for n in s.body if n in self.late), env)
-        put(b, _only_read(replace(s, index=env[s.index], ports=tuple(second), body=late)))
+        put(b, only_read(replace(s, index=env[s.index], ports=tuple(second), body=late)))
         return s.results
 
     def product(self, b: Block, op: Op, sequences: Mapping[Value, Batched]) -> Batched:
@@ -170,10 +171,11 @@ def _reading(p: Port, env: Mapping[Value, Value]) -> Port:
     return replace(p, inner=env.get(p.inner, p.inner))
 
 
-def _only_read(s: Scan) -> Scan:
+def only_read(s: Scan) -> Scan:
+    """Without const and seq ports that nothing in the body reads."""
     read = {v for n in s.body for v in n.operands} | set(s.needed)
     kept = [p for p in s.ports if not isinstance(p, (Const, Seq)) or p.inner in read]
     return replace(s, ports=tuple(kept))
 
 
-__all__ = ["split_loops"]
+__all__ = ["FEWEST_STEPS", "is_anchor", "only_read", "split_loops"]

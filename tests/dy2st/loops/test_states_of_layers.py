@@ -7,6 +7,7 @@ import pytest
 from paddle import nn
 
 import dy2st
+from ir.passes import run
 from tests import check
 
 pytestmark = pytest.mark.sampled(every=12)
@@ -270,3 +271,43 @@ def test_layers_that_an_iteration_makes():
 
     check.agree(f, check.data(5, 3, 6))
     assert kinds(dy2st.to_static(f), *inputs()) == ["scan"]
+
+
+class Spiking(nn.Layer):
+    """Neurons whose potential stays at the Layer."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+        self.v = None
+
+    def forward(self, x):
+        v = 0.9 * self.v + self.linear(x)
+        self.v = paddle.tanh(v)
+        return v.abs() + x
+
+
+class Spikes(nn.Layer):
+    def __init__(self, width=128, layers=N):
+        super().__init__()
+        self.layers = nn.LayerList([Spiking(width) for _ in range(layers)])
+        self.out = nn.Linear(width, 3)
+
+    def forward(self, x):
+        for layer in self.layers:
+            layer.v = paddle.zeros([2, 128], x.dtype)
+        ys = []
+        for t in range(x.shape[0]):
+            y = paddle.tanh(x[t])
+            for layer in self.layers:
+                y = layer(y) * 0.5
+            ys.append(self.out(y))
+        return paddle.stack(ys), self.layers[3].v
+
+
+@pytest.mark.slow
+def test_stateful_layers_whose_loop_is_around_the_steps():
+    static = check.trains(Spikes, lambda: [check.data(6, 2, 128)], steps=2)
+    with paddle.no_grad():
+        p = run(dy2st.program(static, check.data(6, 2, 128)), start_at="expand")
+    assert N in [n.trip for n in p.ops if n.name == "scan"]

@@ -29,6 +29,7 @@ from ir.passes.fuse import GROUP_LIMIT
 from ir.types import F32
 from ir.uses import walk
 from tests.ir.passes.test_inner_invariants import DECODER
+from tests.ir.passes.test_interchange import LAYERS
 from tests.ir.passes.test_joined_carries import STATES
 from tests.ir.test_ir_random import check, program, same_values
 
@@ -350,6 +351,10 @@ program p(%x: f32[T,2,256] arg "x", %u: f32[256,256] param "u", %h0: f32[2,256] 
         lambda p: (
             [n.name for n in p.ops if n.name in ("scan", "matmul")] == ["scan", "matmul", "scan"]
         ),
+    ),
+    "interchange_loops": (
+        "\n".join(q for q in LAYERS.replace(", %yT", "").splitlines() if "last  %yT" not in q),
+        lambda p: [n.trip for n in p.ops if n.name == "scan"].count(6) == 1,
     ),
     "expand": (CHAR_LSTM, lambda p: "softmax" not in _counts(p)),
     "hoist_from_scan": (
