@@ -411,20 +411,20 @@ def dim_value(home: Home, dim: Dim) -> Value:
     elif not any(n in home.sizes.loops for n in dim.names):
         value = home.emit("size", [], {"n": dim})
     else:
-        value = _affine_value(home, dim)
+        value = _value_in_loop(home, dim)
     frame.indices[dim] = value
     return value
 
 
-def _affine_value(home: Home, dim: Size) -> Value:
+def _value_in_loop(home: Home, dim: Size) -> Value:
+    """A polynomial in the index of a loop, by Horner's rule: `rest + factor * index`."""
     name = next(n for n in sorted(dim.names) if n in home.sizes.loops)
     rest = substitute_dim(dim, {name: 0})
-    step = substitute_dim(dim, {name: 1}) - rest
-    if any(m.count(name) > 1 for m, _ in dim.terms):
-        raise NeedsConcrete(f"{dim} is not linear in the index", [home.sizes.loops[name]])
+    factor = divide(dim - rest, Size.named(name))
+    assert factor is not None, "each term of the rest has the index as a factor"
     value = home.sizes.loops[name].index
-    if step != 1:
-        value = home.emit("multiply", [value, dim_value(home, step)], {})
+    if factor != 1:
+        value = home.emit("multiply", [value, dim_value(home, factor)], {})
     if rest != 0:
         value = home.emit("add", [value, dim_value(home, rest)], {})
     return home.read_value(value)

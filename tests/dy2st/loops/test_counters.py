@@ -162,3 +162,49 @@ def test_a_counter_that_wraps_is_a_value_of_the_program():
     for n in (9, 0, 1, 4, 5):
         agree(static, data(n, 3, seed=n))
     assert "unrolled" not in str(dy2st.report(static, data(9, 3)))
+
+
+# ---------------------------------------------------------------- polynomials of the index
+def of_both_ends(x):
+    n, y = len(x), x.sum(0)
+    for t in range(n):
+        y = y * 0.5 + x[t] * (t * (n - t)) + (t + 1) ** 3 / (t**2 + 1)
+    return y
+
+
+def triangular(x):
+    y = x.sum(0)
+    for t in range(len(x)):
+        y = y * 0.5 + x[t * (t + 1) // 2 % len(x)]
+    return y
+
+
+def in_a_condition(x):
+    y, squares = x.sum(0), 0
+    for t in range(len(x)):
+        if t * t > 20:
+            y = y + x[t]
+        squares = squares + t * t
+    return y * squares
+
+
+@pytest.mark.parametrize("f", [of_both_ends, triangular, in_a_condition])
+def test_polynomials_of_the_index_are_values(f):
+    for spec in (None, [InputSpec([None, 3], "float64")]):
+        static = dy2st.to_static(f, input_spec=spec)
+        for n in (9, 0, 1, 2) if spec else (9,):
+            agree(static, data(n, 3, seed=n), calls=1)
+        assert "unrolled" not in str(dy2st.report(static, data(9, 3)))
+
+
+def test_an_index_that_grows_faster_leaves_the_axis_where_eager_does():
+    def f(x, n):
+        y = x[0]
+        for t in range(n):
+            y = y + x[t * t]
+        return y
+
+    static = agree(f, data(17, 3), 5)
+    for g in (f, static):
+        with pytest.raises(IndexError, match="25"):
+            g(data(17, 3), 6)
