@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from executor.allocation import Block, Memory
 from executor.backend import Unsupported, precision_of, register
+from executor.gpu.blas import Places, Products, blas, product_of
 from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
@@ -22,7 +23,7 @@ from executor.gpu.preamble import THREADS
 from executor.gpu.runtime import Native
 from executor.gpu.schedule import Device, Schedule, every, schedule
 from executor.gpu.validate import validate
-from executor.launches import Call, Lowered
+from executor.launches import Call, Gemm, Lowered
 from executor.plan.arena import Layout
 from ir.types import Type
 
@@ -70,19 +71,26 @@ class Gpu:
         return replace(lowered, launches=tuple(launches))
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:
-        return schedule(lowered.launches, layout, device)
+        products = {}
+        for x in lowered.launches if device.has_library else ():
+            found = isinstance(x, Gemm) and product_of(x, device.precision, lowered.program.sizes)
+            if found:
+                products[id(x)] = found
+        return schedule(lowered.launches, layout, device, products)
 
     def build(self, lowered: Lowered, layout: Layout) -> Native:
         """Raises `DriverError` where a driver, a GPU or NVRTC is missing, and ValueError for a
         precision that there is not."""
         own = driver()
         rounded = self.precision or precision()
-        device = Device(own.multiprocessors, min(THREADS, own.threads), rounded)
+        library, threads = blas(own), min(THREADS, own.threads)
+        device = Device(own.multiprocessors, threads, rounded, library is not None)
         planned = self.schedule(lowered, layout, device)
         validate(planned, device)
         text = source(lowered, layout, planned)
         image = machine_code(text.text, own.architecture)
-        return Native(own, device, lowered, planned, text, image)
+        products = Products(library, Places(lowered, layout), planned.products)
+        return Native(own, device, lowered, planned, text, image, products)
 
 
 def precision() -> str:

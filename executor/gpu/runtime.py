@@ -1,6 +1,7 @@
 """A compiled program on the GPU: one graph of its kernels, and the calls of it.
 
-A call copies the table to the device, launches the graph, and copies the table back if that tells
+A call copies the table to the device, launches the graph (several, with products of a library
+between them), and copies the table back if that tells
 anything. Tensors on the host are copied too, with a warning that counts them; written inputs go
 back only if the call has not failed.
 
@@ -18,11 +19,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from executor.executable import Table, output_bounds
+from executor.gpu.blas import NO_PRODUCTS, Products
 from executor.gpu.codegen import Source
-from executor.gpu.driver import U32, Driver, DriverError, Event, Module, Pointer
+from executor.gpu.driver import U32, Driver, DriverError, Event, Graph, Module, Pointer
 from executor.gpu.preamble import SHARED
 from executor.gpu.schedule import Device, Schedule, Stage, every
 from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, shown
@@ -131,7 +134,7 @@ class Run:
         self.pointer = ctypes.c_uint64(self.device.address)
         self.shown: list[object] = []
         self.done, self.module = driver.event(), native.module
-        self.graph = driver.capture(lambda: native.enqueue(self))
+        self.graphs = native.captured(self)
 
     def __del__(self) -> None:
         """Memory of the host goes away at once, that of a device when nothing uses it."""
@@ -144,8 +147,9 @@ class Native:
 
     def __init__(
         self, driver: Driver, device: Device, lowered: Lowered, schedule: Schedule, source: Source,
-        image: bytes,
+        image: bytes, products: Products = NO_PRODUCTS,
     ) -> None:  # fmt: skip
+        self.products = products
         self.driver, self.device, self.schedule, self.source = driver, device, schedule, source
         self.name, self.sizes = lowered.program.name, lowered.program.sizes
         self.arguments, self.failures = arguments(lowered), lowered.failures
@@ -177,18 +181,32 @@ class Native:
             text = f"{stage.blocks} blocks wait for each other, {most} run together on this GPU"
             raise DriverError(f"{self.name}: {text}")
 
-    def enqueue(self, run: Run) -> None:
-        """What a call does on the device, for its graph."""
+    def captured(self, run: Run) -> list[Graph | None]:
+        """What a call does on the device before, between and behind products of the library; None
+        where that is nothing."""
+        pieces = list(self.products.pieces(len(self.functions)))
+        last = len(pieces) - 1
+        out: list[Graph | None] = []
+        for k, piece in enumerate(pieces):
+            some = k == 0 or piece or (k == last and self.tells)
+            take = partial(self.enqueue, run, piece, k == 0, k == last)
+            out.append(self.driver.capture(take) if some else None)
+        return out
+
+    def enqueue(self, run: Run, piece: range, first: bool, last: bool) -> None:
+        """Some of the stages, for a graph."""
         driver = self.driver
-        driver.upload(run.device.address, run.host.address, self.uploaded)
+        if first:
+            driver.upload(run.device.address, run.host.address, self.uploaded)
         given = (Pointer * 1)(ctypes.addressof(run.pointer))
-        for stage, function in zip(self.schedule.stages, self.functions):
+        for k in piece:
+            stage, function = self.schedule.stages[k], self.functions[k]
             shape = [U32(n) for n in (stage.blocks, 1, 1, self.device.threads, 1, 1, SHARED)]
             if stage.cooperative:
                 driver.call("cuLaunchCooperativeKernel", function, *shape, driver.stream, given)
             else:
                 driver.call("cuLaunchKernel", function, *shape, driver.stream, given, None)
-        if self.tells:
+        if last and self.tells:
             driver.download(run.host.address, run.device.address, 8 * self.source.table.words)
 
     def run(self, address: int) -> int:
@@ -227,7 +245,7 @@ class Native:
         for c in copied:
             if c.argument.read:
                 self.driver.upload(c.place, c.address, c.size, stream)
-        run.graph.launch(stream)
+        self.launch(run, stream)
         run.done.record(stream)
         self.last = stream.value, run.done
         if not (waits or self.tells or copied):
@@ -245,6 +263,15 @@ class Native:
         if copied:
             self.driver.synchronize(stream)
         return 0
+
+    def launch(self, run: Run, stream: Pointer) -> None:
+        """What a call does on the device, as work of a stream."""
+        for k, graph in enumerate(run.graphs):
+            if k:
+                words = run.words[CALL : CALL + self.source.table.call.asks]
+                self.products.take(k - 1, words, dict(zip(self.sizes, words)), stream)
+            if graph is not None:
+                graph.launch(stream)
 
     def _show(self, run: Run, failure: Failure, address: int) -> None:
         """The values for the message of a failure go to the table of the call; tensors to the host,

@@ -8,10 +8,12 @@ schedule is data: `executor.gpu.validate` proves it, and `str` prints it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from executor.gpu.blas import Product
 from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
 from executor.gpu.kernels.attention import Attention, attention_kernel
@@ -147,24 +149,36 @@ def lines(nodes: Sequence[Node], depth: int = 1) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Schedule:
+    """`products`: what a library takes, each behind so many of the stages."""
+
     stages: tuple[Stage, ...]
     hazards: Hazards
+    products: tuple[tuple[int, Product], ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self.stages))
+        texts = [(n, 1, str(s)) for n, s in enumerate(self.stages)]
+        texts += [(at, 0, str(p)) for at, p in self.products]
+        return "\n".join(text for *_, text in sorted(texts, key=lambda q: q[:2]))
 
 
 @dataclass(frozen=True)
 class Device:
     """What a schedule must know of a GPU: `resident` blocks of `threads` can run together. Products
-    of float32 may be taken with this `precision` (`kernels.fragments`)."""
+    of float32 may be taken with this `precision` (`kernels.fragments`), large ones by a library."""
 
     resident: int
     threads: int
     precision: str = "float32"
+    has_library: bool = False
 
 
-def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Schedule:
+def schedule(
+    launches: Sequence[Launch],
+    layout: Layout,
+    device: Device,
+    products: Mapping[int, Product] = MappingProxyType({}),
+) -> Schedule:
+    """`products`: launches that a library takes, by `id`."""
     made = {id(x): _kernel(x, device) for x in every(launches)}
     touches = Touches(layout)
     loops = [x for x in every(launches) if isinstance(x, Loop)]
@@ -179,8 +193,14 @@ def schedule(launches: Sequence[Launch], layout: Layout, device: Device) -> Sche
             made[id(x)] = tiled_kernel(x, device.threads, fragments)
     for loop in loops:
         planner.keep_matrices(loop, device)
-    stages = [planner.stage(n, g, device) for n, g in enumerate(groups(launches))]
-    return Schedule(tuple(stages), hazards)
+    stages: list[Stage] = []
+    taken: list[tuple[int, Product]] = []
+    for group in groups(launches):
+        if id(group[0]) in products:
+            taken.append((len(stages), products[id(group[0])]))
+        else:
+            stages.append(planner.stage(len(stages), group, device))
+    return Schedule(tuple(stages), hazards, tuple(taken))
 
 
 def every(launches: Sequence[Launch]) -> Iterator[Launch]:

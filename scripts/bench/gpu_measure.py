@@ -94,13 +94,13 @@ class OnDevice:
         return out
 
     def device_time(self, repeat: int) -> float:
-        """Milliseconds of the kernels of a call."""
-        (run,), events = self.run.native.runs, Events(self.gpu)
-        launch, taken = run.graph.launch, []
-        run.graph.launch = lambda q: taken.append(events.milliseconds(lambda: launch(q)))
+        """Milliseconds of the kernels of a call, and of products by a library."""
+        native, events = self.run.native, Events(self.gpu)
+        launch, taken = native.launch, []
+        native.launch = lambda *q: taken.append(events.milliseconds(lambda: launch(*q)))
         for _ in range(repeat):
             self()
-        run.graph.launch = launch
+        native.launch = launch
         return statistics.median(taken)
 
     def host_time(self, repeat: int) -> float:

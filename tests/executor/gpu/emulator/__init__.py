@@ -20,7 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SHIM, RUNTIME = HERE / "shim.h", HERE / "runtime.cpp"
+SHIM, RUNTIME, BLAS = HERE / "shim.h", HERE / "runtime.cpp", HERE / "blas.h"
 FLAGS = ["-std=c++17", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fwrapv"]
 #: what `counted` counts
 KERNELS, COOPERATIVE, GRAPHS, SYNCHRONISATIONS, ALLOCATIONS, COPIES = range(6)
@@ -46,7 +46,7 @@ def folder() -> Path:
 
 
 def version() -> int:
-    text = (SHIM.read_text() + RUNTIME.read_text()).encode() + str(compiler()).encode()
+    text = "".join(p.read_text() for p in (SHIM, RUNTIME, BLAS)).encode() + str(compiler()).encode()
     return int.from_bytes(blake2b(text, digest_size=3).digest(), "big")
 
 
@@ -68,6 +68,7 @@ def library() -> ctypes.CDLL:
     os.environ.update(
         DY2ST_CUDA_LIBRARY=str(path),
         DY2ST_NVRTC_LIBRARY=str(path),
+        DY2ST_CUBLASLT_LIBRARY="",
         EMULATOR_COMPILER=" ".join([*command, *FLAGS, *bare]),
         EMULATOR_VERSION=str(version()),
     )

@@ -485,6 +485,13 @@ int cuGraphLaunch(void* g, void* s) {
   });
 }
 
+int cuMemsetD8Async(u64 to, u8 value, size_t n, void* s) {
+  NEEDS_CONTEXT;
+  Guard guard(lock);
+  return enqueue(s, [=] { return memset((void*)to, value, n), OK; });
+}
+#include "blas.h"
+
 // ---------------------------------------------------------------- NVRTC
 // EMULATOR_COMPILER is a command that makes the shared library $1 of the C++ text $0.
 struct Program {
