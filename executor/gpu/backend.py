@@ -17,6 +17,7 @@ from executor.gpu.kernels.cell import celled
 from executor.gpu.kernels.groups import grouped
 from executor.gpu.kernels.linear import chunked
 from executor.gpu.kernels.rows import merged
+from executor.gpu.kernels.tiles import split
 from executor.gpu.loops import rotated
 from executor.gpu.nvrtc import compiler, machine_code
 from executor.gpu.preamble import THREADS
@@ -68,6 +69,7 @@ class Gpu:
                 what = "a function of Python" if name == "host" else repr(name)
                 raise Unsupported(f"a GPU cannot run {what}, which is called on the host", op.loc)
         launches = grouped(celled(rotated(chunked(lowered.launches))), attention, merged)
+        launches = split(launches)
         return replace(lowered, launches=tuple(launches))
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:

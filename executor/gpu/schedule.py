@@ -34,7 +34,7 @@ from executor.gpu.kernels.resident import (
 )
 from executor.gpu.kernels.rows import Rows, rows_kernel
 from executor.gpu.kernels.scan import lanes_of, scan_kernel
-from executor.gpu.kernels.tiles import Tiled, is_large, tiled_kernel
+from executor.gpu.kernels.tiles import Partial, Tiled, is_large, tiled_kernel
 from executor.launches import (
     Addresses,
     Branch,
@@ -191,6 +191,9 @@ def schedule(
         if isinstance(x, Tiled) and is_large(x, device.threads):
             fragments = fragments_of(x, device.precision, device.threads)
             made[id(x)] = tiled_kernel(x, device.threads, fragments)
+        if isinstance(x, Partial):
+            fragments = fragments_of(x.whole, device.precision, device.threads)
+            made[id(x)] = tiled_kernel(x.whole, device.threads, fragments, x.parts)
     for loop in loops:
         planner.keep_matrices(loop, device)
     stages: list[Stage] = []

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from executor.gpu.kernel_builder import Int, Kernel, add, mul
+from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
 from executor.gpu.kernels.fragments import HEIGHT, WIDTH, Fragments
 from executor.gpu.kernels.resident import unrolled
-from executor.gpu.preamble import SHARED, WARP
+from executor.gpu.preamble import SHARED, THREADS, WARP
 from executor.gpu.scalars import register_type
-from executor.launches import Contract, Conv, Gemm, results
-from executor.memory import collapse
-from ir.types import Dim, DType, product
+from executor.launches import BackendLaunch, Contract, Conv, Gemm, Launch, Reduce, results
+from executor.memory import Buffer, View, collapse
+from ir.opdef import OPS
+from ir.types import Dim, DType, contiguous, product
 
 #: results of a thread along each axis; elements between the rows of a slice
 SIDE, GAP = 4, 4
@@ -56,6 +57,58 @@ class Tile:
 
 #: what is taken by tiles
 Tiled: TypeAlias = Gemm | Contract | Conv
+#: tiles that leave a GPU idle where a sum has many terms, parts of such a sum, and their terms
+FEW, MOST_PARTS, TERMS = 128, 32, 256
+
+
+@dataclass(frozen=True, eq=False)
+class Partial(BackendLaunch):
+    """`parts` sums of some of the terms of `whole` each, one behind the other in `outs`."""
+
+    ins: tuple[View, ...]
+    outs: tuple[View, ...]
+    whole: Contract | Conv
+    parts: int
+
+
+def split(launches: Sequence[Launch]) -> list[Launch]:
+    """The launches, with sums of many terms that have few tiles in parts: the gradients of weights
+    and of filters."""
+    return [q for x in launches for q in _in_parts(x)]
+
+
+def _in_parts(x: Launch) -> tuple[Launch, ...]:
+    parts = _parts(x) if isinstance(x, (Contract, Conv)) else 1
+    if parts < 2 or not isinstance(x, (Contract, Conv)):
+        return (x,)
+    shape, d = x.out.shape, x.out.dtype.compute
+    memory = Buffer("arena", 0, parts * product(shape) * d.size)
+    sums = View(memory, d, 0, (parts, *shape), contiguous((parts, *shape)))
+    ins = (x.x, x.y) if isinstance(x, Contract) else (x.x, x.w)
+    add = OPS["sum"].reduce
+    assert add is not None
+    whole = replace(x, out=sums.pick(0, 0))
+    return Partial(ins, (sums,), whole, parts), Reduce(sums, (0,), add, x.out)
+
+
+def _parts(x: Contract | Conv) -> int:
+    m, n = _sides(x)
+    batch, depth = x.out.shape[0], _depth(x)
+    if not all(isinstance(q, int) and q > 0 for q in (m, n, batch)) or x.out.dtype.kind != "f":
+        return 1
+    tile = Tile.of(x.out.dtype.compute, THREADS)
+    tiles = int(str(batch)) * -(-int(str(m)) // tile.height) * -(-int(str(n)) // tile.width)
+    found = min(MOST_PARTS, FEW // tiles)
+    return min(found, depth // TERMS) if isinstance(depth, int) else found
+
+
+def _depth(x: Contract | Conv) -> Dim:
+    return product(x.x.shape[2:] if isinstance(x, Contract) else x.w.shape[2:])
+
+
+@kernel_for(Partial)
+def whole_blocks(x: Partial) -> Kernel:
+    return tiled_kernel(x.whole, THREADS, None, x.parts)
 
 
 def is_large(x: Tiled, threads: int) -> bool:
@@ -78,17 +131,25 @@ def _sides(x: Tiled) -> tuple[Dim, Dim]:
 
 class Operands(ABC):
     """A product of matrices, some of them side by side, by what is read and stored. `depth` is the
-    number of terms of a sum. `alike` says of each operand whether its elements for neighbouring
-    results, and not those of neighbouring terms, lie next to each other."""
+    number of terms of a sum; it is in `parts`, of which `part` is taken. `alike` says of each
+    operand whether its elements for neighbouring results, and not those of neighbouring terms, lie
+    next to each other."""
 
     batch: Sequence[Dim]
     sides: tuple[Dim, Dim]
     depth: Dim
     alike: tuple[bool, bool]
+    parts = 1
+    part = "0"
 
     @abstractmethod
     def begin(self, number: str) -> None:
         """The product with this number, in all that follows."""
+
+    def behind(self, out: View) -> Int:
+        """Where the part begins; with parts, all sizes of the result are known."""
+        n = product(out.shape)
+        return mul(self.part, n) if self.parts > 1 and isinstance(n, int) else 0
 
     def enter(self, term: str) -> None:
         """The terms from this one on, in what follows in the same block of the text."""
@@ -102,14 +163,17 @@ class Operands(ABC):
     def store(self, row: str, column: str, value: str) -> None: ...
 
 
-def tiled_kernel(x: Tiled, threads: int, fragments: Fragments | None = None) -> Kernel:
-    """By tensor cores, if there are `fragments`."""
+def tiled_kernel(
+    x: Tiled, threads: int, fragments: Fragments | None = None, parts: int = 1
+) -> Kernel:
+    """By tensor cores, if there are `fragments`; sums in so many parts, one behind the other."""
     kernel = Kernel()
     operands: Operands
     if isinstance(x, Gemm):
         operands = _Matrices(kernel, x)
     else:
         operands = _Pixels(kernel, x) if isinstance(x, Conv) else _Places(kernel, x)
+    operands.parts = parts
     return _tiled(kernel, operands, results(x)[0].dtype.compute, threads, fragments)
 
 
@@ -128,16 +192,24 @@ def _tiled(
         _places_of_warps(kernel, tile)
     rows = kernel.let(f"({m} + {tile.height - 1}) / {tile.height}")
     columns = kernel.let(f"({n} + {tile.width - 1}) / {tile.width}")
-    count = kernel.let(" * ".join([str(rows), str(columns), *map(str, batch)]))
+    count = kernel.let(" * ".join([str(rows), str(columns), str(x.parts), *map(str, batch)]))
     with kernel.loop(count, first="blockIdx.x", step="gridDim.x") as place:
-        x.begin(f"{place} / ({rows} * {columns})")
+        number = f"{place} / ({rows} * {columns})"
+        start, end = "0", str(k)
+        if x.parts > 1:
+            x.part, number = str(kernel.let(f"{number} % {x.parts}")), f"{number} / {x.parts}"
+            most = tile.depth * x.parts
+            each = kernel.let(f"({k} + {most - 1}) / {most} * {tile.depth}")
+            start = str(kernel.let(f"{x.part} * {each}"))
+            end = str(kernel.let(f"{start} + {each} < {k} ? {start} + {each} : {k}"))
+        x.begin(number)
         top = str(kernel.let(f"{place} / {columns} % {rows} * {tile.height}"))
         first = str(kernel.let(f"{place} % {columns} * {tile.width}"))
         kernel.emit(f"{kind} sums[{SIDE}][{SIDE}] = {{}};")
-        with kernel.loop(k, step=str(tile.depth)) as behind:
+        with kernel.loop(end, first=start, step=str(tile.depth)) as behind:
             kernel.emit("__syncthreads();")
             x.enter(behind)
-            load = _Slices(kernel, tile.depth, behind, str(k))
+            load = _Slices(kernel, tile.depth, behind, end)
             load.all("left", (tile.height, top, str(m)), x.alike[0], x.left)
             load.all("right", (tile.width, first, str(n)), x.alike[1], lambda r, t: x.right(t, r))
             kernel.emit("__syncthreads();")
@@ -153,7 +225,7 @@ def _work(x: Operands, tile: Tile, threads: int) -> Dim:
     m, n = x.sides
     if not isinstance(m, int) or not isinstance(n, int):
         return product((*x.batch, m, n))
-    return product(x.batch) * -(-m // tile.height) * -(-n // tile.width) * threads
+    return x.parts * product(x.batch) * -(-m // tile.height) * -(-n // tile.width) * threads
 
 
 class _Matrices(Operands):
@@ -238,7 +310,9 @@ class _Places(Operands):
         return self.kernel.read(self.pointers[1], self.x.y.dtype, at)
 
     def store(self, row: str, column: str, value: str) -> None:
-        at = add(self.start[2], mul(row, self.out[0]), mul(column, self.out[1]))
+        at = add(
+            self.behind(self.x.out), self.start[2], mul(row, self.out[0]), mul(column, self.out[1])
+        )
         self.kernel.write(self.pointers[2], self.x.out.dtype, at, value)
 
 
@@ -292,7 +366,7 @@ class _Pixels(Operands):
     def store(self, row: str, column: str, value: str) -> None:
         g, b, r, *steps = self.of_out
         (start,) = self.kernel.decoded(column, self.places, [[b, *steps]])
-        at = add(mul(self.group, g), mul(row, r), start)
+        at = add(self.behind(self.x.out), mul(self.group, g), mul(row, r), start)
         self.kernel.write(self.out, self.x.out.dtype, at, value)
 
 

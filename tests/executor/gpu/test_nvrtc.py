@@ -19,6 +19,7 @@ from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import ATTENTION, DECODE, GATED, LSTM, PRODUCT, RECURRENT, fixed
 from tests.executor.gpu.test_linear import LINEAR, TWO
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, parsed
+from tests.executor.gpu.test_tiles import FILTERS
 from tests.executor.test_executor import ROWS, examples_program
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
@@ -48,10 +49,13 @@ def compiled(text, architecture):
 @NEEDED
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
-    "program", [LIF, RNN, ADDED, PRODUCT], ids=["lif", "rnn", "added", "product"]
+    "program",
+    [LIF, RNN, ADDED, PRODUCT, FILTERS],
+    ids=["lif", "rnn", "added", "product", "filters"],
 )
 def test_loops_and_branches(program, architecture):
-    assert not re.search(r"[1-9]\d* bytes spill", compiled(text_of(parsed(program)), architecture))
+    text = text_of(run_passes(parsed(program)))
+    assert not re.search(r"[1-9]\d* bytes spill", compiled(text, architecture))
 
 
 @NEEDED

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import executor
+import ir
 from executor.gpu.driver import driver
 from ir.passes import run as run_passes
 from tests.executor.gpu.test_programs import floats, parsed
@@ -83,3 +84,30 @@ def test_convolutions_by_tiles(dilation, places, precision, monkeypatch):
             np.testing.assert_array_equal(run(x, w)[0], plain(x, w)[0])
         x, w = (np.round(4 * a) for a in (x, w))
         np.testing.assert_array_equal(run(x, w)[0], plain(x, w)[0])
+
+
+#: gradients of filters: few results, sums over all pixels
+FILTERS = """
+program p(%x: f32[B,3,12,9] arg "x", %g: f32[B,4,12,9] arg "g") {
+  %a = transpose(%x, perm=[1,0,2,3])             : f32[3,B,12,9]
+  %b = transpose(%g, perm=[1,0,2,3])             : f32[4,B,12,9]
+  %y = conv(%a, %b, groups=1, stride=[1,1], padding=[[1,1],[1,1]], dilation=[1,1]) : f32[3,4,3,3]
+  %z = conv(%a, %b, groups=1, stride=[1,1], padding=[[0,0],[0,0]], dilation=[1,1]) : f32[3,4,1,1]
+  return %y, %z
+}
+"""
+
+
+@pytest.mark.parametrize(("precision", "threads"), [("float32", 8), ("bfloat16", 64)])
+def test_sums_of_many_terms_are_taken_in_parts(precision, threads, monkeypatch):
+    monkeypatch.setitem(driver().__dict__, "threads", threads)
+    monkeypatch.setenv("EMULATOR_THREADS", str(threads))
+    monkeypatch.setenv("DY2ST_MATMUL_PRECISION", precision)
+    monkeypatch.setattr("executor.gpu.kernels.tiles.MOST_PARTS", 5)
+    program = run_passes(parsed(FILTERS))
+    run = executor.compile(program, backend="gpu")
+    assert run.report.count("partial") == 2 and run.report.count("reduce") == 2
+    for b in (0, 1, 4):
+        given = [np.round(2 * floats(*s)) for s in ((b, 3, 12, 9), (b, 4, 12, 9))]
+        for got, want in zip(run(*given), ir.evaluate(program, given)[0], strict=True):
+            np.testing.assert_array_equal(got, want)
