@@ -103,7 +103,7 @@ class Programs:
         return "\n".join([*head, *inner, *("    " + s for s in body), *end]) + "\n"
 
 
-@pytest.mark.parametrize("chunk", mostly_slow(range(6), nightly=range(6, 10)))
+@pytest.mark.parametrize("chunk", mostly_slow(range(6), 0, nightly=range(6, 10)))
 def test_random_programs(chunk):
     print(f"DY2ST_SEED={SEED}")
     programs = Programs(SEED + chunk)

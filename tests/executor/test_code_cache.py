@@ -98,6 +98,7 @@ def test_the_folder_is_bounded(folder, monkeypatch):
     assert len(code("a")) == 5
 
 
+@pytest.mark.slow
 def test_threads_and_processes_share_it(folder):
     code = Compilations()
     threads = [Thread(target=code, args=(str(k % 3),)) for k in range(24)]
@@ -110,6 +111,7 @@ def test_threads_and_processes_share_it(folder):
     assert len(list(folder.iterdir())) == 3
 
 
+@pytest.mark.slow
 def test_a_program_of_an_earlier_process_is_not_compiled_again(folder):
     text = """
 import sys

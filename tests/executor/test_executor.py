@@ -122,7 +122,6 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -30.0, 30.0, 1e4,
 UNARY = [n for n in ROWS if OPS[n].kernel and OPS[n].operands == ("x",) and n != "cast"]
 
 
-@pytest.mark.quick("generic-f64")
 @pytest.mark.parametrize("dtype", ["f32", "f64"])
 def test_special_values(dtype, on_target):
     b, x, names = Builder(), Value(parse_type(f"{dtype}[13]")), []
@@ -146,7 +145,7 @@ def test_this_host_runs_every_target():
     assert TARGETS == ["avx512", "avx2", "generic"]
 
 
-@pytest.mark.quick
+@pytest.mark.quick("avx2")
 def test_casts_between_all_types(on_target):
     rng, b, values, arrays = np.random.default_rng(5), Builder(), [], []
     dtypes = [DTYPES[n] for n in ("bool", "u8", "i8", "i16", "i32", "i64", "f32", "f64")]

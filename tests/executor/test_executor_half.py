@@ -201,6 +201,7 @@ def test_a_product_is_rounded_once(m, trans, on_target):
     multiplied(m, trans)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", [CHECKED.name, CHECKED_CPU.name])
 def test_a_product_on_another_backend_is_rounded_once(backend):
     multiplied(5, True, backend)

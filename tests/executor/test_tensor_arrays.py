@@ -199,6 +199,7 @@ def test_no_element_is_copied():
     assert kinds.count(Map) == 2, "the first state, and tanh"
 
 
+@pytest.mark.slow
 def test_elements_that_a_loop_asks_for_again_are_packed_once():
     """Products with many rows read panels: those of all elements are made before the outer loop."""
     text = BODIES["layers_in_a_loop_over_time"].replace("[3,8]", "[40,8]")

@@ -20,6 +20,7 @@ def test_random_stacks_equal_the_whole_sequence(block):
     assert outcomes.count("equal") >= 7
 
 
+@pytest.mark.slow
 def test_no_op_names_the_size_of_the_sequence():
     for seed in range(300, 330):
         stack = Stack_(seed, 8)

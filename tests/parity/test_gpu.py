@@ -84,6 +84,7 @@ def test_a_recurrent_layer_and_its_buffer():
         check.parity(cell, lambda: [paddle.randn([4, 2, 3])], device="gpu")
 
 
+@pytest.mark.slow
 def test_gradients_of_a_recurrent_layer():
     eager = Cell()
     static = dy2st.to_static(copy.deepcopy(eager), device="gpu")
@@ -113,6 +114,7 @@ class Gated(paddle.nn.Layer):
         return paddle.stack(ys), h
 
 
+@pytest.mark.slow
 def test_a_linear_recurrence_and_its_gradient():
     eager = Gated()
     static = dy2st.to_static(copy.deepcopy(eager), device="gpu")
@@ -143,6 +145,7 @@ def test_writes_to_an_argument():
     check.parity(InPlace(), lambda: [paddle.randn([4, 3]), paddle.to_tensor(1)], device="gpu")
 
 
+@pytest.mark.slow
 def test_stores_at_any_place_of_a_list_that_a_second_loop_empties():
     at = paddle.to_tensor([3, 0, -7, 7, 3, 1])
     check.parity(Rows(), lambda: [paddle.randn([6, 3]), at], device="gpu")
@@ -158,7 +161,7 @@ def test_an_index_from_data_out_of_range_names_the_line_and_writes_nothing():
     np.testing.assert_array_equal(x.numpy(), before)
 
 
-@pytest.mark.sampled(every=120)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rows(lambda p: p.sizes))
 def test_programs_of_the_table(name):
     """The few that a GPU refuses say why."""
@@ -173,6 +176,7 @@ def test_programs_of_the_table(name):
 
 
 # ---------------------------------------------------------------- saved files
+@pytest.mark.slow
 def test_a_saved_program_runs_on_the_gpu(tmp_path):
     cell = dy2st.to_static(Cell())
     dy2st.save(cell, tmp_path / "cell", input_spec=[InputSpec([None, None, 3], "float32", "x")])

@@ -96,6 +96,7 @@ def test_inference_copies_nothing_and_waits_for_nothing(gpu):
     assert gpu.since() == Counts(here=3, elsewhere=0, waits=0, copies=3), "the tables"
 
 
+@pytest.mark.slow
 def test_gradients_stay_there(gpu):
     """Of parameters and arguments, over several steps of training, with an optimiser."""
     for make, given in ((Cell, [[4, 2, 3]]), (Gated, [[70, 2, 6]] * 2)):
@@ -159,6 +160,7 @@ def mixed(x, w, k):
     return y
 
 
+@pytest.mark.slow
 def test_a_tensor_on_the_host_is_copied_and_a_number_is_not(gpu):
     """The other ones are taken where they lie, views among them, and so is the result."""
     static = dy2st.to_static(mixed, device="gpu")
@@ -249,6 +251,7 @@ def wide(monkeypatch):
     monkeypatch.setenv("EMULATOR_THREADS", "32")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::executor.gpu.HostCopyWarning")
 def test_the_precision_of_products_is_an_option(wide, tmp_path, monkeypatch):
     """Of a function, and of the copies that are made of it; a variable is its default."""

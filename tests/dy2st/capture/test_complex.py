@@ -168,6 +168,7 @@ def recurrence(x, nu, theta, b, c):
     return paddle.stack(ys, 1), h
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 5])
 def test_a_diagonal_recurrence(steps):
     agrees(recurrence, R(2, steps, 3), R(4), R(4), C(3, 4), C(4, 2))
@@ -263,6 +264,7 @@ def test_results_share_memory_as_in_eager():
         assert a.data_ptr() == b.data_ptr()
 
 
+@pytest.mark.slow
 def test_branches_and_whiles():
     def f(x, y):
         z = x * y if x.abs().sum() > 3 else x + y

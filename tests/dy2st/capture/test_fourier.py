@@ -41,6 +41,7 @@ def options(z, x):
     yield from (fft.fftfreq(5, 0.3) * z, fft.rfftfreq(8, 0.3) * x, fft.fft(z, norm="ortho"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("calls", [axes, options], ids=lambda f: f.__name__)
 def test_axes_and_options(calls):
     def f(z, x):
@@ -49,10 +50,12 @@ def test_axes_and_options(calls):
     agrees(f, C(3, 6, 5), R(3, 6, 5))
 
 
+@pytest.mark.slow
 def test_float64():
     agrees(lambda x: fft.irfft(fft.rfft(x) ** 2), R(2, 300, dtype="float64"), bound=1e-12)
 
 
+@pytest.mark.slow
 def test_short_time_transforms():
     def f(x, window):
         whole = signal.stft(x, 64, 16, window=window)
@@ -84,6 +87,7 @@ def test_phases_of_a_magnitude():
         agrees(f, np.abs(size) + 0.1, phase, np.hanning(66)[1:65])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["LogMelSpectrogram", "MFCC"])
 def test_features_of_sound(name):
     layer = getattr(paddle.audio.features, name)(n_fft=400, n_mels=40, **MORE.get(name, {}))
@@ -132,6 +136,7 @@ class Spectral(nn.Layer):
         return F.gelu(fft.irfft2(out, s=x.shape[-2:]) + self.point(x))
 
 
+@pytest.mark.slow
 def test_a_fourier_neural_operator_trains():
     paddle.seed(1)
     eager = nn.Sequential(Spectral(), Spectral())

@@ -256,6 +256,7 @@ def test_char_lstm(steps, dtype):
     trains(lambda: recurrent.CharLSTM(20, 6), lambda: [tokens], dtype=dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.quick("7-GRU")
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.SimpleRNN])
 @pytest.mark.parametrize("steps", [1, 7])

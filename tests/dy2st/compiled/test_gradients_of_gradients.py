@@ -224,6 +224,7 @@ def residual(f, net, x, t):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_create_graph_outside():
     with default_dtype("float64"):

@@ -136,6 +136,7 @@ def test_empty_tensors():
     agree(lambda x: paddle.lgamma(x) + 1, paddle.zeros([0, 3]))
 
 
+@pytest.mark.slow
 def test_threads_call_kernels_at_once():
     static = dy2st.to_static(solved)
     a = paddle.eye(3) * 4 + matrix(0, 3, 3)

@@ -59,6 +59,7 @@ def test_beam_search_ends_when_all_beams_have_ended(steps):
     assert static(state())[0].shape[0] < 20
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_beam_search_with_a_named_batch():
     sizes = iter([2, 5, 1])

@@ -121,6 +121,7 @@ def test_relu_and_fixed_weights():
     check.parity(nn.GRU(4, 8, weight_ih_attr=False), lambda: [x(1, 1)])
 
 
+@pytest.mark.slow
 @pytest.mark.quick("LSTM")
 @pytest.mark.parametrize("kind", LAYERS, ids=by_name)
 def test_values_are_eagers_to_the_last_digits(kind):

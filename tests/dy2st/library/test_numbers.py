@@ -300,6 +300,7 @@ def noise_levels(x, n):
     return x
 
 
+@pytest.mark.slow
 def test_functions_of_numpy_of_elements_at_the_index():
     static = dy2st.to_static(noise_levels)
     for n in (30, 0, 1, 12):

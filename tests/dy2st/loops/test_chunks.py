@@ -61,6 +61,7 @@ def while_chunks(x):
 CHUNKS = [with_min, clipped, windows_with_context, weighted_by_length, while_chunks]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(every=20)
 @pytest.mark.parametrize("f", CHUNKS)
 def test_chunks_are_those_of_eager(f):

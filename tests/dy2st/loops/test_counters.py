@@ -157,6 +157,7 @@ def a_ring(x):
     return ring, at, full, total
 
 
+@pytest.mark.slow
 def test_a_counter_that_wraps_is_a_value_of_the_program():
     static = dy2st.to_static(a_ring)
     for n in (9, 0, 1, 4, 5):

@@ -168,6 +168,7 @@ def inputs():
     return [check.data(5, 6)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", (*ROLLED, *UNROLLED), ids=lambda f: f.__name__)
 def test_as_eager(body):
     """Results and all buffers, in several calls; training and, after these, not."""
@@ -183,6 +184,7 @@ def test_as_eager(body):
         check.same(static(*inputs()), eager(*inputs()), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", (running, written_and_rebound, some_of_them, each_second), ids=lambda f: f.__name__
 )

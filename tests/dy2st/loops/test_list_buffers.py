@@ -217,6 +217,7 @@ def test_any_element(f):
     rolls(f, least=LEAST.get(f, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [best_of_widths, numbers_of_data], ids=lambda f: f.__name__)
 def test_after_the_first_iterations(f):
     rolls(f, least=1)

@@ -279,6 +279,7 @@ COMPLETE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("f", "least"), COMPLETE)
 def test_a_complete_list_is_read_by_the_index(f, least):
     rolls(f, least=least)
@@ -389,6 +390,7 @@ class Sampler(paddle.nn.Layer):
         return h
 
 
+@pytest.mark.slow
 def test_lists_and_arrays_from_outside_are_read_by_the_index():
     layer, rng = Sampler(), np.random.default_rng(0)
 

@@ -201,6 +201,7 @@ def stored_while_read(x):
     return d
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 def test_a_loop_over_a_list_sees_what_its_body_stores():
     check.agree(stored_while_read, check.data(3, 3))
@@ -222,6 +223,7 @@ def filled_in_a_branch(x, at):
     return d
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 @pytest.mark.parametrize("f", [without_a_loop, filled_in_a_branch], ids=lambda f: f.__name__)
 def test_single_stores_and_branches(f):

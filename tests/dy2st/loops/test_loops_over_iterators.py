@@ -125,6 +125,7 @@ LOOPS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", LOOPS, ids=lambda f: f.__name__)
 def test_it_is_one_loop(f):
     rolls(f, lengths=(0, 1, 2, 5))

@@ -98,12 +98,14 @@ LOOPS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 @pytest.mark.parametrize("f", LOOPS, ids=lambda f: f.__name__)
 def test_it_is_one_loop(f):
     rolls(f, lengths=(0, 1, 2, 5))
 
 
+@pytest.mark.slow
 def test_pairs():
     """How many there are is known."""
 

@@ -99,6 +99,7 @@ QUEUES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", QUEUES, ids=lambda f: f.__name__)
 def test_queues(f):
     """For more and for fewer iterations than there are elements."""

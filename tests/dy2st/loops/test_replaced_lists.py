@@ -250,6 +250,7 @@ def some_iterations(x):
     return ys
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "f",
     [
@@ -308,6 +309,7 @@ MOVED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", MOVED, ids=lambda f: f.__name__)
 def test_elements_that_change_their_place(f):
     """The elements that an iteration begins with are those before it changes the list."""

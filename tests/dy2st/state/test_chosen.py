@@ -98,7 +98,7 @@ def calls(f, net):
     return found, random.getstate()
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=16)
 @pytest.mark.parametrize("f", CASES)
 def test_as_eager(f):
     net, other = Routed(), Routed()

@@ -703,7 +703,7 @@ def check(kind: str, chosen: Iterable[Case], calls: int = 3) -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.quick("list of tensors")
+@pytest.mark.quick("partial")
 @pytest.mark.parametrize("kind", MAKERS)
 def test_every_use_and_every_change(kind: str) -> None:
     check(kind, covering(kind))

@@ -417,6 +417,7 @@ def test_another_thread_trains_undisturbed():
     np.testing.assert_array_equal(alone[2], weights)
 
 
+@pytest.mark.slow
 def test_threads_that_count_lose_nothing():
     class Counts(paddle.nn.Layer):
         def __init__(self):

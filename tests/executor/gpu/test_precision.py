@@ -75,6 +75,7 @@ def test_a_recurrence(width, precision):
         np.testing.assert_allclose(got, want, atol=2 * 2.0 ** -BITS[precision])
 
 
+@pytest.mark.slow
 def test_four_gates_whose_rows_two_warps_share(monkeypatch, precision):
     """A missing barrier between the sums of the warps and the cell is found."""
 

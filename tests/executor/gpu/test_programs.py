@@ -51,7 +51,7 @@ def same(program, *arrays, rtol=1e-5):
     return run
 
 
-@pytest.mark.sampled(every=36)
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, len(ROWS), TOGETHER), ids=lambda k: ROWS[k])
 def test_examples_of_rows(first):
     names = ROWS[first : first + TOGETHER]
@@ -68,6 +68,7 @@ def test_examples_of_rows(first):
             agree(name, next(results), w)
 
 
+@pytest.mark.slow
 def test_casts_between_all_types():
     """As the CPU's, where the number fits the type."""
     kinds = [d for n, d in DTYPES.items() if n not in ("bf16", "f16")]
@@ -183,6 +184,7 @@ def test_random_programs(seed, control, moving, monkeypatch):
     random_programs.check(p, seed, "gpu")
 
 
+@pytest.mark.slow
 def test_many_loops_in_one_kernel():
     """No name of theirs is that of a type, such as i64."""
     loops = "".join(
@@ -208,6 +210,7 @@ def test_many_loops_in_one_kernel():
     same(parsed(text), floats(3) / 9, floats(2))
 
 
+@pytest.mark.slow
 def test_the_device_decides_when_a_while_ends():
     program = control.parsed(control.COLLECT, TRIP="< T", LAST="")
     run = executor.compile(program, backend="gpu")

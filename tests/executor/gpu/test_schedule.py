@@ -122,6 +122,7 @@ program p(%x: f32[3,7] arg "x", %y: f32[3,7] arg "y", %w: f32[7,7] param "w") {
 """
 
 
+@pytest.mark.slow
 def test_barriers_stand_where_launches_depend_on_each_other():
     assert len(barriers(schedule_of(parsed(CHAIN)))) == 3
     assert barriers(schedule_of(parsed(TWO))) == []
@@ -183,6 +184,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault, monkeypatch):
     change, words = FAULTS[fault]
@@ -199,6 +201,7 @@ def all_blocks(schedule: Schedule) -> Schedule:
     return with_stages(lambda s: replace(s, blocks=4) if s.cooperative else s)(schedule)
 
 
+@pytest.mark.slow
 def test_blocks_that_wait_for_each_other_must_fit_the_device(monkeypatch):
     with pytest.raises(ScheduleError, match="has 4 blocks, 3 run together"):
         compiled(parsed(CHAIN), all_blocks)

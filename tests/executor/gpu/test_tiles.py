@@ -62,6 +62,7 @@ program p(%x: f32[B,6,7,5] arg "x", %w: f32[34,3,3,2] param "w") {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dilation", "places", "precision"), [("1", "4,5", "bfloat16"), ("2", "3,5", "float32")]
 )

@@ -44,6 +44,7 @@ def stacked(g):
     return [p.outer.type.ndim for s in loops(g.forward) for p in s.ports if hasattr(p, "outer")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [{}, {"start": "1", "length": "t+1"}, {"length": "t+1"}, {"place": "t+3"}],

@@ -705,6 +705,7 @@ def cost(loop: Callable[[Loop, int], None], n: int) -> dict[str, int]:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS[::4], ids=lambda f: f.__name__)
 def test_time_is_linear(loop):
     """The others, too, in the next test, up to more ops."""

@@ -10,7 +10,7 @@ from tests.parity.indexing import random_indices
 
 @pytest.mark.parametrize(
     "first",
-    mostly_slow(range(0, 200, 20), nightly=sorted({*range(0, 200, 5)} - {*range(0, 200, 20)})),
+    mostly_slow(range(0, 200, 20), 0, nightly=sorted({*range(0, 200, 5)} - {*range(0, 200, 20)})),
 )
 def test_random_indices(first):
     for seed in range(first, first + 5):
