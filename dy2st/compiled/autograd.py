@@ -1,8 +1,8 @@
 """A translated call in Paddle's graph: native nodes, and hooks that run the backward program.
 
-    asked inputs -> one element each --concat--> token -> results
-                    hook:               hook:              hook:
-                    its gradient        run backward       note what arrived
+    asked inputs -> view -> one element each --concat--> token -> view -> results
+                    hook:                       hook:              hook:
+                    its gradient                run backward       note what arrived
 
 The elements carry no values that matter: hooks replace every gradient that passes, and a tensor at
 either end is given other memory than its node has made, so that no kernel of the graph touches more
@@ -35,7 +35,7 @@ loop of an unknown length"
 )
 #: for inputs of the backward program that only name a size
 EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
-_ELEMENT: dict[tuple[object, str], Tensor] = {}
+_ZEROS: dict[tuple[object, str, int], Tensor] = {}
 
 
 class Node:
@@ -52,24 +52,26 @@ class Node:
         pieces = [self.piece(k, inputs[i]) for k, i in enumerate(training.wrt)]
         joined = ops.concat(pieces, 0)
         joined._register_grad_hook(raises(self.run))
-        self.tokens: dict[object, Tensor] = {
-            paddle.float32: ops.slice(joined, [0], [0], [1], [1], [0])
-        }
+        self.tokens: dict[object, Tensor] = {paddle.float32: joined}
 
     def piece(self, k: int, tensor: Tensor) -> Tensor:
         """One element of an input: behind a view whose hook gives the gradient."""
         one = ops.reshape(tensor, [-1])
         one._register_grad_hook(lambda g: self.gradient(k))
-        if one.shape[0] == 0:
+        if 0 in tensor.shape:
             one = ops.reshape(paddle.sum(one), [1])
         else:
-            one.get_tensor()._share_data_with(element(tensor.dtype, tensor.place).get_tensor())
+            one.get_tensor()._share_data_with(zeros(tensor.dtype, tensor.place).get_tensor())
         return one if one.dtype == paddle.float32 else ops.cast(one, paddle.float32)
 
-    def result(self, k: int, shape: Sequence[int], dtype: object) -> Tensor:
+    def result(self, k: int, shape: list[int], dtype: object) -> Tensor:
         """Memory for output k of those with a gradient."""
-        made = ops.reshape(self.token(dtype), [1])
-        self.listen(k, made)
+        if 0 in shape:
+            made = ops.expand(ops.slice(self.token(dtype), [0], [0], [1], [1], []), shape)
+            self.listen(k, made, 1)
+            return ops.reshape(made, shape)
+        made = ops.reshape(self.token(dtype), [-1])
+        self.listen(k, made, len(self.training.wrt))
         memory = empty(shape, dtype, self.where.place)
         made.get_tensor()._share_data_with(memory.get_tensor())
         return ops.reshape(made, shape)
@@ -82,9 +84,9 @@ class Node:
             self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
         return self.tokens[dtype]
 
-    def listen(self, k: int, made: Tensor) -> None:
-        """Note the gradient that arrives at `made`, one element of a token, and pass zero on."""
-        zero = element(made.dtype, made.place)
+    def listen(self, k: int, made: Tensor, count: int) -> None:
+        """Note the gradient that arrives at `made`, and pass so many zeros on."""
+        zero = zeros(made.dtype, made.place, count)
 
         def hook(g: Tensor) -> Tensor:
             self.arrived[k] = g
@@ -105,8 +107,8 @@ class Node:
 
         Its memory stays as it is: the source of the assignment is given the same.
         """
-        made = ops.reshape(self.token(tensor.dtype), [1])
-        self.listen(k, made)
+        made = ops.reshape(self.token(tensor.dtype), [-1])
+        self.listen(k, made, len(self.training.wrt))
         made.get_tensor()._share_data_with(tensor.get_tensor())
         paddle.assign(made, output=tensor)
 
@@ -173,13 +175,13 @@ class Node:
         return found
 
 
-def element(dtype: object, place: object) -> Tensor:
-    """The zero that all elements of the graph are."""
-    key = (dtype, str(place))
-    if key not in _ELEMENT:
+def zeros(dtype: object, place: object, count: int = 1) -> Tensor:
+    """What all elements of the graph are."""
+    key = (dtype, str(place), count)
+    if key not in _ZEROS:
         with paddle.no_grad():
-            _ELEMENT[key] = ops.full([1], 0, dtype, place)
-    return _ELEMENT[key]
+            _ZEROS[key] = ops.full([count], 0, dtype, place)
+    return _ZEROS[key]
 
 
 def called(training: Training, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
