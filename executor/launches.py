@@ -147,6 +147,20 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
+class Fourier:
+    """A transform of length `n` along `axis` (`ir.ops.linalg`)."""
+
+    x: View
+    axis: int
+    n: int
+    kind: str
+    inverse: bool
+    factor: float
+    doubled: bool
+    out: View
+
+
+@dataclass(frozen=True, eq=False)
 class Gather:
     """out[pre, j, post] = x[pre, index[j], post]; `wrap`: negative indices count from the end.
 
@@ -333,6 +347,7 @@ Launch: TypeAlias = (
     | ArgMax
     | First
     | Order
+    | Fourier
     | Gather
     | GatherNd
     | ScatterNd

@@ -70,12 +70,10 @@ KINDS: dict[str, Kind] = {
         ("axis", "begin_norm_axis", "diagonal", "moves", "padding_idx", "site"), is_integer
     ),
     **dict.fromkeys(("alpha", "beta", "bias", "epsilon", "negative_slope", "offset"), is_number),
-    **dict.fromkeys(("scale", "slope", "start", "step", "threshold", "value"), is_number),
-    **dict.fromkeys(
-        ("approximate", "bias_after_scale", "keepdim", "largest", "own", "stable"), _is_flag
-    ),
-    **dict.fromkeys(("trans_x", "trans_y"), _is_flag),
-    **dict.fromkeys(("combine", "error", "into", "message"), _is_text),
+    **dict.fromkeys(("factor", "scale", "slope", "start", "step", "threshold", "value"), is_number),
+    **dict.fromkeys(("approximate", "bias_after_scale", "doubled", "inverse", "keepdim"), _is_flag),
+    **dict.fromkeys(("largest", "own", "stable", "trans_x", "trans_y"), _is_flag),
+    **dict.fromkeys(("combine", "error", "into", "kind", "message"), _is_text),
     **dict.fromkeys(("index", "length", "n"), is_dim),
     **dict.fromkeys(("sections", "shape", "strides"), _many(is_dim)),
     **dict.fromkeys(("axes", "perm"), _many(is_integer)),

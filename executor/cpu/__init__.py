@@ -4,6 +4,7 @@ from executor.cpu.backend import Cpu, machine, machine_for
 from executor.cpu.kernels import (
     conv,
     elementwise,
+    fourier,
     gather,
     gemm,
     gemv,
@@ -16,6 +17,7 @@ from executor.cpu.kernels import (
 __all__ = [
     "conv",
     "elementwise",
+    "fourier",
     "gather",
     "gemm",
     "gemv",

@@ -63,3 +63,19 @@ class PanelConv(BackendLaunch):
     columns: int
     channels: int
     lines: int
+
+
+@dataclass(frozen=True, eq=False)
+class LaneFourier(BackendLaunch):
+    """A `Fourier` of `width` sequences at a time, of twice as many real ones."""
+
+    out: View
+    x: View
+    axis: int
+    n: int
+    kind: str
+    inverse: bool
+    factor: float
+    doubled: bool
+    width: int
+    scratch: View

@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from executor.cpu.kernel_table import matching
+from executor.cpu.kernels.fourier import size_of_scratch
 from executor.cpu.kernels.gemm import columns, depth
-from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
+from executor.cpu.launches import LaneFourier, Pack, PackedGemm, PanelConv, PanelGemm
 from executor.cpu.target import Target
 from executor.launches import (
     Branch,
     Contract,
     Conv,
     Dots,
+    Fourier,
     Gemm,
     Index,
     Launch,
@@ -33,6 +35,9 @@ from executor.memory import Buffer, Element, View, collapse, whole
 from executor.plan.loop_counts import bound, most
 from ir.scalar import language as k
 from ir.types import Dim, DType, Size, Type, contiguous, product
+
+#: bytes of a vector of transforms: their scratch shall stay in the nearest caches
+MOST_SIDE_BY_SIDE = 32
 
 
 def legalize(target: Target, launches: Sequence[Launch]) -> tuple[Launch, ...]:
@@ -104,6 +109,8 @@ class _Legalizer:
             self.contract(x)
         elif isinstance(x, Conv):
             self.conv(x)
+        elif isinstance(x, Fourier):
+            self.fourier(x)
         elif isinstance(x, Dots):
             _require_sums_in(x.y)
             self.emit(x)
@@ -279,6 +286,12 @@ class _Legalizer:
             self.emit(When(nothing, "eq", (_zeros(c.out),)))
         sums = (c.stride, c.before, c.dilation, left, panel, width, channels, lines)
         self.emit(PanelConv(c.out, c.x, c.w, *sums))
+
+    # ------------------------------------------------------------ transforms
+    def fourier(self, x: Fourier) -> None:
+        width = min(self.target.lanes(x.x.dtype), MOST_SIDE_BY_SIDE // x.x.dtype.size)
+        room = self.scratch(x.x.dtype, size_of_scratch(x.n, width))
+        self.emit(LaneFourier(width=width, scratch=room, **vars(x)))
 
 
 def parts(dtype: DType, w: View) -> tuple[int, int]:

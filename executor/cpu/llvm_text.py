@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -56,6 +56,7 @@ class Function:
         self.entry: list[str] = []
         self.body: list[str] = []
         self.declarations: set[str] = set()
+        self.tables: list[str] = []
         self.count = 0
         self.cold = False
 
@@ -80,6 +81,14 @@ class Function:
         r = self.fresh()
         self.entry.append(f"  {r} = alloca {kind}, align {align}")
         return r
+
+    def table(self, values: Sequence[float], dtype: DType) -> str:
+        """The address of numbers that are part of the code."""
+        kind, name = element(dtype), f"@?.{len(self.tables)}"
+        items = ", ".join(f"{kind} {literal(float(x), dtype)}" for x in values)
+        kept = f"private unnamed_addr constant [{len(values)} x {kind}] [{items}], align 64"
+        self.tables.append(f"{name} = {kept}")
+        return name
 
     def add(self, a: Int, b: Int, wraps: bool = False) -> Int:
         """`wraps`: the sum may leave 64 bits, and is what is left of it."""
@@ -230,6 +239,7 @@ class Function:
                 *self.body,
                 last,
                 "}",
+                *self.tables,
                 "",
             ]
         )
@@ -281,7 +291,8 @@ class Module:
     def add(self, text: str) -> str:
         """As `define`, of a text that calls nothing but what is declared or defined here."""
         name = "f." + blake2b(text.encode(), digest_size=12).hexdigest()
-        self.functions.setdefault(name, text.replace("@?(", f"@{name}(", 1))
+        named = text.replace("@?(", f"@{name}(", 1).replace("@?.", f"@{name}.")
+        self.functions.setdefault(name, named)
         return name
 
     def include(self, other: Module) -> None:

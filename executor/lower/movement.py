@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from executor.launches import ArgMax, First, Gather, Index, Iota, Map, Number64, Order
+from executor.launches import ArgMax, First, Fourier, Gather, Index, Iota, Map, Number64, Order
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View
 from ir import Op, Value
@@ -315,3 +315,10 @@ def order(low: Lowerer, op: Op) -> None:
     axis = a["axis"] % op.operands[0].type.ndim
     low.natural((x.shape[axis] - a["count"],), "order: a tensor")
     low.emit(Order(x, axis, a["count"], a["largest"], a["stable"], low.fresh(op.result)))
+
+
+@rule("fourier", direct=True)
+def fourier(low: Lowerer, op: Op) -> None:
+    x, a = low.env[op.operands[0]], dict(op.attrs)
+    axis = a.pop("axis") % (x.ndim - (a["kind"] != "analysis"))
+    low.emit(Fourier(x, axis, out=low.fresh(op.result), **a))

@@ -1,14 +1,32 @@
-"""Products of matrices."""
+"""Products of matrices, and Fourier transforms along an axis.
+
+A complex number is a pair along the last axis. With w = exp(2 pi i / n), or its conjugate where it
+is not `inverse`, a transform is a sum over its operand times powers of w, times `factor`:
+
+    complex   n numbers from n numbers
+    analysis  frequencies 0 ... n // 2 of n real numbers
+    synthesis the real parts of n numbers, from frequencies 0 ... n // 2
+
+Frequencies that stand for their conjugates too are doubled where `doubled` says so: the result of
+an analysis, the operand of a synthesis. So each of the two is the adjoint of the other one.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from ir.opdef import ShapeError, broadcast, example, op, same_dim
+from ir.opdef import ShapeError, axis_in, broadcast, example, op, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import fitted
 from ir.program import Builder, Value
 from ir.types import Type, product
+
+TRANSFORMS = ("complex", "analysis", "synthesis")
+ADJOINT = {"complex": "complex", "analysis": "synthesis", "synthesis": "analysis"}
+#: the largest prime factor of a length, and the longest
+MOST_PRIME, LONGEST = 13, 1 << 13
 
 
 def matmul_types(x: Type, y: Type, trans_x: bool, trans_y: bool) -> Type:
@@ -91,3 +109,102 @@ op(
         example("f32[17,33]", "f32[33,70]"),
     ),
 )
+
+
+# ---------------------------------------------------------------- Fourier transforms
+def factors(n: int) -> list[int]:
+    """Eights and fours first, a two only where it is alone, then odd primes in order."""
+    twos = (n & -n).bit_length() - 1
+    fours = (0, 2, 1)[twos % 3] if twos > 1 else 0
+    found = [8] * ((twos - 2 * fours) // 3) + [4] * fours + [2] * (twos == 1)
+    rest, q = n >> twos, 3
+    while rest > 1:
+        while rest % q == 0:
+            found.append(q)
+            rest //= q
+        q += 2
+    return found
+
+
+def is_smooth(n: int) -> bool:
+    """Whether there is a transform of this length."""
+    rest = n
+    for q in range(2, MOST_PRIME + 1):
+        while rest % q == 0:
+            rest //= q
+    return rest == 1 and 1 < n <= LONGEST
+
+
+def half(n: int) -> int:
+    return n // 2 + 1
+
+
+def weights(n: int, doubled: bool) -> np.ndarray:
+    """Of frequencies 0 ... n // 2: how often each counts."""
+    k = np.arange(half(n))
+    return np.where((k == 0) | (2 * k == n) | (not doubled), 1.0, 2.0)
+
+
+def _fourier_types(
+    x: Type, axis: int, n: int, kind: str, inverse: bool, factor: float, doubled: bool
+) -> Type:
+    require_kind("fourier", x, "f")
+    paired = kind != "analysis"
+    if kind not in TRANSFORMS or x.ndim <= paired or (paired and x.shape[-1] != 2):
+        raise ShapeError(f"fourier: {kind} of {x}")
+    if not isinstance(n, int) or not is_smooth(n):
+        raise ShapeError(f"fourier: a transform of length {n}")
+    at = axis_in(axis, x.ndim - paired)
+    outer = list(x.shape[: x.ndim - paired])
+    if outer[at] != (half(n) if kind == "synthesis" else n):
+        raise ShapeError(f"fourier: {kind} of {x} along axis {axis}, length {n}")
+    outer[at] = half(n) if kind == "analysis" else n
+    return x.with_shape((*outer, 2) if kind != "synthesis" else tuple(outer))
+
+
+def transform(
+    x: np.ndarray, n: int, axis: int, kind: str, inverse: bool, factor: float, doubled: bool
+) -> np.ndarray:
+    """The row on arrays, in float64."""
+    x = x.astype(np.float64)
+    z = np.moveaxis(x if kind == "analysis" else x[..., 0] + 1j * x[..., 1], axis, -1)
+    if kind == "synthesis":
+        z = z * weights(n, doubled)
+    turns = np.outer(np.arange(z.shape[-1]), np.arange(n)) % n
+    y = factor * (z @ np.exp((2j if inverse else -2j) * np.pi * turns / n))
+    if kind == "synthesis":
+        return np.moveaxis(y.real, -1, axis)
+    if kind == "analysis":
+        y = y[..., : half(n)] * weights(n, doubled)
+    y = np.moveaxis(y, -1, axis)
+    return np.stack((y.real, y.imag), -1)
+
+
+def _fourier_ref(x: np.ndarray, axis: int, kind: str, **how: Any) -> np.ndarray:
+    outer = x.ndim - (kind != "analysis")
+    return transform(x, axis=axis % outer, kind=kind, **how).astype(x.dtype)
+
+
+def _fourier_grad(
+    b: Builder, g: Value, y: Value, x: Value, axis: int, kind: str, inverse: bool, **how: Any
+) -> list[Value]:
+    axis %= x.type.ndim - (kind != "analysis")
+    return [b.fourier(g, axis=axis, kind=ADJOINT[kind], inverse=not inverse, **how)]
+
+
+op(
+    "fourier(x, *, axis, n, kind, inverse=False, factor=1.0, doubled=False)",
+    types=_fourier_types,
+    ref=_fourier_ref,
+    grad=_fourier_grad,
+    examples=(
+        example("f32[3,20,2]", axis=1, n=20, kind="complex"),
+        example("f64[21,35,2]", axis=0, n=21, kind="complex", inverse=True, factor=0.5),
+        example("f32[2,9,12]", axis=-1, n=12, kind="analysis"),
+        example("f32[26,40]", axis=0, n=26, kind="analysis", inverse=True, doubled=True),
+        example("f64[37,8,2]", axis=1, n=15, kind="synthesis", factor=0.25),
+        example("f32[33,5,2]", axis=1, n=8, kind="synthesis", inverse=True, doubled=True),
+        example("f32[0,8]", axis=1, n=8, kind="analysis"),
+    ),
+)
+__all__ = ["factors", "half", "is_smooth", "transform", "weights"]

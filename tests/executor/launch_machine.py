@@ -32,6 +32,7 @@ from executor.launches import (
     Dots,
     Fail,
     First,
+    Fourier,
     Gather,
     GatherNd,
     Gemm,
@@ -50,6 +51,7 @@ from executor.memory import Buffer, Element, View
 from executor.plan.arena import Layout, aligned
 from executor.plan.loop_counts import counts
 from ir import Slot
+from ir.ops.linalg import transform
 from ir.ops.reduce import argmax, first, order
 from ir.scalar import language as k
 from ir.scalar.evaluate import evaluate
@@ -253,12 +255,16 @@ class Machine:
 
     def first(self, x: First):
         self.apart([x.x], [x.out])
-        count = self.dim(x.out.shape[x.axis])
-        self.write(x.out, first(self.read(x.x), x.axis, count, x.largest))
+        self.write(x.out, first(self.read(x.x), x.axis, self.dim(x.out.shape[x.axis]), x.largest))
 
     def order(self, x: Order):
         self.apart([x.x], [x.out])
         self.write(x.out, order(self.read(x.x), x.axis, x.count, x.largest, x.stable))
+
+    def fourier(self, x: Fourier):
+        self.apart([x.x], [x.out])
+        how = {name: q for name, q in vars(x).items() if name not in ("x", "out")}
+        self.write(x.out, transform(self.read(x.x), **how).astype(x.out.dtype.numpy))
 
     def gather(self, x: Gather):
         self.apart([x.x, x.index], [x.out])

@@ -33,7 +33,7 @@ TARGETS = [n for n in targets.NAMES if targets.supported(n) and not (n == "wide"
 FUNCTIONS = """exp expm1 log log2 log10 log1p tanh sigmoid erf sin cos rsqrt silu elu softplus gelu
 pow tan sinh cosh asin acos atan asinh acosh atanh erfinv logit""".split()
 SUMS = """sum prod matmul conv mean softmax log_softmax layer_norm
-batch_norm sum_pool spread_pool max_unpool""".split()
+batch_norm sum_pool spread_pool max_unpool fourier""".split()
 
 
 @pytest.fixture(params=TARGETS)

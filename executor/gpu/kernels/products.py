@@ -1,16 +1,19 @@
-"""Products of matrices and convolutions: a thread for each result, which sums in the compute
-type."""
+"""Products of matrices, convolutions and Fourier transforms: a thread for each result, which sums
+in the compute type."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import pi
 
 from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
 from executor.gpu.scalars import register_type
-from executor.launches import Contract, Conv, Gemm
+from executor.launches import Contract, Conv, Fourier, Gemm
 from executor.memory import View
-from ir.types import Dim, DType
+from ir.scalar.exponential import cos, sin
+from ir.scalar.language import cast, const, input_
+from ir.types import F64, I64, Dim, DType
 
 
 class _Sum:
@@ -120,3 +123,37 @@ def _inside(
         at = kernel.let(f"{first} + {mul(i, x.dilation[axis])} - {before[axis]}")
         with kernel.block(f"if ({at} >= 0 && {at} < {limits[axis]})"):
             yield i, at
+
+
+@kernel_for(Fourier)
+def fourier_kernel(x: Fourier) -> Kernel:
+    """Powers of a root of unity are kept in double precision."""
+    kernel, real, d = Kernel(), x.kind == "analysis", x.x.dtype
+    source, out = kernel.pointer(x.x), kernel.pointer(x.out)
+    count, step = kernel.number(x.x.shape[x.axis]), kernel.number(x.x.strides[x.axis])
+    apart = 0 if real else kernel.number(x.x.strides[-1])
+    outer = x.x.ndim - (not real)
+    pair = () if x.kind == "synthesis" else (0,)
+    start = (*(0 if a == x.axis else x.x.strides[a] for a in range(outer)), *pair)
+    number = (*(1 if a == x.axis else 0 for a in range(outer)), *pair)
+    part = (*(0,) * outer, *(1 for _ in pair))
+    rows = [start, number, part, x.out.strides]
+    angle = cast(input_(0, I64), F64) * const((2 if x.inverse else -2) * pi / x.n, F64)
+    with kernel.each(x.out.shape, rows) as (first, k, which, place):
+        re, im = kernel.evaluate([cos(angle), sin(angle)], [f"(i64)({k})"])
+        kernel.emit(f"double c = 1, s = 0, total = 0; const double re = {re}, im = {im};")
+        with kernel.loop(count) as j:
+            at = add(first, mul(j, step))
+            a = kernel.read(source, d, at)
+            b = "0.0" if real else kernel.read(source, d, add(at, apart))
+            kernel.emit(f"double more = {which} ? {a} * s + {b} * c : {a} * c - {b} * s;")
+            if x.kind == "synthesis" and x.doubled:
+                kernel.emit(f"if ({j} && 2 * {j} != {x.n}) more *= 2;")
+            kernel.emit("total += more;")
+            kernel.emit("const double next = c * re - s * im; s = c * im + s * re; c = next;")
+        if real and x.doubled:
+            kernel.emit(f"if ({k} && 2 * ({k}) != {x.n}) total *= 2;")
+        (value,) = kernel.evaluate([cast(input_(0, F64), d)], [f"(total * {x.factor!r})"])
+        kernel.store(out, place, value)
+    kernel.own.append(x.out)
+    return kernel

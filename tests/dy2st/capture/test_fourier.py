@@ -19,12 +19,51 @@ pytestmark = pytest.mark.sampled(every=20)
 LENGTHS = (1, 2, 5, 64, 67, 96, 400, 2 * 67, 4096)
 
 
-@pytest.mark.parametrize("n", LENGTHS)
-def test_lengths(n):
+def all_kinds(n):
     def f(z, x, half):
         return fft.fft(z), fft.rfft(x), fft.irfft(half, n=n)
 
-    agrees(f, C(2, n), R(2, n), C(2, n // 2 + 1))
+    return f
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_lengths(n):
+    agrees(all_kinds(n), C(1, n), R(1, n), C(1, n // 2 + 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "n"), [(2, 64), (3, 67), (7, 4096), (16, 32), (17, 30), (33, 400), (40, 1001)]
+)
+def test_many_sequences(rows, n):
+    agrees(all_kinds(n), C(rows, n), R(rows, n), C(rows, n // 2 + 1))
+
+
+def test_sequences_across_the_rows():
+    def f(z, x):
+        return fft.fft(z, axis=1), fft.rfft2(x), fft.irfft(z, axis=0, n=33), fft.rfft(x, axis=0)
+
+    agrees(f, C(17, 20, 35), R(18, 24, 19))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_transforms_of_transforms(dtype):
+    def f(x, w):
+        z = fft.rfft(x.t(), n=36) * w
+        return fft.irfft2(z), fft.ifft(fft.fft(fft.irfft(z, n=45), norm="ortho") ** 2)
+
+    bound = 2e-5 if dtype == "float32" else 1e-12
+    agrees(f, R(36, 21, dtype=dtype), R(21, 19, dtype=dtype), bound=bound)
+
+
+def test_the_number_of_sequences_may_vary():
+    f = dy2st.to_static(
+        lambda x: fft.irfft(fft.rfft(x)) + fft.fft(x, axis=1).abs(),
+        input_spec=[paddle.static.InputSpec([None, 48], "float32")],
+    )
+    for rows in (1, 3, 16, 50):
+        x = paddle.to_tensor(R(rows, 48))
+        want = fft.irfft(fft.rfft(x)) + fft.fft(x, axis=1).abs()
+        np.testing.assert_allclose(f(x).numpy(), want.numpy(), rtol=1e-4, atol=1e-4)
 
 
 def axes(z, x):

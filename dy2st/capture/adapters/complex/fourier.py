@@ -1,7 +1,9 @@
-"""Fourier transforms as products with matrices of a factor of the length.
+"""Fourier transforms: the row `fourier` for lengths of small factors, else products with matrices.
 
-A length n = a * b is a transform of length a of each of the b sequences x[i::b], a product with the
-roots of unity, and transforms of length b. A length that is small or prime is one product.
+One sequence alone, and a length with another prime factor, is transformed by products, which loops
+can join to larger ones. A length n = a * b is then a transform of length a of each of the b
+sequences x[i::b], a product with the roots of unity, and transforms of length b. A length that is
+small or prime is one product.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from dy2st.capture.adapters.complex.table import OF_FLOATS, complex_adapter, dty
 from dy2st.capture.adapters.table import adapter
 from dy2st.trace.emitter import Emitter, NoRow, lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor
-from ir.types import DType, Type
+from ir.ops.linalg import is_smooth
+from ir.types import Dim, DType, Type, product
 
+#: the longest transform that is one product though there is an op for it
+SHORT = 16
 #: the longest transform that is one product, and the longest of a prime length
 WHOLE, MOST_PRIME = 64, 512
 
@@ -43,8 +48,7 @@ def fft_r2c(
     sign, factor = sign_of(forward), scaling(norm, forward, sizes)
     *rest, last = axes
     if onesided:
-        z = half_of_real(e, _last(e, x, last), sizes[-1], sign, factor)
-        z = _back(e, z, last)
+        z = real_along(e, x, int(last) % e.type(x).ndim, sizes[-1], sign, factor)
     else:
         z, rest = e.stack(x, e.full(0.0, dtype_of(e, x), e.type(x).shape), axis=-1), [*axes]
     for axis, n in zip(rest, sizes):
@@ -66,6 +70,9 @@ def fft_c2r(
     for axis, n in zip(rest, sizes):
         z = complex_along(e, z, axis, n, sign, 1.0)
     at = int(last) % (e.type(z).ndim - 1)
+    if has_row(e.type(z).shape[:-1], at, sizes[-1]):
+        how = {"kind": "synthesis", "inverse": sign > 0, "factor": factor, "doubled": True}
+        return e.fourier(z, axis=at, n=sizes[-1], **how)  # type: ignore[no-any-return]
     z = real_of_half(e, _pair_last(e, z, at), sizes[-1], sign, factor)
     n = e.type(z).ndim
     return e.transpose(z, perm=(*range(at), n - 1, *range(at, n - 1)))  # type: ignore[no-any-return]
@@ -94,8 +101,25 @@ def scaling(norm: str, forward: bool, sizes: Sequence[int]) -> float:
 def complex_along(e: Emitter, z: Tensor, axis: int, n: int, sign: int, factor: float) -> FakeTensor:
     """The transform of pairs along an axis of the complex tensor."""
     at = int(axis) % (e.type(z).ndim - 1)
+    if has_row(e.type(z).shape[:-1], at, n):
+        how = {"kind": "complex", "inverse": sign > 0, "factor": factor}
+        return e.fourier(z, axis=at, n=n, **how)  # type: ignore[no-any-return]
     found = transform(e, _pair_last(e, z, at), n, sign, factor)
     return _back(e, found, at)
+
+
+def real_along(e: Emitter, x: Tensor, at: int, n: int, sign: int, factor: float) -> FakeTensor:
+    """Pairs of the frequencies up to the half along an axis of a real tensor."""
+    if has_row(e.type(x).shape, at, n):
+        how = {"kind": "analysis", "inverse": sign > 0, "factor": factor}
+        return e.fourier(x, axis=at, n=n, **how)  # type: ignore[no-any-return]
+    return _back(e, half_of_real(e, _last(e, x, at), n, sign, factor), at)
+
+
+def has_row(shape: Sequence[Dim], at: int, n: int) -> bool:
+    """Whether a transform of the sequences along an axis is an op of its own."""
+    others = product([d for a, d in enumerate(shape) if a != at])
+    return n > SHORT and is_smooth(n) and others != 1
 
 
 def _last(e: Emitter, x: Tensor, axis: int) -> FakeTensor:
