@@ -161,6 +161,14 @@ class Fourier:
 
 
 @dataclass(frozen=True, eq=False)
+class Positions:
+    """The numbers of the true elements of `x` in order, then zeros; and how many there are."""
+
+    x: View
+    outs: tuple[View, View]
+
+
+@dataclass(frozen=True, eq=False)
 class Gather:
     """out[pre, j, post] = x[pre, index[j], post]; `wrap`: negative indices count from the end.
 
@@ -348,6 +356,7 @@ Launch: TypeAlias = (
     | First
     | Order
     | Fourier
+    | Positions
     | Gather
     | GatherNd
     | ScatterNd

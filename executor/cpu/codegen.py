@@ -374,12 +374,14 @@ class _Program:
         if isinstance(x.trip, Size) and not is_natural(x.trip):
             trip = f.intrinsic("i64", "llvm.smax.i64", ("i64", str(trip)), ("i64", "0"))
         go = self.pointer(x.go) if x.go is not None else ""
-        with f.loop(0, trip, go=go) as i:
-            self.bind(x.index, i)
-            self.bind(x.parity, f.op(f"and i64 {i}, 1"))
-            if x.asks:
-                self.ask()
-            self.inside(x.body)
+        i = trip
+        if go or x.body:
+            with f.loop(0, trip, go=go) as i:
+                self.bind(x.index, i)
+                self.bind(x.parity, f.op(f"and i64 {i}, 1"))
+                if x.asks:
+                    self.ask()
+                self.inside(x.body)
         if x.count:
             self.bind(x.count, i)
             trip = i

@@ -147,6 +147,8 @@ class Lanes:
     def _divide(self, op: str, d: DType, a: str, b: str) -> str:
         """By 1 in place of 0 and -1: 0 is reported, and the smallest integer / -1 would trap."""
         assert self.width == 1
+        if b.lstrip("-").isdigit() and int(b) not in (0, -1):
+            return self.binary(f"{'u' if d.kind == 'u' else 's'}{op}", d, a, b)
         zero = self._compare("eq", d, b, "0")
         flag = self.f.op(f"zext i1 {zero} to i64")
         old = self.f.load("i64", self.failed, 8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from executor.launches import GatherNd, Index, Launch, Loop, Map, ScatterNd, When
+from executor.launches import GatherNd, Index, Launch, Loop, Map, Positions, ScatterNd, When
 from executor.lower.lowerer import Lowerer, rule
 from executor.lower.movement import updated
 from executor.memory import View
@@ -50,6 +50,12 @@ def take(low: Lowerer, op: Op) -> None:
     x = low.env[op.operands[0]]
     index = indices(low, op, 1)
     low.emit(GatherNd(x, index, op.attrs["axis"] % x.ndim, low.fresh(op.result)))
+
+
+@rule("positions", direct=True)
+def positions(low: Lowerer, op: Op) -> None:
+    found, count = (low.fresh(v) for v in op.results)
+    low.emit(Positions(low.env[op.operands[0]], (found, count)))
 
 
 @rule("scatter_nd")

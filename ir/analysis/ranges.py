@@ -123,8 +123,8 @@ def bounds_of_elements(program: Program) -> Elements:
     ops = [op for op in ops if all(r.type.dtype.kind in "iu" for r in op.results)]
     for op in ops:
         most = _largest(op)
-        if most is not None and 0 <= most < 1 << (op.result.type.dtype.bits - 1):
-            out.bounds[op.result] = most + 1
+        if most is not None and 0 <= most < 1 << (op.results[0].type.dtype.bits - 1):
+            out.bounds.update(dict.fromkeys(op.results, most + 1))
         elif sources := _moved(op):
             out.sources.update(dict.fromkeys(op.results, sources))
     for op in ops:
@@ -139,6 +139,9 @@ def _largest(op: Op) -> int | None:
     if op.name in ("argmax", "first", "order"):
         n = op.operands[0].type.shape[op.attrs["axis"]]
         return n - 1 if isinstance(n, int) else None
+    if op.name == "positions":
+        n = op.operands[0].type.shape[0]
+        return n if isinstance(n, int) else None
     return int(op.attrs["value"]) if op.name == "full" else None
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import ir.scalar.language as k
-from ir.opdef import ShapeError, axis_in, example, op, same_axis, same_dim
+from ir.opdef import ShapeError, axis_in, example, no_gradient, op, same_axis, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import Picked, Scattered, flat_index, masked, number, zeros
 from ir.program import Builder, Value
@@ -213,4 +213,25 @@ op(
 )
 
 
-__all__ = ["COMBINE"]
+# ---------------------------------------------------------------- where a mask is true
+def _positions_types(x: Type) -> tuple[Type, Type]:
+    if x.dtype != BOOL or x.ndim != 1:
+        raise ShapeError(f"positions of {x}")
+    return Type(I64, x.shape), Type(I64, ())
+
+
+def positions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the true elements, zeros behind them; how many there are."""
+    (found,) = np.nonzero(x)
+    return np.pad(found, (0, len(x) - len(found))).astype(np.int64), np.array(len(found), np.int64)
+
+
+op(
+    "positions(x)",
+    types=_positions_types,
+    ref=positions,
+    grad=no_gradient,
+    examples=(example("bool[70]"), example("bool[1]"), example("bool[0]")),
+)
+
+__all__ = ["COMBINE", "positions"]

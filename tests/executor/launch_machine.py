@@ -43,6 +43,7 @@ from executor.launches import (
     Map,
     Number64,
     Order,
+    Positions,
     Reduce,
     ScatterNd,
     When,
@@ -51,6 +52,7 @@ from executor.memory import Buffer, Element, View
 from executor.plan.arena import Layout, aligned
 from executor.plan.loop_counts import counts
 from ir import Slot
+from ir.ops.gather_scatter import positions
 from ir.ops.linalg import transform
 from ir.ops.reduce import argmax, first, order
 from ir.scalar import language as k
@@ -265,6 +267,10 @@ class Machine:
         self.apart([x.x], [x.out])
         how = {name: q for name, q in vars(x).items() if name not in ("x", "out")}
         self.write(x.out, transform(self.read(x.x), **how).astype(x.out.dtype.numpy))
+
+    def positions(self, x: Positions):
+        self.apart([x.x], x.outs)
+        list(map(self.write, x.outs, positions(self.read(x.x))))
 
     def gather(self, x: Gather):
         self.apart([x.x, x.index], [x.out])

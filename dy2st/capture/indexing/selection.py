@@ -29,12 +29,7 @@ def _positions(e: Emitter, flags: Tensor) -> FakeTensor:
         return e.wrap(lift(e.trace, paddle.to_tensor(np.array(at, np.int64)))._value)
     total = product(e.type(flags).shape)
     flat = e.reshape(flags, shape=(total,))
-    ones = e.cast(flat, dtype=I64)
-    count = e.sum(ones, axes=())
-    rank = e.subtract(e.cumsum(ones, axis=0), e.full(1, I64))
-    at = e.where(flat, rank, e.scalar(e.trace.sym(total), I64))
-    room = e.expand(e.full(0, I64), shape=(total + 1,))
-    order = e.scatter_nd(room, counting(e, total), at, axis=0)
+    order, count = e.positions(flat)
     length = size_of(e.trace, count._value, total)
     return e.slice(order, axis=0, start=0, length=length, step=1)
 

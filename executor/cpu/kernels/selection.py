@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from executor.cpu.kernel_builder import Call, Place, load, nest
+from executor.cpu.kernel_builder import Call, Place, load, nest, store
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.llvm_text import Function, Int, Module
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
-from executor.launches import First, Order
+from executor.launches import First, Order, Positions
 from executor.memory import collapse
 from ir.ops.reduce import SHORT, comes_first
 from ir.scalar.language import input_
@@ -55,6 +55,29 @@ def order_kernel(target: Target, module: Module, x: Order) -> Call:
     call = Call(target)
     sorter = _Order(call, x)
     return _rows(call, x, sorter, lambda n, _: sorter.all(n, x.count))
+
+
+@kernel_for(Positions)
+def positions_kernel(target: Target, module: Module, x: Positions) -> Call:
+    """Every number is written; the next one takes its place unless the element is true."""
+    call = Call(target)
+    f, one = call.f, Lanes(call.f, target, 1)
+    source, out, total = (call.pointer(v) for v in (x.x, *x.outs))
+    n, step = call.number(x.x.shape[0]), call.number(x.x.strides[0])
+    to = Place(out, I64, call.number(x.outs[0].strides[0]))
+    count = f.alloca("i64")
+    f.store("i64", "0", count, 8)
+    with f.loop(0, n) as i:
+        found = f.load("i64", count, 8)
+        store(one, to, found, str(i))
+        byte = f.load("i8", f.at(source, f.mul(i, step), "i8"), 1)
+        test = f.op(f"zext i1 {f.op(f'icmp ne i8 {byte}, 0')} to i64")
+        f.store("i64", str(f.add(found, test)), count, 8)
+    found = f.load("i64", count, 8)
+    f.store("i64", found, total, 8)
+    with f.loop(found, n) as i:
+        store(one, to, i, "0")
+    return call
 
 
 class _Heap:

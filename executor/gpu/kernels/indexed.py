@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
 from executor.gpu.scalars import memory_type
-from executor.launches import First, Gather, GatherNd, Order, ScatterNd
+from executor.launches import First, Gather, GatherNd, Order, Positions, ScatterNd
 from executor.memory import View
 from ir.ops.reduce import SHORT, comes_first
 from ir.scalar.language import input_
-from ir.types import Dim
+from ir.types import BOOL, Dim
 
 #: parts that wait to be sorted, at most: as often as one is cut
 STACK = 128
@@ -262,4 +262,21 @@ def order_kernel(x: Order) -> Kernel:
         if x.count:
             kernel.emit(f"select({n}, {x.count - 1});")
         kernel.emit(f"sort({x.count - 1 if x.count else n});")
+    return kernel
+
+
+@kernel_for(Positions)
+def positions_kernel(x: Positions) -> Kernel:
+    """One thread, in the order of the elements."""
+    kernel = Kernel()
+    source, out, total = (kernel.pointer(v) for v in (x.x, *x.outs))
+    n, step = kernel.number(x.x.shape[0]), kernel.number(x.x.strides[0])
+    apart = kernel.number(x.outs[0].strides[0])
+    with kernel.block("if (!g.thread)"):
+        kernel.emit("i64 found = 0;")
+        with kernel.loop(n) as i:
+            test = kernel.load(source, BOOL, mul(i, step))
+            kernel.emit(f"if ({test}) {out}[{mul('found++', apart)}] = {i};")
+        kernel.emit(f"{total}[0] = found;")
+        kernel.emit(f"for (; found < {n}; found++) {out}[{mul('found', apart)}] = 0;")
     return kernel
