@@ -107,7 +107,7 @@ def run_with(
     )
 
 
-def empty(shape: Sequence[int], dtype: object, place: object) -> Tensor:
+def empty(shape: list[int], dtype: object, place: object) -> Tensor:
     """Memory for a result."""
     made = core.eager.ops.empty(shape, dtype, place)
     count = prod(shape)  # Paddle takes longer to count them than most programs run
