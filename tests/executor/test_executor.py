@@ -205,6 +205,22 @@ def floats(*shape, seed=0):
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
+@pytest.mark.parametrize("shape", [(37, 53), (16, 16), (8, 17)])
+def test_functions_of_what_lies_across_the_lines_of_memory(on_target, shape):
+    m, n = shape
+    run_text(
+        f"""program p(%x: f32[{m},{n}] arg "x") {{
+  %a = transpose(%x, perm=[1, 0])                : f32[{n},{m}]
+  %b = exp(%a)                                   : f32[{n},{m}]
+  %c = cast(%a, dtype=i32)                       : i32[{n},{m}]
+  %d = cast(%a, dtype=f64)                       : f64[{n},{m}]
+  %e = isnan(%a)                                 : bool[{n},{m}]
+  return %b, %c, %d, %e
+}}""",
+        floats(m, n),
+    )
+
+
 VIEWS = """
 program p(%x: f32[5,7,9] arg "x", %y: f32[9] arg "y") {
   %a = transpose(%x, perm=[2, 0, 1])             : f32[9,5,7]

@@ -47,8 +47,12 @@ class Transposition:
 
 
 def transposition(target: Target, m: Map) -> Transposition | None:
-    """What a copy that reads across the lines of memory is; None for another launch."""
-    if len(m.ins) != 1 or [q.op for q in m.roots] != ["input"]:
+    """What a copy that reads across the lines of memory is, or a function of one such operand; None
+    for another launch."""
+    if len(m.ins) != 1 or len(m.roots) != 1 or serial(m.roots):
+        return None
+    plain = m.roots[0].op == "input"
+    if not plain and any(s.dtype.size > m.ins[0].dtype.size for s in nodes(m.roots)):
         return None
     views, d = (*m.ins, *m.outs), m.outs[0].dtype
     if m.ins[0].dtype != d or d.storage != d or d.size not in (4, 8):
@@ -58,7 +62,12 @@ def transposition(target: Target, m: Map) -> Transposition | None:
         [m.shape[a] for a in axes], [[v.strides[a] for a in axes] for v in views]
     )
     flat = [s for row in strides for s in row[:-1]]
-    if d.size == 4 and dims[-1:] == [2] and all(isinstance(s, int) and s % 2 == 0 for s in flat):
+    if (
+        plain
+        and d.size == 4
+        and dims[-1:] == [2]
+        and all(isinstance(s, int) and s % 2 == 0 for s in flat)
+    ):
         if all(row[-1] == 1 for row in strides):
             halves = [[s // 2 for s in row[:-1]] for row in strides]  # type: ignore[operator]
             d, (dims, strides) = F64, collapse(dims[:-1], halves)
@@ -83,9 +92,12 @@ def transposing_kernel(target: Target, module: Module, m: Map) -> Call:
     rows, columns, across, down = n[at], n[-1], steps[0][-1], steps[1][at]
     v, one = Lanes(f, target, target.lanes(d)), Lanes(f, target, 1)
 
+    def result(w: Lanes, x: str) -> str:
+        return w.evaluate(m.roots, [x])[0] if m.roots[0].op != "input" else x
+
     def single(source: str, to: str, i: Int, j: Int) -> None:
         x = load(one, Place(f.at(source, f.add(f.mul(j, across), i), e), d, 1), 0)
-        store(one, Place(f.at(to, f.add(f.mul(i, down), j), e), d, 1), 0, x)
+        store(one, Place(f.at(to, f.add(f.mul(i, down), j), e), d, 1), 0, result(one, x))
 
     def body(offsets: list[Int]) -> None:
         source, to = (f.at(p, o, e) for p, o in zip(pointers, offsets))
@@ -96,7 +108,7 @@ def transposing_kernel(target: Target, module: Module, m: Map) -> Call:
             block = transposed(v, d, [load(v, Place(q, d, 1), 0) for q in lines])
             for q, x in enumerate(block):
                 place = f.at(to, f.add(f.mul(f.add(i, q), down), j), e)
-                store(v, Place(place, d, 1), 0, x)
+                store(v, Place(place, d, 1), 0, result(v, x))
         with f.loop(high, rows) as i, f.loop(0, columns) as j:
             single(source, to, i, j)
         with f.loop(0, high) as i, f.loop(wide, columns) as j:
