@@ -48,7 +48,7 @@ UNREACHABLE = {
     "dy2st/compiled/kernels.py: compiled": "needs a GPU: tests/parity/test_gpu.py has its text",
     "dy2st/compiled/kernels.py: require_host": "needs a GPU: test_gpu_tensors.py has its text",
     "dy2st/export/load.py: load": "needs a GPU: tests/parity/test_gpu.py has its text",
-    "dy2st/compiled/training.py: check_amp": "Paddle has no mixed precision on a CPU",
+    "dy2st/library/modes.py: mixed_precision": "Paddle has no mixed precision on a CPU",
     "dy2st/branches/unresolved.py: __getattr__": "the protocol of `hasattr`; no text",
     "dy2st/state/containers/lookup.py: __getattr__": "the protocol of `hasattr`; no text",
     "dy2st/state/strings.py: __getattr__": "the protocol of `hasattr`; no text",
