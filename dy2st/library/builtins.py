@@ -187,9 +187,8 @@ def wrappers() -> list[object]:
     return [m.recompute for m in modules if isinstance(m.recompute, types.FunctionType)]
 
 
-_SHOW: list[Any] = [print_, str_, repr_, format_]
-for _shows in _SHOW:
-    _shows.shows_numbers = True
+for _shows in (print_, str_, repr_, format_):
+    vars(_shows)["shows_numbers"] = True
 ITERTOOLS = [f for f in vars(itertools).values() if isinstance(f, type) or f is itertools.tee]
 ITERTOOLS.append(np.ndindex)
 SUBSTITUTES: dict[int, Callable[..., object]] = {

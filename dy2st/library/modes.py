@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import paddle
 from paddle.base import core
@@ -70,7 +69,7 @@ def mixed_precision() -> SourceError | None:
 
 
 @contextlib.contextmanager
-def auto_cast(*args: Any, **kwargs: Any) -> Iterator[None]:
+def auto_cast(*args: object, **kwargs: object) -> Iterator[None]:
     """`paddle.amp.auto_cast` in a function that is traced."""
     with paddle.amp.auto_cast(*args, **kwargs):
         error = mixed_precision()

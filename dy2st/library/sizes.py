@@ -8,7 +8,6 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import paddle
@@ -94,14 +93,15 @@ def interpolate(
 
 
 @functools.wraps(paddle.where)
-def where(condition: Any, *args: Any, **kwargs: Any) -> object:
+def where(condition: object, *args: object, **kwargs: object) -> object:
     """`paddle.where`, whose own Python compares the shapes of its operands."""
     given = [condition, *args, *(kwargs[k] for k in ("x", "y") if k in kwargs)]
     named = any(is_symint(d) for q in given if isinstance(q, Tensor) for d in q.shape)
     if current() is None or not named or len(given) != 3 or len(args) + len(kwargs) != 2:
         return paddle.where(condition, *args, **kwargs)
     tensors = [paddle.to_tensor(q) if np.isscalar(q) else q for q in given]
-    if not all(isinstance(q, Tensor) for q in tensors) or condition.dtype != paddle.bool:
+    tests = isinstance(condition, Tensor) and condition.dtype == paddle.bool
+    if not tests or not all(isinstance(q, Tensor) for q in tensors):
         return paddle.where(condition, *args, **kwargs)
     return record("where", core.eager.ops.where, tuple(tensors), {})
 

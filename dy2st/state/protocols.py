@@ -351,7 +351,7 @@ class Catching:
     """`warnings.catch_warnings`: what it makes of the filters holds while the function is traced,
     and for the warnings of the program inside."""
 
-    def __init__(self, trace: Trace, obj: warnings.catch_warnings[Any]) -> None:
+    def __init__(self, trace: Trace, obj: warnings.catch_warnings[None]) -> None:
         if obj._record:  # type: ignore[attr-defined]
             raise refuse(
                 "warnings.catch_warnings(record=True) in a translated function.",

@@ -22,7 +22,8 @@ from ir.opdef import view_rule
 from ir.types import Dim, contiguous, substitute_dim
 
 Extent: TypeAlias = tuple[int, int]
-Recipe: TypeAlias = tuple[tuple[str, tuple[tuple[str, object], ...]], ...]
+Step: TypeAlias = tuple[str, tuple[tuple[str, object], ...]]
+Recipe: TypeAlias = tuple[Step, ...]
 
 
 # ---------------------------------------------------------------- chains of views
@@ -33,7 +34,7 @@ def chain_of(
 
     `output` gives the number of the output that an index from data becomes.
     """
-    steps: list[Any] = []
+    steps: list[Step] = []
     while value is not root:
         op = trace.values.makers.get(value)
         if op is None or any(trace.root(v) in trace.values.written for v in op.operands[1:]):
@@ -50,7 +51,7 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
     known = {v: dim for dim, v in frame.indices.items()}
     if frame.loop is not None:
         known[frame.loop.index] = Size.named(frame.loop.name)
-    steps: list[Any] = []
+    steps: list[Step] = []
     for v in trace.chain(value):
         op = trace.values.makers.get(v)
         if v is root:

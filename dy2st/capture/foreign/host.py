@@ -308,7 +308,12 @@ def action(trace: Trace, f: Any) -> Callable[..., None]:
         return f  # type: ignore[no-any-return]
     loc, filters = trace.where(), [f for _, known in trace.calls.filters for f in known]
 
-    def warn(message: Any, category: Any = None, *rest: object, **kwargs: object) -> None:
+    def warn(
+        message: Warning | str,
+        category: type[Warning] | None = None,
+        *rest: object,
+        **kwargs: object,
+    ) -> None:
         kind = type(message) if isinstance(message, Warning) else category or UserWarning
         shown = SHOWN.setdefault(loc.file, {})
         with warnings.catch_warnings() if filters else contextlib.nullcontext():

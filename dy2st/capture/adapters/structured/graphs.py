@@ -62,7 +62,7 @@ def send_uv(
 
 
 @adapter("segment_pool")
-def segment_pool(e: Emitter, x: Any, segments: Any, reduce: str = "SUM") -> FakeTensor:
+def segment_pool(e: Emitter, x: object, segments: object, reduce: str = "SUM") -> FakeTensor:
     """The sum, mean or extreme of each run of rows with one number; zeros for numbers between."""
     to = ends(e, segments)[0]
     (n,) = e.type(to).shape
