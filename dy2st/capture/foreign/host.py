@@ -37,6 +37,8 @@ from dy2st.capture.foreign.reach import watched
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.convert.marks import mark_of
 from dy2st.state.arrays import is_array, made_array, tensor_of
+from dy2st.state.container_writes import change
+from dy2st.state.containers.elements import MOST_NUMBERS
 from dy2st.state.containers.lookup import element
 from dy2st.state.effects import name_of as known
 from dy2st.state.guards import is_constant
@@ -45,7 +47,7 @@ from dy2st.state.strings import Text
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Shape, Tensor
-from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar
+from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar, kind_of
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymRange, is_symint
 from dy2st.trace.trace import Trace, current
@@ -256,7 +258,10 @@ def shuffled(
     trace: Trace, f: Any, owner: object, name: str, x: Any, *rest: object, **kwargs: object
 ) -> None:
     """`shuffle(x)` of a list that the function has made: of numbers of one type, or of what a
-    choice may be made from."""
+    choice may be made from. One from outside has few of them, as each call checks them."""
+    short = type(x) is list and not rest and not kwargs and len(x) <= MOST_NUMBERS
+    if short and all(kind_of(q) or type(q) is tuple and is_constant(q) for q in x):
+        return shuffled_outside(trace, f, owner, name, x)
     if isinstance(x, TraceList) and x.segmented:
         x.split(trace)
     made = isinstance(x, TraceList) and not x.segmented and not rest and not kwargs
@@ -265,7 +270,7 @@ def shuffled(
     if not made or not numbers and not is_chosen_by_index(x):
         raise refuse(
             f"{name}() of anything but a list of numbers, tensors or Layers that the function has "
-            "made.",
+            f"made, or of up to {MOST_NUMBERS} numbers or tuples from outside.",
             "The program would have to move Python objects.",
             "Index a tensor with a random order: `x[numpy.random.permutation(n)]`, or "
             "`i = list(range(n)); random.shuffle(i); x = x[i]`.",
@@ -274,6 +279,24 @@ def shuffled(
         raise NeedsConcrete("a list from outside of the loop is shuffled in it")
     items = x.parts()
     values = items if numbers else list(range(len(items)))
+    places = drawn_order(trace, f, owner, name, values)
+    x.replace_parts(places if numbers else [element(trace, x, items, i, "list") for i in places])
+
+
+def shuffled_outside(
+    trace: Trace, f: Callable[..., object], owner: object, name: str, x: list[object]
+) -> None:
+    """`shuffle(x)` of a list from outside: which element stands where, as a call decides."""
+    change(trace, x)
+    items = list(x)
+    order = drawn_order(trace, f, owner, name, list(range(len(items))))
+    x[:] = [element(trace, items, items, i, "list") for i in order]
+
+
+def drawn_order(
+    trace: Trace, f: Callable[..., object], owner: object, name: str, values: list[object]
+) -> list[RuntimeScalar]:
+    """Known values as a shuffle leaves them."""
 
     def permuted() -> list[object]:
         out = list(values)
@@ -281,9 +304,8 @@ def shuffled(
         return out
 
     result = result_of(name, values)
-    new = emitted(trace, Callee.of(name, permuted, owner, False, result), ((), ()), [])
-    places = new.parts()
-    x.replace_parts(places if numbers else [element(trace, x, items, i, "list") for i in places])
+    callee = Callee.of(name, permuted, owner, False, result)
+    return emitted(trace, callee, ((), ()), []).parts()  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------- logs and warnings

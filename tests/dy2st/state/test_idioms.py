@@ -262,6 +262,27 @@ def error_in_a_long_loop_that_prints():
     return f, s
 
 
+# ---------------------------------------------------------------- shuffles
+@case(3)
+def lists_that_are_shuffled():
+    rng = random.Random(3)
+    s = Space(order=[0, 1, 2, 3], rows=[1.0, 0.5, 4.0], pairs=[(1, 2.0)] * 2)
+
+    def f(x):
+        random.shuffle(s.order)
+        rng.shuffle(s.rows)
+        np.random.shuffle(s.pairs)
+        y = x[0] * s.rows[0]
+        for _ in range(9):
+            random.shuffle(s.order)
+            y = y * 0.5 + x[s.order[0]]
+        if x.mean() > 0:
+            random.shuffle(s.order)
+        return y, x[s.order[-1]] * s.pairs[0][1]
+
+    return f, s
+
+
 # ---------------------------------------------------------------- objects
 class Batch:
     def __init__(self, x, n=0, inner=None):
