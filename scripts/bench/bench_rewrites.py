@@ -83,6 +83,56 @@ class Recurrent(paddle.nn.Layer):
         return paddle.stack(ys)
 
 
+class Spiking(paddle.nn.Layer):
+    """Neurons whose potential stays at the Layer from step to step."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = paddle.nn.Linear(width, width)
+        self.v: Any = None
+
+    def forward(self, x: Any) -> Any:
+        v = 0.9 * self.v + self.linear(x)
+        spikes = (v > 1.0).astype("float32")
+        self.v = v * (1 - spikes)
+        return spikes + 0.1 * v
+
+
+class Stepped(paddle.nn.Layer):
+    """Layers in a loop over them in a loop over time."""
+
+    def __init__(self, layers: int, width: int) -> None:
+        super().__init__()
+        self.layers = paddle.nn.LayerList([Spiking(width) for _ in range(layers)])
+        self.names = [str(k) for k in range(layers)]
+
+    def start(self, xs: Any) -> None:
+        for layer in self.layers:
+            layer.v = paddle.zeros(xs.shape[1:])
+
+    def forward(self, xs: Any) -> Any:
+        self.start(xs)
+        ys = []
+        for x in xs:
+            for layer in self.layers:
+                x = layer(x)
+            ys.append(x)
+        return paddle.stack(ys)
+
+
+class WrittenOut(Stepped):
+    """The loop over the layers is one over texts, which is written out."""
+
+    def forward(self, xs: Any) -> Any:
+        self.start(xs)
+        ys = []
+        for x in xs:
+            for name in self.names:
+                x = getattr(self.layers, name)(x)
+            ys.append(x)
+        return paddle.stack(ys)
+
+
 @contextlib.contextmanager
 def without(name: str) -> Iterator[None]:
     before = list(ir.passes.PIPELINE)
@@ -204,6 +254,22 @@ def unrolling(rounds: int) -> None:
         print(f"| {body.__name__} | {numbers} | {least[0] / min(least):.2f} |", flush=True)
 
 
+def stepped(rounds: int) -> None:
+    """A loop over layers with states, in one over time, next to both other ways to write it."""
+    print("\n| layers | steps, batch, units | eager, ms | written out, ms | a loop, ms | ratio |")
+    print("|---:|---|---:|---:|---:|---:|")
+    shapes = [(steps, batch, 64) for steps in (16, 128) for batch in (1, 16)]
+    for layers in (4, 9, 12, 24):
+        for shape in (*shapes, (128, 1, 256)):
+            x, width = paddle.randn(list(shape)), shape[2]
+            fs = [WrittenOut(layers, width), Stepped(layers, width)]
+            eager = min(in_turns([quietly(fs[1], x)], 2)[0])
+            calls = [quietly(translated(f, x), x) for f in fs]
+            written, now = map(min, in_turns(calls, rounds))
+            times = f"{eager:.2f} | {written:.3f} | {now:.3f} | {now / written:.2f}"
+            print(f"| {layers} | {list(shape)} | {times} |", flush=True)
+
+
 def scanned(body: Any, unroll: int) -> Any:
     return lambda xs: dy2st.scan(body, paddle.zeros([16]), xs, unroll=unroll)
 
@@ -216,7 +282,13 @@ def repeated(call: Callable[[], None]) -> Callable[[], None]:
     return calls
 
 
-TABLES = {"rewrites": inference, "sums": sums, "training": training, "unrolling": unrolling}
+TABLES = {
+    "rewrites": inference,
+    "sums": sums,
+    "training": training,
+    "unrolling": unrolling,
+    "layers": stepped,
+}
 
 
 def main() -> None:
