@@ -201,6 +201,7 @@ class Runner:
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         unguessed: BaseException | None = None
         refused: Refused | None = None
+        stop: BaseException | None = None
         for traces in numbered(known):
             self.ask_for_bound(known, go)
             try:
@@ -213,13 +214,14 @@ class Runner:
                 return True
             except Retrace:
                 self.turns |= body.loop.turns
+                stop = None
                 continue
             except (NeedsConcrete, Mismatch) as e:
                 self.turns |= body.loop.turns
                 if body.frame.stale:
                     continue
                 foreign_loop(self.trace, e)
-                stop: BaseException = e
+                stop = e
             except Exception as e:
                 if is_internal(e):
                     raise InternalError(e) from e
@@ -250,6 +252,8 @@ class Runner:
                 return self.failed(unguessed, body)
         if refused is not None:
             raise refused from None
+        if unguessed is None and isinstance(stop, Mismatch):
+            unguessed = stop
         if unguessed is not None:
             return self.failed(unguessed, body)
         why = f"each trace of its body shows more than the one before: it {known}"

@@ -266,8 +266,32 @@ class ByKeywords(Decoder):
         return ids
 
 
+class AfterThePrompt(Decoder):
+    """The first step reads the whole prompt, and gives logits of all its tokens; the next step
+    comes behind the `break`."""
+
+    def next(self, ids, cache=None):
+        h = self.embed(ids)
+        keys = h if cache is None else paddle.concat([cache, h], 1)
+        a = F.softmax(paddle.matmul(h, keys, transpose_y=True), -1)
+        return self.out(paddle.matmul(a, keys)), keys
+
+    def forward(self, ids):
+        logits, cache = self.next(ids)
+        for _ in range(self.steps):
+            token = logits[:, -1].argmax(-1, keepdim=True)
+            ids = paddle.concat([ids, token], 1)
+            if (token == 2).all():
+                break
+            logits, cache = self.next(token, cache)
+        return ids
+
+
+DECODERS = [UntilTheEnd, ByWhile, ByLength, ByKeywords, AfterThePrompt]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("decoder", [UntilTheEnd, ByWhile, ByLength, ByKeywords], **names)
+@pytest.mark.parametrize("decoder", DECODERS, **names)
 @pytest.mark.parametrize("steps", [1, 5, 12])
 def test_decoders(decoder, steps):
     for seed in range(3):
