@@ -470,6 +470,8 @@ def build_program(
     ops, requires = tuple(frame.builder.ops), tuple(frame.requires.values())
     trips = {str(n.trip) for n in walk(ops) if isinstance(n, Scan)}
     rooms = tuple(n for n in trace.sizes.rooms if n in trips)
+    left = set(trace.sizes.rooms).difference(rooms)  # of loops that have got a bound since
+    ops = tuple(n for n in ops if all(left.isdisjoint(v.type.names) for v in n.results))
     return Program(name, inputs, ops, tuple(outputs), (), requires, rooms)
 
 

@@ -30,7 +30,8 @@ def arguments(model: Model, steps: int) -> Any:
 @pytest.mark.sampled
 @pytest.mark.quick("seq2seq", "wavernn", "tree_lstm")
 @pytest.mark.parametrize("name", STANDS)
-def test_as_eager(name):
+def test_as_eager(name, monkeypatch):
+    monkeypatch.setenv("DY2ST_CHECK", "1")
     model = MODELS[name]
     static = check.parity(make(name, 7), arguments(model, 7), calls=2, **BOUNDS)
     assert "unrolled" not in str(dy2st.report(static, *arguments(model, 7)()))
