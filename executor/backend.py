@@ -11,7 +11,7 @@ A backend is a package beside `executor/cpu`. It registers itself when it is imp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from executor.allocation import Memory
@@ -60,11 +60,6 @@ class Backend(Machine, Protocol):
     def rounding(self, precision: str) -> Backend:
         """This one, which may round operands of products of float32 to `precision`, a value of
         `PRECISIONS`. One that does not is as good."""
-        ...
-
-    @property
-    def families(self) -> Collection[type]:
-        """The kinds of launch that it has kernels for, `STRUCTURE` aside."""
         ...
 
     def legalize(self, lowered: Lowered) -> Lowered:

@@ -161,6 +161,18 @@ class Fourier:
 
 
 @dataclass(frozen=True, eq=False)
+class Running:
+    """Along `axis`, out[0] is that of the last of `ins`, and out[k] is `root` of out[k - 1]
+    (input 0) and of ins[k]. Elements lie side by side along `axis` in every view, forwards or
+    backwards; they are of the compute type. Lowered to only where the backend has it."""
+
+    ins: tuple[View, ...]
+    axis: int
+    root: Scalar
+    out: View
+
+
+@dataclass(frozen=True, eq=False)
 class Positions:
     """The numbers of the true elements of `x` in order, then zeros; and how many there are."""
 
@@ -356,6 +368,7 @@ Launch: TypeAlias = (
     | First
     | Order
     | Fourier
+    | Running
     | Positions
     | Gather
     | GatherNd

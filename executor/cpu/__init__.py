@@ -10,6 +10,7 @@ from executor.cpu.kernels import (
     gemv,
     pack,
     reduce,
+    running,
     scatter,
     selection,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "pack",
     "scatter",
     "reduce",
+    "running",
     "selection",
     "Cpu",
     "machine",

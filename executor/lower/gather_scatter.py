@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from executor.launches import GatherNd, Index, Launch, Loop, Map, Positions, ScatterNd, When
+from executor.launches import (
+    GatherNd,
+    Index,
+    Launch,
+    Loop,
+    Map,
+    Positions,
+    Running,
+    ScatterNd,
+    When,
+)
 from executor.lower.lowerer import Lowerer, rule
 from executor.lower.movement import updated
 from executor.memory import View
@@ -84,10 +94,16 @@ def _apart(low: Lowerer, index: View, out: View) -> View:
 
 @rule(*RUNNING)
 def running(low: Lowerer, op: Op) -> None:
-    """Emit a running reduction, row by row along the last axis, so that memory is read in order."""
+    """Emit a running reduction: rows that lie in order as one launch where the backend has it;
+    else in loops, row by row along the last axis, so that memory is read in order."""
     ins = [low.env[v] for v in op.operands]
     axis, out = op.attrs["axis"] % ins[0].ndim, low.fresh(op.result)
     views, loops = [*ins, out], []
+    plain = out.dtype.compute == out.dtype and out.dtype.size >= 4
+    if Running in low.machine.families and plain and all(v.strides[axis] in (1, -1) for v in views):
+        root = RUNNING[op.name](*(k.input_(i, out.dtype) for i in range(len(views))))
+        low.emit(Running(tuple(ins), axis, root, out))
+        return
     if axis == out.ndim - 1:
         for d in out.shape[:-1]:
             loops.append((low.symbol("i"), d))

@@ -8,7 +8,7 @@ launches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -44,6 +44,11 @@ def rule(*names: str, direct: bool = False) -> Callable[[Rule], Rule]:
 
 class Machine(Protocol):
     """What lowering asks of a backend."""
+
+    @property
+    def families(self) -> Collection[type]:
+        """The kinds of launch that it has kernels for, `STRUCTURE` aside."""
+        ...
 
     def joins_images(self, t: Type) -> bool:
         """Whether a convolution should make its results, [N, C, H, W] of type `t`, in memory that

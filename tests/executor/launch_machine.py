@@ -22,28 +22,19 @@ from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
 from executor.executable import Table, output_bounds
 from executor.host_calls import FUNCTION, RAISED
 from executor.launches import (
-    Addresses,
-    ArgMax,
     Branch,
     Call,
-    Check,
     Contract,
     Conv,
     Dots,
     Fail,
-    First,
-    Fourier,
     Gather,
     GatherNd,
     Gemm,
     Index,
-    Iota,
     Loop,
     Lowered,
     Map,
-    Number64,
-    Order,
-    Positions,
     Reduce,
     ScatterNd,
     When,
@@ -229,14 +220,14 @@ class Machine:
         for v, value in zip(x.outs, values, strict=True):
             self.write(v, value)
 
-    def iota(self, x: Iota):
+    def iota(self, x: launches.Iota):
         (n,) = (self.dim(d) for d in x.out.shape)
         self.write(x.out, (x.start + x.step * np.arange(n)).astype(x.out.dtype.numpy))
 
-    def number64(self, x: Number64):
+    def number64(self, x: launches.Number64):
         self.write(x.out, self.dim(x.value))
 
-    def addresses(self, x: Addresses):
+    def addresses(self, x: launches.Addresses):
         self.write(x.out, 0)
 
     def reduce(self, x: Reduce):
@@ -251,24 +242,32 @@ class Machine:
             total = evaluate(combine, [total, row])
         self.write(x.out, total)
 
-    def argmax(self, x: ArgMax):
+    def argmax(self, x: launches.ArgMax):
         self.apart([x.x], [x.out])
         self.write(x.out, argmax(self.read(x.x), x.axis))
 
-    def first(self, x: First):
+    def first(self, x: launches.First):
         self.apart([x.x], [x.out])
         self.write(x.out, first(self.read(x.x), x.axis, self.dim(x.out.shape[x.axis]), x.largest))
 
-    def order(self, x: Order):
+    def order(self, x: launches.Order):
         self.apart([x.x], [x.out])
         self.write(x.out, order(self.read(x.x), x.axis, x.count, x.largest, x.stable))
 
-    def fourier(self, x: Fourier):
+    def fourier(self, x: launches.Fourier):
         self.apart([x.x], [x.out])
         how = {name: q for name, q in vars(x).items() if name not in ("x", "out")}
         self.write(x.out, transform(self.read(x.x), **how).astype(x.out.dtype.numpy))
 
-    def positions(self, x: Positions):
+    def running(self, x: launches.Running):
+        self.apart([], [x.out], x.ins)
+        out, ins = self.read(x.ins[-1]), [np.moveaxis(self.read(v), x.axis, 0) for v in x.ins]
+        rows = np.moveaxis(out, x.axis, 0)
+        for n in range(1, len(rows)):
+            rows[n] = evaluate(x.root, [rows[n - 1], *(v[n] for v in ins)])
+        self.write(x.out, out)
+
+    def positions(self, x: launches.Positions):
         self.apart([x.x], x.outs)
         list(map(self.write, x.outs, positions(self.read(x.x))))
 
@@ -373,7 +372,7 @@ class Machine:
         for v in room:
             self.write(v, 0)
 
-    def check(self, x: Check):
+    def check(self, x: launches.Check):
         if self.dim(x.value) < 0:
             raise Stop(x.error)
 

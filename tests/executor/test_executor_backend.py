@@ -139,6 +139,31 @@ def test_panels_are_packed_again_when_the_matrix_has_been_written(name):
 
 
 # ---------------------------------------------------------------- kernels
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
+@pytest.mark.parametrize("name", ["cumsum", "cumprod", "recurrence"])
+def test_running_rows_are_summed_in_the_order_of_their_elements(name, dtype):
+    """Blocks of rows and the rest, from either end: to the last bit."""
+    if (name, dtype) == ("recurrence", "i64"):
+        return
+    rng, names = np.random.default_rng(5), ["a", "x"] if name == "recurrence" else ["x"]
+    operands = ", ".join(f"%{q}" for q in names)
+    for n in (1, 16, 35):
+        t = f"{dtype}[M,2,{n}]"
+        given = ", ".join(f'%{q}: {t} arg "{q}"' for q in names)
+        program = ir.parse(
+            f"program p({given}) {{\n"
+            f"  %y = {name}({operands}, axis=2) : {t}\n"
+            f"  %r = slice(%x, axis=2, start={n - 1}, length={n}, step=-1) : {t}\n"
+            f"  %z = {name}({operands.replace('%x', '%r')}, axis=2) : {t}\n  return %y, %z\n}}"
+        )
+        run = executor.compile(program)
+        for m in (0, 1, 15):
+            xs = [4 * rng.standard_normal((m, 2, n)) for _ in names]
+            xs = [x.astype(program.inputs[0].value.type.dtype.numpy) for x in xs]
+            for q, w in zip(run(*xs), ir.evaluate(program, xs)[0], strict=True):
+                np.testing.assert_array_equal(q, w)
+
+
 def test_the_first_kernel_whose_condition_holds_wins():
     names = {}
     for rows in (1, 3, 7, 40):
