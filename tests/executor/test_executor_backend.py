@@ -164,6 +164,24 @@ def test_running_rows_are_summed_in_the_order_of_their_elements(name, dtype):
                 np.testing.assert_array_equal(q, w)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i32"])
+def test_the_first_of_equal_elements_is_the_largest_whatever_lane_it_is_in(dtype):
+    for n in (64, 65, 100):
+        program = ir.parse(
+            f'program p(%x: {dtype}[M,{n}] arg "x") {{\n'
+            "  %y = argmax(%x, axis=1, dtype=i64) : i64[M]\n  return %y\n}"
+        )
+        x = np.random.default_rng(n).integers(-3, 4, (8, n))
+        x = x.astype(program.inputs[0].value.type.dtype.numpy)
+        x[0], x[1, 1:] = 2, x[1, 0]
+        if dtype != "i32":
+            lowest = np.finfo(x.dtype).min
+            x[2], x[3], x[4], x[5, ::2], x[6], x[6, -1] = lowest, np.nan, -np.inf, np.nan, lowest, 0
+        run = executor.compile(program)
+        for rows in (x, x[:0]):
+            np.testing.assert_array_equal(run(rows)[0], ir.evaluate(program, [rows])[0][0])
+
+
 def test_the_first_kernel_whose_condition_holds_wins():
     names = {}
     for rows in (1, 3, 7, 40):

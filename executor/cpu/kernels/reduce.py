@@ -19,16 +19,18 @@ from executor.cpu.kernel_builder import (
     write,
 )
 from executor.cpu.kernel_table import kernel_for
-from executor.cpu.llvm_text import Function, Int, Module, element
+from executor.cpu.llvm_text import Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from executor.launches import ArgMax, Reduce
 from executor.memory import collapse
 from ir.opdef import Reduce as Reduction
-from ir.scalar.language import input_
+from ir.scalar.language import eq, input_
 from ir.types import I64, Dim, DType
 
 ACCUMULATORS = 4
+#: vectors of a row from which on the largest is sought in every lane
+LONG = 4
 
 
 @dataclass
@@ -200,12 +202,19 @@ def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
     e = element(d)
     best, where = f.alloca(e), f.alloca("i64")
     lowest = float(np.finfo(r.x.dtype.numpy).min) if d.kind == "f" else None
+    length, wide = r.x.shape[r.axis], Lanes(f, target, target.lanes(d))
+    long = isinstance(length, int) and length >= LONG * wide.width and r.x.dtype.size >= 4
+    lanes = (f.alloca(wide.type(d), 64), f.alloca(wide.type(I64), 64))
 
     def body(offsets: list[Int]) -> None:
         p = Place(Place(x, r.x.dtype, 1).at(f, offsets[0]), r.x.dtype, step)
         f.store(e, read(v, p, 0) if lowest is None else v.const(lowest, d), best, 8)
         f.store("i64", "0", where, 8)
-        with f.loop(1 if lowest is None else 0, n) as i:
+        done: Int = 1 if lowest is None else 0
+        if long and step == 1:
+            done = f.floor_to(n, wide.width)
+            _side_by_side(wide, d, p, done, lanes, (best, where))
+        with f.loop(done, n) as i:
             _challenge(v, d, read(v, p, i), i, best, where)
         index = f.load("i64", where, 8)
         short = index if r.out.dtype == I64 else f.op(f"trunc i64 {index} to i{r.out.dtype.bits}")
@@ -216,10 +225,36 @@ def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
     return call
 
 
+def _side_by_side(
+    v: Lanes, d: DType, p: Place, n: Int, lanes: tuple[str, str], found: tuple[str, str]
+) -> None:
+    """The best of the first n elements, a multiple of `v.width`: of each lane, then of all. `found`
+    has where to begin, and gets the best and its index."""
+    f, t, ids, e = v.f, v.type(d), v.type(I64), element(d)
+    f.store(t, v.splat(f.load(e, found[0], 8), d), lanes[0], 64)
+    f.store(ids, "zeroinitializer", lanes[1], 64)
+    count = "<" + ", ".join(f"i64 {q}" for q in range(v.width)) + ">"
+    with f.loop(0, n, v.width) as i:
+        at = f.op(f"add {ids} {v.splat(str(i), I64)}, {count}")
+        _challenge(v, d, read(v, p, i), at, *lanes)
+    one, values = Lanes(f, v.target, 1), [f.load(t, lanes[0], 64), f.load(ids, lanes[1], 64)]
+    new, old, new_at, old_at = input_(0, d), input_(1, d), input_(2, I64), input_(3, I64)
+    for q in range(v.width):
+        x, at = (f.op(f"extractelement {k} {y}, i64 {q}") for k, y in zip((t, ids), values))
+        best, where = f.load(e, found[0], 8), f.load("i64", found[1], 8)
+        ins = [x, best, at, where]
+        more, same, before = one.evaluate([new > old, eq(new, old), new_at < old_at], ins)
+        first = f.op(f"and i1 {same}, {before}")
+        wins = f.op(f"or i1 {more}, {first}")
+        f.store(e, one.choose(wins, d, x, best), found[0], 8)
+        f.store("i64", one.choose(wins, I64, at, where), found[1], 8)
+
+
 def _challenge(v: Lanes, d: DType, x: str, i: Int, best: str, where: str) -> None:
-    """Larger than the best."""
-    f: Function = v.f
-    old = f.load(element(d), best, 8)
+    """Larger than the best, lane by lane."""
+    f, t, ids = v.f, v.type(d), v.type(I64)
+    align = 8 if v.width == 1 else 64
+    old = f.load(t, best, align)
     wins = v.evaluate([input_(0, d) > input_(1, d)], [x, old])[0]
-    f.store(element(d), v.choose(wins, d, x, old), best, 8)
-    f.store("i64", v.choose(wins, I64, str(i), f.load("i64", where, 8)), where, 8)
+    f.store(t, v.choose(wins, d, x, old), best, align)
+    f.store(ids, v.choose(wins, I64, str(i), f.load(ids, where, align)), where, align)
