@@ -183,6 +183,9 @@ class _Legalizer:
 
     # ------------------------------------------------------------ products
     def gemm(self, g: Gemm) -> None:
+        if g.x.shape[-1] == 1 and g.initial is None and g.c.dtype.compute == g.c.dtype:
+            self.emit(_outer(g))
+            return
         width = columns(self.target, g.y.dtype, *g.c.shape[-2:])
         at = self.constant_in(g.y)
         if at is not None:
@@ -327,6 +330,13 @@ def _require_sums_in(out: View) -> None:
     """Parts of a sum are added up in the result, which would round them."""
     if out.dtype.compute != out.dtype:
         raise NotImplementedError(f"cpu: sums in parts of {out.dtype}")
+
+
+def _outer(g: Gemm) -> Map:
+    """A product of columns with rows, of one summand each."""
+    d, shape = g.c.dtype, g.c.shape
+    product_ = k.input_(0, d) * k.input_(1, d)
+    return Map(shape, (g.x.expand(shape), g.y.expand(shape)), (product_,), (g.c,))
 
 
 def _zeros(out: View) -> Map:

@@ -10,7 +10,7 @@ import ir
 from executor import cpu
 from executor.cpu.kernels.gemm import heights
 from executor.cpu.launches import Pack, PackedGemm
-from executor.launches import Gemm, Loop
+from executor.launches import Gemm, Loop, Map
 from executor.lower.program import lower
 from tests.executor.test_executor import on_target
 
@@ -135,6 +135,22 @@ def test_loop_invariant_weights_are_packed_once():
     for s, t, b in ((2, 3, 4), (1, 0, 2), (0, 2, 2), (3, 1, 17)):
         xs = operands(rng, np.float32, (s, t, b, 9), (7, 9), (b, 7))
         close(run(*xs)[0], ir.evaluate(program, xs)[0][0])
+
+
+@pytest.mark.parametrize("shapes", [("37,1", "1,40"), ("3,M,1", "1,1,5"), ("1,1", "1,M")])
+def test_a_product_of_one_summand_each_is_a_product_of_elements(shapes):
+    left, right = (f"f32[{s}]" for s in shapes)
+    out = left.replace("1]", right.split(",")[-1])
+    program = ir.parse(
+        f'program p(%x: {left} arg "x", %y: {right} arg "y") {{\n'
+        f"  %z = matmul(%x, %y) : {out}\n  return %z\n}}"
+    )
+    (only,) = cpu.machine().legalize(lower(program, cpu.machine())).launches
+    assert isinstance(only, Map)
+    run, rng = executor.compile(program), np.random.default_rng(3)
+    for m in (0, 1, 33):
+        xs = operands(rng, np.float32, *(eval(f"({s},)", {"M": m}) for s in shapes))
+        np.testing.assert_array_equal(run(*xs)[0], xs[0] * xs[1])
 
 
 def test_heights_are_nearly_equal():
