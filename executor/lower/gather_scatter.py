@@ -15,7 +15,7 @@ from executor.launches import (
     ScatterNd,
     When,
 )
-from executor.lower.lowerer import Lowerer, rule
+from executor.lower.lowerer import Lowerer, axis_of, rule
 from executor.lower.movement import updated
 from executor.memory import View
 from ir import Op
@@ -28,7 +28,7 @@ from ir.types import Dim, Size, Type
 
 def check_indices(low: Lowerer, op: Op, index: View, n: Dim) -> None:
     """Emit loops over an index tensor that fail the program for an index outside [-n, n)."""
-    text = f"{op.name}: an index is out of range for an axis of size {n}"
+    text = f"{op.name}: an index is out of range for {axis_of(n)}"
     error = low.failure(OutOfRange, text, op.loc)
     source = index
     names: list[tuple[str, Dim]] = []

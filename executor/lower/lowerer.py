@@ -31,6 +31,13 @@ Rule: TypeAlias = Callable[["Lowerer", Any], None]
 RULES: dict[str, Rule] = {}
 #: ops of which the rule computes the result in its destination, wherever that is
 DIRECT: set[str] = set()
+#: rows whose conditions on sizes say that an index lies on its axis
+INDEXING = ("index", "set_index")
+
+
+def axis_of(n: Dim) -> str:
+    """For the user, who does not know the names of sizes."""
+    return f"an axis of size {n}" if isinstance(n, int) else "its axis"
 
 
 def rule(*names: str, direct: bool = False) -> Callable[[Rule], Rule]:
@@ -283,11 +290,18 @@ class Lowerer:
         known = {*self.program.sizes, *(n for s in self.scopes for n in s.bounds)}
         left = []
         for r in conditions:
-            if not dim_names((r.left, r.right)) <= known:
+            names = dim_names((r.left, r.right))
+            if not names <= known:
                 left.append(r)
                 continue
+            kind: type[Exception] = ValueError
             text = f"{r} does not hold ({r.reason})"
-            self.check(r.left - r.right, text, r.loc, ValueError)
+            if r.reason in INDEXING and not names <= {*self.program.sizes}:
+                kind, text = (
+                    IndexError,
+                    "an index is out of range: data decides the size of its axis",
+                )
+            self.check(r.left - r.right, text, r.loc, kind)
             if r.relation == "==":
                 self.check(r.right - r.left, text, r.loc, ValueError)
         return left

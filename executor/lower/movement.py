@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from executor.launches import ArgMax, First, Fourier, Gather, Index, Iota, Map, Number64, Order
-from executor.lower.lowerer import Lowerer, rule
+from executor.lower.lowerer import Lowerer, axis_of, rule
 from executor.memory import View
 from ir import Op, Value
 from ir.loc import OutOfRange
@@ -270,7 +270,7 @@ def parts_of_join(op: Op, out: View) -> list[View]:
 def index_error(low: Lowerer, op: Op, index: Value, n: Dim) -> int:
     """The error of an index that is not in range; impossible if it surely is."""
     most = low.elements.below(index) if isinstance(n, int) else None
-    text = f"{op.name}: an index is out of range for an axis of size {n}"
+    text = f"{op.name}: an index is out of range for {axis_of(n)}"
     error = low.failure(OutOfRange, text, op.loc)
     if most is not None and isinstance(n, int) and most <= n:
         low.failures[-1] = replace(low.failures[-1], impossible=True)

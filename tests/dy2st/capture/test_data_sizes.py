@@ -378,3 +378,35 @@ def test_errors_are_those_of_eager(f):
     for g in (f, static, static):
         with pytest.raises(ValueError):
             g(data(2))
+
+
+def first_chosen(x, i):
+    return x[x > 0][0] * 2
+
+
+def last_but_one(x, i):
+    return x[x > 0][-2]
+
+
+def first_written(x, i):
+    y = x[x > 0]
+    y[0] = 5.0
+    return y
+
+
+def written_at_a_number(x, i):
+    y = x[x > 0]
+    y[i] = 5.0
+    return y
+
+
+@pytest.mark.parametrize("f", [first_chosen, last_but_one, first_written, written_at_a_number])
+def test_an_index_behind_the_end(f):
+    """As eager's, an IndexError, and without the name that a size has in the program."""
+    static, i = dy2st.to_static(f), paddle.to_tensor(0)
+    x = paddle.to_tensor([1.0, 2.0, -1.0])
+    same(static(x, i), f(x, i), 0, 0, "two elements")
+    for call in (f, static):
+        with pytest.raises(IndexError) as raised:
+            call(-x.abs(), i)
+    assert "n0" not in str(raised.value) and "index is out of range" in str(raised.value)
