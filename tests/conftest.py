@@ -22,8 +22,13 @@ from executor import code_cache
 from executor.cpu import jit, kernel_cache
 
 GOLDEN = Path(__file__).parent / "golden"
-#: where LLVM optimises as it does for users: the tests of kernels, and of models
-OPTIMISED = ("executor", "parity/test_idioms.py", "parity/test_packages.py")
+#: where LLVM optimises as it does for users: tests of kernels, of models, and of long computations
+OPTIMISED = (
+    "executor",
+    "parity/test_idioms.py",
+    "parity/test_packages.py",
+    "parity/test_unbounded_growth.py",
+)
 
 
 def pytest_addoption(parser):
