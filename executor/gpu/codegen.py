@@ -14,7 +14,7 @@ from typing import Any
 
 from executor.executable import Table
 from executor.gpu.kernel_builder import Kept, Kernel, add, factor, mul
-from executor.gpu.kernels.linear import LinearScan
+from executor.gpu.kernels.loops.linear import LinearScan
 from executor.gpu.preamble import TEXT, THREADS
 from executor.gpu.scalars import memory_type
 from executor.gpu.schedule import Barrier, Choice, Node, Repeat, Schedule, Stage, Task, parts

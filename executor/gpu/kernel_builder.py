@@ -252,6 +252,13 @@ def injective(v: View) -> bool:
     return all(s != 0 or d == 1 for d, s in zip(v.shape, v.strides))
 
 
+@contextmanager
+def unrolled(kernel: Kernel, count: int) -> Iterator[str]:
+    kernel.emit("#pragma unroll")
+    with kernel.loop(count, "i32") as i:
+        yield i
+
+
 Maker: TypeAlias = Callable[[Launch], Kernel]
 KERNELS: dict[type, Maker] = {}
 

@@ -2,7 +2,7 @@
 
     loop i < T                        P(0)
       P(i)    elementwise             loop i < T - 1
-      G(i)    a product         =>      G(i); P(i + 1)     a cell: `executor.gpu.kernels.cell`
+      G(i)    a product         =>      G(i); P(i + 1)     a cell: `executor.gpu.kernels.loops.cell`
       W(i)    a sum of products       G(T - 1)
                                       the sum of all W(i), as one product
 
@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from executor.gpu.kernels.groups import Own, copied, owner, touched
-from executor.gpu.kernels.resident import is_constant
+from executor.gpu.kernels.groups import Own, copied, is_constant, owner, touched
 from executor.launches import (
     Contract,
     Gemm,

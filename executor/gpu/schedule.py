@@ -17,23 +17,24 @@ from executor.gpu.blas import Product
 from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
 from executor.gpu.kernels.attention import Attention, attention_kernel
-from executor.gpu.kernels.cell import Cell, cell_kernel, dealt, matrix_kernel
-from executor.gpu.kernels.fragments import (
+from executor.gpu.kernels.fragments import fragments_of
+from executor.gpu.kernels.groups import is_constant
+from executor.gpu.kernels.loops.cell import Cell, cell_kernel, dealt, matrix_kernel
+from executor.gpu.kernels.loops.fragment_cell import (
     fragment_cell,
     fragment_deal,
     fragment_matrix,
-    fragments_of,
 )
-from executor.gpu.kernels.linear import LinearScan, linear_kernel
-from executor.gpu.kernels.resident import (
+from executor.gpu.kernels.loops.linear import LinearScan, linear_kernel
+from executor.gpu.kernels.loops.resident import (
     MOST_OF_LOOP,
-    is_constant,
     load_kernel,
     product_kernel,
     resident,
 )
+from executor.gpu.kernels.loops.scan import lanes_of, scan_kernel
 from executor.gpu.kernels.rows import Rows, rows_kernel
-from executor.gpu.kernels.scan import lanes_of, scan_kernel
+from executor.gpu.kernels.shared_keys import Shared, shared_kernel
 from executor.gpu.kernels.tiles import Partial, Tiled, is_large, tiled_kernel
 from executor.launches import (
     Addresses,
@@ -244,6 +245,7 @@ def groups(launches: Sequence[Launch]) -> Iterator[list[Launch]]:
 #: kernels whose blocks share memory: their text depends on how many threads a block has
 OF_BLOCKS: dict[type, Callable[[Any, int], Kernel]] = {
     Attention: attention_kernel,
+    Shared: shared_kernel,
     LinearScan: linear_kernel,
     Rows: rows_kernel,
 }

@@ -19,7 +19,7 @@ from executor.gpu.kernels.groups import Own
 from executor.gpu.kernels.rows import Place, RowGroup, RowWriter, over_rows, place
 from executor.gpu.preamble import SHARED, THREADS, WARP
 from executor.gpu.scalars import memory_type, register_type
-from executor.launches import BackendLaunch, Check, Gemm, Launch, Map, Reduce, When
+from executor.launches import BackendLaunch, Check, Gemm, Launch, Map, Reduce, When, results
 from executor.memory import Buffer, View, collapse, memory_of
 from ir.types import Dim, DType, product
 
@@ -37,7 +37,7 @@ BESIDE = 2
 @dataclass(frozen=True, eq=False)
 class Attention(BackendLaunch):
     """`scores`, then `parts` on its rows, then `result`. `outs` is what `result` writes, and memory
-    for rows that shared memory has no room for; `kept` says which of these has a value. `ins` is
+    for `rows` that shared memory has no room for; `kept` says which of these has a value. `ins` is
     what the parts read, `operands` what the products do."""
 
     operands: tuple[View, ...]
@@ -51,6 +51,10 @@ class Attention(BackendLaunch):
     @property
     def lead(self) -> tuple[Dim, ...]:
         return self.scores.c.shape[:-1]
+
+    @property
+    def rows(self) -> tuple[View, ...]:
+        return self.outs[1:]
 
 
 # ---------------------------------------------------------------- which launches
@@ -84,12 +88,23 @@ def _whole(
         return None
     if written & others or result.c.buffer in {*written, *others, *group.read}:
         return None
-    kept = _Kept.of(scores, group.parts, result)
+    parts = _needed(group, result)
+    kept = _Kept.of(scores, parts, result)
     if not all(map(own, written)) or any(v.strides[-1] != 1 for v in kept.rows):
         return None
     ins, operands = tuple(group.loaded.values()), (*_read(scores), *_read(result)[1:])
-    outs, parts = (result.c, *kept.rows), tuple(group.parts)
-    return Attention(operands, ins, outs, scores, parts, result, kept.of_value)
+    return Attention(operands, ins, (result.c, *kept.rows), scores, parts, result, kept.of_value)
+
+
+def _needed(group: RowGroup, result: Gemm) -> tuple[Map | Reduce, ...]:
+    """The launches of which something is read."""
+    read, out = [result.x], []
+    for part in reversed(group.parts):
+        seen = {place(v, len(group.lead)) for v in read}
+        if any(place(v, len(group.lead)) in seen for v in results(part)):
+            out.append(part)
+            read += part.ins if isinstance(part, Map) else [part.x]
+    return tuple(reversed(out))
 
 
 def _is_few(x: Gemm) -> bool:
@@ -104,7 +119,7 @@ def _only_checks(x: Launch) -> bool:
 
 
 def _read(x: Gemm) -> list[View]:
-    return [x.x, x.y, *_summand(x)]
+    return [x.x, x.y, *summand_of(x)]
 
 
 def _memory(read: Sequence[View]) -> frozenset[Buffer]:
@@ -155,11 +170,14 @@ def whole_blocks(x: Attention) -> Kernel:
 
 
 def attention_kernel(x: Attention, threads: int) -> Kernel:
-    return _Writer(x, threads).kernel
+    return AttentionWriter(x, threads).kernel
 
 
-class _Writer(RowWriter):
-    """Values of the elements are in rows that the threads of a block share."""
+class AttentionWriter(RowWriter):
+    """Values of the elements are in rows that the threads of a block share. `count` is the number
+    of keys of a block, `first` the first of them."""
+
+    x: Attention
 
     def __init__(self, x: Attention, threads: int) -> None:
         super().__init__(x.lead, x.scores.c.shape[-1:], None)
@@ -167,28 +185,39 @@ class _Writer(RowWriter):
         kernel, queries = self.kernel, x.scores.x.expand((*x.lead, x.scores.x.shape[-1]))
         kernel.beside = BESIDE
         kernel.work, self.count = product(x.lead) * threads, str(kernel.number(self.row[0]))
-        first = [queries, _of_queries(x.scores.y, x.lead), *_summand(x.scores)]
-        last = [_of_queries(x.result.y, x.lead), *_summand(x.result), x.result.c]
-        memory = [*first, *last, *x.outs[1:], *x.ins]
+        self.first: Int = 0
+        first = [queries, _of_queries(x.scores.y, x.lead), *summand_of(x.scores)]
+        last = [_of_queries(x.result.y, x.lead), *self.results()]
+        memory = [*first, *last, *x.rows, *x.ins]
         pointers = [kernel.pointer(v) for v in memory]
         dims, over = collapse(x.lead, [over_rows(v, at) for v in memory])
         n, rows = kernel.numbers(dims), [kernel.numbers(r) for r in over]
-        near = self.shared([v.dtype for v in x.outs[1:]])
         total = kernel.let(" * ".join(map(str, n)) or 1)
-        with kernel.loop(total, first="blockIdx.x", step="gridDim.x") as query:
+        with self.queries(total) as query:
             starts = kernel.decoded(query, n, rows) if n else [0] * len(memory)
             placed = [f"({p} + {s})" for p, s in zip(pointers, starts)]
             behind = len(memory) - len(x.ins)
             self.pointers = dict(zip(map(self.place, x.ins), pointers[behind:]))
             self.starts = dict(zip(map(self.place, x.ins), starts[behind:]))
             far = placed[len(first) + len(last) : behind]
-            self.names = [self.row_at(*q) for q in zip(near, far, x.outs[1:])]
+            self.names = [self.row_at(*q) for q in zip(self.near, far, x.rows)]
             kernel.emit("__syncthreads();")
             self.scores(placed[: len(first)])
             for part in x.parts:
                 self.reduce(part) if isinstance(part, Reduce) else self.map(part)
             kernel.emit("__syncthreads();")
             self.result(placed[len(first) : len(first) + len(last)])
+
+    def results(self) -> list[View]:
+        """What the last product adds and writes, query by query."""
+        return [*summand_of(self.x.result), self.x.result.c]
+
+    @contextmanager
+    def queries(self, total: Int) -> Iterator[str]:
+        """Those of a block, one after the other, behind what all have alike."""
+        self.near = self.shared([v.dtype for v in self.x.rows])
+        with self.kernel.loop(total, first="blockIdx.x", step="gridDim.x") as query:
+            yield query
 
     # ------------------------------------------------------------ rows
     def shared(self, types: Sequence[DType]) -> list[str]:
@@ -202,7 +231,7 @@ class _Writer(RowWriter):
 
     def row_at(self, near: str, far: str, v: View) -> str:
         name, kind = self.kernel.fresh(), memory_type(v.dtype)
-        self.kernel.emit(f"{kind}* {name} = near ? ({kind}*){near} : {far};")
+        self.kernel.emit(f"{kind}* {name} = near ? ({kind}*){near} : {add(far, self.first)};")
         return name
 
     def arrays(self, m: Map) -> list[str]:
@@ -211,7 +240,7 @@ class _Writer(RowWriter):
     @contextmanager
     def elements(self) -> Iterator[tuple[str, str]]:
         with self.kernel.loop(self.count, "i64", "threadIdx.x", "blockDim.x") as at:
-            yield at, at
+            yield at, str(add(at, self.first))
 
     # ------------------------------------------------------------ products
     def scores(self, at: Sequence[str]) -> None:
@@ -223,42 +252,53 @@ class _Writer(RowWriter):
         query = _Query(kernel, x.x, at[0], lanes)
         down, over = kernel.numbers(x.y.strides[-2:])
         with kernel.loop(self.count, step=f"blockDim.x / {lanes}") as first:
-            key = kernel.let(f"{first} + threadIdx.x / {lanes}")
+            key = str(kernel.let(f"{first} + threadIdx.x / {lanes}"))
             total = self.variable(kind)
             with kernel.block(f"if ({key} < {self.count})"):
+                place = str(kernel.let(add(key, self.first)))
                 with query.elements() as (k, value):
-                    y = kernel.read(at[1], x.y.dtype, add(mul(k, down), mul(key, over)))
+                    y = kernel.read(at[1], x.y.dtype, add(mul(k, down), mul(place, over)))
                     kernel.emit(f"{total} = {_fma(kind)}({value}, {y}, {total});")
             with kernel.block(f"for (u32 m = {lanes // 2}; m; m >>= 1)"):
                 kernel.emit(f"{total} += shuffle_xor({total}, m);")
             with kernel.block(f"if ({key} < {self.count} && threadIdx.x % {lanes} == 0)"):
-                self.store(x, out, key, total, at[2:], key)
+                self.store(x, out, key, total, at[2:], add(key, self.first))
         kernel.emit("__syncthreads();")
 
     def result(self, at: Sequence[str]) -> None:
         """Neighbouring threads have neighbouring columns; groups of them share the keys."""
         x, kernel = self.x.result, self.kernel
-        kind, row = register_type(x.c.dtype.compute), self.each[self.place(x.x)]
+        kind, row = register_type(x.c.dtype.compute), self.each[self.weights()]
         columns, width = kernel.number(x.c.shape[-1]), _width(x.c.shape[-1], self.threads)
         down, over = kernel.numbers(x.y.strides[-2:])
-        (right,) = kernel.numbers(x.c.strides[-1:])
         kernel.emit(f"{kind}* sums = ({kind}*)shared_memory();")
         with kernel.loop(columns, step=str(width)) as first:
-            column = kernel.let(f"{first} + threadIdx.x % {width}")
+            column = str(kernel.let(f"{first} + threadIdx.x % {width}"))
             total = self.variable(kind)
             with kernel.block(f"if ({column} < {columns})"):
                 group = (f"threadIdx.x / {width}", str(self.threads // width))
                 with kernel.loop(self.count, "i64", *group) as key:
                     p = kernel.read(row, x.x.dtype, key)
-                    y = kernel.read(at[0], x.y.dtype, add(mul(key, down), mul(column, over)))
+                    place = mul(str(add(key, self.first)), down)
+                    y = kernel.read(at[0], x.y.dtype, add(place, mul(column, over)))
                     kernel.emit(f"{total} = {_fma(kind)}({p}, {y}, {total});")
             kernel.emit(f"sums[threadIdx.x] = {total};")
             kernel.emit("__syncthreads();")
             with kernel.block(f"if (threadIdx.x < {width} && {column} < {columns})"):
                 with kernel.loop(self.threads // width, "i32", "1") as k:
                     kernel.emit(f"{total} += sums[threadIdx.x + {k} * {width}];")
-                self.store(x, at[-1], mul(column, right), total, at[1:-1], column)
+                self.finish(at[1:], column, total)
             kernel.emit("__syncthreads();")
+
+    def weights(self) -> Place:
+        """What the last product takes of each key."""
+        return self.place(self.x.result.x)
+
+    def finish(self, at: Sequence[str], column: str, total: str) -> None:
+        """A sum of the last product."""
+        x = self.x.result
+        (right,) = self.kernel.numbers(x.c.strides[-1:])
+        self.store(x, at[-1], mul(column, right), total, at[:-1], column)
 
     def variable(self, kind: str) -> str:
         name = self.kernel.fresh()
@@ -268,7 +308,7 @@ class _Writer(RowWriter):
     def store(
         self, x: Gemm, to: str, at: Int, total: str, summand: Sequence[str], column: Int
     ) -> None:
-        for p, v in zip(summand, _summand(x)):
+        for p, v in zip(summand, summand_of(x)):
             (step,) = self.kernel.numbers(v.strides[-1:])
             total = f"({total} + {self.kernel.read(p, v.dtype, mul(column, step))})"
         self.kernel.write(to, x.c.dtype, at, total)
@@ -279,7 +319,7 @@ def _of_queries(matrix: View, lead: Sequence[Dim]) -> View:
     return matrix.expand((*lead[:-1], *matrix.shape[-2:])).insert(len(lead) - 1)
 
 
-def _summand(x: Gemm) -> list[View]:
+def summand_of(x: Gemm) -> list[View]:
     return [] if x.initial is None else [x.initial]
 
 

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from executor.gpu.kernels.resident import is_constant
 from executor.launches import Gemm, Launch, Loop, Map, blocks, results, views, with_blocks
-from executor.memory import Buffer, View, memory_of
+from executor.memory import Buffer, Element, View, memory_of
 from ir.scalar.language import input_
-from ir.types import contiguous, product
+from ir.types import Dim, Size, contiguous, product
 
 #: whether some launches are the only ones that touch memory, and the caller does not see it
 Own: TypeAlias = Callable[[Sequence[Launch], Buffer], bool]
@@ -59,6 +58,13 @@ def touched(launches: Sequence[Launch]) -> Iterator[Buffer]:
 
 
 # ---------------------------------------------------------------- loops
+def is_constant(v: View, bound: frozenset[str]) -> bool:
+    """Whether a view is the same memory in all iterations; `bound` are the symbols of the loop."""
+    dims: Sequence[Dim] = (v.offset, *v.shape, *v.strides)
+    names = frozenset().union(*(d.names for d in dims if isinstance(d, Size)))
+    return not isinstance(v.buffer, Element) and names.isdisjoint(bound)
+
+
 @dataclass(frozen=True)
 class Parts:
     """What becomes of a loop: launches before and behind it, and its body."""

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
+from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul, unrolled
 from executor.gpu.kernels.fragments import HEIGHT, WIDTH, Fragments
-from executor.gpu.kernels.resident import unrolled
 from executor.gpu.preamble import SHARED, THREADS, WARP
 from executor.gpu.scalars import register_type
 from executor.launches import BackendLaunch, Contract, Conv, Gemm, Launch, Reduce, results

@@ -1,4 +1,5 @@
-"""Attention of few queries: a block keeps the scores of a query from its keys to its result."""
+"""Attention of few queries: a block keeps the scores of a query from its keys to its result, or of
+some of the keys."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ import pytest
 
 import executor
 from executor.gpu.driver import driver
+from executor.gpu.kernels import shared_keys
 from executor.gpu.kernels.attention import Attention, attention_kernel
+from executor.gpu.kernels.shared_keys import Merge
 from executor.gpu.schedule import OF_BLOCKS, Barrier, Repeat, parts
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import ATTENTION, DECODE, fixed, inputs, reference
@@ -38,6 +41,8 @@ MANY = MASKED.replace("[3,2,", "[3,9,")
 
 @pytest.fixture(params=[8, 64])
 def threads(request, monkeypatch):
+    """With more of them, blocks share keys."""
+    monkeypatch.setattr(shared_keys, "LEAST_KEYS", {8: 128, 64: 3}[request.param])
     monkeypatch.setitem(driver().__dict__, "threads", request.param)
     monkeypatch.setenv("EMULATOR_THREADS", str(request.param))
     return request.param
@@ -54,7 +59,8 @@ def kernels(program) -> list[str]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_decoder_keeps_its_cache_in_one_launch(threads, seed, monkeypatch):
-    """Blocks wait for each other twice in a step: before the cache grows, and before it is read."""
+    """Blocks wait for each other twice in a step: before the cache is read, and before what each
+    has found is merged and the cache grows."""
     monkeypatch.setenv("EMULATOR_SEED", str(seed))
     program = optimised(fixed(DECODE, "E", 12))
     run = on_gpu(program)
@@ -70,27 +76,30 @@ def test_a_decoder_keeps_its_cache_in_one_launch(threads, seed, monkeypatch):
         n for s in run.native.schedule.stages for n in parts(s.body) if isinstance(n, Repeat)
     )
     assert sum(isinstance(n, Barrier) for n in parts((loop,))) == 2
-    assert [type(n.launch) for n in loop.body if not isinstance(n, Barrier)][-1] is Attention
+    assert [type(n.launch) for n in loop.body if not isinstance(n, Barrier)][-1] is Merge
 
 
 def test_masks_and_turned_keys(threads):
     """As the op after op on the CPU, where a row has nothing or no number, too."""
     kind = "f32" if threads > 8 else "f64"
     program = optimised(MASKED.replace("f32", kind))
-    assert kernels(program) == ["Attention"]
+    assert kernels(program) == ["Shared", "Merge"]
     run, plain = (executor.compile(program, backend=b) for b in ("gpu", "cpu"))
-    for t in (1, 13):
+    for t in (0, 1, 13):
         given = [floats(3, 2, 8), floats(3, 8, t, seed=1), floats(3, t, 5, seed=2)]
         mask = floats(3, 2, t, seed=3)
-        mask[0, 0], mask[0, 1, t // 2], mask[1, 0, :1], mask[1, 1] = -np.inf, -np.inf, np.nan, 16
+        mask[0, 0], mask[0, 1, t // 2 :], mask[1, 0, :1], mask[1, 1] = -np.inf, -np.inf, np.nan, 16
+        mask[2, 0, : t // 2], mask[2, 1, : t // 2] = -np.inf, -1e9
         given = [a.astype(kind.replace("f", "float")) for a in (*given, mask)]
         np.testing.assert_allclose(run(*given)[0], plain(*given)[0], rtol=1e-5, atol=1e-5)
 
 
-def test_rows_that_shared_memory_has_no_room_for():
+def test_rows_that_shared_memory_has_no_room_for(monkeypatch):
+    """Of blocks that share keys."""
+    monkeypatch.setattr(shared_keys, "SHARES", 4)
     program = optimised(fixed(ATTENTION, "E", 3))
     run = on_gpu(program)
-    for t in (3000, 4100):
+    for t in (3000, 8001):
         given = inputs(program, {"S": t, "A": 1, "G": 2})
         np.testing.assert_allclose(run(*given)[0], reference(program, given)[0], 1e-4, 1e-6)
     assert "near ?" in run.native.source.text
@@ -109,6 +118,7 @@ def test_other_products_are_left_to_other_families(text):
 def test_a_missing_barrier_in_the_kernel_is_found(monkeypatch):
     """Behind the scores, before a reduction that follows another one, before and behind the sums of
     the result."""
+    monkeypatch.setattr(shared_keys, "_may_share", lambda x: False)
     kernel = lambda x, threads: optional(attention_kernel(x, threads), 11)  # noqa: E731
     monkeypatch.setitem(OF_BLOCKS, Attention, kernel)
     monkeypatch.setitem(driver().__dict__, "threads", 64)

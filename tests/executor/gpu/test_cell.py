@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from executor.gpu.driver import driver
-from executor.gpu.kernels.cell import Cell
+from executor.gpu.kernels.loops.cell import Cell
 from executor.gpu.schedule import Barrier, Repeat, Task, parts
 from ir.passes import run as run_passes
 from tests.executor.gpu.compiled import on_gpu

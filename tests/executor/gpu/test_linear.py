@@ -9,7 +9,7 @@ import executor
 import ir
 from executor.gpu import backend
 from executor.gpu.driver import driver
-from executor.gpu.kernels.linear import LinearScan, linear_kernel
+from executor.gpu.kernels.loops.linear import LinearScan, linear_kernel
 from executor.gpu.schedule import OF_BLOCKS, every
 from executor.lower.program import lower
 from ir.passes import run as run_passes
@@ -122,7 +122,7 @@ def test_recurrences_agree_with_float64(threads, seed, monkeypatch):
 
 
 def test_a_call_decides_whether_a_named_size_is_few(monkeypatch):
-    monkeypatch.setattr("executor.gpu.kernels.linear.MOST_LANES", 5)
+    monkeypatch.setattr("executor.gpu.kernels.loops.linear.MOST_LANES", 5)
     program = optimised(LINEAR.replace("5]", "N]"))
     assert linear(program) == 1
     for t, n in ((0, 5), (70, 5), (70, 6), (3, 0), (9, 1)):

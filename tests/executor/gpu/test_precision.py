@@ -8,7 +8,7 @@ import pytest
 import executor
 import ir
 from executor.gpu.driver import driver
-from executor.gpu.kernels import fragments
+from executor.gpu.kernels.loops import fragment_cell as fragments
 from executor.gpu.preamble import TEXT
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import LSTM, RECURRENT, fixed, inputs

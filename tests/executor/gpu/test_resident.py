@@ -9,7 +9,7 @@ import pytest
 
 import ir
 from executor.gpu.driver import driver
-from executor.gpu.kernels.cell import Cell
+from executor.gpu.kernels.loops.cell import Cell
 from executor.gpu.schedule import Repeat, Task, parts
 from executor.gpu.validate import ScheduleError
 from executor.launches import Gemm

@@ -8,33 +8,36 @@ are those of a product in any order, in the compute type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 
-from executor.gpu.kernel_builder import Int, Kernel, add, mul
+from executor.gpu.kernel_builder import Int, Kernel, add, mul, unrolled
 from executor.gpu.preamble import WARP
 from executor.gpu.scalars import register_type
 from executor.launches import Gemm
-from executor.memory import Element, View
-from ir.types import Dim, Size, product
+from ir.types import product
 
 #: registers of a thread for one matrix, and for all of a loop
 MOST, MOST_OF_LOOP = 64, 128
 
 
 @dataclass(frozen=True)
-class Resident:
-    """A product of a loop, on blocks of `threads`: the columns are dealt to `parts` blocks, each
-    warp having `columns`; a lane has `depth` elements of each. `groups` such sets of blocks share
-    the rows."""
+class Deal(ABC):
+    """How blocks of `threads` share a product of a loop: `parts` of them have all columns, and
+    `groups` such sets of blocks share the rows."""
 
     gemm: Gemm
     threads: int
-    columns: int
-    parts: int
     groups: int
+
+    @property
+    @abstractmethod
+    def parts(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def registers(self) -> int:
+        """Of a thread, for the matrix."""
 
     @property
     def lanes(self) -> int:
@@ -44,11 +47,28 @@ class Resident:
     def warps(self) -> int:
         return self.threads // self.lanes
 
-    @cached_property
-    def depth(self) -> int:
+    def rows(self, parts: int) -> int:
+        """Of the matrix, for each of so many parts of its rows."""
         k = self.gemm.x.shape[-1]
         assert isinstance(k, int)
-        return -(-k // self.lanes)
+        return -(-k // parts)
+
+
+@dataclass(frozen=True)
+class Resident(Deal):
+    """Each warp has `columns`, each lane `depth` elements of each."""
+
+    columns: int
+
+    @property
+    def parts(self) -> int:
+        n = self.gemm.y.shape[-1]
+        assert isinstance(n, int)
+        return -(-n // (self.columns * self.warps))
+
+    @property
+    def depth(self) -> int:
+        return self.rows(self.lanes)
 
     @property
     def registers(self) -> int:
@@ -68,23 +88,16 @@ def resident(gemm: Gemm, threads: int, blocks: int) -> Resident | None:
     found = None
     most = min(MOST // -(-k // lanes), -(-n // (threads // lanes)))
     for columns in range(1, most + 1):
-        parts = -(-n // (columns * (threads // lanes)))
-        groups = blocks // parts
+        deal = Resident(gemm, threads, 1, columns)
+        groups = blocks // deal.parts
         if groups and (found is None or not isinstance(rows, int) or groups <= max(1, rows)):
-            found = Resident(gemm, threads, columns, parts, groups)
+            found = replace(deal, groups=groups)
     return found
 
 
 def _is_matrix(gemm: Gemm) -> bool:
     """Whether all batches have one matrix."""
     return all(s == 0 or d == 1 for d, s in zip(gemm.y.shape[:-2], gemm.y.strides))
-
-
-def is_constant(v: View, bound: frozenset[str]) -> bool:
-    """Whether a view is the same memory in all iterations; `bound` are the symbols of the loop."""
-    dims: Sequence[Dim] = (v.offset, *v.shape, *v.strides)
-    names = frozenset().union(*(d.names for d in dims if isinstance(d, Size)))
-    return not isinstance(v.buffer, Element) and names.isdisjoint(bound)
 
 
 # ---------------------------------------------------------------- kernels
@@ -159,10 +172,3 @@ def _sum(kernel: Kernel, r: Resident, left: str, start: Int, step: Int) -> None:
         kernel.emit("#pragma unroll")
         with kernel.block(f"for (u32 m = {r.lanes // 2}; m; m >>= 1)"):
             kernel.emit(f"sums[{j}] += shuffle_xor(sums[{j}], m);")
-
-
-@contextmanager
-def unrolled(kernel: Kernel, count: int) -> Iterator[str]:
-    kernel.emit("#pragma unroll")
-    with kernel.loop(count, "i32") as i:
-        yield i

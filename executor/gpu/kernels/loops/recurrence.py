@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from executor.gpu.kernels.scan import Lanes
+from executor.gpu.kernels.loops.scan import Lanes
 from executor.memory import View
 from ir.scalar.language import Scalar, binary, const, input_, nodes, select
 from ir.types import F32, F64, Dim, DType, Size, is_natural, substitute_dim

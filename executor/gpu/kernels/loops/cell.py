@@ -12,11 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
 
-from executor.gpu.kernel_builder import Kernel, add, kernel_for, mul
-from executor.gpu.kernels.groups import Own, Parts, copied, joined, owner, reading, touched
-from executor.gpu.kernels.resident import is_constant, unrolled
+from executor.gpu.kernel_builder import Kernel, add, kernel_for, mul, unrolled
+from executor.gpu.kernels.groups import (
+    Own,
+    Parts,
+    copied,
+    is_constant,
+    joined,
+    owner,
+    reading,
+    touched,
+)
+from executor.gpu.kernels.loops.resident import Deal
 from executor.gpu.preamble import THREADS, WARP
 from executor.gpu.scalars import register_type
 from executor.launches import (
@@ -205,24 +213,16 @@ def _product(x: Gemm, other: Mapping[View, View]) -> Gemm:
 
 # ---------------------------------------------------------------- the matrix
 @dataclass(frozen=True)
-class Deal:
-    """How warps share a cell on blocks of `threads`: a warp has `units`, a block those of its
-    warps; `parts` blocks have all of them, and `groups` such sets of blocks share the rows.
-    `kept`: the matrix is in registers."""
-
+class CellDeal(Deal):
     cell: Cell
-    threads: int
+
+
+@dataclass(frozen=True)
+class LaneDeal(CellDeal):
+    """A warp has `units`, a block those of its warps. `kept`: the matrix is in registers."""
+
     units: int
-    groups: int
     kept: bool
-
-    @property
-    def lanes(self) -> int:
-        return min(WARP, self.threads)
-
-    @property
-    def warps(self) -> int:
-        return self.threads // self.lanes
 
     @property
     def parts(self) -> int:
@@ -235,23 +235,21 @@ class Deal:
     @property
     def depth(self) -> int:
         """Rows of the matrix of a lane."""
-        k = self.cell.gemm.x.shape[-1]
-        assert isinstance(k, int)
-        return -(-k // self.lanes)
+        return self.rows(self.lanes)
 
     @property
     def registers(self) -> int:
         return self.columns * self.depth
 
 
-def dealt(cell: Cell, threads: int, blocks: int, room: int = MOST) -> Deal:
+def dealt(cell: Cell, threads: int, blocks: int, room: int = MOST) -> LaneDeal:
     """The more units a warp has, the fewer blocks read the same rows, as long as there are rows
     for all of `blocks`, which run together. `room` are registers for the matrix."""
     rows, lanes = product(cell.map.shape[:-1]), min(WARP, threads)
-    found = Deal(cell, threads, 1, 1, False)
+    found = LaneDeal(cell.gemm, threads, 1, cell, 1, False)
     units = 1
     while units <= lanes and units < 2 * -(-cell.units // found.warps):
-        deal = Deal(cell, threads, units, 1, True)
+        deal = replace(found, units=units, groups=1, kept=True)
         groups = blocks // deal.parts
         fits = groups and deal.registers <= min(room, MOST)
         if fits and (not found.kept or not isinstance(rows, int) or groups <= max(1, rows)):
@@ -266,7 +264,7 @@ def whole_blocks(x: Cell) -> Kernel:
     return cell_kernel(dealt(x, THREADS, 1, room=0))
 
 
-def matrix_kernel(deal: Deal) -> Kernel:
+def matrix_kernel(deal: LaneDeal) -> Kernel:
     """The columns of the warp into registers; zeros where there is none."""
     writer, y = _Writer(deal), deal.cell.gemm.y
     kernel = writer.kernel
@@ -278,23 +276,8 @@ def matrix_kernel(deal: Deal) -> Kernel:
     return kernel
 
 
-def cell_kernel(deal: Deal) -> Kernel:
+def cell_kernel(deal: LaneDeal) -> Kernel:
     return _Writer(deal).cell()
-
-
-class Dealt(Protocol):
-    """How a cell is shared by warps of `lanes`: blocks have numbers below parts * groups."""
-
-    @property
-    def cell(self) -> Cell: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def lanes(self) -> int: ...
-    @property
-    def parts(self) -> int: ...
-    @property
-    def groups(self) -> int: ...
 
 
 class CellWriter:
@@ -302,7 +285,7 @@ class CellWriter:
 
     at_once = 8
 
-    def __init__(self, deal: Dealt) -> None:
+    def __init__(self, deal: CellDeal) -> None:
         self.deal, self.x = deal, deal.cell
         self.kernel = Kernel(work=deal.parts * deal.groups * deal.threads)
         self.dtype = self.x.gemm.c.dtype.compute
@@ -350,7 +333,7 @@ class CellWriter:
 class _Writer(CellWriter):
     """Each lane multiplies some rows of the columns of its warp."""
 
-    def __init__(self, deal: Deal) -> None:
+    def __init__(self, deal: LaneDeal) -> None:
         super().__init__(deal)
         self.lanes, self.at_once = deal, deal.lanes // deal.units
         self.kind = register_type(self.dtype)

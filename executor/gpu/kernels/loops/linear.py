@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
-from executor.gpu.kernels.recurrence import Iteration, Linear, iteration
-from executor.gpu.kernels.scan import Lanes, alike
+from executor.gpu.kernels.loops.recurrence import Iteration, Linear, iteration
+from executor.gpu.kernels.loops.scan import Lanes, alike
 from executor.gpu.preamble import SHARED, THREADS
 from executor.gpu.scalars import literal, memory_type, register_type
 from executor.launches import BackendLaunch, Launch, Loop, When, with_blocks
