@@ -36,6 +36,9 @@ class DType:
     def __repr__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     @cached_property
     def numpy(self) -> np.dtype:
         """The NumPy dtype; raises TypeError for types that NumPy lacks (bf16)."""

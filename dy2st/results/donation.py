@@ -40,13 +40,16 @@ def given_up(
     bound: Sequence[TracedInput],
 ) -> list[int]:
     """The numbers of the inputs of `program` whose memory may be used."""
+    if not names:
+        return []
     kept = inputs((plan.result, plan.stores)) | set(plan.moved)
     free = [q for k, q in enumerate(traced) if k not in kept and q.number is None]
     extents = [extent(q.tensor) if q.number is None else None for q in bound]
     out = []
     for k, (i, q) in enumerate(zip(program.inputs, bound)):
-        alone = not any(meet(extents[k], e) for n, e in enumerate(extents) if n != k)
         named = i.kind == "arg" and i.name.split(".")[0] in names
-        if named and alone and any(q is f for f in free) and q.memory is None:
+        if not named or q.memory is not None or not any(q is f for f in free):
+            continue
+        if not any(meet(extents[k], e) for n, e in enumerate(extents) if n != k):
             out.append(k)
     return out

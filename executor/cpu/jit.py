@@ -2,25 +2,30 @@
 
 A function that an earlier program has is not compiled again while that program is alive, or the
 function is among the last `KEPT`: kernels learn sizes and strides when they are called, so programs
-have many of them in common.
+have many of them in common. What is left is compiled on all processors, in parts.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from weakref import WeakValueDictionary
 
 import llvmlite
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
 from executor import code_cache
-from executor.cpu.llvm_text import Source, callees, is_cold
+from executor.cpu.llvm_text import Source, callees, declaration, is_cold
 from executor.cpu.target import Target
 
 
@@ -34,8 +39,9 @@ class Code:
 
 
 KEPT = 512
-#: how many functions LLVM gets at once: its time for a module grows faster than the module
-MODULE = 256
+#: how much text LLVM gets at once: each module costs a millisecond, and its time grows faster than
+#: the module; cold functions take a fourth of the time
+MODULE, COLD_MODULE = 1 << 15, 1 << 17
 #: LLVM's level of optimisation for functions that are not cold; a program has code of one level
 LEVEL = 2
 _RECENT: OrderedDict[Code, None] = OrderedDict()
@@ -85,16 +91,16 @@ def _compile(source: Source, target: Target, codes: dict[str, Code], level: int)
     """
     missing = {n: text for n, text in source.functions.items() if n not in codes}
     efforts = {n: 0 if is_cold(text) else level for n, text in missing.items()}
-    known = llvm.parse_assembly(Source({n: source.functions[n] for n in codes}).text(codes))
+    declared = (declaration(source.functions[n]) for n in codes)
+    known = llvm.parse_assembly("\n".join(declared))
     engine = llvm.create_mcjit_compiler(known, _of_declarations())
     for name in codes:
         engine.add_global_mapping(known.get_function(name), codes[name].address)
-    for effort in sorted(set(efforts.values()), reverse=True):
-        order = [n for n in efforts if efforts[n] == effort]
-        for k in range(0, len(order), MODULE):
-            part = set(order[k : k + MODULE])
-            code = machine_code(source.text(source.functions.keys() - part), target, effort)
-            engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    texts = [
+        (source.text(part), target, efforts[next(iter(part))]) for part in parts(missing, efforts)
+    ]
+    for code in in_parallel(machine_code, texts):
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     for name, text in missing.items():
         calls = tuple(codes[n] for n in callees(text))
@@ -102,13 +108,38 @@ def _compile(source: Source, target: Target, codes: dict[str, Code], level: int)
         _KNOWN[target, level, name] = codes[name]
 
 
+def parts(texts: Mapping[str, str], efforts: Mapping[str, int]) -> Iterator[set[str]]:
+    """The functions of each module, all of one effort."""
+    for effort in sorted(set(efforts.values()), reverse=True):
+        most = MODULE if effort else COLD_MODULE
+        part, size = set[str](), 0
+        for name in texts:
+            if efforts[name] != effort:
+                continue
+            if part and size + len(texts[name]) > most:
+                yield part
+                part, size = set(), 0
+            part.add(name)
+            size += len(texts[name])
+        yield part
+
+
+def in_parallel(work: Callable[..., bytes], given: list[tuple[str, Target, int]]) -> list[bytes]:
+    """What `work` returns for each, in their order. The threads end with the call, so that a
+    process may fork at any time."""
+    threads = min(len(given), len(os.sched_getaffinity(0)))
+    if threads < 2:
+        return [work(*q) for q in given]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, *zip(*given)))
+
+
 def machine_code(text: str, target: Target, level: int) -> bytes:
     """The object file of LLVM text; text that has been compiled before is not compiled again."""
 
     def compile() -> bytes:
-        machine = _machine(target, level)
-        code: bytes = machine.emit_object(_optimised(text, machine))
-        return code
+        with _machine(target, level) as machine:
+            return _emitted(_optimised(text, machine), machine)
 
     return code_cache.machine_code((text, repr(target), str(level), *_compiler()), compile)
 
@@ -120,24 +151,46 @@ def _compiler() -> tuple[str, ...]:
     return llvmlite.__version__, llvm_version, Path(__file__).read_text()
 
 
-class _Machines(threading.local):
-    """Of this thread: one serves one compilation at a time."""
+def _emitted(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
+    """As `machine.emit_object(module)`, without the lock by which llvmlite runs one function of
+    LLVM at a time: LLVM asks for a machine and a context that no other thread uses."""
+    with ffi.OutputString() as error:
+        buffer = _emit(machine, module, True, error)
+        if not buffer:
+            raise RuntimeError(str(error))
+    start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
+    try:
+        return ctypes.string_at(start, size)
+    finally:
+        ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
-    def __init__(self) -> None:
-        self.made: dict[tuple[Target, int], llvm.TargetMachine] = {}
+
+def _unlocked(name: str) -> Callable[..., Any]:
+    """A function of llvmlite's library; calls release the interpreter lock."""
+    locked, function = getattr(ffi.lib, name), getattr(ctypes.CDLL(ffi.lib._name), name)
+    function.argtypes, function.restype = locked.argtypes, locked.restype
+    found: Callable[..., Any] = function
+    return found
 
 
-_MACHINES = _Machines()
+_emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")
+#: those that no compilation uses
+_MACHINES: dict[tuple[Target, int], list[llvm.TargetMachine]] = {}
 
 
-def _machine(target: Target, level: int = 2) -> llvm.TargetMachine:
-    """Made once: what LLVM derives from the features takes as long as a small function."""
-    made = _MACHINES.made
-    if (target, level) not in made:
-        made[target, level] = llvm.Target.from_default_triple().create_target_machine(
+@contextmanager
+def _machine(target: Target, level: int = 2) -> Iterator[llvm.TargetMachine]:
+    """One for this compilation alone, kept for later ones: what LLVM derives from the features
+    takes as long as a small function."""
+    idle = _MACHINES.setdefault((target, level), [])
+    try:
+        machine = idle.pop()
+    except IndexError:
+        machine = llvm.Target.from_default_triple().create_target_machine(
             cpu=target.cpu, features=target.features, opt=level, codemodel="jitdefault"
         )
-    return made[target, level]
+    yield machine
+    idle.append(machine)
 
 
 def _of_declarations() -> llvm.TargetMachine:
@@ -146,7 +199,7 @@ def _of_declarations() -> llvm.TargetMachine:
 
 
 def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    module = llvm.parse_assembly(text)
+    module = llvm.parse_assembly(text, llvm.create_context())
     module.verify()
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
@@ -159,6 +212,6 @@ def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
 
 def assembly(source: Source, target: Target) -> str:
     """The machine code of a program, to look at; the target need not be the host's."""
-    machine = _machine(target)
-    text: str = machine.emit_assembly(_optimised(source.text(), machine))
+    with _machine(target) as machine:
+        text: str = machine.emit_assembly(_optimised(source.text(), machine))
     return text

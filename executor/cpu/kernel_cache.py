@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from executor.cpu.kernel_table import kernel
@@ -85,11 +86,10 @@ def _key(value: Any, views: list[View]) -> Hashable:
     return (type(value), repr(value)) if isinstance(value, (int, float)) else value
 
 
-def _expressions(roots: tuple[Scalar, ...]) -> Hashable:
-    """Every node by the positions of its arguments."""
+@lru_cache(maxsize=512)
+def _expressions(roots: tuple[Scalar, ...]) -> str:
+    """Every node by the positions of its arguments, as text, which is hashed once."""
     order = nodes(roots)
     at = {id(s): k for k, s in enumerate(order)}
-    return (
-        tuple((s.op, s.dtype, repr(s.value), *(at[id(a)] for a in s.args)) for s in order),
-        tuple(at[id(r)] for r in roots),
-    )
+    lines = [(s.op, s.dtype.name, s.value, *(at[id(a)] for a in s.args)) for s in order]
+    return repr((lines, [at[id(r)] for r in roots]))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -253,11 +254,12 @@ class Source:
     functions: dict[str, str]
     declarations: frozenset[str] = frozenset()
 
-    def text(self, known: Container[str] = ()) -> str:
-        """The functions; of those that are `known`, declarations."""
-        parts = sorted(self.declarations)
-        parts += [declaration(t) if n in known else t for n, t in self.functions.items()]
-        return "\n".join([*parts, ""])
+    def text(self, only: Container[str] | None = None) -> str:
+        """The functions, or some of them with declarations of what these call."""
+        texts = [t for n, t in self.functions.items() if only is None or n in only]
+        called = {} if only is None else dict.fromkeys(q for t in texts for q in callees(t))
+        declared = [declaration(self.functions[n]) for n in called if n not in (only or ())]
+        return "\n".join([*sorted(self.declarations), *declared, *texts, ""])
 
 
 def declaration(text: str) -> str:
@@ -295,6 +297,12 @@ class Module:
         self.functions.setdefault(name, named)
         return name
 
+    def helper(self, make: Callable[..., Function], *arguments: Hashable) -> str:
+        """As `define`, of what `make(*arguments)` writes, which returns 0; it is written once."""
+        name, alone = _alone(make, *arguments)
+        self.include(alone)
+        return name
+
     def include(self, other: Module) -> None:
         """Add all that another module has."""
         self.functions.update(other.functions)
@@ -302,3 +310,9 @@ class Module:
 
     def source(self) -> Source:
         return Source(dict(self.functions), frozenset(self.declarations))
+
+
+@lru_cache(maxsize=512)
+def _alone(make: Callable[..., Function], *arguments: Hashable) -> tuple[str, Module]:
+    module = Module()
+    return module.define(make(*arguments), "0"), module

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from executor.launches import Addresses, Check, Copy, Failure, Launch, Map, Reduce, When
+from executor.lower.expressions import Expressions, Inputs
 from executor.memory import Buffer, TensorArray, View, whole
 from executor.plan.copies import OUTPUT, Want, line, read_later
 from executor.plan.loop_counts import bound
@@ -91,7 +92,8 @@ class Lowerer:
     `elements` bounds integers, `steps` are those of carries that move by a number. `addressed` are
     the `tensor_array`s that are no copies, and `arrays` what they are. `donated` are inputs whose
     memory is spare, and `reasons` says why others are not updated in place. `conditions` are those
-    on the sizes of loops that the types of a node rest on. `calls` are the foreign ops so far.
+    on the sizes of loops that the types of a node rest on. `calls` are the foreign ops so far,
+    `expressions` those of elementwise work.
     """
 
     machine: Machine
@@ -118,6 +120,7 @@ class Lowerer:
     parts: dict[Node, Callable[[View], View]] = field(default_factory=dict)
     merged: set[Node] = field(default_factory=set)
     scopes: list[Scope] = field(default_factory=lambda: [Scope()])
+    expressions: Expressions = field(default_factory=dict)
     uses: list[Block] = field(default_factory=list)
     inside: Inside = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
@@ -344,25 +347,21 @@ class Lowerer:
         self.emit(Reduce(self.env[x], axes, row.reduce, out))
 
     def elementwise(self, op: Op) -> None:
-        kernel = OPS[op.name].kernel
-        assert kernel is not None
-        inputs = _Inputs(self)
-        root = kernel(*(inputs.scalar(v) for v in op.operands), **op.attrs)
-        self.map(op, inputs, op.result.type.shape, [root])
+        inputs = Inputs(self.constants)
+        found = inputs.expressions(op.operands, op.operands, (op,), op.results, self.expressions)
+        self.map(op, inputs, op.result.type.shape, found)
 
     def fused(self, node: Fused) -> None:
-        inputs = _Inputs(self)
-        scalars = {p.inner: inputs.scalar(p.outer) for p in node.ins}
-        for op in node.body:
-            kernel = OPS[op.name].kernel
-            assert kernel is not None
-            scalar = kernel(*(scalars[v] for v in op.operands), **op.attrs)
-            scalars[op.result] = k.cast(scalar, scalar.dtype.compute)
-        roots = [scalars[inner] for _, inner in node.outs]
-        self.map(node, inputs, node.results[0].type.shape, roots)
+        inputs, (outer, inner) = (
+            Inputs(self.constants),
+            zip(*((p.outer, p.inner) for p in node.ins)),
+        )
+        outs = [v for _, v in node.outs]
+        found = inputs.expressions(outer, inner, node.body, outs, self.expressions)
+        self.map(node, inputs, node.results[0].type.shape, found)
 
     def map(
-        self, node: Op | Fused, inputs: _Inputs, shape: Sequence[Dim], roots: Sequence[k.Scalar]
+        self, node: Op | Fused, inputs: Inputs, shape: Sequence[Dim], roots: Sequence[k.Scalar]
     ) -> None:
         ins = tuple(self.env[v].expand(shape) for v in inputs.values)
         stores: list[tuple[k.Scalar, View]] = []
@@ -375,7 +374,7 @@ class Lowerer:
                     self.keep(r, place, self.why_again(r, place))
             stores += [(k.cast(root, v.dtype), v) for v in views]
         error = 0
-        if any(map(_may_divide_by_zero, k.nodes(list(roots)))):
+        if any(map(_may_divide_by_zero, k.nodes(roots))):
             error = self.failure(ZeroDivisionError, "integer division by zero", node.loc)
         outs = tuple(v for _, v in stores)
         self.emit(Map(tuple(shape), ins, tuple(s for s, _ in stores), outs, error))
@@ -414,28 +413,6 @@ class Lowerer:
         b = self.env[x].buffer
         given = b.kind == "input" and self.program.inputs[b.number].value in self.donated
         return (b.kind == "arena" or given) and x not in self.places and b not in self.reserved
-
-
-@dataclass
-class _Inputs:
-    """Operands of a kernel as scalars of the type that it computes in: literals stay literals, the
-    rest are numbered."""
-
-    lowerer: Lowerer
-    values: list[Value] = field(default_factory=list)
-
-    def scalar(self, v: Value) -> k.Scalar:
-        computed = v.type.dtype.compute
-        if v in self.lowerer.constants:
-            return _literal(self.lowerer.constants[v], computed)
-        if v not in self.values:
-            self.values.append(v)
-        return k.cast(k.input_(self.values.index(v), v.type.dtype), computed)
-
-
-def _literal(s: k.Scalar, dtype: DType) -> k.Scalar:
-    assert s.op == "const" and s.value is not None
-    return s if s.dtype == dtype else k.const(s.value, dtype)
 
 
 def has_symbols(d: Dim) -> bool:

@@ -7,8 +7,9 @@ reorders on its own, so all of them compute the same function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias
 
 from ir.types import BOOL, F32, F64, I32, I64, DType
@@ -217,16 +218,21 @@ def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
     return r
 
 
-def nodes(roots: Sequence[Scalar]) -> list[Scalar]:
+def nodes(roots: Iterable[Scalar]) -> tuple[Scalar, ...]:
     """Every node once, operands before users."""
-    order: dict[int, Scalar] = {}
+    return _nodes(tuple(roots))
+
+
+@lru_cache(maxsize=512)
+def _nodes(roots: tuple[Scalar, ...]) -> tuple[Scalar, ...]:
+    order: dict[Scalar, None] = {}
     for r in roots:
         _visit(r, order)
-    return list(order.values())
+    return tuple(order)
 
 
-def _visit(s: Scalar, order: dict[int, Scalar]) -> None:
-    if id(s) not in order:
+def _visit(s: Scalar, order: dict[Scalar, None]) -> None:
+    if s not in order:
         for a in s.args:
             _visit(a, order)
-        order[id(s)] = s
+        order[s] = None

@@ -12,16 +12,13 @@ from dataclasses import dataclass
 
 from executor.cpu.kernel_builder import Call, Place, load, store
 from executor.cpu.kernel_table import kernel_for
-from executor.cpu.kernels.gemm import Corner, Form, Product
+from executor.cpu.kernels.gemm import LONG_SUM, Corner, Form, Product
 from executor.cpu.kernels.im2col import form, patches
 from executor.cpu.launches import PanelConv
 from executor.cpu.llvm_text import Function, Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from ir.types import DType, product
-
-#: products of a sum, from which on the time is spent in products of matrices and in packing
-LONG_SUM = 64
 
 
 def least(f: Function, x: Int, y: Int) -> Int:
@@ -92,8 +89,8 @@ class _Convolution:
         steps = [number(d) for pair in (c.stride, c.before, c.dilation) for d in pair]
         self.geometry = (*plane, *pixels, self.x[3], self.x[2], *self.x[4:], *steps)
         target = self.call.target
-        self.pack = self.module.define(patches(target, form(target, c)), "0")
-        self.copy = self.module.define(weights_part(target, c.x.dtype), "0")
+        self.pack = self.module.helper(patches, target, form(target, c))
+        self.copy = self.module.helper(weights_part, target, c.x.dtype)
         self.whole = c.channels == c.x.shape[2] and c.lines == c.w.shape[3]
 
     def at(self, pointer: str, *steps: tuple[Int, Int]) -> str:

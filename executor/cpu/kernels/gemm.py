@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TypeAlias
 
 from executor.cpu.kernel_builder import Call, Place, lane_mask, nest, read, write
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.gemv import ARGUMENTS as SMALL_ARGUMENTS
 from executor.cpu.kernels.gemv import STRIPS, dot_kernel, multiply_add, strip_kernel
-from executor.cpu.kernels.pack import pack_panel
+from executor.cpu.kernels.pack import pack_panel, unit_steps
 from executor.cpu.launches import PackedGemm, PanelGemm
 from executor.cpu.llvm_text import Function, Int, Module, element
 from executor.cpu.target import Target
@@ -32,6 +33,9 @@ CHAINS = 8
 #: products that are summed up at a time at most, and bytes of the left matrix that take part
 DEPTH = 384
 LEFT = 1 << 19
+#: products of a sum, and of a matrix, from which on hardly any time is spent outside of
+#: micro-kernels and packing
+LONG_SUM, LARGE_PRODUCT = 64, 1 << 15
 
 
 def vectors_for(target: Target, rows: Dim) -> int:
@@ -131,14 +135,15 @@ class _Micro:
 
 def micro_kernel(target: Target, dtype: DType, tile: Tile) -> Function:
     m = _Micro(target, dtype, tile)
-    f, depth, unroll = m.f, m.arguments[4], max(2, len(m.slots))
+    f, depth, sets = m.f, m.arguments[4], len(m.slots)
     m.start()
-    whole = f.floor_to(depth, unroll)
-    with f.loop(0, whole, unroll) as k:
-        for u in range(unroll):
-            m.step(f.add(k, u), m.slots[u % len(m.slots)])
-    with f.loop(whole, depth) as k:
-        m.step(k, m.slots[0])
+    whole = f.floor_to(depth, sets) if sets > 1 else depth
+    with f.loop(0, whole, sets) as k:
+        for u, slot in enumerate(m.slots):
+            m.step(f.add(k, u), slot)
+    if sets > 1:
+        with f.loop(whole, depth) as k:
+            m.step(k, m.slots[0])
     m.finish()
     return f
 
@@ -209,7 +214,7 @@ class Product:
 
         def block(height: int, first: Int) -> None:
             tile = Tile(height, vectors, masked, self.direct, self.form.initial)
-            name = self.module.define(micro_kernel(target, d, tile), "0")
+            name = self.module.helper(micro_kernel, target, d, tile)
             own = at.moved(f, self.element, **self.down(first))
             values = (own.a, own.b, own.c, own.s, self.depth, *self.left, b_row, *self.rows, rest)
             f.call("i64", name, *((t, str(q)) for t, q in zip(ARGUMENTS, values)))
@@ -284,6 +289,9 @@ def _matrices(
     rows, depth = (call.number(c.strides[-2]), start), call.number(x.shape[-1])
     form = Form(x.dtype, c.shape[-2], width, initial is not None)
     p = Product(call, module, form, m, n, depth, left, right, rows, direct)
+    known = [q for q in (x.shape[-1], *c.shape[-2:]) if isinstance(q, int)]
+    long = isinstance(x.shape[-1], int) and x.shape[-1] >= LONG_SUM
+    f.cold = long and prod(known) >= LARGE_PRODUCT
 
     def body(offsets: list[Int]) -> None:
         at = [f.at(q, o, p.element) for q, o in zip(pointers, offsets)]
@@ -318,7 +326,7 @@ def _few_rows(
     """The right matrix is read once, as it lies in memory."""
     rows = g.c.shape[-2]
     assert isinstance(rows, int)
-    name = module.define(kernel(target, g.x.dtype, rows, g.initial is not None), "0")
+    name = module.helper(kernel, target, g.x.dtype, rows, g.initial is not None)
 
     def each(p: Product, at: Corner) -> None:
         values = (*vars(at).values(), p.depth, p.n, *p.left, *p.right, *p.rows)
@@ -362,7 +370,7 @@ def packed(target: Target, module: Module, g: PackedGemm) -> Call:
 def panel_by_panel(target: Target, module: Module, g: PanelGemm) -> Call:
     call = Call(target)
     scratch = call.pointer(g.scratch)
-    pack = module.define(*pack_panel(target, g.x.dtype, g.columns, g.y))
+    pack = module.helper(pack_panel, target, g.x.dtype, g.columns, *unit_steps(g.y))
 
     def each(p: Product, at: Corner) -> None:
         def panel(at: Corner, first: Int, count: Int) -> tuple[Corner, Int]:

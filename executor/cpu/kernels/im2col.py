@@ -16,7 +16,7 @@ from executor.cpu.launches import PanelConv
 from executor.cpu.llvm_text import Function, Int, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
-from ir.types import DType
+from ir.types import I64, DType
 
 NAMES = (
     *("first", "count", "channels", "line", "lines", "taps", "height", "width", "rows", "columns"),
@@ -88,8 +88,9 @@ class _Patches:
         slots = [f.alloca("i64") for _ in starts]
         for slot, value in zip(slots, starts):
             f.store("i64", value, slot, 8)
-        for q in range(self.form.columns):
-            f.store("i64", "0", f.at(self.base, q, "i64"), 8)
+        wide = Lanes(f, self.target, self.target.lanes(I64))
+        for q in range(0, self.form.columns, wide.width):
+            store(wide, Place(self.base, I64, 1), q, wide.const(0, I64))
         with f.loop(0, self.form.columns) as k:
             m, y, x, run = (f.load("i64", slot, 8) for slot in slots)
             self.column(k, m, y, x, run)

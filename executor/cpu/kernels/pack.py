@@ -12,7 +12,12 @@ from executor.memory import View, collapse
 from ir.types import DType
 
 
-def pack_panel(target: Target, d: DType, width: int, y: View) -> tuple[Function, str]:
+def unit_steps(y: View) -> tuple[bool, bool]:
+    """Whether the rows of a matrix, and its columns, lie side by side in memory."""
+    return y.strides[-2] == 1, y.strides[-1] == 1
+
+
+def pack_panel(target: Target, d: DType, width: int, upright: bool, lying: bool) -> Function:
     """(y, out, K, k stride, n stride, columns): columns beyond the last are left as they are,
     as nothing that is computed from them is stored. Of a matrix that lies row by row, every row
     of the next panel is asked for: it is far from that of the row before."""
@@ -27,11 +32,11 @@ def pack_panel(target: Target, d: DType, width: int, y: View) -> tuple[Function,
             x = load(one, Place(f.at(source, f.mul(k, k_stride), e), d, stride), j)
             store(one, Place(f.at(out, f.mul(k, width), e), d, 1), j, x)
 
-    if y.strides[-1] != 1 and y.strides[-2] != 1:
+    if not upright and not lying:
         scalars(0, 0, n_stride)
-        return f, "0"
+        return f
     v = Lanes(f, target, target.lanes(d))
-    if y.strides[-1] == 1:
+    if lying:
         full = f.op(f"icmp eq i64 {n}, {width}")
         with f.when(full), f.loop(0, depth) as line:
             row = Place(f.at(source, f.mul(line, k_stride), e), d, 1)
@@ -41,7 +46,7 @@ def pack_panel(target: Target, d: DType, width: int, y: View) -> tuple[Function,
                 store(v, to, q, load(v, row, q))
         with f.when(f.op(f"xor i1 {full}, true")):
             scalars(0, 0, 1)
-        return f, "0"
+        return f
     whole, columns = f.floor_to(depth, v.width), f.floor_to(n, v.width)
     with f.loop(0, columns, v.width) as j, f.loop(0, whole, v.width) as k:
         corner = f.at(source, f.add(f.mul(j, n_stride), k), e)
@@ -53,7 +58,7 @@ def pack_panel(target: Target, d: DType, width: int, y: View) -> tuple[Function,
     with f.loop(0, whole) as k, f.loop(columns, n) as j:
         x = load(one, Place(f.at(source, k, e), d, n_stride), j)
         store(one, Place(f.at(out, f.mul(k, width), e), d, 1), j, x)
-    return f, "0"
+    return f
 
 
 def transposed(v: Lanes, d: DType, rows: list[str]) -> list[str]:
@@ -84,7 +89,7 @@ def pack_kernel(target: Target, module: Module, p: Pack) -> Call:
     steps = [[call.number(s) for s in row] for row in strides]
     depth, n = (call.number(q) for q in p.y.shape[-2:])
     k_stride, n_stride = (call.number(s) for s in p.y.strides[-2:])
-    name = module.define(*pack_panel(target, d, p.columns, p.y))
+    name = module.helper(pack_panel, target, d, p.columns, *unit_steps(p.y))
 
     def body(o: list[Int]) -> None:
         source, to = f.at(y, o[0], e), f.at(out, o[1], e)
