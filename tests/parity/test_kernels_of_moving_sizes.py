@@ -53,7 +53,17 @@ def sampled(x):
     return ids
 
 
-FUNCTIONS = (dropped_attention, weights_drawn, largest, one_chosen, sampled)
+def triangles(x):
+    total = x[0].sum() * 0
+    for t in range(x.shape[0]):
+        mask = paddle.triu(paddle.full([2, t + 2], -1e9, "float64"), t + 1)
+        weights = F.softmax(mask + paddle.tril(x[:2, :1] * x[0, :1], -t), -1)
+        few = paddle.tril(paddle.ones([3, 4], "bool"), int((x[t] > 0).sum()) - 2)
+        total = total + weights[0].max() + x[: t + 1].triu(1 - t).sum() + few.sum()
+    return total
+
+
+FUNCTIONS = (triangles, dropped_attention, weights_drawn, largest, one_chosen, sampled)
 
 
 @pytest.mark.sampled(every=10)
@@ -147,7 +157,7 @@ KERNELS = (
 @pytest.mark.slow
 @pytest.mark.sampled(every=10)
 @pytest.mark.parametrize(
-    "f", [*KERNELS, dropped_attention, weights_drawn, largest, one_chosen], **names
+    "f", [*KERNELS, triangles, dropped_attention, weights_drawn, largest, one_chosen], **names
 )
 def test_gradients_are_those_of_eager(f):
     open_ = dy2st.to_static(f, input_spec=[InputSpec([None, 4], "float64")])

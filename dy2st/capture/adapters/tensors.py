@@ -21,7 +21,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint, note_measured
 from ir.loc import source_error
 from ir.ops.tensor import resolve_shape
-from ir.types import BOOL, F32, I32, Dim, Size, divide, product, reshape_strides
+from ir.types import BOOL, F32, I32, I64, Dim, Size, divide, product, reshape_strides
 
 
 @adapter("full")
@@ -288,9 +288,22 @@ def flip(e: Emitter, x: object, axis: object) -> FakeTensor:
 
 
 def _triangle(e: Emitter, row: str, x: object, diagonal: int) -> FakeTensor:
+    if is_runtime(diagonal):
+        return _moving_triangle(e, row, x, diagonal)
     if e.type(x).dtype != BOOL:
         return getattr(e, row)(x, diagonal=int(diagonal))  # type: ignore[no-any-return]
     return e.cast(getattr(e, row)(e.cast(x, dtype=I32), diagonal=int(diagonal)), dtype=BOOL)
+
+
+def _moving_triangle(e: Emitter, row: str, x: object, diagonal: object) -> FakeTensor:
+    """The triangle at a diagonal that the program computes."""
+    if e.type(x).ndim < 2:
+        raise NoRow("a triangle of a vector")
+    rows, columns = e.type(x).shape[-2:]
+    first = e.add(e.iota(n=rows, dtype=I64), e.scalar(diagonal, I64))
+    keep = e.less_equal if row == "tril" else e.greater_equal
+    test = keep(e.iota(n=columns, dtype=I64), e.reshape(first, shape=(rows, 1)))
+    return e.where(test, x, e.full(0, e.type(x).dtype, ()))
 
 
 adapter("tril")(lambda e, x, diagonal=0: _triangle(e, "tril", x, diagonal))
