@@ -54,6 +54,8 @@ from dy2st.trace.scalar import (
     is_mixed,
     is_runtime_scalar,
     kind_of,
+    known,
+    negated,
 )
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint, settled_after
@@ -208,7 +210,14 @@ class Merge:
             return None
         out = self.number(a, b)
         out.mixed, out.always = mixed, a if equal else None
+        if out.kind is int and not mixed:
+            ran = known(self.test, "implied"), negated(known(self.test, "implies"))
+            out.sides = tuple(q for q in zip((a, b), ran) if self.is_known(q[0]))
         return out
+
+    def is_known(self, x: object) -> bool:
+        """Whether a number of a branch can be told outside of it, perhaps where more is known."""
+        return not (is_symint(x) and not self.trace.sizes.is_known(x.dim, self.trace.frames))
 
     def as_truth(self, x: object, other: object) -> object:
         """A bool tensor beside a Python bool is taken for its truth."""

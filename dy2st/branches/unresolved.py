@@ -106,7 +106,7 @@ def here(x: object) -> object:
     trace = current()
     if type(x) is not Unresolved or trace is None:
         return x
-    return resolve_under(x, frozenset().union(*(f.facts for f in trace.frames)))
+    return resolve_under(x, trace.facts_here())
 
 
 def is_none(x: Unresolved) -> object:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unreadable
-from dy2st.loops.record import LoopRecord, LoopTrace, refute
+from dy2st.loops.record import LoopRecord, LoopTrace, Path, refute
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers
 from dy2st.state.containers.longer import Longer, Replaced, grow, is_longer
@@ -32,11 +32,12 @@ from dy2st.state.tree import (
 )
 from dy2st.trace.facts import Doubt
 from dy2st.trace.frames import Loop
-from dy2st.trace.scalar import kind_of
+from dy2st.trace.scalar import RuntimeScalar, is_mixed, kind_of, make, under, value_in
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
-from ir.types import Dim
+from ir import Value
+from ir.types import I64, Dim
 
 #: a place of a loop: its name, its value before the loop, the placeholder, the value after an
 #: iteration, the path
@@ -171,7 +172,34 @@ class ContainerPorts(LoopRecord):
             if any(is_longer(b, p, q) for q in values):
                 known.rebuilt[path], known.free = None, True
                 raise Retrace
+        goes_on = under(a, self.body_trace.goes_on)
+        if goes_on is not a and kind_of(b) is int and path not in known.numbers:
+            return self.left_at_end(name, b, p, a, goes_on, path)
         return self.settle(name, b, p, a, path)
+
+    def left_at_end(
+        self, name: str, b: object, p: object, a: RuntimeScalar, goes_on: object, path: Path
+    ) -> RuntimeScalar:
+        """An int that is `goes_on` for the next iteration, another one after a `break`."""
+        try:
+            self.settle(name, b, p, goes_on, path)
+        except Mismatch:
+            self.learn_number(path, int, a.data)
+            raise Retrace from None
+        with self.trace.outside():
+            init = value_in(self.trace, b, I64)
+        inner = self.trace.read_value(a.value)
+        out = self.add_carry(self.trace.new_value(init.type), init, inner, name)
+        return self.outside_number(out, a, b)
+
+    def outside_number(self, value: Value, *sources: object) -> RuntimeScalar:
+        """The runtime scalar of a value after the loop, where it no longer follows from the loop's
+        index."""
+        n = make(self.trace, value, *sources)
+        loops = n.loops - {self.body_trace.loop}
+        out = RuntimeScalar(value, self.trace, loops, n.data or bool(self.body_trace.count))
+        out.mixed = any(map(is_mixed, sources))
+        return out
 
     def lengthened(self, b: Any, target: Longer) -> Longer:
         """The list after the loop, which is another one than before it if the loop runs."""

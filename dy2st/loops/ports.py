@@ -187,15 +187,6 @@ class LoopPorts(ContainerPorts):
         out = self.add_carry(stand_in.value, init, inner, name)
         return self.outside_number(out, a, b)
 
-    def outside_number(self, value: Value, *sources: object) -> RuntimeScalar:
-        """The runtime scalar of a value after the loop, where it no longer follows from the loop's
-        index."""
-        n = scalar.make(self.trace, value, *sources)
-        loops = n.loops - {self.body_trace.loop}
-        out = scalar.RuntimeScalar(value, self.trace, loops, n.data or bool(self.body_trace.count))
-        out.mixed = any(map(scalar.is_mixed, sources))
-        return out
-
     def last_number(self, name: str, a: RuntimeScalar) -> RuntimeScalar:
         inner = self.trace.read_value(a.value)
         out = self.add_last(inner, name)

@@ -84,6 +84,10 @@ class Conditions(Home):
         for frame in self.frames:
             yield from ((op, gap) for op, gap in frame.facts if isinstance(gap, Size))
 
+    def facts_here(self) -> frozenset[tuple[str, object]]:
+        """All that holds in the branches around."""
+        return frozenset().union(*(frame.facts for frame in self.frames))
+
     def require_sign(self, dim: Dim, holds: str) -> None:
         """The condition `dim <holds> 0` in the relations that programs know."""
         left, relation, right = {

@@ -52,10 +52,11 @@ class RuntimeScalar:
     `loops` are the loops whose index it follows from; `data` says whether tensors had a part in it.
     `implies` are facts that hold where a bool is true, `implied` facts of which each makes it true.
     `mixed`: data decides whether eager has a bool or a bool tensor here; computing with it, or
-    returning it, gives a tensor. `always` is its truth where that is known.
+    returning it, gives a tensor. `always` is its truth where that is known. `sides`: of an int that
+    a branch has decided, the int of each side, with facts of which each says that it ran.
     """
 
-    __slots__ = ("always", "data", "home", "implied", "implies", "loops", "mixed", "value")
+    __slots__ = ("always", "data", "home", "implied", "implies", "loops", "mixed", "sides", "value")
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class RuntimeScalar:
         self.implies, self.implied = implies, implied
         self.mixed = False
         self.always: bool | None = None
+        self.sides: tuple[tuple[object, frozenset[PathCondition]], ...] = ()
 
     @property
     def kind(self) -> type:
@@ -146,6 +148,23 @@ def fixed(x: object) -> object:
 def settled(x: object) -> Any:
     """A tensor for what may be one, else `x`."""
     return x.home.fake(x.value, True) if is_mixed(x) else x
+
+
+def under(x: object, facts: frozenset[PathCondition]) -> object:
+    """The int that `x` is where `facts` hold, if they single one out that follows from the indexes
+    of loops; else `x`."""
+    found = x
+    while type(found) is RuntimeScalar:
+        sides = [q for q, ran in found.sides if not ran.isdisjoint(facts)]
+        if len(sides) != 1:
+            return x
+        found = sides[0]
+    return found
+
+
+def here(x: object) -> object:
+    """As `under`, in the branches around this place."""
+    return under(x, x.home.facts_here()) if type(x) is RuntimeScalar and x.sides else x
 
 
 def like(source: RuntimeScalar, value: Value) -> RuntimeScalar:
@@ -379,7 +398,9 @@ def _operator(
     name: str, row: str, swap: bool, of: Callable[[Home, str, object, object], object]
 ) -> Callable[[RuntimeScalar, object], object]:
     def method(self: RuntimeScalar, other: object, modulus: object = None) -> object:
-        pair = (other, self) if swap else (self, other)
+        pair = (here(other), here(self)) if swap else (here(self), here(other))
+        if not any(type(q) is RuntimeScalar for q in pair):
+            return getattr(operator, name)(*pair)
         if modulus is not None:
             return operator.pow(*pair) % modulus
         if is_mixed(self) or is_mixed(other):
@@ -393,7 +414,10 @@ def _comparison(op: str) -> Callable[[RuntimeScalar, object], object]:
     def method(self: RuntimeScalar, other: object) -> object:
         if is_mixed(self) or is_mixed(other):
             return getattr(operator, op)(settled(self), settled(other))
-        return compare(self.home, op, self, other)
+        x, y = here(self), here(other)
+        if not (type(x) is RuntimeScalar or type(y) is RuntimeScalar):
+            return getattr(operator, op)(x, y)
+        return compare(self.home, op, x, y)
 
     return method
 
@@ -436,10 +460,10 @@ def negated(facts: frozenset[PathCondition]) -> frozenset[PathCondition]:
 def joined(value: Value, test: RuntimeScalar, then: object, orelse: object) -> RuntimeScalar:
     """The bool, int or float `value` that is `then` where `test` is true and `orelse` elsewhere."""
     loops, data = sources(test, then, orelse)
-    implies: frozenset[PathCondition] = frozenset()
-    implied: frozenset[PathCondition] = frozenset()
+    implies = implied = frozenset[PathCondition]()
     yes = (known(test, "implies"), known(test, "implied"))
     no = (negated(yes[1]), negated(yes[0]))
+    then, orelse = truth_under(then, yes[0]), truth_under(orelse, no[0])
     if then is True and orelse is False:
         implies, implied = yes
     elif then is False and orelse is True:
@@ -455,32 +479,22 @@ def joined(value: Value, test: RuntimeScalar, then: object, orelse: object) -> R
     return RuntimeScalar(value, test.home, loops, data, implies, implied)
 
 
+def truth_under(x: object, facts: frozenset[PathCondition]) -> object:
+    """A bool where `facts` say which one `x` is; else `x`."""
+    if type(x) is not RuntimeScalar or x.kind is not bool:
+        return x
+    if not facts.isdisjoint(known(x, "implied")):
+        return True
+    return x if facts.isdisjoint(negated(known(x, "implies"))) else False
+
+
 def _of(x: object, name: str) -> frozenset[PathCondition]:
     return known(x, name) if type(x) is RuntimeScalar else frozenset()
 
 
 __all__ = [
-    "DTYPES",
-    "PathCondition",
-    "RuntimeScalar",
-    "arithmetic",
-    "attribute",
-    "bits",
-    "check",
-    "compare",
-    "fixed",
-    "is_mixed",
-    "is_runtime_scalar",
-    "is_runtime",
-    "joined",
-    "kind_of",
-    "make",
-    "known",
-    "negate",
-    "negated",
-    "plain",
-    "settled",
-    "stop",
-    "truth",
-    "value_in",
-]
+    "DTYPES", "PathCondition", "RuntimeScalar", "arithmetic", "attribute", "bits", "check",
+    "compare", "fixed", "here", "is_mixed", "is_runtime_scalar", "is_runtime", "joined",
+    "kind_of", "make", "known", "negate", "negated", "plain", "settled", "stop", "truth",
+    "under", "value_in",
+]  # fmt: skip

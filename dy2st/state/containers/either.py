@@ -43,7 +43,7 @@ class Either:
             return self.number if self.test else self.tensor
         if trace is None:
             return self
-        facts = frozenset().union(*(f.facts for f in trace.frames))
+        facts = trace.facts_here()
         if facts & known(self.test, "implied"):
             return self.number
         return self.tensor if facts & negated(known(self.test, "implies")) else self
