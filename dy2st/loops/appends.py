@@ -7,7 +7,7 @@ group; the loop stacks the groups, and the list gets a `StackedRun` that stands 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import paddle
 from dy2st.branches.bounded import pad
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.containers import ContainerPorts
-from dy2st.loops.index_values import gathered, iterations
+from dy2st.loops.index_values import counted, gathered, iterations
 from dy2st.loops.record import LoopRecord, at
 from dy2st.state.containers import buffers, fills, shrinks
 from dy2st.state.containers.either import Either
@@ -25,6 +25,7 @@ from dy2st.state.containers.taps import TapPort, appended
 from dy2st.state.containers.taps import port as tap_port
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, length_of, mapped
+from dy2st.state.stacked_run import leaves_of as stacked_leaves
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList
 from dy2st.state.tree import describe, elements
 from dy2st.trace import scalar
@@ -33,7 +34,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of as size_from
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import dim_of, is_symint
+from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from ir import ENDLESS, Type, Value
 from ir.analysis.ranges import names_in
@@ -164,6 +165,7 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
         for q in flat(items):
             check_item(plan, q)
             plan.leave(q)
+        check_members(plan, items)
         items = certain(plan, target, items)
         check_length(plan, items)
         if target.buffer is not None:
@@ -280,20 +282,6 @@ def filled_up(trace: Trace, most: Dim, leaf: Any) -> Unstacked:
     return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
 
 
-def counted(trace: Trace, most: Dim, leaf: Known) -> Unstacked:
-    """The numbers of an inner loop that follow from its index."""
-    x: Any = leaf.value
-    start = at(dim_of(x), leaf.loop, 0) if is_symint(x) else x
-    step = at(dim_of(x), leaf.loop, 1) - start if is_symint(x) else 0
-    if type(x) is not int and not is_symint(x) or not isinstance(step, int):
-        raise NeedsConcrete(f"{named(x)} is appended to a list by an inner loop")
-    ones: Any = trace.fake(
-        trace.emit("full", [], {"value": 1, "shape": (most,), "dtype": I64}), True
-    )
-    numbers = (ones.cumsum() - 1) * step + trace.fake(trace.dim_value(start), True)
-    return Unstacked(numbers, True, ())
-
-
 def fact_of(test: RuntimeScalar, answer: bool) -> PathCondition:
     return "is" if answer else "not", test.value
 
@@ -324,6 +312,24 @@ def check_length(plan: LoopRecord, items: Sequence[object]) -> None:
         raise NeedsConcrete("an inner loop, whose length moves with the index, fills a list")
 
 
+def check_members(plan: LoopRecord, items: Sequence[object]) -> None:
+    """What inner loops append is none of the tensors that this one writes: eager has the tensor,
+    not its values in an iteration."""
+    for q in items:
+        q = q.item if isinstance(q, ConditionalElement) else q
+        if isinstance(q, tuple):
+            check_members(plan, q)
+        elif isinstance(q, StackedRun):
+            check_members(plan, list(stacked_leaves(q)))
+        elif isinstance(q, (Leaf, Unstacked)):
+            check_written(plan, q.members)
+
+
+def check_written(plan: LoopRecord, values: Iterable[Value]) -> None:
+    if not plan.frame.written.keys().isdisjoint(map(plan.trace.root, values)):
+        raise NeedsConcrete("a tensor that the loop writes is appended to a list")
+
+
 def check_item(plan: LoopRecord, q: Any) -> None:
     if is_runtime_scalar(q):
         plan.trace.read_value(q.value)
@@ -338,8 +344,7 @@ def check_item(plan: LoopRecord, q: Any) -> None:
     if any(trace.is_local(n, plan.frame) for n in value.type.shape):
         raise NeedsConcrete("a tensor as long as an inner loop, which depends on data, is appended")
     plan.require_steady(value, "a tensor is appended to a list")
-    if root in plan.frame.written:
-        raise NeedsConcrete("a tensor that the loop writes is appended to a list")
+    check_written(plan, [root, *trace.values.copies.get(value, ())])
     if trace.values.frame_of[root] is not plan.frame:
         reason = "A loop stacked a copy of it, where eager keeps the tensor."
         trace.freeze(root, reason, plan.body_trace.loop)

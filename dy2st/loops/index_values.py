@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
+from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
+from dy2st.state.tree import describe
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.item import size_of as size_from
+from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Frame, Trace
 from ir import ENDLESS, Op, Size, Value
 from ir.program import Cond, Const, Node
-from ir.types import substitute_dim
+from ir.types import I64, Dim, substitute_dim
 
 
 class Unknown(Exception):
@@ -158,3 +161,17 @@ def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
     attrs = {"axis": 0, "start": start, "length": len(chosen), "step": steps.pop()}
     value = trace.emit("slice", [whole._value], attrs)
     return trace.fake(value, whole.stop_gradient)
+
+
+def counted(trace: Trace, most: Dim, leaf: Known) -> Unstacked:
+    """The numbers of an inner loop that follow from its index."""
+    x: Any = leaf.value
+    start = substitute_dim(dim_of(x), {leaf.loop: 0}) if is_symint(x) else x
+    step = substitute_dim(dim_of(x), {leaf.loop: 1}) - start if is_symint(x) else 0
+    if type(x) is not int and not is_symint(x) or not isinstance(step, int):
+        raise NeedsConcrete(f"{describe(x)} is appended to a list by an inner loop")
+    ones: Any = trace.fake(
+        trace.emit("full", [], {"value": 1, "shape": (most,), "dtype": I64}), True
+    )
+    numbers = (ones.cumsum() - 1) * step + trace.fake(trace.dim_value(start), True)
+    return Unstacked(numbers, True, ())

@@ -124,3 +124,30 @@ def backwards(x):
 @pytest.mark.parametrize("f", [windows, pyramid, backwards])
 def test_inner_ranges_that_follow_from_the_outer_index(f):
     check.agree(f, check.data(5, 3))
+
+
+def collected_by_an_inner_loop(x):
+    p, rows = paddle.zeros([3], x.dtype), []
+    for t in range(3):
+        p.add_(x[t])
+        for k in range(2):
+            rows.append((x[t] * k, p))
+    return paddle.stack([a + b for a, b in rows])
+
+
+def in_a_list_of_an_inner_loop(x):
+    p, rows = paddle.zeros([3], x.dtype), []
+    for t in range(3):
+        row = []
+        for _ in range(2):
+            row.append(p)
+        rows.append(row)
+        p.add_(x[t])
+    return paddle.stack([paddle.stack(q) for q in rows])
+
+
+@pytest.mark.parametrize("f", [collected_by_an_inner_loop, in_a_list_of_an_inner_loop])
+def test_an_inner_loop_collects_the_tensor_that_the_loop_around_it_writes(f):
+    x = check.data(3, 3)
+    with paddle.no_grad():
+        check.same(dy2st.to_static(f)(x), f(x))
