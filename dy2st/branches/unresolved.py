@@ -188,7 +188,7 @@ def remedy_of(what: str, a: object, b: object) -> str:
     if a is None or b is None:
         return "Start with a tensor of the same type (`paddle.zeros_like(...)`) instead of None."
     if isinstance(a, paddle.nn.Layer) or callable(a):
-        return "Call both, and select between the results with `paddle.where`."
+        return "Call each in its branch: `y = a(x) if c else b(x)`."
     if isinstance(a, str) and isinstance(b, str):
         return "Use each text in the branch that has it, or decide on a Python value."
     return "Give it the same structure in both branches, or decide on a Python value."

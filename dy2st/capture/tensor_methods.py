@@ -31,7 +31,7 @@ from dy2st.trace.item import converted, item
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import paddle_assertion
-from ir.types import BOOL, F32, I64, DType
+from ir.types import BOOL, F32, I64, DType, Size
 
 Method = Callable[..., object]
 
@@ -224,6 +224,10 @@ def overwrite(self: Tensor, value: object, name: str) -> None:
     e = Emitter(recording())
     if not isinstance(value, Tensor):
         value = paddle.to_tensor(value)
+    t, given = e.type(self), e.type(value)
+    open_ = [a == b or isinstance(b, Size) for a, b in zip(t.shape, given.shape)]
+    if t.dtype == given.dtype and t.ndim == given.ndim and all(open_):
+        value = e.expand(value, shape=t.shape)
     if e.type(self) != e.type(value):
         error = AssertionError(f"{e.type(value)} cannot be written into {e.type(self)}")
         raise foreign.refusal(e.trace, name, error, eager=True)

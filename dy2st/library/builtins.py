@@ -108,7 +108,7 @@ def concat_(x: object, axis: Any = 0, name: object = None, **kwargs: object) -> 
     if x.size() == 0:
         return paddle.concat([], axis)
     pieces = [concat_piece(trace, q, axis) for q in x.parts()]
-    trace.require(x.size(), 1, "the length of a list for concat")
+    trace.require(x.size(), 1, "the number of tensors that concat joins")
     return pieces[0] if len(pieces) == 1 else paddle.concat(pieces, axis)
 
 

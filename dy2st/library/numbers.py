@@ -44,9 +44,7 @@ def converted_to(trace: Trace, x: Any, kind: type) -> Any:
     if kind is int and kind_of(n) is int:
         return n
     if kind is int and kind_of(n) is float:
-        finite = trace.emit("isfinite", [n.value], {})
-        message = "cannot convert a float that is infinite or NaN to an integer"
-        number.check(trace, finite, "ValueError", message, caught=False)
+        return number.truncated(n)
     return number.make(trace, number.value_in(trace, n, DTYPES[kind]), n)
 
 

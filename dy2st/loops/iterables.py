@@ -23,7 +23,7 @@ from dy2st.state.traced_list import TraceList, contents
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import number
-from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, stop
+from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, stop, truncated
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymInt, SymRange, dim_of
 from dy2st.trace.symint import range_ as symbolic_range
@@ -191,12 +191,13 @@ def range_(*args: Any) -> object:
 
 
 def as_index(trace: Trace, x: object) -> object:
-    """`operator.index(x)`: tensors of integers become numbers."""
+    """`operator.index(x)`: tensors become numbers, those of floats without their fractions."""
     if isinstance(x, Tensor):
         fake = lift(trace, x)
-        if fake._value.type.dtype.differentiable:
-            raise TypeError(f"'{fake._value.type}' object cannot be interpreted as an integer")
-        return number(trace, fake, "the bound of a range")
+        found = number(trace, fake, "the bound of a range")
+        if type(found) is float:
+            return int(found)
+        return truncated(found) if fake._value.type.dtype.differentiable else found
     if is_runtime_scalar(x) and x.kind is float:
         raise TypeError("'float' object cannot be interpreted as an integer")
     return x

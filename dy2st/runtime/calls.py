@@ -7,7 +7,6 @@ import functools
 import inspect
 import operator
 import os
-import queue
 import types
 import weakref
 from collections.abc import Callable
@@ -40,10 +39,12 @@ from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
 from dy2st.state.guards import HOLDERS
 from dy2st.state.ownership import (
     LIBRARIES,
+    check_opaque,
     made_here,
     note_contents,
     note_method,
     package_of,
+    referent,
     refuse,
 )  # fmt: skip
 from dy2st.state.protocols import cached_call, make_object, noted
@@ -65,7 +66,6 @@ CONTAINERS = (
 )  # fmt: skip
 BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
-OPAQUE = (queue.Queue, queue.SimpleQueue, weakref.ReferenceType)
 REGISTRATION = frozenset(
     "register_buffer add_parameter add_sublayer register_forward_pre_hook "
     "register_forward_post_hook to set_state_dict load_dict".split()
@@ -252,25 +252,13 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
                 trace.guards.cell(cell, name, value, name not in new.__dy2st_receivers__)
 
 
-def check_opaque(x: object) -> None:
-    if isinstance(x, OPAQUE):
-        weak = isinstance(x, weakref.ReferenceType)
-        raise refuse(
-            "a weak reference is used." if weak else f"a {type(x).__name__} is used.",
-            "Its object may go away." if weak else "A look at its elements takes them out.",
-            "Hold the object itself, in a Layer as `self.__dict__['parent'] = parent`."
-            if weak
-            else "Use a list or a deque.",
-        )
-
-
 def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     owner = f.__self__
     check_opaque(owner)
     held = isinstance(owner, HOLDERS) and f.__name__ in MUTATORS and not made_here(trace, owner)
     if isinstance(owner, Layer) and f.__name__ in REGISTRATION or held:
         raise refuse(
-            f"{f.__name__}() in a translated function.",
+            f"{type(owner).__name__}.{f.__name__}() in a translated function.",
             "A cached call could not repeat it.",
             "Register parameters, buffers, sublayers and hooks in `__init__`; move or convert the "
             "layer before the call.",
@@ -350,6 +338,8 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
         return functools.partial(access.items_of, f)
     if isinstance(getattr(f, "__origin__", None), type):
         return fn(f.__origin__)
+    if type(f) is weakref.ReferenceType:
+        return functools.partial(referent, trace, f)
     check_opaque(f)
     check_opaque(owner)
     if isinstance(owner, BaseException) and made_here(trace, owner) and f.__name__ == "__init__":

@@ -259,7 +259,7 @@ def _tracing() -> Trace:
 def _refused(use: str) -> BaseException:
     return refuse(
         f"{use} of an array whose elements are known only when the program runs.",
-        "The function is traced before its arrays have elements.",
+        "The function is traced before they are computed.",
         REMEDY,
     )
 

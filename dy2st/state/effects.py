@@ -88,7 +88,7 @@ TABLE: dict[str, Effect] = {
     **_rows(Effect.HOST, "debug info warning warn error critical exception log", "logging"),
     **_rows(Effect.HOST, "debug info warning warn error critical exception", "logging.Logger"),
     **_rows(Effect.HOST, "warnings.warn warnings.warn_explicit gc.collect gc.get_count"),
-    **_rows(Effect.HOST, "queue traceback.print_exc traceback.print_stack tracemalloc"),
+    **_rows(Effect.HOST, "traceback.print_exc traceback.print_stack tracemalloc"),
 }
 
 UNKNOWN = (
@@ -155,6 +155,7 @@ REASONS: dict[str, str] = {
     "functools.singledispatch.<locals>.register": "It would act when the function is traced.",
     "functools._lru_cache_wrapper.cache_clear": "It would act when the function is traced.",
     "functools._lru_cache_wrapper.cache_info": "It counts calls, which a program does not make.",
+    "queue": "A look at its elements takes them out; a `collections.deque` is followed.",
     "weakref.WeakValueDictionary": "What it holds may go away between two calls.",
     "weakref.WeakKeyDictionary": "What it holds may go away between two calls.",
     "weakref.WeakSet": "What it holds may go away between two calls.",

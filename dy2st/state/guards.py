@@ -217,6 +217,10 @@ class Guards(ContainerGuards):
             shown = f"os.environ[{given[1]}]"
         self.note(key, f"{shown} gives another result")
 
+    def weak(self, reference: object, found: object) -> None:
+        """A weak reference gave this object."""
+        self.expect(("weak", id(reference)), f"{self.ref(reference)}()", found)
+
     def default_dtype(self, kind: type, found: str) -> None:
         """The element type for new tensors, which Paddle keeps in a private field of a class."""
         field = "_LayerHelperBase__dtype"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import queue
 import types
 import weakref
 from typing import Any
@@ -13,7 +14,7 @@ import paddle
 from dy2st.state.containers.constants import LIBRARIES
 from dy2st.state.guards import is_constant
 from dy2st.state.traced_list import TraceList
-from dy2st.trace.fake_tensor import FakeTensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, kind_of
@@ -28,6 +29,7 @@ TRANSLATIONS = "__dy2st__"
 
 
 WEAK = (weakref.WeakValueDictionary, weakref.WeakKeyDictionary, weakref.WeakSet)
+QUEUES = (queue.Queue, queue.SimpleQueue)
 
 
 def refuse(
@@ -88,6 +90,32 @@ def check_strong(x: object) -> None:
             "What it holds may go away between two calls.",
             "Hold the objects in a list or a dict.",
         )
+
+
+def check_opaque(x: object) -> None:
+    """Refuse an object whose state cannot be looked at, or may go away."""
+    if isinstance(x, QUEUES):
+        raise refuse(
+            f"a {type(x).__name__} is used.",
+            "A look at its elements takes them out.",
+            "Use a list or a deque.",
+        )
+    if isinstance(x, weakref.ReferenceType):
+        raise refuse(
+            "a weak reference to an object that is no Layer is used.",
+            "The object may go away between two calls, and the program would keep it.",
+            "Hold the object itself, or a `weakref.proxy` of it.",
+        )
+
+
+def referent(trace: Trace, reference: weakref.ReferenceType[object]) -> object:
+    """What a weak reference gives: a Layer, which lives as long as the programs that read it."""
+    found = reference()
+    if not isinstance(found, (paddle.nn.Layer, Tensor)):
+        check_opaque(reference)
+    if not made_here(trace, reference):
+        trace.guards.weak(reference, found)
+    return found
 
 
 def note_fields(trace: Trace, owner: object, fields: Any) -> None:

@@ -438,7 +438,7 @@ class TraceList(list):
         pieces = stacked_pieces(trace, contents(self), axis, stack)
         if self.size() == 0:
             return stack([], axis)
-        trace.require(self.size(), 1, "the length of a list for stack")
+        trace.require(self.size(), 1, "the number of tensors that stack joins")
         return pieces[0] if len(pieces) == 1 else concat(pieces, axis)
 
 

@@ -60,10 +60,13 @@ class Conditions(Home):
         )
 
     def check_require(self, r: Require) -> None:
-        """A condition on the count of a while loop is checked when the program runs."""
+        """A condition on a size that data decides is checked when the program runs, and is a fact
+        from there on."""
         row, attrs = as_check(r)
         values = [self.dim_value(r.left), self.dim_value(r.right)]
         self.emit("check", [self.emit(row, values, {}), *values], attrs)
+        if r.relation == "==":
+            self.frame.facts |= {("eq", r.left - r.right)}
 
     def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None:
         """Python took a branch on named sizes: the program holds only where it goes that way.
@@ -128,5 +131,5 @@ def as_check(r: Require) -> tuple[str, dict[str, object]]:
         "!=": ("not_equal", "not be"),
         ">=": ("greater_equal", "be at least"),
     }[r.relation]
-    message = f"{r.reason}: {HOLE}, which must {words} {HOLE}"
+    message = f"a size that data decides is {HOLE}, and must {words} {HOLE} ({r.reason})"
     return row, {"error": "ValueError", "message": message, "shown": (("str", ""),) * 2}

@@ -12,7 +12,7 @@ from paddle import Tensor
 
 from dy2st.trace.frames import Frame, Loop, TracedInput
 from dy2st.trace.size_facts import SizeFacts
-from ir import Loc, Op, Value
+from ir import Loc, Op, Require, Value
 from ir.types import Dim
 
 
@@ -249,5 +249,6 @@ class Home(Protocol):
     def path_conditions(self) -> Iterator[tuple[str, Dim]]: ...
 
     def facts_here(self) -> frozenset[tuple[str, object]]: ...
+    def add_require(self, r: Require) -> None: ...
 
     def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None: ...

@@ -250,6 +250,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
 
 #: what messages of Python call it
 FakeTensor.__name__ = FakeTensor.__qualname__ = "Tensor"
+FakeTensor.__module__ = "paddle"
 
 
 def tracing() -> Any:

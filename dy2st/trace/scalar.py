@@ -385,6 +385,14 @@ def check(
     home.emit("check", [ok, *(v for v, _ in shown)], attrs)
 
 
+def truncated(n: RuntimeScalar) -> RuntimeScalar:
+    """`int(n)` of a float."""
+    finite = n.home.emit("isfinite", [n.value], {})
+    message = "cannot convert a float that is infinite or NaN to an integer"
+    check(n.home, finite, "ValueError", message, caught=False)
+    return make(n.home, value_in(n.home, n, I64), n)
+
+
 def compare(home: Home, op: str, x: object, y: object) -> Any:
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:

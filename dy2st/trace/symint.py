@@ -21,7 +21,7 @@ from dy2st.trace import scalar
 from dy2st.trace.facts import Home
 from dy2st.trace.frames import Loop
 from dy2st.trace.signals import NeedsConcrete
-from ir import Value
+from ir import Require, Value
 from ir.program import ENDLESS
 from ir.types import I64, Dim, Size, divide, substitute_dim
 
@@ -328,8 +328,12 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
             sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[op]
             reason = f"{self!r} {sign} {other!r} depends on the iteration"
             raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
-        if op in ("eq", "ne") and _computes_the_same(other, sys._getframe(1)):
-            return op == "ne"
+        place = _place(sys._getframe(1))
+        if op in ("eq", "ne") and (place in EQUAL or _computes_the_same(other, place)):
+            if place in EQUAL:
+                right = dim_of(other)
+                home.add_require(Require(self.dim, "==", right, place[1], home.where()))
+            return (op == "eq") is (place in EQUAL)
         return affine_comparison(home, op, gap, self, other)
 
     return method
@@ -366,6 +370,12 @@ SAME_IF_EMPTY = frozenset(
         ("paddle.tensor.stat", "var"),
     )
 )
+#: those that raise unless two sizes are equal
+EQUAL = frozenset(
+    ("paddle.nn.functional.loss", name)
+    for name in "cosine_embedding_loss multi_label_soft_margin_loss poisson_nll_loss "
+    "soft_margin_loss triplet_margin_loss triplet_margin_with_distance_loss".split()
+)
 
 
 def _is_shortcut(op: str, known: bool, caller: FrameType) -> bool:
@@ -375,9 +385,8 @@ def _is_shortcut(op: str, known: bool, caller: FrameType) -> bool:
     return place in SAME or differs and place in SAME_IF_EQUAL
 
 
-def _computes_the_same(number: object, caller: FrameType) -> bool:
+def _computes_the_same(number: object, place: tuple[object, str]) -> bool:
     """Whether a size that data decides is compared by code that does not need the answer."""
-    place = _place(caller)
     return place in SAME_IF_EQUAL or number == 0 and place in SAME_IF_EMPTY
 
 

@@ -299,11 +299,12 @@ class Lowerer:
                 continue
             kind: type[Exception] = ValueError
             text = f"{r} does not hold ({r.reason})"
-            if r.reason in INDEXING and not names <= {*self.program.sizes}:
-                kind, text = (
-                    IndexError,
-                    "an index is out of range: data decides the size of its axis",
-                )
+            if not names <= {*self.program.sizes}:
+                op = "" if r.reason == "fused" else f" ({r.reason})"
+                text = f"sizes that data decides do not fit{op}"
+                if r.reason in INDEXING:
+                    kind = IndexError
+                    text = "an index is out of range: data decides the size of its axis"
             self.check(r.left - r.right, text, r.loc, kind)
             if r.relation == "==":
                 self.check(r.right - r.left, text, r.loc, ValueError)

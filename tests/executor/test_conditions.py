@@ -133,9 +133,9 @@ def test_a_condition_on_the_count_of_a_loop_is_checked_behind_it():
     (found,) = run(np.ones(100, "f"), np.array(True))
     np.testing.assert_array_equal(found, np.full(100, 2.0))
     for n in (2, 1000):
-        with pytest.raises(ValueError, match="c == N does not hold"):
+        with pytest.raises(ValueError, match="data decides do not fit"):
             run(np.ones(n, "f"), np.array(True))
-    with pytest.raises(ValueError, match="c == N does not hold"):
+    with pytest.raises(ValueError, match="data decides do not fit"):
         run(np.ones(2, "f"), np.array(False))
 
 

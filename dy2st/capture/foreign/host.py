@@ -31,7 +31,11 @@ from dy2st.capture.foreign.host_results import (
     probed,
     result_of,
 )
-from dy2st.capture.foreign.populations import check_population, is_chosen_by_index
+from dy2st.capture.foreign.populations import (
+    check_population,
+    is_chosen_by_index,
+    not_shuffled,
+)
 from dy2st.capture.foreign.print import marks_of, text_of
 from dy2st.capture.foreign.reach import watched
 from dy2st.capture.foreign.run import HOST_CALLS
@@ -268,13 +272,7 @@ def shuffled(
     kinds = {type(q) for q in x.parts()} if made else set()
     numbers = len(kinds) <= 1 and kinds <= set(KINDS.values())
     if not made or not numbers and not is_chosen_by_index(x):
-        raise refuse(
-            f"{name}() of anything but a list of numbers, tensors or Layers that the function has "
-            f"made, or of up to {MOST_NUMBERS} numbers or tuples from outside.",
-            "The program would have to move Python objects.",
-            "Index a tensor with a random order: `x[numpy.random.permutation(n)]`, or "
-            "`i = list(range(n)); random.shuffle(i); x = x[i]`.",
-        )
+        raise not_shuffled(name, x)
     if trace.frame is not x.born:
         raise NeedsConcrete("a list from outside of the loop is shuffled in it")
     items = x.parts()
@@ -421,8 +419,9 @@ class Arguments:
         what = "an array that the program computes" if is_array(a) else "a tensor"
         raise refuse(
             f"{self.name}() of {what}.",
-            "It takes Python numbers.",
-            "Draw first and compute with the result, or pass a number: `float(x)`.",
+            "The program calls it with Python numbers.",
+            "Draw first and compute with the result (`x[numpy.random.permutation(n)]`), or pass a "
+            "number: `float(x)`.",
         )
 
     def known(self, a: object) -> Any:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import paddle
 
+from dy2st.state.arrays import is_array
+from dy2st.state.containers.elements import MOST_NUMBERS
 from dy2st.state.containers.lookup import is_called, one_kind, picked
 from dy2st.state.ownership import refuse
+from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import kind_of
+from dy2st.trace.signals import Refused
 from dy2st.trace.symint import SymRange
 
 
@@ -48,4 +53,18 @@ def check_population(name: str, population: object) -> None:
     )
 
 
-__all__ = ["check_population", "is_chosen_by_index"]
+def not_shuffled(name: str, x: object) -> Refused:
+    """A shuffle that a program does not make."""
+    known: dict[type, str] = {list: "a list from outside", TraceList: "a list of other elements"}
+    array = isinstance(x, np.ndarray) or is_array(x)
+    what = "an array" if array else known.get(type(x)) or f"a {type(x).__name__}"
+    return refuse(
+        f"{name}() of {what}.",
+        f"A program shuffles lists of numbers, tensors or Layers that the function has made, and "
+        f"lists from outside of at most {MOST_NUMBERS} numbers and tuples.",
+        "Index a tensor with a random order: `x[numpy.random.permutation(n)]`, or "
+        "`i = list(range(n)); random.shuffle(i); x = x[i]`.",
+    )
+
+
+__all__ = ["check_population", "is_chosen_by_index", "not_shuffled"]

@@ -154,7 +154,7 @@ class Probe:
         """What each size may be equal to: only itself, then pairs of sizes of inputs, then all."""
         alone = {n: n for n in self.sizes}
         facts = self.trace.sizes
-        free = [n for n in self.sizes if n not in facts.loops and n not in facts.counts]
+        free = [n for n in self.sizes if n not in facts.loops]
         yield alone
         for a, b in itertools.combinations(free, 2):
             yield {**alone, b: a}

@@ -28,7 +28,8 @@ def refusal(trace: Trace, name: str, cause: Exception, eager: bool = False) -> R
     short = SIGNS.get(short.strip("_"), short) if short != name else called(name)
     kind = source_error(type(cause)) if eager else SourceError
     reason = hints[0][:400]
-    remedy = "Check the shapes and dtypes: eager Paddle raises this, too."
+    what = "arguments" if short == "grad" else "shapes and dtypes"
+    remedy = f"Check the {what}: eager Paddle raises this, too."
     if not eager:
         reason = f"{reason[:1].upper()}{reason[1:].rstrip('.')}."
         remedy = "Make this call outside of the translated function, or give all sizes as numbers."

@@ -200,7 +200,7 @@ def check_end(e: Emitter, stop: object, n: Dim) -> None:
     end = value_in(e.trace, stop, I64)
     ok = e.trace.emit("less_equal", [end, value_in(e.trace, e.trace.sym(n), I64)], {})
     where = e.trace.where()
-    text = f"a slice to {HOLE} leaves its axis of {n} elements, where eager gives fewer ({where})"
+    text = f"a slice ends at {HOLE}, and its axis has {n} elements: eager cuts it short ({where})"
     check(e.trace, ok, "IndexError", text, caught=False, shown=[(end, ("str", ""))])
 
 

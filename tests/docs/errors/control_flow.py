@@ -118,14 +118,6 @@ def step_of_a_range_is_zero(x):
 
 
 @example(X)
-def range_over_a_float_tensor(x):
-    y = x
-    for _ in range(x.sum()):
-        y = y + 1
-    return y
-
-
-@example(X)
 def list_that_a_loop_filled_is_sorted(x):
     rows = []
     while len(rows) < 3 and x.sum() > len(rows) - 8:

@@ -144,6 +144,11 @@ def reads_a_file(x):
 
 
 @example(X)
+def looks_at_the_load(x):
+    return x * os.getloadavg()[0]
+
+
+@example(X)
 def deletes_from_the_environment(x):
     del os.environ["HOME"]
     return x

@@ -534,15 +534,13 @@ def pickles_an_object(x):
 
 
 @example(X)
-def weak_reference_to_a_parent(x):
-    return x * parent().last.weight.sum()
+def weak_reference_to_an_object(x):
+    return x * watched().scale
 
 
-class Parent(paddle.nn.Layer):
-    def __init__(self):
-        super().__init__()
-        self.last = layer
+class Rates:
+    scale = 2.0
 
 
-whole = Parent()
-parent = weakref.ref(whole)
+rates = Rates()
+watched = weakref.ref(rates)

@@ -335,6 +335,17 @@ def test_as_eager(name):
     assert len(static.__dy2st_cache__.entries) == 1
 
 
+@program
+def two_masks_that_select_as_many(x):
+    """Kernels, in-place calls and checks of Paddle that want two sizes to be equal."""
+    a, b = F.sigmoid(x[x > 0]), F.sigmoid(x[-x < 0].detach() * 2)
+    losses = F.binary_cross_entropy(a, b), F.smooth_l1_loss(a, b), paddle.dist(a, b)
+    c, d = (a * 1).multiply_(b), a * 1
+    with paddle.no_grad():
+        d.set_value(b)
+    return *losses, F.soft_margin_loss(a, paddle.sign(b)), c, (a + 1).add_(c).subtract_(b), d
+
+
 # ---------------------------------------------------------------- named sizes, files, errors
 def selection(x, m):
     return x[m], x[m].sum(0), paddle.nonzero(m)
@@ -378,6 +389,29 @@ def test_errors_are_those_of_eager(f):
     for g in (f, static, static):
         with pytest.raises(ValueError):
             g(data(2))
+
+
+def other_losses(x):
+    return F.smooth_l1_loss(x[x > 0], x[x < 0])
+
+
+def other_products(x):
+    return (x[x > 0] * 1).multiply_(x[x < 0])
+
+
+def other_margins(x):
+    return F.soft_margin_loss(x[x > 0], x[x < 0])
+
+
+@pytest.mark.parametrize("f", [other_losses, other_products, other_margins])
+def test_sizes_that_do_not_fit(f):
+    """A ValueError, as in eager, without the names that sizes have in the program."""
+    static, x = dy2st.to_static(f), paddle.to_tensor([1.0, -2.0, 3.0, -4.0, 5.0])
+    for call in (f, static):
+        with pytest.raises(ValueError) as raised:
+            call(x)
+    assert "n0" not in str(raised.value) and "size" in str(raised.value)
+    same(static(x[:4]), f(x[:4]), what="as many")
 
 
 def first_chosen(x, i):

@@ -924,7 +924,7 @@ def many_bits(x):
 
 @case(REFUSED)
 def a_shuffled_list_of_words(x):
-    """random.shuffle\\(\\) of anything but a list of numbers"""
+    """random.shuffle\\(\\) of a list of other elements"""
     words = ["left", "right"]
     random.shuffle(words)
     return {words[0]: x}

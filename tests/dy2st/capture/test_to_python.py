@@ -85,3 +85,17 @@ def test_no_gradient_passes():
         return x * float(x.sum().numpy()) + paddle.to_tensor(x.numpy())
 
     check.agree(f, check.data(4, 3))
+
+
+def as_often_as_a_float(x):
+    for t in range(x.sum()):
+        x = x + t
+    return x
+
+
+def test_a_float_tensor_is_the_bound_of_a_range():
+    """Eager takes it without its fraction."""
+    static = dy2st.to_static(as_often_as_a_float)
+    for value in (2.9, 0.3, -1.5, 7.0):
+        x = paddle.to_tensor([value])
+        check.same(static(x), as_often_as_a_float(x))

@@ -170,5 +170,5 @@ def test_the_last_chunk_of_a_sequence_may_be_shorter(f):
 @pytest.mark.parametrize("n, error", [(0, ValueError), (8, IndexError)])
 def test_a_loop_that_data_bounds_leaves_what_is_known(n, error):
     """Without an iteration nothing has a type, and behind the end eager has shorter slices."""
-    with pytest.raises(error, match=r"'h' is None before it|a slice to 8 leaves its axis of 7"):
+    with pytest.raises(error, match=r"'h' is None before it|a slice ends at 8, and its axis has 7"):
         dy2st.to_static(begins_with_none)(check.data(7, 3) * 0, paddle.to_tensor(n))

@@ -9,6 +9,7 @@ import copy
 import itertools
 import math
 import types
+import weakref
 
 import paddle
 import pytest
@@ -478,3 +479,42 @@ def test_a_list_of_layers_is_not_changed_inside(how):
     with pytest.raises(dy2st.SourceError):
         static(X)
     assert list(static.layers) == before
+
+
+class Parent(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.last, self.kept, self.scale, self.seen = linear(1), linear(2), 2.0, None
+        self.child = Child(self)
+
+    def forward(self, x):
+        return self.child(x)
+
+
+class Child(nn.Layer):
+    """It knows its parent by a weak reference, so that the parent is none of its sublayers."""
+
+    def __init__(self, parent):
+        super().__init__()
+        self._parent, self._weight = weakref.ref(parent), weakref.ref(parent.kept.weight)
+
+    def forward(self, x):
+        parent = self._parent()
+        y = parent.last(x) * parent.scale + self._weight().sum()
+        parent.seen = y if parent.seen is None else parent.seen + y
+        return parent.seen if parent.training else y
+
+
+def test_a_parent_behind_a_weak_reference():
+    eager, static = Parent(), dy2st.to_static(Parent())
+    for change in (
+        lambda m: None,
+        lambda m: m.last.weight.set_value(paddle.ones([3, 3])),
+        lambda m: setattr(m, "scale", 3.0),
+        lambda m: setattr(m, "last", linear(4)),
+        lambda m: m.eval(),
+        lambda m: setattr(m, "seen", None),
+    ):
+        change(eager), change(static)
+        check.same(static(X), eager(X))
+        check.same(static.seen, eager.seen)

@@ -16,6 +16,7 @@ import paddle
 
 from dy2st.capture.adapters.complex.table import OF_FLOATS, complex_adapter, dtype_of, pairs
 from dy2st.capture.adapters.table import adapter
+from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor
 from ir.ops.linalg import is_smooth
@@ -235,7 +236,11 @@ def split_of(n: int) -> int | None:
         return None
     a = next(q for q in range(int(n**0.5), 0, -1) if n % q == 0)
     if a == 1 and n > MOST_PRIME:
-        raise NoRow(f"a Fourier transform of length {n}, which is prime and above {MOST_PRIME}")
+        raise refuse(
+            f"a Fourier transform of length {n}, which has a prime factor above {MOST_PRIME}.",
+            "Transforms are products of matrices of their factors, and this one is too large.",
+            f"Choose a length with small factors: `n={1 << n.bit_length()}`.",
+        )
     return None if a == 1 else a
 
 
