@@ -1,26 +1,23 @@
-"""A translated call in Paddle's graph: native nodes, and hooks that run the backward program.
+"""A translated call in Paddle's graph: one node, whose backward runs the backward program.
 
-    asked inputs -> view -> one element each --concat--> token -> view -> results
-                    hook:                       hook:              hook:
-                    its gradient                run backward       note what arrived
+    asked inputs -> node -> view -> results
 
-The elements carry no values that matter: hooks replace every gradient that passes, and a tensor at
-either end is given other memory than its node has made, so that no kernel of the graph touches more
-than one element of a tensor. Paddle's engine does the rest: order, accumulation, hooks of the user,
-`paddle.grad`, the error of a second backward through a graph that was not retained. (A `PyLayer`
-cannot stand here: Paddle 3.3 crashes when its node runs twice, also with retain_graph.)
+The node is that of a `PyLayer`, and gives all gradients at once. Paddle's engine does the rest:
+order, accumulation, `paddle.grad`, hooks of the user (which a `PyLayer` does not listen to: the
+views do), the error of a second backward through a graph that was not retained (from the views).
 """
 
 from __future__ import annotations
 
-import sys
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import paddle
+from paddle.autograd import PyLayer
 from paddle.base import core
 
-from dy2st.compiled.backward_errors import raises
+from dy2st.compiled.engine import Again, current, raises
 from dy2st.compiled.kernels import Where, empty, run_with
 from dy2st.compiled.training import Training
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -35,124 +32,69 @@ loop of an unknown length"
 )
 #: for inputs of the backward program that only name a size
 EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
-_ZEROS: dict[tuple[object, str, int], Tensor] = {}
+#: the order of the axes of a tensor of each rank
+AXES = [list(range(n)) for n in range(32)]
 
 
 class Node:
-    """One call. It lives as long as its results do."""
+    """One call that has run. It lives as long as its results do."""
+
+    __slots__ = ("__weakref__", "inputs", "kept", "leaves", "training", "versions", "where")
 
     def __init__(self, training: Training, inputs: Sequence[Tensor], where: Where) -> None:
         self.training, self.inputs, self.where = training, inputs, where
         self.versions = [t.inplace_version for t in inputs] if training.program else []
-        self.arrived: dict[int, Tensor] = {}
-        self.gradients: list[Tensor | None] = []
+        asked = [inputs[k] for k in training.wrt]
+        self.leaves = [t if t.is_leaf else None for t in asked]
         self.kept: Kept | None = None
-        wrt = enumerate(training.wrt)
-        self.leaves = {k: inputs[i] for k, i in wrt if inputs[i].is_leaf}
-        pieces = [self.piece(k, inputs[i]) for k, i in enumerate(training.wrt)]
-        joined = ops.concat(pieces, 0)
-        joined._register_grad_hook(raises(self.run))
-        self.tokens: dict[object, Tensor] = {paddle.float32: joined}
 
-    def piece(self, k: int, tensor: Tensor) -> Tensor:
-        """One element of an input: behind a view whose hook gives the gradient."""
-        one = ops.reshape(tensor, [-1])
-        one._register_grad_hook(lambda g: self.gradient(k))
-        if 0 in tensor.shape:
-            one = ops.reshape(paddle.sum(one), [1])
-        else:
-            one.get_tensor()._share_data_with(zeros(tensor.dtype, tensor.place).get_tensor())
-        return one if one.dtype == paddle.float32 else ops.cast(one, paddle.float32)
-
-    def result(self, k: int, shape: list[int], dtype: object) -> Tensor:
-        """Memory for output k of those with a gradient."""
-        if 0 in shape:
-            made = ops.expand(ops.slice(self.token(dtype), [0], [0], [1], [1], []), shape)
-            self.listen(k, made, 1)
-            return ops.reshape(made, shape)
-        made = ops.reshape(self.token(dtype), [-1])
-        self.listen(k, made, len(self.training.wrt))
-        memory = empty(shape, dtype, self.where.place)
-        made.get_tensor()._share_data_with(memory.get_tensor())
-        return ops.reshape(made, shape)
-
-    def token(self, dtype: object) -> Tensor:
-        """Shared by results of floats; Paddle does not add up gradients of integers."""
-        if dtype not in (paddle.float32, paddle.float64, paddle.float16):
-            return ops.cast(self.tokens[paddle.float32], dtype)
-        if dtype not in self.tokens:
-            self.tokens[dtype] = ops.cast(self.tokens[paddle.float32], dtype)
-        return self.tokens[dtype]
-
-    def listen(self, k: int, made: Tensor, count: int) -> None:
-        """Note the gradient that arrives at `made`, and pass so many zeros on."""
-        zero = zeros(made.dtype, made.place, count)
-
-        def hook(g: Tensor) -> Tensor:
-            self.arrived[k] = g
-            return zero
-
-        made._register_grad_hook(hook)
-
-    def filled(self, k: int, source: Tensor) -> Tensor:
-        """As `result`, with the values of a tensor."""
-        made = self.result(k, source.shape, source.dtype)
-        if 0 not in source.shape:  # else the copy would take the flag of the source
-            with paddle.no_grad():
-                made.copy_(source, True)
-        return made
-
-    def attach(self, k: int, tensor: Tensor) -> None:
-        """A tensor that the program has written becomes result k of those with a gradient.
-
-        Its memory stays as it is: the source of the assignment is given the same.
-        """
-        made = ops.reshape(self.token(tensor.dtype), [-1])
-        self.listen(k, made, len(self.training.wrt))
-        made.get_tensor()._share_data_with(tensor.get_tensor())
-        paddle.assign(made, output=tensor)
-
-    def close(
-        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Mapping[str, int]
-    ) -> None:
-        """The program has run: attach what it has written, and keep what backward will read."""
-        for i, k in self.training.attached:
-            self.attach(self.training.of.index(k), inputs[i])
-        self.kept = Kept(self.training, inputs, outputs, sizes)
-        self.tokens.clear()
+    def results(self, outputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs with a gradient, as results of the node."""
+        held = _Held(self, outputs)
+        made = _Call.apply(held, [anchor(), *[self.inputs[k] for k in self.training.wrt]])
+        made[0]._register_grad_hook(Again(held.context))
+        return [ops.transpose(t, AXES[t.ndim]) for t in made]
 
     # ------------------------------------------------------------ backwards
-    def run(self, g: Tensor) -> None:
-        """All gradients of the results have arrived."""
-        asked = caller()
-        arrived, self.arrived = self.arrived, {}
-        if asked.get("create_graph"):
-            self.gradients = list(self.with_graph(arrived))
-            return
-        assert self.kept is not None, "Paddle's own nodes refuse a second backward"
-        kept = self.kept
-        backward = self.training.compiled(arrived)
-        kept.check(backward.read)
-        if not asked.get("retain_graph", True):
+    def run(self, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+        """The gradients of the asked inputs, of those of the results that have arrived."""
+        asked, kept = current(), self.kept
+        if kept is None:
+            raise RuntimeError(
+                "the backward pass of a translated function runs a second time, but its graph was "
+                "not retained. Call the first `backward` with retain_graph=True."
+            )
+        if asked.create_graph:
+            return self.with_graph({k: g for k, g in enumerate(gradients) if g is not None}, kept)
+        if asked.consumes:
             self.kept = None
-        where = self.training.device.where([*arrived.values(), *kept.residuals])
-        self.gradients = self.training.backward(arrived, kept.residuals, kept.sizes, where)
-        if self.kept is None:
+        backward = self.training.arrived(gradients)
+        if kept.versions:
+            kept.check(backward.read)
+        where = self.where
+        if not self.training.device.on_host:
+            there = [g for g in gradients if g is not None]
+            where = self.training.device.where([*there, *kept.residuals])
+        found = backward.call(gradients, kept.residuals, kept.sizes, where)
+        if asked.consumes:
             self.inputs = ()
             kept.hand_on(where)
-        without = [self.leaves[k] for k in backward.unreached if k in self.leaves]
-        leave_without([t for t in without if t.grad is None])
+        if backward.unreached:
+            without = [t for k in backward.unreached if (t := self.leaves[k]) is not None]
+            leave_without([t for t in without if t.grad is None])
+        for g in found:  # as gradients of Paddle's own nodes say of themselves
+            g.stop_gradient = False
+        return found
 
-    def with_graph(self, arrived: Mapping[int, Tensor]) -> list[Tensor]:
+    def with_graph(self, arrived: Mapping[int, Tensor], kept: Kept) -> list[Tensor]:
         """The gradients of the inputs, as results of another translated call: of a program that
         computes them from the inputs and from the gradients that have arrived."""
-        assert self.kept is not None, "Paddle's own nodes refuse a second backward"
         order = tuple(sorted(arrived))
         given = [arrived[k] for k in order]
         asking = tuple(k for k, g in zip(order, given) if not g.stop_gradient)
         try:
             complex = any(g.is_complex() for g in given)
-            if self.training.program is None or self.kept.counted or complex:
+            if self.training.program is None or kept.counted or complex:
                 raise NotDifferentiable("the function", why=WRITES)
             self.check_inputs()
             training = self.training.again(order, asking)
@@ -161,7 +103,7 @@ class Node:
                 f"dy2st: create_graph=True through a translated function from outside: {e}. Call "
                 "paddle.grad inside of the translated function, or use the eager function."
             ) from None
-        return called(training, [*self.inputs, *given], self.kept.sizes)
+        return called(training, [*self.inputs, *given], kept.sizes)
 
     def check_inputs(self) -> None:
         if [t.inplace_version for t in self.inputs] != self.versions:
@@ -170,18 +112,72 @@ class Node:
                 "gradient computation, has been modified by an inplace operation."
             )
 
-    def gradient(self, k: int) -> Tensor | None:
-        found, self.gradients[k] = self.gradients[k], None
-        return found
+
+class _Held:
+    """Keeps PyLayer from taking the outputs for inputs."""
+
+    __slots__ = ("context", "node", "outputs")
+
+    def __init__(self, node: Node, outputs: Sequence[Tensor]) -> None:
+        self.node, self.outputs = node, outputs
+        self.context: object = None
 
 
-def zeros(dtype: object, place: object, count: int = 1) -> Tensor:
-    """What all elements of the graph are."""
-    key = (dtype, str(place), count)
-    if key not in _ZEROS:
-        with paddle.no_grad():
-            _ZEROS[key] = ops.full([count], 0, dtype, place)
-    return _ZEROS[key]
+@functools.cache
+def anchor() -> Tensor:
+    """The first input of all nodes, without a gradient.
+
+    Inputs are one list, and if the first one of a list asks for no gradient (it may be one of the
+    `no_grad_vars` of paddle.grad), then Paddle wants none for the list.
+    """
+    made = paddle.zeros([1])
+    made.stop_gradient = False
+    return made
+
+
+class _Call(PyLayer):
+    @staticmethod
+    def forward(
+        ctx: paddle.autograd.PyLayerContext, held: _Held, inputs: Sequence[Tensor]
+    ) -> tuple[Tensor, ...]:
+        held.context, ctx.node = ctx, held.node
+        ctx.set_materialize_grads(False)
+        return tuple(held.outputs)
+
+    @staticmethod
+    @raises
+    def backward(ctx: paddle.autograd.PyLayerContext, *gradients: Tensor | None) -> object:
+        node: Node = ctx.node
+        return ([None, *node.run(gradients)],)
+
+
+def same_memory(tensor: Tensor) -> Tensor:
+    """As `detach`, whose result Paddle takes for the tensor itself where it is an input too."""
+    made = empty([1], tensor.dtype, tensor.place)
+    made.get_tensor()._share_data_with(tensor.get_tensor())
+    return made
+
+
+def recorded(
+    training: Training,
+    inputs: Sequence[Tensor],
+    outputs: list[Tensor],
+    sizes: Mapping[str, int],
+    where: Where,
+) -> list[Tensor]:
+    """The outputs of a program that has run, those with a gradient as results of a node.
+
+    Inputs that it has written become such results themselves.
+    """
+    node, attached = Node(training, inputs, where), {k: i for i, k in training.attached}
+    given = [same_memory(inputs[attached[k]]) if k in attached else outputs[k] for k in training.of]
+    for k, made in zip(training.of, node.results(given)):
+        if k in attached:
+            paddle.assign(made, output=inputs[attached[k]])
+        else:
+            outputs[k] = made
+    node.kept = Kept(training, inputs, outputs, sizes)
+    return outputs
 
 
 def called(training: Training, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
@@ -190,17 +186,20 @@ def called(training: Training, inputs: Sequence[Tensor], sizes: Mapping[str, int
     with paddle.enable_grad():
         inputs = [t if t.is_contiguous() else ops.assign(t) for t in inputs]
         where = training.device.where(inputs)
-        node, outputs = Node(training, inputs, where), []
+        outputs = []
         for k, v in enumerate(run.program.outputs):
             shape = [evaluate_dim(d, sizes) for d in v.type.shape]
             dtype = DTYPE_TO_PADDLE[v.type.dtype]
             own = k < training.results
             outputs.append(
-                node.result(k, shape, dtype) if own else training.spare.take(k, shape, dtype, where)
+                empty(shape, dtype, where.place)
+                if own
+                else training.spare.take(k, shape, dtype, where)
             )
         run_with(run, where, sizes, inputs, outputs)
-        node.close(inputs, outputs, sizes)
-    return outputs[: training.results]
+        if all(inputs[k].stop_gradient for k in training.wrt):
+            return outputs[: training.results]
+        return recorded(training, inputs, outputs, sizes, where)[: training.results]
 
 
 def leave_without(tensors: Sequence[Tensor]) -> None:
@@ -213,18 +212,6 @@ def leave_without(tensors: Sequence[Tensor]) -> None:
 
     if tensors:
         core.eager._add_backward_final_hook(at_the_end)
-
-
-def caller() -> Mapping[str, object]:
-    """The arguments of Paddle's function that runs backward."""
-    frame = sys._getframe(1)
-    for _ in range(8):
-        if "retain_graph" in frame.f_code.co_varnames:
-            return frame.f_locals
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return {}
 
 
 class Kept:
@@ -274,4 +261,4 @@ class Kept:
                 )
 
 
-__all__ = ["Kept", "Node"]
+__all__ = ["Kept", "Node", "recorded"]

@@ -7,8 +7,6 @@ when the program is not right for these arguments.
 
 from __future__ import annotations
 
-import functools
-import types
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,11 +14,23 @@ from typing import Any
 import paddle
 
 from dy2st.compiled import arguments
-from dy2st.compiled.autograd import Node
+from dy2st.compiled.autograd import recorded
 from dy2st.compiled.endings import Again, Path, Unrolled, rewinding
 from dy2st.compiled.errors import UsersErrors
 from dy2st.compiled.host_inputs import HostCalls, Watch
-from dy2st.compiled.kernels import CPU, HOST, Device, empty, has_gpus, require_host, run_on
+from dy2st.compiled.kernels import (
+    CPU,
+    HOST,
+    Device,
+    addresses_text,
+    allocator,
+    code_of,
+    has_gpus,
+    require_host,
+    run_on,
+    shape_text,
+    tuple_text,
+)
 from dy2st.compiled.reasons import Checks
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
@@ -177,12 +187,6 @@ class Entry:
         return give_back(self.plan, Filled(inputs, outputs, names, given))
 
 
-@functools.lru_cache(maxsize=256)
-def _compiled(source: str) -> types.CodeType:
-    """Models of one class, and one function for several shapes, often have the same text."""
-    return compile(source, "<dy2st call>", "exec")
-
-
 class _Writer:
     """Writes the Python of one entry's call."""
 
@@ -194,7 +198,6 @@ class _Writer:
             _ENTRY=entry,
             _RUN=made.executable.run,
             _RUN_ON=run_on,
-            _EMPTY=empty,
             _where=HOST,
             _WHERE=made.device.where,
             _REQUIRE_HOST=require_host,
@@ -205,7 +208,7 @@ class _Writer:
             _STAND_IN=FakeTensor,
             _STORAGE=storage,
             _LIES=lies,
-            _NODE=Node,
+            _RECORDED=recorded,
             _ARRAY=arguments.array_tensor if made.written else arguments.read_tensor,
             _TRAINING=made.training,
             _VERIFIED=entry.verified,
@@ -233,8 +236,8 @@ class _Writer:
         for q in filter(lambda q: q.flagged, self.made.traced):
             self.line(f"{self.source(0, q)}.stop_gradient = False")
         self.contiguous()
-        self.line(f"_a = ({_addresses(given)})")
-        sizes = f"({_tuple(self.program.sizes)})"
+        self.line(f"_a = ({addresses_text(given)})")
+        sizes = f"({tuple_text(self.program.sizes)})"
         self.overlaps(given, sizes)
         self.host_calls(tensors[len(given) :])
         self.place()
@@ -248,12 +251,12 @@ class _Writer:
         self.line(f"{'_found = ' if self.counts else ''}{run}{sizes}, _a, ({addresses}))")
         self.found()
         self.versions()
-        self.finish(tensors, outputs, f"({_tuple((*self.program.sizes, *self.counts))})")
+        self.finish(tensors, outputs, f"({tuple_text((*self.program.sizes, *self.counts))})")
         return self.function()
 
     def function(self) -> Callable[..., object]:
         source = "def call(_L, _only_check=False):\n" + "\n".join(self.lines)
-        exec(_compiled(source), self.names)
+        exec(code_of(source), self.names)
         return self.names["call"]
 
     def line(self, text: str, depth: int = 1) -> None:
@@ -306,7 +309,7 @@ class _Writer:
         for t, q in zip(tensors, self.made.bound[len(self.given) :]):
             dtype = self.constant(DTYPE_TO_PADDLE[q.value.type.dtype])
             self.line(f"{t} = _HOST(_drawn[{q.drawn}], {dtype})")
-        self.line(f"_a = (*_a, {_addresses(tensors)})")
+        self.line(f"_a = (*_a, {addresses_text(tensors)})")
 
     def number(self, k: int, q: TracedInput) -> None:
         """A Python number of the same type, as a 0-d tensor."""
@@ -319,7 +322,7 @@ class _Writer:
         self.line(f"_t{k} = _NUMBER(_n)", 2)
 
     def versions(self) -> None:
-        """A call moves the version counter of an input that it writes once; `Node.close` moves
+        """A call moves the version counter of an input that it writes once; `recorded` moves
         those of inputs that it attaches."""
         attached = {i for i, _ in self.training.attached} if self.training else set()
         loud = {k for k, q in enumerate(self.made.bound) if q.value in self.made.loud}
@@ -374,9 +377,9 @@ class _Writer:
                     if isinstance(d, Size) and d == Size.named(str(d)) and str(d) not in seen:
                         self.line(f"{d} = _s[{axis}]", 2)
                         seen.add(str(d))
-                checks.append(f"if _t{k}.shape != {_shape(shape)}: return _MISS")
+                checks.append(f"if _t{k}.shape != {shape_text(shape)}: return _MISS")
             else:
-                self.line(f"if _s != {_shape(shape)}: return _MISS", 2)
+                self.line(f"if _s != {shape_text(shape)}: return _MISS", 2)
         for text in checks:
             self.line(text, 2)
 
@@ -404,14 +407,14 @@ class _Writer:
     def overlaps(self, tensors: Sequence[str], sizes: str) -> None:
         """Written inputs must not share memory; addresses that were checked are remembered."""
         if self.written or self.made.executable.donated:
-            call = f"_ENTRY.separate(_a, {sizes}, ({_tuple(tensors)}), _odd)"
+            call = f"_ENTRY.separate(_a, {sizes}, ({tuple_text(tensors)}), _odd)"
             self.line(f"if (_odd or (_a, {sizes}) not in _VERIFIED) and not {call}: return _MISS")
 
     def on_host(self) -> None:
         """Nothing on a GPU is given to code of the CPU."""
         if self.made.device.on_host and has_gpus():
             names = self.constant([q.name for _, q in self.given])
-            tensors = _tuple([f"_t{k}" for k in range(len(self.given))])
+            tensors = tuple_text([f"_t{k}" for k in range(len(self.given))])
             self.line(f"_REQUIRE_HOST(({tensors}), {names})")
 
     def place(self) -> None:
@@ -419,13 +422,10 @@ class _Writer:
         if not self.made.device.on_host:
             pairs = enumerate(self.given)
             tensors = [f"_t{k}" for k, (_, q) in pairs if q.number is None and q.leaf is None]
-            self.line(f"_where = _WHERE(({_tuple(tensors)}))")
+            self.line(f"_where = _WHERE(({tuple_text(tensors)}))")
 
     def outputs(self) -> None:
         """Memory for what comes back: as much as it can need, where a loop decides."""
-        if self.trained:
-            tensors = "".join(f"_t{k}, " for k in range(len(self.program.inputs)))
-            self.line(f"_node = _NODE(_TRAINING, ({tensors}), _where)")
         at = {i.value: k for k, i in enumerate(self.program.inputs)}
         place = self.constant(HOST.place) if self.made.device.on_host else "_where.place"
         for k, v in enumerate(self.program.outputs):
@@ -435,12 +435,13 @@ class _Writer:
             type = self.output_type(k)
             shape = type.shape if not self.counted(v) else (self.bounds[k],)
             dtype = self.constant(DTYPE_TO_PADDLE[type.dtype])
-            if k in self.trained and not self.counted(v):
-                self.line(f"_o{k} = _node.result({self.trained[k]}, {_shape(shape)}, {dtype})")
-            elif self.training and k >= self.training.results and not self.counted(v):
-                self.line(f"_o{k} = _TRAINING.spare.take({k}, {_shape(shape)}, {dtype}, _where)")
+            if self.training and self.training.may_spare(k) and not self.counted(v):
+                self.line(
+                    f"_o{k} = _TRAINING.spare.take({k}, {shape_text(shape)}, {dtype}, _where)"
+                )
             elif None not in shape:
-                self.line(f"_o{k} = _EMPTY({_shape(shape)}, {dtype}, {place})")
+                make = self.constant(allocator(shape))
+                self.line(f"_o{k} = {make}({shape_text(shape)}, {dtype}, {place})")
 
     def output_type(self, k: int) -> Type:
         """The type of the tensor that output k is."""
@@ -461,39 +462,29 @@ class _Writer:
                 pairs = ".as_complex()" if k in self.entry.plan.complex else ""
                 self.line(f"_o{k} = _TENSOR(_found.arrays[{k}]){pairs}")
             elif self.counted(v):
-                self.line(f"_o{k} = _o{k}[:{product(shape)}].reshape({_shape(shape)})")
+                self.line(f"_o{k} = _o{k}[:{product(shape)}].reshape({shape_text(shape)})")
             if self.counted(v) and k in self.trained:
-                self.line(f"_o{k} = _node.filled({self.trained[k]}, _o{k})")
+                self.line(f"_o{k} = _o{k}.clone()")
 
     def finish(self, tensors: Sequence[str], outputs: Sequence[str], sizes: str) -> None:
         plan = self.entry.plan
         if self.training:
             names = "".join(f"{n!r}: {n}, " for n in (*self.program.sizes, *self.counts))
-            self.line(f"_node.close(({_tuple(tensors)}), ({_tuple(outputs)}), {{{names}}})")
+            given = f"({tuple_text(tensors)}), [{tuple_text(outputs)}], {{{names}}}, _where"
+            self.line(f"{tuple_text(outputs)} = _RECORDED(_TRAINING, {given})")
             outputs = outputs[: self.training.results]
-            self.line("del _node")
         only = None if plan.stores or plan.moved else plan.result
         if isinstance(only, Out) and (self.trained or not self.entry.trainable):
             self.line(f"return _o{only.index}")
             return
-        self.line(f"return _ENTRY.finish(_L, [{_tuple(outputs)}], ({_tuple(tensors)}), {sizes})")
+        self.line(
+            f"return _ENTRY.finish(_L, [{tuple_text(outputs)}], ({tuple_text(tensors)}), {sizes})"
+        )
 
     def constant(self, value: object) -> str:
         name = f"_k{len(self.names)}"
         self.names[name] = value
         return name
-
-
-def _tuple(parts: Sequence[str]) -> str:
-    return "".join(f"{p}, " for p in parts)
-
-
-def _addresses(tensors: Sequence[str]) -> str:
-    return "".join(f"{t}.data_ptr() or 0, " for t in tensors)
-
-
-def _shape(shape: Sequence[object]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
 
 
 __all__ = ["MISS", "Entry", "Translation"]

@@ -11,7 +11,9 @@ again; a result is copied to where the program wants it.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Mapping, Sequence
+import functools
+import types
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
@@ -114,6 +116,32 @@ def empty(shape: list[int], dtype: object, place: object) -> Tensor:
     if count >= _MANY and place is HOST.place:
         prefer_large_pages(made.data_ptr(), count * made.element_size())
     return made
+
+
+# ---------------------------------------------------------------- the Python of a call
+@functools.lru_cache(maxsize=512)
+def code_of(source: str) -> types.CodeType:
+    """Models of one class, and one function for several shapes, often have the same text."""
+    return compile(source, "<dy2st call>", "exec")
+
+
+def tuple_text(parts: Iterable[str]) -> str:
+    return "".join(f"{p}, " for p in parts)
+
+
+def addresses_text(tensors: Iterable[str]) -> str:
+    return "".join(f"{t}.data_ptr() or 0, " for t in tensors)
+
+
+def shape_text(shape: Iterable[object]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def allocator(shape: Sequence[object]) -> Callable[..., Tensor]:
+    """`empty` for tensors of this shape, of which it need not ask how large they are."""
+    known = [d for d in shape if isinstance(d, int)]
+    small = len(known) == len(shape) and prod(known) < _MANY
+    return core.eager.ops.empty if small else empty  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------- Paddle on a GPU

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -19,9 +19,21 @@ import paddle
 from paddle.autograd import PyLayer
 from paddle.base import core
 
-from dy2st.compiled.backward_errors import raises
 from dy2st.compiled.collector import collector_waits
-from dy2st.compiled.kernels import CPU, Device, Where, empty, run_with
+from dy2st.compiled.engine import layout, raises
+from dy2st.compiled.kernels import (
+    CPU,
+    Compiled,
+    Device,
+    Where,
+    addresses_text,
+    allocator,
+    code_of,
+    empty,
+    run_on,
+    shape_text,
+    tuple_text,
+)
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -34,8 +46,8 @@ from ir.autodiff.checkpoint import Checkpoint, PerLoop, keeps_all
 from ir.autodiff.partial_backward import inputs_read, unreached, with_arrived
 from ir.autodiff.pullback import with_gradients
 from ir.passes import run as run_passes
-from ir.types import complex_type, evaluate_dim
-from ir.uses import has_effect, walk
+from ir.types import Type, complex_type, product
+from ir.uses import dim_names, has_effect, walk
 
 ops: Any = core.eager.ops
 #: hoisting computes something for all iterations at once: with checkpoints there is no room for it
@@ -46,12 +58,14 @@ PAGES, MOST_HELD = 1 << 16, 1 << 25
 
 @dataclass(frozen=True)
 class Backward:
-    """The backward program for some gradients: the numbers of the residuals that it `read`s, and
-    those of `wrt` that none of the gradients reaches."""
+    """The backward program for some gradients: the numbers of the residuals that it `read`s, those
+    of `wrt` that none of the gradients reaches, and the Python that takes the gradients of the
+    results, the residuals, the sizes and the place, and gives those of the inputs `wrt`."""
 
     executable: Any
     read: frozenset[int]
     unreached: frozenset[int]
+    call: Callable[..., list[Tensor]]
 
 
 class Spare:
@@ -74,7 +88,7 @@ class Spare:
 
     def give(self, k: int, tensor: Tensor, where: Where) -> None:
         """Nobody reads what output `k` of a call holds any more, once the work there is done."""
-        if PAGES <= prod(tensor.shape) * tensor.element_size() <= MOST_HELD:
+        if spares(prod(tensor.shape) * tensor.element_size()):
             self.held[k] = tensor, where
 
 
@@ -100,6 +114,7 @@ class Training:
     program: Program | None = None
     _lock: Any = field(default_factory=threading.Lock)
     _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
+    _arrived: dict[tuple[bool, ...], Backward] = field(default_factory=dict)
     _again: dict[tuple[tuple[int, ...], ...], Training] = field(default_factory=dict)
 
     def finished(self, program: Program) -> Program:
@@ -127,7 +142,8 @@ class Training:
         program = with_arrived(backward, given, arrived)
         read = frozenset(k - given for k in inputs_read(program) if k >= given)
         run = self.device.compiled(self.finished(program))
-        return Backward(run, read, unreached(backward, given, arrived))
+        call = self._call(run, arrived)
+        return Backward(run, read, unreached(backward, given, arrived), call)
 
     @functools.cached_property
     def run(self) -> Any:
@@ -162,32 +178,56 @@ class Training:
         """The compiled backward program for gradients of all results."""
         return self.compiled(range(len(self.of))).executable
 
-    def backward(
-        self,
-        gradients: Mapping[int, Tensor],
-        residuals: Sequence[Tensor],
-        sizes: Mapping[str, int],
-        where: Where,
-    ) -> list[Tensor]:
-        """The gradients of the inputs `wrt`; those of outputs that are missing count as zero."""
-        run = self.compiled(gradients).executable
-        given = [gradients.get(k) for k in range(len(self.of))]
-        missing = zip(run.inputs, given)
-        inputs = [
-            empty_for(i.value, sizes, where) if g is None else g for i, g in missing
-        ]  # not read
-        inputs = [t if t.is_contiguous() else ops.assign(t) for t in (*inputs, *residuals)]
-        outputs = [
-            empty_for(v, sizes, where, k in self.complex) for k, v in enumerate(run.program.outputs)
-        ]
-        run_with(run, where, sizes, inputs, outputs)
-        return outputs
+    def may_spare(self, k: int) -> bool:
+        """Whether output `k` of the forward program is one that only the backward program reads,
+        and may be of a size for which `spare` is made."""
+        type = self.gradient.forward.outputs[k].type
+        count = product(type.shape)
+        return k >= self.results and (not isinstance(count, int) or spares(count * type.dtype.size))
+
+    def arrived(self, gradients: Sequence[Tensor | None]) -> Backward:
+        """For these gradients of the results; those that are missing count as zero."""
+        key = tuple([g is not None for g in gradients])
+        found = self._arrived.get(key)
+        if found is None:
+            found = self.compiled(k for k, there in enumerate(key) if there)
+            self._arrived[key] = found
+        return found
+
+    def _call(self, run: Compiled, arrived: Collection[int]) -> Callable[..., list[Tensor]]:
+        """Python that calls the backward program."""
+        names: dict[str, object] = {"_RUN": run.run, "_RUN_ON": run_on, "_ASSIGN": ops.assign}
+        given = [f"_g{k}" for k in range(len(self.of))]
+        kept = [f"_r{k}" for k in range(len(self.gradient.residuals))]
+        made = [f"_o{k}" for k in range(len(run.program.outputs))]
+        lines = [f"{tuple_text(q)}= {of}" for q, of in ((given, "_gs"), (kept, "_rs")) if q]
+        types = (*(i.value.type for i in run.inputs), *(v.type for v in run.program.outputs))
+        lines += [f"{n} = _sizes[{n!r}]" for n in sorted(dim_names(types).union(run.sizes))]
+
+        def allocate(name: str, type: Type) -> None:
+            make, dtype = f"_MAKE{name}", f"_DTYPE{name}"
+            names[make], names[dtype] = allocator(type.shape), DTYPE_TO_PADDLE[type.dtype]
+            lines.append(f"{name} = {make}({shape_text(type.shape)}, {dtype}, _where.place)")
+
+        for k, (name, i) in enumerate(zip(given, run.inputs)):
+            if k not in arrived:  # it is not read
+                allocate(name, i.value.type)
+        own = {f"_r{k}" for k, r in enumerate(self.gradient.residuals) if r.source == "kept"}
+        for name in (*given, *kept):
+            if name not in own:
+                lines.append(f"if not {name}.is_contiguous(): {name} = _ASSIGN({name})")
+        for k, (name, v) in enumerate(zip(made, run.program.outputs)):
+            allocate(name, complex_type(v.type) if k in self.complex else v.type)
+        start = "_RUN(" if self.device.on_host else "_RUN_ON(_RUN, _where, "
+        addresses = f"({addresses_text((*given, *kept))}), ({addresses_text(made)})"
+        lines += [f"{start}({tuple_text(run.sizes)}), {addresses})", f"return [{tuple_text(made)}]"]
+        source = "def call(_gs, _rs, _sizes, _where):\n" + "".join(f"    {q}\n" for q in lines)
+        exec(code_of(source), names)
+        return names["call"]  # type: ignore[return-value]
 
 
-def empty_for(value: Value, sizes: Mapping[str, int], where: Where, pairs: bool = False) -> Tensor:
-    type = complex_type(value.type) if pairs else value.type
-    shape = [d if d.__class__ is int else evaluate_dim(d, sizes) for d in type.shape]
-    return empty(shape, DTYPE_TO_PADDLE[type.dtype], where.place)
+def spares(size: int) -> bool:
+    return PAGES <= size <= MOST_HELD
 
 
 def prepare(
@@ -230,6 +270,7 @@ def prepare(
         if trace.checkpoints:
             checkpoint = PerLoop(checkpoint, dict(trace.checkpoints))  # type: ignore[arg-type]
         gradient = differentiate(extended, of, wrt, checkpoint, slots=slots)
+        layout()
     except NotDifferentiable as e:
         if written:
             first = program.inputs[written[0]]

@@ -17,7 +17,7 @@ from dy2st.branches.endings import final_paths
 from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.capture.foreign.refusals import no_element_type
-from dy2st.compiled import backward_errors, host_inputs
+from dy2st.compiled import engine, host_inputs
 from dy2st.compiled.arguments import (
     add_argument,
     argument_names,
@@ -213,7 +213,7 @@ def _traced(given: Given) -> Entry:
     trace.endings.ahead = None if given.path is None else list(given.path)
     trace.guards = guards_of(trace)
     trace.guards.read = given.read
-    backward_errors.install()
+    engine.install()
     try:
         with collector_waits():
             with intercept.installed(), active(trace):
