@@ -345,6 +345,7 @@ class Loop:
     With `go`, a bool[], the loop ends as soon as that is false before an iteration. `count`, if it
     has a name, is bound to the number of iterations. `asks`: it may run so long that each iteration
     asks, now and then, if a signal has come. `most` is a bound of a `trip` that data decides.
+    `coarse`: the launches of an iteration take microseconds.
     """
 
     index: str
@@ -356,6 +357,7 @@ class Loop:
     count: str = ""
     asks: bool = False
     most: Dim | None = None
+    coarse: bool = False
 
 
 Launch: TypeAlias = (

@@ -454,11 +454,11 @@ def is_seldom(launches: Sequence[Launch]) -> bool:
 
 
 def made(launches: Sequence[Launch]) -> float:
-    """How many launches are made at most; a loop whose length is a size may be endless."""
+    """How many short launches are made at most; a loop whose length is a size may be endless."""
     total: float = len(launches)
     for x in launches:
         inside = sum(map(made, blocks(x)))
-        if isinstance(x, Loop):
+        if isinstance(x, Loop) and not x.coarse:
             inside = inside * x.trip if isinstance(x.trip, int) else inf
         total += inside
     return total

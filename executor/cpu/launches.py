@@ -1,4 +1,5 @@
-"""Launches of the CPU's own: products and convolutions by panels, with the memory that they need.
+"""Launches of the CPU's own: reductions of expressions; products and convolutions by panels, with
+the memory that they need.
 
 A *panel* holds `columns` columns of the right matrix of a product side by side, [K][columns].
 """
@@ -9,7 +10,22 @@ from dataclasses import dataclass
 
 from executor.launches import BackendLaunch
 from executor.memory import View
+from ir.opdef import Reduce as Reduction
+from ir.scalar.language import Scalar
 from ir.types import Dim
+
+
+@dataclass(frozen=True, eq=False)
+class MapReduce(BackendLaunch):
+    """A `Map`, of which `outs[k]` gets, where it has a rule, the reduction of `roots[k]` along
+    `axes`. No two of `outs` share memory, nor do the reduced ones with `ins`."""
+
+    shape: tuple[Dim, ...]
+    ins: tuple[View, ...]
+    roots: tuple[Scalar, ...]
+    axes: tuple[int, ...]
+    rules: tuple[Reduction | None, ...]
+    outs: tuple[View, ...]
 
 
 @dataclass(frozen=True, eq=False)

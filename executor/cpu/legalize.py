@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from executor.cpu.fusion import fused
 from executor.cpu.kernel_table import matching
 from executor.cpu.kernels.fourier import size_of_scratch
 from executor.cpu.kernels.gemm import columns, depth
 from executor.cpu.launches import LaneFourier, Pack, PackedGemm, PanelConv, PanelGemm
 from executor.cpu.target import Target
+from executor.cpu.tiling import tiled
 from executor.launches import (
     Branch,
     Contract,
@@ -41,7 +43,7 @@ MOST_SIDE_BY_SIDE = 32
 
 
 def legalize(target: Target, launches: Sequence[Launch]) -> tuple[Launch, ...]:
-    return _Legalizer(target).block(launches)
+    return _Legalizer(target).block(tiled(fused(target, launches)))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from executor import cpu, launches, register
 from executor.allocation import HOST, Memory
-from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
+from executor.cpu.launches import MapReduce, Pack, PackedGemm, PanelConv, PanelGemm
 from executor.executable import Table, output_bounds
 from executor.host_calls import FUNCTION, RAISED
 from executor.launches import (
@@ -73,6 +73,18 @@ class Bytes:
 
 def memory(size: int) -> Bytes:
     return Bytes(np.full(size, POISON, np.uint8), np.full(size, NOBODY, np.int64))
+
+
+def reduced(rule, axes, source, d):
+    """Along `axes`, in the type `d`."""
+    flat = np.moveaxis(source.astype(d.numpy), axes, range(len(axes)))
+    rest = flat.shape[len(axes) :]
+    flat = flat.reshape(math.prod(flat.shape[: len(axes)]), *rest)
+    total = np.broadcast_to(evaluate(rule.init(d), []), rest)
+    combine = rule.combine(k.input_(0, d), k.input_(1, d))
+    for row in flat:
+        total = evaluate(combine, [total, row])
+    return total
 
 
 @dataclass
@@ -232,15 +244,19 @@ class Machine:
 
     def reduce(self, x: Reduce):
         self.apart([x.x], [x.out])
-        source, d = self.computed(x.x), x.x.dtype.compute
-        flat = np.moveaxis(source, x.axes, range(len(x.axes)))
-        rest = flat.shape[len(x.axes) :]
-        flat = flat.reshape(math.prod(flat.shape[: len(x.axes)]), *rest)
-        total = np.broadcast_to(evaluate(x.rule.init(d), []), rest)
-        combine = x.rule.combine(k.input_(0, d), k.input_(1, d))
-        for row in flat:
-            total = evaluate(combine, [total, row])
-        self.write(x.out, total)
+        self.write(x.out, reduced(x.rule, x.axes, self.computed(x.x), x.x.dtype.compute))
+
+    def mapreduce(self, x: MapReduce):
+        stored = [v for v, rule in zip(x.outs, x.rules) if rule is None]
+        totals = [v for v, rule in zip(x.outs, x.rules) if rule is not None]
+        self.apart((), stored, x.ins)
+        self.apart([*x.ins, *stored], totals)
+        ins = [self.read(v) for v in x.ins]
+        values = [
+            np.broadcast_to(evaluate(r, ins), [self.dim(d) for d in x.shape]) for r in x.roots
+        ]
+        for v, value, rule in zip(x.outs, values, x.rules, strict=True):
+            self.write(v, value if rule is None else reduced(rule, x.axes, value, v.dtype.compute))
 
     def argmax(self, x: launches.ArgMax):
         self.apart([x.x], [x.out])

@@ -3,7 +3,8 @@ at a time where the results lie side by side, else one element at a time."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from executor.cpu.kernel_builder import (
     Call,
     Place,
     lane_mask,
+    load,
     maskable,
     nest,
     read,
@@ -19,13 +21,15 @@ from executor.cpu.kernel_builder import (
     write,
 )
 from executor.cpu.kernel_table import kernel_for
+from executor.cpu.kernels.elementwise import lanes_for
+from executor.cpu.launches import MapReduce
 from executor.cpu.llvm_text import Int, Module, element
 from executor.cpu.target import Target
 from executor.cpu.vector_math import Lanes
 from executor.launches import ArgMax, Reduce
 from executor.memory import collapse
 from ir.opdef import Reduce as Reduction
-from ir.scalar.language import eq, input_
+from ir.scalar.language import cast, eq, input_
 from ir.types import I64, Dim, DType
 
 ACCUMULATORS = 4
@@ -52,8 +56,10 @@ class _Accumulator:
     def value(self) -> str:
         return self.v.f.load(self.v.type(self.dtype), self.slot, 64)
 
-    def take(self, x: str) -> None:
-        r = combine(self.v, self.rule, self.dtype, self.value(), x)
+    def take(self, x: str, mask: str = "") -> None:
+        old = self.value()
+        r = combine(self.v, self.rule, self.dtype, old, x)
+        r = self.v.choose(mask, self.dtype, r, old) if mask else r
         self.v.f.store(self.v.type(self.dtype), r, self.slot, 64)
 
 
@@ -79,47 +85,77 @@ def across(v: Lanes, rule: Reduction, dtype: DType, x: str) -> str:
     return x
 
 
+def order(m: MapReduce) -> tuple[str, list[int], list[int]]:
+    """How a reduction is taken, the kept axes and the others, each from the outermost.
+
+    By `rows` of elements that lie side by side, or by `columns` if results do, or one element at a
+    time.
+    """
+    full = [*m.ins, *(v for v, rule in zip(m.outs, m.rules) if rule is None)]
+    kept = [a for a in range(len(m.shape)) if a not in m.axes]
+    totals = [v for v, rule in zip(m.outs, m.rules) if rule is not None]
+
+    def close(a: int) -> bool:
+        steps = {v.strides[a] for v in full}
+        return m.shape[a] != 1 and 1 in steps and steps <= {0, 1}
+
+    gone = sorted(m.axes, key=close)
+    if any(map(close, gone)):
+        return "rows", kept, gone
+    unit = [a for k, a in enumerate(kept) if close(a) and all(v.strides[k] == 1 for v in totals)]
+    if not unit:
+        return "elements", kept, gone
+    return "columns", [*(a for a in kept if a != unit[-1]), unit[-1]], gone
+
+
 @kernel_for(Reduce)
 def reduce_kernel(target: Target, module: Module, r: Reduce) -> Call:
+    return map_reduce_kernel(target, module, as_map_reduce(r))
+
+
+def as_map_reduce(r: Reduce) -> MapReduce:
+    root = cast(input_(0, r.x.dtype), r.x.dtype.compute)
+    return MapReduce(r.x.shape, (r.x,), (root,), r.axes, (r.rule,), (r.out,))
+
+
+@kernel_for(MapReduce)
+def map_reduce_kernel(target: Target, module: Module, m: MapReduce) -> Call:
     call = Call(target)
     f = call.f
-    x, out = call.pointer(r.x), call.pointer(r.out)
-    kept = [a for a in range(r.x.ndim) if a not in r.axes]
-    unit = [
-        k for k, a in enumerate(kept) if r.x.strides[a] == 1 == r.out.strides[k] != r.x.shape[a]
-    ]
-    gone = sorted(r.axes, key=lambda a: r.x.strides[a] == 1)
-    by_row = any(r.x.strides[a] == 1 and r.x.shape[a] != 1 for a in gone)
-    pairs = list(enumerate(kept))
-    if unit and not by_row:
-        pairs.append(pairs.pop(unit[-1]))
-    outer, (xs, os) = collapse(
-        [r.x.shape[a] for _, a in pairs],
-        [[r.x.strides[a] for _, a in pairs], [r.out.strides[k] for k, _ in pairs]],
+    way, kept, gone = order(m)
+    views = (*m.ins, *m.outs)
+    pointers = [call.pointer(v) for v in views]
+    strides = [list(v.strides) for v in m.ins]
+    for v, rule in zip(m.outs, m.rules):
+        at = iter(v.strides)
+        held = [a for a in range(len(m.shape)) if rule is None or a not in m.axes]
+        strides.append([next(at) if a in held else 0 for a in range(len(m.shape))])
+    outer, outer_steps = collapse(
+        [m.shape[a] for a in kept], [[s[a] for a in kept] for s in strides]
     )
-    inner, (gs,) = collapse([r.x.shape[a] for a in gone], [[r.x.strides[a] for a in gone]])
-    columns = bool(unit) and not by_row and bool(outer)
+    inner, inner_steps = collapse(
+        [m.shape[a] for a in gone], [[s[a] for a in gone] for s in strides]
+    )
     n_outer, n_inner = _numbers(call, outer), _numbers(call, inner)
-    xs_, os_, gs_ = _numbers(call, xs), _numbers(call, os), _numbers(call, gs)
-    width = target.lanes(r.x.dtype)
+    by_kept = [_numbers(call, s) for s in outer_steps]
+    by_gone = [_numbers(call, s) for s in inner_steps]
+    width = lanes_for(target, m.roots, views)
+    way = "elements" if not (inner if way == "rows" else outer) else way
+    last = -1 if way == "columns" else len(outer)
 
     def body(offsets: list[Int]) -> None:
-        source = Place(Place(x, r.x.dtype, 1).at(f, offsets[0]), r.x.dtype, 1)
-        result = Place(Place(out, r.x.dtype, 1).at(f, offsets[1]), r.x.dtype, 1)
-        one = Lanes(f, target, 1)
-        if columns:
-            _columns(Lanes(f, target, width), r.rule, source, result, n_outer[-1], n_inner, gs_)
-        elif by_row and n_inner:
-            value = _row(Lanes(f, target, width), r.rule, source, n_inner, gs_)
-            write(one, result, 0, value)
-        else:
-            acc = _Accumulator(one, r.rule, r.x.dtype.compute)
-            acc.start()
-            nest(f, n_inner, [gs_], lambda o: acc.take(read(one, source, o[0])))
-            write(one, result, 0, acc.value())
+        starts = [Place(p, v.dtype, 1).at(f, o) for p, v, o in zip(pointers, views, offsets)]
+        if way == "columns":
+            steps = [s[-1] for s in by_kept]
+            places = [Place(p, v.dtype, s) for p, v, s in zip(starts, views, steps)]
+            _columns(Lanes(f, target, width), m, places, n_outer[-1], n_inner, by_gone)
+            return
+        steps = [s[-1] if s else 0 for s in by_gone]
+        places = [Place(p, v.dtype, s) for p, v, s in zip(starts, views, steps)]
+        v = Lanes(f, target, width if way == "rows" else 1)
+        _row(v, m, places, n_inner, [s[:-1] for s in by_gone])
 
-    last = -1 if columns else len(n_outer)
-    nest(f, n_outer[:last], [xs_[:last], os_[:last]], body)
+    nest(f, n_outer[:last], [s[:last] for s in by_kept], body)
     return call
 
 
@@ -127,63 +163,132 @@ def _numbers(call: Call, dims: list[Dim]) -> list[Int]:
     return [call.number(d) for d in dims]
 
 
-def _row(v: Lanes, rule: Reduction, p: Place, dims: list[Int], strides: list[Int]) -> str:
-    """One result: the last dim is contiguous."""
-    f, w, d = v.f, v.width, p.dtype.compute
+class _Step:
+    """The elements from one index on: they are stored, and taken by accumulators."""
+
+    def __init__(self, v: Lanes, m: MapReduce) -> None:
+        self.v, self.m = v, m
+        self.roots = [
+            r if rule is None else cast(r, r.dtype.compute) for r, rule in zip(m.roots, m.rules)
+        ]
+
+    def accumulators(self) -> list[_Accumulator]:
+        pairs = zip(self.m.rules, self.m.outs)
+        found = [_Accumulator(self.v, r, o.dtype.compute) for r, o in pairs if r is not None]
+        for acc in found:
+            acc.start()
+        return found
+
+    def __call__(
+        self,
+        places: Sequence[Place],
+        accs: Sequence[_Accumulator],
+        i: Int,
+        fixed: Mapping[int, str],
+        mask: str = "",
+    ) -> None:
+        ins, outs = places[: len(self.m.ins)], places[len(self.m.ins) :]
+        loaded = [fixed[k] if k in fixed else load(self.v, p, i, mask) for k, p in enumerate(ins)]
+        todo = iter(accs)
+        for x, p, rule in zip(self.v.evaluate(self.roots, loaded), outs, self.m.rules):
+            if rule is None:
+                store(self.v, p, i, x, mask)
+            else:
+                next(todo).take(x, mask)
+
+    def fixed(self, places: Sequence[Place]) -> dict[int, str]:
+        """The inputs that are the same everywhere."""
+        ins = enumerate(places[: len(self.m.ins)])
+        return {k: load(self.v, p, 0) for k, p in ins if p.stride == 0}
+
+
+def _row(
+    v: Lanes, m: MapReduce, places: Sequence[Place], dims: list[Int], strides: list[list[Int]]
+) -> None:
+    """One result each: the elements of the last dim lie side by side."""
+    f, w = v.f, v.width
     one = Lanes(f, v.target, 1)
-    wide = [_Accumulator(v, rule, d) for _ in range(ACCUMULATORS)]
-    single = _Accumulator(one, rule, d)
-    for acc in (*wide, single):
-        acc.start()
+    step, single = _Step(v, m), _Step(one, m)
+    full = [p for p, rule in zip(places, (*(None for _ in m.ins), *m.rules)) if rule is None]
+    masked = w > 1 and maskable(v.target, full)
+    sets = [step.accumulators() for _ in range(ACCUMULATORS if w > 1 else 0)]
+    lone = [] if masked else single.accumulators()
 
     def along(offsets: list[Int]) -> None:
-        q, n = Place(p.at(f, offsets[0]), p.dtype, 1), dims[-1]
-        blocks = f.floor_to(n, w * ACCUMULATORS)
-        with f.loop(0, blocks, w * ACCUMULATORS) as i:
-            for k, acc in enumerate(wide):
-                acc.take(read(v, q, f.add(i, k * w)))
-        whole = f.floor_to(n, w)
-        with f.loop(blocks, whole, w) as i:
-            wide[0].take(read(v, q, i))
-        with f.loop(whole, n) as i:
-            single.take(read(one, q, i))
+        row = [replace(p, pointer=p.at(f, o)) for p, o in zip(places, offsets)]
+        n = dims[-1] if dims else 1
+        done: Int = 0
+        if w > 1:
+            fixed = step.fixed(row)
+            blocks, done = f.floor_to(n, w * len(sets)), f.floor_to(n, w)
+            with f.loop(0, blocks, w * len(sets)) as i:
+                for k, accs in enumerate(sets):
+                    step(row, accs, f.add(i, k * w), fixed)
+            with f.loop(blocks, done, w) as i:
+                step(row, sets[0], i, fixed)
+        if masked and done != n:
+            with tail(f, done, n):
+                step(row, sets[0], done, fixed, lane_mask(v, f.sub(n, done)))
+        elif not masked:
+            fixed = single.fixed(row)
+            with f.loop(done, n) as i:
+                single(row, lone, i, fixed)
 
-    nest(f, dims[:-1], [strides[:-1]], along)
-    total = wide[0].value()
-    for acc in wide[1:]:
-        total = combine(v, rule, d, total, acc.value())
-    return combine(one, rule, d, across(v, rule, d, total), single.value())
+    nest(f, dims[:-1], strides, along)
+    results = [p for p, rule in zip(places[len(m.ins) :], m.rules) if rule is not None]
+    for k, p in enumerate(results):
+        parts = [accs[k] for accs in sets]
+        d = p.dtype.compute
+        rule = (parts or lone)[k if not parts else 0].rule
+        found = []
+        if parts:
+            total = parts[0].value()
+            for acc in parts[1:]:
+                total = combine(v, rule, d, total, acc.value())
+            found.append(across(v, rule, d, total))
+        if lone:
+            found.append(lone[k].value())
+        write(one, p, 0, found[0] if len(found) == 1 else combine(one, rule, d, *found))
 
 
 def _columns(
-    v: Lanes, rule: Reduction, p: Place, out: Place, n: Int, dims: list[Int], strides: list[Int]
+    v: Lanes,
+    m: MapReduce,
+    places: Sequence[Place],
+    n: Int,
+    dims: list[Int],
+    strides: list[list[Int]],
 ) -> None:
     """`n` results side by side, a few vectors at a time."""
-    f, w, d = v.f, v.width, p.dtype.compute
+    f, w = v.f, v.width
+    results = [p for p, rule in zip(places[len(m.ins) :], m.rules) if rule is not None]
 
     def block(lanes: Lanes, count: int, at: Int, mask: str = "") -> None:
-        accs = [_Accumulator(lanes, rule, d) for _ in range(count)]
-        for acc in accs:
-            acc.start()
+        step = _Step(lanes, m)
+        sets = [step.accumulators() for _ in range(count)]
 
         def take(offsets: list[Int]) -> None:
-            for k, acc in enumerate(accs):
-                acc.take(read(lanes, p, f.add(f.add(offsets[0], at), k * w), mask))
+            row = [replace(p, pointer=p.at(f, o)) for p, o in zip(places, offsets)]
+            fixed = step.fixed(row)
+            for k, accs in enumerate(sets):
+                step(row, accs, f.add(at, k * w), fixed, mask)
 
-        nest(f, dims, [strides], take)
-        for k, acc in enumerate(accs):
-            write(lanes, out, f.add(at, k * w), acc.value(), mask)
+        nest(f, dims, strides, take)
+        for k, accs in enumerate(sets):
+            for p, acc in zip(results, accs):
+                write(lanes, p, f.add(at, k * w), acc.value(), mask)
 
     blocks, whole = f.floor_to(n, w * ACCUMULATORS), f.floor_to(n, w)
-    with f.loop(0, blocks, w * ACCUMULATORS) as i:
-        block(v, ACCUMULATORS, i)
-    with f.loop(blocks, whole, w) as i:
-        block(v, 1, i)
-    if maskable(v.target, [p, out]):
-        with tail(f, whole, n):
-            block(v, 1, whole, lane_mask(v, f.sub(n, whole)))
-        return
-    with f.loop(whole, n) as i:
+    if w > 1:
+        with f.loop(0, blocks, w * ACCUMULATORS) as i:
+            block(v, ACCUMULATORS, i)
+        with f.loop(blocks, whole, w) as i:
+            block(v, 1, i)
+        if maskable(v.target, places):
+            with tail(f, whole, n):
+                block(v, 1, whole, lane_mask(v, f.sub(n, whole)))
+            return
+    with f.loop(whole if w > 1 else 0, n) as i:
         block(Lanes(f, v.target, 1), 1, i)
 
 
