@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from dy2st.branches.cond import decide
-from dy2st.branches.unresolved import unreadable
+from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Goes, Iterable, Learned
 from dy2st.loops.growth import count, guess, refute, unsteady
 from dy2st.loops.iterables import lose
@@ -40,6 +40,8 @@ MOST_PEELED = 64
 #: how often a loop is split in two
 MOST_PARTS = 3
 TIMES = ("", "once", "twice")
+#: begins the reason of an error in a loop that has been unrolled
+UNROLLED = "The loop cannot become one loop:"
 
 
 # ---------------------------------------------------------------- running a loop
@@ -373,7 +375,25 @@ class Runner:
             assert isinstance(self.over.trip, int)
             items = map(self.over.item, range(self.over.trip))
         more = functools.partial(self.code.more, self.trace, self.over)
-        return unrolled(self.trace, enumerate(items), self.code, more, go)
+        unrolled(self.trace, enumerate(items), self.code, more, go)
+        for x in self.code.get_state():
+            if type(x) is Unresolved and isinstance(x.__dict__["error"], Refused):
+                x.__dict__["error"] = self.of_unrolled(x.__dict__["error"])
+
+    def of_unrolled(self, e: Refused) -> Refused:
+        """The error of a variable that has another type at each place where data may end the loop:
+        one loop has one such place."""
+        if e.error.loc != self.site or UNROLLED in e.error.reason:
+            return e
+        reason = f"{UNROLLED} {self.why}.\n{e.error.reason}"
+        remedy, first = e.error.remedy, self.first
+        if isinstance(first, Mismatch) and first.after.startswith("a list ["):
+            remedy = (
+                "Append to the list and store what changes (`ys[k] = ...`), or keep one tensor: "
+                "`ys = paddle.concat([ys[order], y])`."
+            )
+        parts = {"here": e.error.here, "reason": reason, "remedy": remedy}
+        return Refused(source_error(type(e.error))(e.error.message, self.site, **parts))
 
     def at_most(self, bound: int) -> Iterator[object]:
         """The items of a `while` on data whose test is false after `bound` iterations."""

@@ -6,6 +6,7 @@ A container has elements and an identity. A tuple is as good as its elements.
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
 from ir import Loc, SourceError, Value
 
+#: so many elements of a container are in a message
+MOST_DESCRIBED = 4
 UNDEF: object = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
 
 
@@ -174,6 +177,12 @@ def is_flag(name: str) -> bool:
     return name.startswith(("_break__", "_returned__", "_return_value__"))
 
 
+def described(items: Collection[object]) -> str:
+    """The elements of a container in a message, of many the first ones and the number."""
+    shown = ", ".join(describe(q) for q in itertools.islice(items, MOST_DESCRIBED))
+    return shown if len(items) <= MOST_DESCRIBED else f"{shown}, ...: {len(items)} elements"
+
+
 def describe(x: Any) -> str:
     """A value in a message: what its class says in `__describe__`, type for tensors, text for
     Python values."""
@@ -185,13 +194,13 @@ def describe(x: Any) -> str:
     if isinstance(x, FakeTensor):
         return str(x._value.type)
     if isinstance(x, tuple):
-        return f"a tuple ({', '.join(map(describe, x))})"
+        return f"a tuple ({described(x)})"
     if isinstance(x, TraceList) and not x.segmented:
-        return f"a list [{', '.join(map(describe, x.parts()))}]"
+        return f"a list [{described(x.parts())}]"
     if isinstance(x, TraceList):
         return f"a {x.kind.__name__} that a loop has filled"
     if type(x) in (list, collections.deque):
-        return f"a {type(x).__name__} [{', '.join(map(describe, x))}]"
+        return f"a {type(x).__name__} [{described(x)}]"
     if type(x) is dict:
         return f"a dict of {', '.join(map(repr, x))}" if x else "an empty dict"
     if x is None or isinstance(x, (bool, int, float)):
