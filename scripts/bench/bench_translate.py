@@ -6,6 +6,9 @@ lines and the ops of the program, at T = 20 and at T = 2000. The two lengths tak
 on a fresh copy of the model, and the best round counts. Nothing is executed: `entry` translates for
 a call's arguments and does not make the call.
 
+With `--training` the two programs of a call in training are translated: the compilation is that of
+both, the lines and ops are theirs together. No report may say that a loop is unrolled.
+
 With `--calls` the cached call of each is timed at T = 50 instead, next to eager, in turns, in time
 of the processor.
 
@@ -13,7 +16,7 @@ With `--against PATH`, the root of another version of the project, the first tra
 and of ResNet-18 is timed instead: there and here in turns, each in a process of its own, in seconds
 of the processor.
 
-`python -m scripts.bench.bench_translate [idiom ...] [--calls] [--against PATH]` from the root.
+`python -m scripts.bench.bench_translate [idiom ...] [--training] [--calls] [--against PATH]`.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from ir.uses import walk
 from scripts.bench.bench_resnet import in_turns
 from scripts.bench.translate_models import MODELS
 from scripts.demo import fast_eager, processor
+from tests.check import tensors
 from tests.parity import packages
 from tests.parity.models import idioms
 
@@ -82,13 +86,21 @@ def timed_compilation() -> Iterator[list[float]]:
 
 
 def translate(model: Any, args: list[Any]) -> Cost:
-    """Translate a fresh copy of the model for these arguments."""
+    """Translate a fresh copy of the model for these arguments; the backward program, too, if
+    gradients are recorded and it has one."""
     static = dy2st.to_static(copy.deepcopy(model))
     with timed_compilation() as compilation:
         start = time.perf_counter()
-        program = static.forward.entry(*args).program
+        entry = static.forward.entry(*args)
+        gradient = getattr(entry.training, "gradient", None)
+        if gradient is not None:
+            entry.training.run, entry.training.executable  # noqa: B018
         whole = 1e3 * (time.perf_counter() - start)
-    lines, ops = len(str(program).splitlines()), sum(1 for _ in walk(program.ops))
+    report = str(dy2st.report(static, *args))
+    assert "unrolled" not in report, report
+    programs = [entry.program] if gradient is None else [gradient.forward, gradient.backward]
+    lines = sum(len(str(p).splitlines()) for p in programs)
+    ops = sum(1 for p in programs for _ in walk(p.ops))
     return Cost(whole - sum(compilation), sum(compilation), lines, ops)
 
 
@@ -102,7 +114,10 @@ def case(name: str, steps: int) -> tuple[Any, list[Any]]:
     """A model for this many steps, and arguments of it."""
     table = idioms if name in idioms.IDIOMS else packages
     row = idioms.IDIOMS[name] if name in idioms.IDIOMS else PACKAGES[name]
-    return table.make(name, steps), row.args(np.random.default_rng(0), steps)
+    args = row.args(np.random.default_rng(0), steps)
+    for x in tensors(args):
+        x.stop_gradient = x.dtype not in (paddle.float32, paddle.float64)
+    return table.make(name, steps), args
 
 
 def call_row(name: str, rounds: int) -> str:
@@ -182,6 +197,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("idioms", nargs="*", help="names; all of them by default")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--training", action="store_true", help="with the backward programs")
     parser.add_argument("--calls", action="store_true", help="time cached calls, next to eager")
     parser.add_argument("--against", type=Path, help="the root of another version")
     options = parser.parse_args()
@@ -194,8 +210,9 @@ def main() -> None:
         parser.error(f"no idiom is called {unknown.pop()!r}; there are {', '.join(NAMES)}")
     if options.calls:
         return print_calls(options.idioms or NAMES, options.rounds)
+    command = COMMAND + " --training" * options.training
     print(
-        f"{datetime.date.today()}, `{COMMAND}`, {processor()}, Python "
+        f"{datetime.date.today()}, `{command}`, {processor()}, Python "
         f"{platform.python_version()}, Paddle {paddle.__version__}, best of {options.rounds}; "
         f"sizes at T = {LENGTHS[0]} / T = {LENGTHS[1]}.\n"
     )
@@ -205,7 +222,7 @@ def main() -> None:
         f"| compilation, ms, {short} | {long} | ratio | lines | ops |"
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
-    with paddle.no_grad():
+    with paddle.set_grad_enabled(options.training):
         for name in options.idioms or NAMES:
             print(row(name, *compare(name, options.rounds)), flush=True)
 
