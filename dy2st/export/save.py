@@ -20,7 +20,7 @@ from dy2st.streaming.file import entries
 from dy2st.streaming.program import StreamingProgram
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.signals import SAVED, TakesGradients
-from dy2st.trace.undo import Location
+from dy2st.trace.undo import Attr, Location
 from ir import Dy2stError, Program
 
 
@@ -84,7 +84,7 @@ def parts_of(
         "stores": [
             [_input_of(entry, place), _tensor(place, saved(t, file))]
             for place, t in entry.plan.stores
-            if not _holds(place, t)
+            if not _holds(place, t) and not _stored_only(entry, place)
         ],
     }
     inputs = [k for k, q in enumerate(entry.displayed_bound) if q.pairs]
@@ -116,6 +116,19 @@ def _original(function: object) -> Any:
 
 def _array(tensor: Tensor) -> np.ndarray:
     return np.ascontiguousarray(tensor.numpy()).reshape(tuple(tensor.shape))
+
+
+def _stored_only(entry: Entry, place: Location) -> bool:
+    """Whether it is an attribute that no call reads before it has stored it, as the weight that a
+    weight norm computes: no result follows from it, so a file does without."""
+    if not isinstance(place, Attr):
+        return False
+    of, fields = id(place.obj), id(getattr(place.obj, "__dict__", None))
+    of_all = (("names", fields), ("members", of))
+    return not any(
+        key[:2] in of_all or (key[1:] == (of, place.name) and key[0] != "unregistered")
+        for key in entry.checks.terms
+    )
 
 
 def _input_of(entry: Entry, place: Location) -> int:

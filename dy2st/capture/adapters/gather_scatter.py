@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.capture.adapters.table import adapter, axes_of, elements_of, int_of
+from dy2st.capture.adapters.table import adapter, axes_of, elements_of, int_of, number_of
 from dy2st.capture.indexing.advanced import (
     fitted,
     held,
@@ -21,7 +21,7 @@ from dy2st.capture.indexing.advanced import (
 from dy2st.capture.indexing.selection import counting
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import check
+from dy2st.trace.scalar import check, is_runtime
 from ir.types import BOOL, I32, I64, Dim, DType, Size, product
 
 REDUCE = {
@@ -314,17 +314,32 @@ def cumprod(
     return running(e, "cumprod", x, at, exclusive, reverse, 1)
 
 
+def rolled(e: Emitter, x: object, axis: int, move: object) -> FakeTensor:
+    """`roll` along an axis of any size, by a number that the program may compute."""
+    if isinstance(move, Tensor):
+        by = e.reshape(indices(e, move), shape=())
+    elif is_runtime(move):
+        by = e.scalar(move, I64)
+    else:
+        by = e.full(int_of(move), I64)
+    n = e.type(x).shape[axis]
+    size = e.scalar(e.trace.sym(n), I64) if isinstance(n, Size) else e.full(n, I64)
+    return e.gather(x, e.remainder(e.subtract(counting(e, n), by), size), axis=axis)
+
+
 @adapter("roll")
 def roll(e: Emitter, x: object, shifts: object, axis: object = ()) -> FakeTensor:
-    known = elements_of(shifts)
-    moves, axes = axes_of(shifts if known is None else known), axes_of(axis)
+    known, axes = elements_of(shifts), axes_of(axis)
+    several = shifts if known is None else known
+    moves = [number_of(q) for q in (several if isinstance(several, (list, tuple)) else [several])]
     t = e.type(x)
     out = x if axes else e.reshape(x, shape=(product(t.shape),))
     for move, a in zip(moves, axes or (0,)):
         at = a % max(1, e.type(out).ndim)
         n = e.type(out).shape[at]
-        if isinstance(n, Size):
-            raise NoRow("roll of a named size")
+        if isinstance(n, Size) or not isinstance(move, int) or is_runtime(move):
+            out = rolled(e, out, at, move)
+            continue
         by = move % n if n else 0
         if by:
             tail = e.slice(out, axis=at, start=n - by, length=by)

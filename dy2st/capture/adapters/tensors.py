@@ -34,6 +34,8 @@ def full(
         return e.expand(e.scalar(value, kind), shape=dims)
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, str):  # Paddle's entry reads numbers in texts, "-inf" above all
+        value = float(value) if kind.kind == "f" else int(value)
     if not isinstance(value, (bool, int, float)):
         raise NoRow("a fill value that is a tensor")
     value = bool(value) if kind == BOOL else float(value) if kind.kind == "f" else int(value)

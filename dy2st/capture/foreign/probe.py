@@ -50,6 +50,10 @@ SAME_TYPE = frozenset(("dropout", "bernoulli"))
 UNCHECKED = frozenset(("warpctc", "warprnnt"))
 
 
+#: kernels of images and regions of them that trust the number of regions in each image
+REGIONS = frozenset(("roi_align", "roi_pool", "psroi_pool"))
+
+
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 #: numbers for sizes of the program beside indices of loops
 LARGER = (97, 109, 127, 139, 151, 163, 179, 191)
@@ -222,6 +226,8 @@ class Probe:
             made.append(stand_in(t, known, sizes, k, fill if is_list(t) else 1))
             if self.definite and known is None and is_square(t):
                 made[k] = positive_definite(made[k])
+        if self.name in REGIONS and len(made) == 3:
+            made[2] = all_in_the_first(made[2], made[1].shape[0])
         return made
 
     def once(
@@ -304,6 +310,12 @@ def positive_definite(x: Tensor) -> Tensor:
     array = x.numpy()
     array = (array + array.swapaxes(-1, -2)) / 2 + np.eye(*array.shape[-2:]) * array.shape[-1]
     return paddle.to_tensor(array.astype(x.numpy().dtype))
+
+
+def all_in_the_first(counts: Tensor, total: int) -> Tensor:
+    array = np.zeros(counts.shape, "int32")
+    array[:1] = total
+    return paddle.to_tensor(array, counts.dtype)
 
 
 def stand_in(

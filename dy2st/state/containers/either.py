@@ -214,12 +214,12 @@ def replaced(x: Any, one: Either, value: Any) -> Any:
 
 def split(trace: Trace, f: Any) -> Any:
     """A function that is not converted: called in a branch for the number and in one for the
-    tensor, where one of its arguments is either. One that `shows_numbers` makes a text of them."""
-    if not trace.objects.undecided:
-        return f
+    tensor, where one of its arguments is either. One that `shows_numbers` makes a text of them.
+
+    The arguments may be the first that are either (`int(min(x.sum(), n))`): they come later."""
 
     def call(*args: object, **kwargs: object) -> Any:
-        one = first((*args, *kwargs.values()))
+        one = first((*args, *kwargs.values())) if trace.objects.undecided else None
         if one is None or one.numeric and getattr(f, "shows_numbers", False):
             return f(*args, **kwargs)
 

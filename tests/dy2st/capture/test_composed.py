@@ -44,6 +44,18 @@ CALLS = {
         lambda x: (F.channel_shuffle(x, 3), F.channel_shuffle(x, 2, "NHWC")),
         lambda: f32(2, 6, 4, 6),
     ),
+    "roll by numbers from data": (
+        lambda x: (
+            paddle.roll(x, -int(x[0].argmax()), 1),
+            paddle.roll(x, [1, int(x[1].argmax()) + 9], [0, 1]),
+            paddle.roll(x, x[2].argmax()),
+        ),
+        lambda: f32(4, 5),
+    ),
+    "a number written as a text": (
+        lambda x: (x + paddle.full([4, 1], "-inf"), paddle.full([5], "3", "int32") * 2),
+        lambda: f32(4, 5),
+    ),
     "temporal_shift": (lambda x: F.temporal_shift(x, 3, 0.2), lambda: f32(6, 10, 2, 2)),
     "shrinks": (
         lambda x: (F.tanhshrink(x), F.hardshrink(x), F.hardshrink(x, 0.3), F.softshrink(x)), odd

@@ -171,3 +171,12 @@ def test_images_under_an_affine_map(corners):
         return grid, F.grid_sample(x, grid, align_corners=corners)
 
     native(f, data(2, 2, 3), data(2, 3, 6, 5), dtype="float64")
+
+
+@pytest.mark.parametrize("of", ["roi_align", "roi_pool"])
+def test_regions_of_images_that_nobody_knows_yet(of):
+    """The kernel reads wherever the number of regions in each image says: stand-ins fit."""
+    pool = getattr(paddle.vision.ops, of)
+    boxes = abs(data(5, 4, seed=1, dtype="float32", trained=False)).sort(-1)
+    counts = paddle.to_tensor([2, 3], "int32")
+    agree(lambda x, b, n: pool(x, b * 3, n, 2), data(2, 4, 8, 8, dtype="float32"), boxes, counts)

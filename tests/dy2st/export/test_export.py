@@ -124,6 +124,33 @@ def test_rebound_state_and_structures(tmp_path):
     assert not run.buffers["h"].any() if "h" in run.buffers else True
 
 
+class Keeps(nn.Layer):
+    """Attributes that a call stores, and does not read before: a weight norm has one."""
+
+    def __init__(self, asks):
+        super().__init__()
+        self.conv = nn.utils.weight_norm(nn.Conv1D(3, 4, 3))
+        self.asks = asks
+
+    def forward(self, x):
+        if self.asks and hasattr(self, "features"):
+            x = x + self.features.mean()
+        self.features = self.conv(x)
+        return self.features * 2
+
+
+def test_attributes_that_no_call_reads_stay_out_of_the_file(tmp_path):
+    x, spec = paddle.randn([2, 3, 8]), [InputSpec([None, 3, None], "float32", "x")]
+    layer = Keeps(asks=False)
+    dy2st.save(layer, tmp_path / "k.dy2st", spec)
+    run = dy2st.load(tmp_path / "k.dy2st")
+    want = layer(x).numpy()
+    for _ in range(2):
+        np.testing.assert_allclose(run(x.numpy()), want, 1e-5, 1e-5)
+    with pytest.raises(dy2st.Dy2stError, match="it stores keeps.features, which it does not read"):
+        dy2st.save(Keeps(asks=True), tmp_path / "k.dy2st", spec)
+
+
 def collects(x):
     """Lists that a loop fills: of tensors, of pairs, of Python numbers; and a number."""
     rows, pairs, totals, n = [], [], [], 0

@@ -154,7 +154,16 @@ def in_dicts_of_a_list(x):
     return found
 
 
-PLAIN = [total, loss_of_terms, operators, functions, types_of, either_way, returned, same_tensor]
+def in_one_expression(x):  # the numbers of examples of a detector's loss
+    positive = int((x > 0).sum())
+    n = int(min((x <= 0).astype("float32").sum(), positive * 3))
+    return x.flatten().sort(descending=True)[:n].sum() / (positive + n + 1)
+
+
+PLAIN = [
+    total, loss_of_terms, operators, functions, types_of, either_way, returned, same_tensor,
+    in_one_expression,
+]  # fmt: skip
 LOOPS = [in_a_loop, largest, nested, until, left_early, again_a_number]
 LISTS = [in_a_list, in_dicts_of_a_list]
 
