@@ -41,9 +41,10 @@ def _unbounded(trace: Trace, n: RuntimeScalar) -> object:
 
 
 def quotient(trace: Trace, total: Dim, known: Dim, otherwise: Dim) -> Dim:
-    """`total` by a size that data decides, where that is no polynomial."""
-    names = known.names if isinstance(known, Size) else frozenset()
-    if names.isdisjoint(trace.sizes.counts) or divide(total, known) is not None:
+    """`total` by `known`, where data decides one of them, and that is no polynomial: the number of
+    boxes whose four coordinates a mask has selected."""
+    names = frozenset[str]().union(*(q.names for q in (total, known) if isinstance(q, Size)))
+    if known == 0 or names.isdisjoint(trace.sizes.counts) or divide(total, known) is not None:
         return otherwise
     value = trace.emit("floor_divide", [dim_value(trace, q) for q in (total, known)], {})
     return once(trace, "quotient", value, lambda: size_of(trace, value, total))
