@@ -19,7 +19,7 @@ from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import tensor_of
 from dy2st.state.containers import shrinks
 from dy2st.state.containers.either import Either
-from dy2st.state.ownership import check_keys, refuse
+from dy2st.state.ownership import check_keys, note_class, refuse
 from dy2st.state.protocols import special
 from dy2st.state.strings import described, is_lazy, shows_values, text_of, with_values
 from dy2st.state.traced_list import TraceList
@@ -57,8 +57,11 @@ def condition(trace: Trace, value: Any) -> Any:
     check_keys(value)
     if isinstance(value, TraceList) and shrinks.known(value, trace.frames):
         return condition(trace, value.length() > 0)
-    users = special(trace, value, "__bool__") or special(trace, value, "__len__")
-    return condition(trace, users[0]) if users else bool(value)
+    for name in ("__bool__", "__len__"):
+        if users := special(trace, value, name):
+            return condition(trace, users[0])
+        note_class(trace, value, name)
+    return bool(value)
 
 
 def settled_condition(trace: Trace, value: object) -> Any:

@@ -23,6 +23,7 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.receiver_item(obj, index, default)       load_item of what is only appended to, or its items;
                                                 with a default, `obj.setdefault(index, default)`
     RT.load_attr(obj, name)  RT.store_attr(value, obj, name)  RT.del_attr(obj, name)
+    RT.imported(where, package, name, value)    what `from where import name` has bound
     RT.load_item(obj, index) RT.store_item(value, obj, index) RT.del_item(obj, index)
     RT.slice_(start, stop, step)
     RT.joined(string, (value, conversion, spec), ...)   an f-string

@@ -95,7 +95,19 @@ class Convert(Expressions):
     def visit_ClassDef(self, node: ast.stmt) -> Stmts:
         return [*self.rebinds(node, bound([node])), node]
 
-    visit_Import = visit_ImportFrom = visit_ClassDef
+    visit_Import = visit_ClassDef
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> Stmts:
+        """What a module has is read on every call: `name = RT.imported(...)` follows."""
+        out = [*self.rebinds(node, bound([node])), node]
+        where = ast.Constant("." * node.level + (node.module or ""))
+        package = load("__package__") if node.level else ast.Constant(None)
+        for q in node.names:
+            name = q.asname or q.name
+            if name not in self.outside:
+                value = rt("imported", where, package, ast.Constant(q.name), load(name))
+                out.append(place(assign(store(name), place(value, node)), node))
+        return out
 
     def rebinds(self, node: ast.AST, names: Names) -> Stmts:
         """Tell the runtime that the next statement binds or deletes names from outside."""

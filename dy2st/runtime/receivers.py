@@ -1,4 +1,4 @@
-"""What a function reads only to append to it: attributes and items that hold lists and dicts.
+"""What a function reads only to append to it, and what it imports.
 
 `self.log.append(x)` and `self.history["loss"].append(x)` depend neither on the elements of the list
 nor on the other items of the dict, which grow from call to call.
@@ -7,6 +7,8 @@ nor on the other items of the dict, which grow from call to call.
 from __future__ import annotations
 
 import collections
+import importlib.util
+import sys
 from typing import Any
 
 from dy2st.runtime.access import load_attr, load_item
@@ -57,4 +59,11 @@ def is_receiver(trace: Trace, obj: object, index: object) -> bool:
     return type(Item(obj, index).get()) in RECEIVERS
 
 
-__all__ = ["receiver", "receiver_item"]
+def imported(where: str, package: str | None, name: str, value: object) -> object:
+    """`from where import name` in a function of the package: an attribute of the module, unless it
+    is a module below it."""
+    module = sys.modules.get(importlib.util.resolve_name(where, package))
+    return load_attr(module, name) if name in getattr(module, "__dict__", ()) else value
+
+
+__all__ = ["imported", "receiver", "receiver_item"]

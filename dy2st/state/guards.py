@@ -176,7 +176,7 @@ class Guards(ContainerGuards):
         value = plain_function(value) if isinstance(obj, type) else value
         self.meet(obj)
         fields = getattr(obj, "__dict__", None)
-        own = isinstance(fields, dict) and name in fields
+        own = isinstance(fields, dict) and name in fields or isinstance(value, self.tensor)
         if not own and isinstance(bound := unbound(value), types.MethodType):
             self.method(obj, name, getattr(bound, "__func__", None))
         elif not own and value is not MISSING and getattr(type(obj), name, MISSING) is value:

@@ -17,13 +17,14 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import MISSING, kind_of
+from dy2st.trace.undo import MISSING, in_class, kind_of
 from ir.loc import source_error
 
 _FUNCTIONS = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
     functools.partial,
 )  # fmt: skip
+_METHODS = (types.FunctionType, classmethod, staticmethod)
 #: the attribute in which an object keeps the programs of its class's translated methods
 TRANSLATIONS = "__dy2st__"
 
@@ -204,12 +205,25 @@ def note_attr(trace: Trace, obj: object, name: str, value: object, whole: bool =
             if ("item", id(vars(obj)), name) not in trace.objects.stored:
                 trace.guards.global_(vars(obj), name, whole)
         return
-    if made_here(trace, obj) or ("attr", id(obj), name) in trace.objects.stored:
+    if ("attr", id(obj), name) in trace.objects.stored:
         return
+    if made_here(trace, obj):
+        return note_class(trace, obj, name, whole)
     if is_stored_in_class(trace, obj, name):
         trace.guards.absent(obj, name)
     elif not isinstance(value, FakeTensor):
         trace.guards.attr(obj, name, value, whole)
+
+
+def note_class(trace: Trace, obj: object, name: str, whole: bool = True) -> None:
+    """What an object of the function has, or may get, from a class of the user."""
+    kind: type = type(obj)
+    library = isinstance(obj, type) or package_of(kind) in LIBRARIES
+    if library or name in getattr(obj, "__dict__", ()):
+        return
+    found = in_class(kind, name)
+    if isinstance(found, _METHODS) or not hasattr(type(found), "__get__"):
+        note_attr(trace, kind, name, getattr(kind, name, MISSING), whole)
 
 
 def is_stored_in_class(trace: Trace, obj: object, name: str) -> bool:

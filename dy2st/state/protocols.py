@@ -24,6 +24,7 @@ from dy2st.state.ownership import (
     check_strong,
     is_users_object,
     made_here,
+    note_class,
     package_of,
     refuse,
 )  # fmt: skip
@@ -160,10 +161,15 @@ def descriptor_of(obj: object, name: str) -> object:
     if isinstance(found, property):
         return found if isinstance(found.fget, types.FunctionType) else None
     if isinstance(found, functools.cached_property):
-        return None if name in vars(obj) else found
+        return None if is_own(obj, name) else found
     if found is None or users_method(found, "__get__") is None:
         return None
-    return None if name in vars(obj) and users_method(found, "__set__") is None else found
+    return None if is_own(obj, name) and users_method(found, "__set__") is None else found
+
+
+def is_own(obj: object, name: str) -> bool:
+    """Whether an object itself has an attribute, not its class; slots are those of the class."""
+    return name in getattr(obj, "__dict__", ())
 
 
 def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
@@ -183,10 +189,10 @@ def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
             not_yet(trace, obj, name)
         return special(trace, found, "__get__", obj, type(obj))
     own = defined(obj, name)
-    if isinstance(own, functools.partialmethod) and name not in vars(obj):
+    if isinstance(own, functools.partialmethod) and not is_own(obj, name):
         trace.guards.in_class(obj, name, own)
         return (own.__get__(obj, type(obj)),)
-    if isinstance(own, functools.singledispatchmethod) and name not in vars(obj):
+    if isinstance(own, functools.singledispatchmethod) and not is_own(obj, name):
         trace.guards.in_class(obj, name, own)
         return (functools.partial(dispatched, trace, own, obj),)
     if defined(obj, "__getattribute__") is not None:
@@ -197,7 +203,9 @@ def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
         )
     if defined(obj, "__getattr__") is None or plain_get(obj, name) is not MISSING:
         return ()
-    trace.guards.absent(obj, name)
+    if not made_here(trace, obj):
+        trace.guards.absent(obj, name)
+    note_class(trace, obj, name)
     return hooked(trace, obj, "__getattr__", name)
 
 

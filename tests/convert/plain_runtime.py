@@ -254,6 +254,9 @@ class Runtime:
     load_attr = receiver = staticmethod(getattr)
     del_attr = staticmethod(delattr)
 
+    def imported(self, where, package, name, value):
+        return value
+
     def receiver_item(self, obj, index, *default):
         return obj.setdefault(index, *default) if default else obj[index]
 

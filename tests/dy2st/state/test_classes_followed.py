@@ -1,0 +1,149 @@
+"""Classes and modules that change between calls, read through objects made in the function, too."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import types
+
+import paddle
+import pytest
+
+import dy2st
+from tests import check
+
+X = paddle.to_tensor([0.5, 2.0])
+#: the body of a class, what is read of an object `o` of it, and changes of the class `A`
+CASES = {
+    "attribute": ("scale = 1.0", "x * o.scale", ["A.scale = 7.0", "A.scale = 2"]),
+    "tensor": ("w = paddle.ones([2])", "x * o.w", ["A.w = X * 3", "A.w.add_(X)", "A.w = X * 4"]),
+    "list": ("ks = [1.0]", "x * sum(o.ks)", ["A.ks.append(2.0)", "A.ks = [5.0]"]),
+    "method": (
+        "def run(self, x): return x + 1", "o.run(x)",
+        ["A.run = lambda self, x: x * 9", "A.run = lambda self, x: x - 9"],
+    ),
+    "method of a base": (
+        "pass", "o.below(x)",
+        ["B.below = lambda self, x: x * 7", "A.below = lambda self, x: x * 8", "del A.below"],
+    ),
+    "static": (
+        "run = staticmethod(lambda x: x + 1)", "o.run(x)",
+        ["A.run = staticmethod(lambda x: x * 3)"],
+    ),
+    "class method": (
+        "k = 2.0\n    @classmethod\n    def run(cls, x): return x * cls.k", "o.run(x)",
+        ["A.k = 5.0", "A.run = classmethod(lambda cls, x: x - cls.k)"],
+    ),
+    "none yet": (
+        "pass", "x * getattr(o, 'flag', 1.0) + hasattr(o, 'other')",
+        ["A.flag = 3.0", "A.other = 1", "del A.flag"],
+    ),
+    "hook": (
+        "def __getattr__(self, name): return 2.0", "x * o.rate",
+        ["A.rate = 4.0", "A.__getattr__ = lambda self, name: 9.0", "del A.rate"],
+    ),
+    "truth": (
+        "n = 3\n    def __len__(self): return self.n", "x * (2 if o else 3)",
+        ["A.n = 0", "A.__bool__ = lambda self: True", "del A.__bool__; del A.__len__"],
+    ),
+    "slots": ("__slots__ = ('v',)\n    k = 2.0", "x * o.k", ["A.k = 6.0"]),
+    "descriptor with slots": (
+        "__slots__ = ('_v',)\n    v = Clamped()", "x * step(o)", ["Clamped.most = 1.0"],
+    ),
+}  # fmt: skip
+TEXT = """
+class B:
+    __slots__ = ()
+    def below(self, x): return x + 1
+
+class Clamped:
+    most = 3.0
+    def __get__(self, obj, kind): return getattr(obj, "_v", 1.0)
+    def __set__(self, obj, value): obj._v = min(value, self.most)
+
+class A(B):
+    {body}
+
+def step(o):
+    o.v = o.v + 1
+    return o.v
+
+here = A()
+
+def made(x):
+    o = A()
+    return {use}
+
+def outside(x):
+    o = here
+    return {use}
+
+def looped(x):
+    for _ in range(12):
+        o = A()
+        x = x + ({use}).sum() * 0.01
+    return x
+"""
+
+
+def run(text, space):
+    """Run code whose functions have a source."""
+    name = f"<classes {len(linecache.cache)}>"
+    linecache.cache[name] = len(text), None, text.splitlines(True), name
+    exec(compile(text, name, "exec"), space)
+
+
+def module(name):
+    body, use, _ = CASES[name]
+    space = {"__name__": "classes_of_the_user", "X": X, "paddle": paddle}
+    run(TEXT.format(body=body, use=use), space)
+    return space
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_class_that_changes(name):
+    eager, own = module(name), module(name)
+    calls = {f: dy2st.to_static(own[f]) for f in ("made", "outside", "looped")}
+    for change in ("pass", *CASES[name][2], "pass"):
+        run(change, eager), run(change, own)
+        for f, static in calls.items():
+            check.same(static(X), eager[f](X), what=f"{f} after {change}")
+
+
+def test_an_error_of_the_user_has_what_its_class_has():
+    class Rejected(Exception):
+        weight = 2.0
+
+    def weighed(x):
+        try:
+            raise Rejected
+        except Rejected as e:
+            return x * e.weight
+
+    static = dy2st.to_static(weighed)
+    check.same(static(X), X * 2)
+    Rejected.weight = 5.0
+    check.same(static(X), X * 5)
+
+
+def imports(x):
+    from settings_of_the_user import rate as by
+    from settings_of_the_user import table, weight
+
+    return x * by + table["a"] + weight
+
+
+def test_what_a_function_imports_is_followed(monkeypatch):
+    settings = types.ModuleType("settings_of_the_user")
+    settings.rate, settings.table, settings.weight = 2.0, {"a": 1.0}, X * 2
+    monkeypatch.setitem(sys.modules, settings.__name__, settings)
+    static = dy2st.to_static(imports)
+    for change in (
+        lambda: None,
+        lambda: setattr(settings, "rate", 5.0),
+        lambda: settings.table.update(a=3.0),
+        lambda: setattr(settings, "weight", X * 7),
+        lambda: setattr(settings, "table", {"a": 9.0}),
+    ):
+        change()
+        check.same(static(X), imports(X))
