@@ -13,12 +13,13 @@ from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
 from executor.gpu.kernels.attention import attention
+from executor.gpu.kernels.few_rows import fills_blocks
 from executor.gpu.kernels.groups import grouped
 from executor.gpu.kernels.loops.cell import celled
 from executor.gpu.kernels.loops.linear import chunked
+from executor.gpu.kernels.partial_sums import split
 from executor.gpu.kernels.rows import merged
 from executor.gpu.kernels.shared_keys import shared
-from executor.gpu.kernels.tiles import split
 from executor.gpu.loops import rotated
 from executor.gpu.nvrtc import compiler, machine_code
 from executor.gpu.preamble import THREADS
@@ -70,7 +71,12 @@ class Gpu:
                 what = "a function of Python" if name == "host" else repr(name)
                 raise Unsupported(f"a GPU cannot run {what}, which is called on the host", op.loc)
         launches = grouped(celled(rotated(chunked(lowered.launches))), attention, merged)
-        return replace(lowered, launches=tuple(split(shared(launches))))
+        sizes = lowered.program.sizes
+
+        def others(x: Gemm) -> bool:
+            return fills_blocks(x) or product_of(x, "float32", sizes) is not None
+
+        return replace(lowered, launches=tuple(split(shared(launches), others)))
 
     def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:
         products = {}

@@ -17,6 +17,7 @@ from executor.gpu.blas import Product
 from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
 from executor.gpu.kernel_builder import KERNELS, Kernel
 from executor.gpu.kernels.attention import Attention, attention_kernel
+from executor.gpu.kernels.few_rows import few_rows_kernel, has_few_rows
 from executor.gpu.kernels.fragments import fragments_of
 from executor.gpu.kernels.groups import is_constant
 from executor.gpu.kernels.loops.cell import Cell, cell_kernel, dealt, matrix_kernel
@@ -33,9 +34,15 @@ from executor.gpu.kernels.loops.resident import (
     resident,
 )
 from executor.gpu.kernels.loops.scan import lanes_of, scan_kernel
+from executor.gpu.kernels.partial_sums import Partial
 from executor.gpu.kernels.rows import Rows, rows_kernel
 from executor.gpu.kernels.shared_keys import Shared, shared_kernel
-from executor.gpu.kernels.tiles import Partial, Tiled, is_large, tiled_kernel
+from executor.gpu.kernels.tiles import (
+    Tiled,
+    is_large,
+    is_large_in_a_loop,
+    tiled_kernel,
+)
 from executor.launches import (
     Addresses,
     Branch,
@@ -188,13 +195,10 @@ def schedule(
     bits = names | {n + other for n in names for other in (OPEN, ANY)}
     hazards = Hazards(frozenset(bits))
     planner = _Planner(touches, hazards, made)
-    for x in launches:
-        if isinstance(x, Tiled) and is_large(x, device.threads):
-            fragments = fragments_of(x, device.precision, device.threads)
-            made[id(x)] = tiled_kernel(x, device.threads, fragments)
-        if isinstance(x, Partial):
-            fragments = fragments_of(x.whole, device.precision, device.threads)
-            made[id(x)] = tiled_kernel(x.whole, device.threads, fragments, x.parts)
+    outside = {id(x) for x in launches}
+    for x in every(launches):
+        if kernel := _by_tiles(x, device, id(x) in outside):
+            made[id(x)] = kernel
     for loop in loops:
         planner.keep_matrices(loop, device)
     stages: list[Stage] = []
@@ -254,7 +258,18 @@ OF_BLOCKS: dict[type, Callable[[Any, int], Kernel]] = {
 def _kernel(x: Launch, device: Device) -> Kernel | None:
     if type(x) in OF_BLOCKS:
         return OF_BLOCKS[type(x)](x, device.threads)
+    if isinstance(x, Gemm) and has_few_rows(x):
+        return few_rows_kernel(x, device.threads)
     return KERNELS[type(x)](x) if type(x) in KERNELS else None
+
+
+def _by_tiles(x: Launch, device: Device, outside: bool) -> Kernel | None:
+    large = is_large if outside else is_large_in_a_loop
+    whole = x.whole if isinstance(x, Partial) else x
+    if not isinstance(whole, Tiled) or whole is x and not large(whole, device.threads):
+        return None
+    fragments = fragments_of(whole, device.precision, device.threads)
+    return tiled_kernel(whole, device.threads, fragments, getattr(x, "parts", 1))
 
 
 def _waits(n: Repeat) -> int:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul, unrolled
+from executor.gpu.kernel_builder import Int, Kernel, add, mul, unrolled
 from executor.gpu.kernels.fragments import HEIGHT, WIDTH, Fragments
-from executor.gpu.preamble import SHARED, THREADS, WARP
+from executor.gpu.preamble import SHARED, WARP
 from executor.gpu.scalars import register_type
-from executor.launches import BackendLaunch, Contract, Conv, Gemm, Launch, Reduce, results
-from executor.memory import Buffer, View, collapse
-from ir.opdef import OPS
-from ir.types import Dim, DType, contiguous, product
+from executor.launches import (
+    Contract,
+    Conv,
+    Gemm,
+    results,
+)
+from executor.memory import View, collapse
+from ir.types import Dim, DType, Size, product, substitute_dim
 
 #: results of a thread along each axis; elements between the rows of a slice
 SIDE, GAP = 4, 4
@@ -56,58 +60,32 @@ class Tile:
 
 #: what is taken by tiles
 Tiled: TypeAlias = Gemm | Contract | Conv
-#: tiles that leave a GPU idle where a sum has many terms, parts of such a sum, and their terms
-FEW, MOST_PARTS, TERMS = 128, 32, 256
+#: tiles that are worth a barrier, and terms; what a named size counts for
+FEWEST, NAMED = 32, 64
 
 
-@dataclass(frozen=True, eq=False)
-class Partial(BackendLaunch):
-    """`parts` sums of some of the terms of `whole` each, one behind the other in `outs`."""
-
-    ins: tuple[View, ...]
-    outs: tuple[View, ...]
-    whole: Contract | Conv
-    parts: int
-
-
-def split(launches: Sequence[Launch]) -> list[Launch]:
-    """The launches, with sums of many terms that have few tiles in parts: the gradients of weights
-    and of filters."""
-    return [q for x in launches for q in _in_parts(x)]
-
-
-def _in_parts(x: Launch) -> tuple[Launch, ...]:
-    parts = _parts(x) if isinstance(x, (Contract, Conv)) else 1
-    if parts < 2 or not isinstance(x, (Contract, Conv)):
-        return (x,)
-    shape, d = x.out.shape, x.out.dtype.compute
-    memory = Buffer("arena", 0, parts * product(shape) * d.size)
-    sums = View(memory, d, 0, (parts, *shape), contiguous((parts, *shape)))
-    ins = (x.x, x.y) if isinstance(x, Contract) else (x.x, x.w)
-    add = OPS["sum"].reduce
-    assert add is not None
-    whole = replace(x, out=sums.pick(0, 0))
-    return Partial(ins, (sums,), whole, parts), Reduce(sums, (0,), add, x.out)
-
-
-def _parts(x: Contract | Conv) -> int:
-    m, n = _sides(x)
-    batch, depth = x.out.shape[0], _depth(x)
-    if not all(isinstance(q, int) and q > 0 for q in (m, n, batch)) or x.out.dtype.kind != "f":
-        return 1
-    tile = Tile.of(x.out.dtype.compute, THREADS)
-    tiles = int(str(batch)) * -(-int(str(m)) // tile.height) * -(-int(str(n)) // tile.width)
-    found = min(MOST_PARTS, FEW // tiles)
-    return min(found, depth // TERMS) if isinstance(depth, int) else found
-
-
-def _depth(x: Contract | Conv) -> Dim:
+def depth_of(x: Tiled) -> Dim:
+    """Terms of a sum."""
+    if isinstance(x, Gemm):
+        return x.x.shape[-1]
     return product(x.x.shape[2:] if isinstance(x, Contract) else x.w.shape[2:])
 
 
-@kernel_for(Partial)
-def whole_blocks(x: Partial) -> Kernel:
-    return tiled_kernel(x.whole, THREADS, None, x.parts)
+def tiles_of(x: Tiled, threads: int, named: int = 0) -> Dim:
+    """How many tiles the result has, with so many elements for a size that has a name."""
+    (out,), dims = results(x), []
+    for d in (*_sides(x), _batch(x)):
+        names = d.names if named and isinstance(d, Size) else ()
+        dims.append(substitute_dim(d, dict.fromkeys(names, named)))
+    m, n, batch = dims
+    if not isinstance(m, int) or not isinstance(n, int):
+        return m * n
+    tile = Tile.of(out.dtype.compute, threads)
+    return batch * (-(-m // tile.height) * -(-n // tile.width))
+
+
+def _batch(x: Tiled) -> Dim:
+    return product(x.c.shape[:-2]) if isinstance(x, Gemm) else x.out.shape[0]
 
 
 def is_large(x: Tiled, threads: int) -> bool:
@@ -118,6 +96,14 @@ def is_large(x: Tiled, threads: int) -> bool:
     tile = Tile.of(d, threads)
     sizes = zip(_sides(x), (tile.height, tile.width))
     return all(not isinstance(n, int) or 2 * n > side for n, side in sizes)
+
+
+def is_large_in_a_loop(x: Tiled, threads: int) -> bool:
+    """Whether tiles make up for the barrier behind them, which a thread for each result does
+    without: they are for many multiprocessors, and sums have some terms."""
+    tiles, depth = tiles_of(x, threads, NAMED), depth_of(x)
+    many = isinstance(tiles, int) and tiles >= FEWEST
+    return many and is_large(x, threads) and (not isinstance(depth, int) or depth >= FEWEST)
 
 
 def _sides(x: Tiled) -> tuple[Dim, Dim]:
@@ -260,8 +246,10 @@ class _Matrices(Operands):
 
     def store(self, row: str, column: str, value: str) -> None:
         if self.x.initial is not None:
-            value = f"({value} + {self.read(3, row, column)})"
-        at = self.place(2, row, column)
+            summand = self.read(3, row, column)
+            first = f"({self.part} ? 0 : {summand})" if self.parts > 1 else summand
+            value = f"({value} + {first})"
+        at = add(self.behind(self.x.c), self.place(2, row, column))
         self.kernel.write(self.pointers[2], self.x.c.dtype, at, value)
 
 

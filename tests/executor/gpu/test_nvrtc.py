@@ -19,7 +19,7 @@ from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import ATTENTION, DECODE, GATED, LSTM, PRODUCT, RECURRENT, fixed
 from tests.executor.gpu.test_linear import LINEAR, TWO
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, parsed
-from tests.executor.gpu.test_tiles import FILTERS
+from tests.executor.gpu.test_tiles import FEW, FILTERS, LOOP
 from tests.executor.test_executor import ROWS, examples_program
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
@@ -33,6 +33,7 @@ def text_of(program, device=H200) -> str:
     return source(lowered, plan, schedule(lowered.launches, plan, device)).text
 
 
+FEW_ROWS = FEW.replace("RIGHT", "A,K,N").replace("TY", "False").replace(",3,", ",8,")
 EMPTY = TEXT + 'extern "C" __global__ void empty(i64* table) {}\n'
 NEEDED = pytest.mark.skipif(first_of(installed()) is None, reason="no NVRTC")
 
@@ -50,8 +51,8 @@ def compiled(text, architecture):
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "program",
-    [LIF, RNN, ADDED, PRODUCT, FILTERS],
-    ids=["lif", "rnn", "added", "product", "filters"],
+    [LIF, RNN, ADDED, PRODUCT, FILTERS, FEW_ROWS, LOOP.replace(",6,5]", ",28,28]")],
+    ids=["lif", "rnn", "added", "product", "filters", "few", "loop"],
 )
 def test_loops_and_branches(program, architecture):
     text = text_of(run_passes(parsed(program)))
