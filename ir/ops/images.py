@@ -365,4 +365,4 @@ op(
 )
 
 
-__all__ = ["Pair", "Padding", "padded", "require_image", "tap", "windows"]
+__all__ = ["LOWEST", "Pair", "Padding", "padded", "require_image", "tap", "windows"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -274,9 +274,9 @@ def adapted(e: Emitter, x: object, count: tuple[int, int], how: str) -> FakeTens
     return e.divide(*(unequal(e, v, count) for v in (x, ones)))
 
 
-def unequal(e: Emitter, x: object, count: tuple[int, int]) -> object:
+def unequal(e: Emitter, x: object, count: Sequence[int]) -> object:
     """The sums of the windows, along one axis after the other."""
-    for axis, n in zip((2, 3), count):
+    for axis, n in enumerate(count, 2):
         d, rows = e.type(x).shape[axis], []
         for k in range(n):
             first, end = k * d // n, -(-(k + 1) * d // n)

@@ -180,3 +180,65 @@ def test_regions_of_images_that_nobody_knows_yet(of):
     boxes = abs(data(5, 4, seed=1, dtype="float32", trained=False)).sort(-1)
     counts = paddle.to_tensor([2, 3], "int32")
     agree(lambda x, b, n: pool(x, b * 3, n, 2), data(2, 4, 8, 8, dtype="float32"), boxes, counts)
+
+
+VOLUMES = {
+    "plain": (F.conv3d, (2, 3, 5, 6, 4), (4, 3, 3, 3, 2)),
+    "steps": (
+        lambda x, w: F.conv3d(x, w, stride=(2, 1, 2), padding=(1, 0, 2), dilation=(2, 1, 1)),
+        (1, 3, 9, 6, 7),
+        (4, 3, 3, 3, 2),
+    ),
+    "groups, ends": (
+        lambda x, w: F.conv3d(x, w, groups=2, padding=[[0, 0], [0, 0], [1, 0], [0, 1], [2, 1]]),
+        (2, 4, 3, 5, 4),
+        (6, 2, 3, 3, 3),
+    ),
+    "same": (
+        lambda x, w: F.conv3d(x, w, padding="SAME", stride=2), (1, 2, 5, 6, 7), (3, 2, 3, 3, 3)
+    ),
+    "transposed": (
+        lambda x, w: F.conv3d_transpose(x, w, None, (2, 3, 1), (1, 0, 1), [1, 2, 0]),
+        (2, 3, 4, 5, 3),
+        (3, 4, 3, 4, 3),
+    ),
+    "transposed, gaps": (
+        lambda x, w: F.conv3d_transpose(x, w, stride=3, padding=1), (1, 3, 4, 3, 2), (3, 2, 2, 2, 2)
+    ),
+    "largest, equal ones": (lambda x: F.max_pool3d(x.round(), 3, 2, 1), (2, 3, 5, 6, 7)),
+    "largest, ceil": (lambda x: F.max_pool3d(x, (2, 3, 2), 2, ceil_mode=True), (2, 3, 6, 6, 7)),
+    "means": (
+        lambda x: (F.avg_pool3d(x, 3, 2, 1), F.avg_pool3d(x, 2, 1, 1, exclusive=False)),
+        (1, 3, 5, 6, 7),
+    ),
+    "so many": (
+        lambda x: (F.adaptive_avg_pool3d(x, 1), F.adaptive_avg_pool3d(x, (2, 3, 3))),
+        (1, 2, 4, 6, 5),
+    ),
+    "neighbouring channels": (lambda x: F.local_response_norm(x, 3), (2, 5, 4, 3)),
+    "so many largest": (
+        lambda x: (F.adaptive_max_pool2d(x.round(), (2, 3)), F.adaptive_max_pool2d(x, 1)),
+        (2, 3, 6, 9),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.quick("steps", "transposed", "largest, equal ones")
+@pytest.mark.parametrize("name", VOLUMES)
+def test_volumes(name):
+    f, *shapes = VOLUMES[name]
+    native(f, *(data(*shape, seed=k, dtype="float32") for k, shape in enumerate(shapes)))
+
+
+def test_places_of_the_largest_pixels():
+    x = data(2, 3, 7, 6, dtype="float32", trained=False).round()
+
+    def pooled(x):
+        return (
+            F.max_pool2d(x, 2, return_mask=True),
+            F.max_pool2d(x, 3, 2, 1, return_mask=True),
+            F.max_pool1d(x[0], 3, 2, 1, return_mask=True),
+            F.adaptive_max_pool2d(x, (7, 2), return_mask=True),
+        )
+
+    check.same(dy2st.to_static(pooled)(x), pooled(x))

@@ -1,6 +1,6 @@
-"""Adapters of images of another size, of pixels at places that data gives, and of blocks of
-pixels."""
+"""Adapters of images of another size, of pixels at places that data gives, of blocks of pixels, and
+of volumes."""
 
-from dy2st.capture.adapters.vision import blocks, interpolation, sampling
+from dy2st.capture.adapters.vision import blocks, interpolation, sampling, volumes
 
-__all__ = ["blocks", "interpolation", "sampling"]
+__all__ = ["blocks", "interpolation", "sampling", "volumes"]
