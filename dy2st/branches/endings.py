@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dy2st.branches.branch import Branch
+from dy2st.capture.foreign.host import acts
 from dy2st.capture.foreign.host_results import CLOCKS, GENERATORS
 from dy2st.capture.foreign.probe import RANDOM
 from dy2st.state.strings import is_lazy
@@ -45,7 +46,7 @@ class Unrolled:
 class Rerun:
     """An error that eager meets when it runs the call that has failed. `needed`: as in `Unrolled`;
     `random`: Paddle's generator begins again, too, and so do the `generators` of Python and NumPy.
-    `quiet`: what it prints has been printed."""
+    `quiet`: what it prints and logs has been printed and logged."""
 
     needed: bool
     random: bool = False
@@ -96,7 +97,7 @@ def in_loops(trace: Trace, loops: Sequence[Loop], needed: bool) -> Unrolled | Re
 def final_paths(trace: Trace, program: Program, changes: bool) -> list[Any]:
     """How the errors are reached again; None for those that need not be. `changes`: a call stores
     something. What acts while it runs runs a second time only where nobody sees it."""
-    acts, random = draws(program.ops, {"host", "print"}), draws(program.ops, RANDOM)
+    shows, random = draws(program.ops, {"host", "print"}), draws(program.ops, RANDOM)
     generators = repeated(program.ops)
     if generators is None and any(
         not isinstance(q, tuple) and q.needed for q in trace.endings.paths
@@ -109,8 +110,8 @@ def final_paths(trace: Trace, program: Program, changes: bool) -> list[Any]:
             return path
         if generators is None or not (path.needed or changes):
             return None
-        again = random or acts or isinstance(path, Rerun)
-        return Rerun(True, random, generators, acts) if again else path
+        again = random or shows or isinstance(path, Rerun)
+        return Rerun(True, random, generators, shows) if again else path
 
     return [final(q) for q in trace.endings.paths]
 
@@ -139,11 +140,11 @@ def has_changed(trace: Trace) -> bool:
 
 def repeated(nodes: Iterable[Node]) -> tuple[object, ...] | None:
     """The generators from which host calls draw, if eager may make all host calls once more; None
-    if one of them does anything but to draw or read a clock."""
+    if one of them does anything but to draw, read a clock, write to a log or warn."""
     found = [q for q in walk(nodes) if isinstance(q, Op) and q.name == "foreign"]
     calls = [q.attrs["args"][0] for q in found if q.attrs["call"] == "host"]
     owners = {id(q.owner): q.owner for q in calls if isinstance(q.owner, tuple(GENERATORS))}
-    others = [q for q in calls if id(q.owner) not in owners]
+    others = [q for q in calls if id(q.owner) not in owners and q.owner is not acts]
     if not all(q.owner in CLOCKS and CLOCKS[q.owner] is not None for q in others):
         return None
     return tuple(owners.values())

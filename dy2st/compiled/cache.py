@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +40,8 @@ MOST_ENDINGS = 8
 #: a trace stores stand-ins in the user's objects; CPython's syntax trees are built by one thread
 TRANSLATING = threading.RLock()
 MOST_PROGRAMS = 64
+#: held while a call runs again, and what it shows is not shown a second time
+SILENT = threading.RLock()
 
 
 def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
@@ -56,9 +59,22 @@ def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """What is printed has been printed before."""
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
+    """What this thread prints, logs and warns of has been so before."""
+    thread, out, err = threading.get_ident(), io.StringIO(), io.StringIO()
+
+    def handle(logger: logging.Logger, record: logging.LogRecord) -> None:
+        if threading.get_ident() != thread:
+            original(logger, record)
+
+    with SILENT, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        original = logging.Logger.handle
+        logging.Logger.handle = handle  # type: ignore[method-assign, assignment]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
+        finally:
+            logging.Logger.handle = original  # type: ignore[method-assign]
 
 
 class Cache:

@@ -5,7 +5,9 @@ The text of an assert is the user's here: PYTEST_DONT_REWRITE
 
 from __future__ import annotations
 
+import logging
 import random
+import warnings
 
 import paddle
 import pytest
@@ -304,7 +306,14 @@ def told():
     LOG.append("told")
 
 
+class Told(logging.Handler):
+    def emit(self, record):
+        LOG.append(record.getMessage())
+
+
 LOG = []
+LOGGER = logging.Logger("of this test")
+LOGGER.addHandler(Told())
 
 
 def of_the_user(net, x):
@@ -315,10 +324,21 @@ def of_the_user(net, x):
     return x
 
 
-@pytest.mark.parametrize("body", [host_calls_first, printing_loop, of_the_user])
+def logged(net, x):
+    net.n += 1
+    LOGGER.warning("call %d: %s", net.n, x.min())
+    warnings.warn("once", stacklevel=1)
+    if x.min() < 0:
+        LOGGER.error("negative")
+        raise ValueError("negative")
+    return x
+
+
+@pytest.mark.parametrize("body", [host_calls_first, printing_loop, logged, of_the_user])
+@pytest.mark.filterwarnings("ignore:once")
 def test_an_error_behind_what_acts(body, capsys):
-    """Eager makes draws and reads clocks once more. A limit: a call of the user's function is not
-    made a second time, and all is as it was."""
+    """Eager makes draws and reads clocks once more, and what it prints and logs is not shown again.
+    A limit: a call of the user's function is not made a second time, and all is as it was."""
     nets, drawn, out = [Net(body), Net(body)], [], []
     x = paddle.to_tensor([[1.0, 2.0], [3.0, -4.0]])
     for f in (dy2st.to_static(nets[0].forward), nets[1].forward):
@@ -326,7 +346,7 @@ def test_an_error_behind_what_acts(body, capsys):
         with pytest.raises(ValueError, match="negative"):
             f(x)
         drawn.append(random.random())
-        out.append((capsys.readouterr().out, len(LOG)))
+        out.append((capsys.readouterr().out, LOG[:]))
         LOG.clear()
     assert drawn[0] == drawn[1] and out[0] == out[1]
     assert nets[0].n == (0 if body is of_the_user else nets[1].n)
