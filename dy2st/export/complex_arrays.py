@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from dy2st.export.limits import FileError
+from executor.gpu.arrays import DeviceArray
 from ir import Program, Type, Value
 from ir.types import COMPLEX, complex_type
+
+Some: TypeAlias = np.ndarray | DeviceArray
 
 
 @dataclass(frozen=True)
@@ -58,15 +62,19 @@ def read_complex(program: Program, manifest: Mapping[str, object]) -> ComplexArr
     return ComplexArrays(program, *found)
 
 
-def pairs_of(a: np.ndarray) -> np.ndarray:
+def pairs_of(a: Some) -> Some:
     """A contiguous complex array as pairs of floats on the same memory."""
-    part = np.dtype(f"float{a.dtype.itemsize * 4}")
-    return a.reshape(-1).view(part).reshape((*a.shape, 2))
+    part, shape = np.dtype(f"float{a.dtype.itemsize * 4}"), (*a.shape, 2)
+    if isinstance(a, DeviceArray):
+        return a.seen_as(part, shape)
+    return a.reshape(-1).view(part).reshape(shape)
 
 
-def complex_of(a: np.ndarray) -> np.ndarray:
+def complex_of(a: Some) -> Some:
     """Pairs of floats as a complex array on the same memory, if they are contiguous."""
     whole = np.dtype(f"complex{a.dtype.itemsize * 16}")
+    if isinstance(a, DeviceArray):
+        return a.seen_as(whole, a.shape[:-1])
     return np.ascontiguousarray(a).reshape(-1).view(whole).reshape(a.shape[:-1])
 
 

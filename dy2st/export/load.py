@@ -105,10 +105,6 @@ class LoadedProgram:
         if len(set(self.arguments)) < len(self.arguments):
             raise FileError("two arguments have one name")
         self._arrays = read_complex(program, manifest)
-        if device == "gpu" and (self._arrays.inputs or self._arrays.outputs):
-            raise executor.Unsupported(
-                "complex arguments, weights and results run on the CPU: load it without `device`"
-            )
         reader = Reader(program, self._arrays)
         self._result = reader.read(manifest["result"])
         self._stores = [(k, reader.read(tree)) for k, tree in manifest["stores"]]
@@ -197,7 +193,8 @@ class LoadedProgram:
             want = self._arrays.input_type(k).dtype.numpy
             if array.dtype != want:
                 raise TypeError(f"{i.name} is {array.dtype}, the program takes {want}")
-            if k in self._arrays.inputs and not array.flags.c_contiguous:
+            on_host = isinstance(array, np.ndarray)
+            if k in self._arrays.inputs and on_host and not array.flags.c_contiguous:
                 if i.value in {target for target, _ in self.program.writes}:
                     raise ValueError(f"{i.name} is written, but the array is not contiguous")
                 array = np.ascontiguousarray(array).reshape(array.shape)

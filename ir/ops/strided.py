@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from ir.opdef import OPS, ShapeError, ViewRule, assume, axis_in, example, op, unchanged
 from ir.ops.gradients import Placed, Scattered
@@ -81,7 +82,7 @@ def _types(x: Type, shape: Dims, strides: Dims, offset: Dim) -> Type:
 
 def _view(x: np.ndarray, shape: Any, strides: Any, offset: Any) -> np.ndarray:
     steps = [s * x.strides[0] for s in strides]
-    return np.lib.stride_tricks.as_strided(x[offset:] if 0 not in shape else x[:0], shape, steps)
+    return as_strided(x[offset:] if 0 not in shape else x[:0], shape, steps)
 
 
 def _places(b: Builder, shape: Dims, strides: Dims, offset: Dim) -> Value:
@@ -243,11 +244,25 @@ def _doubled(x: Type, y: Type, strides: Strides) -> Strides:
     return (*out, 1)
 
 
+def _parts(x: np.ndarray) -> np.ndarray:
+    """On the same memory."""
+    out: np.ndarray = as_strided(x.real, (*x.shape, 2), (*x.strides, x.real.itemsize))
+    return out
+
+
+def _whole(x: np.ndarray) -> np.ndarray:
+    """On the same memory, if the pairs lie as complex numbers do."""
+    if x.strides[-1] == x.itemsize:
+        return x.view(f"c{2 * x.itemsize}")[..., 0]
+    out: np.ndarray = x[..., 0] + 1j * x[..., 1]
+    return out
+
+
 op(
     "as_real(x)",
     types=_to_pairs,
     pairs=unchanged,
-    ref=lambda x: np.stack((x.real, x.imag), -1),
+    ref=_parts,
     grad=lambda b, g, y, x: [b.as_complex(g)],
     view=ViewRule(
         strides=_doubled,
@@ -260,7 +275,7 @@ op(
     "as_complex(x)",
     types=_of_pairs,
     pairs=unchanged,
-    ref=lambda x: x[..., 0] + 1j * x[..., 1],
+    ref=_whole,
     grad=lambda b, g, y, x: [b.as_real(g)],
     view=ViewRule(
         strides=_halves,

@@ -225,6 +225,35 @@ def test_results_of_a_saved_program_lie_where_its_arguments_do(tmp_path):
     np.testing.assert_allclose(there(uploaded(x))[4].numpy(), 0.5 + 2 * x.mean(0), rtol=1e-5)
 
 
+class Turned(paddle.nn.Layer):
+    """Complex arguments, weights, state and results, and a view of one."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("w", paddle.to_tensor(np.array([1j, 2, 3], "complex64")))
+        self.register_buffer("h", paddle.zeros([3], "complex64"))
+
+    def forward(self, x):
+        self.h.set_value(self.h * self.w + x.sum(0))
+        return self.h * 1j, x[0], x.real()
+
+
+def test_complex_arrays_of_a_saved_program_lie_where_its_arguments_do(tmp_path):
+    dy2st.save(Turned(), tmp_path / "f", [InputSpec([None, 3], "complex64", "x")])
+    here, host, there = (dy2st.load(tmp_path / "f", device=d) for d in ("cpu", "gpu", "gpu"))
+    for t in (1, 3):
+        parts = np.random.default_rng(t).normal(size=(2, t, 3)).astype("f4")
+        x = parts[0] + 1j * parts[1]
+        there_x = uploaded(np.stack([x, x], 1)).viewed(lambda a: a[:, 0])
+        with pytest.raises(ValueError, match="not contiguous: give a contiguous copy"):
+            there(there_x.viewed(lambda a: a[:, ::-1]))
+        for a, b, c in zip(here(x), host(x), there(there_x.copy()), strict=True):
+            assert isinstance(c, DeviceArray) and a.dtype == b.dtype == c.dtype
+            np.testing.assert_allclose(b, a, rtol=1e-5)
+            np.testing.assert_allclose(c, a, rtol=1e-5)
+    np.testing.assert_allclose(there.buffers["h"].numpy(), here.buffers["h"], rtol=1e-5)
+
+
 # ---------------------------------------------------------------- what is said, and refused
 def test_the_report_has_the_schedule():
     static = dy2st.to_static(Cell(), device="gpu")

@@ -114,6 +114,13 @@ class DeviceArray:
         """The first elements of contiguous ones."""
         return DeviceArray(self.address, shape, self.dtype, self.owner, None, self.read_only)
 
+    def seen_as(self, dtype: np.dtype, shape: Sequence[int]) -> DeviceArray:
+        """The same memory as elements of another type, as many bytes in all."""
+        if not self.contiguous:
+            text = f"an array of {list(self.shape)} on the device is not contiguous"
+            raise ValueError(f"{text}: give a contiguous copy")
+        return DeviceArray(self.address, shape, dtype, self, None, self.read_only)
+
     def viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> DeviceArray:
         """The same memory as NumPy would look at it; it must not take a copy."""
         low, high = self.extent
@@ -126,8 +133,8 @@ class DeviceArray:
             what = f"a result of {list(found.shape)} takes a copy"
             raise ValueError(f"{what}: give arrays on the host")
         moved = found.ctypes.data - memory.ctypes.data
-        strides = [s // unit for s in found.strides]
-        return DeviceArray(low + moved, found.shape, self.dtype, self, strides, self.read_only)
+        strides = [s // found.itemsize for s in found.strides]
+        return DeviceArray(low + moved, found.shape, found.dtype, self, strides, self.read_only)
 
     def beside(self, count: int, dtype: np.dtype) -> DeviceArray:
         return empty(count, dtype)

@@ -10,7 +10,7 @@ import numpy as np
 
 #: the number of CUDA's memory among devices
 CUDA = 2
-_CODES = {"i": 0, "u": 1, "f": 2, "b": 6}
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 NAME, USED = b"dltensor", b"used_dltensor"
 
 
