@@ -283,6 +283,8 @@ def _search(modules: Modules, size: int) -> list[Bindings]:
     out: list[Bindings] = []
     for name, fields in modules.fields.items():
         items = list(fields.items())
+        if name != "paddle._C_ops":
+            items = [(k, v) for k, v in items if id(v) in builtins or v is paddle.broadcast_shape]
         made = {k: new for k, v in items if (new := _replacement(name, k, v, builtins))}
         if made:
             out.append(Bindings(fields, {k: v for k, v in items if k in made}, made))

@@ -131,7 +131,7 @@ class LoadedProgram:
     def _weight(k: int, i: Input, weights: Mapping[str, np.ndarray]) -> np.ndarray:
         if str(k) not in weights:
             raise FileError(f"it has no weight for {i.name}")
-        array = np.array(weights[str(k)], order="C")
+        array = np.asarray(weights[str(k)], order="C")
         if array.dtype != i.value.type.dtype.numpy or array.shape != i.value.type.shape:
             have = f"{array.dtype}{list(array.shape)}"
             raise FileError(f"the weight {i.name} is {have}, the program has {i.value.type}")

@@ -6,7 +6,6 @@ The file is a zip: `manifest.json` (inputs and outputs), `program.txt` (the text
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import zipfile
@@ -46,7 +45,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, object], str, dict[str
     that cannot be read, FileError or another exception for one that `write` has not written.
     """
     require(os.stat(path).st_size, LIMITS.file, "bytes")
-    with zipfile.ZipFile(io.BytesIO(Path(path).read_bytes())) as z:
+    with open(path, "rb") as f, zipfile.ZipFile(f) as z:
         found = z.infolist()
         if sorted(i.filename for i in found) != sorted((MANIFEST, PROGRAM, WEIGHTS)):
             raise FileError(f"it does not hold {MANIFEST}, {PROGRAM} and {WEIGHTS}, each once")

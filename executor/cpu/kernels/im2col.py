@@ -9,6 +9,7 @@ cannot be read with a mask, elements are copied one at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from executor.cpu.kernel_builder import Place, load, prefetch, store
@@ -153,10 +154,12 @@ class _Patches:
 
     def vectors(self, below: Int, right: Int, offset: Int, row: Int, step: Int) -> None:
         f, v = self.f, Lanes(self.f, self.target, self.target.lanes(self.form.dtype))
-        masks = [
-            [self.mask(v, j, run, below, right) for run in runs]
-            for j, runs in enumerate(self.form.runs)
+        bounds = ((self.ys, below, "rows"), (self.xs, right, "columns"))
+        sides = [
+            (array, self.splat(v.width, more), self.splat(v.width, self.n[end]))
+            for array, more, end in bounds
         ]
+        masks = [self.masks(v, j, sides) for j in range(len(self.form.runs))]
         every = sorted({run for runs in self.form.runs for run in runs})
         bases = {r: f.load("i64", f.at(self.base, r, "i64"), 8) for r in every}
         places = {r: f.at(self.x, f.add(b, offset), self.element) for r, b in bases.items()}
@@ -172,22 +175,21 @@ class _Patches:
                     total = self.joined(v, total, self.piece(v, at, mask))
                 store(v, out, j * v.width, total)
 
-    def mask(self, v: Lanes, j: int, run: int, below: Int, right: Int) -> str:
-        """All ones in the lanes of vector j that belong to the run and have a pixel."""
-        f, w = self.f, v.width
+    def masks(self, v: Lanes, j: int, sides: Sequence[tuple[str, str, str]]) -> list[str]:
+        """For each of its runs all ones in the lanes of vector j that belong to the run and have a
+        pixel. `sides`: an array, what is added to it, and what the sum is less than."""
+        f, w, runs = self.f, v.width, self.form.runs[j]
         t = f"<{w} x {self.number}>"
         tests = []
-        for array, more, end in ((self.ys, below, "rows"), (self.xs, right, "columns")):
-            at = f.load(t, f.at(array, j * w, self.number), 4)
-            place = f.op(f"add {t} {at}, {self.splat(w, more)}")
-            tests.append(f.op(f"icmp ult {t} {place}, {self.splat(w, self.n[end])}"))
-        if len(self.form.runs[j]) > 1:
-            own = f.load(t, f.at(self.run, j * w, self.number), 4)
-            tests.append(f.op(f"icmp eq {t} {own}, splat ({self.number} {run})"))
-        both = tests[0]
-        for test in tests[1:]:
-            both = f.op(f"and <{w} x i1> {both}, {test}")
-        return f.op(f"sext <{w} x i1> {both} to {t}")
+        for array, more, end in sides:
+            place = f.op(f"add {t} {f.load(t, f.at(array, j * w, self.number), 4)}, {more}")
+            tests.append(f.op(f"icmp ult {t} {place}, {end}"))
+        found = [f.op(f"and <{w} x i1> {', '.join(tests)}")]
+        if len(runs) > 1:
+            of = f.load(t, f.at(self.run, j * w, self.number), 4)
+            own = [f.op(f"icmp eq {t} {of}, splat ({self.number} {run})") for run in runs]
+            found = [f.op(f"and <{w} x i1> {found[0]}, {q}") for q in own]
+        return [f.op(f"sext <{w} x i1> {q} to {t}") for q in found]
 
     def splat(self, width: int, value: Int) -> str:
         f, t, short = self.f, f"<{width} x {self.number}>", str(value)
