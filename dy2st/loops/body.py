@@ -293,9 +293,7 @@ class BodyTrace(LoopTrace):
     # ------------------------------------------------------------ where it ends
     def end(self, go: Goes) -> None:
         """Make the test after the body a go port, or a bound on the number of iterations."""
-        if self.known.trip is not None and go is not False and not self.has_bound(go):
-            self.known.trip, self.known.exact, self.known.assumed = None, False, False
-            raise Retrace
+        self.confirm_bound(go)
         if go is False and is_runtime_scalar(self.go):
             self.tests = value_in(self.trace, False, BOOL)
             self.count = self.trace.sizes.new_count(0, self.loop.trip, self.trace.frames[-2])

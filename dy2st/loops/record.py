@@ -52,7 +52,8 @@ class Learned:
     fills: those that it stores at its index; buffers: those that it fills and reads, or stores at
     any place; columns: attributes of Layers that it stores; updated: buffers of Layers, one for
     each iteration, that it writes in place; trip: the largest number of iterations,
-    whether it is exact, and whether it is assumed: a trace under it has to find it again. guessed:
+    whether it is exact, whether the test in front of the body has given it, and whether it is
+    assumed: a trace under it has to find it again. guessed:
     places of `grown` that a trace which failed seemed to make longer; refuted: those that do not
     grow; counted: those that only some iterations make longer, as data says. rebuilt: places whose
     lists or tuples it replaces by longer ones, with what the iterations begin with there; free: one
@@ -79,6 +80,7 @@ class Learned:
     updated: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
     trip: Dim | None = None
     exact: bool = False
+    tested: bool = False
     assumed: bool = False
     guessed: set[Path] = dataclasses.field(default_factory=set)
     refuted: set[Path] = dataclasses.field(default_factory=set)
@@ -192,9 +194,18 @@ class LoopTrace:
         return self.go is True
 
     # ------------------------------------------------------------ how often it runs
-    def has_bound(self, go: Goes) -> bool:
-        found = self.bounds(go).values() if is_runtime_scalar(go) else ()
-        return any(n is not None for n in found)
+    def confirm_bound(self, go: Goes) -> None:
+        """What an earlier trace has taken for a bound counts if the test behind this body gives
+        one, or the test in front of it."""
+        known = self.known
+        if known.trip is None or go is False:
+            return
+        if is_runtime_scalar(go) and any(n is not None for n in self.bounds(go).values()):
+            known.tested = False
+            return
+        if go is True or known.assumed or not known.tested:
+            known.trip, known.assumed, self.frame.stale = None, False, True
+        known.exact = False
 
     def bounds(self, go: RuntimeScalar, ahead: int = 0) -> dict[PathCondition, Dim | None]:
         """The largest trip count by each of the comparisons; None where there is none."""

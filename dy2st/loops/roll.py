@@ -199,7 +199,8 @@ class Runner:
     def rolled(self, go: Goes) -> bool:
         """Try until nothing new is learned; False leaves the reason in `why`."""
         known, self.asked = self.known(), False
-        known.trip, known.exact, known.assumed = None, False, False  # of another loop at this line
+        # of another loop at this line
+        known.trip, known.exact, known.tested, known.assumed = None, False, False, False
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         unguessed: BaseException | None = None
         refused: Refused | None = None
@@ -276,8 +277,11 @@ class Runner:
     def ask_for_bound(self, known: Learned, go: Goes) -> None:
         """The test of an iteration may give a bound of the index once something is known of the
         places. Where it fails, so it does after the body, whose trace tells why."""
+        if known.tested:
+            known.trip, known.exact, known.tested = None, False, False
         if self.over.trip == ENDLESS and known.trip is None and str(known):
             self.ask(BodyTrace(self.trace, self.over, self.code, known, go))
+            known.tested = known.trip is not None
 
     def assume_bound(self, known: Learned, go: Goes) -> bool:
         """After a trace that failed, perhaps for want of a bound: a trace in which slices up to the
