@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from executor.gpu.arrays import DeviceArray
 from ir import Program, Type, Value
 from ir.types import COMPLEX, complex_type
 
-Some: TypeAlias = np.ndarray | DeviceArray
+Some = TypeVar("Some", np.ndarray, DeviceArray)
 
 
 @dataclass(frozen=True)
