@@ -1,10 +1,7 @@
 """A translated call in Paddle's graph: one node, whose backward runs the backward program.
 
-    asked inputs -> node -> view -> results
-
 The node is that of a `PyLayer`, and gives all gradients at once. Paddle's engine does the rest:
-order, accumulation, `paddle.grad`, hooks of the user (which a `PyLayer` does not listen to: the
-views do), the error of a second backward through a graph that was not retained (from the views).
+order, accumulation, `paddle.grad`, hooks of the user.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import paddle
 from paddle.autograd import PyLayer
 from paddle.base import core
 
-from dy2st.compiled.engine import Again, current, raises
+from dy2st.compiled.engine import Pass, current, listen
 from dy2st.compiled.kernels import Where, empty, run_with
 from dy2st.compiled.training import Training
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -32,53 +29,84 @@ loop of an unknown length"
 )
 #: for inputs of the backward program that only name a size
 EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
-#: the order of the axes of a tensor of each rank
-AXES = [list(range(n)) for n in range(32)]
 
 
 class Node:
-    """One call that has run. It lives as long as its results do."""
+    """One call that has run. It lives as long as its results do.
 
-    __slots__ = ("__weakref__", "inputs", "kept", "leaves", "training", "versions", "where")
+    kept: what the backward program reads, None when that has been given back. Tensors that the user
+    sees are kept detached: a result must not keep its own graph alive. `seen` are these: number,
+    tensor, version, name. context: that of Paddle's node, until there is one.
+    """
 
-    def __init__(self, training: Training, inputs: Sequence[Tensor], where: Where) -> None:
-        self.training, self.inputs, self.where = training, inputs, where
-        self.versions = [t.inplace_version for t in inputs] if training.program else []
-        asked = [inputs[k] for k in training.wrt]
-        self.leaves = [t if t.is_leaf else None for t in asked]
-        self.kept: Kept | None = None
+    __slots__ = (
+        "__weakref__", "context", "inputs", "kept", "leaves", "outputs", "seen", "sizes",
+        "training", "versions", "where",
+    )  # fmt: skip
 
-    def results(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """The outputs with a gradient, as results of the node."""
-        held = _Held(self, outputs)
-        made = _Call.apply(held, [anchor(), *[self.inputs[k] for k in self.training.wrt]])
-        made[0]._register_grad_hook(Again(held.context))
-        return [ops.transpose(t, AXES[t.ndim]) for t in made]
+    def __init__(
+        self,
+        training: Training,
+        inputs: Sequence[Tensor],
+        sizes: Mapping[str, int],
+        where: Where,
+    ) -> None:
+        self.training, self.sizes, self.where = training, sizes, where
+        self.inputs: Sequence[Tensor] = ()
+        self.context: object = None
+        if training.program:
+            self.inputs, self.versions = inputs, [t.inplace_version for t in inputs]
+        if training.misses:
+            asked = [inputs[k] for k in training.wrt]
+            self.leaves = [t if t.is_leaf else None for t in asked]
+
+    def keep(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """What the backward program reads of these, now that nothing of the call writes to them."""
+        training, kept, seen = self.training, [], []
+        for k, (source, index, name) in enumerate(training.residuals):
+            if source == "kept":
+                tensor = outputs[index]
+            elif source == "room":
+                tensor = EMPTY
+            else:
+                tensor = (outputs if source == "output" else inputs)[index]
+                if source != "input" or not tensor.is_leaf:
+                    tensor = tensor.detach()
+                seen.append((k, tensor, tensor.inplace_version, name))
+            kept.append(tensor)
+        self.kept: list[Tensor] | None = kept
+        self.seen: list[tuple[int, Tensor, int, str]] = seen
+
+    def results(self, asked: Sequence[Tensor], outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The outputs with a gradient, as results of a node with these inputs."""
+        self.outputs = tuple(outputs)
+        made: Sequence[Tensor] = _apply(self, [anchor(), *asked])
+        context, self.context = self.context, None
+        for k, tensor in enumerate(made):
+            listen(tensor, context, k)
+        return made
 
     # ------------------------------------------------------------ backwards
-    def run(self, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def run(self, asked: Pass, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
         """The gradients of the asked inputs, of those of the results that have arrived."""
-        asked, kept = current(), self.kept
+        kept, training, where = self.kept, self.training, self.where
         if kept is None:
-            raise RuntimeError(
+            raise SystemError(
                 "the backward pass of a translated function runs a second time, but its graph was "
                 "not retained. Call the first `backward` with retain_graph=True."
             )
         if asked.create_graph:
-            return self.with_graph({k: g for k, g in enumerate(gradients) if g is not None}, kept)
+            return self.with_graph({k: g for k, g in enumerate(gradients) if g is not None})
+        backward = training.arrived(gradients)
+        self.check(backward.read)
+        if not training.device.on_host:
+            where = training.device.where([*(g for g in gradients if g is not None), *kept])
         if asked.consumes:
             self.kept = None
-        backward = self.training.arrived(gradients)
-        if kept.versions:
-            kept.check(backward.read)
-        where = self.where
-        if not self.training.device.on_host:
-            there = [g for g in gradients if g is not None]
-            where = self.training.device.where([*there, *kept.residuals])
-        found = backward.call(gradients, kept.residuals, kept.sizes, where)
+        found = backward.call(gradients, kept, self.sizes, where)
         if asked.consumes:
             self.inputs = ()
-            kept.hand_on(where)
+            training.hand_on(kept, where)
         if backward.unreached:
             without = [t for k in backward.unreached if (t := self.leaves[k]) is not None]
             leave_without([t for t in without if t.grad is None])
@@ -86,7 +114,18 @@ class Node:
             g.stop_gradient = False
         return found
 
-    def with_graph(self, arrived: Mapping[int, Tensor], kept: Kept) -> list[Tensor]:
+    def check(self, read: Collection[int]) -> None:
+        """Raises RuntimeError if one of the residuals that are read has been overwritten."""
+        for k, tensor, version, name in self.seen:
+            if tensor.inplace_version != version and k in read:
+                raise RuntimeError(
+                    f"{name}, which is needed for the gradient computation, has been modified by "
+                    f"an inplace operation. Its version is {tensor.inplace_version} but the "
+                    f"expected version is {version}. Do not write to it between forward and "
+                    "backward, or pass a clone."
+                )
+
+    def with_graph(self, arrived: Mapping[int, Tensor]) -> list[Tensor]:
         """The gradients of the inputs, as results of another translated call: of a program that
         computes them from the inputs and from the gradients that have arrived."""
         order = tuple(sorted(arrived))
@@ -94,7 +133,8 @@ class Node:
         asking = tuple(k for k, g in zip(order, given) if not g.stop_gradient)
         try:
             complex = any(g.is_complex() for g in given)
-            if self.training.program is None or kept.counted or complex:
+            counted = len(self.sizes) > len(self.training.gradient.forward.sizes)
+            if self.training.program is None or counted or complex:
                 raise NotDifferentiable("the function", why=WRITES)
             self.check_inputs()
             training = self.training.again(order, asking)
@@ -103,7 +143,7 @@ class Node:
                 f"dy2st: create_graph=True through a translated function from outside: {e}. Call "
                 "paddle.grad inside of the translated function, or use the eager function."
             ) from None
-        return called(training, [*self.inputs, *given], kept.sizes)
+        return called(training, [*self.inputs, *given], self.sizes)
 
     def check_inputs(self) -> None:
         if [t.inplace_version for t in self.inputs] != self.versions:
@@ -111,16 +151,6 @@ class Node:
                 "an argument or parameter of a translated function, which is needed for the "
                 "gradient computation, has been modified by an inplace operation."
             )
-
-
-class _Held:
-    """Keeps PyLayer from taking the outputs for inputs."""
-
-    __slots__ = ("context", "node", "outputs")
-
-    def __init__(self, node: Node, outputs: Sequence[Tensor]) -> None:
-        self.node, self.outputs = node, outputs
-        self.context: object = None
 
 
 @functools.cache
@@ -138,17 +168,27 @@ def anchor() -> Tensor:
 class _Call(PyLayer):
     @staticmethod
     def forward(
-        ctx: paddle.autograd.PyLayerContext, held: _Held, inputs: Sequence[Tensor]
+        ctx: paddle.autograd.PyLayerContext, node: Node, inputs: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
-        held.context, ctx.node = ctx, held.node
-        ctx.set_materialize_grads(False)
-        return tuple(held.outputs)
+        ctx.node, node.context = node, ctx
+        ctx.materialize_grads = False
+        made, node.outputs = node.outputs, ()
+        return made
 
     @staticmethod
-    @raises
     def backward(ctx: paddle.autograd.PyLayerContext, *gradients: Tensor | None) -> object:
-        node: Node = ctx.node
-        return ([None, *node.run(gradients)],)
+        this = current()
+        this.ran.append(ctx)
+        if this.hooked:
+            gradients = tuple(this.hooked.pop((ctx, k), g) for k, g in enumerate(gradients))
+        try:
+            return ([None, *ctx.node.run(this, gradients)],)
+        except BaseException as error:
+            this.error = error
+            raise
+
+
+_apply = _Call.apply
 
 
 def same_memory(tensor: Tensor) -> Tensor:
@@ -169,14 +209,21 @@ def recorded(
 
     Inputs that it has written become such results themselves.
     """
-    node, attached = Node(training, inputs, where), {k: i for i, k in training.attached}
-    given = [same_memory(inputs[attached[k]]) if k in attached else outputs[k] for k in training.of]
-    for k, made in zip(training.of, node.results(given)):
+    node, of = Node(training, inputs, sizes, where), training.of
+    asked = [inputs[k] for k in training.wrt]
+    if not training.attached:
+        for k, made in zip(of, node.results(asked, [outputs[k] for k in of])):
+            outputs[k] = made
+        node.keep(inputs, outputs)
+        return outputs
+    attached = {k: inputs[i] for i, k in training.attached}
+    given = [same_memory(attached[k]) if k in attached else outputs[k] for k in of]
+    for k, made in zip(of, node.results(asked, given)):
         if k in attached:
-            paddle.assign(made, output=inputs[attached[k]])
+            paddle.assign(made, output=attached[k])
         else:
             outputs[k] = made
-    node.kept = Kept(training, inputs, outputs, sizes)
+    node.keep(inputs, outputs)
     return outputs
 
 
@@ -214,51 +261,4 @@ def leave_without(tensors: Sequence[Tensor]) -> None:
         core.eager._add_backward_final_hook(at_the_end)
 
 
-class Kept:
-    """What the backward program reads, with the versions that it must still have.
-
-    Tensors that the user sees are kept detached: a result must not keep its own graph alive.
-    """
-
-    def __init__(
-        self,
-        training: Training,
-        inputs: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        sizes: Mapping[str, int],
-    ) -> None:
-        self.sizes, self.training = sizes, training
-        self.counted = len(sizes) > len(training.gradient.forward.sizes)
-        self.residuals: list[Tensor] = []
-        self.versions: list[tuple[int, Tensor, int, str]] = []
-        for k, r in enumerate(training.gradient.residuals):
-            if r.source == "room":
-                self.residuals.append(EMPTY)
-                continue
-            own = r.source == "kept"
-            tensor = (outputs if own or r.source == "output" else inputs)[r.index]
-            if not own:
-                name = "a result of the call" if r.source == "output" else r.name
-                tensor = tensor if tensor.is_leaf and r.source == "input" else tensor.detach()
-                self.versions.append((k, tensor, tensor.inplace_version, name))
-            self.residuals.append(tensor)
-
-    def hand_on(self, where: Where) -> None:
-        """The next call may have the memory of what only the backward program has read."""
-        for r, tensor in zip(self.training.gradient.residuals, self.residuals):
-            if r.source == "kept":
-                self.training.spare.give(r.index, tensor, where)
-
-    def check(self, read: Collection[int]) -> None:
-        """Raises RuntimeError if one of the residuals that are read has been overwritten."""
-        for k, tensor, version, name in self.versions:
-            if k in read and tensor.inplace_version != version:
-                raise RuntimeError(
-                    f"{name}, which is needed for the gradient computation, has been modified by "
-                    f"an inplace operation. Its version is {tensor.inplace_version} but the "
-                    f"expected version is {version}. Do not write to it between forward and "
-                    "backward, or pass a clone."
-                )
-
-
-__all__ = ["Kept", "Node", "recorded"]
+__all__ = ["Node", "recorded"]

@@ -5,8 +5,12 @@ the two functions through which Python enters the engine raise it instead: error
 program come out of `loss.backward()` as they were raised.
 
 The node of a `PyLayer` lets go of its context when it has run, and the process crashes when it runs
-again or is copied, as by `paddle.grad` (Paddle 3.3, also with retain_graph). `Again` gives it the
-context back. Where it lies in the node is found out, and tried, before the first node is made.
+again or is copied, as by `paddle.grad` (Paddle 3.3, also with retain_graph). It is given the
+context back as soon as the engine has stopped. Where it lies in the node is found out, and tried,
+before the first node is made.
+
+It also calls hooks of its results whether gradients have arrived there or not, and takes no notice
+of what they return: `listen` does.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import paddle
 from paddle.autograd import PyLayer
@@ -37,26 +41,26 @@ ENTRIES: dict[str, tuple[int, int | None]] = {
 MOST = 1 << 11
 
 
-@dataclass(eq=False)
 class Pass:
-    """One run of the engine: what it was asked for, the exception that a hook has raised, and the
-    nodes that have run. `outer`: the one in a hook of which it runs.
+    """One run of the engine: what it was asked for, the exception that a hook has raised, the
+    contexts of nodes that have run, and what hooks of their results have returned. `outer`: the
+    one in a hook of which it runs.
 
     `consumes`: whether the graph may not be used again. (`paddle.grad` runs copies of nodes, and
     leaves the graph as it is whatever it was asked for.)
     """
 
-    consumes: bool = False
-    create_graph: bool = False
-    outer: Pass | None = None
-    error: BaseException | None = None
-    ran: list[weakref.ref[Again]] = field(default_factory=list)
+    __slots__ = ("consumes", "create_graph", "error", "hooked", "outer", "ran")
+
+    def __init__(self, consumes: bool, create_graph: bool, outer: Pass | None) -> None:
+        self.consumes, self.create_graph, self.outer = consumes, create_graph, outer
+        self.error: BaseException | None = None
+        self.ran: list[object] = []
+        self.hooked: dict[tuple[object, int], Tensor] = {}
 
     def restore(self) -> None:
-        for reference in self.ran:
-            again = reference()
-            if again is not None:
-                again.restore()
+        for context in self.ran:
+            restore(context, layout())
 
 
 class _Current(threading.local):
@@ -68,7 +72,20 @@ _CURRENT = _Current()
 
 def current() -> Pass:
     """The run of the engine that has called a hook of this thread."""
-    return _CURRENT.running or Pass()
+    return _CURRENT.running or _unknown()
+
+
+def _unknown() -> Pass:
+    """One that has not been entered from Python: it gives contexts back when it ends well."""
+    this = _CURRENT.running = Pass(False, False, None)
+
+    def end() -> None:
+        if _CURRENT.running is this:
+            _CURRENT.running = None
+        this.restore()
+
+    core.eager._add_backward_final_hook(end)
+    return this
 
 
 def raises(hook: Callable[..., object]) -> Callable[..., object]:
@@ -123,43 +140,43 @@ def install() -> None:
 
 
 # ---------------------------------------------------------------- nodes that run again
-class Again:
-    """Gives the node of a `PyLayer` its context back.
-
-    It is a hook of the node's first result, of which no other reference is held: it lives as long
-    as the node, and only so long is there something at `address`.
-    """
-
-    __slots__ = ("__weakref__", "address", "context")
-
-    def __init__(self, context: object) -> None:
-        found = layout()
-        self.context = context
-        self.address = word(id(context) + found.node).value + found.context
-
-    def __call__(self, gradient: object) -> None:
-        """The node is about to run."""
-        self.restore()
-        current().ran.append(weakref.ref(self))
-
-    def restore(self) -> None:
-        slot = word(self.address)
-        if not slot.value:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.context))
-            slot.value = id(self.context)
-
-
 @dataclass(frozen=True)
 class Layout:
-    """Bytes from the beginning of a context to the address of its node, which has the address of
-    the context at the byte `context`."""
+    """Where a context has a weak pointer to its node (its address, and that of a block whose second
+    word begins with the number of owners), and where the node has the address of the context.
+    `leaks`: whether Paddle forgets to let go of the objects that it gives for nodes."""
 
     node: int
     context: int
+    leaks: bool
 
 
-word = ctypes.c_size_t.from_address
+word, half = ctypes.c_size_t.from_address, ctypes.c_int32.from_address
 WORD = ctypes.sizeof(ctypes.c_size_t)
+#: of the number of references to an object
+increment = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+decrement = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
+
+
+def restore(context: object, at: Layout) -> None:
+    """Give the node of a context that has run, if it is still there, the context back."""
+    pointer = id(context) + at.node
+    if half(word(pointer + WORD).value + WORD).value > 0:
+        slot = word(word(pointer).value + at.context)
+        if not slot.value:
+            increment(context)
+            slot.value = id(context)
+
+
+def node_of(tensor: Tensor, leaks: bool) -> int:
+    """The address of the node that has made a tensor. A leak is undone: it would keep the node."""
+    node = tensor.grad_fn
+    if node is None:
+        return 0
+    address: int = node.node_ptr()
+    if leaks:
+        decrement(node)
+    return address
 
 
 class _Trial(PyLayer):
@@ -195,24 +212,35 @@ def tried() -> Layout:
         leaf.stop_gradient = False
         result = _Trial.apply(made, leaf)
     (context,) = made
-    node = result.grad_fn.node_ptr()
+    address = result.grad_fn.node_ptr()
     inside = type(context).__basicsize__
-    own = [k for k in range(0, inside - WORD + 1, WORD) if word(id(context) + k).value == node]
-    at = places(memory(node, MOST), id(context))
-    if len(own) != 1 or len(at) != 1:
+    own = [k for k in range(0, inside - 2 * WORD, WORD) if word(id(context) + k).value == address]
+    places = places_of(memory(address, MOST), id(context))
+    if len(own) != 1 or len(places) != 1:
         raise LookupError("the node of a PyLayer does not have its context")
-    again, one = Again.__new__(Again), paddle.ones([1])
-    again.context, again.address = context, node + at[0]
+    block = word(id(context) + own[0] + WORD).value
+    others = owners(block) - 1
+    if others not in (0, 1):
+        raise LookupError("the number of owners of a node is unknown")
+    found, one = Layout(own[0], places[0], bool(others)), paddle.ones([1])
     for run in (1, 2):
         references = sys.getrefcount(context)
         core.eager.run_backward([result], [one], True, "")
-        left, gone = word(again.address).value, references - sys.getrefcount(context)
+        left = word(address + found.context).value
+        gone = references - sys.getrefcount(context)
         if (left, gone) not in ((0, 1), (id(context), 0)):
             raise LookupError("the node of a PyLayer has something else where its context was")
         if leaf.grad is None or float(leaf.grad) != run:
             raise LookupError("the node of a PyLayer does not run again")
-        again.restore()
-    return Layout(own[0], at[0])
+        restore(context, found)
+    del result
+    if owners(block) != others:
+        raise LookupError("the node of a PyLayer outlives its result")
+    return found
+
+
+def owners(block: int) -> int:
+    return int(struct.unpack("=i", memory(block + WORD, 4))[0])
 
 
 def memory(address: int, count: int) -> bytes:
@@ -222,10 +250,44 @@ def memory(address: int, count: int) -> bytes:
         return file.read(count)
 
 
-def places(data: bytes, value: int) -> Sequence[int]:
+def places_of(data: bytes, value: int) -> Sequence[int]:
     """Where in the data a word has this value."""
     words = struct.unpack(f"={len(data) // WORD}Q", data[: len(data) // WORD * WORD])
     return [WORD * k for k, found in enumerate(words) if found == value]
 
 
-__all__ = ["Again", "current", "install", "layout", "raises"]
+# ---------------------------------------------------------------- hooks of results
+class Listening(weakref.ref[Tensor]):
+    """What registers hooks of a result of a `PyLayer`: number `k` of the node with this context,
+    whose backward asks the pass for what they have returned."""
+
+    __slots__ = ("context", "k")
+
+    context: object
+    k: int
+
+    def __call__(self, hook: Callable[[Tensor], Tensor | None]) -> int:  # type: ignore[override]
+        result, at = super().__call__(), layout()
+        assert result is not None, "it is an attribute of the result"
+        own = node_of(result, at.leaks) == word(id(self.context) + at.node).value
+        if own:  # else it has been overwritten in place: what is there now is another node's
+            hook = functools.partial(self.called, hook)
+        return int(Tensor._register_grad_hook(result, hook))
+
+    def called(
+        self, hook: Callable[[Tensor], Tensor | None], gradient: Tensor | None
+    ) -> Tensor | None:
+        if gradient is None:  # those of other results have arrived
+            return None
+        found = hook(gradient)
+        current().hooked[self.context, self.k] = gradient if found is None else found
+        return found
+
+
+def listen(result: Tensor, context: object, k: int) -> None:
+    """Let hooks of this result change its gradient."""
+    result._register_grad_hook = listening = Listening(result)
+    listening.context, listening.k = context, k
+
+
+__all__ = ["Pass", "current", "install", "layout", "listen", "raises"]

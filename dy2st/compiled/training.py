@@ -23,6 +23,7 @@ from dy2st.compiled.collector import collector_waits
 from dy2st.compiled.engine import layout, raises
 from dy2st.compiled.kernels import (
     CPU,
+    HOST,
     Compiled,
     Device,
     Where,
@@ -178,6 +179,30 @@ class Training:
         """The compiled backward program for gradients of all results."""
         return self.compiled(range(len(self.of))).executable
 
+    @functools.cached_property
+    def residuals(self) -> list[tuple[str, int, str]]:
+        """Source, index and the name for the user of each."""
+        of = self.gradient.residuals
+        result = "a result of the call"
+        return [(r.source, r.index, result if r.source == "output" else r.name) for r in of]
+
+    @functools.cached_property
+    def spared(self) -> list[tuple[int, int]]:
+        """The residuals whose memory may serve again: number, and output of the program."""
+        pairs = enumerate(self.gradient.residuals)
+        return [(k, r.index) for k, r in pairs if r.source == "kept" and self.may_spare(r.index)]
+
+    def hand_on(self, kept: Sequence[Tensor], where: Where) -> None:
+        """The next call may have the memory of what only the backward program has read."""
+        for k, index in self.spared:
+            self.spare.give(index, kept[k], where)
+
+    @functools.cached_property
+    def misses(self) -> bool:
+        """Whether a backward pass may reach some of `wrt` and not others."""
+        every = frozenset(range(len(self.of)))
+        return len(every) > 1 or bool(unreached(self.gradient.backward, len(every), every))
+
     def may_spare(self, k: int) -> bool:
         """Whether output `k` of the forward program is one that only the backward program reads,
         and may be of a size for which `spare` is made."""
@@ -197,6 +222,7 @@ class Training:
     def _call(self, run: Compiled, arrived: Collection[int]) -> Callable[..., list[Tensor]]:
         """Python that calls the backward program."""
         names: dict[str, object] = {"_RUN": run.run, "_RUN_ON": run_on, "_ASSIGN": ops.assign}
+        names["_HOST"], place = HOST.place, "_HOST" if self.device.on_host else "_where.place"
         given = [f"_g{k}" for k in range(len(self.of))]
         kept = [f"_r{k}" for k in range(len(self.gradient.residuals))]
         made = [f"_o{k}" for k in range(len(run.program.outputs))]
@@ -207,7 +233,7 @@ class Training:
         def allocate(name: str, type: Type) -> None:
             make, dtype = f"_MAKE{name}", f"_DTYPE{name}"
             names[make], names[dtype] = allocator(type.shape), DTYPE_TO_PADDLE[type.dtype]
-            lines.append(f"{name} = {make}({shape_text(type.shape)}, {dtype}, _where.place)")
+            lines.append(f"{name} = {make}({shape_text(type.shape)}, {dtype}, {place})")
 
         for k, (name, i) in enumerate(zip(given, run.inputs)):
             if k not in arrived:  # it is not read

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import gc
 import os
+import weakref
 
 import paddle
 import pytest
+from paddle.base import core
 
 import dy2st
 from dy2st.compiled import engine
+from ir.autodiff import NotDifferentiable
 from tests.check import close, detached
-from tests.dy2st.compiled.test_gradients_autograd import X, Y, equal_outcomes, product
+from tests.dy2st.compiled.test_gradients_autograd import (
+    X,
+    Y,
+    equal_outcomes,
+    node_of_the_call,
+    nodes,
+    product,
+)
 
 pytestmark = pytest.mark.sampled
 
@@ -182,6 +192,24 @@ def test_a_child_process_runs_backwards_too():
     equal_outcomes(product, run, X, Y)
 
 
+def test_a_pass_that_is_not_entered_from_paddles_python():
+    """Somebody may hold the engine's function from before the first translation."""
+
+    def run(f, args):
+        h, s = f(*args)
+        loss = (h.sum() + s).reshape([1])
+        h.register_hook(lambda g: g * 2.0)
+        engine.install()
+        for _ in range(2):
+            unknown = core.eager.run_backward.__dy2st_engine__
+            unknown([loss], [paddle.ones_like(loss)], True, "")
+            paddle.grad(loss, args, retain_graph=True)
+        loss.backward()
+        return [a.grad.numpy() for a in args]
+
+    equal_outcomes(product, run, X, Y)
+
+
 def test_memory_of_many_calls():
     static, args = dy2st.to_static(product), [detached(a) for a in (X, Y)]
 
@@ -209,6 +237,90 @@ def test_memory_of_many_calls():
     assert objects() - before < 60
 
 
+# ---------------------------------------------------------------- hooks of results
+def test_hooks_of_results_in_turns():
+    def run(f, args):
+        h, s = f(*args)
+        seen = []
+        first = h.register_hook(lambda g: g * 2.0)
+        h.register_hook(lambda g: seen.append(g.numpy()))
+        last = h.register_hook(lambda g: g + 1.0)
+        s.register_hook(lambda g: g * 5.0)
+        h.retain_grads()
+        loss = (h * 3.0).sum() + s
+        seen += [g.numpy() for g in paddle.grad(loss, [h, *args], retain_graph=True)]
+        s.backward(retain_graph=True)
+        loss.backward(retain_graph=True)
+        seen.append(h.grad.numpy())
+        assert first.remove()
+        loss.backward(retain_graph=True)
+        assert last.remove()
+        loss.backward()
+        return [*seen, h.grad.numpy(), *(a.grad.numpy() for a in args)]
+
+    equal_outcomes(product, run, X, Y)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_hooks_of_a_result_written_in_place(before):
+    def run(f, args):
+        h, s = f(*args)
+        if before:
+            h.register_hook(lambda g: g * 7.0)
+        h.scale_(3.0)
+        h.register_hook(lambda g: g + 2.0)
+        (h.sum() + s).backward(retain_graph=True)
+        return [a.grad.numpy() for a in args]
+
+    equal_outcomes(product, run, X, Y)
+
+
+def test_a_hook_that_runs_the_same_node():
+    def run(f, args):
+        h, s = f(*args)
+        depth = []
+
+        def hook(g):
+            if not depth:
+                depth.append(1)
+                (h * 2.0).sum().backward(retain_graph=True)
+                return g * 4.0
+
+        s.register_hook(lambda g: g * 2.0)
+        h.register_hook(hook)
+        (h.sum() + s).backward(retain_graph=True)
+        (h.sum() + s).backward()
+        return [a.grad.numpy() for a in args]
+
+    equal_outcomes(product, run, X, Y)
+
+
+def test_an_exception_of_a_hook_of_a_result():
+    def run(f, args):
+        h, s = f(*args)
+        hook = h.register_hook(interrupted)
+        for _ in range(2):
+            with pytest.raises(OSError, match="Interrupted"):
+                (h.sum() + s).backward(retain_graph=True)
+        hook.remove()
+        (h.sum() + s).backward()
+        return [a.grad.numpy() for a in args]
+
+    equal_outcomes(product, run, X, Y)
+
+
+def test_results_with_hooks_go_with_their_graph(young):
+    static, before = dy2st.to_static(product), nodes()
+    h, s = static(detached(X), detached(Y))
+    alive = weakref.ref(node_of_the_call(before))
+    h.register_hook(lambda g: g * 2.0)
+    h.scale_(2.0)
+    h.register_hook(lambda g: g * 2.0)
+    (h.sum() + s).backward()
+    del h, s
+    assert alive() is None
+
+
 # ---------------------------------------------------------------- builds of Paddle
 @pytest.fixture
 def fresh():
@@ -228,7 +340,15 @@ def test_a_build_whose_nodes_are_unknown_has_no_backward(monkeypatch, fresh, see
             h.sum().backward(retain_graph=True)
 
 
+@pytest.mark.parametrize("place", [0, 64, 928])
+def test_a_wrong_place_of_the_context_is_refused(monkeypatch, fresh, place):
+    monkeypatch.setattr(engine, "places_of", lambda data, value: [place])
+    for _ in range(2):
+        with pytest.raises(NotDifferentiable, match="something else where its context was"):
+            engine.layout()
+
+
 def test_memory_that_is_not_there():
     with pytest.raises(OSError):
         engine.memory(8, 64)
-    assert engine.places(bytes(8) + (5).to_bytes(8, "little") * 2 + b"0", 5) == [8, 16]
+    assert engine.places_of(bytes(8) + (5).to_bytes(8, "little") * 2 + b"0", 5) == [8, 16]
