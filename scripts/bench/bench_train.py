@@ -1,8 +1,10 @@
-"""Training: tokens per second, the first backward of long loops, and what checkpoints cost.
+"""Training: tokens per second, the first backward of long loops, what checkpoints cost, and what a
+call of a small net costs.
 
-Prints Markdown. `python -m scripts.bench.bench_train [--steps 64]` from the root. Compared models
-train in turns, and the best round counts. `paddle.jit.to_static` unrolls the loop: its first call
-takes minutes for hundreds of steps, so `--steps` is small by default.
+Prints Markdown. `python -m scripts.bench.bench_train [--steps 64]` from the root; with `--small`
+only the table of small nets. Compared models train in turns, and the best round counts.
+`paddle.jit.to_static` unrolls the loop: its first call takes minutes for hundreds of steps, so
+`--steps` is small by default.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 import paddle
 import paddle.nn.functional as F
+from paddle import nn
 
 import dy2st
 from ir.types import evaluate_dim
@@ -79,12 +82,12 @@ def speed(steps: int, rounds: int, with_jit: bool) -> None:
               f"| {losses[name]:.4f} |")  # fmt: skip
 
 
-class Cell(paddle.nn.Layer):
+class Cell(nn.Layer):
     """Paddle's LSTM cell in a Python loop."""
 
     def __init__(self, features: int = 32, hidden: int = 64) -> None:
         super().__init__()
-        self.cell = paddle.nn.LSTMCell(features, hidden)
+        self.cell = nn.LSTMCell(features, hidden)
 
     def forward(self, x: Any) -> Any:
         state, ys = self.cell.get_initial_states(x[:, 0], self.cell.state_shape), []
@@ -134,17 +137,89 @@ def checkpoints(lengths: tuple[int, ...] = (256, 1024, 4096), rounds: int = 5) -
                   f"| {1e3 * best[name]:.1f} | {best[name] / best['none']:.2f} |")  # fmt: skip
 
 
+# ---------------------------------------------------------------- small nets
+class Residual(nn.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.b(F.relu(self.a(x)))
+
+
+def mlp() -> Any:
+    a, b, c = (nn.Linear(64, 64) for _ in range(3))
+    return nn.Sequential(a, nn.ReLU(), b, nn.ReLU(), c)
+
+
+def normalised() -> Any:
+    return nn.Sequential(nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64))
+
+
+SMALL: dict[str, Callable[[], Any]] = {
+    "Linear(64, 64)": lambda: nn.Linear(64, 64),
+    "MLP of three Linear(64, 64)": mlp,
+    "LayerNorm(64) and an MLP of two": normalised,
+    "residual block of two Linear(64, 64)": Residual,
+    "LSTMCell(64, 64)": lambda: nn.LSTMCell(64, 64),
+    "15 Linear(16, 16)": lambda: nn.Sequential(*(nn.Linear(16, 16) for _ in range(15))),
+}
+
+
+def step_of(net: Any, x: Any) -> Callable[[], None]:
+    """Forward and backward, and the gradients let go."""
+    parameters = net.parameters()
+
+    def result() -> Any:
+        found = net(x)
+        return found[0] if isinstance(found, tuple) else found
+
+    ones = paddle.ones(result().shape)
+
+    def step() -> None:
+        result().backward(ones)
+        for p in parameters:
+            p.clear_gradient(False)
+
+    return step
+
+
+def small_nets(rounds: int, with_jit: bool, calls: int = 100) -> None:
+    names = ["eager", *["paddle.jit.to_static"] * with_jit, "dy2st"]
+    columns = [*(f"{n}, µs" for n in names), *(f"times {n}" for n in names[:-1])]
+    print("\nForward and backward of small nets, a batch of 8; processor time, the least\n")
+    print(f"| net | {' | '.join(columns)} |\n|---|{'---:|' * len(columns)}")
+    for name, make in SMALL.items():
+        net = make()
+        x = paddle.randn([8, net.parameters()[0].shape[-1 if "LSTM" in name else 0]])
+        nets = [net, *[paddle.jit.to_static(copy.deepcopy(net))] * with_jit]
+        steps = [step_of(n, x) for n in (*nets, dy2st.to_static(copy.deepcopy(net)))]
+        best = [float("inf")] * len(steps)
+        for _ in range(rounds):
+            for k, step in enumerate(steps):
+                step()
+                start = time.thread_time()
+                for _ in range(calls):
+                    step()
+                best[k] = min(best[k], 1e6 * (time.thread_time() - start) / calls)
+        cells = [*(f"{t:.1f}" for t in best), *(f"{t / best[-1]:.2f}" for t in best[:-1])]
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--small", action="store_true", help="small nets only")
     parser.add_argument("--without-jit", action="store_true", help="leave Paddle's own one out")
     options = parser.parse_args()
     fast_eager()
     print(f"{platform.processor() or platform.machine()}, Paddle {paddle.__version__}\n")
-    speed(options.steps, options.rounds, not options.without_jit)
-    first_backward()
-    checkpoints()
+    if not options.small:
+        speed(options.steps, options.rounds, not options.without_jit)
+        first_backward()
+        checkpoints()
+    small_nets(6 * options.rounds, not options.without_jit)
 
 
 if __name__ == "__main__":
