@@ -19,6 +19,7 @@ import numpy as np
 from dy2st.state.arrays import element_type
 from dy2st.state.ownership import refuse
 from dy2st.trace.scalar import DTYPES, KINDS
+from dy2st.trace.trace import current
 from ir import Size, Type
 
 #: a Python number, an array, a list of Python numbers, or nothing
@@ -125,7 +126,14 @@ def makes(f: object) -> bool:
 
 # ---------------------------------------------------------------- marked functions
 def declared(f: Callable[..., object], spec: Any) -> Result:
-    """What a function marked with `dy2st.host` says that it gives."""
+    """What a function marked with `dy2st.host`, which may fail, says that it gives."""
+    trace = current()
+    if trace is not None and trace.trying:
+        raise refuse(
+            f"{f.__name__}() inside of a `try` statement.",
+            "The program calls it later, when the handlers of the function are left.",
+            "Write the `try` into the function that is called.",
+        )
     if spec is None:
         return Result("nothing")
     if spec in (bool, int, float):

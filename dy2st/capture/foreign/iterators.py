@@ -23,6 +23,7 @@ COPIED: tuple[type, ...] = (
     type(iter([])), type(iter(())), type(iter(range(0))), type(reversed([])),
     type(iter(range(1 << 70))), type(iter({})), type(iter(set())), type(iter({}.values())),
 )  # fmt: skip
+ENDLESS = (itertools.count, itertools.cycle)
 #: so many elements are looked at
 MOST = 1000
 REMEDY = (
@@ -45,6 +46,12 @@ def advanced(trace: Trace, iterator: object, default: tuple[object, ...]) -> obj
             REMEDY,
         ) from None
     result = given(*elements, *default)
+    if trace.trying and not default and type(iterator) not in ENDLESS:
+        raise refuse(
+            "next() of an iterator that may end, inside of a `try` statement.",
+            "The program advances it later, when the handlers of the function are left.",
+            "Give a default, `next(it, 0.0)`; or call `next` outside of the translated function.",
+        )
     take = functools.partial(next, iterator, *default)
     return recorded(trace, Callee.of("next", take, iterator, False, result), (), {})
 

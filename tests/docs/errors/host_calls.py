@@ -115,6 +115,25 @@ def takes_numbers_of_two_types(x):
     return x * next(mixed)
 
 
+@example(X, ends=False)
+def takes_from_what_may_end(x):
+    try:
+        return x * next(rest)
+    except StopIteration:
+        return x
+
+
+rest = iter([1.0, 2.0])
+
+
+@example(X, ends=False)
+def measures_in_a_try(x):
+    try:
+        return x * measured([2.0])
+    except OSError:
+        return x
+
+
 @example(X)
 def uses_an_iterator_up(x):
     for t in steps:

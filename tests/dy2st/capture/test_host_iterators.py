@@ -379,3 +379,21 @@ def test_an_iterator_of_the_users_is_run_through_on_every_call(f):
     for _ in range(3):
         check.same(static(s, X), f(q, X))
     assert vars(s) == vars(q)
+
+
+def test_a_handler_for_the_end_of_an_iterator_is_refused():
+    """The program advances the iterator when the handler is left."""
+
+    def refilled(x):
+        try:
+            return x * next(rest)
+        except StopIteration:
+            return x
+
+    x, rest = paddle.ones([2]), iter([2.0, 3.0])
+    with pytest.raises(dy2st.SourceError, match="an iterator that may end, inside of a `try`"):
+        dy2st.to_static(refilled)(x)
+    assert list(rest) == [2.0, 3.0]
+    rest = itertools.count(2)
+    static = dy2st.to_static(refilled)
+    assert [float(static(x)[0]) for _ in range(3)] == [2.0, 3.0, 4.0]
