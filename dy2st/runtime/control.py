@@ -117,7 +117,9 @@ def noted(trace: Trace, items: Any) -> Any:
     iterators = (zip, map, filter, enumerate)
     if not isinstance(items, iterators) and type(items).__module__ != "itertools":
         return items
-    return counted(trace, items, f"iterates over {type(items).__name__}() of what is no sequence")
+    return counted(
+        trace, items, f"iterates over {type(items).__name__}(), whose items are made one by one"
+    )
 
 
 def counted(trace: Trace, items: Iterable[Any], text: str) -> Iterator[Any]:

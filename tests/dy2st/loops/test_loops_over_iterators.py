@@ -163,4 +163,6 @@ def test_the_report_names_an_iterator_that_is_unrolled():
 
     x = check.data(6, 3)
     check.agree(static := dy2st.to_static(f), x)
-    assert "unrolled (iterates over product() of what is no sequence)" in str(static.report(x))
+    assert "unrolled (iterates over product(), whose items are made one by one)" in str(
+        static.report(x)
+    )
