@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,6 +53,16 @@ class StaticFunction:
         self.__dy2st_cache__ = Cache(function, spec, checkpoint, donate, device)
         self.__dy2st_bound__: dict[int, tuple[object, StaticFunction]] = {}
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """For `inspect.getfullargspec`, by which `paddle.Model` asks for the names of arguments: it
+        counts the object of a method among them, and takes what has a `__get__` for a builtin.
+        `inspect.signature` does not count it; it finds none here, and asks what is wrapped."""
+        if sys._getframe(1).f_code.co_name != "_signature_from_callable":
+            raise AttributeError
+        function = self.__dy2st_original__
+        return inspect.signature(getattr(function, "__func__", function))
+
     def __get__(self, obj: object, owner: object = None) -> Any:
         """As a method: one translated function per object, which the object keeps in its `__dict__`
         under one name. An object without a `__dict__` is kept alive."""
@@ -94,6 +106,8 @@ class StaticFunction:
                     return result
             return cache.call(signature)
         except Exception as error:
+            if (elsewhere := modes.within_paddles_program()) is not None:
+                raise elsewhere from None
             error = error if signature is None else cache.ended(entry, signature, error)
             raise for_user(error, [q.errors for q in cache.reasons])  # noqa: B904
 

@@ -68,6 +68,19 @@ def mixed_precision() -> SourceError | None:
     )
 
 
+def within_paddles_program() -> SourceError | None:
+    """The error where Paddle is making a program of its own (`paddle.jit.save`)."""
+    if paddle.in_dynamic_mode():
+        return None
+    return SourceError(
+        "a translated function is called while Paddle makes a program of its own.",
+        user_loc(),
+        reason="paddle.jit.save, paddle.jit.to_static and Model.save(training=False) call it with "
+        "variables of that program.",
+        remedy="Save it by dy2st.save; or give Paddle a Layer that has not been translated.",
+    )
+
+
 @contextlib.contextmanager
 def auto_cast(*args: object, **kwargs: object) -> Iterator[None]:
     """`paddle.amp.auto_cast` in a function that is traced."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+
+import numpy as np
 import paddle
 import pytest
 
@@ -95,3 +98,23 @@ def test_what_is_not_translated_is_refused(look):
 def test_neither_arguments_nor_a_spec():
     with pytest.raises(TypeError, match="give arguments, or an input_spec"):
         dy2st.program(dy2st.to_static(plain))
+
+
+def test_paddles_model_finds_the_names_of_the_arguments():
+    """`inspect.getfullargspec` of a bound method has the object, `inspect.signature` has not."""
+
+    def make():
+        paddle.seed(0)
+        return paddle.nn.Sequential(paddle.nn.Linear(4, 3))
+
+    layer, static = make(), dy2st.to_static(make())
+    assert inspect.getfullargspec(static.forward).args == ["self", "input"]
+    assert list(inspect.signature(static.forward).parameters) == ["input"]
+    losses = []
+    for q in (layer, static):
+        model = paddle.Model(q)
+        sgd = paddle.optimizer.SGD(0.1, parameters=q.parameters())
+        model.prepare(sgd, paddle.nn.CrossEntropyLoss())
+        x, labels = np.ones([2, 4], "float32"), np.array([[0], [2]])
+        losses.append([model.train_batch([x], [labels]) for _ in range(3)])
+    np.testing.assert_allclose(losses[1], losses[0], 1e-5)

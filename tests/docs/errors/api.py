@@ -180,3 +180,13 @@ def array_written_while_gradients_are_recorded():
 @script
 def half_precision_of_brain_floats():
     dy2st.to_static(double)(paddle.ones([2], dtype="bfloat16"))
+
+
+@script
+def call_while_paddle_makes_a_program():
+    static = dy2st.to_static(double)
+    paddle.enable_static()
+    try:
+        static(paddle.static.data("x", [2]))
+    finally:
+        paddle.disable_static()
