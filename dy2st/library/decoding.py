@@ -1,4 +1,4 @@
-"""`paddle.nn.dynamic_decode` and `BeamSearchDecoder` in translated code: one while loop.
+"""`dynamic_decode`, `BeamSearchDecoder` and `viterbi_decode` of Paddle as converted code.
 
 The results are those of Paddle's Python. Not kept: `dynamic_decode` overwrites the `finished`
 tensor that `initialize` returned, and `BeamSearchDecoder` leaves `vocab_size`, `vocab_size_tensor`
@@ -181,8 +181,49 @@ def beam_search_step(
     )
 
 
+# ---------------------------------------------------------------- the best path of a CRF
+def viterbi_decode(
+    potentials: Tensor,
+    transition_params: Tensor,
+    lengths: Tensor,
+    include_bos_eos_tag: bool = True,
+    name: object = None,
+) -> tuple[Tensor, Tensor]:
+    """`paddle.text.viterbi_decode`: the last two tags are those of the end and of the start."""
+    scores, moves, n = potentials.detach(), transition_params.detach(), potentials.shape[1]
+    best, came = scores[:, 0], []
+    if include_bos_eos_tag:
+        best = best + moves[-1]
+        best = paddle.where((lengths == 1).unsqueeze(1), best + moves[-2], best)
+    for t in range(1, n):
+        sums = best.unsqueeze(2) + moves
+        came.append(sums.argmax(1))
+        after = sums.max(1) + scores[:, t]
+        if include_bos_eos_tag:
+            after = paddle.where((lengths == t + 1).unsqueeze(1), after + moves[-2], after)
+        best = paddle.where((lengths > t).unsqueeze(1), after, best)
+    tag = best.argmax(1)
+    nothing = paddle.zeros_like(tag)
+    path = [paddle.where(lengths > n - 1, tag, nothing)]
+    for t in range(n - 1, 0, -1):
+        before = paddle.take_along_axis(came[t - 1], tag.unsqueeze(1), 1).squeeze(1)
+        tag = paddle.where(lengths > t, before, tag)
+        path.append(paddle.where(lengths > t - 1, tag, nothing))
+    return best.max(1), paddle.stack(path[::-1], 1)[:, : int(lengths.max())]
+
+
+def viterbi_decoder(
+    self: paddle.text.ViterbiDecoder, potentials: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`ViterbiDecoder.forward`."""
+    tags = self.include_bos_eos_tag
+    return paddle.text.viterbi_decode(potentials, self.transitions, lengths, tags)
+
+
 _BEAMS = decode.BeamSearchDecoder
 REWRITTEN: dict[Callable[..., object], Any] = {
+    paddle.text.viterbi_decode: viterbi_decode,
+    paddle.text.ViterbiDecoder.forward: viterbi_decoder,
     decode.dynamic_decode: dynamic_decode,
     _BEAMS.initialize: initialize,
     _BEAMS._expand_to_beam_size: expand_to_beam_size,

@@ -1,4 +1,4 @@
-"""`paddle.nn.dynamic_decode`: one while loop, with the results of eager Paddle."""
+"""`dynamic_decode` of `paddle.nn` and `viterbi_decode` of `paddle.text`, as in eager."""
 
 import paddle
 import pytest
@@ -126,3 +126,17 @@ def test_nothing_to_decode_raises():
         GreedySearch(Done, 3)(state())
     with pytest.raises((AssertionError, dy2st.SourceError)):
         dy2st.to_static(GreedySearch(Done, 3))(state())
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_the_best_path_of_a_crf(tagged):
+    """`paddle.text.ViterbiDecoder`; the path is as long as the longest sequence, as data says."""
+    decoder = paddle.text.ViterbiDecoder(check.data(4, 4, dtype="float32", trained=False), tagged)
+    spec = [InputSpec([None, None, 4], "float32"), InputSpec([None], "int64")]
+    static = dy2st.to_static(lambda x, n: decoder(x, n), input_spec=spec)
+    for steps, lengths in ((5, [3, 2, 4]), (5, [0, 5, 1]), (1, [1, 1]), (2, [1, 2])):
+        scores = check.data(len(lengths), steps, 4, seed=steps, dtype="float32", trained=False)
+        given = scores, paddle.to_tensor(lengths)
+        check.same(static(*given), decoder(*given))
+    report = dy2st.report(static, *given)
+    assert [q.kind for q in report.loops] == ["scan", "scan"] and not report.foreign_counts
