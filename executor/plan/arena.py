@@ -85,19 +85,20 @@ def _walk(launches: Sequence[Launch], at: int) -> tuple[_Block, int]:
     return block, at
 
 
-def _resolve(block: _Block, out: dict[Buffer, Interval]) -> set[Buffer]:
+def _resolve(block: _Block, out: dict[Buffer, Interval]) -> list[Buffer]:
     """The buffers touched in `block`; their lives go to `out`, as seen from the innermost block
-    that holds all their launches (an outer block overrides what an inner one found)."""
+    that holds all their launches (an outer block overrides what an inner one found). In an order
+    that every process has: code of an earlier one is found by its text."""
     seen = dict(block.touched)
-    shared = set(seen)
+    shared = dict.fromkeys(seen)
     for inner in block.inside:
         for b in _resolve(inner, out):
             if b in seen:
-                shared.add(b)
+                shared[b] = None
             low, high = seen.get(b, (inner.start, inner.end))
             seen[b] = (min(low, inner.start), max(high, inner.end))
     out.update((b, seen[b]) for b in shared)
-    return set(seen)
+    return list(seen)
 
 
 def overlap(a: Interval, b: Interval) -> bool:

@@ -8,11 +8,14 @@ import pytest
 import executor
 import ir
 from executor import cpu
-from executor.launches import results
+from executor.launches import Map, results
 from executor.lower.program import lower
+from executor.memory import Buffer, whole
 from executor.plan import arena
 from executor.plan.reuse import body, carried, next_values
 from executor.segmented.partition import growing
+from ir.scalar.language import const
+from ir.types import F32, Type
 from ir.uses import walk
 from tests.executor.test_executor import floats, run_text
 from tests.executor.test_executor_random import Generator
@@ -101,3 +104,13 @@ def test_a_view_that_is_stacked_does_not_stop_updates_in_place():
     (scan,) = program.ops
     assert all(carried(next_values(scan.carries), body(scan, {})).values())
     run_text(STACKED, np.array([1, 1, 3, 0, 1]), floats(4, 3))
+
+
+def test_buffers_that_live_alike_lie_in_the_order_of_the_program():
+    """Not in that of a set, which is another one in each process: a later one would not find the
+    code of this one."""
+    t = Type(F32, (16,))
+    buffers = [Buffer("arena", n, 64) for n in range(12)]
+    outs = tuple(whole(b, t) for b in buffers)
+    layout = arena.layout([Map((16,), (), (const(0.0, F32),) * 12, outs)])
+    assert sorted(layout.offsets, key=layout.offsets.__getitem__) == buffers
