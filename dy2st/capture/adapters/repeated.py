@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from dy2st.capture.adapters.table import adapter, dims_of, given, int_of, number_of
@@ -9,6 +10,7 @@ from dy2st.capture.indexing import selection
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check
+from ir.opdef import broadcast, collecting
 from ir.types import FLOATS, I64, Dim
 
 
@@ -71,6 +73,14 @@ def repeated(
     return e.assign(e.reshape(found, shape=tuple(shape)))
 
 
+@adapter("broadcast_tensors")
+def broadcast_tensors(e: Emitter, tensors: Sequence[Tensor]) -> list[FakeTensor]:
+    """Each in the shape that all of them have together, in memory of its own."""
+    with collecting():  # the conditions are those of the calls of expand
+        shape = functools.reduce(broadcast, (e.type(x).shape for x in tensors))
+    return [e.assign(e.expand(x, shape=shape)) for x in tensors]
+
+
 # ---------------------------------------------------------------- windows of a signal
 @adapter("frame")
 def frame(e: Emitter, x: Tensor, length: object, hop: object, axis: object = -1) -> FakeTensor:
@@ -122,4 +132,6 @@ def _is_first(axis: object) -> bool:
     return int_of(axis) == 0
 
 
-__all__ = ["each_repeated", "frame", "overlap_add", "repeat_interleave", "tile"]
+__all__ = [
+    "broadcast_tensors", "each_repeated", "frame", "overlap_add", "repeat_interleave", "tile"
+]  # fmt: skip

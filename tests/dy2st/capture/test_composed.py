@@ -56,6 +56,9 @@ CALLS = {
         lambda x: (x + paddle.full([4, 1], "-inf"), paddle.full([5], "3", "int32") * 2),
         lambda: f32(4, 5),
     ),
+    "broadcast_tensors": (
+        lambda x: paddle.broadcast_tensors([x, x[0], x[:, :1]]), lambda: f32(4, 5)
+    ),
     "temporal_shift": (lambda x: F.temporal_shift(x, 3, 0.2), lambda: f32(6, 10, 2, 2)),
     "shrinks": (
         lambda x: (F.tanhshrink(x), F.hardshrink(x), F.hardshrink(x, 0.3), F.softshrink(x)), odd
