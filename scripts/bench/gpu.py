@@ -44,7 +44,7 @@ from scripts.bench.gpu_measure import TOOLS, Record, Scale  # noqa: E402
 #: programs whose peers come before everything that matters less
 FIRST = ("neuron", "lstm", "decode")
 #: programs with products that tensor cores may take
-PRODUCTS = ("lstm", "recurrent", "product", "convolution")
+PRODUCTS = ("lstm", "recurrent", "product", "convolution", "steps")
 #: seconds that are not worth the start of a process
 LEAST = 3.0
 REPEAT, ELEMENTS, ROUNDS, SOAKED = 20, 1 << 28, 10_000, 1_000_000
@@ -179,6 +179,20 @@ def line(part: Part, found: Record) -> str:
     return text + (f" FAILED, {found['failed']}" if "failed" in found else "")
 
 
+def ratios(found: dict[str, Record]) -> Iterator[Record]:
+    """Of each program: milliseconds, those in which a copy moves the bytes of its inputs and
+    results, and how much longer each peer takes."""
+    copy = found.get("device", {}).get("copy")
+    for q in found.values():
+        if "device" not in q or "bytes" not in q:
+            continue
+        peers = found.get(f"peers {q['name']} {q['precision']}", {}).get("peers", {})
+        beside = {n: round(t / q["device"], 2) for n, t in peers.items() if isinstance(t, float)}
+        floor = None if copy is None else round(1e3 * q["bytes"] / copy, 4)
+        yield {"program": f"{q['name']} ({q['precision']})", "ms": q["device"], "floor": floor,
+               "peers": beside}  # fmt: skip
+
+
 def is_bad(found: Record) -> bool:
     return "failed" in found or not found.get("right", True)
 
@@ -221,10 +235,15 @@ def report(found: Iterator[tuple[Part, Record]], path: Path | None) -> int:
     bad = False
     for part, result in found:
         record["parts"][part.name] = result
+        record["ratios"] = list(ratios(record["parts"]))
         bad |= is_bad(result)
         if path is not None:
             save(path, record)
         print(line(part, result), flush=True)
+    print("\n| program | ms | floor of its bytes | peers, times as long |\n|---|---:|---:|---|")
+    for q in record.get("ratios", []):
+        beside = ", ".join(f"{n} {r}" for n, r in q["peers"].items()) or "–"
+        print(f"| {q['program']} | {q['ms']:.3f} | {q['floor']} | {beside} |")
     return int(bad)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from executor.gpu.driver import DeviceBlock, Driver, Pointer
 from executor.gpu.nvrtc import machine_code
-from executor.gpu.preamble import SHARED, TEXT, THREADS
+from executor.gpu.preamble import SHARED, TEXT, THREADS, WARP
 
 COUNTER, FIRST = 8, 16
 KERNELS = """
@@ -25,6 +25,15 @@ extern "C" __global__ void copy(i64* table) {
   float *x = (float*)table[16], *y = (float*)table[17];
   i64 n = table[18], step = (i64)gridDim.x * blockDim.x;
   for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) y[i] = x[i];
+}
+extern "C" __global__ void matrix(i64* table) {
+  float sums[8][4] = {}, total = 0;
+  u32 words[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
+  for (i64 t = 0; t < table[16]; t++)
+#pragma unroll
+    for (int j = 0; j < 8; j++) mma_bf16(sums[j], words, words[0], words[1]);
+  for (int j = 0; j < 32; j++) total += sums[j / 4][j % 4];
+  if (total < 0) table[17] = 1;
 }
 extern "C" __global__ void rounds(i64* table) {
   Grid g = grid_of(table, 0, 8);
@@ -47,9 +56,11 @@ extern "C" __global__ void soak(i64* table) {
 
 @dataclass(frozen=True)
 class Ceilings:
-    """Bytes read and written per second; the rest in microseconds."""
+    """Bytes read and written per second, operations of bfloat16 products by `mma.sync` per second;
+    the rest in microseconds."""
 
     copy: float
+    matrix: float
     launch: float
     barrier: float
 
@@ -111,6 +122,15 @@ class Probe:
         best = min(self.events.milliseconds(run) for _ in range(5))
         return 8 * count / max(best, 1e-9) * 1e3
 
+    def matrix(self, count: int) -> float:
+        """Of eight tiles of 16 x 8 x 16 at once in each warp."""
+        blocks = 4 * self.driver.multiprocessors
+        self.prepare(count)
+        run = self.launch("matrix", blocks)
+        best = min(self.events.milliseconds(run) for _ in range(5))
+        done = 2 * 16 * 8 * 16 * 8 * count * blocks * self.threads // WARP
+        return done / max(best, 1e-9) * 1e3
+
     def chain(self, count: int) -> float:
         """Microseconds of one of `count` kernels that wait for each other, in a graph."""
         self.prepare()
@@ -139,4 +159,4 @@ class Probe:
         return int(found.sum())
 
     def ceilings(self, elements: int, count: int) -> Ceilings:
-        return Ceilings(self.copy(elements), self.chain(64), self.rounds(count))
+        return Ceilings(self.copy(elements), self.matrix(count), self.chain(64), self.rounds(count))

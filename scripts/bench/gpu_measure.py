@@ -209,6 +209,7 @@ def measured(program: Program, scale: Scale, precision: str) -> Iterator[Record]
         "name": program.name,
         "precision": precision,
         "sizes": {n: sizes[n] for n in program.sizes},
+        "bytes": sum(b.size for b in (*call.inputs, *call.outputs)),
         "first call": time.perf_counter() - start,
         "kernels": len(stages),
         "waiting": sum("stays on the device" in q for q in stages),

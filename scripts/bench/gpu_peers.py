@@ -99,7 +99,7 @@ def torch_peers(name: str, arrays: Sequence[np.ndarray], precision: str) -> Iter
         yield Peer(label, call, torch_time)
 
 
-LOOPS = ("neuron", "recurrent", "lstm", "gated", "decode")
+LOOPS = ("neuron", "recurrent", "lstm", "gated", "decode", "steps")
 
 
 def torch_functions() -> dict[str, Callable[..., Any]]:
@@ -115,8 +115,28 @@ def torch_functions() -> dict[str, Callable[..., Any]]:
         "softmax": lambda x: torch.softmax(x, 1),
         "product": torch.matmul,
         "convolution": lambda x, w: functional.conv2d(x, w, padding=1),
-        "attention": lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, scale=0.125),
+        "attention": torch_attention,
+        "cache": torch_attention,
+        "layer": torch.matmul,
+        "steps": torch_steps,
     }
+
+
+def torch_attention(q: Any, k: Any, v: Any) -> Any:
+    from torch.nn import functional
+
+    return functional.scaled_dot_product_attention(q, k, v, scale=0.125)
+
+
+def torch_steps(x: Any, w: Any, h: Any) -> Any:
+    import torch
+    from torch.nn import functional
+
+    out = []
+    for row in x:
+        h = torch.tanh(functional.conv2d(h, w, padding=1) + row)
+        out.append(h)
+    return torch.stack(out), h
 
 
 def cudnn(name: str, given: Sequence[Any]) -> Callable[..., Any]:
@@ -301,10 +321,20 @@ def jax_functions() -> dict[str, Callable[..., Any]]:
 
         return jax.lax.scan(step, (keys, values), (places, q, k, v))[1]
 
+    def steps(x: Any, w: Any, h: Any) -> Any:
+        def step(h: Any, row: Any) -> Any:
+            h = jnp.tanh(jax.lax.conv(h, w, (1, 1), "SAME") + row)
+            return h, h
+
+        return jax.lax.scan(step, h, x)
+
     return {
         "neuron": neuron,
         "gated": gated,
         "attention": attention,
+        "cache": attention,
+        "layer": jnp.matmul,
+        "steps": steps,
         "decode": decode,
         "convolution": lambda x, w: jax.lax.conv(x, w, (1, 1), "SAME"),
         "recurrent": recurrent,

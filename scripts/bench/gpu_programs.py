@@ -147,15 +147,44 @@ program convolution(%x: f32[B,I,X,X] arg "x", %w: f32[I,I,3,3] param "w") {
   return %y
 }
 """
+#: of few heads, with many keys
+CACHE = ATTENTION.replace("attention(", "cache(").replace("A,", "1,").replace("S", "Z")
+#: at a batch of one
+LAYER = """
+program layer(%x: f32[1,K] arg "x", %w: f32[K,4*K] param "w") {
+  %y = matmul(%x, %w)                            : f32[1,4*K]
+  return %y
+}
+"""
+#: convolutions of a state
+STEPS = """
+program steps(%x: f32[Q,8,I,28,28] arg "x", %w: f32[I,I,3,3] param "w", \
+%h0: f32[8,I,28,28] arg "h") {
+  scan %t < Q {
+    seq %xt = %x[t]                              : f32[8,I,28,28]
+    const %wc = %w                               : f32[I,I,3,3]
+    carry %h = %h0 then %h2 last %hT             : f32[8,I,28,28]
+    stack %ys = %h2 axis 0                       : f32[Q,8,I,28,28]
+    body
+      %a = conv(%h, %wc, padding=[[1,1],[1,1]])  : f32[8,I,28,28]
+      %b = add(%a, %xt)                          : f32[8,I,28,28]
+      %h2 = tanh(%b)                             : f32[8,I,28,28]
+  }
+  return %ys, %hT
+}
+"""
 EXACT = frozenset(["neuron"])
 #: in the order of their weight
-TEXTS = (NEURON, LSTM, DECODE, RECURRENT, GATED, ATTENTION, SOFTMAX, PRODUCT, CONVOLUTION)
+TEXTS = (
+    NEURON, LSTM, DECODE, RECURRENT, GATED, CACHE, LAYER, ATTENTION, SOFTMAX, PRODUCT,
+    CONVOLUTION, STEPS,
+)  # fmt: skip
 NAMES = tuple(t.split("(")[0].split()[1] for t in TEXTS)
 #: elements of which the random numbers of an input are copies; no size of a program is a multiple
 PERIOD = 999_983
 SIZES = "T=128,N=1048576,B=64,H=256,R=8192,C=4096,M=4096,K=1024,L=16384,D=2048"
-SIZES += ",A=8,G=12,E=64,S=256,I=64,X=56"
-SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7,L=70,D=3,A=1,G=2,E=5,S=3,I=4,X=5"
+SIZES += ",A=8,G=12,E=64,S=256,I=64,X=56,Z=65536,Q=4"
+SMALL = "T=3,N=20,B=2,H=5,R=6,C=40,M=5,K=7,L=70,D=3,A=1,G=2,E=5,S=3,I=4,X=5,Z=300,Q=2"
 #: rows of one program, so that their kernels are compiled together
 TOGETHER = 12
 

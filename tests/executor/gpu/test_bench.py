@@ -27,7 +27,7 @@ def records(part: str, scale: gpu_measure.Scale = SCALE) -> dict:
 
 @pytest.mark.slow
 def test_each_program_is_checked_and_timed():
-    waiting = {"lstm", "decode", "recurrent"}
+    waiting = {"lstm", "decode", "recurrent", "steps"}
     for name in gpu_programs.NAMES:
         found = records(f"program {name} float32")
         assert found["right"] and found["small error"] <= 1e-4 and found["error"] <= 1e-4, name
@@ -35,6 +35,13 @@ def test_each_program_is_checked_and_timed():
         assert {"call", "device", "host", "first call"} <= set(found)
         assert found["kernels"] == 1 or name not in ("softmax", "product"), name
         assert f"| {name} (float32) | " in gpu.line(Part("", 1), found)
+    parts = {
+        "device": {"copy": 1e9},
+        "a": found,
+        f"peers {name} float32": {"peers": {"x": 2.0, "y": "no"}},
+    }
+    (row,) = gpu.ratios(parts)
+    assert row["peers"] == {"x": round(2 / found["device"], 2)} and row["floor"] > 0
 
 
 def test_parts_share_what_is_right(monkeypatch, tmp_path):
@@ -49,8 +56,11 @@ def test_parts_share_what_is_right(monkeypatch, tmp_path):
 
 
 def test_what_the_device_does(monkeypatch):
+    monkeypatch.setitem(driver().__dict__, "threads", 32)
+    monkeypatch.setenv("EMULATOR_THREADS", "32")
     found = records("device")
     assert found["device"].startswith("emulator, sm_90, 3 multi") and found["copy"] > 0
+    assert found["matrix"] > 0
     assert records("soak") == {"rounds": 40, "stale": 0, "right": True}
     few = [gpu_programs._examples(["exp", "sum"])]
     monkeypatch.setattr(gpu_programs, "rows", lambda: few)
