@@ -15,10 +15,12 @@ from executor.allocation import Block
 Pointer = ctypes.c_void_p
 U64, U32, Int, Size = ctypes.c_uint64, ctypes.c_uint, ctypes.c_int, ctypes.c_size_t
 LIBRARY = "libcuda.so.1"
-OUT_OF_MEMORY, NOT_READY = 2, 600
+OUT_OF_MEMORY, NO_DEVICE, NOT_READY = 2, 100, 600
 #: numbers of attributes
 THREADS_OF_BLOCK, MULTIPROCESSORS, MAJOR, MINOR, COOPERATIVE = 1, 16, 75, 76, 95
 MEMORY_TYPE, ON_DEVICE, ORDINAL = 2, 2, 9
+#: the first major compute capability whose instructions kernels use
+LEAST = 8
 
 
 class DriverError(RuntimeError):
@@ -36,10 +38,15 @@ class Driver:
             raise DriverError(f'device="gpu" needs the CUDA driver: {e}') from None
         self.lock = threading.RLock()
         count, context, stream = Int(), Pointer(), Pointer()
-        self.call("cuInit", U32(0))
-        self.call("cuDeviceGetCount", ctypes.byref(count))
-        if not count.value:
+        if found := self.library.cuInit(U32(0)) != NO_DEVICE:
+            self.call("cuInit", U32(0))
+            self.call("cuDeviceGetCount", ctypes.byref(count))
+        if not found or not count.value:
             raise DriverError('device="gpu" needs a GPU, the CUDA driver finds none')
+        major, minor = self.attribute(MAJOR), self.attribute(MINOR)
+        if major < LEAST:
+            text = f"compute capability {LEAST}.0 or later, {self.name} has {major}.{minor}"
+            raise DriverError(f'device="gpu" needs a GPU of {text}')
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), Int(0))
         self.context = context
         with self.current():
@@ -106,9 +113,14 @@ class Driver:
 
     # ------------------------------------------------------------ memory
     def allocate(self, size: int) -> DeviceBlock:
+        """Raises MemoryError where there is too little."""
         pointer = U64()
         with self.current():
-            self.call("cuMemAlloc_v2", ctypes.byref(pointer), Size(max(size, 1)))
+            try:
+                self.call("cuMemAlloc_v2", ctypes.byref(pointer), Size(max(size, 1)))
+            except MemoryError:
+                text = f"the GPU has too little memory: {size} bytes more are needed"
+                raise MemoryError(text) from None
         return DeviceBlock(self, pointer.value, size)
 
     def pinned(self, size: int) -> PinnedBlock:
@@ -172,7 +184,11 @@ class Driver:
     def load(self, image: bytes) -> Module:
         module = Pointer()
         with self.current():
-            self.call("cuModuleLoadData", ctypes.byref(module), image)
+            try:
+                self.call("cuModuleLoadData", ctypes.byref(module), image)
+            except DriverError as e:
+                text = f"the CUDA driver cannot load what NVRTC has compiled ({e})"
+                raise DriverError(f"{text}: NVRTC may be newer than the driver") from None
         return Module(self, module)
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:

@@ -60,6 +60,9 @@ class Compiler:
             given = (ctypes.c_char_p * len(flags))(*flags)
             failed = self.library.nvrtcCompileProgram(program, len(flags), given)
             log = self._part(program, "ProgramLog").rstrip(b"\0").decode()
+            if failed and "gpu-architecture" in log:
+                text = f"NVRTC {self.version} knows no {architecture}, which this GPU is"
+                raise DriverError(f'device="gpu": {text}: install a newer NVRTC')
             if failed:
                 raise DriverError(f"a kernel cannot be compiled: {log}")
             return self._part(program, "CUBIN"), log

@@ -12,7 +12,7 @@ import pytest
 import executor
 import ir
 from executor.gpu import DriverError, HostCopyWarning
-from executor.gpu.driver import driver
+from executor.gpu.driver import Driver, driver
 from executor.gpu.kernel_builder import Kernel
 from executor.memory import Buffer, View
 from ir.passes import run as run_passes
@@ -339,6 +339,26 @@ def test_a_missing_driver_is_named_and_the_cpu_goes_on(monkeypatch):
     assert executor.compile(parsed(RNN))(floats(1, 3, 7), floats(7, 7), floats(3, 7))
 
 
+@pytest.mark.parametrize(
+    ("name", "answer", "text"),
+    [
+        ("cuInit", lambda *_: 100, "needs a GPU, the CUDA driver finds none"),
+        ("cuDeviceGetAttribute", lambda *_: 0, "needs a GPU of compute capability 8.0 or later"),
+        ("cuModuleLoadData", lambda *_: 200, "cannot load what NVRTC has compiled .*newer than"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_cannot_run_programs_is_told_why(monkeypatch, name, answer, text):
+    real = driver().library
+
+    class Other:
+        def __getattr__(self, other):
+            return answer if other == name else getattr(real, other)
+
+    monkeypatch.setattr("executor.gpu.driver.ctypes.CDLL", lambda path: Other())
+    with pytest.raises(DriverError, match=text):
+        Driver("libother.so").load(b"")
+
+
 def test_a_missing_compiler_is_named(monkeypatch):
     monkeypatch.setenv("DY2ST_NVRTC_LIBRARY", "libnothing.so")
     with pytest.raises(DriverError, match="needs the library NVRTC: libnothing.so cannot be"):
@@ -348,7 +368,9 @@ def test_a_missing_compiler_is_named(monkeypatch):
 def test_too_little_memory_is_an_error_and_the_next_call_runs(monkeypatch):
     run = executor.compile(parsed(LIF), backend="gpu")
     monkeypatch.setenv("EMULATOR_MEGABYTES", "0")
-    with pytest.raises(MemoryError, match="the GPU has too little memory"):
+    with pytest.raises(
+        MemoryError, match="the GPU has too little memory: .* bytes more are needed"
+    ):
         run(floats(400, 6, 5), floats(6, 5))
     monkeypatch.delenv("EMULATOR_MEGABYTES")
     assert run(floats(400, 6, 5), floats(6, 5))[0].shape == (400, 6, 5)
