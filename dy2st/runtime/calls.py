@@ -41,6 +41,7 @@ from dy2st.state.ownership import (
     LIBRARIES,
     check_opaque,
     made_here,
+    note_class,
     note_contents,
     note_method,
     package_of,
@@ -447,6 +448,8 @@ def call_layer(layer: paddle.nn.Layer, *args: object, **kwargs: object) -> objec
     if trace is None:
         return layer(*args, **kwargs)
     guard_layer(trace, layer)
+    if made_here(trace, layer):
+        note_class(trace, layer, "forward")
     forward = fn(layer.forward)
     plain = not (layer._forward_pre_hooks or layer._forward_post_hooks)
     built = type(layer)._build_once is Layer._build_once or layer._built

@@ -30,6 +30,7 @@ NAMES = READ | {
     *"__neg__ __pos__ __invert__ __abs__ __round__ __trunc__ __floor__ __ceil__".split(),
     *"__lt__ __le__ __gt__ __ge__ __eq__ __ne__ __iter__ __next__ __reversed__".split(),
     *"__contains__ __getitem__ __missing__ __format__ __bytes__ __complex__".split(),
+    "__post_init__",
 }
 #: the file name of the methods that `dataclasses` writes
 GENERATED = "<string>"

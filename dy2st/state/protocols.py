@@ -98,14 +98,19 @@ def make_object(trace: Trace, kind: type, *args: object, **kwargs: object) -> ob
     plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
     layer = issubclass(kind, paddle.nn.Layer)
     written = isinstance(init, types.FunctionType) and init.__code__.co_filename != _DYNAMIC
-    if plain and written and not layer:
-        made: object = object.__new__(kind)
+    known = written or dataclasses.is_dataclass(kind)
+    if not plain or layer or not known or not isinstance(init, types.FunctionType):
+        made: object = kind(*args, **kwargs)
         trace.make(made)
-        trace.hooks.call(noted(made, "__init__", init))(made, *args, **kwargs)
+        if dataclasses.is_dataclass(made):
+            adopt_defaults(trace, made, args, kwargs)
         return made
-    made = kind(*args, **kwargs)
+    made = object.__new__(kind)
     trace.make(made)
-    if dataclasses.is_dataclass(made):
+    if written:
+        trace.hooks.call(noted(made, "__init__", init))(made, *args, **kwargs)
+    else:  # `dataclasses` has written it; it calls `__post_init__`, which is converted
+        init(made, *args, **kwargs)
         adopt_defaults(trace, made, args, kwargs)
     return made
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import linecache
 import sys
 import types
+import typing
 
 import paddle
 import pytest
@@ -147,3 +149,51 @@ def test_what_a_function_imports_is_followed(monkeypatch):
     ):
         change()
         check.same(static(X), imports(X))
+
+
+LEVEL = {"most": 3.0}
+
+
+@dataclasses.dataclass
+class Step:
+    """What `__post_init__` reads and decides is that of each call."""
+
+    value: object
+    seen: list = dataclasses.field(default_factory=list)
+    rate: typing.ClassVar[float] = 2.0
+
+    def __post_init__(self):
+        self.seen.append(self.value * self.rate)
+        if self.value.sum() > LEVEL["most"]:
+            self.value = -self.value
+
+
+def steps(x):
+    for _ in range(10):
+        x = Step(x * 1.5).value
+    return x, Step(x).seen
+
+
+def test_a_dataclass_that_computes_when_it_is_made(monkeypatch):
+    static = dy2st.to_static(steps)
+    for change in (
+        lambda: None,
+        lambda: monkeypatch.setattr(Step, "rate", 5.0),
+        lambda: monkeypatch.setitem(LEVEL, "most", -1.0),
+        lambda: monkeypatch.setattr(Step, "__post_init__", lambda self: self.seen.append(X)),
+    ):
+        change()
+        check.same(static(X), steps(X))
+        check.same(static(X * -3), steps(X * -3))
+
+
+class Doubled(paddle.nn.Layer):
+    def forward(self, x):
+        return x * 2
+
+
+def test_a_layer_that_the_function_makes(monkeypatch):
+    static = dy2st.to_static(lambda x: Doubled()(x))
+    check.same(static(X), X * 2)
+    monkeypatch.setattr(Doubled, "forward", lambda self, x: x * 5)
+    check.same(static(X), X * 5)
