@@ -155,7 +155,8 @@ def _emitted(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
     """As `machine.emit_object(module)`, without the lock by which llvmlite runs one function of
     LLVM at a time: LLVM asks for a machine and a context that no other thread uses."""
     with ffi.OutputString() as error:
-        buffer = _emit(machine, module, True, error)
+        emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")
+        buffer = emit(machine, module, True, error)
         if not buffer:
             raise RuntimeError(str(error))
     start, size = ffi.lib.LLVMPY_GetBufferStart(buffer), ffi.lib.LLVMPY_GetBufferSize(buffer)
@@ -165,6 +166,7 @@ def _emitted(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
         ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
+@lru_cache
 def _unlocked(name: str) -> Callable[..., Any]:
     """A function of llvmlite's library; calls release the interpreter lock."""
     locked, function = getattr(ffi.lib, name), getattr(ctypes.CDLL(ffi.lib._name), name)
@@ -173,7 +175,6 @@ def _unlocked(name: str) -> Callable[..., Any]:
     return found
 
 
-_emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")
 #: those that no compilation uses
 _MACHINES: dict[tuple[Target, int], list[llvm.TargetMachine]] = {}
 
