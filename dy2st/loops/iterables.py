@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -396,7 +397,7 @@ def unzip(f: Callable[..., object], pairs: Any) -> object:
     trace = current()
     if (
         trace is None
-        or getattr(f, "__wrapped__", f) is not zip_
+        or inspect.unwrap(f) is not zip_
         or not isinstance(pairs, TraceList)
         or not pairs.segmented
     ):

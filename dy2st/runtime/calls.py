@@ -31,7 +31,7 @@ from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.runtime.special_methods import generated_call, is_generated
 from dy2st.state import container_writes
-from dy2st.state.containers.either import split
+from dy2st.state.containers.either import Split
 from dy2st.state.containers.layers import originals, picked_of
 from dy2st.state.containers.lookup import OneOf
 from dy2st.state.dynamic_numbers import hold_dynamic
@@ -132,7 +132,7 @@ def is_library(fn: types.FunctionType) -> bool:
 def unconverted(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
     """A function that is not converted: Paddle's are recorded, others have an effect."""
     recorded = is_recorded(f) and effect_of(f) is Effect.PURE
-    return split(trace, maker(f) if recorded else library_call(trace, f))
+    return Split(trace, maker(f) if recorded else library_call(trace, f))
 
 
 def fn(f: Any) -> Any:
@@ -154,7 +154,7 @@ def fn(f: Any) -> Any:
     if isinstance(f, types.FunctionType):
         replaced = SUBSTITUTES.get(id(f))
         if replaced is not None:
-            return split(trace, replaced)
+            return Split(trace, replaced)
         if f in REWRITTEN:
             return library_code(trace, REWRITTEN[f])
         if is_library(f):
@@ -312,7 +312,7 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
     except TypeError:
         replaced = None
     if replaced is not None:
-        return replaced if id(f) in INTROSPECTION else split(trace, replaced)
+        return replaced if id(f) in INTROSPECTION else Split(trace, replaced)
     if isinstance(f, functools.partial):
         if not made_here(trace, f):
             note_contents(trace, f.keywords)

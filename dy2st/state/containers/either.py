@@ -212,24 +212,28 @@ def replaced(x: Any, one: Either, value: Any) -> Any:
     return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
 
 
-def split(trace: Trace, f: Any) -> Any:
+class Split:
     """A function that is not converted: called in a branch for the number and in one for the
     tensor, where one of its arguments is either. One that `shows_numbers` makes a text of them.
 
     The arguments may be the first that are either (`int(min(x.sum(), n))`): they come later."""
 
-    def call(*args: object, **kwargs: object) -> Any:
-        one = first((*args, *kwargs.values())) if trace.objects.undecided else None
+    __slots__ = ("__wrapped__", "trace")
+
+    def __init__(self, trace: Trace, f: Any) -> None:
+        self.trace, self.__wrapped__ = trace, f
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        f = self.__wrapped__
+        one = first((*args, *kwargs.values())) if self.trace.objects.undecided else None
         if one is None or one.numeric and getattr(f, "shows_numbers", False):
             return f(*args, **kwargs)
 
         def again(value: object) -> Any:
             new = {k: replaced(q, one, value) for k, q in kwargs.items()}
-            return call(*(replaced(q, one, value) for q in args), **new)
+            return self(*(replaced(q, one, value) for q in args), **new)
 
         return one.each(again)
 
-    return call
 
-
-__all__ = ["Either", "is_int_or_float", "is_number", "refused", "split"]
+__all__ = ["Either", "Split", "is_int_or_float", "is_number", "refused"]
