@@ -33,6 +33,9 @@ from ir.scalar.language import cast, eq, input_
 from ir.types import I64, Dim, DType
 
 ACCUMULATORS = 4
+#: lanes of the vectors of eager's sums, which take the elements behind a multiple of them one by one:
+#: so do these, and short rows have eager's sums to the last bit
+PACKET = 8
 #: vectors of a row from which on the largest is sought in every lane
 LONG = 4
 
@@ -210,9 +213,9 @@ def _row(
     one = Lanes(f, v.target, 1)
     step, single = _Step(v, m), _Step(one, m)
     full = [p for p, rule in zip(places, (*(None for _ in m.ins), *m.rules)) if rule is None]
-    masked = w > 1 and maskable(v.target, full)
+    masked = w > PACKET and maskable(v.target, full)
     sets = [step.accumulators() for _ in range(ACCUMULATORS if w > 1 else 0)]
-    lone = [] if masked else single.accumulators()
+    lone = single.accumulators()
 
     def along(offsets: list[Int]) -> None:
         row = [replace(p, pointer=p.at(f, o)) for p, o in zip(places, offsets)]
@@ -226,28 +229,28 @@ def _row(
                     step(row, accs, f.add(i, k * w), fixed)
             with f.loop(blocks, done, w) as i:
                 step(row, sets[0], i, fixed)
-        if masked and done != n:
-            with tail(f, done, n):
-                step(row, sets[0], done, fixed, lane_mask(v, f.sub(n, done)))
-        elif not masked:
-            fixed = single.fixed(row)
-            with f.loop(done, n) as i:
-                single(row, lone, i, fixed)
+        if masked:
+            packets = f.floor_to(n, PACKET)
+            if packets != done:
+                with tail(f, done, packets):
+                    step(row, sets[0], done, fixed, lane_mask(v, PACKET))
+            done = packets
+        fixed = single.fixed(row)
+        with f.loop(done, n) as i:
+            single(row, lone, i, fixed)
 
     nest(f, dims[:-1], strides, along)
     results = [p for p, rule in zip(places[len(m.ins) :], m.rules) if rule is not None]
     for k, p in enumerate(results):
         parts = [accs[k] for accs in sets]
         d = p.dtype.compute
-        rule = (parts or lone)[k if not parts else 0].rule
-        found = []
+        rule, found = lone[k].rule, []
         if parts:
             total = parts[0].value()
             for acc in parts[1:]:
                 total = combine(v, rule, d, total, acc.value())
             found.append(across(v, rule, d, total))
-        if lone:
-            found.append(lone[k].value())
+        found.append(lone[k].value())
         write(one, p, 0, found[0] if len(found) == 1 else combine(one, rule, d, *found))
 
 
