@@ -20,6 +20,7 @@ from executor.backend import (
     register,
     require_kernels,
 )
+from executor.capacity import GrowingExecutable, Replay
 from executor.executable import Executable
 from executor.host_calls import Foreign, HostCall
 from executor.lower import (
@@ -35,7 +36,6 @@ from executor.lower import (
 from executor.lower.program import lower
 from executor.plan.arena import layout
 from executor.poison import poisoned, wanted
-from executor.rooms import Expanding, Replay
 from executor.segmented.interpreter import Interpreted
 from executor.segmented.partition import growing
 from ir import Program, Scan
@@ -49,14 +49,14 @@ def compile(
     poison: bool | None = None,
     backend: str = "cpu",
     matmul_precision: str | None = None,
-) -> Executable | Interpreted | Expanding:
+) -> Executable | Interpreted | GrowingExecutable:
     """Compile a functional program: no op of it writes its operands.
 
     `foreign` runs the ops of that name. A program with a value whose size only a loop without a
-    bound finds is split into native segments; one with rooms starts again until they are enough.
+    bound finds is split into native segments; one with capacities starts again until they suffice.
 
     donated: numbers of inputs whose memory the program may use for other values: what is in them
-    after a call, also one that fails, is anything. A program in segments or with rooms does
+    after a call, also one that fails, is anything. A program in segments or with capacities does
     without.
     poison: fill memory with NaN where its content is dead; None asks `DY2ST_POISON`.
     backend: the name of the backend that compiles it (`executor.backend`).
@@ -72,9 +72,9 @@ def compile(
     machine, precision = named(backend), precision_of(matmul_precision)
     if precision is not None:
         machine = machine.rounding(precision)
-    if program.rooms:
+    if program.capacities:
         replay = None if foreign is None else Replay(foreign)
-        return Expanding(_compiled(program, replay, (), poison, machine), replay)
+        return GrowingExecutable(_compiled(program, replay, (), poison, machine), replay)
     return _compiled(program, foreign, donated, poison, machine)
 
 

@@ -139,7 +139,7 @@ class Executable:
         self._table, self._calls = Table.of(program), tuple(calls)
         self._entries = self._table.counts
         self._asks = (
-            self._table.asks if asks(expand_composites(program).ops, program.rooms) else None
+            self._table.asks if asks(expand_composites(program).ops, program.capacities) else None
         )
         self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
         self._pack = struct.Struct(f"={self._entries}q").pack_into

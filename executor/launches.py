@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from executor.memory import Buffer, View
-from ir import Input, MoreRoom, Op, Program, Require
+from ir import CapacityExceeded, Input, Op, Program, Require
 from ir.loc import UNKNOWN, Loc
 from ir.messages import Shown, worded
 from ir.opdef import Reduce as Reduction
@@ -48,7 +48,7 @@ class Failure:
         line is a note, for the text may be the user's own; before Python 3.11, which has no notes,
         it is part of the text.
         """
-        where = str(self.loc) if self.loc.line > 0 and self.kind is not MoreRoom else ""
+        where = str(self.loc) if self.loc.line > 0 and self.kind is not CapacityExceeded else ""
         text = worded(self.text, [q for q, _ in self.shown], values)
         text = text.replace("an index", f"index {index}", 1) if index else text
         where = "" if where in text else where

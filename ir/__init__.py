@@ -9,8 +9,9 @@ from ir.loc import Dy2stError, Loc, SourceError, VerifyError
 from ir.opdef import OPS, OpDef, ShapeError
 from ir.program import (
     ENDLESS,
-    ROOM,
+    MIN_CAPACITY,
     Builder,
+    CapacityExceeded,
     Carry,
     Cond,
     Const,
@@ -20,7 +21,6 @@ from ir.program import (
     Input,
     Join,
     Last,
-    MoreRoom,
     Op,
     Program,
     Require,
@@ -39,7 +39,7 @@ Program.printer = print_program
 __all__ = [
     "ENDLESS",
     "OPS",
-    "ROOM",
+    "MIN_CAPACITY",
     "Builder",
     "Carry",
     "Cond",
@@ -53,7 +53,7 @@ __all__ = [
     "Join",
     "Last",
     "Loc",
-    "MoreRoom",
+    "CapacityExceeded",
     "Op",
     "OpDef",
     "Program",

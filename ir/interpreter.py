@@ -16,14 +16,14 @@ import numpy as np
 
 from ir.opdef import OPS
 from ir.program import (
-    ROOM,
+    MIN_CAPACITY,
+    CapacityExceeded,
     Carry,
     Cond,
     Const,
     Custom,
     Fused,
     Last,
-    MoreRoom,
     Node,
     Op,
     Program,
@@ -82,19 +82,22 @@ def evaluate(
     for an index outside of its tensor, and what a `check` that fails names.
     """
     for k in itertools.count():
-        with contextlib.suppress(MoreRoom):
-            return _evaluate(program, inputs, foreign, ROOM << k)
+        with contextlib.suppress(CapacityExceeded):
+            return _evaluate(program, inputs, foreign, MIN_CAPACITY << k)
     raise AssertionError
 
 
 def _evaluate(
-    program: Program, inputs: Sequence[np.ndarray], foreign: Foreign | None, room: int
+    program: Program, inputs: Sequence[np.ndarray], foreign: Foreign | None, capacity: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     arrays = [np.array(a, i.value.type.dtype.numpy) for a, i in zip(inputs, program.inputs)]
     if len(inputs) != len(program.inputs):
         raise ValueError(f"{program.name} takes {len(program.inputs)} inputs, not {len(inputs)}")
-    sizes = {**bind_sizes(program, [a.shape for a in arrays]), **dict.fromkeys(program.rooms, room)}
-    walker = _Walker(sizes, foreign, program.rooms)
+    sizes = {
+        **bind_sizes(program, [a.shape for a in arrays]),
+        **dict.fromkeys(program.capacities, capacity),
+    }
+    walker = _Walker(sizes, foreign, program.capacities)
     env: Env = {i.value: a for i, a in zip(program.inputs, arrays)}
     walker.block(program.ops, env)
     outputs = [np.array(env[v]) for v in program.results]
@@ -103,9 +106,9 @@ def _evaluate(
 
 class _Walker:
     def __init__(
-        self, sizes: Mapping[str, int], foreign: Foreign | None, rooms: Sequence[str]
+        self, sizes: Mapping[str, int], foreign: Foreign | None, capacities: Sequence[str]
     ) -> None:
-        self.sizes, self.foreign, self.rooms = dict(sizes), foreign, rooms
+        self.sizes, self.foreign, self.capacities = dict(sizes), foreign, capacities
 
     def block(self, ops: Sequence[Node], env: Env) -> None:
         for node in ops:
@@ -170,7 +173,7 @@ class _Walker:
             n += 1
         if s.count:
             self.sizes[s.count] = n
-            require_room(s, n, trip, self.rooms)
+            require_capacity(s, n, trip, self.capacities)
         for p in s.outs:
             env[_outer(p)] = self.leave(s, p, state, rows, inner, n)
 
@@ -225,10 +228,10 @@ class _Walker:
             env[outer] = np.broadcast_to(inner[v], shape).copy()
 
 
-def require_room(s: Scan, ran: int, trip: int, rooms: Collection[str]) -> None:
-    """Raises MoreRoom for a loop that has used up its room."""
-    if ran == trip and str(s.trip) in rooms:
-        raise MoreRoom(str(s.trip))
+def require_capacity(s: Scan, ran: int, trip: int, capacities: Collection[str]) -> None:
+    """Raises CapacityExceeded for a loop that has used up its capacity."""
+    if ran == trip and str(s.trip) in capacities:
+        raise CapacityExceeded(str(s.trip))
 
 
 def _outer(p: Carry | Stack | Last) -> Value:
@@ -237,4 +240,4 @@ def _outer(p: Carry | Stack | Last) -> Value:
     return out
 
 
-__all__ = ["bind_sizes", "evaluate", "require_room"]
+__all__ = ["bind_sizes", "evaluate", "require_capacity"]

@@ -114,12 +114,12 @@ Port: TypeAlias = Const | Seq | Carry | Stack | Last | Go
 
 #: the `trip` of a loop that only its `Go` port ends
 ENDLESS = 1 << 62
-#: the least that a room is
-ROOM = 16
+#: the least that a capacity is
+MIN_CAPACITY = 16
 
 
-class MoreRoom(Exception):
-    """A `while` loop has used up the room of this name: the program starts again with more."""
+class CapacityExceeded(Exception):
+    """A `while` loop has used up the capacity of this name: the program starts again with more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +127,9 @@ class Scan:
     """A counted loop: `trip` iterations of `body`; `index` is the iteration number, i64[].
 
     With a `Go` port it is a `while` loop: `trip` (which may be ENDLESS) is the most iterations it
-    can run; one of the program's `rooms` it must not reach. `count` is then the name of a size,
-    defined from here to the end of the block: the iterations that it did run. Stacked results have
-    that length.
+    can run; one of the program's `capacities` it must not reach. `count` is then the name of a
+    size, defined from here to the end of the block: the iterations that it did run. Stacked results
+    have that length.
 
     `size`, if given, is the iteration number as a size: types and attributes of the body may name
     it, those of the ports and of what leaves the loop may not.
@@ -357,8 +357,9 @@ class Slot:
 class Program:
     """`writes` pairs an input with the value stored back into it after the run.
 
-    `rooms` are named sizes that no input has, ROOM or more: whoever runs the program chooses them,
-    and starts again with larger ones after `MoreRoom`. The results do not depend on them.
+    `capacities` are named sizes that no input has, MIN_CAPACITY or more: whoever runs the program
+    chooses them, and starts again with larger ones after `CapacityExceeded`. The results do not
+    depend on them.
     """
 
     #: the text of a program; the package sets it, because the printer imports this module
@@ -370,7 +371,7 @@ class Program:
     outputs: tuple[Value | Slot, ...]
     writes: tuple[tuple[Value, Value], ...] = ()
     requires: tuple[Require, ...] = ()
-    rooms: tuple[str, ...] = ()
+    capacities: tuple[str, ...] = ()
 
     @property
     def results(self) -> tuple[Value, ...]:
@@ -386,13 +387,13 @@ class Program:
 
     @cached_property
     def sizes(self) -> tuple[str, ...]:
-        """Named sizes, in the order in which the inputs name them, and then the rooms."""
+        """Named sizes, in the order in which the inputs name them, and then the capacities."""
         found: dict[str, None] = {}
         for i in self.inputs:
             for d in i.value.type.shape:
                 if isinstance(d, Size):
                     found.update(dict.fromkeys(sorted(d.names)))
-        return tuple({**found, **dict.fromkeys(self.rooms)})
+        return tuple({**found, **dict.fromkeys(self.capacities)})
 
     def __str__(self) -> str:
         return Program.printer(self)
@@ -443,7 +444,7 @@ class Builder:
 
 __all__ = [
     "ENDLESS",
-    "ROOM",
+    "MIN_CAPACITY",
     "Builder",
     "Carry",
     "Cond",
@@ -454,7 +455,7 @@ __all__ = [
     "Input",
     "Join",
     "Last",
-    "MoreRoom",
+    "CapacityExceeded",
     "Node",
     "Op",
     "Port",

@@ -92,8 +92,8 @@ class _Printer:
             f"{self.name(i.value)}: {i.value.type} {i.kind} {print_attr(i.name)}" for i in p.inputs
         ]
         self.lines.append(f"program {p.name}({', '.join(inputs)}) {{")
-        if p.rooms:
-            self.line(2, f"rooms {', '.join(p.rooms)}")
+        if p.capacities:
+            self.line(2, f"capacities {', '.join(p.capacities)}")
         for r in p.requires:
             self.line(2, f"require {r} {print_attr(r.reason)}", loc=r.loc)
         self.block(p.ops, 2)
@@ -297,9 +297,9 @@ class _Reader:
             value = self.new(m[1], parse_type(m[2]))
             inputs.append(Input(value, m[3], parse_attr(m[4])))
             at = m.end()
-        rooms: tuple[str, ...] = ()
-        if self.peek().startswith("rooms "):
-            rooms = tuple(self.next().removeprefix("rooms ").split(", "))
+        capacities: tuple[str, ...] = ()
+        if self.peek().startswith("capacities "):
+            capacities = tuple(self.next().removeprefix("capacities ").split(", "))
         requires = []
         while self.peek().startswith("require "):
             requires.append(self.require())
@@ -311,7 +311,9 @@ class _Reader:
             writes.append((self.value(m[1]), self.value(m[2])))
         if self.next() != "}" or self.at != len(self.lines):
             raise VerifyError("the program does not end here")
-        return Program(head[1], tuple(inputs), ops, outputs, tuple(writes), tuple(requires), rooms)
+        return Program(
+            head[1], tuple(inputs), ops, outputs, tuple(writes), tuple(requires), capacities
+        )
 
     def require(self) -> Require:
         text, loc = self.loc(self.next())

@@ -45,10 +45,10 @@ def verify(program: Program) -> Program:
         _define(defined, [i.value], "inputs")
     dims = (multiple_of_name(d) for i in program.inputs for d in i.value.type.shape)
     plain = {found[0] for found in dims if found is not None}
-    for n in program.rooms:
+    for n in program.capacities:
         if not n.isidentifier() or n in plain:
-            raise VerifyError(f"the room {n!r} is no name of its own")
-    own = set(program.sizes) - set(program.rooms)
+            raise VerifyError(f"the capacity {n!r} is no name of its own")
+    own = set(program.sizes) - set(program.capacities)
     for n in own:
         if n not in plain:
             raise VerifyError(f"no input has the size {n} as a dimension")

@@ -85,8 +85,8 @@ def pad(trace: Trace, value: Value, shape: Sequence[Dim]) -> Value:
         if n != most:
             dims = (*value.type.shape[:axis], most, *value.type.shape[axis + 1 :])
             attrs = {"value": 0, "shape": dims, "dtype": value.type.dtype}
-            room = trace.emit("full", [], attrs)
-            value = trace.emit("set_slice", [room, value], {"axis": axis, "start": 0})
+            zeros = trace.emit("full", [], attrs)
+            value = trace.emit("set_slice", [zeros, value], {"axis": axis, "start": 0})
     return value
 
 

@@ -37,7 +37,7 @@ def as_size(trace: Trace, n: object) -> Any:
 def _unbounded(trace: Trace, n: RuntimeScalar) -> object:
     ok = trace.emit("greater_equal", [n.value, value_in(trace, 0, I64)], {})
     check(trace, ok, "ValueError", "a size that data decides is negative")
-    return trace.sym(size_of(trace, n.value, trace.sizes.new_room()))
+    return trace.sym(size_of(trace, n.value, trace.sizes.new_capacity()))
 
 
 def quotient(trace: Trace, total: Dim, known: Dim, otherwise: Dim) -> Dim:

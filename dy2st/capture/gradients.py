@@ -166,7 +166,7 @@ def blocks_of(frames: Iterable[Frame]) -> list[tuple[Sequence[Node], Sequence[Co
 def names(trace: Trace) -> set[str]:
     sizes = trace.sizes
     nodes = [n for f in trace.frames for n in f.builder.ops]
-    return {*sizes.loops, *sizes.counts, *sizes.hints, *sizes.rooms, *loop_sizes(nodes)}
+    return {*sizes.loops, *sizes.counts, *sizes.hints, *sizes.capacities, *loop_sizes(nodes)}
 
 
 def put(trace: Trace, frames: Sequence[Frame], back: PullBack) -> None:

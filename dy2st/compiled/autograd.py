@@ -66,7 +66,7 @@ class Node:
         for k, (source, index, name) in enumerate(training.residuals):
             if source == "kept":
                 tensor = outputs[index]
-            elif source == "room":
+            elif source == "capacity":
                 tensor = EMPTY
             else:
                 tensor = (outputs if source == "output" else inputs)[index]

@@ -42,8 +42,8 @@ from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Attr, Location, Within
+from executor.capacity import GrowingExecutable
 from executor.executable import output_bounds
-from executor.rooms import Expanding
 from ir import Program, Size, Slot, Value
 from ir.types import Type, complex_type, product
 
@@ -134,7 +134,7 @@ class Entry:
     def learn(self, known: Entry) -> None:
         """Begin with what calls of another program of the same function have found out."""
         here, there = self.executable, known.executable
-        if isinstance(here, Expanding) and isinstance(there, Expanding):
+        if isinstance(here, GrowingExecutable) and isinstance(there, GrowingExecutable):
             here.begin_as(there)
 
     def accepts(self, leaves: Sequence[object]) -> bool:

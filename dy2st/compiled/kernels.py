@@ -31,13 +31,13 @@ from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from dy2st.trace.signals import Refused
 from executor.allocation import LARGE, prefer_large_pages
+from executor.capacity import GrowingExecutable
 from executor.gpu.runtime import on_stream
 from executor.host_calls import Place
-from executor.rooms import Expanding
 from executor.segmented.interpreter import Interpreted
 from ir import Dy2stError, Op, Program, SourceError
 
-Compiled: TypeAlias = executor.Executable | Interpreted | Expanding
+Compiled: TypeAlias = executor.Executable | Interpreted | GrowingExecutable
 
 
 class Where(NamedTuple):

@@ -469,10 +469,12 @@ def build_program(
     frame = trace.frames[0]
     ops, requires = tuple(frame.builder.ops), tuple(frame.requires.values())
     trips = {str(n.trip) for n in walk(ops) if isinstance(n, Scan)}
-    rooms = tuple(n for n in trace.sizes.rooms if n in trips)
-    left = set(trace.sizes.rooms).difference(rooms)  # of loops that have got a bound since
+    capacities = tuple(n for n in trace.sizes.capacities if n in trips)
+    left = set(trace.sizes.capacities).difference(
+        capacities
+    )  # of loops that have got a bound since
     ops = tuple(n for n in ops if all(left.isdisjoint(v.type.names) for v in n.results))
-    return Program(name, inputs, ops, tuple(outputs), (), requires, rooms)
+    return Program(name, inputs, ops, tuple(outputs), (), requires, capacities)
 
 
 def prune_inputs(

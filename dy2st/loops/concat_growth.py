@@ -8,7 +8,7 @@ A body that reads the whole tensor gets it as a part of a buffer, which is carri
 all iterations: the pieces are stored into it, and the tensor is a slice as long as the iteration
 says. Without a bound of the iterations the loop is unrolled.
 
-    carry %buffer = %room then %buffer1          # [n + T * step]
+    carry %buffer = %initial then %buffer1          # [n + T * step]
     body
       %whole   = slice(%buffer, start=0, length=n + step * t)
       %buffer1 = set_slice(%buffer, %piece, start=n + step * t)
@@ -38,7 +38,7 @@ from ir.types import I64, Dim
 
 class Source:
     """The tensor at the start of an iteration; `tail` is its last element, once it was asked.
-    `room` is the buffer before the loop, `buffers` are those of the body by the number of pieces
+    `initial` is the buffer before the loop, `buffers` are those of the body by the number of pieces
     that it has stored, where the body reads the whole tensor. `final` is the tensor after the loop,
     `ended` what holds in an iteration that ends in front of the concat."""
 
@@ -48,7 +48,7 @@ class Source:
         self.body_trace, self.growth, self.init, self.path = body_trace, growth, init, path
         self.tail: tuple[Value, Value] | None = None
         self.buffers: dict[tuple[Value, ...], Value] = {}
-        self.room: Value | None = None
+        self.initial: Value | None = None
         self.final: object = None
         self.ended: frozenset[PathCondition] = frozenset()
 
@@ -77,15 +77,15 @@ class Source:
     def first_buffer(self, trace: Trace) -> Value:
         """The buffer at the start of an iteration."""
         if () not in self.buffers:
-            self.room = self.make_room(trace)
-            inner = trace.new_value(self.room.type, "buffer", self.body_trace.frame)
+            self.initial = self.initial_buffer(trace)
+            inner = trace.new_value(self.initial.type, "buffer", self.body_trace.frame)
             trace.values.placeholders.add(inner)
             if not self.stop_gradient:
                 trace.autograd.trained.add(inner)
             self.buffers[()] = inner
         return self.buffers[()]
 
-    def make_room(self, trace: Trace) -> Value:
+    def initial_buffer(self, trace: Trace) -> Value:
         """The buffer before the loop."""
         self.body_trace.need_bound()
         axis, init, trip = self.growth.axis, self.init._value, self.body_trace.loop.trip
@@ -93,9 +93,9 @@ class Source:
             shape = list(init.type.shape)
             shape[axis] = shape[axis] + trip * self.growth.step
             attrs = {"value": 0, "shape": tuple(shape), "dtype": init.type.dtype}
-            room = trace.emit("full", [], attrs)
+            zeros = trace.emit("full", [], attrs)
             attrs = {"axis": axis, "start": self.start(0)}
-            made: Value = trace.emit("set_slice", [room, init], attrs)
+            made: Value = trace.emit("set_slice", [zeros, init], attrs)
             return made
 
     def buffer(self, trace: Trace, pieces: Sequence[FakeTensor]) -> Value:
@@ -461,12 +461,12 @@ def settle_buffer(
     trace, axis, length = plan.trace, source.growth.axis, plan.body_trace.length
     if source.stop_gradient and not stop_gradient:
         plan.flips.append(source.path)
-    assert source.room is not None
+    assert source.initial is not None
     plan.body_trace.paths[source.buffers[()]] = source.path
-    out = plan.add_carry(source.buffers[()], source.room, after, name)
+    out = plan.add_carry(source.buffers[()], source.initial, after, name)
     with plan.behind():
         n = length_after(trace, source, length, missed)
-        start = source.room.type.shape[axis] - n if source.growth.front else 0
+        start = source.initial.type.shape[axis] - n if source.growth.front else 0
         attrs = {"axis": axis, "start": start, "length": n, "step": 1}
         value = trace.emit("slice", [out], attrs)
         return trace.fake(value, stop_gradient)

@@ -7,7 +7,7 @@
 The tensor is a part of a buffer that has room for all iterations, and its length is carried beside
 the buffer. A branch hands on both.
 
-    carry %buffer = %room then %buffer1          # [n + T * step]
+    carry %buffer = %initial then %buffer1          # [n + T * step]
     carry %length = %n then %length1             # i64[]
     body
       cond %keep
@@ -15,7 +15,7 @@ the buffer. A branch hands on both.
         %length1 = add(%length, step)
 
 Any other tensor whose size data decides (`alive = alive[~done]`) is cut from such a buffer when an
-iteration begins, and stored there when it ends. The room follows from bounds of its size.
+iteration begins, and stored there when it ends. The capacity follows from bounds of its size.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ir.types import I64, Dim
 
 
 class Source:
-    """The tensor at the start of an iteration. `init` is the tensor before the loop, `room` the
+    """The tensor at the start of an iteration. `init` is the tensor before the loop, `initial` the
     buffer with it, `most` a bound of its length."""
 
     def __init__(
@@ -58,10 +58,10 @@ class Source:
         self.most: Dim = self.first + body_trace.loop.trip * growth.step
         shape[growth.axis] = self.most
         with outside(trace, frame):
-            self.room = pad(trace, init._value, shape)
+            self.initial = pad(trace, init._value, shape)
             self.start = trace.dim_value(self.first)
         self.stop_gradient = bool(init.stop_gradient) and path not in body_trace.known.trained
-        self.buffer = trace.new_value(self.room.type, "buffer", frame)
+        self.buffer = trace.new_value(self.initial.type, "buffer", frame)
         self.length = trace.new_value(Type(I64), "length", frame)
         trace.values.placeholders |= {self.buffer, self.length}
 
@@ -209,7 +209,7 @@ def settle(plan: LoopRecord, name: str, p: object, a: object) -> object:
     if source.stop_gradient and not a.stop_gradient:
         plan.flips.append(source.path)
     buffer, length = trace.read_value(a.buffer), trace.read_value(a.length)
-    out = plan.add_carry(source.buffer, source.room, buffer, name)
+    out = plan.add_carry(source.buffer, source.initial, buffer, name)
     count = plan.add_carry(source.length, source.start, length, "length")
     with plan.behind():
         attrs = {"axis": axis, "start": 0, "length": size_of(trace, count, source.most), "step": 1}
@@ -251,10 +251,10 @@ class Resized:
             body_trace.need_bound()
         shape[resize.axis] = self.at(body_trace.loop.trip)
         with outside(trace, frame):
-            self.room = pad(trace, init._value, shape)
+            self.initial = pad(trace, init._value, shape)
             self.start = trace.dim_value(n)
         self.stop_gradient = bool(init.stop_gradient) and path not in body_trace.known.trained
-        self.buffer = trace.new_value(self.room.type, "buffer", frame)
+        self.buffer = trace.new_value(self.initial.type, "buffer", frame)
         self.length = trace.new_value(Type(I64), "length", frame)
         trace.values.placeholders |= {self.buffer, self.length}
         body_trace.paths[self.buffer] = path
@@ -307,7 +307,7 @@ def settle_resized(plan: LoopRecord, name: str, source: Resized, a: object) -> o
     inner = trace.read_value(a._value)
     if inner.type.ndim != t.ndim or without(inner.type, resize.axis) != without(t, resize.axis):
         raise Mismatch(name, str(t), str(inner.type))
-    n, shape = inner.type.shape[resize.axis], list(source.room.type.shape)
+    n, shape = inner.type.shape[resize.axis], list(source.initial.type.shape)
     fits(source, name, n)
     if source.path in plan.body_trace.known.written:
         plan.check_private(source.init._value, inner)
@@ -316,7 +316,7 @@ def settle_resized(plan: LoopRecord, name: str, source: Resized, a: object) -> o
     length = trace.dim_value(n)
     if source.stop_gradient and not a.stop_gradient:
         plan.flips.append(source.path)
-    out = plan.add_carry(source.buffer, source.room, buffer, name)
+    out = plan.add_carry(source.buffer, source.initial, buffer, name)
     count = plan.add_carry(source.length, source.start, trace.read_value(length), "length")
     with plan.behind():
         value = part(trace, out, count, resize.axis, shape[resize.axis])

@@ -246,9 +246,9 @@ class LoopPorts(ContainerPorts):
     def resized(self, name: str, held: object, init: Value, inner: Value, a: FakeTensor) -> Tensor:
         """A tensor whose size moves on from that before the loop, and that is read behind it."""
         trace, value = self.trace, self.padded(inner)
-        room = self.room(init, value.type.shape)
+        padded = self.zero_padded(init, value.type.shape)
         self.leave(a)
-        out = self.add_carry(trace.new_value(value.type, name, self.frame), room, value, name)
+        out = self.add_carry(trace.new_value(value.type, name, self.frame), padded, value, name)
         return self.tensor_after(a, self.cut(out, inner.type), self.stops(name, held, a), init)
 
     def learn_early(self, b: FakeTensor, a: FakeTensor, inner: Value, path: Path) -> None:

@@ -179,9 +179,9 @@ class LoopTrace:
         return Size.named(self.count) if self.count else self.loop.trip
 
     def need_bound(self) -> None:
-        """A size moves with the index: a room bounds a loop that nothing else does."""
+        """A size moves with the index: a capacity bounds a loop that nothing else does."""
         if self.loop.trip == ENDLESS:
-            self.loop.trip = self.trace.sizes.new_room()
+            self.loop.trip = self.trace.sizes.new_capacity()
 
     @property
     def enters(self) -> frozenset[PathCondition]:
@@ -454,7 +454,7 @@ class LoopRecord:
         name, most = self.body_trace.loop.name, self.body_trace.loop.trip - 1
         return pad(self.trace, value, [at(d, name, most) for d in value.type.shape])
 
-    def room(self, init: Value, shape: Sequence[Dim]) -> Value:
+    def zero_padded(self, init: Value, shape: Sequence[Dim]) -> Value:
         """A tensor from before the loop, in front of zeros, so that it has this shape."""
         with self.trace.outside():
             return pad(self.trace, self.trace.read_value(init), shape)

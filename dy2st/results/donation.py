@@ -3,7 +3,7 @@
 `to_static(..., donate=("x",))` promises that nobody reads `x`, nor a tensor that shares its memory,
 after the call; their content is undefined then (NaN with `DY2ST_POISON=1`). An argument is used
 only if no gradients are recorded, the call neither returns nor keeps the argument or a view of it,
-it shares no memory with another input, and the program never starts again (`executor.rooms`) nor
+it shares no memory with another input, and the program never starts again (`executor.capacity`) nor
 runs in segments. Otherwise it keeps its content.
 """
 

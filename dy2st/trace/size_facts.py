@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from dy2st.trace.frames import Frame, Loop
-from ir import ENDLESS, ROOM, Loc, Size, Type, Value
+from ir import ENDLESS, MIN_CAPACITY, Loc, Size, Type, Value
 from ir.analysis.ranges import names_in, rises, slope
 from ir.types import I64, Dim, is_natural, substitute_dim
 
@@ -29,8 +29,8 @@ class SizeFacts:
     streamed: whether sizes are those of a sequence of chunks: the program is only captured.
     divided: the sizes of a stream that have been divided, by what, and where. measured: where the
     end of a slice of a stream is a size: that of another tensor, perhaps.
-    rooms: sizes that nothing bounds: the largest number of iterations of a `while` loop that makes
-    tensors longer.
+    capacities: sizes that nothing bounds: the largest number of iterations of a `while` loop that
+    makes tensors longer.
     births: for indices and counts, the order in which they were named: a bound names older ones.
     """
 
@@ -44,7 +44,7 @@ class SizeFacts:
     streamed: bool = False
     divided: list[tuple[Dim, Dim, Loc]] = field(default_factory=list)
     measured: list[Loc] = field(default_factory=list)
-    rooms: list[str] = field(default_factory=list)
+    capacities: list[str] = field(default_factory=list)
     counter: Iterator[int] = field(default_factory=itertools.count)
 
     def text_of(self, x: object) -> str:
@@ -58,10 +58,10 @@ class SizeFacts:
         return dim.evaluate({n: self.hints.get(n, TYPICAL) for n in dim.names})
 
     def spread(self, dim: Dim) -> tuple[int, int]:
-        """The least and the largest value in this call for small and large rooms."""
+        """The least and the largest value in this call for small and large capacities."""
         ends = [dim]
-        for name in names_in(dim).intersection(self.rooms):
-            ends = [substitute_dim(q, {name: n}) for q in ends for n in (ROOM, ENDLESS)]  # type: ignore[arg-type]
+        for name in names_in(dim).intersection(self.capacities):
+            ends = [substitute_dim(q, {name: n}) for q in ends for n in (MIN_CAPACITY, ENDLESS)]  # type: ignore[arg-type]
         found = [self.settle(q) for q in ends]
         return min(found), max(found)
 
@@ -104,8 +104,8 @@ class SizeFacts:
         """Whether this size is at least `least` in every call."""
         for name, low, _ in self.ranges(dim):
             dim = substitute_dim(dim, {name: Size.named(name) + low})
-        for name in self.rooms:
-            dim = substitute_dim(dim, {name: Size.named(name) + ROOM})
+        for name in self.capacities:
+            dim = substitute_dim(dim, {name: Size.named(name) + MIN_CAPACITY})
         return is_natural(dim - least)
 
     def new_count(self, least: int, most: Dim, home: Frame) -> str:
@@ -115,12 +115,12 @@ class SizeFacts:
         self.count_homes[name] = home
         return name
 
-    def new_room(self) -> Size:
+    def new_capacity(self) -> Size:
         """The number of iterations that a loop may have, as large as it turns out to be needed."""
-        name = f"room{len(self.rooms)}"
+        name = f"capacity{len(self.capacities)}"
         while name in self.hints:
             name += "_"
-        self.rooms.append(name)
+        self.capacities.append(name)
         return Size.named(name)
 
     def new_loop(self, trip: Dim) -> Loop:

@@ -235,7 +235,7 @@ def known_ends(dim: Dim, home: Home) -> tuple[int | None, int | None]:
 
 
 def _decide(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
-    """`n op 0` for every n in [low, high]; named sizes are taken as typical, rooms as any."""
+    """`n op 0` for every n in [low, high]; named sizes are taken as typical, capacities as any."""
     (a, _), (_, b) = home.sizes.spread(low), home.sizes.spread(high)
     if op in ("eq", "ne"):
         known = True if a == b == 0 else False if not a <= 0 <= b else None

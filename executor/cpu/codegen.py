@@ -131,7 +131,7 @@ class _Program:
         self.target, self.module, self.layout = target, Module(), layout
         self.module.declarations |= MODES
         self.late = set(_loop_names(lowered.launches))
-        self.asks = asks(lowered.program.ops, lowered.program.rooms)
+        self.asks = asks(lowered.program.ops, lowered.program.capacities)
         self.seldom = is_seldom(lowered.launches)
         self.divided = weight(lowered.launches) > LONGEST
         self.cells: dict[object, int] = {}

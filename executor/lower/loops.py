@@ -24,7 +24,7 @@ from executor.memory import View, whole
 from executor.plan.copies import Want, kept_apart_in, line
 from executor.plan.loop_counts import is_long, most
 from executor.plan.reuse import body, carried, next_values
-from ir import MoreRoom, Op, Scan, Value
+from ir import CapacityExceeded, Op, Scan, Value
 from ir.program import Carry, Const, Last, Seq, Stack
 from ir.scalar import language as k
 from ir.types import BOOL, I64, Dim, Size, Type, is_natural, product
@@ -62,9 +62,9 @@ def scan(low: Lowerer, s: Scan) -> None:
     lower_block(low)
     _leave(low, s, results, index)
     low.uses.pop()
-    asks = is_long(s, low.program.rooms)
+    asks = is_long(s, low.program.capacities)
     low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count, asks))
-    _check_room(low, s)
+    _check_capacity(low, s)
     for p in s.carries:
         if p.last is not None:
             view = states[p] if in_place[p] else _half(states[p], Size.named(after))
@@ -101,12 +101,12 @@ def _count(low: Lowerer, s: Scan, limit: Value) -> None:
     low.emit(Index(symbol, found, 1, 0, wrap=False))
     names = low.symbol("i"), low.symbol("p"), low.symbol("q")
     low.emit(Loop(*names, Size.named(symbol), (), None, s.count, most=s.trip))
-    _check_room(low, s)
+    _check_capacity(low, s)
 
 
-def _check_room(low: Lowerer, s: Scan) -> None:
-    if str(s.trip) in low.program.rooms:
-        error = low.failure(MoreRoom, str(s.trip), s.loc, said=True)
+def _check_capacity(low: Lowerer, s: Scan) -> None:
+    if str(s.trip) in low.program.capacities:
+        error = low.failure(CapacityExceeded, str(s.trip), s.loc, said=True)
         low.emit(Check(s.trip - 1 - s.length, error))
 
 

@@ -119,10 +119,10 @@ def _parted(conditions: Conditions, sizes: set[str]) -> tuple[tuple[Require, ...
 
 def _interrupted(program: Program, inside: Inside) -> dict[Value, str]:
     """Inputs that would get another tensor's value while Ctrl-C can still stop the program."""
-    if not asks(program.ops, program.rooms):
+    if not asks(program.ops, program.capacities):
         return {}
     block = analyse(program.ops, dict(program.writes), program.needed, inside)
-    at, node = [(at, n) for at, n in enumerate(program.ops) if asks([n], program.rooms)][-1]
+    at, node = [(at, n) for at, n in enumerate(program.ops) if asks([n], program.capacities)][-1]
     reason = f"a call that is interrupted in the loop {line(node.loc)} leaves it as it was"
     return {v: reason for v, start in block.linked.items() if start <= at}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from executor.launches import Check, Failure, Gather, Index, Launch, Loop, When, blocks, results
 from executor.memory import Buffer, View, memory_of
-from ir import MoreRoom
+from ir import CapacityExceeded
 from ir.types import I64, Size
 
 
@@ -103,7 +103,7 @@ class _Checks:
         if not self.fails(x):
             return ()
         if isinstance(x, Check):
-            counted = self.failures[x.error - 1].kind is MoreRoom
+            counted = self.failures[x.error - 1].kind is CapacityExceeded
             return None if counted else [x]
         if isinstance(x, Gather) and x.index.dtype == I64 and self.known(x.index):
             return [_rows_checked(x)]

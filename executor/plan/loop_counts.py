@@ -31,15 +31,15 @@ def counts(nodes: Iterable[Node]) -> tuple[str, ...]:
     return tuple(n.count for n in nodes if isinstance(n, Scan) and n.count)
 
 
-def asks(nodes: Iterable[Node], rooms: Collection[str]) -> bool:
+def asks(nodes: Iterable[Node], capacities: Collection[str]) -> bool:
     """Whether there is a loop that may not end, or not soon, here or inside."""
-    return any(isinstance(n, Scan) and is_long(n, rooms) for n in walk(nodes))
+    return any(isinstance(n, Scan) and is_long(n, capacities) for n in walk(nodes))
 
 
-def is_long(s: Scan, rooms: Collection[str]) -> bool:
+def is_long(s: Scan, capacities: Collection[str]) -> bool:
     """Whether a loop has to ask if a signal has come."""
     if isinstance(s.trip, Size):
-        return str(s.trip) in rooms
+        return str(s.trip) in capacities
     return s.trip > LIMIT or _work([s]) > LONG
 
 

@@ -24,7 +24,7 @@ from executor.segmented.partition import (
     require_iteration,
 )
 from ir import Input, Program, Scan, Slot, Type, Value
-from ir.interpreter import require_room
+from ir.interpreter import require_capacity
 from ir.loc import UNKNOWN
 from ir.program import Const, Last, Seq, Stack
 from ir.types import evaluate_dim, product
@@ -45,7 +45,7 @@ class Interpreted:
         self.inputs: tuple[Input, ...] = program.inputs
         self.outputs: tuple[Type, ...] = tuple(v.type for v in program.outputs)
         self.counts: tuple[str, ...] = counts(program.ops)
-        cutter = Cutter(compile_, growing(program.ops), program.rooms)
+        cutter = Cutter(compile_, growing(program.ops), program.capacities)
         self._steps = cutter.cut(program.ops, set(program.needed), self.sizes)
         self.copies: tuple[Copy, ...] = tuple(_copies(program))
         self.donated: frozenset[int] = frozenset()
@@ -118,7 +118,7 @@ class Interpreted:
             ran += 1
         if s.count:
             sizes[s.count] = ran
-            require_room(s, ran, trip, self.program.rooms)
+            require_capacity(s, ran, trip, self.program.capacities)
         require_iteration(s, ran)
         env.update((p.outer, _stacked(p, collected, sizes)) for p, collected in rows.items())
         env.update((p.last, state[p]) for p in s.carries if p.last is not None)

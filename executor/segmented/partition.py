@@ -139,12 +139,12 @@ def growing(nodes: Iterable[Node]) -> frozenset[str]:
 # ---------------------------------------------------------------- cutting
 @dataclass(frozen=True)
 class Cutter:
-    """`grown` are the sizes of loops without a bound that values have as a size; `rooms` are those
-    of the program."""
+    """`grown` are the sizes of loops without a bound that values have as a size; `capacities` are
+    those of the program."""
 
     compile: Compile
     grown: frozenset[str]
-    rooms: tuple[str, ...]
+    capacities: tuple[str, ...]
 
     def stops(self, node: Node) -> bool:
         """Whether native code cannot run the node."""
@@ -207,7 +207,9 @@ class Cutter:
     ) -> Executable:
         names = Value(Type(BOOL, tuple(Size.named(n) for n in sizes)))
         inputs = [Input(names, "arg", "sizes"), *(Input(v, "arg", v.name or "value") for v in ins)]
-        program = Program("segment", tuple(inputs), tuple(run), tuple(outs), rooms=self.rooms)
+        program = Program(
+            "segment", tuple(inputs), tuple(run), tuple(outs), capacities=self.capacities
+        )
         return self.compile(program)
 
     def chunks(self, s: Scan, sizes: Sequence[str]) -> Chunks:

@@ -135,7 +135,7 @@ def _assumed(node: Node) -> list[Require]:
 
 def with_requires(program: Program) -> Program:
     """The program with every unproven condition on the sizes of a call among its `requires`."""
-    known = set(program.sizes) - set(program.rooms)
+    known = set(program.sizes) - set(program.capacities)
     every = (r for q in unproven(program).values() for r in q)
     new = {str(r): r for r in every if dim_names((r.left, r.right)) <= known}
     return replace(program, requires=(*program.requires, *new.values())) if new else program

@@ -37,8 +37,8 @@ class Residual:
 
     source, index: "input", the input of this index as it was called, never written by the program;
         "slot", the storage of the input of this index after the writes; "output" or "kept", the
-        output of this index of the forward program, an original one or one behind them; "room",
-        nothing but the size of a room of the forward program.
+        output of this index of the forward program, an original one or one behind them; "capacity",
+        nothing but the size of a capacity of the forward program.
     copy_of: the input of whose storage after the writes it is a copy, or -1.
     """
 
@@ -172,15 +172,15 @@ class _Split:
             if not asked:
                 return
             name = min(asked)
-            if name in self.program.rooms:
-                self.bring_room(name)
+            if name in self.program.capacities:
+                self.bring_capacity(name)
             else:
                 self.bring(self.having(name))
 
-    def bring_room(self, name: str) -> None:
+    def bring_capacity(self, name: str) -> None:
         """An input that nothing reads, which has the size."""
         value = Value(Type(BOOL, (Size.named(name),)), name)
-        self.residuals.append(Residual("room", -1, name, value.type))
+        self.residuals.append(Residual("capacity", -1, name, value.type))
         self.inputs.append(Input(value, "arg", name))
 
     def having(self, name: str) -> Value:

@@ -42,7 +42,7 @@ FLOORS = {
         "interrupt host_calls poison code_cache",
         "executable",
         "segmented",
-        "rooms",
+        "capacity",
         "backend",
         "cpu gpu",
         "",

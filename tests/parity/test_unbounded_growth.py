@@ -154,7 +154,7 @@ FUNCTIONS = (
     until_a_limit, until_a_break, until_a_break_in_front, in_front, two_caches, in_an_inner_loop,
     reordered, triangle, in_some_steps,
 )  # fmt: skip
-#: the first room is 16
+#: the first capacity is 16
 LIMITS = (0, 1, 3, 15, 16, 17, 70, 2)
 
 
@@ -196,7 +196,7 @@ def test_a_bound_in_the_body_is_found():
         return x
 
     static = check.parity(Module(f), lambda: arguments(5))
-    assert "rooms" not in str(dy2st.program(static, *arguments(5)))
+    assert "capacities" not in str(dy2st.program(static, *arguments(5)))
 
 
 def resident():
@@ -226,7 +226,7 @@ def test_memory_follows_the_length():
 
 @pytest.mark.slow
 def test_draws_and_host_calls_are_made_once():
-    """A call that needs more room than the last one starts again."""
+    """A call that needs more capacity than the last one starts again."""
 
     def f(ids):
         while True:
@@ -327,7 +327,7 @@ def test_an_endless_loop_can_be_interrupted():
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_new_program_begins_with_the_rooms_of_another_one():
+def test_a_new_program_begins_with_the_capacities_of_another_one():
     static, x = dy2st.to_static(until_a_limit), check.data(2, WIDTH)
     static(x, paddle.to_tensor(100.0, "float64"))
     other = check.data(3, WIDTH)

@@ -42,7 +42,7 @@ def repeated_positions(e: Emitter, counts: Tensor) -> FakeTensor:
 
 def _repeated_positions(e: Emitter, counts: Tensor) -> FakeTensor:
     one, ends = e.full(1, I64), e.cumsum(counts, axis=0)
-    length = size_of(e.trace, e.sum(counts, axes=())._value, e.trace.sizes.new_room())
+    length = size_of(e.trace, e.sum(counts, axes=())._value, e.trace.sizes.new_capacity())
     first = e.subtract(ends, counts)
     ones = e.expand(one, shape=e.type(counts).shape)
     begun = e.scatter_nd(e.full(0, I64, (length + 1,)), ones, first, axis=0, combine="add")

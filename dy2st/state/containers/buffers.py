@@ -1,8 +1,8 @@
 """Lists that a loop fills and reads at places that only the program knows.
 
-    ys = [x]                                 room = [x, 0, 0, ...]     as long as ys is in the end
+    ys = [x]                                 buf = [x, 0, 0, ...]     as long as ys is in the end
     for t in range(n):                       for t in range(n):
-        ys.append(f(ys[parent[t]]))              room[t + 1] = f(room[parent[t]])
+        ys.append(f(ys[parent[t]]))              buf[t + 1] = f(buf[parent[t]])
 
 The elements are rows of a tensor that is made in front of the loop and written in place, so loops
 and branches inside of the loop carry it as they carry any storage. That a list needs one is learned
@@ -177,7 +177,7 @@ def leaf_type(trace: Trace, x: Any) -> tuple[Type, bool]:
 
 
 # ---------------------------------------------------------------- the tensors
-class Room:
+class LeafBuffer:
     """One leaf of every element, along the first axis of a storage. The rows are copies of values
     that eager has themselves: of those before the loop, and of those that it has `stored`."""
 
@@ -229,13 +229,13 @@ def value_of(trace: Trace, at: Any) -> Value:
 class Rows(Unstacked):
     """A leaf of the elements from `start` on, so many as `length`, as they are now."""
 
-    def __init__(self, trace: Trace, room: Room, start: Dim, length: Dim) -> None:
-        self.room, self.start, self.length, self.home = room, start, length, trace.frame
-        before = room.before if start == 0 else ()
-        self.number, self.made = room.number, None
-        self.members: tuple[Value, ...] = (*before, *room.stored)
+    def __init__(self, trace: Trace, leaf: LeafBuffer, start: Dim, length: Dim) -> None:
+        self.leaf, self.start, self.length, self.home = leaf, start, length, trace.frame
+        before = leaf.before if start == 0 else ()
+        self.number, self.made = leaf.number, None
+        self.members: tuple[Value, ...] = (*before, *leaf.stored)
         self.trace = trace
-        if room.buffer.wanted.stores:
+        if leaf.buffer.wanted.stores:
             assert self.fake is not None  # as the elements are now
 
     @property
@@ -245,22 +245,22 @@ class Rows(Unstacked):
             trace = self.trace
             attrs = {"axis": 0, "start": self.start, "length": self.length, "step": 1}
             with at_frame(trace, trace.frames.index(self.home)):
-                value = trace.emit("slice", [self.room.fake._value], attrs)
+                value = trace.emit("slice", [self.leaf.fake._value], attrs)
                 value = trace.emit("assign", [value], {})
-                self.made = trace.fake(value, self.room.fake.stop_gradient)
+                self.made = trace.fake(value, self.leaf.fake.stop_gradient)
             trace.values.copies[value] = self.members
-            trace.freeze(value, PICKED, self.room.buffer.loop)
+            trace.freeze(value, PICKED, self.leaf.buffer.loop)
         return self.made
 
     @property
     def shape(self) -> tuple[Dim, ...]:
-        return self.room.type.shape
+        return self.leaf.type.shape
 
     def item(self, trace: Trace, i: Any) -> Any:
         """After the loop an element is one tensor."""
-        if self.room.buffer.frame not in trace.frames or self.room.buffer.wanted.stores:
+        if self.leaf.buffer.frame not in trace.frames or self.leaf.buffer.wanted.stores:
             return super().item(trace, i)
-        return self.room.item(trace, i if self.start == 0 else trace.sym(self.start) + i)
+        return self.leaf.item(trace, i if self.start == 0 else trace.sym(self.start) + i)
 
 
 class Buffer:
@@ -274,21 +274,21 @@ class Buffer:
             (q.trip, q.tree) if isinstance(q, StackedRun) else (1, q) for q in self.target.raw()
         ]
         with outside(trace, frame):
-            self.rooms = self.made(trace, wanted.like, parts)
+            self.leaves = self.made(trace, wanted.like, parts)
 
     def made(self, trace: Trace, like: Any, parts: Sequence[tuple[Dim, Any]]) -> Any:
-        """A tree of rooms for elements of which the first are `parts`."""
+        """A tree of leaf buffers for elements of which the first are `parts`."""
         if len(like) == 2 and isinstance(like[0], Type):
-            return self.room(trace, like[0], like[1], parts)
+            return self.leaf_buffer(trace, like[0], like[1], parts)
         if not all(type(q) is type(like) and len(q) == len(like) for _, q in parts):
             raise NeedsConcrete("elements of different structure are in a list")
         columns = [[(n, q[k]) for n, q in parts] for k in range(len(like))]
-        rooms = [self.made(trace, part, column) for part, column in zip(like, columns)]
-        return regrouped(like, rooms)
+        leaves = [self.made(trace, part, column) for part, column in zip(like, columns)]
+        return regrouped(like, leaves)
 
-    def room(
+    def leaf_buffer(
         self, trace: Trace, t: Type, number: bool, parts: Sequence[tuple[Dim, object]]
-    ) -> Room:
+    ) -> LeafBuffer:
         n: Dim = sum((n for n, _ in parts), 0)
         shape = (n + self.loop.trip * self.frame.growth.get(id(self.target), 0), *t.shape)
         value = trace.emit("full", [], {"value": 0, "shape": shape, "dtype": t.dtype})
@@ -300,7 +300,7 @@ class Buffer:
         if pieces:
             whole = pieces[0] if len(pieces) == 1 else trace.emit("concat", pieces, {"axis": 0})
             value = trace.emit("set_slice", [value, whole], {"axis": 0, "start": 0})
-        return Room(self, trace.fake(value, all(stops)), number, members)
+        return LeafBuffer(self, trace.fake(value, all(stops)), number, members)
 
     def piece(
         self, trace: Trace, t: Type, number: bool, x: Any, members: list[Value]
@@ -322,39 +322,39 @@ class Buffer:
     def store(self, trace: Trace, at: Dim, x: object) -> None:
         """An element behind the last one."""
         index = trace.dim_value(at)
-        for room, part in paired(self.rooms, x):
-            room.store(trace, index, part)
+        for leaf, part in paired(self.leaves, x):
+            leaf.store(trace, index, part)
 
     def replace(self, trace: Trace, i: object, x: object, n: object) -> None:
         """Store element `i` of the `n` that there are now."""
         if not self.wanted.stores:
             raise NeedsConcrete("a list is read or changed while the loop fills it")
-        pairs = paired(self.rooms, x)
+        pairs = paired(self.leaves, x)
         new = self.wanted.learn([part for _, part in pairs])
-        if any(room.number for room, _ in pairs) and self.wanted.decide(i) or new:
+        if any(leaf.number for leaf, _ in pairs) and self.wanted.decide(i) or new:
             self.frame.stale = True
             return
         index = value_of(trace, row(trace, i, n, "list assignment"))
-        for room, part in pairs:
-            room.store(trace, index, part)
+        for leaf, part in pairs:
+            leaf.store(trace, index, part)
 
     def item(self, trace: Trace, i: object, n: object) -> Any:
         """Element `i` of the `n` that there are now."""
         at = row(trace, i, n, "list")
-        return mapped(lambda room: room.item(trace, at), self.rooms)
+        return mapped(lambda leaf: leaf.item(trace, at), self.leaves)
 
     def run(self, trace: Trace, start: Dim, n: Dim) -> StackedRun:
         """Elements as one part of a list."""
-        return StackedRun(n, mapped(lambda room: Rows(trace, room, start, n), self.rooms))
+        return StackedRun(n, mapped(lambda leaf: Rows(trace, leaf, start, n), self.leaves))
 
 
-def paired(rooms: Any, x: Any) -> list[tuple[Room, object]]:
-    """Each room with its part of an element."""
-    if not isinstance(rooms, tuple):
-        return [(rooms, x)]
-    if type(x) is not type(rooms) or len(x) != len(rooms):
+def paired(leaves: Any, x: Any) -> list[tuple[LeafBuffer, object]]:
+    """Each leaf buffer with its part of an element."""
+    if not isinstance(leaves, tuple):
+        return [(leaves, x)]
+    if type(x) is not type(leaves) or len(x) != len(leaves):
         raise NeedsConcrete("elements of different structure are appended to a list")
-    return [pair for room, part in zip(rooms, x) for pair in paired(room, part)]
+    return [pair for leaf, part in zip(leaves, x) for pair in paired(leaf, part)]
 
 
 def enter(trace: Trace, frame: Frame) -> None:

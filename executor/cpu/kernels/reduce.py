@@ -33,8 +33,8 @@ from ir.scalar.language import cast, eq, input_
 from ir.types import I64, Dim, DType
 
 ACCUMULATORS = 4
-#: lanes of the vectors of eager's sums, which take the elements behind a multiple of them one by one:
-#: so do these, and short rows have eager's sums to the last bit
+#: lanes of the vectors of eager's sums, which take the elements behind a multiple of them one by
+#: one: so do these, and short rows have eager's sums to the last bit
 PACKET = 8
 #: vectors of a row from which on the largest is sought in every lane
 LONG = 4

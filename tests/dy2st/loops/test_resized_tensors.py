@@ -338,7 +338,7 @@ def test_an_order_that_gets_shorter_bounds_its_loop():
     """A list that is filled while a tensor gets shorter has room for the elements of that."""
     for name in ("suppressed", "suppressed_with_a_break"):
         text = str(dy2st.program(dy2st.to_static(PROGRAMS[name]), data(0)))
-        assert "room" not in text and "while %t < 7" in text
+        assert "capacity" not in text and "while %t < 7" in text
 
 
 def test_without_elements():

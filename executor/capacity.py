@@ -1,9 +1,10 @@
-"""Programs with rooms: sizes that nothing but a run finds.
+"""Programs with capacities: upper bounds of sizes that nothing but a run finds.
 
 A tensor that a `while True` makes longer lies in a buffer with room for so many iterations. A run
-that needs more stops with `MoreRoom`, before it has written anything, and the program starts again
-with more; the next call, also that of another program of the same function, begins with what the
-last one needed. So memory follows the length that there is, and a program runs in one piece.
+that needs more stops with `CapacityExceeded`, before it has written anything, and the program
+starts again with more; the next call, also that of another program of the same function, begins
+with what the last one needed. So memory follows the length that there is, and a program runs in one
+piece.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import numpy as np
 from executor.executable import Executable, Found, Make, call_with_arrays, empty, output_bounds
 from executor.host_calls import Foreign, Place
 from executor.segmented.interpreter import Interpreted
-from ir import ROOM, MoreRoom, Op, Scan
+from ir import MIN_CAPACITY, CapacityExceeded, Op, Scan
 from ir.types import evaluate_dim
 
-#: up to this room a program starts again with four times as much, beyond it with twice
+#: up to this capacity a program starts again with four times as much, beyond it with twice
 LARGE = 1024
 
 
@@ -68,21 +69,21 @@ class Replay:
         self.local.at = -1
 
 
-class Expanding:
-    """Like `Executable`. The rooms are among the `counts`: sizes that a call finds. `bounds` says
-    None for an output whose size follows from one of them, as that of `Interpreted`."""
+class GrowingExecutable:
+    """Like `Executable`. The capacities are among the `counts`: sizes that a call finds. `bounds`
+    says None for an output whose size follows from one of them, as that of `Interpreted`."""
 
     def __init__(self, whole: Executable | Interpreted, replay: Replay | None) -> None:
         self.whole, self.replay = whole, replay
-        self.program = replace(whole.program, rooms=())
+        self.program = replace(whole.program, capacities=())
         self.sizes, self.inputs, self.outputs = self.program.sizes, whole.inputs, whole.outputs
-        self.rooms = whole.program.rooms
-        self.counts: tuple[str, ...] = (*whole.counts, *self.rooms)
+        self.capacities = whole.program.capacities
+        self.counts: tuple[str, ...] = (*whole.counts, *self.capacities)
         self.copies, self.donated, self.report = whole.copies, whole.donated, whole.report
         self._bounds = output_bounds(self.program)
-        self._first = dict.fromkeys(self.rooms, ROOM)
+        self._first = dict.fromkeys(self.capacities, MIN_CAPACITY)
         loops = (n for n in whole.program.ops if isinstance(n, Scan) and n.count)
-        self._loops = {s.count: str(s.trip) for s in loops if str(s.trip) in self.rooms}
+        self._loops = {s.count: str(s.trip) for s in loops if str(s.trip) in self.capacities}
 
     def __call__(self, *arrays: Any, make: Make | None = None) -> list[Any]:
         """As `Executable.__call__`."""
@@ -98,35 +99,35 @@ class Expanding:
     ) -> Found | None:
         """As `Executable.run`."""
         first = self._first
-        rooms = dict(first)
+        capacities = dict(first)
         with nullcontext() if self.replay is None else self.replay.call():
             while True:
                 try:
-                    found = self.attempt(sizes, inputs, outputs, rooms)
-                except MoreRoom as more:
-                    rooms[str(more)] *= 4 if rooms[str(more)] < LARGE else 2
+                    found = self.attempt(sizes, inputs, outputs, capacities)
+                except CapacityExceeded as more:
+                    capacities[str(more)] *= 4 if capacities[str(more)] < LARGE else 2
                     if self.replay is not None:
                         self.replay.again()
                     continue
-                self._first = self.next_rooms(first, rooms, found.counts)
+                self._first = self.next_capacities(first, capacities, found.counts)
                 return found
 
-    def next_rooms(
-        self, first: Mapping[str, int], rooms: Mapping[str, int], counts: Mapping[str, int]
+    def next_capacities(
+        self, first: Mapping[str, int], capacities: Mapping[str, int], counts: Mapping[str, int]
     ) -> dict[str, int]:
-        """The rooms of the next call: what this one has needed, if it has started again; a half of
-        those of which it has used a quarter or less."""
-        out = dict(rooms)
-        for count, room in self._loops.items():
-            used, now = counts[count], rooms[room]
-            if now > first[room]:
-                out[room] = ROOM << (used // ROOM).bit_length()
-            elif 4 * max(used, ROOM) <= now:
-                out[room] = now // 2
+        """The capacities of the next call: what this one has needed, if it has started again; half
+        of those of which it has used a quarter or less."""
+        out = dict(capacities)
+        for count, capacity in self._loops.items():
+            used, now = counts[count], capacities[capacity]
+            if now > first[capacity]:
+                out[capacity] = MIN_CAPACITY << (used // MIN_CAPACITY).bit_length()
+            elif 4 * max(used, MIN_CAPACITY) <= now:
+                out[capacity] = now // 2
         return out
 
-    def begin_as(self, other: Expanding) -> None:
-        """Begin with the rooms that calls of another program of the same function have needed."""
+    def begin_as(self, other: GrowingExecutable) -> None:
+        """Begin with the capacities that calls of another program of the function have needed."""
         self._first = {n: other._first.get(n, k) for n, k in self._first.items()}
 
     def attempt(
@@ -134,10 +135,10 @@ class Expanding:
         sizes: Sequence[int],
         inputs: Sequence[int],
         outputs: Sequence[int | None],
-        rooms: Mapping[str, int],
+        capacities: Mapping[str, int],
     ) -> Found:
-        """One run with these rooms."""
-        own = [rooms[n] if n in rooms else -1 for n in self.whole.sizes]
+        """One run with these capacities."""
+        own = [capacities[n] if n in capacities else -1 for n in self.whole.sizes]
         given = [*sizes, *own[len(sizes) :]]
         memory = {
             k: empty(n, self.outputs[k].dtype.numpy)
@@ -146,12 +147,12 @@ class Expanding:
         }
         places = [memory[k].ctypes.data if k in memory else a for k, a in enumerate(outputs)]
         found = self.whole.run(given, inputs, places) or Found({})
-        named = {**dict(zip(self.sizes, sizes)), **rooms, **found.counts}
+        named = {**dict(zip(self.sizes, sizes)), **capacities, **found.counts}
         arrays = dict(found.arrays)
         for k, a in memory.items():
             shape = self.outputs[k].concrete(named)
             arrays[k] = a[: math.prod(shape)].reshape(shape)
-        return Found({**found.counts, **rooms}, arrays)
+        return Found({**found.counts, **capacities}, arrays)
 
 
-__all__ = ["Expanding", "Replay"]
+__all__ = ["GrowingExecutable", "Replay"]
