@@ -250,7 +250,6 @@ def test_pooling_of_a_named_batch():
 @pytest.mark.parametrize(
     "f",
     [
-        lambda x: F.max_pool2d(x, 2, return_mask=True)[0],
         lambda x: F.max_pool2d(x, 1, 4, 3, ceil_mode=True),
         lambda x: F.adaptive_max_pool2d(x, 3),
     ],
@@ -338,7 +337,7 @@ def test_code_of_a_convolution_does_not_grow_with_the_image(name, images):
 @pytest.mark.parametrize("taps, stride, around", [(2, 2, 0), (3, 2, 1), (5, 1, 2), (9, 1, 4)])
 def test_code_of_pooling_does_not_grow_with_the_image(name, taps, stride, around):
     attrs = {"taps": (taps, taps), "stride": (stride, stride), "padding": padding(around)}
-    check_same_code([sizes_of_code(name, [(2, 4, s, s)], **attrs) for s in (32, 64, 256)])
+    check_same_code([sizes_of_code(name, [(2, 4, s, s)], **attrs) for s in (64, 128, 256)])
 
 
 @pytest.mark.parametrize("name", ["max_pool", "sum_pool"])
