@@ -18,9 +18,9 @@ from executor.memory import Buffer, View
 from ir.passes import run as run_passes
 from ir.program import Builder, Input, Program, Value
 from ir.types import DTYPES, F32, Type
+from tests.executor import test_capacity as rooms
 from tests.executor import test_executor_control as control
 from tests.executor import test_executor_random as random_programs
-from tests.executor import test_rooms as rooms
 from tests.executor.foreign import called
 from tests.executor.gpu import emulator
 from tests.executor.gpu.compiled import on_gpu
