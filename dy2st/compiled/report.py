@@ -70,14 +70,31 @@ class Report:
         written = [q for q in self.chains if q.written]
         if written:
             lines.append(f"written in place: {len(written)}")
-            lines += [f"  {line}" for q in written for line in str(q).split("\n")]
+            lines += [f"  {line}" for line in alike(written)]
         if self.residuals:
             lines += [f"read by the backward: {len(self.residuals)}"]
-            lines += [f"  {q}" for q in self.residuals]
+            counts = Counter(self.residuals)
+            lines += [f"  {q}" + (f" ({n} times)" if n > 1 else "") for q, n in counts.items()]
         lines += [f"traced again: {q}" for q in self.retraced]
         if self.schedule:
             lines += ["schedule:", *(f"  {q}" for q in self.schedule.split("\n"))]
         return "\n".join(lines)
+
+
+def alike(chains: Sequence[Chain]) -> list[str]:
+    """The lines of chains; of those that differ in their names alone, the first one's."""
+    groups: dict[str, list[str]] = {}
+    for q in chains:
+        name, rest = str(q).split(": ", 1)
+        groups.setdefault(rest, []).append(name)
+    found = []
+    for rest, (name, *others) in groups.items():
+        head, *steps = f"{name}: {rest}".split("\n")
+        more = f", as are {len(others)} others" if len(others) > 1 else ""
+        found += [head + more, *steps]
+        if len(others) == 1:
+            found += f"{others[0]}: {rest}".split("\n")
+    return found
 
 
 RECURRENCES = {

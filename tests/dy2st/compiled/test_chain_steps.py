@@ -261,3 +261,14 @@ def test_the_report_of_a_training_call(golden):
         ("last", False),
     ]
     assert {q.name for q in report.chains if not q.written} == {"x", "scale"}
+
+
+@pytest.mark.sampled
+def test_a_report_says_once_what_is_alike():
+    blocks = [
+        layer for _ in range(4) for layer in (paddle.nn.Linear(3, 3), paddle.nn.BatchNorm1D(3))
+    ]
+    net = dy2st.to_static(paddle.nn.Sequential(*blocks))
+    text = str(dy2st.report(net, paddle.ones([2, 3])))
+    assert text.count("only written") == 1 and ", as are 7 others" in text
+    assert "%weight: f32[3,3]: reuse (" in text
