@@ -214,7 +214,8 @@ def tried() -> Layout:
     (context,) = made
     address = result.grad_fn.node_ptr()
     inside = type(context).__basicsize__
-    own = [k for k in range(0, inside - 2 * WORD, WORD) if word(id(context) + k).value == address]
+    offsets = range(0, inside - 2 * WORD + 1, WORD)
+    own = [k for k in offsets if word(id(context) + k).value == address]
     places = places_of(memory(address, MOST), id(context))
     if len(own) != 1 or len(places) != 1:
         raise LookupError("the node of a PyLayer does not have its context")
