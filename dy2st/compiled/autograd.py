@@ -15,7 +15,7 @@ from paddle.autograd import PyLayer
 from paddle.base import core
 
 from dy2st.compiled.engine import Pass, current, listen
-from dy2st.compiled.kernels import Where, empty, run_with
+from dy2st.compiled.kernels import Placement, empty, run_with
 from dy2st.compiled.training import Training
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from ir import Dy2stError
@@ -49,7 +49,7 @@ class Node:
         training: Training,
         inputs: Sequence[Tensor],
         sizes: Mapping[str, int],
-        where: Where,
+        where: Placement,
     ) -> None:
         self.training, self.sizes, self.where = training, sizes, where
         self.inputs: Sequence[Tensor] = ()
@@ -203,7 +203,7 @@ def recorded(
     inputs: Sequence[Tensor],
     outputs: list[Tensor],
     sizes: Mapping[str, int],
-    where: Where,
+    where: Placement,
 ) -> list[Tensor]:
     """The outputs of a program that has run, those with a gradient as results of a node.
 
@@ -241,7 +241,7 @@ def called(training: Training, inputs: Sequence[Tensor], sizes: Mapping[str, int
             outputs.append(
                 empty(shape, dtype, where.place)
                 if own
-                else training.spare.take(k, shape, dtype, where)
+                else training.pool.take(k, shape, dtype, where)
             )
         run_with(run, where, sizes, inputs, outputs)
         if all(inputs[k].stop_gradient for k in training.wrt):

@@ -436,9 +436,7 @@ class _Writer:
             shape = type.shape if not self.counted(v) else (self.bounds[k],)
             dtype = self.constant(DTYPE_TO_PADDLE[type.dtype])
             if self.training and self.training.may_spare(k) and not self.counted(v):
-                self.line(
-                    f"_o{k} = _TRAINING.spare.take({k}, {shape_text(shape)}, {dtype}, _where)"
-                )
+                self.line(f"_o{k} = _TRAINING.pool.take({k}, {shape_text(shape)}, {dtype}, _where)")
             elif None not in shape:
                 make = self.constant(allocator(shape))
                 self.line(f"_o{k} = {make}({shape_text(shape)}, {dtype}, {place})")

@@ -40,14 +40,14 @@ from ir import Dy2stError, Op, Program, SourceError
 Compiled: TypeAlias = executor.Executable | Interpreted | GrowingExecutable
 
 
-class Where(NamedTuple):
+class Placement(NamedTuple):
     """The place of the results of a call, and the stream that its work goes to, if one is asked."""
 
     place: object
     stream: int | None
 
 
-HOST = Where(paddle.CPUPlace(), None)
+HOST = Placement(paddle.CPUPlace(), None)
 #: elements of memory that is large, if they are floats
 _MANY = LARGE // 4
 
@@ -74,17 +74,17 @@ class Device:
             remedy = 'Translate this function with device="cpu".'
             raise Refused(f"{e.text}.", e.loc, remedy=remedy) from None
 
-    def where(self, tensors: Sequence[Tensor]) -> Where:
+    def where(self, tensors: Sequence[Tensor]) -> Placement:
         """Of a call with these tensors; without any, where Paddle makes new ones."""
         if self.on_host or not (any(map(is_on_gpu, tensors)) if tensors else makes_on_gpu()):
             return HOST
-        return Where(gpu_place(), current_stream())
+        return Placement(gpu_place(), current_stream())
 
 
 CPU = Device()
 
 
-def run_on(run: Callable[..., object], where: Where, *call: Sequence[int | None]) -> object:
+def run_on(run: Callable[..., object], where: Placement, *call: Sequence[int | None]) -> object:
     """`Executable.run`, there."""
     if where.stream is None:
         return run(*call)
@@ -94,7 +94,7 @@ def run_on(run: Callable[..., object], where: Where, *call: Sequence[int | None]
 
 def run_with(
     run: Compiled,
-    where: Where,
+    where: Placement,
     sizes: Mapping[str, int],
     inputs: Sequence[Tensor],
     outputs: Sequence[Tensor],

@@ -26,7 +26,7 @@ from dy2st.compiled.kernels import (
     HOST,
     Compiled,
     Device,
-    Where,
+    Placement,
     addresses_text,
     allocator,
     code_of,
@@ -69,7 +69,7 @@ class Backward:
     call: Callable[..., list[Tensor]]
 
 
-class Spare:
+class BufferPool:
     """Memory of residuals that a backward pass has read, for the next forward pass.
 
     Memory fresh from the system costs more than what a program writes to it: the system fills each
@@ -78,16 +78,16 @@ class Spare:
     """
 
     def __init__(self) -> None:
-        self.held: dict[int, tuple[Tensor, Where]] = {}
+        self.held: dict[int, tuple[Tensor, Placement]] = {}
 
-    def take(self, k: int, shape: list[int], dtype: object, where: Where) -> Tensor:
+    def take(self, k: int, shape: list[int], dtype: object, where: Placement) -> Tensor:
         """Memory for output `k` of the forward program."""
         tensor, last = self.held.pop(k, (None, where))
         if tensor is not None and tensor.shape == shape and last == where:
             return tensor
         return empty(shape, dtype, where.place)
 
-    def give(self, k: int, tensor: Tensor, where: Where) -> None:
+    def give(self, k: int, tensor: Tensor, where: Placement) -> None:
         """Nobody reads what output `k` of a call holds any more, once the work there is done."""
         if spares(prod(tensor.shape) * tensor.element_size()):
             self.held[k] = tensor, where
@@ -109,7 +109,7 @@ class Training:
     attached: tuple[tuple[int, int], ...]
     results: int
     checkpoint: Checkpoint
-    spare: Spare = field(default_factory=Spare)
+    pool: BufferPool = field(default_factory=BufferPool)
     device: Device = CPU
     complex: frozenset[int] = frozenset()
     program: Program | None = None
@@ -192,10 +192,10 @@ class Training:
         pairs = enumerate(self.gradient.residuals)
         return [(k, r.index) for k, r in pairs if r.source == "kept" and self.may_spare(r.index)]
 
-    def hand_on(self, kept: Sequence[Tensor], where: Where) -> None:
+    def hand_on(self, kept: Sequence[Tensor], where: Placement) -> None:
         """The next call may have the memory of what only the backward program has read."""
         for k, index in self.spared:
-            self.spare.give(index, kept[k], where)
+            self.pool.give(index, kept[k], where)
 
     @functools.cached_property
     def misses(self) -> bool:

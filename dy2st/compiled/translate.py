@@ -60,7 +60,7 @@ from dy2st.trace.signals import (
     Unroll,
 )
 from dy2st.trace.trace import Loop, Trace, TracedInput, active
-from dy2st.trace.user_stack import raised_at, user_loc
+from dy2st.trace.user_stack import is_internal, raised_at, user_loc
 from ir import Input, Loc, Program, Scan, SourceError, Value
 from ir.analysis.alias import AliasError
 from ir.analysis.history import History
@@ -167,8 +167,8 @@ def translate(
     given.unrolled.update(unrolled or {})
     try:
         return _declared(given)
-    except Exception:
-        if not given.arrays:
+    except Exception as error:
+        if not given.arrays or is_internal(error):
             raise
         given.constants = True
         given.arrays.clear()

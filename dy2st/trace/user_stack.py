@@ -34,7 +34,6 @@ _OWN = (_DY2ST, _IR)
 _MACHINERY = tuple(_DY2ST + q + os.sep for q in ("branches", "loops", "results", "compiled")) + (
     _DY2ST + os.path.join("trace", "trace.py"),
     _DY2ST + os.path.join("trace", "undo.py"),
-    _DY2ST + os.path.join("state", "containers", "replaced.py"),
 )
 _RECORDS = frozenset("dy2st.trace." + q for q in ("trace", "facts", "frames", "size_facts"))
 _RAISE = dis.opmap["RAISE_VARARGS"]

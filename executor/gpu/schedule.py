@@ -20,10 +20,10 @@ from executor.gpu.kernels.attention import Attention, attention_kernel
 from executor.gpu.kernels.few_rows import few_rows_kernel, has_few_rows
 from executor.gpu.kernels.fragments import fragments_of
 from executor.gpu.kernels.groups import is_constant
-from executor.gpu.kernels.loops.cell import Cell, cell_kernel, dealt, matrix_kernel
+from executor.gpu.kernels.loops.cell import Cell, cell_kernel, distributed, matrix_kernel
 from executor.gpu.kernels.loops.fragment_cell import (
     fragment_cell,
-    fragment_deal,
+    fragment_distribution,
     fragment_matrix,
 )
 from executor.gpu.kernels.loops.linear import LinearScan, linear_kernel
@@ -332,12 +332,12 @@ class _Planner:
         if isinstance(q, Cell):
             tiles = fragments_of(q.gemm, device.precision, device.threads)
             if tiles is not None:
-                by = fragment_deal(q, tiles, device.threads, device.resident, room)
+                by = fragment_distribution(q, tiles, device.threads, device.resident, room)
                 if by is not None:
                     return fragment_matrix(by), fragment_cell(by), by.registers
-            deal = dealt(q, device.threads, device.resident, room)
-            self.kernels[id(q)] = cell_kernel(deal)
-            return (matrix_kernel(deal), cell_kernel(deal), deal.registers) if deal.kept else None
+            lanes = distributed(q, device.threads, device.resident, room)
+            whole = self.kernels[id(q)] = cell_kernel(lanes)
+            return (matrix_kernel(lanes), whole, lanes.registers) if lanes.kept else None
         found = resident(q, device.threads, device.resident)
         if found is None or found.registers > room:
             return None

@@ -20,7 +20,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from dy2st.compiled import entry, kernels
-from dy2st.compiled.training import Spare
+from dy2st.compiled.training import BufferPool
 from executor.gpu import DriverError, HostCopyWarning
 from executor.gpu.driver import Pointer, driver
 from tests import check
@@ -122,11 +122,11 @@ def test_gradients_stay_there(gpu):
 
 def test_memory_of_residuals_stays_with_its_stream():
     """Work of another one may still read it."""
-    spare, place = Spare(), paddle.CPUPlace()
+    spare, place = BufferPool(), paddle.CPUPlace()
     tensor, dtype = paddle.empty([1 << 16]), paddle.float32
     for stream, taken in ((7, True), (8, False)):
-        spare.give(0, tensor, kernels.Where(place, stream))
-        found = spare.take(0, tensor.shape, dtype, kernels.Where(place, 7))
+        spare.give(0, tensor, kernels.Placement(place, stream))
+        found = spare.take(0, tensor.shape, dtype, kernels.Placement(place, 7))
         assert (found is tensor) == taken and not spare.held
 
 

@@ -252,7 +252,7 @@ def test_memory_of_residuals_serves_the_next_call():
         x.clear_gradient()
 
     first = forward(0)
-    spare = static.entry(first[1]).training.spare
+    spare = static.entry(first[1]).training.pool
     backward(first)
     (held,) = (t.data_ptr() for t, _ in spare.held.values())
     a, b = forward(1), forward(2)

@@ -79,9 +79,9 @@ def test_a_recurrence(width, precision):
 def test_four_gates_whose_rows_two_warps_share(monkeypatch, precision):
     """A missing barrier between the sums of the warps and the cell is found."""
 
-    def kernel(deal):
-        assert deal.splits == 2
-        return optional(fragment_cell(deal), 2)
+    def kernel(distribution):
+        assert distribution.splits == 2
+        return optional(fragment_cell(distribution), 2)
 
     fragment_cell = fragments.fragment_cell
     monkeypatch.setattr("executor.gpu.schedule.fragment_cell", kernel)

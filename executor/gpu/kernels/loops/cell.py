@@ -24,7 +24,7 @@ from executor.gpu.kernels.groups import (
     reading,
     touched,
 )
-from executor.gpu.kernels.loops.resident import Deal
+from executor.gpu.kernels.loops.resident import WorkDistribution
 from executor.gpu.preamble import THREADS, WARP
 from executor.gpu.scalars import register_type
 from executor.launches import (
@@ -213,12 +213,12 @@ def _product(x: Gemm, other: Mapping[View, View]) -> Gemm:
 
 # ---------------------------------------------------------------- the matrix
 @dataclass(frozen=True)
-class CellDeal(Deal):
+class CellDistribution(WorkDistribution):
     cell: Cell
 
 
 @dataclass(frozen=True)
-class LaneDeal(CellDeal):
+class LaneDistribution(CellDistribution):
     """A warp has `units`, a block those of its warps. `kept`: the matrix is in registers."""
 
     units: int
@@ -242,18 +242,18 @@ class LaneDeal(CellDeal):
         return self.columns * self.depth
 
 
-def dealt(cell: Cell, threads: int, blocks: int, room: int = MOST) -> LaneDeal:
+def distributed(cell: Cell, threads: int, blocks: int, room: int = MOST) -> LaneDistribution:
     """The more units a warp has, the fewer blocks read the same rows, as long as there are rows
     for all of `blocks`, which run together. `room` are registers for the matrix."""
     rows, lanes = product(cell.map.shape[:-1]), min(WARP, threads)
-    found = LaneDeal(cell.gemm, threads, 1, cell, 1, False)
+    found = LaneDistribution(cell.gemm, threads, 1, cell, 1, False)
     units = 1
     while units <= lanes and units < 2 * -(-cell.units // found.warps):
-        deal = replace(found, units=units, groups=1, kept=True)
-        groups = blocks // deal.parts
-        fits = groups and deal.registers <= min(room, MOST)
+        distribution = replace(found, units=units, groups=1, kept=True)
+        groups = blocks // distribution.parts
+        fits = groups and distribution.registers <= min(room, MOST)
         if fits and (not found.kept or not isinstance(rows, int) or groups <= max(1, rows)):
-            found = replace(deal, groups=groups)
+            found = replace(distribution, groups=groups)
         units *= 2
     return found if found.kept else replace(found, groups=max(1, blocks // found.parts))
 
@@ -261,12 +261,12 @@ def dealt(cell: Cell, threads: int, blocks: int, room: int = MOST) -> LaneDeal:
 # ---------------------------------------------------------------- the kernels
 @kernel_for(Cell)
 def whole_blocks(x: Cell) -> Kernel:
-    return cell_kernel(dealt(x, THREADS, 1, room=0))
+    return cell_kernel(distributed(x, THREADS, 1, room=0))
 
 
-def matrix_kernel(deal: LaneDeal) -> Kernel:
+def matrix_kernel(distribution: LaneDistribution) -> Kernel:
     """The columns of the warp into registers; zeros where there is none."""
-    writer, y = _Writer(deal), deal.cell.gemm.y
+    writer, y = _Writer(distribution), distribution.cell.gemm.y
     kernel = writer.kernel
     writer.share("blockIdx.x")
     with writer.matrix() as (u, j, k, column, inside):
@@ -276,8 +276,8 @@ def matrix_kernel(deal: LaneDeal) -> Kernel:
     return kernel
 
 
-def cell_kernel(deal: LaneDeal) -> Kernel:
-    return _Writer(deal).cell()
+def cell_kernel(distribution: LaneDistribution) -> Kernel:
+    return _Writer(distribution).cell()
 
 
 class CellWriter:
@@ -285,12 +285,12 @@ class CellWriter:
 
     at_once = 8
 
-    def __init__(self, deal: CellDeal) -> None:
-        self.deal, self.x = deal, deal.cell
-        self.kernel = Kernel(work=deal.parts * deal.groups * deal.threads)
+    def __init__(self, distribution: CellDistribution) -> None:
+        self.distribution, self.x = distribution, distribution.cell
+        self.kernel = Kernel(work=distribution.parts * distribution.groups * distribution.threads)
         self.dtype = self.x.gemm.c.dtype.compute
         self.rows = _Memory(self.kernel, self.x)
-        self.kernel.emit(f"const i32 lane = threadIdx.x % {deal.lanes};")
+        self.kernel.emit(f"const i32 lane = threadIdx.x % {distribution.lanes};")
 
     def share(self, number: str) -> None:
         """What belongs to a block: the first unit of the warp, and the number of the group."""
@@ -302,7 +302,7 @@ class CellWriter:
 
     def cell(self) -> Kernel:
         """Each group of blocks has some rows, and takes some at once."""
-        kernel, d, many = self.kernel, self.deal, self.at_once
+        kernel, d, many = self.kernel, self.distribution, self.at_once
         with kernel.loop(d.parts * d.groups, "i32", "blockIdx.x", "gridDim.x") as number:
             self.share(number)
             count = self.rows.count
@@ -333,12 +333,12 @@ class CellWriter:
 class _Writer(CellWriter):
     """Each lane multiplies some rows of the columns of its warp."""
 
-    def __init__(self, deal: LaneDeal) -> None:
-        super().__init__(deal)
-        self.lanes, self.at_once = deal, deal.lanes // deal.units
+    def __init__(self, distribution: LaneDistribution) -> None:
+        super().__init__(distribution)
+        self.lanes, self.at_once = distribution, distribution.lanes // distribution.units
         self.kind = register_type(self.dtype)
-        if deal.kept:
-            self.kernel.keep(deal, self.kind, deal.registers)
+        if distribution.kept:
+            self.kernel.keep(distribution, self.kind, distribution.registers)
 
     def share(self, number: str) -> None:
         d = self.lanes

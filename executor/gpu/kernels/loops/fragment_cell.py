@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from executor.gpu.kernel_builder import Kernel, unrolled
 from executor.gpu.kernels.fragments import HEIGHT, Fragments
-from executor.gpu.kernels.loops.cell import MOST, Cell, CellDeal, CellWriter
+from executor.gpu.kernels.loops.cell import MOST, Cell, CellDistribution, CellWriter
 from executor.gpu.preamble import SHARED, WARP
 
 #: results of a lane in a tile
@@ -15,7 +15,7 @@ RESULTS = 4
 
 
 @dataclass(frozen=True)
-class FragmentDeal(CellDeal):
+class FragmentDistribution(CellDistribution):
     """`splits` warps have the same units, each some of the rows of the matrix; a block has the
     units of its warps."""
 
@@ -41,35 +41,37 @@ class FragmentDeal(CellDeal):
         return self.warps * self.cell.count * RESULTS * WARP * 4
 
 
-def fragment_deal(
+def fragment_distribution(
     cell: Cell, fragments: Fragments, threads: int, blocks: int, room: int
-) -> FragmentDeal | None:
+) -> FragmentDistribution | None:
     """The fewer warps share units, the fewer blocks read the same rows of the state."""
     splits = 1
     while splits <= threads // WARP:
-        deal = FragmentDeal(cell.gemm, threads, 1, cell, fragments, splits)
-        groups = blocks // deal.parts
-        if groups and deal.registers <= min(room, MOST) and deal.shared <= SHARED:
-            return replace(deal, groups=groups)
+        distribution = FragmentDistribution(cell.gemm, threads, 1, cell, fragments, splits)
+        groups = blocks // distribution.parts
+        if groups and distribution.registers <= min(room, MOST) and distribution.shared <= SHARED:
+            return replace(distribution, groups=groups)
         splits *= 2
     return None
 
 
-def fragment_matrix(deal: FragmentDeal) -> Kernel:
+def fragment_matrix(distribution: FragmentDistribution) -> Kernel:
     """The tiles of the warp into registers; zeros where the matrix has no element."""
-    return _Writer(deal).matrix()
+    return _Writer(distribution).matrix()
 
 
-def fragment_cell(deal: FragmentDeal) -> Kernel:
-    return _Writer(deal).cell()
+def fragment_cell(distribution: FragmentDistribution) -> Kernel:
+    return _Writer(distribution).cell()
 
 
 class _Writer(CellWriter):
-    def __init__(self, deal: FragmentDeal) -> None:
-        super().__init__(deal)
-        self.tiles = deal
-        self.kernel.keep(deal, "u32", deal.registers)
-        self.kernel.emit(f"const i32 warp = threadIdx.x / {WARP}, split = warp % {deal.splits};")
+    def __init__(self, distribution: FragmentDistribution) -> None:
+        super().__init__(distribution)
+        self.tiles = distribution
+        self.kernel.keep(distribution, "u32", distribution.registers)
+        self.kernel.emit(
+            f"const i32 warp = threadIdx.x / {WARP}, split = warp % {distribution.splits};"
+        )
 
     def share(self, number: str) -> None:
         d = self.tiles

@@ -22,7 +22,7 @@ MOST, MOST_OF_LOOP = 64, 128
 
 
 @dataclass(frozen=True)
-class Deal(ABC):
+class WorkDistribution(ABC):
     """How blocks of `threads` share a product of a loop: `parts` of them have all columns, and
     `groups` such sets of blocks share the rows."""
 
@@ -55,7 +55,7 @@ class Deal(ABC):
 
 
 @dataclass(frozen=True)
-class Resident(Deal):
+class Resident(WorkDistribution):
     """Each warp has `columns`, each lane `depth` elements of each."""
 
     columns: int
@@ -88,10 +88,10 @@ def resident(gemm: Gemm, threads: int, blocks: int) -> Resident | None:
     found = None
     most = min(MOST // -(-k // lanes), -(-n // (threads // lanes)))
     for columns in range(1, most + 1):
-        deal = Resident(gemm, threads, 1, columns)
-        groups = blocks // deal.parts
+        distribution = Resident(gemm, threads, 1, columns)
+        groups = blocks // distribution.parts
         if groups and (found is None or not isinstance(rows, int) or groups <= max(1, rows)):
-            found = replace(deal, groups=groups)
+            found = replace(distribution, groups=groups)
     return found
 
 
