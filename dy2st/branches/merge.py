@@ -26,6 +26,7 @@ from dy2st.branches.merge_lists import (
     parts_after,
     same_keys,
 )
+from dy2st.branches.merge_scalars import merged
 from dy2st.branches.unresolved import (
     Alternative,
     Unresolved,
@@ -302,7 +303,7 @@ class Merge:
             with inside(self.trace, side.frame):
                 value = scalar.value_in(self.trace, q, dtype)
                 values.append(self.trace.read_value(value))
-        return scalar.joined(self.out(Type(dtype), "", *values), self.test, a, b)
+        return merged(self.out(Type(dtype), "", *values), self.test, a, b)
 
     # ------------------------------------------------------------ defined on one side
     def one_sided(self, name: str, a: object, b: object) -> object:

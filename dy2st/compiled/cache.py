@@ -59,7 +59,7 @@ def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """What this thread prints, logs and warns of has been so before."""
+    """What is printed (by any thread), and what this one logs and warns of, has been so before."""
     thread, out, err = threading.get_ident(), io.StringIO(), io.StringIO()
 
     def handle(logger: logging.Logger, record: logging.LogRecord) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from dy2st.capture.adapters.images import padded, reaching, same, unequal
+from dy2st.capture.adapters.images import padded, pair_of, reaching, same, unequal
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.adapters.transposed import conv2d_transpose
 from dy2st.capture.indexing.selection import counting
@@ -32,6 +32,7 @@ def volume(e: Emitter, x: object, layout: str) -> tuple[Dim, ...]:
 
 
 def triple(numbers: object) -> list[int]:
+    """A number for each axis of a volume; one may stand for all."""
     found = [int_of(q) for q in (numbers if isinstance(numbers, (list, tuple)) else [numbers])]
     return found * 3 if len(found) == 1 else found
 
@@ -231,7 +232,10 @@ def max_pool2d_with_index(
     if t.ndim != 4 or t.dtype not in FLOATS or not all(isinstance(d, int) for d in t.shape[1:]):
         raise NoRow(f"pooling of {t}")
     n, c, h, w = t.shape
-    sizes, taps, stride, pads = (h, w), *map(two, (kernel_size, strides, paddings))
+    sizes, taps, stride, pads = (
+        (h, w),
+        *(list(pair_of(q)) for q in (kernel_size, strides, paddings)),
+    )
     if global_pooling:
         taps, stride, pads = list(sizes), [1, 1], [0, 0]  # type: ignore[arg-type]
     elif adaptive:
@@ -244,11 +248,6 @@ def max_pool2d_with_index(
     ends = ((pads[0], pads[0]), (pads[1], pads[1]))
     out = e.max_pool(x, taps=tuple(taps), stride=tuple(stride), padding=ends)
     return out, places(e, x, e.type(out).shape, taps, stride, pads)
-
-
-def two(numbers: object) -> list[int]:
-    found = [int_of(q) for q in (numbers if isinstance(numbers, (list, tuple)) else [numbers])]
-    return found * 2 if len(found) == 1 else found
 
 
 def places(
